@@ -1,0 +1,105 @@
+//! When bytes may move: room in the spool, the gathering of terminal output, the size of a pipe.
+
+use std::time::{Duration, Instant};
+
+use crate::command::Overflow;
+use crate::limits::{BITE_BYTES, ENTRY_BYTES, PTY_GATHER, PUNCH_BYTES};
+
+/// How much a spool may hold, and what happens beyond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Bytes and records together.
+    pub cap_bytes: u64,
+    /// What a full spool does.
+    pub overflow: Overflow,
+}
+
+/// The answer to "may I move more?".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Yes.
+    Free,
+    /// Yes, and forget at least this many bytes of the oldest afterwards.
+    Drop {
+        /// Bytes over the cap, rounded up to a step worth a hole.
+        bytes: u64,
+    },
+    /// No: the child waits until somebody makes room.
+    Wait,
+}
+
+impl Quota {
+    /// Whether a spool that costs `cost_bytes` may take more. `shared_excess_bytes` is what all spools together hold
+    /// over their common cap; the fullest spool is asked to give it back.
+    pub fn room(&self, cost_bytes: u64, shared_excess_bytes: u64) -> Room {
+        let own_excess = cost_bytes.saturating_sub(self.cap_bytes);
+        let excess = own_excess.max(shared_excess_bytes.min(cost_bytes));
+        match self.overflow {
+            _ if excess == 0 => Room::Free,
+            Overflow::DropOldest => Room::Drop {
+                bytes: excess.next_multiple_of(PUNCH_BYTES),
+            },
+            Overflow::Block => Room::Wait,
+        }
+    }
+}
+
+/// How much one splice may take: large bites only while nobody else is waiting for a turn.
+pub fn bite_bytes(others_ready: bool) -> u32 {
+    if others_ready {
+        ENTRY_BYTES
+    } else {
+        BITE_BYTES
+    }
+}
+
+/// Decides when gathered terminal output becomes an entry.
+///
+/// A terminal gives 4 KiB a read. The first bytes after a quiet time (a keystroke's echo) are sealed at once; while it
+/// floods, reads are gathered to 64 KiB or [`PTY_GATHER`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Gather {
+    sealed_at: Option<Instant>,
+}
+
+/// What to do with the bytes gathered so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seal {
+    /// Make them an entry.
+    Now,
+    /// Wait for more, but not beyond this moment.
+    By(Instant),
+}
+
+impl Gather {
+    /// `bytes` are gathered; `more` says that the terminal has not run dry.
+    pub fn weigh(&mut self, bytes: u32, more: bool, now: Instant) -> Seal {
+        let due = self.sealed_at.map_or(now, |at| at + PTY_GATHER);
+        if bytes >= ENTRY_BYTES || (!more && now >= due) || now >= due + PTY_GATHER {
+            self.sealed_at = Some(now);
+            return Seal::Now;
+        }
+        Seal::By(due.max(now + Duration::from_micros(1)))
+    }
+}
+
+/// Watches whether a pipe floods, so that it is enlarged once and only then.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Flood {
+    full_in_a_row: u8,
+    enlarged: bool,
+}
+
+impl Flood {
+    /// One splice took `bytes`. True exactly once: when the pipe has been full several times in a row.
+    pub fn observe(&mut self, bytes: u32) -> bool {
+        self.full_in_a_row = if bytes >= ENTRY_BYTES {
+            self.full_in_a_row.saturating_add(1)
+        } else {
+            0
+        };
+        let now = !self.enlarged && self.full_in_a_row >= 3;
+        self.enlarged |= now;
+        now
+    }
+}

@@ -1,0 +1,94 @@
+//! Stdin writes that happen once, however often they are asked.
+//!
+//! ```text
+//!   unknown ── begin ──► in flight ── applied ──► applied   (remembered, the oldest forgotten first)
+//!                          └── refused ──► unknown           (not one byte was taken: ask again)
+//!                          └── owner died ──► in doubt       (nobody can say; told honestly)
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::id::WriteId;
+use crate::limits::REMEMBERED_WRITES;
+
+/// What is known of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// Its bytes are in the child's stdin.
+    Applied,
+    /// It is being written.
+    InFlight,
+    /// Its owner died between the two; some, all or none of its bytes arrived.
+    InDoubt,
+}
+
+/// The memory of one process's stdin.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    known: HashMap<WriteId, Known>,
+    order: VecDeque<WriteId>,
+}
+
+impl Ledger {
+    /// Begins a write, unless its id is known already; then says what is known.
+    pub fn begin(&mut self, id: &WriteId) -> Option<Known> {
+        if let Some(known) = self.known.get(id) {
+            return Some(*known);
+        }
+        self.known.insert(id.clone(), Known::InFlight);
+        self.order.push_back(id.clone());
+        while self.order.len() > REMEMBERED_WRITES {
+            self.forget_oldest_settled();
+        }
+        None
+    }
+
+    /// The kernel took all its bytes.
+    pub fn applied(&mut self, id: &WriteId) {
+        self.settle(id, Known::Applied);
+    }
+
+    /// The owner that began it is gone.
+    pub fn in_doubt(&mut self, id: &WriteId) {
+        self.settle(id, Known::InDoubt);
+    }
+
+    /// Not one byte was taken; the id is free again.
+    pub fn refused(&mut self, id: &WriteId) {
+        if self.known.remove(id).is_some() {
+            self.order.retain(|other| other != id);
+        }
+    }
+
+    /// What is known of a write.
+    pub fn known(&self, id: &WriteId) -> Option<Known> {
+        self.known.get(id).copied()
+    }
+
+    /// How many are remembered.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    fn settle(&mut self, id: &WriteId, to: Known) {
+        if let Some(known) = self.known.get_mut(id) {
+            *known = to;
+        }
+    }
+
+    /// One in flight is never forgotten: its asker still waits. The queue's own bound keeps those few.
+    fn forget_oldest_settled(&mut self) {
+        let settled = |id: &WriteId| self.known.get(id) != Some(&Known::InFlight);
+        let Some(at) = self.order.iter().position(settled) else {
+            return;
+        };
+        if let Some(id) = self.order.remove(at) {
+            self.known.remove(&id);
+        }
+    }
+}

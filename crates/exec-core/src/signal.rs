@@ -1,0 +1,81 @@
+//! Signals an owner may send to a process group, by name.
+
+/// A signal with the number Linux gives it on every architecture we build for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// SIGHUP
+    Hangup,
+    /// SIGINT
+    Interrupt,
+    /// SIGQUIT
+    Quit,
+    /// SIGKILL
+    Kill,
+    /// SIGUSR1
+    User1,
+    /// SIGUSR2
+    User2,
+    /// SIGTERM
+    Terminate,
+    /// SIGCONT
+    Continue,
+    /// SIGSTOP
+    Stop,
+    /// SIGWINCH
+    WindowChange,
+}
+
+impl Signal {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Signal; 10] = [
+        Self::Hangup,
+        Self::Interrupt,
+        Self::Quit,
+        Self::Kill,
+        Self::User1,
+        Self::User2,
+        Self::Terminate,
+        Self::Continue,
+        Self::Stop,
+        Self::WindowChange,
+    ];
+
+    /// The kernel's number.
+    pub const fn number(self) -> i32 {
+        match self {
+            Self::Hangup => 1,
+            Self::Interrupt => 2,
+            Self::Quit => 3,
+            Self::Kill => 9,
+            Self::User1 => 10,
+            Self::User2 => 12,
+            Self::Terminate => 15,
+            Self::Continue => 18,
+            Self::Stop => 19,
+            Self::WindowChange => 28,
+        }
+    }
+
+    /// The signal of a number, if it is one of ours.
+    pub fn from_number(number: i32) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|signal| signal.number() == number)
+    }
+}
+
+/// What people call signal `number` (`SIGTERM`), or `signal 40` for one without a name.
+pub fn name(number: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    match usize::try_from(number - 1)
+        .ok()
+        .and_then(|index| NAMES.get(index))
+    {
+        Some(name) => format!("SIG{name}"),
+        None => format!("signal {number}"),
+    }
+}
