@@ -45,6 +45,11 @@ impl Streams {
         self.0 & bit(stream) != 0
     }
 
+    /// Puts `stream` in.
+    pub fn insert(&mut self, stream: Stream) {
+        self.0 |= bit(stream);
+    }
+
     /// Takes `stream` out; whether it was in.
     pub fn remove(&mut self, stream: Stream) -> bool {
         let was_in = self.contains(stream);

@@ -142,13 +142,15 @@ impl Default for Log {
 }
 
 impl Log {
-    /// A log found again, whose entries before `first` are gone.
-    pub fn resume(first: Seq, dropped_bytes: u64) -> Self {
+    /// A log found again, with the counters its notes give.
+    pub fn resume(head: &Head) -> Self {
         Self {
-            first,
-            next: first,
-            dropped_bytes,
-            ..Self::default()
+            first: head.first_seq,
+            next: head.next_seq,
+            held_bytes: head.held_bytes,
+            dropped_bytes: head.dropped_bytes,
+            exit: head.exit,
+            closed: head.closed,
         }
     }
 
@@ -175,12 +177,6 @@ impl Log {
         );
         self.closed = true;
         self.take()
-    }
-
-    /// An exit whose record lies before the first held entry, found again in the log's own notes.
-    pub fn remember_exit(&mut self, seq: Seq, exit: Exit) {
-        debug_assert!(seq < self.first);
-        self.exit = Some((seq, exit));
     }
 
     /// The oldest entry, of `output_bytes`, is forgotten. Exit and closed pass with 0 bytes; the exit stays known.

@@ -5,11 +5,15 @@
 //!
 //! Deliberately absent: connections, sessions, JSON, error codes.
 
+pub mod files;
+pub mod http;
 pub mod process;
 
 use std::sync::Arc;
 
+pub use files::Files;
 pub use futures_util::future::BoxFuture;
+pub use http::Http;
 pub use process::Processes;
 
 /// A place with processes.

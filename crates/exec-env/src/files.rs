@@ -1,0 +1,158 @@
+//! What can be done with files, and how it can fail.
+//!
+//! Paths are bytes, as the kernel has them: nothing here assumes UTF-8. Every failure is one [`FileError`] that keeps
+//! the verb, the path and the errno, so that a far machine fails in the same words as this one.
+//!
+//! Reading order: how things fail ([`error`]), what is asked and answered ([`content`], [`metadata`], [`tree`]), what
+//! goes on for longer ([`watch`], [`search`]), and what bounds it all ([`limits`]).
+//!
+//! Deliberately absent: file handles by name, block encodings, URIs. Those belong to a connection.
+
+pub mod content;
+pub mod error;
+pub mod limits;
+pub mod metadata;
+pub mod search;
+pub mod tree;
+pub mod watch;
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+pub use content::{Block, ContentHash, Expect, OpenMode, WriteOptions};
+pub use error::{FileError, Reason, Verb, WatchLimit};
+pub use metadata::{DirectoryEntry, FileKind, Metadata};
+pub use search::{Found, FoundLine, FoundLines, Pattern, SearchQuery, SearchStep, SearchSummary};
+pub use tree::{
+    Copied, CopyOptions, CreateDirectoryOptions, GlobQuery, Globbed, RemoveOptions, RenameOptions,
+    Walk, WalkEntry, WalkKind, WalkOptions,
+};
+pub use watch::{Change, ChangeBatch, Changes, Missing, WatchOptions};
+
+use crate::BoxFuture;
+
+/// A future that may fail as files fail.
+pub type FileFuture<'a, T> = BoxFuture<'a, Result<T, FileError>>;
+
+/// The verbs.
+pub trait Files: Send + Sync {
+    /// The whole of a regular file, if it is not larger than [`limits::READ_BYTES`].
+    fn read<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, Bytes>;
+
+    /// A regular file, open for blocks.
+    fn open<'a>(
+        &'a self,
+        path: &'a Path,
+        mode: OpenMode,
+        links: Links,
+    ) -> FileFuture<'a, Box<dyn OpenFile>>;
+
+    /// Replaces the file by `bytes`, whole or not at all; or appends them. Mode, owner, extended attributes and the
+    /// target of a symbolic link are kept.
+    fn write<'a>(
+        &'a self,
+        path: &'a Path,
+        bytes: Bytes,
+        options: WriteOptions,
+    ) -> FileFuture<'a, ()>;
+
+    /// Makes a directory.
+    fn create_directory<'a>(
+        &'a self,
+        path: &'a Path,
+        options: CreateDirectoryOptions,
+    ) -> FileFuture<'a, ()>;
+
+    /// Removes a file, a link (never its target) or a directory.
+    fn remove<'a>(&'a self, path: &'a Path, options: RemoveOptions) -> FileFuture<'a, ()>;
+
+    /// Copies a file, a link or a directory. A file appears at its destination whole or not at all.
+    fn copy<'a>(
+        &'a self,
+        source: &'a Path,
+        destination: &'a Path,
+        options: CopyOptions,
+    ) -> FileFuture<'a, Copied>;
+
+    /// Gives a file another name on the same file system; never follows a link that is the last component.
+    fn rename<'a>(
+        &'a self,
+        from: &'a Path,
+        to: &'a Path,
+        options: RenameOptions,
+    ) -> FileFuture<'a, ()>;
+
+    /// What is known about a file.
+    fn metadata<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, Metadata>;
+
+    /// The one path without links, dots and doubled slashes; the file must exist.
+    fn canonicalize<'a>(&'a self, path: &'a Path) -> FileFuture<'a, PathBuf>;
+
+    /// The entries of a directory in the kernel's order, at most [`limits::DIRECTORY_ENTRIES`].
+    fn read_directory<'a>(&'a self, path: &'a Path) -> FileFuture<'a, Vec<DirectoryEntry>>;
+
+    /// The files and directories below `root`, breadth first, names sorted bytewise within each directory.
+    fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, Walk>;
+
+    /// Sets the permission bits, with set-user-id, set-group-id and sticky.
+    fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: Links)
+    -> FileFuture<'a, ()>;
+
+    /// The text of a symbolic link. `links` speaks of the components before the last.
+    fn read_link<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, PathBuf>;
+
+    /// Makes a symbolic link at `path` with the text `target`. `links` speaks of the components before the last.
+    fn create_symlink<'a>(
+        &'a self,
+        target: &'a Path,
+        path: &'a Path,
+        links: Links,
+    ) -> FileFuture<'a, ()>;
+
+    /// Tells once when one of `missing` comes into existence or `present` changes. `None`: that cannot be watched,
+    /// because one exists already, `present` does not, or it would take too many watches.
+    fn watch_missing<'a>(
+        &'a self,
+        missing: &'a [PathBuf],
+        present: Option<&'a Path>,
+    ) -> FileFuture<'a, Option<Box<dyn Missing>>>;
+
+    /// Tells what changes at and below `root`, from now on.
+    fn watch<'a>(
+        &'a self,
+        root: &'a Path,
+        options: WatchOptions,
+    ) -> FileFuture<'a, Box<dyn Changes>>;
+
+    /// Searches contents. Answers as soon as the query is known to be good; what is found comes from the handle.
+    fn search<'a>(&'a self, query: SearchQuery) -> FileFuture<'a, Box<dyn Found>>;
+
+    /// Paths that match patterns, sorted.
+    fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, Globbed>;
+}
+
+/// A file that stays open between calls. Calls may overlap, which is how a reader reads ahead.
+pub trait OpenFile: Send + Sync {
+    /// Its size when it was opened.
+    fn size_bytes(&self) -> u64;
+
+    /// At most `len` bytes at `offset`; fewer only at the end of the file.
+    fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, Block>;
+
+    /// Puts `bytes` at `offset`; what lies between the end and `offset` becomes a hole.
+    fn write_block(&self, offset: u64, bytes: Bytes) -> FileFuture<'_, ()>;
+
+    /// Lets go of it. Dropping does the same, but tells nothing.
+    fn close(self: Box<Self>) -> FileFuture<'static, ()>;
+}
+
+/// What symbolic links in a path are worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Links {
+    /// They are followed.
+    #[default]
+    Follow,
+    /// No component may be one; the kernel checks it while it resolves, so nobody can swap one in.
+    Refuse,
+}

@@ -1,0 +1,353 @@
+//! How files fail: one error that keeps verb, path and errno from the kernel to the caller.
+//!
+//! `Display` is the text existing clients know from the wire; [`FileError::sentence`] is for people. Deliberately
+//! absent: wire codes, which one file of the server maps from [`Reason`].
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::content::ContentHash;
+use super::limits;
+
+/// Something did not work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileError {
+    /// What was asked.
+    pub verb: Verb,
+    /// The path it failed at; for a verb over trees this may lie below the one that was asked.
+    pub path: PathBuf,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why it did not work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// The kernel said no, with this errno.
+    Os(i32),
+    /// A directory, FIFO, socket or device where a regular file is wanted.
+    NotAFile,
+    /// The same, where links are refused.
+    NotRegular,
+    /// More than `read` may answer with.
+    TooLarge {
+        /// What it may.
+        limit_bytes: u64,
+    },
+    /// The last component is a symbolic link, and links are refused.
+    SymlinkInPath,
+    /// Removing a whole tree while links are refused.
+    RecursiveNoFollow,
+    /// A directory is to be copied without `recursive`.
+    RecursiveRequired,
+    /// A directory is to be copied into itself.
+    CopyIntoItself,
+    /// A file is to be copied onto itself.
+    CopyOntoItself,
+    /// A FIFO, socket or device is to be copied.
+    CopySpecial,
+    /// More entries than `read_directory` answers with.
+    TooManyEntries {
+        /// How many there are.
+        found: usize,
+    },
+    /// A walk asks for more than it may.
+    WalkLimitsTooLarge,
+    /// A walk may look at nothing.
+    WalkLimitsZero,
+    /// A block to read that is empty or too long.
+    ReadBlockLength,
+    /// A block to write that is empty or too long.
+    WriteBlockLength,
+    /// A block that would end beyond the largest file offset.
+    WriteRange,
+    /// The file is not what the caller expects.
+    Changed {
+        /// What it is now; `None` if it does not exist.
+        present: Option<ContentHash>,
+    },
+    /// The kernel has no more watches for this user.
+    WatchLimit(WatchLimit),
+    /// A regular expression or glob that does not parse.
+    BadPattern {
+        /// The parser's words.
+        why: String,
+    },
+    /// Nobody answers for the environment any more.
+    Unreachable {
+        /// What happened, for a person.
+        why: String,
+    },
+}
+
+/// Which of the kernel's limits on watches was met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchLimit {
+    /// Directories under watch.
+    Watches,
+    /// Watchers.
+    Instances,
+}
+
+/// What was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is the verb of the same name in `Files`")]
+pub enum Verb {
+    Read,
+    Open,
+    ReadBlock,
+    WriteBlock,
+    Close,
+    Write,
+    CreateDirectory,
+    Remove,
+    Copy,
+    Rename,
+    Metadata,
+    Canonicalize,
+    ReadDirectory,
+    Walk,
+    SetPermissions,
+    ReadLink,
+    CreateSymlink,
+    Watch,
+    Search,
+    Glob,
+}
+
+impl FileError {
+    /// `verb` failed at `path`.
+    pub fn new(verb: Verb, path: impl Into<PathBuf>, reason: Reason) -> Self {
+        Self {
+            verb,
+            path: path.into(),
+            reason,
+        }
+    }
+
+    /// The kernel's number, if the kernel said no.
+    pub fn errno(&self) -> Option<i32> {
+        match self.reason {
+            Reason::Os(errno) => Some(errno),
+            Reason::WatchLimit(WatchLimit::Watches) => Some(28),
+            Reason::WatchLimit(WatchLimit::Instances) => Some(24),
+            _ => None,
+        }
+    }
+
+    /// Whether something that was named does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.errno() == Some(2)
+    }
+
+    /// The whole story for a person: what failed, where, and why.
+    pub fn sentence(&self) -> String {
+        format!("cannot {} {:?}: {self}", self.verb, self.path)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.reason {
+            Reason::NotAFile => write!(f, "path `{}` is not a file", self.path.display()),
+            reason => write!(f, "{reason}"),
+        }
+    }
+}
+
+impl Reason {
+    /// One word for it, for programs: the errno's name where it is well known, else what it is about.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Os(errno) => errno_name(*errno).unwrap_or("os"),
+            Self::NotAFile => "notAFile",
+            Self::NotRegular => "notRegular",
+            Self::TooLarge { .. } => "tooLarge",
+            Self::SymlinkInPath => "symlinkInPath",
+            Self::RecursiveNoFollow => "recursiveNoFollow",
+            Self::RecursiveRequired => "recursiveRequired",
+            Self::CopyIntoItself => "copyIntoItself",
+            Self::CopyOntoItself => "copyOntoItself",
+            Self::CopySpecial => "copySpecial",
+            Self::TooManyEntries { .. } => "tooManyEntries",
+            Self::WalkLimitsTooLarge => "walkLimitsTooLarge",
+            Self::WalkLimitsZero => "walkLimitsZero",
+            Self::ReadBlockLength => "readBlockLength",
+            Self::WriteBlockLength => "writeBlockLength",
+            Self::WriteRange => "writeRange",
+            Self::Changed { .. } => "changed",
+            Self::WatchLimit(WatchLimit::Watches) => "watchLimit",
+            Self::WatchLimit(WatchLimit::Instances) => "watcherLimit",
+            Self::BadPattern { .. } => "badPattern",
+            Self::Unreachable { .. } => "unreachable",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let block = limits::BLOCK_BYTES;
+        match self {
+            Self::Os(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(*errno)),
+            Self::NotAFile => write!(f, "path is not a file"),
+            Self::NotRegular => write!(f, "path is not a regular file"),
+            Self::TooLarge { limit_bytes } => {
+                write!(f, "file is too large to read: limit is {limit_bytes} bytes")
+            }
+            Self::SymlinkInPath => write!(f, "path contains a symbolic link"),
+            Self::RecursiveNoFollow => write!(f, "recursive no-follow removal is unsupported"),
+            Self::RecursiveRequired => write!(
+                f,
+                "fs/copy requires recursive: true when sourcePath is a directory"
+            ),
+            Self::CopyIntoItself => write!(
+                f,
+                "fs/copy cannot copy a directory to itself or one of its descendants"
+            ),
+            Self::CopyOntoItself => write!(f, "fs/copy cannot copy a file onto itself"),
+            Self::CopySpecial => write!(
+                f,
+                "fs/copy only supports regular files, directories, and symlinks"
+            ),
+            Self::TooManyEntries { found } => write!(
+                f,
+                "fs/readDirectory returned {found} entries; limit is {}",
+                limits::DIRECTORY_ENTRIES
+            ),
+            Self::WalkLimitsTooLarge => write!(
+                f,
+                "filesystem walk limits exceed maximums: depth={}, directories={}, entries={}",
+                limits::WALK_DEPTH,
+                limits::WALK_DIRECTORIES,
+                limits::WALK_ENTRIES
+            ),
+            Self::WalkLimitsZero => {
+                write!(f, "filesystem walk limits must be greater than zero")
+            }
+            Self::ReadBlockLength => {
+                write!(f, "file read block length must be between 1 and {block}")
+            }
+            Self::WriteBlockLength => {
+                write!(f, "file write block length must be between 1 and {block}")
+            }
+            Self::WriteRange => write!(
+                f,
+                "file write range exceeds the signed 64-bit file offset limit"
+            ),
+            Self::Changed {
+                present: Some(hash),
+            } => write!(
+                f,
+                "file is not what was expected: its content hash is {hash}; read it again"
+            ),
+            Self::Changed { present: None } => write!(
+                f,
+                "file is not what was expected: it does not exist; look again"
+            ),
+            Self::WatchLimit(limit) => write!(f, "{limit}"),
+            Self::BadPattern { why } => write!(f, "bad pattern: {why}"),
+            Self::Unreachable { why } => write!(f, "the environment cannot be reached: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for WatchLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, key) = match self {
+            Self::Watches => ("watches", "max_user_watches"),
+            Self::Instances => ("watchers", "max_user_instances"),
+        };
+        write!(
+            f,
+            "no more {what} for this user: raise fs.inotify.{key} (sysctl -w fs.inotify.{key}=…)"
+        )
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Open => "open",
+            Self::ReadBlock => "read a block of",
+            Self::WriteBlock => "write a block of",
+            Self::Close => "close",
+            Self::Write => "write",
+            Self::CreateDirectory => "create directory",
+            Self::Remove => "remove",
+            Self::Copy => "copy",
+            Self::Rename => "rename",
+            Self::Metadata => "look at",
+            Self::Canonicalize => "resolve",
+            Self::ReadDirectory => "list",
+            Self::Walk => "walk",
+            Self::SetPermissions => "set permissions of",
+            Self::ReadLink => "read link",
+            Self::CreateSymlink => "create link",
+            Self::Watch => "watch",
+            Self::Search => "search",
+            Self::Glob => "match patterns in",
+        })
+    }
+}
+
+/// The name of an errno that callers are known to branch on (Linux numbers, x86-64 and arm64).
+fn errno_name(errno: i32) -> Option<&'static str> {
+    Some(match errno {
+        1 => "EPERM",
+        2 => "ENOENT",
+        5 => "EIO",
+        6 => "ENXIO",
+        9 => "EBADF",
+        11 => "EAGAIN",
+        12 => "ENOMEM",
+        13 => "EACCES",
+        16 => "EBUSY",
+        17 => "EEXIST",
+        18 => "EXDEV",
+        19 => "ENODEV",
+        20 => "ENOTDIR",
+        21 => "EISDIR",
+        22 => "EINVAL",
+        23 => "ENFILE",
+        24 => "EMFILE",
+        26 => "ETXTBSY",
+        27 => "EFBIG",
+        28 => "ENOSPC",
+        30 => "EROFS",
+        31 => "EMLINK",
+        32 => "EPIPE",
+        36 => "ENAMETOOLONG",
+        39 => "ENOTEMPTY",
+        40 => "ELOOP",
+        95 => "EOPNOTSUPP",
+        116 => "ESTALE",
+        122 => "EDQUOT",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_words_come_through_unchanged() {
+        let error = FileError::new(Verb::Read, "/x", Reason::Os(2));
+        assert_eq!(error.to_string(), "No such file or directory (os error 2)");
+        assert_eq!(
+            error.sentence(),
+            "cannot read \"/x\": No such file or directory (os error 2)"
+        );
+        assert_eq!(error.reason.name(), "ENOENT");
+    }
+
+    #[test]
+    fn a_full_watch_table_names_the_sysctl() {
+        let error = FileError::new(Verb::Watch, "/x", Reason::WatchLimit(WatchLimit::Watches));
+        assert!(error.to_string().contains("fs.inotify.max_user_watches"));
+        assert_eq!(error.errno(), Some(28));
+    }
+}

@@ -1,0 +1,146 @@
+//! Messages with descriptors over a unix socket that keeps their boundaries.
+//!
+//! A message too large for the socket's buffer travels in a memory file instead, so that a 3 MiB environment is no
+//! special case for anybody above. Sending never blocks: a full socket is told as such.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+/// Above this a message travels in a memory file. Well below the default socket buffer of 208 KiB.
+const INLINE_BYTES: usize = 48 << 10;
+/// Most bytes of a message in a memory file; the largest is a start request, bounded by `ARGUMENT_BYTES`.
+const LARGE_BYTES: u64 = 64 << 20;
+/// Most descriptors of a message: a process has eleven at most, and one may carry the message itself.
+const DESCRIPTORS: usize = 16;
+
+const INLINE: u8 = 0;
+const IN_FILE: u8 = 1;
+
+/// One side of the line between keeper and owner.
+#[derive(Debug)]
+pub struct Channel(OwnedFd);
+
+/// What came.
+#[derive(Debug)]
+pub enum Received {
+    /// A message and its descriptors.
+    Message(Vec<u8>, Vec<OwnedFd>),
+    /// The other side is gone.
+    Gone,
+}
+
+impl Channel {
+    /// Two connected sides, for a keeper carried by a thread.
+    pub fn pair() -> Result<(Self, Self), Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok((Self(one), Self(other)))
+    }
+
+    /// A side that was connected or accepted elsewhere.
+    pub fn over(socket: OwnedFd) -> Result<Self, Errno> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(Self(socket))
+    }
+
+    /// The socket, to wait for.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Sends a message; `EAGAIN` if the socket is full, and then nothing was sent.
+    pub fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        if message.len() <= INLINE_BYTES {
+            return self.send_parts(INLINE, message, descriptors);
+        }
+        let file = rustix::fs::memfd_create("message", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let mut rest = message;
+        while !rest.is_empty() {
+            rest = &rest[rustix::io::write(&file, rest)?..];
+        }
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::WRITE | SealFlags::GROW)?;
+        let mut all = vec![file.as_fd()];
+        all.extend_from_slice(descriptors);
+        self.send_parts(IN_FILE, &[], &all)
+    }
+
+    fn send_parts(&self, how: u8, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(Errno::MSGSIZE);
+        }
+        let parts = [IoSlice::new(std::slice::from_ref(&how)), IoSlice::new(message)];
+        loop {
+            match rustix::net::sendmsg(&self.0, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
+                Err(Errno::INTR) => {}
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    /// The next message; `EAGAIN` if there is none.
+    pub fn receive(&self) -> Result<Received, Errno> {
+        let mut buffer = vec![0; INLINE_BYTES + 1];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let mut parts = [IoSliceMut::new(&mut buffer)];
+            match rustix::net::recvmsg(&self.0, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+                Err(Errno::INTR) => {}
+                Err(Errno::CONNRESET) => return Ok(Received::Gone),
+                other => break other?,
+            }
+        };
+        let mut descriptors = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                descriptors.extend(fds);
+            }
+        }
+        if received.bytes == 0 {
+            return Ok(Received::Gone);
+        }
+        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(Errno::MSGSIZE);
+        }
+        buffer.truncate(received.bytes);
+        if buffer[0] == INLINE {
+            buffer.drain(..1);
+            return Ok(Received::Message(buffer, descriptors));
+        }
+        if descriptors.is_empty() {
+            return Err(Errno::BADMSG);
+        }
+        let file = descriptors.remove(0);
+        Ok(Received::Message(read_whole(&file)?, descriptors))
+    }
+}
+
+fn read_whole(file: &OwnedFd) -> Result<Vec<u8>, Errno> {
+    // Without the seals the sender could shrink the file under our feet.
+    if !rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
+        return Err(Errno::BADMSG);
+    }
+    let size = rustix::fs::fstat(file)?.st_size as u64;
+    if size > LARGE_BYTES {
+        return Err(Errno::MSGSIZE);
+    }
+    let mut bytes = vec![0; size as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pread(file, &mut bytes[done..], done as u64)? {
+            0 => return Err(Errno::BADMSG),
+            count => done += count,
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,184 @@
+//! How an owner gets a keeper: as a thread of its own process, as a process that ends with it, or as a process that
+//! outlives it and is found again through a socket in the state folder.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::channel::Channel;
+use crate::keeper::{self, Duty, Fate};
+use crate::spool::folder::Folder;
+
+/// Name of the socket in the state folder.
+pub const SOCKET: &str = "keeper.sock";
+/// Where a keeper process writes what goes wrong.
+const LOG: &str = "keeper.log";
+
+/// Why there is no keeper.
+#[derive(Debug, thiserror::Error)]
+pub enum HireError {
+    /// The folder cannot be used.
+    #[error("cannot use state folder {path:?}: {error}")]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Others could reach into it.
+    #[error("state folder {path:?} belongs to somebody else (uid {uid}): choose one of your own")]
+    Foreign {
+        /// Which.
+        path: PathBuf,
+        /// Whose.
+        uid: u32,
+    },
+    /// The socket's path is longer than the kernel takes.
+    #[error("the path of socket {path:?} is too long for the kernel: choose a shorter state folder")]
+    LongPath {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The program could not be started.
+    #[error("cannot start the keeper {program:?}: {error}")]
+    Program {
+        /// Which.
+        program: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A system call failed.
+    #[error("cannot set up the keeper: {0}")]
+    System(#[from] Errno),
+    /// The thread could not be made.
+    #[error("cannot start the keeper's thread: {0}")]
+    Thread(io::Error),
+}
+
+/// A keeper carried by a thread. The thread ends when the owner's side of the channel is dropped and every tree is
+/// gone; join it to be sure.
+pub fn thread(folder: Arc<Folder>, cgroups: bool) -> Result<(Channel, std::thread::JoinHandle<()>), HireError> {
+    let (ours, theirs) = Channel::pair()?;
+    let duty = Duty { owner: Some(theirs), listener: None, folder, fate: Fate::WithOwner, own_process: false, cgroups };
+    let carry = move || {
+        if let Err(errno) = keeper::run(duty) {
+            eprintln!("exec-server: the keeper's loop failed: {errno}");
+        }
+    };
+    let handle = std::thread::Builder::new().name("keeper".into()).spawn(carry).map_err(HireError::Thread)?;
+    Ok((ours, handle))
+}
+
+/// How to start a keeper process: a program and the arguments that make it call [`serve`].
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The program, usually our own.
+    pub program: PathBuf,
+    /// Arguments before ours.
+    pub args: Vec<std::ffi::OsString>,
+}
+
+/// A keeper process that ends with us, and leaves nothing behind however we end.
+pub fn process(program: &Program, folder: &Path, total_bytes: u64) -> Result<(Channel, std::process::Child), HireError> {
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let child = start(program, theirs, &["--with-owner".into()], folder, total_bytes, Stdio::inherit())?;
+    Ok((Channel::over(ours)?, child))
+}
+
+/// The keeper of a state folder: the one that is there, or a new one that outlives us.
+pub fn durable(program: &Program, state: &Path, total_bytes: u64, orphan_ttl: Duration) -> Result<Channel, HireError> {
+    private_folder(state)?;
+    let path = state.join(SOCKET);
+    let address = SocketAddrUnix::new(&path).map_err(|_| HireError::LongPath { path: path.clone() })?;
+    if let Some(channel) = connect(&address)? {
+        return Ok(channel);
+    }
+    // Nobody listens: what is there is left over from a keeper that is gone.
+    let _ = std::fs::remove_file(&path);
+    let listener = socket()?;
+    rustix::net::bind(&listener, &address)?;
+    rustix::net::listen(&listener, 8)?;
+    let at = |error| HireError::Folder { path: state.to_owned(), error };
+    let log = std::fs::File::options().create(true).append(true).open(state.join(LOG)).map_err(at)?;
+    let args = ["--orphan-ttl-ms".into(), orphan_ttl.as_millis().to_string().into()];
+    // It is not waited for: it is meant to be there after us, and what becomes of it then is init's business.
+    drop(start(program, listener, &args, state, total_bytes, Stdio::from(log))?);
+    connect(&address)?.ok_or(HireError::System(Errno::CONNREFUSED))
+}
+
+/// The life of a keeper process: its socket is standard input.
+pub fn serve(folder: &Path, total_bytes: u64, fate: Fate) -> Result<(), Errno> {
+    // Signals for the terminal we were started from are not for us.
+    let _ = rustix::process::setsid();
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    let (owner, listener) = match fate {
+        Fate::WithOwner => (Some(Channel::over(socket)?), None),
+        Fate::Outlive { .. } => (None, Some(socket)),
+    };
+    let folder = Arc::new(Folder::new(folder, total_bytes));
+    keeper::run(Duty { owner, listener, folder, fate, own_process: true, cgroups: true })
+}
+
+/// A folder only we can enter; made if it is not there.
+pub fn private_folder(path: &Path) -> Result<(), HireError> {
+    let at = |error| HireError::Folder { path: path.to_owned(), error };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at)?;
+    let found = std::fs::metadata(path).map_err(at)?;
+    if found.uid() != rustix::process::getuid().as_raw() {
+        return Err(HireError::Foreign { path: path.to_owned(), uid: found.uid() });
+    }
+    if found.permissions().mode() & 0o077 != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).map_err(at)?;
+    }
+    Ok(())
+}
+
+fn start(
+    program: &Program,
+    socket: OwnedFd,
+    args: &[std::ffi::OsString],
+    folder: &Path,
+    total_bytes: u64,
+    stderr: Stdio,
+) -> Result<std::process::Child, HireError> {
+    std::process::Command::new(&program.program)
+        .args(&program.args)
+        .arg("--folder")
+        .arg(folder)
+        .arg("--total-bytes")
+        .arg(total_bytes.to_string())
+        .args(args)
+        .stdin(Stdio::from(socket))
+        .stdout(Stdio::null())
+        .stderr(stderr)
+        .current_dir("/")
+        .spawn()
+        .map_err(|error| HireError::Program { program: program.program.clone(), error })
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+fn connect(address: &SocketAddrUnix) -> Result<Option<Channel>, HireError> {
+    let socket = socket()?;
+    match rustix::net::connect(socket.as_fd(), address) {
+        Ok(()) => Ok(Some(Channel::over(socket)?)),
+        Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}

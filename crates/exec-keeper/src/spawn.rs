@@ -1,0 +1,216 @@
+//! From a launch to a child that runs, with every descriptor it needs and none it should not have.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use exec_core::Io;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+
+use crate::protocol::{Launch, Part, Step};
+use crate::spool::folder::Folder;
+use crate::spool::index;
+use crate::sys::clone::{Birth, Born, ChildStep, Cradle, Stillborn, Wiring};
+use crate::tree::Tree;
+
+/// Where plain names are looked for when the child has no `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+/// A child, and what both sides hold of it.
+#[derive(Debug)]
+pub(crate) struct Spawned {
+    pub(crate) pid: u32,
+    pub(crate) parts: Vec<(Part, OwnedFd)>,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(crate) struct SpawnError {
+    pub(crate) step: Step,
+    pub(crate) errno: Errno,
+    pub(crate) subject: OsString,
+    /// The cgroup was the obstacle; without one it may work.
+    pub(crate) cgroup_refused: bool,
+}
+
+/// Starts children. Keeps what all of them need.
+#[derive(Debug)]
+pub(crate) struct Spawner {
+    cradle: Cradle,
+    null: OwnedFd,
+    /// An empty index, made while nobody waited.
+    spare_index: Option<OwnedFd>,
+    die_with_us: bool,
+}
+
+impl Spawner {
+    pub(crate) fn new(die_with_us: bool) -> Result<Self, Errno> {
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { cradle: Cradle::new()?, null: high(null)?, spare_index: None, die_with_us })
+    }
+
+    /// Between requests: makes what the next start will need.
+    pub(crate) fn prepare(&mut self, folder: &Folder) {
+        if self.spare_index.is_none() {
+            self.spare_index = fresh_index(folder).ok();
+        }
+    }
+
+    pub(crate) fn spawn(&mut self, launch: &Launch, tree: &Tree, folder: &Folder) -> Result<Spawned, SpawnError> {
+        let program = launch.card.argv[0].as_os_str();
+        let failed = |step: Step, subject: &OsStr| {
+            let subject = subject.to_owned();
+            move |errno| SpawnError { step, errno, subject, cgroup_refused: false }
+        };
+        let index = match self.spare_index.take() {
+            Some(index) => index,
+            None => fresh_index(folder).map_err(failed(Step::Spool, folder.path().as_os_str()))?,
+        };
+        let plumbing = match launch.card.io {
+            Io::Pipes { stdin } => Plumbing::pipes(stdin, &self.null).map_err(failed(Step::Pipe, program))?,
+            Io::Pty(size) => {
+                let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
+                Plumbing::pty(size).map_err(failed(Step::Pty, program))?
+            }
+        };
+        let born = self.bear(launch, tree, &plumbing)?;
+        let mut parts = plumbing.ours;
+        parts.push((Part::Pidfd, born.pidfd));
+        parts.push((Part::Index, index));
+        Ok(Spawned { pid: born.pid, parts })
+    }
+
+    fn bear(&mut self, launch: &Launch, tree: &Tree, plumbing: &Plumbing) -> Result<Born, SpawnError> {
+        let card = &launch.card;
+        let program = card.argv[0].as_os_str();
+        let arg0 = launch.arg0.as_deref().unwrap_or(program);
+        let argv: Vec<CString> =
+            std::iter::once(arg0).chain(card.argv[1..].iter().map(OsString::as_os_str)).map(c_string).collect();
+        let envp: Vec<CString> = launch.environ.iter().map(|variable| c_string(variable)).collect();
+        let candidates = candidates(program, launch.path.as_deref());
+        let cwd = c_string(card.cwd.as_os_str());
+        let wiring = match &plumbing.childs {
+            Childs::Pipes { stdin, stdout, stderr } => Wiring::Pipes {
+                stdin: stdin.as_ref().unwrap_or(&self.null).as_fd(),
+                stdout: stdout.as_fd(),
+                stderr: stderr.as_fd(),
+            },
+            Childs::Pty => Wiring::Pty { master: plumbing.ours[0].1.as_fd() },
+        };
+        let birth = Birth {
+            candidates: &candidates,
+            argv: &argv,
+            envp: &envp,
+            cwd: &cwd,
+            wiring,
+            cgroup: tree.cgroup(),
+            mark: tree.mark(),
+            die_with_parent: self.die_with_us,
+        };
+        self.cradle.bear(&birth).map_err(|stillborn| {
+            let subject = |text: &OsStr| text.to_owned();
+            let (step, errno, subject) = match stillborn {
+                Stillborn::Clone(errno) => (Step::Clone, errno, subject(program)),
+                Stillborn::Step(ChildStep::Session, errno) => (Step::Session, errno, subject(program)),
+                Stillborn::Step(ChildStep::Terminal, errno) => (Step::Pty, errno, subject(program)),
+                Stillborn::Step(ChildStep::Descriptors, errno) => (Step::Pipe, errno, subject(program)),
+                Stillborn::Step(ChildStep::Cwd, errno) => (Step::Cwd, errno, subject(card.cwd.as_os_str())),
+                Stillborn::Step(ChildStep::Exec, errno) => (Step::Exec, errno, subject(program)),
+            };
+            let cgroup_refused = step == Step::Clone
+                && tree.cgroup().is_some()
+                && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
+            SpawnError { step, errno, subject, cgroup_refused }
+        })
+    }
+}
+
+/// Both ends of everything between a child and us.
+struct Plumbing {
+    ours: Vec<(Part, OwnedFd)>,
+    childs: Childs,
+}
+
+enum Childs {
+    Pipes { stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: OwnedFd },
+    /// The child opens the other side itself.
+    Pty,
+}
+
+impl Plumbing {
+    fn pipes(with_stdin: bool, _null: &OwnedFd) -> Result<Self, Errno> {
+        let (out_read, stdout) = pipe()?;
+        let (err_read, stderr) = pipe()?;
+        let mut ours = vec![(Part::Stdout, out_read), (Part::Stderr, err_read)];
+        let mut stdin = None;
+        if with_stdin {
+            let (read, write) = pipe()?;
+            ours.push((Part::Stdin, write));
+            stdin = Some(read);
+        }
+        for (_, end) in &ours {
+            // Only our ends: the flag belongs to the end, and a child does not expect it on its own.
+            rustix::io::ioctl_fionbio(end, true)?;
+        }
+        Ok(Self { ours, childs: Childs::Pipes { stdin, stdout, stderr } })
+    }
+
+    fn pty(size: Winsize) -> Result<Self, Errno> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = high(rustix::pty::openpt(flags)?)?;
+        rustix::pty::grantpt(&master)?;
+        rustix::pty::unlockpt(&master)?;
+        rustix::termios::tcsetwinsize(&master, size)?;
+        rustix::io::ioctl_fionbio(&master, true)?;
+        let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self {
+            ours: vec![(Part::Master, master), (Part::RelayOut, out), (Part::RelayIn, into)],
+            childs: Childs::Pty,
+        })
+    }
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    Ok((high(read)?, high(write)?))
+}
+
+/// A host program may have closed its own 0, 1 or 2. A descriptor of ours must not take such a place: the child's are
+/// made there.
+fn high(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
+    use std::os::fd::AsRawFd;
+    if descriptor.as_raw_fd() > 2 {
+        return Ok(descriptor);
+    }
+    rustix::io::fcntl_dupfd_cloexec(&descriptor, 3)
+}
+
+fn fresh_index(folder: &Folder) -> Result<OwnedFd, Errno> {
+    let file = folder.file()?;
+    index::create(&file)?;
+    Ok(file)
+}
+
+/// What to try, as `execvp` does; but in the child's `PATH`, not ours.
+fn candidates(program: &OsStr, path: Option<&OsStr>) -> Vec<CString> {
+    if program.as_bytes().contains(&b'/') {
+        return vec![c_string(program)];
+    }
+    let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));
+    let join = |folder: &[u8]| {
+        // An empty folder in PATH means the current one.
+        let mut full = if folder.is_empty() { b".".to_vec() } else { folder.to_vec() };
+        full.push(b'/');
+        full.extend_from_slice(program.as_bytes());
+        c_string(&OsString::from_vec(full))
+    };
+    path.as_bytes().split(|byte| *byte == b':').map(join).collect()
+}
+
+fn c_string(text: &OsStr) -> CString {
+    CString::new(text.as_bytes()).expect("the command was checked for NUL bytes before it came here")
+}

@@ -1,0 +1,199 @@
+//! Where readers find a log: the open files, shared between one mover and any number of readers.
+//!
+//! Nothing is kept in memory: a page is read from the files by position. The mover publishes what it is about to
+//! forget before it punches the hole, and a reader looks at that again after it has read, so zeros of a hole are never
+//! taken for output.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use exec_core::{Body, Entry, Head, Page, Seq};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::index::{self, Header, Kind, RECORD_BYTES, Record};
+
+/// Records looked at in one go.
+const RECORDS_A_LOOK: usize = 256;
+/// Without a byte budget, a page ends here; the caller asks for the next.
+const PAGE_BYTES: usize = 32 << 20;
+
+/// The files of one log.
+#[derive(Debug)]
+pub struct Shelf {
+    pub(crate) index: OwnedFd,
+    pub(crate) data: [OnceLock<OwnedFd>; 2],
+    first_seq: AtomicU64,
+}
+
+/// Whether a read may wait for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Only what is in memory; otherwise [`Errno::AGAIN`].
+    None,
+    /// Wait for the disk.
+    Disk,
+}
+
+/// What to read.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// Entries after this seq.
+    pub after: Seq,
+    /// Stop before this many output bytes are passed; at least one entry.
+    pub max_bytes: Option<usize>,
+    /// Whether it may wait for the disk.
+    pub patience: Patience,
+}
+
+impl Shelf {
+    pub(crate) fn new(index: OwnedFd, first_seq: Seq) -> Self {
+        Self { index, data: [OnceLock::new(), OnceLock::new()], first_seq: AtomicU64::new(first_seq) }
+    }
+
+    /// The index, to be held by somebody else too.
+    pub fn index(&self) -> &OwnedFd {
+        &self.index
+    }
+
+    pub(crate) fn publish_first(&self, first_seq: Seq) {
+        self.first_seq.store(first_seq, Ordering::Release);
+    }
+
+    /// The entries after `look.after`, as far as `head` (the log at some moment) goes.
+    pub fn page(&self, head: Head, look: Look) -> Result<Page, Errno> {
+        loop {
+            let page = self.page_once(head, look)?;
+            let first_now = self.first_seq.load(Ordering::Acquire);
+            match page.entries.first() {
+                // Something we have just read was forgotten meanwhile: its bytes may be a hole. Look again.
+                Some(entry) if entry.seq < first_now => continue,
+                _ => return Ok(page),
+            }
+        }
+    }
+
+    fn page_once(&self, head: Head, look: Look) -> Result<Page, Errno> {
+        let first_now = self.first_seq.load(Ordering::Acquire);
+        let head = Head { first_seq: head.first_seq.max(first_now), ..head };
+        let gap = head.gap(look.after);
+        let mut entries = Vec::new();
+        let mut next = (look.after + 1).max(head.first_seq);
+        let mut budget = Budget { left: look.max_bytes.unwrap_or(PAGE_BYTES), any: false };
+        let mut exit = head.exit;
+        while next < head.next_seq {
+            let count = usize::try_from(head.next_seq - next).unwrap_or(usize::MAX).min(RECORDS_A_LOOK);
+            let records = self.records(next, count, look.patience)?;
+            let taken = records.iter().take_while(|record| budget.admits(record)).count();
+            self.bodies(next, &records[..taken], &mut exit, look.patience, &mut entries)?;
+            next += taken as u64;
+            if taken < records.len() || budget.left == 0 {
+                break;
+            }
+        }
+        Ok(Page { entries, gap, head })
+    }
+
+    fn records(&self, from: Seq, count: usize, patience: Patience) -> Result<Vec<Record>, Errno> {
+        let bytes = read(&self.index, index::position(from), count * RECORD_BYTES as usize, patience)?;
+        bytes.chunks_exact(RECORD_BYTES as usize).map(|bytes| Record::decode(bytes).ok_or(Errno::IO)).collect()
+    }
+
+    /// Adjacent records of one stream are one read.
+    fn bodies(
+        &self,
+        mut seq: Seq,
+        records: &[Record],
+        exit: &mut Option<(Seq, exec_core::Exit)>,
+        patience: Patience,
+        entries: &mut Vec<Entry>,
+    ) -> Result<(), Errno> {
+        let same = |a: &Record, b: &Record| matches!(a.kind, Kind::Output(_)) && a.kind == b.kind;
+        for run in records.chunk_by(same) {
+            match run[0].kind {
+                Kind::Output(stream) => {
+                    let len = run.iter().map(|record| record.len as usize).sum();
+                    let file = self.data[index::slot(stream)].get().ok_or(Errno::IO)?;
+                    let mut bytes = read(file, run[0].offset, len, patience)?;
+                    for record in run {
+                        let bytes = bytes.split_to(record.len as usize);
+                        entries.push(Entry { seq, body: Body::Output { stream, bytes } });
+                        seq += 1;
+                    }
+                }
+                Kind::Exited => {
+                    let known = match exit {
+                        Some((_, exit)) => *exit,
+                        None => self.header()?.exit.ok_or(Errno::IO)?.1,
+                    };
+                    entries.push(Entry { seq, body: Body::Exited(known) });
+                    seq += 1;
+                }
+                Kind::Closed => {
+                    entries.push(Entry { seq, body: Body::Closed });
+                    seq += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn header(&self) -> Result<Header, Errno> {
+        let bytes = read(&self.index, 0, index::HEADER_BYTES as usize, Patience::Disk)?;
+        Header::decode(&bytes).ok_or(Errno::IO)
+    }
+
+    pub(crate) fn record(&self, seq: Seq) -> Result<Record, Errno> {
+        self.records(seq, 1, Patience::Disk)?.first().copied().ok_or(Errno::IO)
+    }
+}
+
+struct Budget {
+    left: usize,
+    any: bool,
+}
+
+impl Budget {
+    /// At least one output entry is admitted, however large; then none that would pass the budget.
+    fn admits(&mut self, record: &Record) -> bool {
+        if !matches!(record.kind, Kind::Output(_)) {
+            return self.left > 0 || !self.any;
+        }
+        let len = record.len as usize;
+        if self.any && len > self.left {
+            return false;
+        }
+        self.any = true;
+        self.left = self.left.saturating_sub(len);
+        true
+    }
+}
+
+fn read(file: &OwnedFd, at: u64, len: usize, patience: Patience) -> Result<Bytes, Errno> {
+    use std::os::fd::AsFd;
+    let mut bytes = BytesMut::zeroed(len);
+    let mut done = 0;
+    while done < len {
+        match read_some(file.as_fd(), &mut bytes[done..], at + done as u64, patience) {
+            // Records are made after their bytes, so the file cannot be shorter.
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes.freeze())
+}
+
+fn read_some(file: BorrowedFd<'_>, into: &mut [u8], at: u64, patience: Patience) -> Result<usize, Errno> {
+    if patience == Patience::Disk {
+        return rustix::io::pread(file, into, at);
+    }
+    let mut parts = [std::io::IoSliceMut::new(into)];
+    match rustix::io::preadv2(file, &mut parts, at, ReadWriteFlags::NOWAIT) {
+        // A file system that cannot tell whether it would wait is read plainly.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => rustix::io::pread(file, into, at),
+        other => other,
+    }
+}

@@ -1,0 +1,394 @@
+//! A child in one call: `clone3` the way `posix_spawn` does it, and a little more.
+//!
+//! The child shares our memory until it execs and we are suspended meanwhile (`CLONE_VM | CLONE_VFORK`), so a large
+//! daemon costs nothing to start from; there is no fork. Beyond what `posix_spawn` offers, the child is born inside its
+//! cgroup, comes with a pidfd, and can tell *which* step failed, because the memory it reports into is ours.
+//! docs/decisions/0002 says why we do not call `posix_spawn` itself.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use rustix::io::Errno;
+
+/// Enough for a few frames of system calls; the page below is a guard.
+const STACK_BYTES: usize = 64 << 10;
+
+/// Which step of the child failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum ChildStep {
+    Session = 1,
+    Terminal = 2,
+    Descriptors = 3,
+    Cwd = 4,
+    Exec = 5,
+}
+
+/// How the child's three descriptors are made.
+pub(crate) enum Wiring<'a> {
+    Pipes { stdin: BorrowedFd<'a>, stdout: BorrowedFd<'a>, stderr: BorrowedFd<'a> },
+    /// The master of a fresh terminal; the child opens the other side itself, so that it becomes its controlling one.
+    Pty { master: BorrowedFd<'a> },
+}
+
+/// Everything the child needs, made before it exists, because it must not allocate.
+pub(crate) struct Birth<'a> {
+    /// Programs to try in turn, as `execvp` would.
+    pub(crate) candidates: &'a [CString],
+    pub(crate) argv: &'a [CString],
+    pub(crate) envp: &'a [CString],
+    pub(crate) cwd: &'a CStr,
+    pub(crate) wiring: Wiring<'a>,
+    /// The cgroup to be born in.
+    pub(crate) cgroup: Option<BorrowedFd<'a>>,
+    /// Value of the mark by which descendants are found where there is no cgroup.
+    pub(crate) mark: u64,
+    /// Die with the thread that starts it.
+    pub(crate) die_with_parent: bool,
+}
+
+/// A child that runs its program.
+pub(crate) struct Born {
+    pub(crate) pid: u32,
+    pub(crate) pidfd: OwnedFd,
+}
+
+/// Why there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stillborn {
+    Clone(Errno),
+    Step(ChildStep, Errno),
+}
+
+/// The child's stack, kept from birth to birth.
+#[derive(Debug)]
+pub(crate) struct Cradle {
+    base: *mut c_void,
+}
+
+// SAFETY: the mapping is private memory that only the holder of the Cradle touches.
+unsafe impl Send for Cradle {}
+
+impl Cradle {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        // SAFETY: a fresh anonymous mapping touches no memory of ours.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                STACK_BYTES + 4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(Errno::NOMEM);
+        }
+        // SAFETY: the lowest page of the mapping just made; nothing uses it.
+        unsafe { libc::mprotect(base, 4096, libc::PROT_NONE) };
+        Ok(Self { base })
+    }
+
+    fn bottom(&self) -> usize {
+        self.base as usize + 4096
+    }
+
+    /// Makes the child. Returns when it runs its program, or could not.
+    pub(crate) fn bear(&mut self, birth: &Birth<'_>) -> Result<Born, Stillborn> {
+        let pointers = |strings: &[CString]| -> Vec<*const c_char> {
+            strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+        };
+        let (candidates, argv, envp) =
+            (pointers(birth.candidates), pointers(birth.argv), pointers(birth.envp));
+        let mut plan = Plan {
+            candidates: candidates.as_ptr(),
+            argv: argv.as_ptr(),
+            envp: envp.as_ptr(),
+            cwd: birth.cwd.as_ptr(),
+            wiring: match &birth.wiring {
+                Wiring::Pipes { stdin, stdout, stderr } => {
+                    [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()]
+                }
+                Wiring::Pty { master } => [master.as_raw_fd(), -1, -1],
+            },
+            mark: birth.mark,
+            die_with_parent: birth.die_with_parent,
+            failed_step: 0,
+            failed_errno: 0,
+        };
+        let everything = !0u64;
+        let mut before = 0u64;
+        // SAFETY: plain values in and out. All signals are held back (glibc's internal ones too, hence the raw call)
+        // so that no handler of ours can run in the child, where it would work on our memory.
+        unsafe { raw_sigmask(libc::SIG_BLOCK, &everything, &mut before) };
+        let outcome = self.clone_into(birth.cgroup, &mut plan);
+        // SAFETY: as above; restores what was.
+        unsafe { raw_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) };
+        let born = outcome.map_err(Stillborn::Clone)?;
+        if plan.failed_step == 0 {
+            return Ok(born);
+        }
+        // The child has told why and is gone; collect it, so that it never shows as a process of ours.
+        let _ = super::pidfd::reap_now(&born.pidfd);
+        let step = match plan.failed_step {
+            1 => ChildStep::Session,
+            2 => ChildStep::Terminal,
+            3 => ChildStep::Descriptors,
+            4 => ChildStep::Cwd,
+            _ => ChildStep::Exec,
+        };
+        Err(Stillborn::Step(step, Errno::from_raw_os_error(plan.failed_errno)))
+    }
+
+    fn clone_into(&self, cgroup: Option<BorrowedFd<'_>>, plan: &mut Plan) -> Result<Born, Errno> {
+        let mut pidfd: RawFd = -1;
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
+        let mut args = CloneArgs {
+            flags: flags as u64,
+            pidfd: &raw mut pidfd as u64,
+            exit_signal: libc::SIGCHLD as u64,
+            stack: self.bottom() as u64,
+            stack_size: STACK_BYTES as u64,
+            ..CloneArgs::default()
+        };
+        if let Some(cgroup) = cgroup {
+            args.flags |= CLONE_INTO_CGROUP;
+            args.cgroup = cgroup.as_raw_fd() as u64;
+        }
+        let plan: *mut Plan = plan;
+        // SAFETY: the arguments describe a child on its own stack that runs `child(plan)` and never returns; `plan`
+        // and all it points to outlive the call, because we are suspended until the child execs or exits.
+        let mut result = unsafe {
+            clone_call(
+                libc::SYS_clone3,
+                [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0],
+                child,
+                plan.cast(),
+            )
+        };
+        if result == -(libc::ENOSYS as isize) {
+            // Container runtimes hide clone3 behind ENOSYS. The old call does the same, without the cgroup.
+            let top = self.bottom() + STACK_BYTES;
+            // SAFETY: as above; the old call takes the top of the stack, and the pidfd in the parent-tid slot.
+            result = unsafe {
+                clone_call(
+                    libc::SYS_clone,
+                    [(flags | libc::SIGCHLD) as usize, top, &raw mut pidfd as usize, 0, 0],
+                    child,
+                    plan.cast(),
+                )
+            };
+        }
+        if result < 0 {
+            return Err(Errno::from_raw_os_error(-result as i32));
+        }
+        // SAFETY: the kernel made this descriptor for us a moment ago and nobody else knows it.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+        Ok(Born { pid: result as u32, pidfd })
+    }
+}
+
+impl Drop for Cradle {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which no child uses any more: `bear` returns only after it has left.
+        unsafe { libc::munmap(self.base, STACK_BYTES + 4096) };
+    }
+}
+
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// What the child reads and where it reports. Plain data: it is used by two processes in turn.
+struct Plan {
+    candidates: *const *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+    cwd: *const c_char,
+    wiring: [RawFd; 3],
+    mark: u64,
+    die_with_parent: bool,
+    failed_step: u32,
+    failed_errno: i32,
+}
+
+/// The child's whole life before its program: system calls only, no allocation, no lock, no panic.
+extern "C" fn child(plan: *mut c_void) -> ! {
+    let plan: *mut Plan = plan.cast();
+    // SAFETY: the parent passes its own live Plan and is suspended, so we are its only user. Every call below is a
+    // bare system call on plain values or on strings of the Plan; errno lives in the suspended thread's own slot.
+    unsafe {
+        if libc::setsid() < 0 {
+            fail(plan, ChildStep::Session);
+        }
+        if (*plan).die_with_parent {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        }
+        // The mark is a limit nobody reaches (it concerns real-time threads only, and means millennia); children
+        // inherit it through fork, exec and setsid.
+        let mark = libc::rlimit { rlim_cur: (*plan).mark, rlim_max: (*plan).mark };
+        libc::setrlimit(libc::RLIMIT_RTTIME, &raw const mark);
+        let mut wiring = (*plan).wiring;
+        if wiring[1] < 0 {
+            // Opening the other side as a session leader makes it the controlling terminal.
+            let slave = libc::ioctl(wiring[0], libc::TIOCGPTPEER, libc::O_RDWR);
+            if slave < 0 || libc::ioctl(slave, libc::TIOCSCTTY, 0) < 0 {
+                fail(plan, ChildStep::Terminal);
+            }
+            wiring = [slave, slave, slave];
+        }
+        for (target, source) in wiring.into_iter().enumerate() {
+            // Sources are never 0, 1 or 2 (the keeper sees to it), so no dup overwrites one that is still needed.
+            if libc::dup2(source, target as RawFd) < 0 {
+                fail(plan, ChildStep::Descriptors);
+            }
+        }
+        // Whatever the host program has open without CLOEXEC ends here.
+        if libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) < 0 {
+            for descriptor in 3..4096 {
+                libc::close(descriptor);
+            }
+        }
+        // Rust programs ignore SIGPIPE, and an ignored signal stays ignored through exec.
+        for signal in 1..=64 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        if libc::chdir((*plan).cwd) < 0 {
+            fail(plan, ChildStep::Cwd);
+        }
+        let none = 0u64;
+        raw_sigmask(libc::SIG_SETMASK, &none, ptr::null_mut());
+        exec(plan)
+    }
+}
+
+/// Tries the candidates as `execvp` does: not found goes on, no permission is remembered, all else ends the search.
+///
+/// # Safety
+/// As in [`child`].
+unsafe fn exec(plan: *mut Plan) -> ! {
+    let mut refused = false;
+    // SAFETY: as in `child`; the candidate array ends with null.
+    unsafe {
+        let mut candidate = (*plan).candidates;
+        while !(*candidate).is_null() {
+            libc::execve(*candidate, (*plan).argv, (*plan).envp);
+            match *libc::__errno_location() {
+                libc::ENOENT | libc::ENOTDIR => {}
+                libc::EACCES => refused = true,
+                _ => fail(plan, ChildStep::Exec),
+            }
+            candidate = candidate.add(1);
+        }
+        *libc::__errno_location() = if refused { libc::EACCES } else { libc::ENOENT };
+        fail(plan, ChildStep::Exec)
+    }
+}
+
+/// # Safety
+/// As in [`child`].
+unsafe fn fail(plan: *mut Plan, step: ChildStep) -> ! {
+    // SAFETY: as in `child`.
+    unsafe {
+        (*plan).failed_step = step as u32;
+        (*plan).failed_errno = *libc::__errno_location();
+        libc::_exit(127)
+    }
+}
+
+/// # Safety
+/// `old` is null or points to a u64.
+unsafe fn raw_sigmask(how: i32, new: &u64, old: *mut u64) {
+    // SAFETY: the kernel's own mask is 8 bytes; the pointers are as the caller promised.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, ptr::from_ref(new), old, 8) };
+}
+
+/// A clone call whose child continues in `entry(argument)` on the stack named by `arguments`.
+///
+/// # Safety
+/// `arguments` must ask for a stack of its own (with `CLONE_VM`), and `entry` must never return.
+#[cfg(target_arch = "x86_64")]
+unsafe fn clone_call(
+    number: libc::c_long,
+    arguments: [usize; 5],
+    entry: extern "C" fn(*mut c_void) -> !,
+    argument: *mut c_void,
+) -> isize {
+    let mut result = number as isize;
+    // SAFETY: in the parent this is one system call. In the child it is a jump to `entry` on a fresh, 16-aligned
+    // stack: nothing of our own frame is touched there.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r13",
+            "call r12",
+            "ud2",
+            "2:",
+            inlateout("rax") result,
+            in("rdi") arguments[0],
+            in("rsi") arguments[1],
+            in("rdx") arguments[2],
+            in("r10") arguments[3],
+            in("r8") arguments[4],
+            in("r12") entry,
+            in("r13") argument,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    result
+}
+
+/// A clone call whose child continues in `entry(argument)` on the stack named by `arguments`.
+///
+/// # Safety
+/// `arguments` must ask for a stack of its own (with `CLONE_VM`), and `entry` must never return.
+#[cfg(target_arch = "aarch64")]
+unsafe fn clone_call(
+    number: libc::c_long,
+    arguments: [usize; 5],
+    entry: extern "C" fn(*mut c_void) -> !,
+    argument: *mut c_void,
+) -> isize {
+    let mut result = arguments[0] as isize;
+    // SAFETY: as on x86_64.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            "cbnz x0, 2f",
+            "mov x29, xzr",
+            "mov x0, x20",
+            "blr x21",
+            "brk 1",
+            "2:",
+            inlateout("x0") result,
+            in("x8") number,
+            in("x1") arguments[1],
+            in("x2") arguments[2],
+            in("x3") arguments[3],
+            in("x4") arguments[4],
+            in("x20") argument,
+            in("x21") entry,
+        );
+    }
+    result
+}

@@ -1,0 +1,123 @@
+//! Waiting and signalling by descriptor: a recycled pid can never be hit.
+
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use exec_core::{Status, Usage};
+use rustix::io::Errno;
+
+/// Signal the process group of the pidfd's process, not the process itself (Linux 6.9).
+const PIDFD_SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
+
+/// Reaps the process behind `pidfd` if it has ended. `Ok(None)` while it runs.
+pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> Result<Option<(Status, Usage)>, Errno> {
+    // SAFETY: zeroed is a valid value of both plain C structs; the kernel fills them in.
+    let (mut info, mut usage): (libc::siginfo_t, libc::rusage) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    // SAFETY: `waitid` is called directly because libc's wrapper has no rusage; all pointers are to live locals of
+    // the right type, and the descriptor is borrowed for the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_waitid,
+            libc::P_PIDFD,
+            pidfd.as_raw_fd(),
+            &raw mut info,
+            libc::WEXITED | libc::WNOHANG | libc::__WALL,
+            &raw mut usage,
+        )
+    };
+    if result < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: after a successful waitid the siginfo is of the SIGCHLD kind, or all zero if nothing has ended.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    if pid == 0 {
+        return Ok(None);
+    }
+    let status = match info.si_code {
+        libc::CLD_EXITED => Status::Code(status),
+        libc::CLD_DUMPED => Status::Signal { number: status, core_dumped: true },
+        _ => Status::Signal { number: status, core_dumped: false },
+    };
+    let usage = Usage {
+        user: duration(usage.ru_utime),
+        system: duration(usage.ru_stime),
+        max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+    };
+    Ok(Some((status, usage)))
+}
+
+/// Reaps a child that is known to be ending; waits for it.
+pub(crate) fn reap_now(pidfd: &OwnedFd) -> Result<(), Errno> {
+    // SAFETY: no memory is passed but a null siginfo, which waitid allows; the descriptor is borrowed for the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_waitid,
+            libc::P_PIDFD,
+            pidfd.as_raw_fd(),
+            std::ptr::null_mut::<libc::siginfo_t>(),
+            libc::WEXITED | libc::__WALL,
+            std::ptr::null_mut::<libc::rusage>(),
+        )
+    };
+    if result < 0 { Err(last_errno()) } else { Ok(()) }
+}
+
+/// Signals the whole process group of the leader behind `pidfd`. `EINVAL` from kernels before 6.9.
+pub(crate) fn signal_group(pidfd: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
+    send(pidfd, signal, PIDFD_SIGNAL_PROCESS_GROUP)
+}
+
+/// Signals the process behind `pidfd`.
+pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
+    send(pidfd, signal, 0)
+}
+
+fn send(pidfd: BorrowedFd<'_>, signal: i32, flags: libc::c_uint) -> Result<(), Errno> {
+    // SAFETY: no memory is passed (siginfo is null), the descriptor is borrowed for the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal,
+            std::ptr::null_mut::<libc::siginfo_t>(),
+            flags,
+        )
+    };
+    if result < 0 { Err(last_errno()) } else { Ok(()) }
+}
+
+/// Reaps whatever ended children of this process are not `spared`; for a keeper process, to which the orphans of its
+/// trees are given. Answers how many.
+pub(crate) fn reap_orphans(spared: impl Fn(u32) -> bool) -> u32 {
+    let mut reaped = 0;
+    let mut skipped = std::collections::HashSet::new();
+    loop {
+        // SAFETY: zeroed is a valid siginfo.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+        // SAFETY: the pointer is to a live local; WNOWAIT leaves the child as it is.
+        if unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, look) } != 0 {
+            return reaped;
+        }
+        // SAFETY: after success the siginfo is of the SIGCHLD kind, or zero.
+        let pid = unsafe { info.si_pid() };
+        // A leader is reaped through its own pidfd. The kernel would show the same one again, so end here; its own
+        // event comes and then we look again.
+        if pid == 0 || spared(pid as u32) || !skipped.insert(pid) {
+            return reaped;
+        }
+        // SAFETY: as above; the pid is our own unreaped child, so it cannot have been recycled.
+        if unsafe { libc::waitid(libc::P_PID, pid as u32, &raw mut info, libc::WEXITED | libc::WNOHANG | libc::__WALL) } == 0 {
+            reaped += 1;
+        }
+    }
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0))
+        + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,42 @@
+//! Signals of a keeper that is a process of its own.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+/// Makes this process the one orphans of its descendants come to, and turns the signals it cares for into a
+/// descriptor: SIGCHLD (an orphan ended) and SIGTERM (end). SIGHUP and SIGINT are meant for somebody at a terminal.
+pub(crate) fn adopt_orphans() -> Result<OwnedFd, Errno> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    // SAFETY: a zeroed set is initialised by sigemptyset before use; all pointers are to live locals; `signal` with
+    // SIG_IGN installs no code.
+    let descriptor = unsafe {
+        libc::signal(libc::SIGHUP, libc::SIG_IGN);
+        libc::signal(libc::SIGINT, libc::SIG_IGN);
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    if descriptor < 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    // SAFETY: the kernel has just made this descriptor and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Takes what has come; whether SIGTERM was among it.
+pub(crate) fn asked_to_end(signals: BorrowedFd<'_>) -> bool {
+    let mut end = false;
+    // SAFETY: zeroed is a valid value of this plain C struct.
+    let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: the kernel writes at most `size` bytes into the live local.
+    while unsafe { libc::read(signals.as_raw_fd(), (&raw mut info).cast(), size) } == size as isize {
+        end |= info.ssi_signo == libc::SIGTERM as u32;
+    }
+    end
+}

@@ -1,0 +1,197 @@
+//! Cgroups of our own, below the one we are in. Made ahead of time and used again, because making one costs more than
+//! a good part of a start.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+
+/// Kept ready for the next starts; more are made when needed.
+const SPARE: usize = 2;
+/// Kept for use again; beyond, they are removed.
+const KEPT: usize = 16;
+
+static NURSERIES: AtomicU64 = AtomicU64::new(0);
+
+/// The folder all our cgroups are in.
+#[derive(Debug)]
+pub(crate) struct Nursery {
+    path: PathBuf,
+    made: u64,
+    spare: VecDeque<Cgroup>,
+    /// Given back before they were empty; looked at again.
+    dying: Vec<Cgroup>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    folder: OwnedFd,
+    path: PathBuf,
+    /// Out-of-memory kills counted before this use.
+    kills_before: u64,
+}
+
+impl Nursery {
+    /// Below our own cgroup, if there is a version 2 hierarchy we may write to.
+    pub(crate) fn open() -> Option<Self> {
+        let parent = own_cgroup()?;
+        clear_leftovers(&parent);
+        let number = NURSERIES.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("exec-server-{}-{number}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        if !path.join("cgroup.procs").exists() {
+            let _ = fs::remove_dir(&path);
+            return None;
+        }
+        let mut nursery = Self { path, made: 0, spare: VecDeque::new(), dying: Vec::new() };
+        nursery.prepare();
+        Some(nursery)
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Cgroup> {
+        let mut cgroup = self.spare.pop_front().or_else(|| self.make())?;
+        cgroup.kills_before = cgroup.kills();
+        Some(cgroup)
+    }
+
+    pub(crate) fn put_back(&mut self, cgroup: Cgroup) {
+        if cgroup.is_populated() {
+            self.dying.push(cgroup);
+        } else {
+            self.keep(cgroup);
+        }
+    }
+
+    pub(crate) fn prepare(&mut self) {
+        for cgroup in std::mem::take(&mut self.dying) {
+            self.put_back(cgroup);
+        }
+        while self.spare.len() < SPARE {
+            let Some(cgroup) = self.make() else { return };
+            self.spare.push_back(cgroup);
+        }
+    }
+
+    fn keep(&mut self, cgroup: Cgroup) {
+        if self.spare.len() < KEPT {
+            self.spare.push_back(cgroup);
+        } else {
+            cgroup.remove();
+        }
+    }
+
+    fn make(&mut self) -> Option<Cgroup> {
+        self.made += 1;
+        let path = self.path.join(format!("{}", self.made));
+        fs::create_dir(&path).ok()?;
+        let folder = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        Some(Cgroup { folder, path, kills_before: 0 })
+    }
+}
+
+impl Drop for Nursery {
+    fn drop(&mut self) {
+        for cgroup in self.spare.drain(..).chain(self.dying.drain(..)) {
+            cgroup.remove();
+        }
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+impl Cgroup {
+    pub(super) fn folder(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+
+    pub(super) fn is_populated(&self) -> bool {
+        self.read("cgroup.events").lines().any(|line| line == "populated 1")
+    }
+
+    pub(super) fn members(&self) -> Vec<u32> {
+        members_below(&self.path)
+    }
+
+    pub(super) fn holds(&self, pid: u32) -> bool {
+        let Some(name) = self.path.to_str() else { return false };
+        let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let own = cgroup.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+        // Inside a container the two may be rooted differently; the last two names are ours alone.
+        let tail: Vec<&str> = name.rsplit('/').take(2).collect();
+        own.split('/').zip(own.split('/').skip(1)).any(|(parent, child)| [child, parent] == tail[..])
+    }
+
+    /// One write kills all members and all that are being born. False on kernels before 5.14.
+    pub(super) fn kill(&self) -> bool {
+        fs::write(self.path.join("cgroup.kill"), "1").is_ok()
+    }
+
+    pub(super) fn was_out_of_memory(&self) -> bool {
+        self.kills() > self.kills_before
+    }
+
+    fn kills(&self) -> u64 {
+        let events = self.read("memory.events");
+        let count = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path.join(name)).unwrap_or_default()
+    }
+
+    fn remove(self) {
+        // A program may have made cgroups of its own inside (a container runtime does).
+        remove_below(&self.path);
+    }
+}
+
+fn members_below(path: &Path) -> Vec<u32> {
+    let listed = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    let mut members: Vec<u32> = listed.lines().filter_map(|line| line.parse().ok()).collect();
+    for child in folders(path) {
+        members.extend(members_below(&child));
+    }
+    members
+}
+
+fn remove_below(path: &Path) {
+    for child in folders(path) {
+        remove_below(&child);
+    }
+    let _ = fs::remove_dir(path);
+}
+
+fn folders(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+}
+
+/// Our own cgroup in the version 2 hierarchy, as a path.
+fn own_cgroup() -> Option<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let (mount, root) = mounts.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ').skip(3);
+        let (root, mount) = (left.next()?, left.next()?);
+        right.starts_with("cgroup2 ").then(|| (mount.to_owned(), root.to_owned()))
+    })?;
+    let below = own.strip_prefix(root.trim_end_matches('/')).unwrap_or(&own);
+    Some(Path::new(&mount).join(below.trim_start_matches('/')))
+}
+
+/// A keeper that was killed leaves empty folders behind. One that still has members is left alone: its owner may live.
+fn clear_leftovers(parent: &Path) {
+    for folder in folders(parent) {
+        let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let pid = name.strip_prefix("exec-server-").and_then(|rest| rest.split('-').next());
+        let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        if !Path::new("/proc").join(pid.to_string()).exists() && members_below(&folder).is_empty() {
+            remove_below(&folder);
+        }
+    }
+}

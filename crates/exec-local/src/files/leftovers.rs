@@ -1,0 +1,208 @@
+//! Temporary files that a killed daemon leaves behind, and how the next one finds them.
+//!
+//! A file is replaced by writing a temporary file beside it and renaming that. Killed in between, the temporary file
+//! stays. So before the first temporary file in a directory, the directory's path is noted in a register; whoever
+//! starts next with the same folder of registers removes the temporary files of every register whose owner is dead.
+//! An owner is alive as long as it holds the lock on its register; a lock cannot outlive its process.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FlockOperation, flock, fstat};
+
+use super::place::proc_path;
+
+/// How every temporary file's name begins, so that people recognise one.
+const PREFIX: &str = ".exec-server-write-";
+
+/// How every temporary file's name ends.
+const SUFFIX: &str = ".tmp";
+
+/// Directories remembered as noted. Past this the memory is cleared and some are noted twice, which is harmless.
+const REMEMBERED_DIRECTORIES: usize = 1 << 16;
+
+/// Names for temporary files, and the register of where they are.
+pub(super) struct Leftovers {
+    /// Tells this daemon's temporary files from those of others: 16 hexadecimal digits.
+    instance: String,
+    count: AtomicU64,
+    register: Option<Register>,
+}
+
+struct Register {
+    path: PathBuf,
+    noted: Mutex<Noted>,
+}
+
+struct Noted {
+    file: File,
+    directories: HashSet<(u64, u64)>,
+}
+
+impl Leftovers {
+    /// Cleans up after the dead, then opens a register of its own. Without a folder nothing is noted, and what a kill
+    /// leaves behind stays.
+    pub(super) fn open(folder: Option<&Path>) -> io::Result<Self> {
+        let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
+        let register = match folder {
+            Some(folder) => {
+                fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(folder)?;
+                clean_up(folder)?;
+                Some(Register::create(folder.join(&instance))?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            instance,
+            count: AtomicU64::new(0),
+            register,
+        })
+    }
+
+    /// A name for a temporary file that is about to be made in `dir`.
+    pub(super) fn name_in(&self, dir: &OwnedFd) -> OsString {
+        if let Some(register) = &self.register {
+            // A register that cannot be written (disk full) must not stop the write itself, which may well make room.
+            let _unnoted = register.note(dir);
+        }
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        OsString::from(format!("{PREFIX}{}-{count}{SUFFIX}", self.instance))
+    }
+}
+
+impl Register {
+    fn create(path: PathBuf) -> io::Result<Self> {
+        let file = fs::OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self {
+            path,
+            noted: Mutex::new(Noted {
+                file,
+                directories: HashSet::new(),
+            }),
+        })
+    }
+
+    fn note(&self, dir: &OwnedFd) -> io::Result<()> {
+        let stat = fstat(dir)?;
+        let mut noted = self.noted.lock().expect("no holder of this lock panics");
+        if noted.directories.contains(&(stat.st_dev, stat.st_ino)) {
+            return Ok(());
+        }
+        let path = fs::read_link(proc_path(dir))?;
+        let mut line = path.into_os_string().into_encoded_bytes();
+        line.push(0);
+        noted.file.write_all(&line)?;
+        if noted.directories.len() >= REMEMBERED_DIRECTORIES {
+            noted.directories.clear();
+        }
+        noted.directories.insert((stat.st_dev, stat.st_ino));
+        Ok(())
+    }
+}
+
+impl Drop for Register {
+    fn drop(&mut self) {
+        // An end in good order leaves nothing to clean up; if this fails, the next start finds an empty errand.
+        let _gone = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes the temporary files of every owner that is dead.
+fn clean_up(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !is_instance(&name) {
+            continue;
+        }
+        let Ok(mut file) = File::open(entry.path()) else {
+            continue;
+        };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue;
+        }
+        let mut directories = Vec::new();
+        file.read_to_end(&mut directories)?;
+        for directory in directories.split(|byte| *byte == 0) {
+            if !directory.is_empty() {
+                remove_temporary_files(Path::new(OsStr::from_bytes(directory)), &name);
+            }
+        }
+        fs::remove_file(entry.path())?;
+    }
+    Ok(())
+}
+
+/// Best effort: the directory may be gone, or ours no longer.
+fn remove_temporary_files(directory: &Path, instance: &OsStr) {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    let mut beginning = OsString::from(PREFIX);
+    beginning.push(instance);
+    beginning.push("-");
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let ours = name.as_bytes().starts_with(beginning.as_bytes())
+            && name.as_bytes().ends_with(SUFFIX.as_bytes());
+        if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            let _best_effort = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn is_instance(name: &OsStr) -> bool {
+    name.len() == 16 && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dead_are_cleaned_up_after_and_the_living_are_left_alone() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let work = tempfile::tempdir().expect("a temporary directory can be made");
+        let registers = folder.path().join("writes");
+        let dir = OwnedFd::from(File::open(work.path()).expect("it exists"));
+
+        let living = Leftovers::open(Some(&registers)).expect("the folder is ours");
+        let kept = work.path().join(living.name_in(&dir));
+        fs::write(&kept, "unfinished").expect("the directory is ours");
+
+        // A register without a lock, as a kill leaves it.
+        let dead = "0123456789abcdef";
+        let mut line = work.path().as_os_str().as_bytes().to_vec();
+        line.push(0);
+        fs::write(registers.join(dead), line).expect("the folder is ours");
+        let left = work.path().join(format!("{PREFIX}{dead}-7{SUFFIX}"));
+        fs::write(&left, "unfinished").expect("the directory is ours");
+        fs::write(work.path().join("innocent"), "").expect("the directory is ours");
+
+        let next = Leftovers::open(Some(&registers)).expect("the folder is ours");
+        assert!(!left.exists());
+        assert!(!registers.join(dead).exists());
+        assert!(kept.exists());
+        assert!(work.path().join("innocent").exists());
+        drop((living, next));
+        let remaining = fs::read_dir(&registers).expect("it exists").count();
+        assert_eq!(remaining, 0);
+    }
+}

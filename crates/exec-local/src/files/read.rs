@@ -1,0 +1,185 @@
+//! Contents on their way out, and files that stay open.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use exec_env::files::limits::{BLOCK_BYTES, READ_BYTES};
+use exec_env::files::{
+    Block, FileError, FileFuture, FileKind, Links, OpenFile, OpenMode, Reason, Verb,
+};
+use rustix::buffer::spare_capacity;
+use rustix::fs::{CWD, Mode, OFlags, fstat, ftruncate, openat};
+use rustix::io::{Errno, pread, pwrite, read as read_some, retry_on_intr};
+
+use super::gate::Gate;
+use super::place::{Place, hold, kind_of, not_a_file, open_regular, os};
+
+/// The whole file.
+pub(super) fn read(path: &Path, links: Links) -> Result<Bytes, Reason> {
+    let too_large = Reason::TooLarge {
+        limit_bytes: READ_BYTES,
+    };
+    let (file, stat) = open_regular(path, links, OFlags::RDONLY)?;
+    let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+    if size_bytes > READ_BYTES {
+        return Err(too_large);
+    }
+    // Files of /proc say that they are empty and are not, so the size is only a hint.
+    let mut bytes = Vec::new();
+    let hint = usize::try_from(size_bytes).unwrap_or(0).max(4096) + 1;
+    bytes
+        .try_reserve_exact(hint)
+        .map_err(|_| os(Errno::NOMEM))?;
+    loop {
+        if bytes.len() == bytes.capacity() {
+            bytes
+                .try_reserve(bytes.len())
+                .map_err(|_| os(Errno::NOMEM))?;
+        }
+        let got = retry_on_intr(|| read_some(&file, spare_capacity(&mut bytes))).map_err(os)?;
+        if got == 0 {
+            return Ok(Bytes::from(bytes));
+        }
+        if bytes.len() as u64 > READ_BYTES {
+            return Err(too_large);
+        }
+    }
+}
+
+/// A file that stays open.
+pub(super) fn open(
+    path: PathBuf,
+    mode: OpenMode,
+    links: Links,
+    gate: Gate,
+) -> Result<LocalFile, FileError> {
+    let opened = match mode {
+        OpenMode::Read => open_regular(&path, links, OFlags::RDONLY),
+        OpenMode::Replace => open_for_writing(&path, links).and_then(|(file, mut stat)| {
+            ftruncate(&file, 0).map_err(os)?;
+            stat.st_size = 0;
+            Ok((file, stat))
+        }),
+        OpenMode::Append => open_for_writing(&path, links),
+    };
+    let (file, stat) =
+        opened.map_err(|reason| FileError::new(Verb::Open, path.clone(), reason))?;
+    Ok(LocalFile {
+        file: Arc::new(file),
+        size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        path,
+        gate,
+    })
+}
+
+fn open_for_writing(path: &Path, links: Links) -> Result<(OwnedFd, rustix::fs::Stat), Reason> {
+    match hold(path, links).and_then(|held| fstat(&held)) {
+        Ok(stat) if kind_of(&stat) == FileKind::Directory => return Err(os(Errno::ISDIR)),
+        Ok(_) => return open_regular(path, links, OFlags::WRONLY),
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(os(errno)),
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = match links {
+        // Through a dangling link, too: its target comes into being.
+        Links::Follow => openat(CWD, path, flags, Mode::from_raw_mode(0o666)),
+        Links::Refuse => Place::of(path, links)
+            .and_then(|place| place.open(flags, Mode::from_raw_mode(0o666))),
+    }
+    .map_err(os)?;
+    let stat = fstat(&file).map_err(os)?;
+    match kind_of(&stat) {
+        FileKind::File => Ok((file, stat)),
+        _ => Err(not_a_file(links)),
+    }
+}
+
+/// A file of this machine, open for blocks.
+pub(super) struct LocalFile {
+    /// Shared with blocks under way, which may outlive a caller that stopped waiting.
+    file: Arc<OwnedFd>,
+    path: PathBuf,
+    size_bytes: u64,
+    gate: Gate,
+}
+
+impl LocalFile {
+    fn error(&self, verb: Verb, reason: Reason) -> FileError {
+        FileError::new(verb, self.path.clone(), reason)
+    }
+}
+
+impl OpenFile for LocalFile {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, Block> {
+        Box::pin(async move {
+            if !(1..=BLOCK_BYTES).contains(&len) {
+                return Err(self.error(Verb::ReadBlock, Reason::ReadBlockLength));
+            }
+            let file = Arc::clone(&self.file);
+            let read = self.gate.run(move |_| read_at(&file, offset, len)).await;
+            let bytes = read.map_err(|errno| self.error(Verb::ReadBlock, os(errno)))?;
+            Ok(Block {
+                eof: bytes.len() < len,
+                bytes: Bytes::from(bytes),
+            })
+        })
+    }
+
+    fn write_block(&self, offset: u64, bytes: Bytes) -> FileFuture<'_, ()> {
+        Box::pin(async move {
+            if !(1..=BLOCK_BYTES).contains(&bytes.len()) {
+                return Err(self.error(Verb::WriteBlock, Reason::WriteBlockLength));
+            }
+            let end = offset.checked_add(bytes.len() as u64);
+            if end.is_none_or(|end| i64::try_from(end).is_err()) {
+                return Err(self.error(Verb::WriteBlock, Reason::WriteRange));
+            }
+            let file = Arc::clone(&self.file);
+            let written = self.gate.run(move |_| write_at(&file, offset, &bytes)).await;
+            written.map_err(|errno| self.error(Verb::WriteBlock, os(errno)))
+        })
+    }
+
+    fn close(self: Box<Self>) -> FileFuture<'static, ()> {
+        Box::pin(async move {
+            let Self { file, gate, .. } = *self;
+            // The last close of a file on a network file system may have to write first.
+            gate.run(move |_| drop(file)).await;
+            Ok(())
+        })
+    }
+}
+
+fn read_at(file: &OwnedFd, mut offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        // No file is longer than this, so there is nothing; the kernel would call it an invalid argument.
+        if i64::try_from(offset).is_err() {
+            break;
+        }
+        match retry_on_intr(|| pread(file, spare_capacity(&mut bytes), offset))? {
+            0 => break,
+            got => offset += got as u64,
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+fn write_at(file: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        let put = retry_on_intr(|| pwrite(file, bytes, offset))?;
+        if put == 0 {
+            return Err(Errno::IO);
+        }
+        bytes = &bytes[put..];
+        offset += put as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Contents on their way in.
+//!
+//! Writes to one file wait for each other, so that of two writers who expect the same contents one is told that they
+//! changed. That holds among the callers of this environment; for others there is the last look before the rename.
+
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+
+use exec_env::files::{Expect, FileKind, Reason, WriteOptions};
+use rustix::fs::{Mode, OFlags, fchmod, fstat, fsync, ftruncate};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::leftovers::Leftovers;
+use super::place::{kind_of, os};
+use super::staged::{Put, put};
+use super::target::Target;
+
+/// Writes `bytes` to `path`.
+pub(super) fn write(
+    path: &Path,
+    bytes: &[u8],
+    options: WriteOptions,
+    turns: &Turns,
+    leftovers: &Leftovers,
+) -> Result<(), Reason> {
+    let target = Target::find(path, options.links).map_err(os)?;
+    let _turn = turns.take(&target);
+    // Found again: whoever had the turn before may have replaced the file.
+    let target = Target {
+        existing: match target.place.stat() {
+            Ok(stat) => Some(stat),
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(os(errno)),
+        },
+        ..target
+    };
+    target.check(options.expect)?;
+    if options.append {
+        return append(&target, bytes, options);
+    }
+    let how = Put {
+        mode: options.mode,
+        sync: options.sync,
+        unchanged: options.expect != Expect::Anything,
+    };
+    put(&target, how, leftovers, &mut |file| {
+        write_all(file, bytes).map_err(|(errno, _)| os(errno))
+    })
+}
+
+/// Adds to the end. What was written of a failed append is taken back, unless somebody has written after it.
+fn append(target: &Target, bytes: &[u8], options: WriteOptions) -> Result<(), Reason> {
+    if target.existing.as_ref().map(kind_of) == Some(FileKind::Directory) {
+        return Err(os(Errno::ISDIR));
+    }
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+    let file = target
+        .place
+        .open(flags, Mode::from_raw_mode(0o666))
+        .map_err(os)?;
+    let before = fstat(&file).map_err(os)?;
+    if let Err((errno, written)) = write_all(file.as_fd(), bytes) {
+        let end = before.st_size + i64::try_from(written).unwrap_or(i64::MAX);
+        if kind_of(&before) == FileKind::File && fstat(&file).map_err(os)?.st_size == end {
+            ftruncate(&file, u64::try_from(before.st_size).unwrap_or(0)).map_err(os)?;
+        }
+        return Err(os(errno));
+    }
+    if let Some(mode) = options.mode {
+        fchmod(&file, Mode::from_raw_mode(mode)).map_err(os)?;
+    }
+    if options.sync {
+        fsync(&file).map_err(os)?;
+    }
+    Ok(())
+}
+
+/// All of it, or the error and how much went before it.
+pub(super) fn write_all(file: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), (Errno, usize)> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match retry_on_intr(|| rustix::io::write(file, &bytes[written..])) {
+            Ok(0) => return Err((Errno::IO, written)),
+            Ok(put) => written += put,
+            Err(errno) => return Err((errno, written)),
+        }
+    }
+    Ok(())
+}
+
+/// Who may write to which file now. A fixed number of locks: two files that share one wait for each other needlessly,
+/// which costs little, and nothing has to be forgotten.
+pub(super) struct Turns {
+    locks: [Mutex<()>; 64],
+    hasher: RandomState,
+}
+
+impl Turns {
+    pub(super) fn new() -> Self {
+        Self {
+            locks: std::array::from_fn(|_| Mutex::new(())),
+            hasher: RandomState::new(),
+        }
+    }
+
+    pub(super) fn take(&self, target: &Target) -> MutexGuard<'_, ()> {
+        let dir = fstat(&target.place.dir).map(|stat| (stat.st_dev, stat.st_ino));
+        let key = (dir.unwrap_or_default(), &target.place.name);
+        let index = self.hasher.hash_one(key) as usize % self.locks.len();
+        // The lock guards no data, so a panic under it leaves nothing broken.
+        self.locks[index]
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

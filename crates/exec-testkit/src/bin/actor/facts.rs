@@ -1,0 +1,106 @@
+//! What an actor knows of itself, printed for the test to compare.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use rustix::fs::{CWD, Dir, Mode, OFlags};
+use rustix::stdio::{stderr, stdin, stdout};
+use rustix::termios::{isatty, tcgetpgrp, tcgetwinsize};
+
+use crate::script::{Step, reject};
+use crate::speech::line;
+
+pub(crate) fn perform(step: &Step) -> bool {
+    match step.verb.as_str() {
+        "pid" => say(&format!("pid {}", std::process::id())),
+        "args" => std::env::args_os().for_each(|argument| line(stdout(), argument.as_bytes())),
+        "cwd" => match std::env::current_dir() {
+            Ok(cwd) => line(stdout(), &cwd.into_os_string().into_vec()),
+            Err(error) => reject(&format!("cannot tell my folder: {error}")),
+        },
+        "env" => environment(),
+        "fds" => descriptors(),
+        "tty" => terminal(),
+        _ => return false,
+    }
+    true
+}
+
+/// `size ROWS COLS`, or `size none` without a terminal.
+pub(crate) fn size(of: BorrowedFd<'_>) {
+    match tcgetwinsize(of) {
+        Ok(size) => say(&format!("size {} {}", size.ws_row, size.ws_col)),
+        Err(_) => say("size none"),
+    }
+}
+
+/// One `NAME=VALUE` a line, as the kernel has it: doubles and odd entries included.
+fn environment() {
+    let block = std::fs::read("/proc/self/environ")
+        .unwrap_or_else(|error| reject(&format!("cannot read my environment: {error}")));
+    for entry in block
+        .split(|byte| *byte == 0)
+        .filter(|entry| !entry.is_empty())
+    {
+        line(stdout(), entry);
+    }
+}
+
+/// One number a line, in order, without the descriptor that is used to look.
+fn descriptors() {
+    let mut numbers = open_descriptors()
+        .unwrap_or_else(|error| reject(&format!("cannot list my descriptors: {error}")));
+    numbers.sort_unstable();
+    for number in numbers {
+        say(&number.to_string());
+    }
+}
+
+fn open_descriptors() -> rustix::io::Result<Vec<i32>> {
+    let folder = rustix::fs::openat(
+        CWD,
+        "/proc/self/fd",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    let mut folder = Dir::new(folder)?;
+    let own = folder.fd()?.as_raw_fd();
+    let mut numbers = Vec::new();
+    while let Some(entry) = folder.read() {
+        let entry = entry?;
+        let number: Option<i32> = entry
+            .file_name()
+            .to_str()
+            .ok()
+            .and_then(|name| name.parse().ok());
+        numbers.extend(number.filter(|number| *number != own));
+    }
+    Ok(numbers)
+}
+
+/// What is a terminal, whose session and foreground this is.
+fn terminal() {
+    let marks = [isatty(stdin()), isatty(stdout()), isatty(stderr())];
+    say(&format!(
+        "isatty {}",
+        marks.map(|mark| if mark { "yes" } else { "no" }).join(" ")
+    ));
+    size(stdin());
+    let own = rustix::process::getpid();
+    let leads_session = rustix::process::getsid(None) == Ok(own);
+    let leads_group = rustix::process::getpgid(None) == Ok(own);
+    let controlled = std::fs::File::open("/dev/tty").is_ok();
+    let foreground = tcgetpgrp(stdin()) == rustix::process::getpgid(None);
+    answer("session-leader", leads_session);
+    answer("group-leader", leads_group);
+    answer("controlling-terminal", controlled);
+    answer("foreground", foreground);
+}
+
+fn answer(question: &str, yes: bool) {
+    say(&format!("{question} {}", if yes { "yes" } else { "no" }));
+}
+
+fn say(text: &str) {
+    line(stdout(), text.as_bytes());
+}

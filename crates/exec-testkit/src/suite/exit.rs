@@ -1,0 +1,137 @@
+//! How a process ends, as its log tells it.
+
+use std::time::Duration;
+
+use exec_core::{Cause, Status};
+use futures_util::StreamExt;
+
+use crate::bench::Bench;
+
+/// The code is the child's own.
+pub async fn the_exit_code_is_the_childs_own(bench: &Bench) {
+    for code in [0, 1, 3, 126, 127, 128, 255] {
+        let exit = bench.run(&format!("{code}"), &format!("exit {code}")).await.exit();
+        assert_eq!((exit.status, exit.cause), (Status::Code(code), Cause::Own));
+        assert_eq!(exit.shell_code(), code);
+    }
+}
+
+/// Every signal that kills by default is told by its number, and is nobody's doing but the child's.
+pub async fn death_by_every_signal_is_told_by_its_number(bench: &Bench) {
+    // Of 1 to 31: not the ones that are ignored (CHLD, CONT, URG, WINCH) or stop (STOP, TSTP, TTIN, TTOU).
+    let deadly = (1..=31).filter(|number| !matches!(number, 17..=23 | 28));
+    let deaths: Vec<(i32, exec_core::Exit)> = futures_util::stream::iter(deadly)
+        .map(|number| async move {
+            let script = format!("say before ; signal-self {number} ; say after");
+            let transcript = bench.run(&format!("{number}"), &script).await;
+            assert_eq!(transcript.stdout(), "before\n", "signal {number}");
+            (number, transcript.exit())
+        })
+        .buffer_unordered(6)
+        .collect()
+        .await;
+    assert_eq!(deaths.len(), 23);
+    for (number, exit) in deaths {
+        assert_eq!(super::signal_of(exit), Some(number));
+        assert_eq!(exit.cause, Cause::Own, "signal {number}");
+        assert_eq!(exit.shell_code(), 128 + number);
+    }
+}
+
+/// An abort is signal 6.
+pub async fn an_abort_is_signal_6(bench: &Bench) {
+    let exit = bench.run("p", "err dying ; abort").await.exit();
+    assert_eq!(super::signal_of(exit), Some(6));
+}
+
+/// A child that prints nothing has a log of two entries.
+pub async fn a_child_that_prints_nothing_logs_exited_and_closed(bench: &Bench) {
+    let transcript = bench.run("p", "exit 0").await;
+    assert_eq!(transcript.entries.len(), 2);
+    assert_eq!(transcript.exited().map(|(seq, _)| seq), Some(1));
+}
+
+/// A leader that closes its streams first still ends with `exited`, then `closed`.
+pub async fn streams_that_end_before_the_leader_do_not_close_the_log(bench: &Bench) {
+    let gate = bench.gate("gate");
+    let script = format!(
+        "say last ; close-stdout ; close-stderr ; {} ; exit 5",
+        gate.wait()
+    );
+    let process = bench.start("p", &script).await;
+    let mut reader = process.reader().await;
+    reader.line("last").await;
+    let head = process.look().await.head;
+    assert_eq!((head.exit, head.closed), (None, false));
+    gate.open_once();
+    let transcript = reader.to_the_end().await;
+    assert_eq!(transcript.stdout(), "last\n");
+    assert_eq!(transcript.exit().status, Status::Code(5));
+}
+
+/// A leader that runs another program keeps its pid, its log and its end.
+pub async fn a_leader_that_executes_again_stays_the_leader(bench: &Bench) {
+    let process = bench
+        .start("p", "say one ; pid ; exec [ say two ; pid ; exit 9 ]")
+        .await;
+    let transcript = process.transcript().await;
+    let pid = process.pid;
+    assert_eq!(
+        transcript.stdout(),
+        format!("one\npid {pid}\ntwo\npid {pid}\n")
+    );
+    assert_eq!(transcript.exit().status, Status::Code(9));
+}
+
+/// `exited` is told at once, though a grandchild holds the pipe; what that prints later still arrives; `closed` waits.
+pub async fn exited_does_not_wait_for_a_grandchild_that_holds_the_pipe(bench: &Bench) {
+    let gate = bench.gate("gate");
+    let script = format!("fork [ {} ; say held ] ; say leader ; exit 3", gate.wait());
+    let process = bench.start("p", &script).await;
+    let mut reader = process.reader().await;
+    let exit = reader.exited().await;
+    assert_eq!((exit.status, exit.cause), (Status::Code(3), Cause::Own));
+    let head = process.look().await.head;
+    assert!(!head.closed, "the grandchild still holds the pipe");
+    gate.open_once();
+    let transcript = reader.to_the_end().await;
+    let (exited, _) = transcript.exited().expect("seen above");
+    let held = transcript
+        .outputs()
+        .find(|(_, _, bytes)| bytes.ends_with(b"held\n"))
+        .expect("what survivors print arrives");
+    assert!(exited < held.0, "it was printed after the leader's end");
+}
+
+/// Everything the leader printed stands before `exited`, however much it was.
+pub async fn what_the_leader_printed_stands_before_exited(bench: &Bench) {
+    for round in 0..20 {
+        let script = "flood stdout 60000 1 60000 ; flood stderr 60000 2 60000 ; exit 0";
+        let transcript = bench.run(&format!("{round}"), script).await;
+        let (exited, _) = transcript.exited().expect("a transcript is complete");
+        let last_output = transcript.outputs().last().expect("it printed").0;
+        assert!(last_output < exited, "round {round}");
+        assert_eq!(transcript.output_bytes(), 120_000);
+    }
+}
+
+/// The leader is reaped: when `exited` is told, it is in the process table no more.
+pub async fn an_exited_leader_is_no_zombie(bench: &Bench) {
+    let gate = bench.gate("gate");
+    let process = bench.start("p", &format!("{} ; exit 0", gate.wait())).await;
+    let leader = process.witness();
+    gate.open_once();
+    process.exit().await;
+    assert!(!leader.is_present(), "told as ended, but {:?}", leader.state());
+}
+
+/// What the leader used is plausible: processor time and memory.
+pub async fn usage_tells_processor_time_and_memory(bench: &Bench) {
+    let script = format!("rss {} ; spin 200 ; exit 0", 64 << 20);
+    let usage = bench.run("p", &script).await.exit().usage;
+    let processor = usage.user + usage.system;
+    assert!(processor >= Duration::from_millis(190), "{usage:?}");
+    assert!(processor < Duration::from_secs(30), "{usage:?}");
+    assert!(usage.max_rss_bytes >= 64 << 20, "{usage:?}");
+    assert!(usage.max_rss_bytes < 1 << 30, "{usage:?}");
+}

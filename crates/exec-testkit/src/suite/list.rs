@@ -1,0 +1,116 @@
+//! The list, and letting go.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use exec_core::{Io, Signal, Size};
+use exec_env::process::{
+    ForgetError, ReadError, ReadQuery, ResizeError, SignalError, TerminateError, UnknownProcess,
+    Until, WaitError, WriteError,
+};
+
+use crate::bench::{Bench, process_id, write_id};
+
+/// Every field of a listed process is what was asked for, or what has become of it.
+pub async fn the_list_tells_all_of_a_process(bench: &Bench) {
+    let before = SystemTime::now();
+    let mut command = bench.command("say hello ; cat-count ; wait-forever");
+    command.io = Io::Pipes { stdin: true };
+    command.label = vec![0, 255, b'x'];
+    let argv = command.argv.clone();
+    let process = bench.launch("p", command).await;
+    process.reader().await.line("hello").await;
+
+    let info = process.info().await;
+    assert_eq!((&info.id, info.pid), (&process.id, process.pid));
+    assert_eq!((info.argv, info.cwd), (argv, bench.scratch()));
+    assert_eq!((info.tty, info.stdin_open), (false, true));
+    assert_eq!(info.label, [0, 255, b'x']);
+    // Wire and kernel may keep whole milliseconds or ticks only.
+    let slack = Duration::from_millis(20);
+    assert!(info.started >= before - slack && info.started <= SystemTime::now() + slack);
+    assert_eq!(info.head, process.look().await.head);
+    assert_eq!((info.head.next_seq, info.head.held_bytes), (2, 6));
+
+    process.close_stdin().await;
+    assert!(!process.info().await.stdin_open);
+    process.kill().await;
+    process.wait(Until::Closed).await.expect("it was killed");
+    let head = process.info().await.head;
+    assert!(head.closed && head.exit.is_some(), "{head:?}");
+}
+
+/// All are listed, closed ones included, in the order of their start.
+pub async fn the_list_is_in_the_order_of_start_and_keeps_closed_ones(bench: &Bench) {
+    let names = ["c", "a", "", "b", "ü with spaces"];
+    for name in names {
+        bench.run(name, "exit 0").await;
+    }
+    let terminal = bench.start_on_terminal("last", "wait-forever").await;
+    let listed = bench.processes().list().await.expect("the list is there");
+    let found: Vec<&str> = listed.iter().map(|info| info.id.as_str()).collect();
+    assert_eq!(found, ["c", "a", "", "b", "ü with spaces", "last"]);
+    assert!(listed[..5].iter().all(|info| info.head.closed && !info.tty));
+    assert!(listed[5].tty && !listed[5].head.closed);
+    assert_eq!(listed[5].pid, terminal.pid);
+}
+
+/// An empty place lists nothing.
+pub async fn an_empty_place_lists_nothing(bench: &Bench) {
+    assert_eq!(bench.processes().list().await, Ok(Vec::new()));
+}
+
+/// A forgotten id is free, and the new process has a log, a stdin and write ids of its own.
+pub async fn a_forgotten_id_can_be_used_again(bench: &Bench) {
+    for round in 0..3 {
+        let process = bench.start_listening("p", "cat").await;
+        process.write("same key", format!("round {round}\n")).await;
+        process.close_stdin().await;
+        let transcript = process.transcript().await;
+        assert_eq!(transcript.stdout(), format!("round {round}\n"));
+        assert_eq!(bench.processes().forget(&process.id).await, Ok(()));
+        assert_eq!(bench.processes().list().await, Ok(Vec::new()));
+    }
+}
+
+/// Forgetting a running process ends its whole tree first.
+pub async fn forgetting_a_running_process_ends_its_tree(bench: &Bench) {
+    let process = bench
+        .start("p", "daemonise [ ignore-term ; wait-forever ] ; say ready ; wait-forever")
+        .await;
+    let mut reader = process.reader().await;
+    let descendant = reader.descendant().await;
+    let leader = process.witness();
+    assert_eq!(bench.processes().forget(&process.id).await, Ok(()));
+    leader.leaves().await;
+    descendant.leaves().await;
+}
+
+/// No verb knows an id that was never there, nor one that was forgotten.
+pub async fn every_verb_says_that_an_id_is_unknown(bench: &Bench) {
+    bench.run("forgotten", "exit 0").await;
+    let forgotten = process_id("forgotten");
+    assert_eq!(bench.processes().forget(&forgotten).await, Ok(()));
+    for id in [forgotten, process_id("never there")] {
+        let unknown = UnknownProcess { id: id.clone() };
+        let all = bench.processes();
+        let read = all.read(&id, ReadQuery::default()).await;
+        assert_eq!(read, Err(ReadError::Unknown(unknown.clone())));
+        let follow = all.follow(&id, 0).await.err();
+        assert_eq!(follow, Some(ReadError::Unknown(unknown.clone())));
+        let write = all.write(&id, write_id("1"), Bytes::from_static(b"x"));
+        assert_eq!(write.await, Err(WriteError::Unknown(unknown.clone())));
+        let close = all.close_stdin(&id).await;
+        assert_eq!(close, Err(WriteError::Unknown(unknown.clone())));
+        let resize = all.resize(&id, Size::default()).await;
+        assert_eq!(resize, Err(ResizeError::Unknown(unknown.clone())));
+        let signal = all.signal(&id, Signal::Terminate).await;
+        assert_eq!(signal, Err(SignalError::Unknown(unknown.clone())));
+        let terminate = all.terminate(&id, Duration::ZERO).await;
+        assert_eq!(terminate, Err(TerminateError::Unknown(unknown.clone())));
+        let wait = all.wait(&id, Until::Exited, None).await;
+        assert_eq!(wait, Err(WaitError::Unknown(unknown.clone())));
+        let forget = all.forget(&id).await;
+        assert_eq!(forget, Err(ForgetError::Unknown(unknown)));
+    }
+}

@@ -1,0 +1,242 @@
+//! Bad input: each kind is refused with its own error, says what to do, and leaves nothing behind.
+
+use std::path::{Path, PathBuf};
+
+use exec_core::command::{BadCommand, Place};
+use exec_core::{Command, Environ, Io, Size};
+use exec_env::process::{ResizeError, SpawnFailure, StartError, Step, WriteError};
+
+use crate::bench::{Bench, process_id, write_id};
+
+const ENOENT: i32 = 2;
+const E2BIG: i32 = 7;
+const ENOEXEC: i32 = 8;
+const EACCES: i32 = 13;
+const ENOTDIR: i32 = 20;
+
+/// Nothing to run.
+pub async fn an_empty_argv_is_refused(bench: &Bench) {
+    let command = Command::new(Vec::<String>::new(), bench.scratch());
+    refused(bench, command, BadCommand::EmptyArgv).await;
+    let command = Command::new([""], bench.scratch());
+    refused(bench, command, BadCommand::EmptyProgram).await;
+}
+
+/// A NUL byte, wherever it hides.
+pub async fn a_nul_byte_is_refused_wherever_it_hides(bench: &Bench) {
+    let nul = |place| BadCommand::Nul { place };
+    let mut command = bench.command("say");
+    command.argv.push("a\0b".into());
+    refused(bench, command, nul(Place::Argument(2))).await;
+
+    let mut command = bench.command("say");
+    command.arg0 = Some("\0".into());
+    refused(bench, command, nul(Place::Arg0)).await;
+
+    let mut command = bench.command("say");
+    command.cwd = "/tmp\0".into();
+    refused(bench, command, nul(Place::Cwd)).await;
+
+    for (name, value) in [("A\0", "1"), ("A", "1\0")] {
+        let mut command = bench.command("say");
+        command.environ = Environ::exactly([(name, value)]);
+        refused(bench, command, nul(Place::Environment)).await;
+    }
+}
+
+/// A variable whose name could not be told from its value.
+pub async fn a_bad_variable_name_is_refused(bench: &Bench) {
+    for name in ["", "A=B"] {
+        let mut command = bench.command("say");
+        command.environ = Environ::exactly([(name, "1")]);
+        let name = name.into();
+        refused(bench, command, BadCommand::BadVariable { name }).await;
+    }
+}
+
+/// A relative folder, a terminal without cells, a spool that could not hold an entry.
+pub async fn a_relative_folder_no_cells_and_a_tiny_spool_are_refused(bench: &Bench) {
+    let mut command = bench.command("say");
+    command.cwd = "relative".into();
+    let cwd = "relative".into();
+    refused(bench, command, BadCommand::RelativeCwd { cwd }).await;
+
+    let mut command = bench.command("say");
+    command.io = Io::Pty(Size { rows: 0, cols: 80 });
+    refused(bench, command, BadCommand::NoCells { rows: 0, cols: 80 }).await;
+
+    let mut command = bench.command("say");
+    command.spool_bytes = Some(1000);
+    let small = BadCommand::SmallSpool {
+        found_bytes: 1000,
+        limit_bytes: exec_core::limits::SPOOL_MIN_BYTES,
+    };
+    refused(bench, command, small).await;
+}
+
+/// A program that is nowhere: by path, by name in the child's PATH, and by name where only the server would find it.
+pub async fn a_missing_program_is_told_by_its_name(bench: &Bench) {
+    let path = bench.scratch().join("nobody");
+    failed(bench, bench.command_of(&path, ""), Step::Exec, ENOENT, &path).await;
+
+    let name = Path::new("no-such-program-anywhere");
+    failed(bench, bench.command_of(name, ""), Step::Exec, ENOENT, name).await;
+
+    let name = Path::new("cat");
+    let mut command = bench.command_of(name, "");
+    command.environ = Environ::exactly([("PATH", "/nonexistent")]);
+    failed(bench, command, Step::Exec, ENOENT, name).await;
+}
+
+/// A file that may not be executed, and a folder, which may not either.
+pub async fn a_file_that_is_not_executable_and_a_folder_are_told_apart_from_a_missing_one(
+    bench: &Bench,
+) {
+    let file = bench.scratch().join("data");
+    super::make_program(&file, "#!/bin/sh\n", 0o644);
+    failed(bench, bench.command_of(&file, ""), Step::Exec, EACCES, &file).await;
+    let folder = bench.scratch();
+    failed(bench, bench.command_of(&folder, ""), Step::Exec, EACCES, &folder).await;
+}
+
+/// A file in no format the kernel knows. It is not quietly given to a shell.
+pub async fn a_file_in_no_executable_format_is_not_given_to_a_shell(bench: &Bench) {
+    let file = bench.scratch().join("no-format");
+    super::make_program(&file, "echo a shell would run this\n", 0o755);
+    failed(bench, bench.command_of(&file, ""), Step::Exec, ENOEXEC, &file).await;
+}
+
+/// The folder is missing, or is a file; the error names the folder and not the program.
+pub async fn a_missing_folder_and_a_file_as_folder_are_told_by_name(bench: &Bench) {
+    let missing = bench.scratch().join("missing");
+    let file = bench.scratch().join("file");
+    std::fs::write(&file, "").expect("the scratch folder is ours");
+    for (cwd, errno) in [(missing, ENOENT), (file, ENOTDIR)] {
+        let mut command = bench.command("say");
+        command.cwd = cwd.clone();
+        failed(bench, command.clone(), Step::Cwd, errno, &cwd).await;
+        command.io = Io::Pty(Size::default());
+        failed(bench, command, Step::Cwd, errno, &cwd).await;
+    }
+}
+
+/// A 3 MiB environment is too long for the kernel, which says so itself.
+pub async fn an_environment_of_three_mebibytes_is_too_long(bench: &Bench) {
+    let mut command = bench.command("say");
+    command.environ = Environ::exactly([("LARGE", "x".repeat(3 << 20))]);
+    failed(bench, command, Step::Exec, E2BIG, &bench.actor).await;
+}
+
+/// More than any kernel takes is refused before it costs memory.
+pub async fn arguments_beyond_every_kernel_are_refused(bench: &Bench) {
+    let mut command = bench.command("say");
+    command.argv.push("x".repeat(17 << 20).into());
+    let error = refuse(bench, command).await;
+    let bad = matches!(error, StartError::BadCommand(BadCommand::TooLarge { .. }));
+    assert!(bad, "{error:?}");
+}
+
+/// A taken name is refused while its process runs, and after, until it is forgotten.
+pub async fn an_id_in_use_is_refused_and_its_process_left_alone(bench: &Bench) {
+    let process = bench.start_listening("p", "cat").await;
+    let in_use = Err(StartError::IdInUse {
+        id: process.id.clone(),
+    });
+    let again = bench.processes().start(&process.id, bench.command("say no"));
+    assert_eq!(again.await, in_use);
+    process.write("1", "still here\n").await;
+    process.close_stdin().await;
+    assert_eq!(process.transcript().await.stdout(), "still here\n");
+    let again = bench.processes().start(&process.id, bench.command("say no"));
+    assert_eq!(again.await, in_use);
+}
+
+/// Of many starts with one name at once, exactly one wins.
+pub async fn of_many_starts_with_one_id_exactly_one_wins(bench: &Bench) {
+    let id = process_id("p");
+    let starts = (0..8).map(|_| bench.processes().start(&id, bench.command("wait-forever")));
+    let outcomes = futures_util::future::join_all(starts).await;
+    let won = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let in_use = Err(StartError::IdInUse { id: id.clone() });
+    let lost = outcomes.iter().filter(|outcome| **outcome == in_use).count();
+    assert_eq!((won, lost), (1, 7), "{outcomes:?}");
+}
+
+/// A refused start takes no name: the same id starts at the next try, and the list never shows the failure.
+pub async fn a_refused_start_leaves_its_id_free(bench: &Bench) {
+    let missing = bench.command_of("/nonexistent/program".as_ref(), "");
+    refuse(bench, missing).await;
+    assert_eq!(bench.run("p", "say now").await.stdout(), "now\n");
+}
+
+/// A process on pipes has no size.
+pub async fn a_process_on_pipes_cannot_be_resized(bench: &Bench) {
+    let process = bench.start("p", "wait-forever").await;
+    let id = process.id.clone();
+    assert_eq!(
+        process.resize(10, 10).await,
+        Err(ResizeError::NoTerminal { id })
+    );
+}
+
+/// A terminal keeps its cells.
+pub async fn a_terminal_cannot_be_resized_to_nothing(bench: &Bench) {
+    let process = bench.start_on_terminal("p", "wait-forever").await;
+    let size = Size { rows: 24, cols: 0 };
+    assert_eq!(
+        process.resize(24, 0).await,
+        Err(ResizeError::NoCells { size })
+    );
+}
+
+/// A write larger than one write may be is refused, and stdin is as it was.
+pub async fn a_write_beyond_the_limit_is_refused(bench: &Bench) {
+    let process = bench.start_listening("p", "cat-count").await;
+    let limit_bytes = exec_core::limits::WRITE_BYTES;
+    let found_bytes = limit_bytes + 1;
+    let large = bytes::Bytes::from(vec![0; found_bytes]);
+    let written = bench
+        .processes()
+        .write(&process.id, write_id("1"), large)
+        .await;
+    assert_eq!(
+        written,
+        Err(WriteError::TooLarge {
+            found_bytes,
+            limit_bytes
+        })
+    );
+    process.close_stdin().await;
+    assert_eq!(process.transcript().await.stdout(), "0 bytes\n");
+}
+
+async fn refused(bench: &Bench, command: Command, why: BadCommand) {
+    assert_eq!(
+        refuse(bench, command).await,
+        StartError::BadCommand(why.clone())
+    );
+}
+
+async fn failed(bench: &Bench, command: Command, step: Step, errno: i32, subject: &Path) {
+    let failure = SpawnFailure {
+        step,
+        errno,
+        subject: PathBuf::from(subject),
+    };
+    let id = process_id("p");
+    assert_eq!(
+        refuse(bench, command).await,
+        StartError::Spawn { id, failure }
+    );
+}
+
+/// Starts what must not start; nothing of it is listed afterwards.
+async fn refuse(bench: &Bench, command: Command) -> StartError {
+    let error = match bench.processes().start(&process_id("p"), command).await {
+        Ok(started) => panic!("this must not start, but runs as pid {}", started.pid),
+        Err(error) => error,
+    };
+    let listed = bench.processes().list().await;
+    assert_eq!(listed, Ok(Vec::new()), "after: {error}");
+    error
+}

@@ -1,0 +1,212 @@
+//! Terminate ends the whole tree, in every shape a descendant can take.
+
+use std::time::{Duration, Instant};
+
+use exec_core::{Cause, Status};
+use exec_env::process::Terminated;
+
+use crate::bench::Bench;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Without a grace nobody is asked.
+pub async fn terminate_without_a_grace_kills_at_once(bench: &Bench) {
+    let process = bench
+        .start("p", "tell-term heard ; say ready ; wait-forever")
+        .await;
+    let mut reader = process.reader().await;
+    reader.line("ready").await;
+    assert_eq!(process.kill().await, ended(true, 1));
+    let transcript = reader.to_the_end().await;
+    assert_eq!(transcript.stdout(), "ready\n");
+    assert_eq!(transcript.exit().cause, Cause::Terminated);
+    assert_eq!(super::signal_of(transcript.exit()), Some(9));
+}
+
+/// With a grace the child is asked first, and its last words are kept.
+pub async fn terminate_with_a_grace_asks_first(bench: &Bench) {
+    let process = bench
+        .start("p", "on-term goodbye ; say ready ; wait-forever")
+        .await;
+    let mut reader = process.reader().await;
+    reader.line("ready").await;
+    assert_eq!(process.terminate(LONG).await, ended(true, 1));
+    let transcript = reader.to_the_end().await;
+    assert_eq!(transcript.stdout(), "ready\ngoodbye\n");
+    let exit = transcript.exit();
+    assert_eq!(
+        (exit.status, exit.cause),
+        (Status::Code(0), Cause::Terminated)
+    );
+}
+
+/// One that does not listen is killed after the grace, and not before.
+pub async fn a_child_that_ignores_term_is_killed_after_the_grace(bench: &Bench) {
+    let process = bench
+        .start("p", "tell-term heard ; say ready ; wait-forever")
+        .await;
+    let mut reader = process.reader().await;
+    reader.line("ready").await;
+    let grace = Duration::from_millis(300);
+    let before = Instant::now();
+    assert_eq!(process.terminate(grace).await, ended(true, 1));
+    assert!(before.elapsed() >= grace, "{:?}", before.elapsed());
+    let transcript = reader.to_the_end().await;
+    assert_eq!(transcript.stdout(), "ready\nheard\n");
+    assert_eq!(transcript.exit().cause, Cause::Terminated);
+    assert_eq!(super::signal_of(transcript.exit()), Some(9));
+}
+
+/// A second terminate without grace does not wait for the grace of the first.
+pub async fn a_second_terminate_hastens_the_first(bench: &Bench) {
+    let process = bench
+        .start("p", "tell-term heard ; say ready ; wait-forever")
+        .await;
+    let mut reader = process.reader().await;
+    reader.line("ready").await;
+    let patient = process.terminate(LONG);
+    let impatient = async {
+        reader.line("heard").await;
+        process.kill().await
+    };
+    let (first, second) = tokio::join!(patient, impatient);
+    assert_eq!((first.left, second.left), (0, 0));
+    let exit = reader.to_the_end().await.exit();
+    assert_eq!(exit.cause, Cause::Terminated);
+    assert_eq!(super::signal_of(exit), Some(9));
+}
+
+/// Terminating what is over does nothing and says so; the exit stays as it was.
+pub async fn terminating_what_is_over_does_nothing(bench: &Bench) {
+    let process = bench.start("p", "exit 7").await;
+    let before = process.transcript().await;
+    assert_eq!(process.kill().await, ended(false, 0));
+    assert_eq!(process.terminate(LONG).await, ended(false, 0));
+    assert_eq!(process.transcript().await, before);
+    assert_eq!(before.exit().cause, Cause::Own);
+}
+
+/// A child in the same group.
+pub async fn terminate_reaches_a_forked_descendant(bench: &Bench) {
+    reaches(bench, "fork").await;
+}
+
+/// A child in a session of its own.
+pub async fn terminate_reaches_a_setsid_descendant(bench: &Bench) {
+    reaches(bench, "setsid").await;
+}
+
+/// A child that ignores SIGHUP.
+pub async fn terminate_reaches_a_nohup_descendant(bench: &Bench) {
+    reaches(bench, "nohup").await;
+}
+
+/// A grandchild whose parent is gone.
+pub async fn terminate_reaches_a_double_forked_descendant(bench: &Bench) {
+    reaches(bench, "double-fork").await;
+}
+
+/// A grandchild in another session that holds none of our descriptors.
+pub async fn terminate_reaches_a_daemon(bench: &Bench) {
+    reaches(bench, "daemonise").await;
+}
+
+/// What a leader left behind can still be ended after its own end, in every shape.
+pub async fn terminate_after_the_leaders_exit_ends_what_it_left_behind(bench: &Bench) {
+    for kind in KINDS {
+        let process = bench
+            .start(kind, &format!("{kind} [ ignore-term ; wait-forever ] ; exit 6"))
+            .await;
+        let mut reader = process.reader().await;
+        let descendant = reader.descendant().await;
+        let exit = reader.exited().await;
+        assert_eq!((exit.status, exit.cause), (Status::Code(6), Cause::Own));
+        assert!(descendant.is_alive(), "{kind}");
+        assert_eq!(process.kill().await, ended(false, 1), "{kind}");
+        descendant.leaves().await;
+        assert_eq!(reader.to_the_end().await.exit(), exit, "{kind}");
+    }
+}
+
+/// A grace holds for descendants too: they are asked, and killed when they do not listen.
+pub async fn descendants_are_asked_before_they_are_killed(bench: &Bench) {
+    let script = "setsid [ on-term polite ; wait-forever ] ; \
+                  setsid [ ignore-term ; wait-forever ] ; on-term leader ; say ready ; wait-forever";
+    let process = bench.start("p", script).await;
+    let mut reader = process.reader().await;
+    reader.line("ready").await;
+    let terminated = process.terminate(Duration::from_millis(500)).await;
+    assert_eq!(terminated, ended(true, 3));
+    let transcript = reader.to_the_end().await;
+    assert!(transcript.stdout().contains("polite\n"), "{transcript:?}");
+    assert!(transcript.stdout().contains("leader\n"), "{transcript:?}");
+}
+
+/// A whole family at once: the count says how many were ended.
+pub async fn terminate_counts_everybody_it_ended(bench: &Bench) {
+    let script = "fork [ fork ; wait-forever ] ; setsid [ setsid ; wait-forever ] ; \
+                  double-fork ; daemonise ; say ready ; wait-forever";
+    let process = bench.start("p", script).await;
+    let mut reader = process.reader().await;
+    reader.line("ready").await;
+    // The two inner ones are announced by their own parents, which the leader does not wait for.
+    reader
+        .until("six descendants", |seen| seen.printed().matches("pid ").count() == 6)
+        .await;
+    assert_eq!(process.kill().await, ended(true, 7));
+    assert!(reader.to_the_end().await.is_closed());
+}
+
+/// A stopped process hears TERM: it is continued.
+pub async fn terminate_with_a_grace_reaches_a_stopped_child(bench: &Bench) {
+    let process = bench
+        .start("p", "on-term goodbye ; stop-self ; wait-forever")
+        .await;
+    process.witness().comes_to('T').await;
+    assert_eq!(process.terminate(LONG).await, ended(true, 1));
+    let transcript = process.transcript().await;
+    assert_eq!(transcript.stdout(), "goodbye\n");
+    assert_eq!(transcript.exit().status, Status::Code(0));
+}
+
+/// Terminating one process leaves the others alone.
+pub async fn terminate_leaves_other_processes_alone(bench: &Bench) {
+    let doomed = bench.start("doomed", "setsid ; wait-forever").await;
+    let spared = bench
+        .start_listening("spared", "setsid ; cat-count ; wait-forever")
+        .await;
+    let mut reader = spared.reader().await;
+    let descendant = reader.descendant().await;
+    doomed.reader().await.descendant().await;
+    assert_eq!(doomed.kill().await, ended(true, 2));
+    spared.close_stdin().await;
+    reader.line("0 bytes").await;
+    assert!(descendant.is_alive() && spared.witness().is_alive());
+}
+
+/// Kinds of descendants.
+pub(crate) const KINDS: [&str; 5] = ["fork", "setsid", "nohup", "double-fork", "daemonise"];
+
+/// What terminate must answer when nothing is left.
+fn ended(was_running: bool, ended: u32) -> Terminated {
+    Terminated {
+        was_running,
+        ended,
+        left: 0,
+    }
+}
+
+async fn reaches(bench: &Bench, kind: &str) {
+    let script = format!("{kind} [ ignore-term ; wait-forever ] ; say ready ; wait-forever");
+    let process = bench.start("p", &script).await;
+    let mut reader = process.reader().await;
+    let descendant = reader.descendant().await;
+    reader.line("ready").await;
+    let leader = process.witness();
+    assert_eq!(process.kill().await, ended(true, 2));
+    assert!(!descendant.is_alive(), "terminate answers when the tree is gone");
+    descendant.leaves().await;
+    leader.leaves().await;
+    let transcript = reader.to_the_end().await;
+    assert_eq!(transcript.exit().cause, Cause::Terminated);
+}

@@ -1,0 +1,114 @@
+//! What the process table says of a pid, so that a test can swear that a descendant is gone.
+//!
+//! A pid alone proves nothing, because it is given again; a pid with its start time names one process for ever. The
+//! suite runs on the machine it judges, so it may look.
+
+use std::time::{Duration, Instant};
+
+/// How long a dead process may take to leave the table: its new parent must be scheduled to reap it.
+const REAPED_WITHIN: Duration = Duration::from_secs(15);
+
+/// One process, whatever becomes of its pid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Witness {
+    /// Its pid.
+    pub pid: u32,
+    start_ticks: u64,
+}
+
+impl Witness {
+    /// The process that has this pid now.
+    pub fn of(pid: u32) -> Option<Self> {
+        let start_ticks = look(pid)?.start_ticks;
+        Some(Self { pid, start_ticks })
+    }
+
+    /// The process an actor announced with the line `pid N`.
+    pub fn from_line(line: &str) -> Option<Self> {
+        Self::of(line.trim_end().strip_prefix("pid ")?.parse().ok()?)
+    }
+
+    /// Whether it is in the process table, be it as a zombie.
+    pub fn is_present(&self) -> bool {
+        self.row().is_some()
+    }
+
+    /// Whether it can still do anything: present and not a zombie.
+    pub fn is_alive(&self) -> bool {
+        self.row()
+            .is_some_and(|row| !matches!(row.state, 'Z' | 'X'))
+    }
+
+    /// The kernel's letter for what it does: `R`, `S`, `T`, `Z` …
+    pub fn state(&self) -> Option<char> {
+        self.row().map(|row| row.state)
+    }
+
+    /// Waits until it has left the process table; fails loudly if it stays.
+    pub async fn leaves(&self) {
+        eventually(
+            &format!("process {} leaves the process table", self.pid),
+            || !self.is_present(),
+        )
+        .await;
+    }
+
+    /// Waits until it is in `state`.
+    pub async fn comes_to(&self, state: char) {
+        eventually(
+            &format!("process {} comes to state {state}", self.pid),
+            || self.state() == Some(state),
+        )
+        .await;
+    }
+
+    fn row(&self) -> Option<Row> {
+        look(self.pid).filter(|row| row.start_ticks == self.start_ticks)
+    }
+}
+
+/// Looks again and again until `holds`. Only for facts about which the kernel sends no event.
+pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + REAPED_WITHIN;
+    while !holds() {
+        assert!(
+            Instant::now() < end,
+            "waited {REAPED_WITHIN:?} in vain: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+struct Row {
+    state: char,
+    start_ticks: u64,
+}
+
+/// The fields after the program's name, which may itself contain spaces and brackets.
+fn look(pid: u32) -> Option<Row> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = String::from_utf8_lossy(&stat[name_end + 1..]).into_owned();
+    let mut fields = fields.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    // The state is field 3 of proc_pid_stat(5), the start time field 22.
+    let start_ticks = fields.nth(18)?.parse().ok()?;
+    Some(Row { state, start_ticks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_itself_and_nobody_is_pid_zero() {
+        let own = Witness::of(std::process::id()).expect("we run");
+        assert!(own.is_alive());
+        let other = Witness {
+            start_ticks: own.start_ticks + 1,
+            ..own
+        };
+        assert!(!other.is_present(), "another start time is another process");
+        assert_eq!(Witness::of(0), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! Making connections: to a `ws://`, `wss://` or `unix://` URL, or to a program over its stdio.
+
+pub(crate) mod program;
+mod tls;
+mod url;
+mod websocket;
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::connection::Connection;
+use crate::limits::{CONNECT_TIMEOUT, Limits};
+use crate::peer::Peer;
+use crate::stream::{self, Holding, Protocol};
+
+pub use program::Program;
+pub use url::{ConnectUrl, ConnectUrlError, WebSocketUrl};
+
+use websocket::Wish;
+
+/// What to connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A server that listens.
+    Url(ConnectUrl),
+    /// A program that serves on its stdio; it is started, and ended with the connection.
+    Program(Program),
+}
+
+impl FromStr for Target {
+    type Err = ConnectUrlError;
+
+    /// A URL. Programs have no text form.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self::Url)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url) => url.fmt(f),
+            Self::Program(program) => program.program.display().fmt(f),
+        }
+    }
+}
+
+/// How to connect.
+#[derive(Clone)]
+pub struct ConnectOptions {
+    /// Sent as `Authorization: Bearer` to `ws://` and `wss://` servers.
+    pub bearer_token: Option<String>,
+    /// For name, TCP, TLS and upgrade together.
+    pub timeout: Duration,
+    /// For `wss://`; `None` trusts what the machine trusts.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// Of the connection.
+    pub limits: Limits,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self { bearer_token: None, timeout: CONNECT_TIMEOUT, tls: None, limits: Limits::default() }
+    }
+}
+
+impl fmt::Debug for ConnectOptions {
+    /// Without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectOptions")
+            .field("bearer_token", &self.bearer_token.as_ref().map(|_| "…"))
+            .field("timeout", &self.timeout)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// It took too long.
+    #[error("cannot connect to {target}: no answer within {after:?}")]
+    Timeout {
+        /// What was connected to.
+        target: String,
+        /// The limit.
+        after: Duration,
+    },
+    /// Nobody listens, the name is unknown, the way is blocked.
+    #[error("cannot connect to {target}: {source}")]
+    Unreachable {
+        /// What was connected to.
+        target: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No TLS with this server, or it is not trusted.
+    #[error("cannot connect to {target}: TLS failed: {source}")]
+    Tls {
+        /// What was connected to.
+        target: String,
+        /// What rustls said.
+        source: io::Error,
+    },
+    /// It answered, but not with an upgrade; 401 means that the token is missing or wrong.
+    #[error("{target} refused the connection: HTTP {status}{}{body}", if body.is_empty() { "" } else { ": " })]
+    Refused {
+        /// What was connected to.
+        target: String,
+        /// The HTTP status.
+        status: u16,
+        /// The beginning of the answer's text.
+        body: String,
+    },
+    /// It does not speak WebSocket as it should.
+    #[error("cannot connect to {target}: {problem}")]
+    Handshake {
+        /// What was connected to.
+        target: String,
+        /// What was wrong.
+        problem: String,
+    },
+    /// The program did not start.
+    #[error("cannot start {program}: {source}")]
+    Spawn {
+        /// As given.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Connects. What is left of an attempt that fails or is dropped is cleaned up.
+pub async fn connect(target: &Target, options: &ConnectOptions) -> Result<Connection, ConnectError> {
+    match target {
+        Target::Program(program) => connect_program(program, &options.limits),
+        Target::Url(url) => {
+            let attempt = async {
+                match url {
+                    ConnectUrl::Unix(path) => connect_unix(path, options).await,
+                    ConnectUrl::WebSocket(url) => connect_websocket(url, options).await,
+                }
+            };
+            match timeout(options.timeout, attempt).await {
+                Ok(result) => result.map_err(|problem| problem.at(target.to_string())),
+                Err(_) => Err(ConnectError::Timeout { target: target.to_string(), after: options.timeout }),
+            }
+        }
+    }
+}
+
+fn connect_program(program: &Program, limits: &Limits) -> Result<Connection, ConnectError> {
+    let name = program.program.to_string_lossy().into_owned();
+    match program::spawn(program) {
+        Err(source) => Err(ConnectError::Spawn { program: name, source }),
+        Ok((child, stdin, stdout)) => {
+            let pid = child.pid.as_raw_nonzero().get().unsigned_abs();
+            let halves =
+                stream::open(Box::new(stdout), Box::new(stdin), Protocol::Lines, limits, Holding::Child(child));
+            Ok(Connection::over_stream(halves, Peer::Program { program: name, pid }))
+        }
+    }
+}
+
+async fn connect_unix(path: &std::path::Path, options: &ConnectOptions) -> Result<Connection, Problem> {
+    let stream = UnixStream::connect(path).await.map_err(Problem::Unreachable)?;
+    let pid = stream.peer_cred().ok().and_then(|credentials| credentials.pid());
+    let wish = Wish { host: "localhost", path_and_query: "/", bearer_token: None };
+    let (stream, already_read) = websocket::upgrade(stream, &wish).await?;
+    let (read, write) = stream.into_split();
+    let peer = Peer::Unix { path: path.to_owned(), pid };
+    Ok(client_connection(read, write, already_read, options, peer))
+}
+
+async fn connect_websocket(url: &WebSocketUrl, options: &ConnectOptions) -> Result<Connection, Problem> {
+    let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(Problem::Unreachable)?;
+    let address = stream.peer_addr().map_err(Problem::Unreachable)?;
+    stream.set_nodelay(true).map_err(Problem::Unreachable)?;
+    let peer = Peer::WebSocket(address);
+    let wish = Wish {
+        host: &url.authority,
+        path_and_query: &url.path_and_query,
+        bearer_token: options.bearer_token.as_deref(),
+    };
+    if !url.tls {
+        let (stream, already_read) = websocket::upgrade(stream, &wish).await?;
+        let (read, write) = stream.into_split();
+        return Ok(client_connection(read, write, already_read, options, peer));
+    }
+    let config = match &options.tls {
+        Some(config) => Arc::clone(config),
+        None => tls::platform_config().map_err(|error| Problem::Tls(io::Error::other(error)))?,
+    };
+    let name = ServerName::try_from(url.host.clone()).map_err(|error| Problem::Tls(io::Error::other(error)))?;
+    let stream = TlsConnector::from(config).connect(name, stream).await.map_err(Problem::Tls)?;
+    let (stream, already_read) = websocket::upgrade(stream, &wish).await?;
+    // TLS is one state for both directions; tokio's split guards it for the length of a poll.
+    let (read, write) = tokio::io::split(stream);
+    Ok(client_connection(read, write, already_read, options, peer))
+}
+
+fn client_connection<R, W>(read: R, write: W, already_read: Bytes, options: &ConnectOptions, peer: Peer) -> Connection
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let protocol = Protocol::WebSocketClient { already_read };
+    let halves = stream::open(Box::new(read), Box::new(write), protocol, &options.limits, Holding::Nothing);
+    Connection::over_stream(halves, peer)
+}
+
+/// A [`ConnectError`] that does not know its target yet.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    Unreachable(io::Error),
+    Tls(io::Error),
+    Refused { status: u16, body: String },
+    Request(&'static str),
+    NotWebSocket(&'static str),
+    Http(hyper::Error),
+}
+
+impl From<hyper::Error> for Problem {
+    fn from(error: hyper::Error) -> Self {
+        Self::Http(error)
+    }
+}
+
+impl Problem {
+    fn at(self, target: String) -> ConnectError {
+        match self {
+            Self::Unreachable(source) => ConnectError::Unreachable { target, source },
+            Self::Tls(source) => ConnectError::Tls { target, source },
+            Self::Refused { status, body } => ConnectError::Refused { target, status, body },
+            Self::Request(problem) => ConnectError::Handshake { target, problem: problem.to_owned() },
+            Self::NotWebSocket(problem) => {
+                ConnectError::Handshake { target, problem: format!("this is no WebSocket server: {problem}") }
+            }
+            Self::Http(error) => {
+                ConnectError::Handshake { target, problem: format!("the HTTP exchange failed: {error}") }
+            }
+        }
+    }
+}

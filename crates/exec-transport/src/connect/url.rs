@@ -1,0 +1,144 @@
+//! Where to connect to: `ws://`, `wss://`, `unix://`. Parsed once; afterwards nothing is checked.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use hyper::Uri;
+use hyper::http::uri::Scheme;
+
+/// The address of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectUrl {
+    /// `ws://` or `wss://`.
+    WebSocket(WebSocketUrl),
+    /// `unix://PATH`.
+    Unix(PathBuf),
+}
+
+/// A `ws://` or `wss://` URL, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebSocketUrl {
+    pub(crate) tls: bool,
+    /// Without the brackets of an IPv6 address.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// Host, and port if it was written: the `Host` header.
+    pub(crate) authority: String,
+    /// As written; at least `/`.
+    pub(crate) path_and_query: String,
+}
+
+/// Why a URL was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectUrlError {
+    /// No scheme we know.
+    #[error("unsupported server URL `{0}`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`")]
+    Unsupported(String),
+    /// Something is wrong inside.
+    #[error("invalid server URL `{url}`: {problem}")]
+    Invalid {
+        /// As given, without a password.
+        url: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+}
+
+impl FromStr for ConnectUrl {
+    type Err = ConnectUrlError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = |problem| ConnectUrlError::Invalid { url: text.to_owned(), problem };
+        if let Some(path) = text.strip_prefix("unix://") {
+            return match path {
+                "" => Err(invalid("the path is missing")),
+                path => Ok(Self::Unix(PathBuf::from(path))),
+            };
+        }
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        let tls = match scheme.as_deref() {
+            Some("ws") => false,
+            Some("wss") => true,
+            _ => return Err(ConnectUrlError::Unsupported(text.to_owned())),
+        };
+        let uri: Uri = text.parse().map_err(|_| invalid("it is not a URL"))?;
+        debug_assert_ne!(uri.scheme(), Some(&Scheme::HTTP), "the scheme was checked above");
+        let authority = uri.authority().ok_or_else(|| invalid("the host is missing"))?;
+        if authority.as_str().contains('@') {
+            // The URL is not repeated: the part before the @ may be a password.
+            let problem = "user names and passwords are not supported; use a bearer token";
+            return Err(ConnectUrlError::Invalid { url: format!("{}://…", if tls { "wss" } else { "ws" }), problem });
+        }
+        let host = authority.host();
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if bare.is_empty() {
+            return Err(invalid("the host is missing"));
+        }
+        if authority.port().is_some() && authority.port_u16().is_none() {
+            return Err(invalid("the port is not a number below 65536"));
+        }
+        Ok(Self::WebSocket(WebSocketUrl {
+            tls,
+            host: bare.to_owned(),
+            port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+            authority: authority.as_str().to_owned(),
+            path_and_query: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+        }))
+    }
+}
+
+impl fmt::Display for ConnectUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+            Self::WebSocket(url) => {
+                let scheme = if url.tls { "wss" } else { "ws" };
+                write!(f, "{scheme}://{}{}", url.authority, url.path_and_query)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn websocket(text: &str) -> WebSocketUrl {
+        match text.parse() {
+            Ok(ConnectUrl::WebSocket(url)) => url,
+            other => panic!("{text} became {other:?}"),
+        }
+    }
+
+    #[test]
+    fn path_and_query_are_kept_as_written() {
+        let url = websocket("ws://h:81/a%20b/c?d=e&f");
+        assert_eq!((url.authority.as_str(), url.path_and_query.as_str()), ("h:81", "/a%20b/c?d=e&f"));
+        assert_eq!(websocket("wss://h?x=1").path_and_query, "/?x=1");
+        assert_eq!(websocket("ws://h").path_and_query, "/");
+    }
+
+    #[test]
+    fn ports_default_by_scheme_and_addresses_lose_their_brackets() {
+        assert_eq!(websocket("ws://h").port, 80);
+        assert_eq!(websocket("WSS://h").port, 443);
+        let url = websocket("ws://[::1]:9/");
+        assert_eq!((url.host.as_str(), url.port, url.authority.as_str()), ("::1", 9, "[::1]:9"));
+    }
+
+    #[test]
+    fn other_urls_are_refused_with_a_reason() {
+        for (text, message) in [
+            ("http://h", "unsupported server URL `http://h`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`"),
+            ("stdio", "unsupported server URL `stdio`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`"),
+            ("unix://", "invalid server URL `unix://`: the path is missing"),
+            ("ws://h:99999", "invalid server URL `ws://h:99999`: the port is not a number below 65536"),
+            ("ws://", "invalid server URL `ws://`: it is not a URL"),
+            ("wss://me:secret@h", "invalid server URL `wss://…`: user names and passwords are not supported; use a bearer token"),
+        ] {
+            let error = text.parse::<ConnectUrl>().expect_err("refused");
+            assert_eq!(error.to_string(), message);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! A connection as its users see it: [`Sender`], [`Receiver`], [`Peer`].
+//!
+//! The halves may live in two tasks. Nothing runs unless one of them is polled; pings are
+//! answered and sent, and silence is noticed, while somebody waits in [`Receiver::next`].
+
+use std::time::Duration;
+
+use crate::memory::{MemoryReceiver, MemorySender};
+use crate::message::{CloseReason, Message, Received};
+use crate::peer::Peer;
+use crate::stream::receiver::StreamReceiver;
+use crate::stream::sender::StreamSender;
+
+/// One open connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Messages out.
+    pub sender: Sender,
+    /// Messages in.
+    pub receiver: Receiver,
+    /// Who is at the other end.
+    pub peer: Peer,
+}
+
+/// Messages out. Dropping it ends our direction of the stream; [`Sender::close`] is the polite way.
+#[derive(Debug)]
+pub struct Sender(SenderKind);
+
+#[derive(Debug)]
+enum SenderKind {
+    Stream(StreamSender),
+    Memory(MemorySender),
+}
+
+/// Why a message could not be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The connection was closed, by either end, before this call.
+    #[error("the connection is closed")]
+    Closed,
+    /// The peer took no byte for the whole write deadline.
+    #[error("the peer read nothing for {after:?}")]
+    Stalled {
+        /// The write deadline.
+        after: Duration,
+    },
+    /// A binary message on a transport of text lines. Nothing was sent; the connection is fine.
+    #[error("this transport carries text lines only, not binary messages")]
+    BinaryUnsupported,
+    /// The stream broke.
+    #[error("cannot write to the peer: {source}")]
+    Write {
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl Sender {
+    /// Accepts a message; writes it only once some 64 KiB wait. Dropping the future never tears a
+    /// frame: either the message was not accepted, or a later call sends it.
+    ///
+    /// Text must be UTF-8 and, on line transports, free of line ends.
+    pub async fn feed(&mut self, message: Message) -> Result<(), SendError> {
+        match &mut self.0 {
+            SenderKind::Stream(sender) => sender.feed(message).await,
+            SenderKind::Memory(sender) => sender.feed(message).await,
+        }
+    }
+
+    /// Writes everything that was fed. Fails when no byte moves for the write deadline.
+    pub async fn flush(&mut self) -> Result<(), SendError> {
+        match &mut self.0 {
+            SenderKind::Stream(sender) => sender.flush().await,
+            SenderKind::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Sends what was fed, then the close frame where the transport has one, then ends the
+    /// stream; all within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE). A program at the
+    /// other end is terminated and reaped, which may take
+    /// [`CHILD_GRACE`](crate::limits::CHILD_GRACE) more.
+    ///
+    /// Whoever wants the peer to see the reason for sure goes on with [`Receiver::next`] until
+    /// it reports the end: a socket closed over unread bytes is reset.
+    pub async fn close(self, reason: CloseReason) {
+        match self.0 {
+            SenderKind::Stream(sender) => sender.close(reason).await,
+            SenderKind::Memory(sender) => sender.close(reason).await,
+        }
+    }
+
+    /// Whether [`Message::Binary`] can be sent.
+    pub fn carries_binary(&self) -> bool {
+        match &self.0 {
+            SenderKind::Stream(sender) => sender.carries_binary(),
+            SenderKind::Memory(_) => true,
+        }
+    }
+}
+
+/// Messages in.
+#[derive(Debug)]
+pub struct Receiver(ReceiverKind);
+
+#[derive(Debug)]
+enum ReceiverKind {
+    Stream(StreamReceiver),
+    Memory(MemoryReceiver),
+}
+
+impl Receiver {
+    /// The next message, or the end. Its future may be dropped at any time without loss. After
+    /// [`Received::Closed`], further calls return `Closed` again.
+    pub async fn next(&mut self) -> Received {
+        match &mut self.0 {
+            ReceiverKind::Stream(receiver) => receiver.next().await,
+            ReceiverKind::Memory(receiver) => receiver.next().await,
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn over_stream((sender, receiver): (StreamSender, StreamReceiver), peer: Peer) -> Self {
+        Self { sender: Sender(SenderKind::Stream(sender)), receiver: Receiver(ReceiverKind::Stream(receiver)), peer }
+    }
+
+    pub(crate) fn over_memory(sender: MemorySender, receiver: MemoryReceiver) -> Self {
+        Self {
+            sender: Sender(SenderKind::Memory(sender)),
+            receiver: Receiver(ReceiverKind::Memory(receiver)),
+            peer: Peer::Memory,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! When to ping, and when to give a silent peer up. Pure: it is told the time and what was heard.
+//!
+//! The judgement never rests on time alone. Whoever reads may be busy for minutes between two
+//! messages; by then the peer may look silent only because nobody pinged it. So a peer is gone
+//! when it was silent for the limit *and* had the usual share of it to answer a ping.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The clockwork of one connection.
+#[derive(Debug)]
+pub(crate) struct Keepalive {
+    interval: Duration,
+    limit: Duration,
+    last_heard: Instant,
+    next_ping: Instant,
+    /// When the first ping left that nothing has answered since.
+    unanswered_since: Option<Instant>,
+}
+
+/// What to do now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Send a ping.
+    Ping,
+    /// The peer is gone; it was silent for so long.
+    Gone(Duration),
+    /// Nothing before [`Keepalive::next_turn`].
+    Rest,
+}
+
+impl Keepalive {
+    pub(crate) fn new(interval: Duration, limit: Duration, now: Instant) -> Self {
+        Self { interval, limit, last_heard: now, next_ping: now + interval, unanswered_since: None }
+    }
+
+    /// Anything at all came from the peer, or it made room for what we send.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        self.last_heard = self.last_heard.max(now);
+        if self.unanswered_since.is_some_and(|since| since <= now) {
+            self.unanswered_since = None;
+        }
+    }
+
+    pub(crate) fn turn(&mut self, now: Instant) -> Turn {
+        if self.gone_at().is_some_and(|at| now >= at) {
+            return Turn::Gone(now - self.last_heard);
+        }
+        if now < self.next_ping {
+            return Turn::Rest;
+        }
+        self.next_ping = now + self.interval;
+        self.unanswered_since.get_or_insert(now);
+        Turn::Ping
+    }
+
+    /// When [`Keepalive::turn`] is to be asked again.
+    pub(crate) fn next_turn(&self) -> Instant {
+        self.gone_at().map_or(self.next_ping, |at| at.min(self.next_ping))
+    }
+
+    fn gone_at(&self) -> Option<Instant> {
+        let since = self.unanswered_since?;
+        let time_to_answer = self.limit.saturating_sub(self.interval);
+        Some((self.last_heard + self.limit).max(since + time_to_answer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn keepalive(start: Instant) -> Keepalive {
+        Keepalive::new(30 * SECOND, 90 * SECOND, start)
+    }
+
+    #[test]
+    fn a_peer_that_answers_nothing_is_gone_after_ninety_seconds() {
+        let start = Instant::now();
+        let mut keepalive = keepalive(start);
+        let mut pings = Vec::new();
+        loop {
+            let now = keepalive.next_turn();
+            match keepalive.turn(now) {
+                Turn::Ping => pings.push((now - start).as_secs()),
+                Turn::Gone(silent) => {
+                    assert_eq!(silent, 90 * SECOND);
+                    break;
+                }
+                Turn::Rest => panic!("woken for nothing"),
+            }
+        }
+        assert_eq!(pings, [30, 60]);
+    }
+
+    #[test]
+    fn a_peer_that_answers_is_pinged_for_ever() {
+        let start = Instant::now();
+        let mut keepalive = keepalive(start);
+        for round in 1..=100 {
+            let now = keepalive.next_turn();
+            assert_eq!(now, start + 30 * round * SECOND);
+            assert_eq!(keepalive.turn(now), Turn::Ping);
+            keepalive.heard(now + SECOND);
+        }
+    }
+
+    #[test]
+    fn a_reader_that_was_busy_for_an_hour_gives_the_peer_time_to_answer() {
+        let start = Instant::now();
+        let mut keepalive = keepalive(start);
+        let back = start + 3600 * SECOND;
+        assert_eq!(keepalive.turn(back), Turn::Ping);
+        assert_eq!(keepalive.turn(back + 30 * SECOND), Turn::Ping);
+        assert_eq!(keepalive.turn(back + 59 * SECOND), Turn::Rest);
+        assert!(matches!(keepalive.turn(back + 60 * SECOND), Turn::Gone(_)));
+    }
+
+    #[test]
+    fn an_old_sign_of_life_does_not_answer_a_later_ping() {
+        let start = Instant::now();
+        let mut keepalive = keepalive(start);
+        assert_eq!(keepalive.turn(start + 30 * SECOND), Turn::Ping);
+        keepalive.heard(start + 10 * SECOND);
+        assert_eq!(keepalive.turn(start + 60 * SECOND), Turn::Ping);
+        assert!(matches!(keepalive.turn(start + 100 * SECOND), Turn::Gone(_)));
+    }
+}

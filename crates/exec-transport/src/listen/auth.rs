@@ -1,0 +1,268 @@
+//! Who may upgrade: nobody is asked, a capability token, or a signed bearer token (JWT, HS256).
+//!
+//! [`AuthSettings`] is what the flags say, [`Auth::from_settings`] judges them once, at start, with
+//! Codex's texts. Afterwards [`Auth`] only answers yes or no. Tokens are compared by their
+//! digests in constant time; no token and no secret is ever logged or shown by `Debug`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hyper::header::HeaderValue;
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// Shorter secrets can be guessed from one signed token.
+const SECRET_MIN_BYTES: usize = 32;
+
+/// How far the clocks of signer and server may differ.
+const CLOCK_SKEW_SECONDS: u64 = 30;
+
+/// The authentication flags as given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuthSettings {
+    /// `--ws-auth`
+    pub mode: Option<AuthMode>,
+    /// `--ws-token-file`
+    pub token_file: Option<PathBuf>,
+    /// `--ws-token-sha256`
+    pub token_sha256: Option<String>,
+    /// `--ws-shared-secret-file`
+    pub shared_secret_file: Option<PathBuf>,
+    /// `--ws-issuer`
+    pub issuer: Option<String>,
+    /// `--ws-audience`
+    pub audience: Option<String>,
+    /// `--ws-max-clock-skew-seconds`
+    pub max_clock_skew_seconds: Option<u64>,
+}
+
+/// The value of `--ws-auth`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthMode {
+    /// `capability-token`: whoever knows the token may enter.
+    CapabilityToken,
+    /// `signed-bearer-token`: a JWT signed with the shared secret.
+    SignedBearerToken,
+}
+
+/// Why a server with these flags must not start.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    /// Flags without a mode.
+    #[error("websocket auth flags require `--ws-auth capability-token` or `--ws-auth signed-bearer-token`")]
+    ModeMissing,
+    /// Neither source of the token.
+    #[error("`--ws-token-file` or `--ws-token-sha256` is required when `--ws-auth capability-token` is set")]
+    TokenMissing,
+    /// Both sources of the token.
+    #[error("`--ws-token-file` and `--ws-token-sha256` are mutually exclusive")]
+    TokenTwice,
+    /// Not 64 hex digits.
+    #[error("--ws-token-sha256 must be a 64-character hex SHA-256 digest")]
+    DigestInvalid,
+    /// No secret to check signatures with.
+    #[error("`--ws-shared-secret-file` is required when `--ws-auth signed-bearer-token` is set")]
+    SecretMissing,
+    /// A secret that can be guessed.
+    #[error("signed websocket bearer secret {} must be at least 32 bytes", path.display())]
+    SecretShort {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file of white space.
+    #[error("websocket auth secret {} must not be empty", path.display())]
+    SecretEmpty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that cannot be read.
+    #[error("failed to read websocket auth secret {}: {source}", path.display())]
+    SecretUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Flags of the signed mode in the capability mode.
+    #[error(
+        "`--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience` and `--ws-max-clock-skew-seconds` \
+         require `--ws-auth signed-bearer-token`"
+    )]
+    SignedFlagsMisplaced,
+    /// Flags of the capability mode in the signed mode.
+    #[error("`--ws-token-file` and `--ws-token-sha256` require `--ws-auth capability-token`")]
+    TokenFlagsMisplaced,
+}
+
+/// The judge at the door.
+#[derive(Clone)]
+pub struct Auth(Method);
+
+#[derive(Clone)]
+enum Method {
+    Capability { sha256: [u8; 32] },
+    Signed(Box<SignedTokens>),
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Method::Capability { .. } => "Auth(capability-token)",
+            Method::Signed(_) => "Auth(signed-bearer-token)",
+        })
+    }
+}
+
+impl Auth {
+    /// Checks the flags and reads the files they name. `None` if no flag asks for authentication.
+    pub fn from_settings(settings: &AuthSettings) -> Result<Option<Self>, AuthError> {
+        let token_flags = settings.token_file.is_some() || settings.token_sha256.is_some();
+        let signed_flags = settings.shared_secret_file.is_some()
+            || settings.issuer.is_some()
+            || settings.audience.is_some()
+            || settings.max_clock_skew_seconds.is_some();
+        match settings.mode {
+            None if token_flags || signed_flags => Err(AuthError::ModeMissing),
+            None => Ok(None),
+            Some(AuthMode::CapabilityToken) if signed_flags => Err(AuthError::SignedFlagsMisplaced),
+            Some(AuthMode::SignedBearerToken) if token_flags => Err(AuthError::TokenFlagsMisplaced),
+            Some(AuthMode::CapabilityToken) => {
+                let sha256 = match (&settings.token_file, &settings.token_sha256) {
+                    (None, None) => return Err(AuthError::TokenMissing),
+                    (Some(_), Some(_)) => return Err(AuthError::TokenTwice),
+                    (Some(path), None) => digest(&read_secret(path)?),
+                    (None, Some(hex)) => parse_digest(hex)?,
+                };
+                Ok(Some(Self(Method::Capability { sha256 })))
+            }
+            Some(AuthMode::SignedBearerToken) => {
+                let path = settings.shared_secret_file.as_ref().ok_or(AuthError::SecretMissing)?;
+                let secret = read_secret(path)?;
+                if secret.len() < SECRET_MIN_BYTES {
+                    return Err(AuthError::SecretShort { path: path.clone() });
+                }
+                let skew_seconds = settings.max_clock_skew_seconds.unwrap_or(CLOCK_SKEW_SECONDS);
+                Ok(Some(Self(Method::Signed(Box::new(SignedTokens {
+                    key: DecodingKey::from_secret(&secret),
+                    issuer: settings.issuer.clone(),
+                    audience: settings.audience.clone(),
+                    skew_seconds: i64::try_from(skew_seconds).unwrap_or(i64::MAX),
+                })))))
+            }
+        }
+    }
+
+    /// Judges the `Authorization` header of an upgrade. The error is the body of the 401.
+    pub(crate) fn judge(&self, header: Option<&HeaderValue>, now: SystemTime) -> Result<(), &'static str> {
+        let token = bearer(header)?;
+        match &self.0 {
+            Method::Capability { sha256 } => {
+                if digest(token.as_bytes()).ct_eq(sha256).into() {
+                    Ok(())
+                } else {
+                    Err("invalid websocket bearer token")
+                }
+            }
+            Method::Signed(tokens) => tokens.judge(token, now),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct SignedTokens {
+    key: DecodingKey,
+    issuer: Option<String>,
+    audience: Option<String>,
+    skew_seconds: i64,
+}
+
+/// The claims that are looked at. `iat` and all others are not.
+#[derive(Deserialize)]
+struct Claims {
+    exp: i64,
+    nbf: Option<i64>,
+    iss: Option<String>,
+    aud: Option<Audience>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Audience {
+    fn names(&self, wanted: &str) -> bool {
+        match self {
+            Self::One(name) => name == wanted,
+            Self::Many(names) => names.iter().any(|name| name == wanted),
+        }
+    }
+}
+
+impl SignedTokens {
+    fn judge(&self, token: &str, now: SystemTime) -> Result<(), &'static str> {
+        // The library checks algorithm and signature; the claims are ours, because each failure
+        // has its own text and `exp` must be an integer.
+        let mut signature_only = Validation::new(Algorithm::HS256);
+        signature_only.required_spec_claims.clear();
+        signature_only.validate_exp = false;
+        signature_only.validate_aud = false;
+        let claims: Claims = match jsonwebtoken::decode(token, &self.key, &signature_only) {
+            Ok(token) => token.claims,
+            Err(_) => return Err("invalid websocket jwt"),
+        };
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+        if now > claims.exp.saturating_add(self.skew_seconds) {
+            return Err("expired websocket jwt");
+        }
+        if claims.nbf.is_some_and(|nbf| now < nbf.saturating_sub(self.skew_seconds)) {
+            return Err("websocket jwt is not valid yet");
+        }
+        if self.issuer.is_some() && claims.iss != self.issuer {
+            return Err("websocket jwt issuer mismatch");
+        }
+        if let Some(wanted) = &self.audience
+            && !claims.aud.is_some_and(|audience| audience.names(wanted))
+        {
+            return Err("websocket jwt audience mismatch");
+        }
+        Ok(())
+    }
+}
+
+fn bearer(header: Option<&HeaderValue>) -> Result<&str, &'static str> {
+    let header = header.ok_or("missing websocket bearer token")?;
+    let invalid = "invalid authorization header";
+    let text = header.to_str().map_err(|_| invalid)?.trim();
+    let (scheme, token) = text.split_once(' ').ok_or(invalid)?;
+    let token = token.trim();
+    if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() { Ok(token) } else { Err(invalid) }
+}
+
+fn read_secret(path: &Path) -> Result<Vec<u8>, AuthError> {
+    let content = std::fs::read(path)
+        .map_err(|source| AuthError::SecretUnreadable { path: path.to_owned(), source })?;
+    match content.trim_ascii() {
+        [] => Err(AuthError::SecretEmpty { path: path.to_owned() }),
+        secret => Ok(secret.to_vec()),
+    }
+}
+
+fn parse_digest(hex: &str) -> Result<[u8; 32], AuthError> {
+    let mut digest = [0; 32];
+    let digits: Option<Vec<u8>> = hex.chars().map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect();
+    let digits = digits.filter(|digits| digits.len() == 64).ok_or(AuthError::DigestInvalid)?;
+    for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = pair[0] << 4 | pair[1];
+    }
+    Ok(digest)
+}
+
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}

@@ -1,0 +1,166 @@
+//! The front door: which HTTP request may become a WebSocket, and what the others are told.
+//!
+//! Statuses and texts are Codex's, in this order: `Origin` (a browser asks; refused), `Host` (a
+//! browser was tricked by DNS; refused, ours), route, upgrade headers, authentication. Pure but
+//! for the clock that [`Door::answer`] is told.
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{
+    ALLOW, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
+    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use hyper::http::uri::Authority;
+use hyper::{Method, Request, Response, StatusCode, Version};
+
+use crate::websocket::handshake::accept_for;
+
+use super::auth::Auth;
+
+/// The rules of one listener.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) auth: Option<Auth>,
+    pub(crate) hosts: Hosts,
+}
+
+/// Which `Host` headers are served.
+#[derive(Debug)]
+pub(crate) enum Hosts {
+    /// A unix socket: no name leads a browser here.
+    Any,
+    /// Addresses, `localhost`, and these names.
+    Known(Vec<String>),
+}
+
+/// What a request gets.
+pub(crate) enum Answer {
+    /// Send this; then the stream is a WebSocket.
+    Upgrade(Response<Full<Bytes>>),
+    /// Send this, and no more.
+    Done(Response<Full<Bytes>>),
+}
+
+impl Door {
+    pub(crate) fn answer<B>(&self, request: &Request<B>, now: SystemTime) -> Answer {
+        match self.accept_key(request, now) {
+            Ok(key) => Answer::Upgrade(switching(key)),
+            Err(refusal) => Answer::Done(refusal),
+        }
+    }
+
+    fn accept_key<'a, B>(&self, request: &'a Request<B>, now: SystemTime) -> Result<&'a HeaderValue, Response<Full<Bytes>>> {
+        let headers = request.headers();
+        if headers.contains_key(ORIGIN) {
+            return Err(plain(StatusCode::FORBIDDEN, ""));
+        }
+        self.hosts.admit(headers)?;
+        match request.uri().path() {
+            "/" => {}
+            "/readyz" if matches!(*request.method(), Method::GET | Method::HEAD) => {
+                return Err(plain(StatusCode::OK, ""));
+            }
+            "/readyz" => {
+                let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "");
+                refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));
+                return Err(refusal);
+            }
+            _ => return Err(plain(StatusCode::NOT_FOUND, "")),
+        }
+        let key = websocket_key(request)?;
+        if let Some(auth) = &self.auth
+            && let Err(text) = auth.judge(headers.get(AUTHORIZATION), now)
+        {
+            return Err(plain(StatusCode::UNAUTHORIZED, text));
+        }
+        Ok(key)
+    }
+}
+
+impl Hosts {
+    fn admit(&self, headers: &HeaderMap) -> Result<(), Response<Full<Bytes>>> {
+        let Self::Known(names) = self else { return Ok(()) };
+        let mut hosts = headers.get_all(HOST).iter();
+        let refused = |shown: &str| {
+            let text = format!(
+                "host `{shown}` is not served here: connect by IP address or as `localhost`, \
+                 or name the host in allow_hosts (--allow-host) of the server"
+            );
+            Err(plain(StatusCode::FORBIDDEN, text))
+        };
+        let (Some(host), None) = (hosts.next(), hosts.next()) else {
+            return refused("");
+        };
+        let text = host.to_str().unwrap_or_default();
+        let Ok(authority) = text.parse::<Authority>() else { return refused(text) };
+        let name = authority.host();
+        let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        let known = address.parse::<IpAddr>().is_ok()
+            || name.eq_ignore_ascii_case("localhost")
+            || names.iter().any(|known| known.eq_ignore_ascii_case(name));
+        // `user@host` is no host; nobody honest sends it here.
+        if known && !text.contains('@') { Ok(()) } else { refused(text) }
+    }
+}
+
+/// A response with a text, or with an empty body.
+pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let text = text.into();
+    let is_empty = text.is_empty();
+    let mut response = Response::new(Full::new(text));
+    *response.status_mut() = status;
+    // One exchange per connection: an idle keep-alive would hold a slot.
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    if !is_empty {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    }
+    response
+}
+
+fn websocket_key<B>(request: &Request<B>) -> Result<&HeaderValue, Response<Full<Bytes>>> {
+    let headers = request.headers();
+    let bad = |text: &'static str| Err(plain(StatusCode::BAD_REQUEST, text));
+    if request.method() != Method::GET {
+        return Err(plain(StatusCode::METHOD_NOT_ALLOWED, "Request method must be `GET`"));
+    }
+    if !lists(headers, &CONNECTION, "upgrade") {
+        return bad("Connection header did not include 'upgrade'");
+    }
+    if !lists(headers, &UPGRADE, "websocket") {
+        return bad("`Upgrade` header did not include 'websocket'");
+    }
+    if !lists(headers, &SEC_WEBSOCKET_VERSION, "13") {
+        return bad("`Sec-WebSocket-Version` header did not include '13'");
+    }
+    let Some(key) = headers.get(SEC_WEBSOCKET_KEY) else {
+        return bad("`Sec-WebSocket-Key` header missing");
+    };
+    if request.version() != Version::HTTP_11 {
+        let text = "WebSocket request couldn't be upgraded since no upgrade state was present";
+        return Err(plain(StatusCode::UPGRADE_REQUIRED, text));
+    }
+    Ok(key)
+}
+
+/// Whether a comma-separated header names `wanted`, in any case.
+fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|item| item.trim().eq_ignore_ascii_case(wanted))
+}
+
+fn switching(key: &HeaderValue) -> Response<Full<Bytes>> {
+    let mut response = plain(StatusCode::SWITCHING_PROTOCOLS, "");
+    let accept = HeaderValue::try_from(accept_for(key.as_bytes())).expect("base64 is a legal header value");
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    response
+}

@@ -1,0 +1,68 @@
+//! Who is at the other end, for logs and for the few decisions that depend on the transport.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The other end of a connection. `Display` gives its name for logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    /// A WebSocket over TCP, with or without TLS.
+    WebSocket(SocketAddr),
+    /// A unix socket, WebSocket or lines.
+    Unix {
+        /// The path that was listened on or connected to.
+        path: PathBuf,
+        /// The other process, where the kernel tells.
+        pid: Option<i32>,
+    },
+    /// Our own stdin and stdout.
+    Stdio,
+    /// A program that we started and speak to over its stdin and stdout.
+    Program {
+        /// As given to the spawn.
+        program: String,
+        /// Its process id, also its process group.
+        pid: u32,
+    },
+    /// The other half of a memory pair.
+    Memory,
+}
+
+/// The sort of transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// WebSocket over TCP.
+    WebSocket,
+    /// Unix socket.
+    Unix,
+    /// Standard input and output, ours or a child's.
+    Stdio,
+    /// Channels within this process.
+    Memory,
+}
+
+impl Peer {
+    /// The sort of transport it is reached by.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::WebSocket(_) => Kind::WebSocket,
+            Self::Unix { .. } => Kind::Unix,
+            Self::Stdio | Self::Program { .. } => Kind::Stdio,
+            Self::Memory => Kind::Memory,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WebSocket(address) => write!(f, "{address}"),
+            Self::Unix { path, pid: Some(pid) } => write!(f, "unix:{} (pid {pid})", path.display()),
+            Self::Unix { path, pid: None } => write!(f, "unix:{}", path.display()),
+            Self::Stdio => write!(f, "stdio"),
+            Self::Program { program, pid } => write!(f, "stdio of {program} (pid {pid})"),
+            Self::Memory => write!(f, "memory"),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! What is to be written, in which order. Pure: it frames messages and offers byte slices.
+//!
+//! ```text
+//! buffer   small messages, framed, one after another
+//! large    one message in turns of a frame each
+//! pong, ping, close   at most one of each; the newest pong wins
+//!    │ stage(), only when nothing is staged: control first, then buffer, then one frame of large
+//!    ▼
+//! staged   pieces the kernel is taking; never reordered
+//! ```
+//!
+//! So a control frame waits for one large frame at most, and no frame is ever torn by another.
+//! It holds at most [`WRITE_THROUGH_BYTES`], one message and one frame: `push` may only be called
+//! when [`Outbox::has_room`].
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::limits::{COPY_BYTES, IDLE_BUFFER_BYTES, WRITE_THROUGH_BYTES};
+use crate::message::{CloseReason, Message};
+use crate::websocket::frame::{HEADER_MAX_BYTES, Opcode, Role, close_payload, put_header};
+
+/// How many pieces one write may gather; control, buffer, header and payload need four.
+pub(crate) const SLICES: usize = 4;
+
+/// How messages are told apart.
+#[derive(Debug)]
+pub(crate) enum Framing {
+    Lines,
+    WebSocket(Role),
+}
+
+/// One connection's outgoing half, before the socket.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    framing: Framing,
+    frame_max_bytes: usize,
+    staged: VecDeque<Bytes>,
+    buffer: BytesMut,
+    /// What the buffer held when it was last staged: a guess at what it will hold again.
+    buffer_hint: usize,
+    large: Option<Large>,
+    pong: Option<Bytes>,
+    ping: bool,
+    farewell: Farewell,
+}
+
+/// A message too large to copy.
+#[derive(Debug)]
+struct Large {
+    opcode: Opcode,
+    rest: Bytes,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Farewell {
+    /// Messages may come.
+    Open,
+    /// No more messages; the close frame leaves after those that are here.
+    Due(CloseReason),
+    /// The close frame is staged, or the framing has none. Nothing may follow.
+    Said,
+}
+
+impl Outbox {
+    pub(crate) fn new(framing: Framing, frame_max_bytes: usize) -> Self {
+        Self {
+            framing,
+            frame_max_bytes: frame_max_bytes.max(1),
+            staged: VecDeque::new(),
+            buffer: BytesMut::new(),
+            buffer_hint: 0,
+            large: None,
+            pong: None,
+            ping: false,
+            farewell: Farewell::Open,
+        }
+    }
+
+    pub(crate) fn carries_binary(&self) -> bool {
+        matches!(self.framing, Framing::WebSocket(_))
+    }
+
+    /// False once a farewell was said; `push` would be pointless.
+    pub(crate) fn is_open(&self) -> bool {
+        self.farewell == Farewell::Open
+    }
+
+    /// True if another message may be pushed before some of this is written.
+    pub(crate) fn has_room(&self) -> bool {
+        let held: usize = self.staged.iter().map(Bytes::len).sum();
+        self.large.is_none() && held + self.buffer.len() < WRITE_THROUGH_BYTES
+    }
+
+    pub(crate) fn push(&mut self, message: Message) {
+        debug_assert!(self.is_open() && self.large.is_none(), "the caller asked has_room and is_open");
+        let opcode = match &message {
+            Message::Text(_) => Opcode::Text,
+            Message::Binary(_) => Opcode::Binary,
+        };
+        let payload = message.into_bytes();
+        debug_assert!(opcode == Opcode::Binary || std::str::from_utf8(&payload).is_ok(), "text must be UTF-8");
+        if payload.len() > COPY_BYTES {
+            self.large = Some(Large { opcode, rest: payload });
+            return;
+        }
+        if self.buffer.is_empty() {
+            self.buffer.reserve(self.buffer_hint);
+        }
+        match &mut self.framing {
+            Framing::Lines => append_line(&mut self.buffer, &payload),
+            Framing::WebSocket(role) if payload.len() <= self.frame_max_bytes => {
+                role.append_frame(&mut self.buffer, true, opcode, &payload);
+            }
+            // Only with a frame limit below the copy limit, as tests set it.
+            Framing::WebSocket(_) => self.large = Some(Large { opcode, rest: payload }),
+        }
+    }
+
+    /// Answers a ping. An older answer that has not left is replaced, as RFC 6455 §5.5.3 allows.
+    pub(crate) fn pong(&mut self, payload: Bytes) {
+        self.pong = Some(payload);
+    }
+
+    pub(crate) fn ping(&mut self) {
+        self.ping = true;
+    }
+
+    /// Ends the messages. The close frame leaves after those that were pushed.
+    pub(crate) fn close(&mut self, reason: CloseReason) {
+        if self.farewell == Farewell::Open {
+            self.farewell = match self.framing {
+                Framing::Lines => Farewell::Said,
+                Framing::WebSocket(_) => Farewell::Due(reason),
+            };
+        }
+    }
+
+    /// True if a ping, a pong or a close frame has not been staged yet.
+    pub(crate) fn owes_control(&self) -> bool {
+        self.pong.is_some() || self.ping || matches!(self.farewell, Farewell::Due(_))
+    }
+
+    /// Decides what is written next, if nothing is being written. False if there is nothing.
+    pub(crate) fn stage(&mut self) -> bool {
+        if !self.staged.is_empty() {
+            return true;
+        }
+        if let Framing::WebSocket(role) = &mut self.framing
+            && (self.ping || self.pong.is_some())
+            && self.farewell != Farewell::Said
+        {
+            let mut control = BytesMut::new();
+            if let Some(payload) = self.pong.take() {
+                role.append_frame(&mut control, true, Opcode::Pong, &payload);
+            }
+            if std::mem::take(&mut self.ping) {
+                role.append_frame(&mut control, true, Opcode::Ping, &[]);
+            }
+            self.staged.push_back(control.freeze());
+        }
+        if !self.buffer.is_empty() {
+            self.buffer_hint = self.buffer.len();
+            self.staged.push_back(std::mem::take(&mut self.buffer).freeze());
+        }
+        self.stage_large();
+        if self.staged.is_empty() {
+            self.stage_close();
+        }
+        !self.staged.is_empty()
+    }
+
+    /// True while the kernel has not taken all that was staged.
+    pub(crate) fn is_staged(&self) -> bool {
+        !self.staged.is_empty()
+    }
+
+    /// The staged pieces, for one gathering write.
+    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES]) -> usize {
+        let count = self.staged.len().min(SLICES);
+        for (slice, piece) in slices.iter_mut().zip(&self.staged) {
+            *slice = IoSlice::new(piece);
+        }
+        count
+    }
+
+    /// The kernel took `count` bytes.
+    pub(crate) fn consume(&mut self, mut count: usize) {
+        while let Some(piece) = self.staged.front_mut() {
+            if count < piece.len() {
+                piece.advance(count);
+                return;
+            }
+            count -= piece.len();
+            let piece = self.staged.pop_front().expect("just seen");
+            // A small buffer comes back, so that an echo allocates nothing.
+            if self.buffer.capacity() == 0
+                && piece.is_unique()
+                && let Ok(mut buffer) = piece.try_into_mut()
+                && buffer.capacity() <= IDLE_BUFFER_BYTES
+            {
+                buffer.clear();
+                self.buffer = buffer;
+            }
+        }
+    }
+
+    fn stage_large(&mut self) {
+        let Some(large) = &mut self.large else { return };
+        match &mut self.framing {
+            Framing::Lines => {
+                self.staged.push_back(std::mem::take(&mut large.rest));
+                self.staged.push_back(Bytes::from_static(b"\n"));
+            }
+            Framing::WebSocket(role) => {
+                let turn = large.rest.split_to(large.rest.len().min(self.frame_max_bytes));
+                let opcode = std::mem::replace(&mut large.opcode, Opcode::Continuation);
+                let fin = large.rest.is_empty();
+                match role {
+                    Role::Server => {
+                        let mut header = BytesMut::with_capacity(HEADER_MAX_BYTES);
+                        put_header(&mut header, fin, opcode, turn.len(), None);
+                        self.staged.push_back(header.freeze());
+                        self.staged.push_back(turn);
+                    }
+                    Role::Client(_) => {
+                        let mut frame = BytesMut::new();
+                        role.append_frame(&mut frame, fin, opcode, &turn);
+                        self.staged.push_back(frame.freeze());
+                    }
+                }
+            }
+        }
+        if large.rest.is_empty() {
+            self.large = None;
+        }
+    }
+
+    fn stage_close(&mut self) {
+        let Framing::WebSocket(role) = &mut self.framing else { return };
+        if let Farewell::Due(reason) = &self.farewell {
+            let mut frame = BytesMut::new();
+            role.append_frame(&mut frame, true, Opcode::Close, &close_payload(reason));
+            self.staged.push_back(frame.freeze());
+            self.farewell = Farewell::Said;
+        }
+    }
+}
+
+fn append_line(buffer: &mut BytesMut, payload: &[u8]) {
+    debug_assert!(memchr::memchr(b'\n', payload).is_none(), "a line end inside a message would tear it");
+    buffer.reserve(payload.len() + 1);
+    buffer.extend_from_slice(payload);
+    buffer.extend_from_slice(b"\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(content: &str) -> Message {
+        Message::Text(Bytes::copy_from_slice(content.as_bytes()))
+    }
+
+    /// Everything the outbox would write, taken `step` bytes at a time.
+    fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
+        let mut written = Vec::new();
+        while outbox.stage() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = outbox.slices(&mut slices);
+            let taken: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.iter().copied()).take(step).collect();
+            outbox.consume(taken.len());
+            written.extend(taken);
+        }
+        written
+    }
+
+    fn server(frame_max_bytes: usize) -> Outbox {
+        Outbox::new(Framing::WebSocket(Role::Server), frame_max_bytes)
+    }
+
+    #[test]
+    fn a_large_message_leaves_in_frames_of_at_most_the_limit() {
+        for step in [1, 3, 100] {
+            let mut outbox = server(4);
+            outbox.push(text("0123456789"));
+            assert!(!outbox.has_room());
+            assert_eq!(drain(&mut outbox, step), b"\x01\x040123\x00\x044567\x80\x0289");
+            assert!(outbox.has_room());
+        }
+    }
+
+    #[test]
+    fn a_pong_goes_between_two_fragments_and_the_newest_wins() {
+        let mut outbox = server(4);
+        outbox.push(text("01234567"));
+        assert!(outbox.stage());
+        outbox.consume(3);
+        outbox.pong(Bytes::from_static(b"old"));
+        outbox.pong(Bytes::from_static(b"new"));
+        assert_eq!(drain(&mut outbox, 100), b"123\x8a\x03new\x80\x044567");
+    }
+
+    #[test]
+    fn the_close_frame_leaves_last_and_nothing_follows_it() {
+        let mut outbox = server(100);
+        outbox.push(text("hi"));
+        outbox.close(CloseReason::new(1001, "bye"));
+        assert!(!outbox.is_open());
+        outbox.ping();
+        assert_eq!(drain(&mut outbox, 100), b"\x89\x00\x81\x02hi\x88\x05\x03\xe9bye");
+        outbox.ping();
+        assert_eq!(drain(&mut outbox, 100), b"");
+    }
+
+    #[test]
+    fn lines_end_with_lf_whether_small_or_large() {
+        let mut outbox = Outbox::new(Framing::Lines, 1 << 20);
+        let long = "x".repeat(COPY_BYTES + 1);
+        outbox.push(text("{}"));
+        outbox.push(text(&long));
+        assert_eq!(drain(&mut outbox, 1000), format!("{{}}\n{long}\n").as_bytes());
+    }
+
+    #[test]
+    fn a_close_reason_is_cut_at_a_character() {
+        let mut outbox = server(1000);
+        outbox.close(CloseReason::new(1011, "\u{e4}".repeat(100)));
+        let frame = drain(&mut outbox, 1000);
+        assert_eq!(frame[..2], [0x88, 124]);
+        assert!(std::str::from_utf8(&frame[4..]).is_ok());
+    }
+}

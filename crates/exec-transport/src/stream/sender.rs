@@ -1,0 +1,121 @@
+//! Messages out: buffering, writing through, the write deadline, the farewell.
+//!
+//! Any of these futures may be dropped. A message that was accepted stays accepted, and the next
+//! call goes on where the dropped one stopped.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::connection::SendError;
+use crate::limits::CLOSE_DEADLINE;
+use crate::message::{CloseReason, Message};
+
+use super::Holding;
+use super::writer::{Link, Writer};
+
+/// The sending half over a byte stream.
+#[derive(Debug)]
+pub(crate) struct StreamSender {
+    link: Arc<Link>,
+    deadline: Duration,
+}
+
+impl StreamSender {
+    pub(crate) fn new(link: Arc<Link>, deadline: Duration) -> Self {
+        Self { link, deadline }
+    }
+
+    pub(crate) fn carries_binary(&self) -> bool {
+        self.link.writer().outbox.carries_binary()
+    }
+
+    pub(crate) async fn feed(&mut self, message: Message) -> Result<(), SendError> {
+        if !self.link.writer().outbox.has_room() {
+            self.drain().await?;
+        }
+        let has_room = {
+            let mut writer = self.link.writer();
+            if !writer.is_open() {
+                return Err(SendError::Closed);
+            }
+            if matches!(message, Message::Binary(_)) && !writer.outbox.carries_binary() {
+                return Err(SendError::BinaryUnsupported);
+            }
+            writer.outbox.push(message);
+            writer.outbox.has_room()
+        };
+        if has_room { Ok(()) } else { self.drain().await }
+    }
+
+    pub(crate) async fn flush(&mut self) -> Result<(), SendError> {
+        self.drain().await
+    }
+
+    pub(crate) async fn close(self, reason: CloseReason) {
+        let farewell = async {
+            self.link.writer().outbox.close(reason);
+            if self.drain().await.is_ok() {
+                let shutdown = poll_fn(|cx| self.link.writer().poll_shutdown(cx)).await;
+                tracing::trace!(?shutdown, "write half shut down");
+            }
+        };
+        if timeout(CLOSE_DEADLINE, farewell).await.is_err() {
+            tracing::debug!("the peer took no farewell within {CLOSE_DEADLINE:?}");
+        }
+        self.link.writer().abandon();
+        if let Holding::Child(child) = &self.link.holding {
+            child.end().await;
+        }
+    }
+
+    /// Writes everything, as long as some byte moves within each deadline.
+    async fn drain(&self) -> Result<(), SendError> {
+        let mut waiting = Waiting(&self.link);
+        let mut until = Instant::now() + self.deadline;
+        loop {
+            match timeout_at(until, poll_fn(|cx| waiting.poll_drain(cx))).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(source)) => return Err(SendError::Write { source }),
+                Err(_) => {
+                    let mut writer = self.link.writer();
+                    let stalled_since = writer.stalled_since.unwrap_or_else(Instant::now);
+                    until = stalled_since + self.deadline;
+                    if until <= Instant::now() {
+                        writer.abandon();
+                        return Err(SendError::Stalled { after: self.deadline });
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for StreamSender {
+    /// Whoever drops the sender will never answer again; the peer is told by the stream's end.
+    fn drop(&mut self) {
+        self.link.writer().abandon();
+    }
+}
+
+/// Marks the link while a sender waits for the socket, and unmarks it even if it is dropped.
+struct Waiting<'a>(&'a Link);
+
+impl Waiting<'_> {
+    fn poll_drain(&mut self, cx: &mut std::task::Context<'_>) -> Poll<std::io::Result<()>> {
+        let mut writer = self.0.writer();
+        let writer: &mut Writer = &mut writer;
+        let poll = writer.poll_drain(cx);
+        writer.sender_waits = poll.is_pending();
+        poll
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.writer().sender_waits = false;
+    }
+}

@@ -1,0 +1,165 @@
+//! Frame headers, masking, and the payload of a close frame.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::message::CloseReason;
+
+/// The longest header: two bytes, an eight byte length, a mask.
+pub(crate) const HEADER_MAX_BYTES: usize = 14;
+
+/// The longest payload of a control frame.
+pub(crate) const CONTROL_MAX_BYTES: usize = 125;
+
+/// Frame types that RFC 6455 defines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    Continuation,
+    Text,
+    Binary,
+    Close,
+    Ping,
+    Pong,
+}
+
+impl Opcode {
+    pub(crate) fn from_bits(bits: u8) -> Option<Self> {
+        Some(match bits {
+            0x0 => Self::Continuation,
+            0x1 => Self::Text,
+            0x2 => Self::Binary,
+            0x8 => Self::Close,
+            0x9 => Self::Ping,
+            0xA => Self::Pong,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn bits(self) -> u8 {
+        match self {
+            Self::Continuation => 0x0,
+            Self::Text => 0x1,
+            Self::Binary => 0x2,
+            Self::Close => 0x8,
+            Self::Ping => 0x9,
+            Self::Pong => 0xA,
+        }
+    }
+
+    pub(crate) fn is_control(self) -> bool {
+        matches!(self, Self::Close | Self::Ping | Self::Pong)
+    }
+}
+
+/// Which end of the connection we are. A client masks what it sends, a server must not.
+#[derive(Debug)]
+pub(crate) enum Role {
+    Server,
+    Client(Masks),
+}
+
+impl Role {
+    /// Appends a whole frame, masked if we are the client.
+    pub(crate) fn append_frame(&mut self, out: &mut BytesMut, fin: bool, opcode: Opcode, payload: &[u8]) {
+        out.reserve(HEADER_MAX_BYTES + payload.len());
+        match self {
+            Self::Server => {
+                put_header(out, fin, opcode, payload.len(), None);
+                out.put_slice(payload);
+            }
+            Self::Client(masks) => {
+                let mask = masks.next();
+                put_header(out, fin, opcode, payload.len(), Some(mask));
+                let start = out.len();
+                out.put_slice(payload);
+                apply_mask(&mut out[start..], mask);
+            }
+        }
+    }
+}
+
+/// Masking keys that the peer's proxies cannot predict: SipHash of a counter under a key from
+/// the system's randomness.
+#[derive(Debug, Default)]
+pub(crate) struct Masks {
+    keys: RandomState,
+    counter: u64,
+}
+
+impl Masks {
+    fn next(&mut self) -> [u8; 4] {
+        self.counter += 1;
+        let [a, b, c, d, ..] = self.keys.hash_one(self.counter).to_le_bytes();
+        [a, b, c, d]
+    }
+}
+
+pub(crate) fn put_header(out: &mut BytesMut, fin: bool, opcode: Opcode, payload_bytes: usize, mask: Option<[u8; 4]>) {
+    out.put_u8(u8::from(fin) << 7 | opcode.bits());
+    let mask_bit = u8::from(mask.is_some()) << 7;
+    if let Ok(short) = u8::try_from(payload_bytes)
+        && payload_bytes <= CONTROL_MAX_BYTES
+    {
+        out.put_u8(mask_bit | short);
+    } else if let Ok(medium) = u16::try_from(payload_bytes) {
+        out.put_u8(mask_bit | 126);
+        out.put_u16(medium);
+    } else {
+        out.put_u8(mask_bit | 127);
+        out.put_u64(payload_bytes as u64);
+    }
+    if let Some(mask) = mask {
+        out.put_slice(&mask);
+    }
+}
+
+/// XORs `bytes` with the repeated mask, eight at a time.
+pub(crate) fn apply_mask(bytes: &mut [u8], mask: [u8; 4]) {
+    let [a, b, c, d] = mask;
+    let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+    let (words, rest) = bytes.as_chunks_mut::<8>();
+    for word in words {
+        *word = (u64::from_ne_bytes(*word) ^ wide).to_ne_bytes();
+    }
+    for (byte, key) in rest.iter_mut().zip(mask.iter().cycle()) {
+        *byte ^= key;
+    }
+}
+
+/// The payload of a close frame; empty for 1005, which must not be sent.
+pub(crate) fn close_payload(reason: &CloseReason) -> Bytes {
+    if reason.code == CloseReason::NO_STATUS {
+        return Bytes::new();
+    }
+    let text = &reason.reason[..reason.reason.floor_char_boundary(CONTROL_MAX_BYTES - 2)];
+    let mut payload = BytesMut::with_capacity(2 + text.len());
+    payload.put_u16(reason.code);
+    payload.put_slice(text.as_bytes());
+    payload.freeze()
+}
+
+/// What a received close frame says, or why it may not say that.
+pub(crate) fn parse_close(payload: &[u8]) -> Result<CloseReason, CloseReason> {
+    let (code, text) = match payload {
+        [] => return Ok(CloseReason::new(CloseReason::NO_STATUS, "")),
+        [_] => {
+            return Err(CloseReason::new(CloseReason::PROTOCOL_ERROR, "a close frame of one byte"));
+        }
+        [high, low, text @ ..] => (u16::from_be_bytes([*high, *low]), text),
+    };
+    if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
+        return Err(CloseReason::new(
+            CloseReason::PROTOCOL_ERROR,
+            format!("a close frame with the invalid code {code}"),
+        ));
+    }
+    match std::str::from_utf8(text) {
+        Ok(text) => Ok(CloseReason::new(code, text.to_owned())),
+        Err(_) => Err(CloseReason::new(
+            CloseReason::INVALID_DATA,
+            "the reason in a close frame is not valid UTF-8",
+        )),
+    }
+}

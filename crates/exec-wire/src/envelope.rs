@@ -1,0 +1,371 @@
+//! The envelope: what kind of message is this, and whose answer is it?
+//!
+//! ```text
+//!   has `method` and `id` ──► request          has `result` ──► response
+//!   has `method` only ──────► notification     anything else ─► must be an error reply
+//! ```
+//!
+//! [`decode`] reads one message and borrows everything from it: params and results stay text until somebody knows their
+//! type. The writers produce compact JSON, `error` before `id` as the original does, and `jsonrpc` only for a peer
+//! that writes it. No method is known here, and no state.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::Write as _;
+
+use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::decode::DecodeError;
+use crate::error::{ErrorData, RpcError};
+use crate::scan::{self, RawJson, Refused};
+
+/// One message from a peer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Incoming<'a> {
+    /// It wants an answer.
+    Request(Request<'a>),
+    /// It wants none.
+    Notification(Notification<'a>),
+    /// It is an answer.
+    Response(Response<'a>),
+    /// It is an answer that says no.
+    Error(ErrorReply),
+}
+
+/// A question.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request<'a> {
+    /// To be echoed.
+    pub id: Id,
+    /// What is asked.
+    pub method: Cow<'a, str>,
+    /// `null` if there were none.
+    pub params: RawJson<'a>,
+    /// Where the question comes from, for those who trace.
+    pub trace: Option<TraceContext>,
+    /// Whether the peer writes `jsonrpc`, and so expects it back.
+    pub jsonrpc: bool,
+}
+
+/// A remark.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Notification<'a> {
+    /// What it is about.
+    pub method: Cow<'a, str>,
+    /// `null` if there were none.
+    pub params: RawJson<'a>,
+    /// Whether the peer writes `jsonrpc`.
+    pub jsonrpc: bool,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Response<'a> {
+    /// Of the question.
+    pub id: Id,
+    /// What the answer is.
+    pub result: RawJson<'a>,
+}
+
+/// An answer that says no.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ErrorReply {
+    /// Of the question, or [`Id::MALFORMED`].
+    pub id: Id,
+    /// Why.
+    pub error: RpcError,
+}
+
+/// The name of a question; the asker's choice, echoed unchanged.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Id {
+    /// A signed 64-bit integer.
+    Number(i64),
+    /// Any string.
+    Text(String),
+}
+
+impl Id {
+    /// The id of the answer to a message that could not be read.
+    pub const MALFORMED: Id = Id::Number(-1);
+}
+
+impl From<i64> for Id {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => write!(f, "{text:?}"),
+        }
+    }
+}
+
+/// A W3C trace context.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename = "W3cTraceContext")]
+pub struct TraceContext {
+    /// Version, trace id, parent id and flags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// Vendors' own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracestate: Option<String>,
+}
+
+/// A message that cannot be read. It is answered, and the connection lives on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Malformed {
+    /// In the words of the original.
+    pub reason: String,
+}
+
+impl From<DecodeError> for Malformed {
+    fn from(error: DecodeError) -> Self {
+        Self {
+            reason: error.reason().to_owned(),
+        }
+    }
+}
+
+/// Reads one message.
+pub fn decode(text: &str) -> Result<Incoming<'_>, Malformed> {
+    let refused = |Refused| Malformed {
+        reason: scan::reason(text),
+    };
+    let scanned = scan::scan(text).map_err(refused)?;
+    let Some(members) = &scanned.members else {
+        return Err(Malformed {
+            reason: "expected a JSON-RPC object".to_owned(),
+        });
+    };
+    let incoming = classify(members)?;
+    // The original looks at what the message says before it looks at what follows it.
+    if scanned.trailing {
+        return Err(refused(Refused));
+    }
+    Ok(incoming)
+}
+
+/// A piece of JSON that keeps its frame alive, so that it can move into another task without being copied.
+#[derive(Debug, Clone)]
+pub struct SharedJson(Bytes);
+
+impl SharedJson {
+    /// `part` as a part of `frame`, from which it was decoded.
+    pub fn new(frame: &Bytes, part: RawJson<'_>) -> Self {
+        let text = part.as_str().as_bytes();
+        if text == b"null" {
+            // An absent member is no part of the frame.
+            return Self(Bytes::from_static(b"null"));
+        }
+        Self(frame.slice_ref(text))
+    }
+
+    /// Reads the value as a `T`.
+    pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
+        let text = std::str::from_utf8(&self.0).expect("a part of a frame that was decoded as text");
+        RawJson::trusted(text).decode()
+    }
+}
+
+/// Which of the four it is, and its members. Members are read in the order of the text, because the first that is
+/// wrong is the one that the answer names.
+fn classify<'a>(members: &[(Cow<'a, str>, RawJson<'a>)]) -> Result<Incoming<'a>, Malformed> {
+    let has = |name: &str| members.iter().any(|(key, _)| key == name);
+    let (method, id, result) = (has("method"), has("id"), has("result"));
+    let mut found = Found::default();
+    for (key, value) in members {
+        match &**key {
+            "jsonrpc" => found.jsonrpc = true,
+            "params" if method => found.params = Some(*value),
+            "method" => found.method = Some(value.decode::<Name<'a>>()?.0),
+            "trace" if method && id => found.trace = value.decode()?,
+            "id" => found.id = Some(id_of(*value)?),
+            "result" if !method => found.result = Some(*value),
+            "error" if !method && !result => found.error = Some(error_of(*value)?),
+            _ => {}
+        }
+    }
+    if let Some(method) = found.method {
+        let params = found.params.unwrap_or(RawJson::NULL);
+        let jsonrpc = found.jsonrpc;
+        return Ok(match found.id {
+            Some(id) => Incoming::Request(Request {
+                id,
+                method,
+                params,
+                trace: found.trace,
+                jsonrpc,
+            }),
+            None => Incoming::Notification(Notification {
+                method,
+                params,
+                jsonrpc,
+            }),
+        });
+    }
+    match (found.result, found.error, found.id) {
+        (Some(result), _, Some(id)) => Ok(Incoming::Response(Response { id, result })),
+        (None, Some(error), Some(id)) => Ok(Incoming::Error(ErrorReply { id, error })),
+        (None, None, _) => Err(missing("error")),
+        (_, _, None) => Err(missing("id")),
+    }
+}
+
+#[derive(Default)]
+struct Found<'a> {
+    jsonrpc: bool,
+    method: Option<Cow<'a, str>>,
+    params: Option<RawJson<'a>>,
+    trace: Option<TraceContext>,
+    id: Option<Id>,
+    result: Option<RawJson<'a>>,
+    error: Option<RpcError>,
+}
+
+/// A string that borrows where it can.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The members in the order of the original, because they may come as an array.
+#[derive(Deserialize)]
+#[serde(rename = "JSONRPCErrorError")]
+struct ErrorBody {
+    code: i64,
+    #[serde(default)]
+    data: Option<serde_json::Value>,
+    message: String,
+}
+
+fn error_of(raw: RawJson<'_>) -> Result<RpcError, Malformed> {
+    let body = raw.decode::<ErrorBody>()?;
+    Ok(RpcError {
+        code: body.code,
+        message: body.message,
+        // Another server may put there what it likes; only what is ours is of use.
+        data: body
+            .data
+            .and_then(|data| serde_json::from_value::<ErrorData>(data).ok()),
+    })
+}
+
+/// The words for a bad id are an accident of the original's decoder, which tries the variants of an enum; the numbers
+/// beyond 64 bits fail before it comes to that.
+fn id_of(raw: RawJson<'_>) -> Result<Id, Malformed> {
+    let text = raw.as_str();
+    if text.starts_with('"') {
+        return Ok(Id::Text(raw.decode()?));
+    }
+    if let Ok(number) = text.parse() {
+        return Ok(Id::Number(number));
+    }
+    let width = if text.parse::<u64>().is_ok() {
+        None
+    } else if text.parse::<u128>().is_ok() {
+        Some("u128")
+    } else if text.parse::<i128>().is_ok() {
+        Some("i128")
+    } else {
+        None
+    };
+    Err(Malformed {
+        reason: match width {
+            Some(width) => {
+                format!("invalid type: integer `{text}` as {width}, expected any value")
+            }
+            None => "data did not match any variant of untagged enum RequestId".to_owned(),
+        },
+    })
+}
+
+fn missing(member: &str) -> Malformed {
+    Malformed {
+        reason: format!("missing field `{member}`"),
+    }
+}
+
+/// What a shape of this crate cannot fail at.
+const INFALLIBLE: &str = "wire shapes have string keys, and a vector takes every byte";
+
+/// Appends an answer.
+pub fn write_response(out: &mut Vec<u8>, id: &Id, result: &impl Serialize, jsonrpc: bool) {
+    out.extend_from_slice(opening(jsonrpc));
+    out.extend_from_slice(b"\"id\":");
+    write_id(out, id);
+    out.extend_from_slice(b",\"result\":");
+    serde_json::to_writer(&mut *out, result).expect(INFALLIBLE);
+    out.push(b'}');
+}
+
+/// Appends an answer that says no.
+pub fn write_error(out: &mut Vec<u8>, id: &Id, error: &RpcError, jsonrpc: bool) {
+    out.extend_from_slice(opening(jsonrpc));
+    out.extend_from_slice(b"\"error\":");
+    serde_json::to_writer(&mut *out, error).expect(INFALLIBLE);
+    out.extend_from_slice(b",\"id\":");
+    write_id(out, id);
+    out.push(b'}');
+}
+
+/// Appends a remark.
+pub fn write_notification(
+    out: &mut Vec<u8>,
+    method: &str,
+    params: &impl Serialize,
+    jsonrpc: bool,
+) {
+    out.extend_from_slice(opening(jsonrpc));
+    write_method(out, method, params);
+    out.push(b'}');
+}
+
+/// Appends a question.
+pub fn write_request(
+    out: &mut Vec<u8>,
+    id: &Id,
+    method: &str,
+    params: &impl Serialize,
+    trace: Option<&TraceContext>,
+    jsonrpc: bool,
+) {
+    out.extend_from_slice(opening(jsonrpc));
+    out.extend_from_slice(b"\"id\":");
+    write_id(out, id);
+    out.push(b',');
+    write_method(out, method, params);
+    if let Some(trace) = trace {
+        out.extend_from_slice(b",\"trace\":");
+        serde_json::to_writer(&mut *out, trace).expect(INFALLIBLE);
+    }
+    out.push(b'}');
+}
+
+pub(crate) fn opening(jsonrpc: bool) -> &'static [u8] {
+    match jsonrpc {
+        true => b"{\"jsonrpc\":\"2.0\",",
+        false => b"{",
+    }
+}
+
+fn write_method(out: &mut Vec<u8>, method: &str, params: &impl Serialize) {
+    out.extend_from_slice(b"\"method\":");
+    serde_json::to_writer(&mut *out, method).expect(INFALLIBLE);
+    out.extend_from_slice(b",\"params\":");
+    serde_json::to_writer(&mut *out, params).expect(INFALLIBLE);
+}
+
+fn write_id(out: &mut Vec<u8>, id: &Id) {
+    match id {
+        Id::Number(number) => write!(out, "{number}").expect(INFALLIBLE),
+        Id::Text(text) => serde_json::to_writer(out, text).expect(INFALLIBLE),
+    }
+}

@@ -1,0 +1,201 @@
+//! What kind of place this is: `environment/info`, `environment/status`, `environmentConfig/read`.
+//!
+//! Features of the original are told by `capabilities`, ours by `extensions`. A server says only what it does.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::empty::empty_params;
+use crate::path_uri::PathUri;
+
+/// Everything this wire adds to the original, as `environmentInfo.extensions` may name it: a method by its name, a
+/// member by its method and its own name. A server that leaves something out leaves its name out.
+pub const EXTENSIONS: [&str; 38] = [
+    "initialize.detachedTtlMs",
+    "initialize.resumeFrom",
+    "initialize.binaryFrames",
+    "process/start.size",
+    "process/start.timeoutMs",
+    "process/start.graceMs",
+    "process/start.overflow",
+    "process/start.spoolBytes",
+    "process/start.label",
+    "process/read.firstSeq",
+    "process/read.exit",
+    "process/exited.exit",
+    "process/terminate.graceMs",
+    "process/signal.all",
+    "process/resize",
+    "process/closeStdin",
+    "process/list",
+    "process/wait",
+    "process/forget",
+    "fs/rename",
+    "fs/setPermissions",
+    "fs/readLink",
+    "fs/createSymlink",
+    "fs/writeFile.ifMatch",
+    "fs/writeFile.append",
+    "fs/writeFile.mode",
+    "fs/writeFile.sync",
+    "fs/getMetadata.mode",
+    "fs/readDirectory.path",
+    "fs/walk.isSymlink",
+    "fs/watch",
+    "fs/search",
+    "fs/glob",
+    "session/list",
+    "session/close",
+    "session/takenOver",
+    "error.data",
+    "osText",
+];
+
+empty_params! {
+    /// Asks where this is.
+    InfoParams,
+    /// Asks whether anybody is there.
+    StatusParams,
+}
+
+/// The place. Only `shell` is always there; older servers know less.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvironmentInfo {
+    /// The account's shell.
+    pub shell: ShellInfo,
+    /// The server's version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executor_version: Option<String>,
+    /// An opaque name of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// The server's working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<PathUri>,
+    /// The account's home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_home_dir: Option<PathUri>,
+    /// `linux`, `macos` or `windows`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform_os: Option<String>,
+    /// Directories a client may put in front of `PATH`.
+    #[serde(default)]
+    pub prepend_path_dirs: Vec<PathUri>,
+    /// Directories that the environment names as temporary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temporary_directories: Option<Vec<PathUri>>,
+    /// The platform's temporary directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temp_dir: Option<PathUri>,
+    /// Which features of the original there are.
+    #[serde(default)]
+    pub capabilities: Capabilities,
+    /// Which of [`EXTENSIONS`] there are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<String>,
+}
+
+/// A shell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ShellInfo {
+    /// `bash`, `zsh`, `sh`, `powershell` or `cmd`.
+    pub name: String,
+    /// Its program; a native path, not a URI.
+    pub path: String,
+}
+
+/// Features of the original. All false unless said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Capabilities {
+    /// `process/start` takes `networkProxy`.
+    pub network_proxy_launch: bool,
+    /// Its `reviewDomains` are understood.
+    pub network_proxy_review_domains: bool,
+    /// Its credential masking is understood.
+    pub credential_masking: bool,
+    /// So are providers of one's own.
+    pub credential_masking_custom_providers: bool,
+    /// Discovery takes a sandbox.
+    pub capability_discovery_sandbox: bool,
+    /// There is `fs/watchMissing`.
+    pub fs_watch_missing: bool,
+    /// There is `capabilities/discoverV2`.
+    pub capability_discovery_v2: bool,
+    /// There is `environmentConfig/read`.
+    pub environment_config_read: bool,
+    /// `http/request` takes `valueEnvVar`.
+    pub http_header_env_vars: bool,
+    /// `fs/open` takes a sandbox.
+    pub sandboxed_file_streaming: bool,
+    /// There is `fs/writeBlock`.
+    pub file_write_streaming: bool,
+    /// `process/start` makes use of `shellSnapshot`.
+    pub shell_snapshot_v2: bool,
+    /// The sandbox level `mxc` exists.
+    pub windows_mxc: bool,
+    /// A writable root still protects devices.
+    pub linux_root_write_preserves_devices: bool,
+    /// An approved writable root still keeps its restrictions.
+    pub linux_approved_root_write_preserves_restrictions: bool,
+}
+
+/// Somebody is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StatusResult {
+    /// `ready`.
+    pub status: String,
+}
+
+/// Asks for parts of the executor's own configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", rename = "EnvironmentConfigReadParams")]
+pub struct ConfigReadParams {
+    /// Whose project's configuration.
+    pub cwd: PathUri,
+    /// Keys of interest, each a path of segments.
+    pub config_paths: Vec<Vec<String>>,
+    /// The same for requirements.
+    pub requirements_paths: Vec<Vec<String>>,
+}
+
+/// The parts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigReadResult {
+    /// The account's home.
+    #[serde(default)]
+    pub user_home_dir: Option<PathUri>,
+    /// Where Codex keeps its things.
+    pub codex_home_dir: PathUri,
+    /// The machine's name.
+    #[serde(default)]
+    pub hostname: Option<String>,
+    /// Configuration.
+    pub config: ConfigStack,
+    /// Requirements.
+    pub requirements: ConfigStack,
+}
+
+/// Layers of configuration, lowest precedence first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigStack {
+    /// The layers that have any of the keys.
+    pub layers: Vec<ConfigLayer>,
+    /// Where a cloud layer would go.
+    pub cloud_insertion_index: u64,
+}
+
+/// One layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigLayer {
+    /// Where it comes from, for people.
+    pub source: String,
+    /// What its relative paths are relative to.
+    pub base_dir: PathUri,
+    /// The selected keys, as TOML.
+    pub toml: String,
+}

@@ -1,0 +1,202 @@
+//! Error replies: codes, the texts of the envelope and the handshake, and the machine-readable part that is ours.
+//!
+//! Texts that belong to one operation are not here; they come from the errors of the domain, and the server maps them
+//! in one file. Clients must branch on `code` and `data.kind`, never on a message.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::method::Family;
+use crate::path_uri::PathUri;
+
+/// The numbers.
+pub mod code {
+    /// A malformed message, a wrong state, or input that the operating system calls invalid or forbidden.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// No such method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// Params that do not decode, or make no sense together.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// Everything else that went wrong on the machine.
+    pub const INTERNAL: i64 = -32603;
+    /// A file, directory or handle that does not exist.
+    pub const NOT_FOUND: i64 = -32004;
+    /// The session belongs to another connection; only the original server says so, ours takes it over.
+    pub const ALREADY_ATTACHED: i64 = -32010;
+}
+
+/// Words for [`ErrorData::kind`]. The list may grow; a client treats a word it does not know as if there were none.
+pub mod kind {
+    /// No such file or directory.
+    pub const NOT_FOUND: &str = "notFound";
+    /// The machine's owner forbids it.
+    pub const PERMISSION_DENIED: &str = "permissionDenied";
+    /// Something of that name is there already.
+    pub const ALREADY_EXISTS: &str = "alreadyExists";
+    /// A directory where a file belongs.
+    pub const IS_A_DIRECTORY: &str = "isADirectory";
+    /// A file where a directory belongs.
+    pub const NOT_A_DIRECTORY: &str = "notADirectory";
+    /// A FIFO, socket or device where a regular file belongs.
+    pub const NOT_A_FILE: &str = "notAFile";
+    /// A directory that still has entries.
+    pub const DIRECTORY_NOT_EMPTY: &str = "directoryNotEmpty";
+    /// No room, or no more quota.
+    pub const NO_SPACE: &str = "noSpace";
+    /// A file system that takes no writes, or a sandbox that says so.
+    pub const READ_ONLY: &str = "readOnly";
+    /// A symbolic link where the caller forbade them.
+    pub const SYMLINK: &str = "symlink";
+    /// Larger than a bound of the wire.
+    pub const TOO_LARGE: &str = "tooLarge";
+    /// `ifMatch` does not match what is there.
+    pub const CONFLICT: &str = "conflict";
+    /// Input that can never work.
+    pub const INVALID_INPUT: &str = "invalidInput";
+    /// A sandbox that cannot be enforced here.
+    pub const SANDBOX: &str = "sandbox";
+    /// No process of that id in the session.
+    pub const UNKNOWN_PROCESS: &str = "unknownProcess";
+    /// A process of that id is there already.
+    pub const PROCESS_EXISTS: &str = "processExists";
+    /// The kernel would not start the program; `errno`, `path` and `step` say where.
+    pub const SPAWN_FAILED: &str = "spawnFailed";
+    /// The start was cancelled by a terminate.
+    pub const START_CANCELLED: &str = "startCancelled";
+    /// A resize of a process that has no terminal.
+    pub const NO_TERMINAL: &str = "noTerminal";
+    /// No file handle, watch or search of that id on the connection.
+    pub const UNKNOWN_HANDLE: &str = "unknownHandle";
+    /// No such session, or it has expired.
+    pub const UNKNOWN_SESSION: &str = "unknownSession";
+    /// The connection may not do this.
+    pub const FORBIDDEN: &str = "forbidden";
+    /// The server is at a bound of its own; later may work.
+    pub const BUSY: &str = "busy";
+    /// Any other answer of the operating system; `errno` says which.
+    pub const OS: &str = "os";
+}
+
+/// The body of an error reply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema, thiserror::Error)]
+#[error("{message} ({code})")]
+pub struct RpcError {
+    /// One of [`code`].
+    pub code: i64,
+    /// For people.
+    pub message: String,
+    /// For programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<ErrorData>,
+}
+
+/// What a program may want to know of an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorData {
+    /// One of [`kind`].
+    pub kind: String,
+    /// The kernel's number, where it was the kernel who refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<i32>,
+    /// What it was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathUri>,
+    /// Which step of a start failed (`spool`, `pipe`, `pty`, `clone`, `session`, `cwd`, `exec`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+}
+
+impl ErrorData {
+    /// Data with a kind and nothing else.
+    pub fn new(kind: &str) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            errno: None,
+            path: None,
+            step: None,
+        }
+    }
+}
+
+impl RpcError {
+    /// An error without data.
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    /// The same error with data.
+    pub fn with_data(mut self, data: ErrorData) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    /// The answer to a WebSocket message that did not decode; its id is [`crate::envelope::Id::MALFORMED`].
+    pub fn malformed_websocket(peer: &dyn std::fmt::Display, reason: &str) -> Self {
+        Self::new(
+            code::INVALID_REQUEST,
+            format!(
+                "failed to parse websocket JSON-RPC message from exec-server websocket {peer}: {reason}"
+            ),
+        )
+    }
+
+    /// The answer to a line that did not decode, on stdio or a unix socket.
+    pub fn malformed_line(reason: &str) -> Self {
+        Self::new(
+            code::INVALID_REQUEST,
+            format!("failed to parse JSON-RPC message from exec-server stdio: {reason}"),
+        )
+    }
+
+    /// The answer to a method nobody knows.
+    pub fn unknown_method(method: &str) -> Self {
+        Self::new(
+            code::METHOD_NOT_FOUND,
+            format!("exec-server stub does not implement `{method}` yet"),
+        )
+    }
+
+    /// The answer to params that did not decode.
+    pub fn invalid_params(reason: impl Into<String>) -> Self {
+        Self::new(code::INVALID_PARAMS, reason)
+    }
+
+    /// The answer to whoever asks before `initialize`.
+    pub fn not_initialized(family: Family) -> Self {
+        let family = family.name();
+        Self::new(
+            code::INVALID_REQUEST,
+            format!("client must call initialize before using {family} methods"),
+        )
+    }
+
+    /// The answer to whoever asks between `initialize` and `initialized`.
+    pub fn not_confirmed(family: Family) -> Self {
+        let family = family.name();
+        Self::new(
+            code::INVALID_REQUEST,
+            format!("client must send initialized before using {family} methods"),
+        )
+    }
+
+    /// The answer to a second `initialize`.
+    pub fn initialized_twice() -> Self {
+        Self::new(
+            code::INVALID_REQUEST,
+            "initialize may only be sent once per connection",
+        )
+    }
+
+    /// The answer to a session that is not there.
+    pub fn unknown_session(session_id: &str) -> Self {
+        Self::new(
+            code::INVALID_REQUEST,
+            format!("unknown session id {session_id}"),
+        )
+        .with_data(ErrorData::new(kind::UNKNOWN_SESSION))
+    }
+}

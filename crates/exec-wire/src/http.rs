@@ -1,0 +1,86 @@
+//! HTTP from the machine: `http/request`, and the body in pieces where it is streamed.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::bytes64::Base64;
+
+/// A request to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", rename = "HttpRequestParams")]
+pub struct RequestParams {
+    /// Any token.
+    pub method: String,
+    /// `http` or `https`.
+    pub url: String,
+    /// In this order, repeats included.
+    #[serde(default)]
+    pub headers: Vec<Header>,
+    /// What to send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_base64: Option<Base64>,
+    /// When to give up; never if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Whether to go where the answer points.
+    #[serde(default)]
+    pub redirect_policy: RedirectPolicy,
+    /// The client's key, unique among its streams.
+    pub request_id: String,
+    /// Whether the body comes in pieces, after the answer.
+    #[serde(default)]
+    pub stream_response: bool,
+}
+
+/// A header line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", rename = "HttpHeader")]
+pub struct Header {
+    /// Its name.
+    pub name: String,
+    /// Its value, or the beginning of it.
+    pub value: String,
+    /// A variable of the server's environment whose value follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_env_var: Option<String>,
+}
+
+/// Whether to go where an answer points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RedirectPolicy {
+    /// Go.
+    #[default]
+    Follow,
+    /// Hand the redirect to the caller.
+    Stop,
+}
+
+/// The answer; every status is one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestResult {
+    /// The status.
+    pub status: u16,
+    /// Names in lower case; values that are not text are left out.
+    pub headers: Vec<Header>,
+    /// The body; empty if it is streamed.
+    pub body_base64: Base64,
+}
+
+/// A piece of a streamed body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", rename = "HttpRequestBodyDeltaNotification")]
+pub struct BodyDeltaParams {
+    /// Which request.
+    pub request_id: String,
+    /// 1, 2, 3 …
+    pub seq: u64,
+    /// The piece; empty in the last one.
+    pub delta_base64: Base64,
+    /// Whether this was all.
+    pub done: bool,
+    /// Why it ended early.
+    #[serde(default)]
+    pub error: Option<String>,
+}

@@ -1,0 +1,61 @@
+//! The handshake: `initialize`, and the notification `initialized` that confirms its answer.
+//!
+//! What the client may ask for beyond the original (`detachedTtlMs`, `resumeFrom`, `binaryFrames`) is echoed as it was
+//! granted, and only if it was asked for. There is no version here; features are told by `environmentInfo`.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::empty::empty_params;
+use crate::environment::EnvironmentInfo;
+
+/// Opens a session, or takes one over.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InitializeParams {
+    /// Who asks; for logs.
+    pub client_name: String,
+    /// The session to go on with; a new one if absent.
+    #[serde(default)]
+    pub resume_session_id: Option<String>,
+    /// How long the session may live without a connection; the server's own limit still holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detached_ttl_ms: Option<u64>,
+    /// Per process, the last seq the client has seen: the push goes on right behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_from: Option<BTreeMap<String, u64>>,
+    /// Whether output and file blocks may come as binary frames.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub binary_frames: bool,
+}
+
+/// The session that was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InitializeResult {
+    /// Its id; a UUID.
+    pub session_id: String,
+    /// Where the client has arrived; older servers leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment_info: Option<EnvironmentInfo>,
+    /// What was granted of the time asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detached_ttl_ms: Option<u64>,
+    /// Per process that is still known, the seq behind which the push begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_from: Option<BTreeMap<String, u64>>,
+    /// Whether binary frames will come.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub binary_frames: bool,
+}
+
+empty_params! {
+    /// The client has read the answer. A server ignores what the params are.
+    InitializedParams,
+}
+
+pub(crate) fn is_false(flag: &bool) -> bool {
+    !flag
+}

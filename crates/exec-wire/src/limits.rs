@@ -1,0 +1,61 @@
+//! Every bound of the wire: a name, a unit, a reason.
+//!
+//! Where the original server has the same bound, its number is kept, because clients are built around it. Bounds of
+//! connections and queues are not here; they live in `exec-server` and `exec-transport`.
+
+/// Most JSON values in one message, the root included. Keeps a small message from becoming a large tree.
+pub const MESSAGE_VALUES: usize = 262_144;
+
+/// Most nested containers in one message, the root included. Keeps recursion off the end of the stack.
+pub const MESSAGE_DEPTH: usize = 127;
+
+/// Most bytes of one message in either direction; a larger one is refused, or answered by an error.
+pub const MESSAGE_BYTES: usize = 64 << 20;
+
+/// Most bytes of one WebSocket frame that a peer may send.
+pub const INCOMING_FRAME_BYTES: usize = 16 << 20;
+
+/// Most bytes of one frame that we send; longer messages are cut, so that control frames find a gap.
+pub const OUTGOING_FRAME_BYTES: usize = 1 << 20;
+
+/// Most bytes of a `process/read` reply without `maxBytes`; beyond, the page ends early and says so.
+pub const READ_PAGE_BYTES: usize = 32 << 20;
+
+/// Most bytes `fs/readFile` gives at once; larger files are read by `fs/open` and `fs/readBlock`.
+pub const READ_FILE_BYTES: u64 = 512 << 20;
+
+/// Most bytes of one `fs/readBlock` or `fs/writeBlock`.
+pub const BLOCK_BYTES: usize = 1 << 20;
+
+/// Longest id of a file handle, in bytes.
+pub const HANDLE_ID_BYTES: usize = 32;
+
+/// Most file handles one connection may hold open.
+pub const OPEN_HANDLES: usize = 128;
+
+/// Most entries of one `fs/readDirectory`.
+pub const DIRECTORY_ENTRIES: usize = 50_000;
+
+/// Deepest `fs/walk`.
+pub const WALK_DEPTH: usize = 64;
+
+/// Most directories one `fs/walk` may enter.
+pub const WALK_DIRECTORIES: usize = 10_000;
+
+/// Most entries one `fs/walk` may examine.
+pub const WALK_ENTRIES: usize = 50_000;
+
+/// Most bytes of one `fs/walk` reply; four times the original's, so that [`WALK_ENTRIES`] fit.
+pub const WALK_REPLY_BYTES: usize = 16 << 20;
+
+/// Most watch points of one `fs/watchMissing`.
+pub const WATCH_POINTS: usize = 64;
+
+/// Most roots of one `capabilityRoots/discoverV1`.
+pub const DISCOVERY_ROOTS: usize = 128;
+
+/// Most decoded bytes of one `http/request/bodyDelta`.
+pub const BODY_DELTA_BYTES: usize = 1 << 20;
+
+/// Longest id in a binary frame, in bytes: what its length field can say.
+pub const BINARY_ID_BYTES: usize = u16::MAX as usize;

@@ -1,0 +1,440 @@
+//! One pass over the text of a message: is it JSON, and is it within bounds?
+//!
+//! The pass checks syntax, the number of values, the depth, and that no object says a key twice, and keeps nothing but
+//! the members of the root, as slices of the text. It builds no tree and copies no value. What passed needs no
+//! further check of its syntax: a [`RawJson`] can only come from here.
+//!
+//! It deliberately does not say *why* a text was refused. That is asked rarely and must be told in the exact words of
+//! the original server, so [`reason`] reads the text once more with `serde_json` itself, which those words come from.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use crate::decode::{self, DecodeError};
+use crate::limits::{MESSAGE_DEPTH, MESSAGE_VALUES};
+
+/// A piece of JSON text that has passed the scanner: one complete value, within bounds, no key twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawJson<'a>(&'a str);
+
+impl<'a> RawJson<'a> {
+    /// What an absent member means.
+    pub const NULL: RawJson<'static> = RawJson("null");
+
+    /// Scans one value that stands alone, as a file or a test has it.
+    pub fn parse(text: &'a str) -> Result<Self, DecodeError> {
+        let scanned = scan(text).map_err(|Refused| DecodeError::new(reason(text)))?;
+        if scanned.trailing {
+            return Err(DecodeError::new(reason(text)));
+        }
+        Ok(Self(text.trim_matches(is_space)))
+    }
+
+    /// Text that has passed before, from a place that kept it.
+    pub(crate) fn trusted(text: &'a str) -> Self {
+        Self(text)
+    }
+
+    /// The text as it came.
+    pub fn as_str(&self) -> &'a str {
+        self.0
+    }
+
+    /// Reads the value as a `T`.
+    pub fn decode<T: de::Deserialize<'a>>(&self) -> Result<T, DecodeError> {
+        decode::from_raw(*self)
+    }
+}
+
+/// What the pass found.
+#[derive(Debug)]
+pub(crate) struct Scanned<'a> {
+    /// The members of the root in their order, if it is an object.
+    pub(crate) members: Option<Vec<(Cow<'a, str>, RawJson<'a>)>>,
+    /// Whether something other than white space follows the root.
+    pub(crate) trailing: bool,
+}
+
+/// The text is not JSON, or not within bounds; [`reason`] knows more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refused;
+
+/// Makes the pass.
+pub(crate) fn scan(text: &str) -> Result<Scanned<'_>, Refused> {
+    let mut scanner = Scanner {
+        text,
+        bytes: text.as_bytes(),
+        at: 0,
+        values: 0,
+        keys: Vec::new(),
+    };
+    let members = scanner.root()?;
+    scanner.skip_space();
+    Ok(Scanned {
+        members,
+        trailing: scanner.at < text.len(),
+    })
+}
+
+/// Why `text` was refused, in the words of the original server: those of `serde_json`, with line and column.
+pub(crate) fn reason(text: &str) -> String {
+    let budget = Cell::new(MESSAGE_VALUES);
+    let mut json = serde_json::Deserializer::from_str(text);
+    match (Bounded { budget: &budget }).deserialize(&mut json) {
+        Err(error) => error.to_string(),
+        Ok(()) => match json.end() {
+            Err(error) => error.to_string(),
+            Ok(()) => "invalid JSON".to_owned(),
+        },
+    }
+}
+
+/// The end of the run of characters that stand for themselves in a JSON string: the next quote, backslash or control
+/// character. Eight bytes at a time, because payloads of megabytes are strings.
+pub(crate) fn plain_run(bytes: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
+    let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
+    while let Some(chunk) = bytes.get(at..at + 8) {
+        let word = u64::from_ne_bytes(chunk.try_into().expect("the range is eight bytes long"));
+        let quote = has_zero(word ^ (ONES * u64::from(b'"')));
+        let backslash = has_zero(word ^ (ONES * u64::from(b'\\')));
+        let control = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
+        if quote | backslash | control != 0 {
+            break;
+        }
+        at += 8;
+    }
+    while let Some(&byte) = bytes.get(at) {
+        if byte == b'"' || byte == b'\\' || byte < 0x20 {
+            break;
+        }
+        at += 1;
+    }
+    at
+}
+
+/// JSON's white space, which is less than Unicode's.
+pub(crate) fn is_space(character: char) -> bool {
+    matches!(character, ' ' | '\t' | '\n' | '\r')
+}
+
+struct Scanner<'a> {
+    text: &'a str,
+    bytes: &'a [u8],
+    at: usize,
+    values: usize,
+    /// Keys of all objects that are open, one stack for all; an object looks only at its own end of it.
+    keys: Vec<Cow<'a, str>>,
+}
+
+impl<'a> Scanner<'a> {
+    fn root(&mut self) -> Result<Option<Vec<(Cow<'a, str>, RawJson<'a>)>>, Refused> {
+        self.skip_space();
+        if self.peek() != Some(b'{') {
+            self.value(1)?;
+            return Ok(None);
+        }
+        self.values += 1;
+        self.at += 1;
+        let mut members = Vec::with_capacity(6);
+        self.skip_space();
+        if self.eat(b'}') {
+            return Ok(Some(members));
+        }
+        loop {
+            let key = self.key()?;
+            let start = self.at;
+            self.value(2)?;
+            members.push((key, RawJson(&self.text[start..self.at])));
+            if !self.goes_on(b'}')? {
+                break;
+            }
+        }
+        let mut names = members.iter().map(|(key, _)| key).collect::<Vec<_>>();
+        if says_twice(&mut names) {
+            return Err(Refused);
+        }
+        Ok(Some(members))
+    }
+
+    fn value(&mut self, depth: usize) -> Result<(), Refused> {
+        self.values += 1;
+        if self.values > MESSAGE_VALUES {
+            return Err(Refused);
+        }
+        match self.peek().ok_or(Refused)? {
+            b'{' => self.object(depth),
+            b'[' => self.array(depth),
+            b'"' => self.string().map(drop),
+            b't' => self.word("true"),
+            b'f' => self.word("false"),
+            b'n' => self.word("null"),
+            _ => self.number(),
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<(), Refused> {
+        if depth > MESSAGE_DEPTH {
+            return Err(Refused);
+        }
+        self.at += 1;
+        self.skip_space();
+        if self.eat(b'}') {
+            return Ok(());
+        }
+        let mine = self.keys.len();
+        loop {
+            let key = self.key()?;
+            self.keys.push(key);
+            self.value(depth + 1)?;
+            if !self.goes_on(b'}')? {
+                break;
+            }
+        }
+        if says_twice(&mut self.keys[mine..]) {
+            return Err(Refused);
+        }
+        self.keys.truncate(mine);
+        Ok(())
+    }
+
+    fn array(&mut self, depth: usize) -> Result<(), Refused> {
+        if depth > MESSAGE_DEPTH {
+            return Err(Refused);
+        }
+        self.at += 1;
+        self.skip_space();
+        if self.eat(b']') {
+            return Ok(());
+        }
+        loop {
+            self.value(depth + 1)?;
+            if !self.goes_on(b']')? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// After a value: a comma and more, or the end.
+    fn goes_on(&mut self, end: u8) -> Result<bool, Refused> {
+        self.skip_space();
+        if self.eat(end) {
+            return Ok(false);
+        }
+        if !self.eat(b',') {
+            return Err(Refused);
+        }
+        self.skip_space();
+        Ok(true)
+    }
+
+    /// A key, its colon, and the space up to the value.
+    fn key(&mut self) -> Result<Cow<'a, str>, Refused> {
+        if self.peek() != Some(b'"') {
+            return Err(Refused);
+        }
+        let start = self.at + 1;
+        let escaped = self.string()?;
+        let inside = &self.text[start..self.at - 1];
+        let key = match escaped {
+            false => Cow::Borrowed(inside),
+            true => Cow::Owned(decode::unescape(inside).ok_or(Refused)?),
+        };
+        self.skip_space();
+        if !self.eat(b':') {
+            return Err(Refused);
+        }
+        self.skip_space();
+        Ok(key)
+    }
+
+    /// A string from quote to quote; tells whether it has escapes.
+    fn string(&mut self) -> Result<bool, Refused> {
+        self.at += 1;
+        let mut escaped = false;
+        loop {
+            self.at = plain_run(self.bytes, self.at);
+            match self.peek().ok_or(Refused)? {
+                b'"' => {
+                    self.at += 1;
+                    return Ok(escaped);
+                }
+                b'\\' => {
+                    escaped = true;
+                    self.escape()?;
+                }
+                _ => return Err(Refused),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), Refused> {
+        self.at += 1;
+        let kind = self.peek().ok_or(Refused)?;
+        self.at += 1;
+        match kind {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(()),
+            b'u' => match self.hex4()? {
+                0xdc00..=0xdfff => Err(Refused),
+                0xd800..=0xdbff => {
+                    if !(self.eat(b'\\') && self.eat(b'u')) {
+                        return Err(Refused);
+                    }
+                    match self.hex4()? {
+                        0xdc00..=0xdfff => Ok(()),
+                        _ => Err(Refused),
+                    }
+                }
+                _ => Ok(()),
+            },
+            _ => Err(Refused),
+        }
+    }
+
+    fn hex4(&mut self) -> Result<u16, Refused> {
+        let unit = decode::hex4(self.bytes, self.at).ok_or(Refused)?;
+        self.at += 4;
+        Ok(unit)
+    }
+
+    fn number(&mut self) -> Result<(), Refused> {
+        self.eat(b'-');
+        if !self.eat(b'0') {
+            self.digits()?;
+        } else if self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            return Err(Refused);
+        }
+        if self.eat(b'.') {
+            self.digits()?;
+        }
+        if self.eat(b'e') || self.eat(b'E') {
+            let _ = self.eat(b'+') || self.eat(b'-');
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<(), Refused> {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        if self.at == start {
+            return Err(Refused);
+        }
+        Ok(())
+    }
+
+    fn word(&mut self, word: &str) -> Result<(), Refused> {
+        if !self.bytes[self.at..].starts_with(word.as_bytes()) {
+            return Err(Refused);
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn eat(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+}
+
+/// Whether two of the keys are the same. Most objects are small, and comparing all pairs is then the cheapest way; a
+/// large one is sorted, so that no text can make this quadratic.
+fn says_twice<T: Ord>(keys: &mut [T]) -> bool {
+    if keys.len() <= 16 {
+        return (1..keys.len()).any(|later| keys[..later].contains(&keys[later]));
+    }
+    keys.sort_unstable();
+    keys.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// The same rules said to `serde_json`, for the sake of its words. The budget is taken before a value is read, because
+/// the column in the text depends on it.
+#[derive(Clone, Copy)]
+struct Bounded<'b> {
+    budget: &'b Cell<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for Bounded<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.budget.get().checked_sub(1) {
+            Some(left) => self.budget.set(left),
+            None => {
+                return Err(de::Error::custom(format_args!(
+                    "JSON-RPC message exceeds the limit of {MESSAGE_VALUES} JSON values"
+                )));
+            }
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Bounded<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(key) = members.next_key::<String>()? {
+            if seen.contains(&key) {
+                return Err(de::Error::custom(format_args!(
+                    "duplicate JSON object key `{key}`"
+                )));
+            }
+            seen.insert(key);
+            members.next_value_seed(self)?;
+        }
+        Ok(())
+    }
+}

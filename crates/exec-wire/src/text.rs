@@ -1,0 +1,110 @@
+//! Words of the machine (arguments, link targets) that are nearly always UTF-8 and need not be.
+//!
+//! A word that is UTF-8 is a JSON string, as the original has it. One that is not is `{"base64": "…"}`, so that no byte
+//! is lost. Nothing else about the word is checked here.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, MapAccess, Unexpected, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::bytes64::{self, Base64};
+
+/// A word, byte-exact.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct OsText(pub OsString);
+
+impl From<&str> for OsText {
+    fn from(word: &str) -> Self {
+        Self(word.into())
+    }
+}
+
+impl From<OsString> for OsText {
+    fn from(word: OsString) -> Self {
+        Self(word)
+    }
+}
+
+impl From<&OsStr> for OsText {
+    fn from(word: &OsStr) -> Self {
+        Self(word.into())
+    }
+}
+
+impl<'de> Deserialize<'de> for OsText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_bytes(Word).map(Self)
+    }
+}
+
+impl Serialize for OsText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.to_str() {
+            Some(text) => serializer.serialize_str(text),
+            None => {
+                let mut object = serializer.serialize_map(Some(1))?;
+                object.serialize_entry("base64", &bytes64::encode(self.0.as_bytes()))?;
+                object.end()
+            }
+        }
+    }
+}
+
+struct Word;
+
+impl<'de> Visitor<'de> for Word {
+    type Value = OsString;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<OsString, E> {
+        Ok(text.into())
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<OsString, E> {
+        Ok(text.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<OsString, A::Error> {
+        let mut word = None;
+        while let Some(key) = members.next_key::<Cow<'_, str>>()? {
+            if key == "base64" {
+                word = Some(members.next_value::<Base64>()?);
+            } else {
+                members.next_value::<de::IgnoredAny>()?;
+            }
+        }
+        match word {
+            Some(Base64(bytes)) => Ok(OsString::from_vec(bytes.into())),
+            None => Err(de::Error::invalid_type(Unexpected::Map, &self)),
+        }
+    }
+}
+
+impl JsonSchema for OsText {
+    fn schema_name() -> Cow<'static, str> {
+        "OsText".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A string, or its bytes where it is not UTF-8.",
+            "anyOf": [
+                { "type": "string" },
+                {
+                    "type": "object",
+                    "properties": { "base64": { "type": "string", "contentEncoding": "base64" } },
+                    "required": ["base64"],
+                },
+            ],
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! `bench`: measurements. They judge nothing; numbers that are promises have tests of their own.
+//!
+//! `local` runs the benchmark of the embedded library. `wire` compares our server with others by
+//! xbench, an outside program that speaks the wire and knows nothing of our code.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+
+use crate::workspace::{Workspace, in_view, last_line_of};
+
+/// What is measured.
+#[derive(Subcommand)]
+pub(crate) enum What {
+    /// The library embedded, without a server
+    Local {
+        /// Passed on to the benchmark
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// The server beside others, over the wire (XBENCH_SRC: folder of xbench; CODEX_BIN: Codex)
+    Wire {
+        /// Workloads, separated by commas; all of them unless given
+        #[arg(long)]
+        work: Option<String>,
+        /// Rounds of each workload
+        #[arg(long, default_value_t = 3)]
+        reps: u32,
+    },
+}
+
+/// Measures and prints.
+pub(crate) fn run(workspace: &Workspace, what: What) -> Result<()> {
+    match what {
+        What::Local { arguments } => local(workspace, &arguments),
+        What::Wire { work, reps } => wire(workspace, work.as_deref(), reps),
+    }
+}
+
+fn local(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    let mut bench = workspace.cargo(&["run", "--release", "-p", "exec-testkit"]);
+    bench.args(["--bin", "bench-local", "--"]).args(arguments);
+    in_view(&mut bench)
+}
+
+fn wire(workspace: &Workspace, work: Option<&str>, reps: u32) -> Result<()> {
+    let source = xbench_source(workspace)?;
+    let target = workspace.target.join("xbench");
+    let mut build = workspace.cargo(&["build", "--release", "--locked"]);
+    in_view(build.current_dir(&source).arg("--target-dir").arg(&target))?;
+    in_view(&mut workspace.cargo(&["build", "--release", "-p", "exec-cli"]))?;
+
+    let xbench = target.join("release/xbench");
+    let results = target.join("wire.jsonl");
+    // xbench appends, and the report is to speak of this run alone.
+    if results.exists() {
+        std::fs::remove_file(&results).with_context(|| format!("cannot remove {results:?}"))?;
+    }
+    let mut run = Command::new(&xbench);
+    run.env("CODEX_BIN", codex(&source)?);
+    run.args(["run", "--peers", &peers(&workspace.target.join("release/exec-server"))]);
+    run.args(["--reps", &reps.to_string()]).arg("--out").arg(&results);
+    if let Some(work) = work {
+        run.args(["--work", work]);
+    }
+    in_view(&mut run)?;
+    in_view(Command::new(&xbench).arg("report").arg(&results))
+}
+
+/// The contestants: no server at all, the bare probe, Codex, and ours.
+fn peers(ours: &Path) -> String {
+    format!("direct,ref,codex,ours={} serve --listen ws://127.0.0.1:0", ours.display())
+}
+
+fn xbench_source(workspace: &Workspace) -> Result<PathBuf> {
+    let named = std::env::var_os("XBENCH_SRC").map(PathBuf::from);
+    let source = named.unwrap_or_else(|| workspace.root.join("../shared/bench"));
+    if !source.join("Cargo.toml").is_file() {
+        bail!("no xbench in {}; set XBENCH_SRC to the folder of its sources", source.display());
+    }
+    Ok(source)
+}
+
+/// The Codex binary: the one named, else the release that xbench's own script installs.
+fn codex(source: &Path) -> Result<OsString> {
+    match std::env::var_os("CODEX_BIN") {
+        Some(named) => Ok(named),
+        None => Ok(last_line_of(&mut Command::new(source.join("get-codex")))?.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_server_is_the_last_peer_and_listens_on_a_free_port() {
+        assert_eq!(
+            peers(Path::new("t/exec-server")),
+            "direct,ref,codex,ours=t/exec-server serve --listen ws://127.0.0.1:0"
+        );
+    }
+}
