@@ -48,9 +48,23 @@ impl Ledger {
         self.settle(id, Known::Applied);
     }
 
-    /// The owner that began it is gone.
+    /// Some of its bytes were taken and the rest never can be; or the owner that began it is gone.
     pub fn in_doubt(&mut self, id: &WriteId) {
         self.settle(id, Known::InDoubt);
+    }
+
+    /// The owner that began them is gone: what was in flight is in doubt.
+    pub fn doubt_all_in_flight(&mut self) {
+        for known in self.known.values_mut() {
+            if *known == Known::InFlight {
+                *known = Known::InDoubt;
+            }
+        }
+    }
+
+    /// All that are remembered, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = (&WriteId, Known)> {
+        self.order.iter().filter_map(|id| Some((id, *self.known.get(id)?)))
     }
 
     /// Not one byte was taken; the id is free again.

@@ -110,10 +110,6 @@ impl<'a> Reader<'a> {
         Ok(strings)
     }
 
-    pub(crate) fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
-    }
-
     pub(crate) fn end(self) -> Result<(), Garbled> {
         if self.0.is_empty() { Ok(()) } else { Err(Garbled) }
     }

@@ -122,7 +122,6 @@ struct Keeper {
 struct Owner {
     channel: Channel,
     pid: u32,
-    greeted: bool,
     /// Answers the socket had no room for; bounded by [`UNREAD_ANSWERS`], since requests wait beyond.
     unsent: std::collections::VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
 }
@@ -363,9 +362,6 @@ impl Keeper {
         self.tell(&Tell::Welcome { version: VERSION, pid: std::process::id(), processes }, &[]);
         if version != VERSION {
             return self.lose_owner();
-        }
-        if let Some(owner) = &mut self.owner {
-            owner.greeted = true;
         }
         let wards = std::mem::take(&mut self.wards);
         for ward in wards.values() {

@@ -164,8 +164,18 @@ impl Spool {
         self.log.cost_bytes()
     }
 
+    /// Whether it is a terminal's.
+    pub fn is_pty(&self) -> bool {
+        self.lanes[0].as_ref().is_some_and(|lane| lane.stream == Stream::Pty)
+    }
+
+    /// Whether all logs together hold too much, and this one is not to blame.
+    pub fn excess_of_others(&self) -> bool {
+        self.folder.excess_bytes() > 0 && self.log.cost_bytes() <= self.folder.fair_bytes()
+    }
+
     /// The descriptor whose readiness means that `stream` has something.
-    pub fn source(&self, stream: Stream) -> Option<&OwnedFd> {
+    pub fn source(&self, stream: Stream) -> Option<&Arc<OwnedFd>> {
         self.lanes[slot(stream)].as_ref().and_then(Lane::descriptor)
     }
 

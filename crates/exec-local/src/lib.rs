@@ -1,1 +1,184 @@
-//! (being built)
+//! The environment of this machine.
+//!
+//! The way of a request: [`processes`] (the table: reserves the name) → [`launch`] (what exactly to run) → [`clerk`]
+//! (the line to the keeper). The way of a byte: [`mover`] (one task per process, calls the keeper's spool) → [`journal`]
+//! (the log's head in a `watch`, its bytes in files) → whoever reads. [`stdin`] is the way in, [`wait`] waits for
+//! something to be true.
+//!
+//! Nothing here knows of connections, sessions or JSON.
+
+mod clerk;
+mod info;
+mod journal;
+mod launch;
+mod mover;
+mod processes;
+mod stdin;
+mod stdin_notes;
+mod wait;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use exec_core::limits::{ORPHAN_TTL, SPOOL_BYTES, SPOOL_TOTAL_BYTES};
+use exec_env::{Environment, Info, Processes};
+use exec_keeper::hire::{self, HireError, Program};
+use exec_keeper::spool::folder::Folder;
+
+use clerk::Clerk;
+use processes::LocalProcesses;
+
+/// Who carries the keeper.
+#[derive(Debug, Clone)]
+pub enum KeeperChoice {
+    /// A thread of this process. Everything ends with us.
+    Thread,
+    /// A process of its own that ends with us, however we end.
+    Process(Program),
+    /// A process that outlives us and is found again through the state folder.
+    Durable {
+        /// How to start one, if none is there.
+        program: Program,
+        /// Where its socket and the logs are.
+        state: PathBuf,
+        /// How long it waits for the next owner.
+        orphan_ttl: Duration,
+    },
+}
+
+/// How to set up the environment of this machine.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Who carries the keeper.
+    pub keeper: KeeperChoice,
+    /// Where logs lie; an ordinary disk. The state folder, or a temporary folder, if `None`.
+    pub spool_folder: Option<PathBuf>,
+    /// What one process may hold, unless its command says otherwise.
+    pub spool_bytes: u64,
+    /// What all processes may hold together.
+    pub spool_total_bytes: u64,
+    /// Use cgroups where they can be made.
+    pub cgroups: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            keeper: KeeperChoice::Thread,
+            spool_folder: None,
+            spool_bytes: SPOOL_BYTES,
+            spool_total_bytes: SPOOL_TOTAL_BYTES,
+            cgroups: true,
+        }
+    }
+}
+
+impl Options {
+    /// A keeper that outlives us, with its folder.
+    pub fn durable(program: Program, state: impl Into<PathBuf>) -> Self {
+        let keeper = KeeperChoice::Durable { program, state: state.into(), orphan_ttl: ORPHAN_TTL };
+        Self { keeper, ..Self::default() }
+    }
+}
+
+/// Why the environment could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no keeper.
+    #[error(transparent)]
+    Hire(#[from] HireError),
+    /// The keeper of the state folder serves somebody else.
+    #[error("state folder {state:?} is in use by process {owner_pid}: stop it first, or choose another folder")]
+    Busy {
+        /// The folder.
+        state: PathBuf,
+        /// Who has it.
+        owner_pid: u32,
+    },
+    /// The keeper is of another version.
+    #[error("the keeper of {state:?} speaks version {theirs}, this program {ours}: let its processes end, or use the program that started it")]
+    Version {
+        /// The folder.
+        state: PathBuf,
+        /// Its version.
+        theirs: u32,
+        /// Ours.
+        ours: u32,
+    },
+    /// The keeper did not answer as one.
+    #[error("the keeper does not answer: {why}")]
+    NoAnswer {
+        /// What happened.
+        why: String,
+    },
+}
+
+/// This machine.
+pub struct LocalEnvironment {
+    processes: LocalProcesses,
+    info: Info,
+}
+
+impl LocalEnvironment {
+    /// Sets it up, and finds again what a durable keeper holds. Must be called inside a tokio runtime, which carries
+    /// its tasks.
+    pub async fn open(options: Options) -> Result<Self, OpenError> {
+        let (state, durable) = match &options.keeper {
+            KeeperChoice::Durable { state, .. } => (state.clone(), true),
+            _ => (PathBuf::new(), false),
+        };
+        let path = match &options.spool_folder {
+            Some(path) => path.clone(),
+            None if durable => state.clone(),
+            None => temporary_folder(),
+        };
+        hire::private_folder(&path)?;
+        let folder = Arc::new(Folder::new(&path, options.spool_total_bytes));
+        let total = options.spool_total_bytes;
+        let (channel, carrier) = match &options.keeper {
+            KeeperChoice::Thread => {
+                let (channel, thread) = hire::thread(folder.clone(), options.cgroups)?;
+                (channel, clerk::Carrier::Thread(thread))
+            }
+            KeeperChoice::Process(program) => {
+                let (channel, child) = hire::process(program, &path, total)?;
+                (channel, clerk::Carrier::Process(child))
+            }
+            KeeperChoice::Durable { program, state, orphan_ttl } => {
+                (hire::durable(program, state, total, *orphan_ttl)?, clerk::Carrier::Nobody)
+            }
+        };
+        let (clerk, found) = Clerk::open(channel, carrier, &state).await?;
+        let processes = LocalProcesses::new(clerk, folder, options.spool_bytes, durable, found);
+        Ok(Self { processes, info: info::of_this_machine() })
+    }
+
+    /// Ends every process and waits until the keeper is gone. Dropping does the same without waiting; a durable keeper
+    /// is only ended here.
+    pub async fn end(self) {
+        self.processes.end().await;
+    }
+
+    /// Leaves everything to a durable keeper: the next owner finds it. Nothing is moved by us when this returns.
+    pub async fn hand_over(self) {
+        self.processes.hand_over().await;
+    }
+}
+
+impl Environment for LocalEnvironment {
+    fn processes(&self) -> &dyn Processes {
+        &self.processes
+    }
+
+    fn info(&self) -> &Info {
+        &self.info
+    }
+}
+
+/// Logs of an environment without a state folder. Its files have no names, so the folder is always empty and can be
+/// shared; it is private all the same.
+fn temporary_folder() -> PathBuf {
+    let base = if std::path::Path::new("/var/tmp").is_dir() { PathBuf::from("/var/tmp") } else { std::env::temp_dir() };
+    base.join(format!("exec-server-{}", rustix::process::getuid().as_raw()))
+}

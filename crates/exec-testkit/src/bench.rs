@@ -4,7 +4,6 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 
 use exec_core::{Command, Environ, Io, ProcessId, WriteId};
-use exec_env::process::ReadQuery;
 use exec_env::{Processes, SharedEnvironment};
 use tempfile::TempDir;
 
@@ -65,10 +64,7 @@ impl Bench {
     pub fn command_of(&self, program: &Path, script: &str) -> Command {
         let words = script.split_whitespace().map(Into::into);
         let argv: Vec<std::ffi::OsString> = std::iter::once(program.into()).chain(words).collect();
-        Command {
-            environ: Environ::default(),
-            ..Command::new(argv, self.scratch())
-        }
+        Command { environ: Environ::default(), ..Command::new(argv, self.scratch()) }
     }
 
     /// Starts an actor without stdin.
@@ -122,9 +118,4 @@ pub fn process_id(name: &str) -> ProcessId {
 /// A write id from a short key.
 pub fn write_id(key: &str) -> WriteId {
     WriteId::new(key).expect("keys in tests are short and not empty")
-}
-
-/// A look at the log from its beginning.
-pub fn from_start() -> ReadQuery {
-    ReadQuery::default()
 }

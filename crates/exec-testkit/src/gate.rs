@@ -21,11 +21,7 @@ impl Gate {
     pub(crate) fn new(path: PathBuf) -> Self {
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
             .expect("the scratch folder is ours and the name is new");
-        let both_ends = File::options()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .expect("it was made a moment ago");
+        let both_ends = File::options().read(true).write(true).open(&path).expect("it was made a moment ago");
         Self { path, both_ends }
     }
 
@@ -41,8 +37,6 @@ impl Gate {
 
     /// Lets one waiting actor through, now or when it comes.
     pub fn open_once(&self) {
-        (&self.both_ends)
-            .write_all(b"!")
-            .expect("a FIFO that we read ourselves has room for a byte");
+        (&self.both_ends).write_all(b"!").expect("a FIFO that we read ourselves has room for a byte");
     }
 }

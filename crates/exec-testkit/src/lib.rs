@@ -3,7 +3,7 @@
 //! - the binary `actor` performs a program of verbs (its own `//!` lists them by module);
 //! - [`suite`] holds the behaviours every [`exec_env::Environment`] must show, as functions over a [`Bench`];
 //!   [`conformance!`](crate::conformance) makes one test of each for one more environment;
-//! - [`bench`], [`process`] and [`transcript`] are how a behaviour is written down: start an actor, read its log with
+//! - [`mod@bench`], [`process`] and [`transcript`] are how a behaviour is written down: start an actor, read its log with
 //!   every promise of the log checked on the way, look at it;
 //! - [`gate`] and [`witness`] are how a test and an actor meet without sleeping, and how a test knows who is gone;
 //! - [`pattern`] is what floods are made of.

@@ -23,10 +23,8 @@ impl Pattern {
         let head = into.len().min((8 - skipped) % 8);
         let (first, rest) = into.split_at_mut(head);
         first.copy_from_slice(&self.word(offset / 8)[skipped..][..head]);
-        let mut index = offset.div_ceil(8);
-        for chunk in rest.chunks_mut(8) {
+        for (index, chunk) in (offset.div_ceil(8)..).zip(rest.chunks_mut(8)) {
             chunk.copy_from_slice(&self.word(index)[..chunk.len()]);
-            index += 1;
         }
     }
 
@@ -54,10 +52,7 @@ impl Pattern {
     }
 
     fn word(&self, index: u64) -> [u8; 8] {
-        mix(self
-            .seed
-            .wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
-        .to_le_bytes()
+        mix(self.seed.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15))).to_le_bytes()
     }
 }
 
@@ -141,9 +136,6 @@ mod tests {
         assert_eq!(Pattern::new(3).first_difference(0, &bytes), None);
         assert_eq!(Pattern::new(3).first_difference(5, &bytes[5..]), None);
         bytes[150_001] ^= 1;
-        assert_eq!(
-            Pattern::new(3).first_difference(9, &bytes[9..]),
-            Some(150_001)
-        );
+        assert_eq!(Pattern::new(3).first_difference(9, &bytes[9..]), Some(150_001));
     }
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exec_core::{Exit, Page, ProcessId, Seq, Signal, Size};
 use exec_env::process::{
-    Follow, ProcessInfo, ReadQuery, ResizeError, Signalled, Terminated, Until, WaitError, Waited,
-    Written,
+    Follow, ProcessInfo, ReadQuery, ResizeError, Signalled, Terminated, Until, WaitError, Waited, Written,
 };
 
 use crate::bench::{Bench, write_id};
@@ -62,13 +61,8 @@ impl<'bench> Process<'bench> {
 
     /// Writes text to its stdin.
     pub async fn write(&self, key: &str, text: impl Into<Bytes>) -> Written {
-        let written = self
-            .bench
-            .processes()
-            .write(&self.id, write_id(key), text.into());
-        written
-            .await
-            .unwrap_or_else(|error| panic!("{} can be written to: {error}", self.id))
+        let written = self.bench.processes().write(&self.id, write_id(key), text.into());
+        written.await.unwrap_or_else(|error| panic!("{} can be written to: {error}", self.id))
     }
 
     /// Ends its stdin.
@@ -85,10 +79,7 @@ impl<'bench> Process<'bench> {
 
     /// Changes the size of its terminal.
     pub async fn resize(&self, rows: u16, cols: u16) -> Result<(), ResizeError> {
-        self.bench
-            .processes()
-            .resize(&self.id, Size { rows, cols })
-            .await
+        self.bench.processes().resize(&self.id, Size { rows, cols }).await
     }
 
     /// Ends its tree.
@@ -108,15 +99,8 @@ impl<'bench> Process<'bench> {
     }
 
     /// Waits for something, at most this long.
-    pub async fn wait_at_most(
-        &self,
-        until: Until,
-        deadline: Duration,
-    ) -> Result<Waited, WaitError> {
-        self.bench
-            .processes()
-            .wait(&self.id, until, Some(deadline))
-            .await
+    pub async fn wait_at_most(&self, until: Until, deadline: Duration) -> Result<Waited, WaitError> {
+        self.bench.processes().wait(&self.id, until, Some(deadline)).await
     }
 
     /// Waits for the leader's end.
@@ -139,8 +123,7 @@ impl<'bench> Process<'bench> {
 
     /// The leader in the process table, while it is there.
     pub fn witness(&self) -> Witness {
-        Witness::of(self.pid)
-            .unwrap_or_else(|| panic!("{} (pid {}) is in the process table", self.id, self.pid))
+        Witness::of(self.pid).unwrap_or_else(|| panic!("{} (pid {}) is in the process table", self.id, self.pid))
     }
 }
 
@@ -176,35 +159,26 @@ impl Reader {
     /// Reads on until `holds` of what was seen.
     pub async fn until(&mut self, what: &str, holds: impl Fn(&Transcript) -> bool) {
         while !holds(&self.transcript) {
-            assert!(
-                self.more().await,
-                "the log ended before {what}: {:?}",
-                self.transcript
-            );
+            assert!(self.more().await, "the log ended before {what}: {:?}", self.transcript);
         }
     }
 
     /// Reads on until a line with this text was printed.
     pub async fn line(&mut self, text: &str) {
         let wanted = format!("{text}\n");
-        self.until(text, |seen| seen.printed().contains(&wanted))
-            .await;
+        self.until(text, |seen| seen.printed().contains(&wanted)).await;
     }
 
     /// Reads on until a line begins with `prefix`; what follows it.
     pub async fn line_after(&mut self, prefix: &str) -> String {
-        self.until(prefix, |seen| seen.line_after(prefix).is_some())
-            .await;
-        self.transcript
-            .line_after(prefix)
-            .expect("it was awaited on the line above")
+        self.until(prefix, |seen| seen.line_after(prefix).is_some()).await;
+        self.transcript.line_after(prefix).expect("it was awaited on the line above")
     }
 
     /// Reads on until a descendant was announced; that descendant.
     pub async fn descendant(&mut self) -> Witness {
         let pid = self.line_after("pid ").await;
-        Witness::from_line(&format!("pid {pid}"))
-            .unwrap_or_else(|| panic!("descendant {pid} is in the process table"))
+        Witness::from_line(&format!("pid {pid}")).unwrap_or_else(|| panic!("descendant {pid} is in the process table"))
     }
 
     /// Reads on until the leader's end.

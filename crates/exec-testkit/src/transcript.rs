@@ -23,13 +23,7 @@ pub struct Transcript {
 impl Transcript {
     /// Of a reader that begins after `after`.
     pub fn new(after: Seq) -> Self {
-        Self {
-            entries: Vec::new(),
-            gaps: Vec::new(),
-            head: None,
-            began_after: after,
-            cursor: after,
-        }
+        Self { entries: Vec::new(), gaps: Vec::new(), head: None, began_after: after, cursor: after }
     }
 
     /// Takes the next page in, and checks what every page must keep.
@@ -37,11 +31,7 @@ impl Transcript {
         if let Some(gap) = page.gap {
             assert_eq!(gap.from_seq, self.cursor + 1, "a gap begins where we are");
             assert!(gap.to_seq >= gap.from_seq, "a gap is not empty: {gap:?}");
-            assert!(
-                gap.to_seq < page.head.first_seq,
-                "what is held is not in a gap: {gap:?}, {:?}",
-                page.head
-            );
+            assert!(gap.to_seq < page.head.first_seq, "what is held is not in a gap: {gap:?}, {:?}", page.head);
             self.gaps.push(gap);
             self.cursor = gap.to_seq;
         }
@@ -72,21 +62,12 @@ impl Transcript {
 
     /// Whether `closed` was seen.
     pub fn is_closed(&self) -> bool {
-        matches!(
-            self.entries.last(),
-            Some(Entry {
-                body: Body::Closed,
-                ..
-            })
-        )
+        matches!(self.entries.last(), Some(Entry { body: Body::Closed, .. }))
     }
 
     /// All bytes of one stream.
     pub fn bytes(&self, stream: Stream) -> Vec<u8> {
-        self.outputs()
-            .filter(|(_, from, _)| *from == stream)
-            .flat_map(|(_, _, bytes)| bytes.iter().copied())
-            .collect()
+        self.outputs().filter(|(_, from, _)| *from == stream).flat_map(|(_, _, bytes)| bytes.iter().copied()).collect()
     }
 
     /// stdout, as text.
@@ -104,14 +85,11 @@ impl Transcript {
         text(self.bytes(Stream::Pty)).replace("\r\n", "\n")
     }
 
-    /// Everything printed, whatever the stream, in the order of the log.
+    /// Everything printed, whatever the stream, in the order of the log, as far as it is text.
     pub fn printed(&self) -> String {
-        text(
-            self.outputs()
-                .flat_map(|(_, _, bytes)| bytes.iter().copied())
-                .collect(),
-        )
-        .replace("\r\n", "\n")
+        let outputs = self.outputs().flat_map(|(_, _, bytes)| bytes.iter());
+        let bytes: Vec<u8> = outputs.copied().collect();
+        String::from_utf8_lossy(&bytes).replace("\r\n", "\n")
     }
 
     /// The rest of the first printed line that begins with `prefix`.
@@ -141,11 +119,7 @@ impl Transcript {
         match &entry.body {
             Body::Output { bytes, .. } => {
                 assert!(!bytes.is_empty(), "an entry {} without bytes", entry.seq);
-                assert!(
-                    bytes.len() <= ENTRY_BYTES as usize,
-                    "an entry of {} bytes",
-                    bytes.len()
-                );
+                assert!(bytes.len() <= ENTRY_BYTES as usize, "an entry of {} bytes", bytes.len());
             }
             Body::Exited(_) => assert_eq!(self.exited(), None, "a leader ends once"),
             // A reader that began behind `exited`, or lost it in a gap, cannot have seen it.
@@ -172,10 +146,7 @@ impl Transcript {
         }
         if let Some(before) = self.head {
             assert!(head.next_seq >= before.next_seq, "{before:?} then {head:?}");
-            assert!(
-                head.dropped_bytes >= before.dropped_bytes,
-                "{before:?} then {head:?}"
-            );
+            assert!(head.dropped_bytes >= before.dropped_bytes, "{before:?} then {head:?}");
         }
     }
 }

@@ -35,8 +35,7 @@ impl Witness {
 
     /// Whether it can still do anything: present and not a zombie.
     pub fn is_alive(&self) -> bool {
-        self.row()
-            .is_some_and(|row| !matches!(row.state, 'Z' | 'X'))
+        self.row().is_some_and(|row| !matches!(row.state, 'Z' | 'X'))
     }
 
     /// The kernel's letter for what it does: `R`, `S`, `T`, `Z` …
@@ -46,20 +45,12 @@ impl Witness {
 
     /// Waits until it has left the process table; fails loudly if it stays.
     pub async fn leaves(&self) {
-        eventually(
-            &format!("process {} leaves the process table", self.pid),
-            || !self.is_present(),
-        )
-        .await;
+        eventually(&format!("process {} leaves the process table", self.pid), || !self.is_present()).await;
     }
 
     /// Waits until it is in `state`.
     pub async fn comes_to(&self, state: char) {
-        eventually(
-            &format!("process {} comes to state {state}", self.pid),
-            || self.state() == Some(state),
-        )
-        .await;
+        eventually(&format!("process {} comes to state {state}", self.pid), || self.state() == Some(state)).await;
     }
 
     fn row(&self) -> Option<Row> {
@@ -71,10 +62,8 @@ impl Witness {
 pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + REAPED_WITHIN;
     while !holds() {
-        assert!(
-            Instant::now() < end,
-            "waited {REAPED_WITHIN:?} in vain: {what}"
-        );
+        assert!(Instant::now() < end, "waited {REAPED_WITHIN:?} in vain: {what}");
+        // not a wait: between two looks at a fact that has no event, others get the processor.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -104,10 +93,7 @@ mod tests {
     fn a_process_is_itself_and_nobody_is_pid_zero() {
         let own = Witness::of(std::process::id()).expect("we run");
         assert!(own.is_alive());
-        let other = Witness {
-            start_ticks: own.start_ticks + 1,
-            ..own
-        };
+        let other = Witness { start_ticks: own.start_ticks + 1, ..own };
         assert!(!other.is_present(), "another start time is another process");
         assert_eq!(Witness::of(0), None);
     }

@@ -40,8 +40,7 @@ fn it_dies_by_the_signal_it_is_told_as_a_plain_program_would() {
 
 #[test]
 fn it_answers_a_term_and_goes_on_or_exits() {
-    let mut child =
-        start("tell-term heard ; say ready ; read-line ; on-term bye ; say again ; wait-forever");
+    let mut child = start("tell-term heard ; say ready ; read-line ; on-term bye ; say again ; wait-forever");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let mut line = || lines.next().expect("it goes on").expect("readable");
     assert_eq!(line(), "ready");
@@ -82,13 +81,8 @@ fn every_kind_of_descendant_is_announced_alive_and_in_its_shape() {
         assert_eq!(line(), "done");
         let kin = rustix::process::Pid::from_raw(witness.pid as i32).expect("not 0");
         let leader = rustix::process::Pid::from_child(&child);
-        let same_session =
-            rustix::process::getsid(Some(kin)) == rustix::process::getsid(Some(leader));
-        assert_eq!(
-            same_session,
-            !matches!(kind, "setsid" | "daemonise"),
-            "{kind}"
-        );
+        let same_session = rustix::process::getsid(Some(kin)) == rustix::process::getsid(Some(leader));
+        assert_eq!(same_session, !matches!(kind, "setsid" | "daemonise"), "{kind}");
         assert!(witness.is_present(), "{kind}");
         rustix::process::kill_process(kin, rustix::process::Signal::KILL).expect("still ours");
         child.kill().expect("our child");
@@ -107,10 +101,7 @@ fn a_daemon_lets_go_of_the_pipes_and_a_forked_child_does_not() {
 
     let output = run("fork [ sleep 50 ; say later ] ; say over");
     assert!(text(&output.stdout).ends_with("over\nlater\n"));
-    assert_eq!(
-        text(&run("hold-stdout 50 ; say over").stdout),
-        "over\nheld\n"
-    );
+    assert_eq!(text(&run("hold-stdout 50 ; say over").stdout), "over\nheld\n");
 }
 
 #[test]
@@ -122,20 +113,14 @@ fn it_tells_its_environment_and_arguments_exactly() {
         .output()
         .expect("it runs");
     let own = env!("CARGO_BIN_EXE_actor");
-    assert_eq!(
-        text(&output.stdout),
-        format!("A=1=2\n{own}\nenv\n;\nargs\n")
-    );
+    assert_eq!(text(&output.stdout), format!("A=1=2\n{own}\nenv\n;\nargs\n"));
 }
 
 #[test]
 fn it_tells_of_a_descriptor_that_its_parent_let_slip() {
     let (slipped, _other) = rustix::pipe::pipe().expect("a pipe, not close-on-exec");
     let told = text(&run("fds").stdout);
-    let numbers: Vec<i32> = told
-        .lines()
-        .map(|line| line.parse().expect("a number"))
-        .collect();
+    let numbers: Vec<i32> = told.lines().map(|line| line.parse().expect("a number")).collect();
     assert!(numbers.starts_with(&[0, 1, 2]), "{numbers:?}");
     assert!(numbers.contains(&slipped.as_raw_fd()), "{numbers:?}");
 }
@@ -151,18 +136,11 @@ fn exec_keeps_the_pid_and_close_stdout_silences_only_stdout() {
 }
 
 fn run(script: &str) -> Output {
-    actor(script)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the actor is built with this test")
+    actor(script).stdin(Stdio::null()).output().expect("the actor is built with this test")
 }
 
 fn start(script: &str) -> Child {
-    actor(script)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the actor is built with this test")
+    actor(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the actor is built with this test")
 }
 
 fn actor(script: &str) -> Command {
@@ -177,8 +155,7 @@ fn say(child: &mut Child, words: &str) {
 }
 
 fn signal(child: &Child, signal: rustix::process::Signal) {
-    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal)
-        .expect("our child lives");
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).expect("our child lives");
 }
 
 fn text(bytes: &[u8]) -> String {

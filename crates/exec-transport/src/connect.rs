@@ -166,8 +166,13 @@ fn connect_program(program: &Program, limits: &Limits) -> Result<Connection, Con
         Err(source) => Err(ConnectError::Spawn { program: name, source }),
         Ok((child, stdin, stdout)) => {
             let pid = child.pid.as_raw_nonzero().get().unsigned_abs();
-            let halves =
-                stream::open(Box::new(stdout), Box::new(stdin), Protocol::Lines, limits, Holding::Child(child));
+            let halves = stream::open(
+                Box::new(stdout),
+                Box::new(stdin),
+                Protocol::Lines,
+                limits,
+                Holding::Child(Box::new(child)),
+            );
             Ok(Connection::over_stream(halves, Peer::Program { program: name, pid }))
         }
     }

@@ -104,7 +104,7 @@ pub struct Receiver(ReceiverKind);
 
 #[derive(Debug)]
 enum ReceiverKind {
-    Stream(StreamReceiver),
+    Stream(Box<StreamReceiver>),
     Memory(MemoryReceiver),
 }
 
@@ -121,7 +121,11 @@ impl Receiver {
 
 impl Connection {
     pub(crate) fn over_stream((sender, receiver): (StreamSender, StreamReceiver), peer: Peer) -> Self {
-        Self { sender: Sender(SenderKind::Stream(sender)), receiver: Receiver(ReceiverKind::Stream(receiver)), peer }
+        Self {
+            sender: Sender(SenderKind::Stream(sender)),
+            receiver: Receiver(ReceiverKind::Stream(Box::new(receiver))),
+            peer,
+        }
     }
 
     pub(crate) fn over_memory(sender: MemorySender, receiver: MemoryReceiver) -> Self {

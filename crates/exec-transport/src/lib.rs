@@ -34,8 +34,7 @@ pub use connect::{ConnectError, ConnectOptions, ConnectUrl, ConnectUrlError, Pro
 pub use connection::{Connection, Receiver, SendError, Sender};
 pub use limits::Limits;
 pub use listen::{
-    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ListenOptions, ListenUrl,
-    ListenUrlError, Listener,
+    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ListenOptions, ListenUrl, ListenUrlError, Listener,
 };
 pub use memory::memory_pair;
 pub use message::{CloseReason, Closed, Message, Received};

@@ -61,12 +61,18 @@ fn file_type(fd: BorrowedFd<'_>) -> Option<FileType> {
     Some(FileType::from_raw_mode(stat.st_mode))
 }
 
+/// Lets the runtime watch a descriptor that is no tokio type.
+#[expect(deprecated, reason = "unsound only for types that swap or close their descriptor; `OwnedFd` does neither")]
+pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::new(fd)
+}
+
 /// A socket we inherited, whose flags are not ours to change.
 struct StdSocket(AsyncFd<OwnedFd>);
 
 impl StdSocket {
     fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        Ok(Self(AsyncFd::register(fd.try_clone_to_owned()?)?))
+        Ok(Self(watch(fd.try_clone_to_owned()?)?))
     }
 }
 

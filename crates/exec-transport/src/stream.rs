@@ -58,11 +58,17 @@ pub(crate) enum Holding {
     /// A place among the connections of a listener.
     Slot(#[expect(dead_code, reason = "held for its drop, which frees the place")] OwnedSemaphorePermit),
     /// The program at the other end.
-    Child(Child),
+    Child(Box<Child>),
 }
 
 /// Makes the two halves of a connection.
-pub(crate) fn open(read: ReadIo, write: WriteIo, protocol: Protocol, limits: &Limits, holding: Holding) -> (StreamSender, StreamReceiver) {
+pub(crate) fn open(
+    read: ReadIo,
+    write: WriteIo,
+    protocol: Protocol,
+    limits: &Limits,
+    holding: Holding,
+) -> (StreamSender, StreamReceiver) {
     let websocket = |peer_masks, already_read: &[u8]| {
         Decoding::WebSocket(Decoder::new(peer_masks, limits.frame_in_bytes, limits.message_in_bytes, already_read))
     };

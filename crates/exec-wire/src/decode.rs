@@ -20,11 +20,14 @@ use crate::scan::{RawJson, plain_run};
 
 /// Structs to which we have added members, with the number the original has. The number is part of the text that
 /// answers an array where an object belongs.
-const EXTENDED: [(&str, &str); 4] = [
-    ("InitializeParams", "2 elements"),
-    ("TerminateParams", "1 element"),
-    ("WireExecParams", "14 elements"),
-    ("WireFsWriteFileParams", "4 elements"),
+const EXTENDED: [(&str, usize); 7] = [
+    ("InitializeParams", 2),
+    ("TerminateParams", 1),
+    ("WireExecParams", 14),
+    ("WireFsCopyParams", 4),
+    ("WireFsCreateDirectoryParams", 4),
+    ("WireFsOpenParams", 4),
+    ("WireFsWriteFileParams", 4),
 ];
 
 /// Why a value is not what its place demands, in the words of the original server.
@@ -58,16 +61,23 @@ impl de::Error for DecodeError {
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
         Self::new(format!("invalid value: {}, expected {expected}", Found(found)))
     }
+}
 
-    fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
-        let expected = expected.to_string();
-        let original = EXTENDED.iter().find_map(|(name, elements)| {
-            let rest = expected.strip_prefix("struct ")?.strip_prefix(name)?;
-            rest.starts_with(" with ")
-                .then(|| format!("struct {name} with {elements}"))
-        });
-        let expected = original.unwrap_or(expected);
-        Self::new(format!("invalid length {length}, expected {expected}"))
+impl DecodeError {
+    /// Completes the complaint about a short array where a struct belongs. The types in question bring the original's
+    /// name of the struct (`expecting`) but cannot bring the number of its members.
+    fn with_members(mut self, members: usize) -> Self {
+        let Some((_, name)) = self.reason.split_once(", expected struct ") else {
+            return self;
+        };
+        if !self.reason.starts_with("invalid length ") || name.contains(' ') {
+            return self;
+        }
+        let original = EXTENDED.iter().find(|(extended, _)| *extended == name);
+        let members = original.map_or(members, |(_, members)| *members);
+        let plural = if members == 1 { "" } else { "s" };
+        self.reason.push_str(&format!(" with {members} element{plural}"));
+        self
     }
 }
 
@@ -254,10 +264,16 @@ macro_rules! numbers {
     ($($method:ident $visit:ident,)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
             match self.peek() {
-                b'-' | b'0'..=b'9' => match self.number().parse() {
-                    Ok(value) => visitor.$visit(value),
-                    Err(_) => Err(DecodeError::custom("invalid number")),
-                },
+                b'-' | b'0'..=b'9' => {
+                    let number = match self.number() {
+                        "-0" => "0",
+                        number => number,
+                    };
+                    match number.parse() {
+                        Ok(value) => visitor.$visit(value),
+                        Err(_) => Err(DecodeError::custom("invalid number")),
+                    }
+                }
                 _ => Err(self.wrong_type(&visitor)),
             }
         }
@@ -378,11 +394,13 @@ impl<'de> Deserializer<'de> for &mut Cursor<'de> {
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
         match self.peek() {
-            b'[' => self.array(visitor),
+            b'[' => self
+                .array(visitor)
+                .map_err(|error| error.with_members(fields.len())),
             b'{' => self.object(visitor),
             _ => Err(self.wrong_type(&visitor)),
         }

@@ -8,7 +8,7 @@ use crate::sandbox::SandboxContext;
 
 /// Roots to look through.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename = "WireCapabilityRootsDiscoverParams")]
+#[serde(expecting = "struct WireCapabilityRootsDiscoverParams")]
 pub struct DiscoverRootsParams {
     /// At most [`crate::limits::DISCOVERY_ROOTS`].
     pub roots: Vec<RootRequest>,
@@ -16,7 +16,7 @@ pub struct DiscoverRootsParams {
 
 /// A root to look through.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename = "WireCapabilityRootDiscoverRequest")]
+#[serde(expecting = "struct WireCapabilityRootDiscoverRequest")]
 pub struct RootRequest {
     /// The caller's name for it.
     pub id: String,
@@ -89,7 +89,7 @@ pub struct FoundFile {
 
 /// Asks for all skills and plugins that count in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename = "DiscoverV2CapabilitiesRequest")]
+#[serde(expecting = "struct DiscoverV2CapabilitiesRequest")]
 pub struct DiscoverV2Params {
     /// The directory.
     pub cwd: PathUri,

@@ -20,8 +20,8 @@ pub(crate) fn no_result<'de, D: Deserializer<'de>>(deserializer: D) -> Result<()
 /// Declares params without members.
 macro_rules! empty_params {
     ($($(#[$doc:meta])* $name:ident,)*) => {$(
-        $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, schemars::JsonSchema)]
+        $(#[$doc])*
         pub struct $name {}
 
         impl<'de> serde::Deserialize<'de> for $name {
@@ -35,8 +35,8 @@ macro_rules! empty_params {
 /// Declares results without members.
 macro_rules! empty_results {
     ($($(#[$doc:meta])* $name:ident,)*) => {$(
-        $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, schemars::JsonSchema)]
+        $(#[$doc])*
         pub struct $name {}
 
         impl<'de> serde::Deserialize<'de> for $name {

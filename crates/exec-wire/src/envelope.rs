@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::DecodeError;
-use crate::error::{ErrorData, RpcError};
+use crate::error::RpcError;
 use crate::scan::{self, RawJson, Refused};
 
 /// One message from a peer.
@@ -110,7 +110,7 @@ impl fmt::Display for Id {
 
 /// A W3C trace context.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename = "W3cTraceContext")]
+#[serde(expecting = "struct W3cTraceContext")]
 pub struct TraceContext {
     /// Version, trace id, parent id and flags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,7 +191,7 @@ fn classify<'a>(members: &[(Cow<'a, str>, RawJson<'a>)]) -> Result<Incoming<'a>,
             "trace" if method && id => found.trace = value.decode()?,
             "id" => found.id = Some(id_of(*value)?),
             "result" if !method => found.result = Some(*value),
-            "error" if !method && !result => found.error = Some(error_of(*value)?),
+            "error" if !method && !result => found.error = Some(value.decode()?),
             _ => {}
         }
     }
@@ -235,28 +235,6 @@ struct Found<'a> {
 /// A string that borrows where it can.
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-
-/// The members in the order of the original, because they may come as an array.
-#[derive(Deserialize)]
-#[serde(rename = "JSONRPCErrorError")]
-struct ErrorBody {
-    code: i64,
-    #[serde(default)]
-    data: Option<serde_json::Value>,
-    message: String,
-}
-
-fn error_of(raw: RawJson<'_>) -> Result<RpcError, Malformed> {
-    let body = raw.decode::<ErrorBody>()?;
-    Ok(RpcError {
-        code: body.code,
-        message: body.message,
-        // Another server may put there what it likes; only what is ours is of use.
-        data: body
-            .data
-            .and_then(|data| serde_json::from_value::<ErrorData>(data).ok()),
-    })
-}
 
 /// The words for a bad id are an accident of the original's decoder, which tries the variants of an enum; the numbers
 /// beyond 64 bits fail before it comes to that.

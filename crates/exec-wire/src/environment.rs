@@ -150,7 +150,7 @@ pub struct StatusResult {
 
 /// Asks for parts of the executor's own configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "EnvironmentConfigReadParams")]
+#[serde(rename_all = "camelCase", expecting = "struct EnvironmentConfigReadParams")]
 pub struct ConfigReadParams {
     /// Whose project's configuration.
     pub cwd: PathUri,

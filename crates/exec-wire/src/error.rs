@@ -4,7 +4,7 @@
 //! in one file. Clients must branch on `code` and `data.kind`, never on a message.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::method::Family;
 use crate::path_uri::PathUri;
@@ -25,46 +25,28 @@ pub mod code {
     pub const ALREADY_ATTACHED: i64 = -32010;
 }
 
-/// Words for [`ErrorData::kind`]. The list may grow; a client treats a word it does not know as if there were none.
+/// Words for [`ErrorData::kind`] that do not come from the file system. There the kind is the name of the errno
+/// (`ENOENT`), or the condition in camelCase (`notAFile`). The list may grow; a client treats a word it does not know as if
+/// there were none.
 pub mod kind {
-    /// No such file or directory.
-    pub const NOT_FOUND: &str = "notFound";
-    /// The machine's owner forbids it.
-    pub const PERMISSION_DENIED: &str = "permissionDenied";
-    /// Something of that name is there already.
-    pub const ALREADY_EXISTS: &str = "alreadyExists";
-    /// A directory where a file belongs.
-    pub const IS_A_DIRECTORY: &str = "isADirectory";
-    /// A file where a directory belongs.
-    pub const NOT_A_DIRECTORY: &str = "notADirectory";
-    /// A FIFO, socket or device where a regular file belongs.
-    pub const NOT_A_FILE: &str = "notAFile";
-    /// A directory that still has entries.
-    pub const DIRECTORY_NOT_EMPTY: &str = "directoryNotEmpty";
-    /// No room, or no more quota.
-    pub const NO_SPACE: &str = "noSpace";
-    /// A file system that takes no writes, or a sandbox that says so.
-    pub const READ_ONLY: &str = "readOnly";
-    /// A symbolic link where the caller forbade them.
-    pub const SYMLINK: &str = "symlink";
-    /// Larger than a bound of the wire.
-    pub const TOO_LARGE: &str = "tooLarge";
-    /// `ifMatch` does not match what is there.
-    pub const CONFLICT: &str = "conflict";
-    /// Input that can never work.
-    pub const INVALID_INPUT: &str = "invalidInput";
-    /// A sandbox that cannot be enforced here.
-    pub const SANDBOX: &str = "sandbox";
     /// No process of that id in the session.
     pub const UNKNOWN_PROCESS: &str = "unknownProcess";
     /// A process of that id is there already.
     pub const PROCESS_EXISTS: &str = "processExists";
+    /// A command no kernel could run.
+    pub const BAD_COMMAND: &str = "badCommand";
     /// The kernel would not start the program; `errno`, `path` and `step` say where.
     pub const SPAWN_FAILED: &str = "spawnFailed";
     /// The start was cancelled by a terminate.
     pub const START_CANCELLED: &str = "startCancelled";
     /// A resize of a process that has no terminal.
     pub const NO_TERMINAL: &str = "noTerminal";
+    /// A regular expression that does not parse; `detail` has the parser's words.
+    pub const BAD_REGEX: &str = "badRegex";
+    /// Larger than a bound of the wire.
+    pub const TOO_LARGE: &str = "tooLarge";
+    /// A sandbox that cannot be enforced here.
+    pub const SANDBOX: &str = "sandbox";
     /// No file handle, watch or search of that id on the connection.
     pub const UNKNOWN_HANDLE: &str = "unknownHandle";
     /// No such session, or it has expired.
@@ -73,8 +55,6 @@ pub mod kind {
     pub const FORBIDDEN: &str = "forbidden";
     /// The server is at a bound of its own; later may work.
     pub const BUSY: &str = "busy";
-    /// Any other answer of the operating system; `errno` says which.
-    pub const OS: &str = "os";
 }
 
 /// The body of an error reply.
@@ -93,7 +73,7 @@ pub struct RpcError {
 /// What a program may want to know of an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorData {
-    /// One of [`kind`].
+    /// One of [`kind`], the name of an errno, or a condition of the file system.
     pub kind: String,
     /// The kernel's number, where it was the kernel who refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,6 +84,9 @@ pub struct ErrorData {
     /// Which step of a start failed (`spool`, `pipe`, `pty`, `clone`, `session`, `cwd`, `exec`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
+    /// What the kind alone does not say: a content hash, a count, a parser's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 impl ErrorData {
@@ -114,7 +97,32 @@ impl ErrorData {
             errno: None,
             path: None,
             step: None,
+            detail: None,
         }
+    }
+}
+
+/// The members in the order of the original, because they may come as an array.
+#[derive(Deserialize)]
+#[serde(expecting = "struct JSONRPCErrorError")]
+struct ErrorBody {
+    code: i64,
+    #[serde(default)]
+    data: Option<serde_json::Value>,
+    message: String,
+}
+
+impl<'de> Deserialize<'de> for RpcError {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let body = ErrorBody::deserialize(deserializer)?;
+        Ok(Self {
+            code: body.code,
+            message: body.message,
+            // Another server may put there what it likes; only what is ours is of use.
+            data: body
+                .data
+                .and_then(|data| serde_json::from_value(data).ok()),
+        })
     }
 }
 

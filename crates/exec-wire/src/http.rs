@@ -7,7 +7,7 @@ use crate::bytes64::Base64;
 
 /// A request to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "HttpRequestParams")]
+#[serde(rename_all = "camelCase", expecting = "struct HttpRequestParams")]
 pub struct RequestParams {
     /// Any token.
     pub method: String,
@@ -34,7 +34,7 @@ pub struct RequestParams {
 
 /// A header line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "HttpHeader")]
+#[serde(rename_all = "camelCase", expecting = "struct HttpHeader")]
 pub struct Header {
     /// Its name.
     pub name: String,
@@ -70,7 +70,7 @@ pub struct RequestResult {
 
 /// A piece of a streamed body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "HttpRequestBodyDeltaNotification")]
+#[serde(rename_all = "camelCase", expecting = "struct HttpRequestBodyDeltaNotification")]
 pub struct BodyDeltaParams {
     /// Which request.
     pub request_id: String,

@@ -13,7 +13,7 @@ use crate::environment::EnvironmentInfo;
 
 /// Opens a session, or takes one over.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "struct InitializeParams")]
 pub struct InitializeParams {
     /// Who asks; for logs.
     pub client_name: String,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// The proxy of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "RemoteNetworkProxyLaunchConfig")]
+#[serde(rename_all = "camelCase", expecting = "struct RemoteNetworkProxyLaunchConfig")]
 pub struct NetworkProxy {
     /// How it behaves.
     pub proxy: ProxyConfig,
@@ -30,7 +30,7 @@ pub struct NetworkProxy {
 
 /// How a proxy behaves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "RemoteNetworkProxyConfig")]
+#[serde(rename_all = "camelCase", expecting = "struct RemoteNetworkProxyConfig")]
 pub struct ProxyConfig {
     /// Whether there is one.
     pub enabled: bool,
@@ -84,7 +84,7 @@ pub enum DomainPermission {
 
 /// Rules by unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename = "NetworkUnixSocketPermissions")]
+#[serde(expecting = "struct NetworkUnixSocketPermissions")]
 pub struct UnixSockets {
     /// By path.
     #[serde(flatten)]
@@ -112,7 +112,7 @@ pub struct CredentialMasking {
 
 /// Who is behind a process, for the proxy's audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "NetworkProxyAuditMetadata")]
+#[serde(rename_all = "camelCase", expecting = "struct NetworkProxyAuditMetadata")]
 pub struct AuditMetadata {
     /// The conversation.
     pub conversation_id: Option<String>,
@@ -142,7 +142,7 @@ impl AuditMetadata {
 
 /// A sandboxed process's view of the loopback.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "ManagedNetworkSandboxContext")]
+#[serde(rename_all = "camelCase", expecting = "struct ManagedNetworkSandboxContext")]
 pub struct ManagedNetwork {
     /// Ports it may connect to.
     #[serde(default)]
@@ -154,7 +154,7 @@ pub struct ManagedNetwork {
 
 /// The server asks whether a process may reach a destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "NetworkPolicyRequestParams")]
+#[serde(rename_all = "camelCase", expecting = "struct NetworkPolicyRequestParams")]
 pub struct PolicyRequestParams {
     /// Which process.
     pub process_id: String,
@@ -164,7 +164,7 @@ pub struct PolicyRequestParams {
 
 /// A destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename = "ExecServerNetworkPolicyRequest")]
+#[serde(expecting = "struct ExecServerNetworkPolicyRequest")]
 pub struct PolicyRequest {
     /// How.
     pub protocol: PolicyProtocol,
@@ -193,7 +193,7 @@ pub enum PolicyProtocol {
 
 /// The client's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename = "NetworkPolicyRequestResponse")]
+#[serde(expecting = "struct NetworkPolicyRequestResponse")]
 pub struct PolicyRequestResult {
     /// What it decided.
     pub decision: PolicyDecision,
@@ -219,7 +219,7 @@ pub enum PolicyDecision {
 
 /// The server tells what was decided, by whomever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "NetworkPolicyDecisionNotification")]
+#[serde(rename_all = "camelCase", expecting = "struct NetworkPolicyDecisionNotification")]
 pub struct PolicyDecisionParams {
     /// Which process.
     pub process_id: String,

@@ -12,7 +12,7 @@ use crate::path_uri::PathUri;
 
 /// A profile and what its dynamic parts refer to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "WireFileSystemSandboxContext")]
+#[serde(rename_all = "camelCase", expecting = "struct WireFileSystemSandboxContext")]
 pub struct SandboxContext {
     /// What is allowed.
     pub permissions: PermissionProfile,
@@ -46,7 +46,7 @@ pub struct SandboxContext {
 
 /// Where a policy was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "WireFileSystemPolicyContext")]
+#[serde(rename_all = "camelCase", expecting = "struct WireFileSystemPolicyContext")]
 pub struct PolicyContext {
     /// Its working directory.
     #[serde(default)]
@@ -101,7 +101,7 @@ pub enum WindowsProxySettingsMode {
 
 /// What is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "snake_case", rename = "ExecPermissionProfile")]
+#[serde(tag = "type", rename_all = "snake_case", expecting = "internally tagged enum ExecPermissionProfile")]
 pub enum PermissionProfile {
     /// What is listed.
     Managed {
@@ -134,7 +134,7 @@ pub enum NetworkPermission {
 #[serde(
     tag = "type",
     rename_all = "snake_case",
-    rename = "ExecManagedFileSystemPermissions"
+    expecting = "internally tagged enum ExecManagedFileSystemPermissions"
 )]
 pub enum FileSystemPermissions {
     /// What the entries say.
@@ -151,7 +151,7 @@ pub enum FileSystemPermissions {
 
 /// One rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename = "ExecFileSystemSandboxEntry")]
+#[serde(expecting = "struct ExecFileSystemSandboxEntry")]
 pub struct SandboxEntry {
     /// About what.
     pub path: SandboxPath,
@@ -185,7 +185,7 @@ pub enum MissingPathBehavior {
 
 /// What a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "snake_case", rename = "ExecFileSystemPath")]
+#[serde(tag = "type", rename_all = "snake_case", expecting = "internally tagged enum ExecFileSystemPath")]
 pub enum SandboxPath {
     /// A path and all below it.
     Path {
@@ -206,7 +206,7 @@ pub enum SandboxPath {
 
 /// A place with a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "snake_case", rename = "FileSystemSpecialPath")]
+#[serde(tag = "kind", rename_all = "snake_case", expecting = "internally tagged enum FileSystemSpecialPath")]
 pub enum SpecialPath {
     /// `/`
     Root,

@@ -7,6 +7,7 @@ use crate::empty::empty_params;
 
 empty_params! {
     /// Asks for every session of the server; only on a connection with that right.
+    #[schemars(rename = "SessionListParams")]
     ListParams,
 }
 

@@ -25,7 +25,7 @@ impl Keeper {
             }
         }
         self.watch(channel.socket(), Token::Owner, EventFlags::IN)?;
-        self.owner = Some(Owner { channel, pid, greeted: false, unsent: std::collections::VecDeque::new() });
+        self.owner = Some(Owner { channel, pid, unsent: std::collections::VecDeque::new() });
         self.alone_since = None;
         Ok(())
     }

@@ -255,10 +255,10 @@ impl Ward {
 
     fn duplicate_source(&self, stream: Stream) -> Option<Source> {
         match stream {
-            Stream::Stdout => Some(Source::Pipe(self.duplicate(Part::Stdout)?)),
-            Stream::Stderr => Some(Source::Pipe(self.duplicate(Part::Stderr)?)),
+            Stream::Stdout => Some(Source::Pipe(Arc::new(self.duplicate(Part::Stdout)?))),
+            Stream::Stderr => Some(Source::Pipe(Arc::new(self.duplicate(Part::Stderr)?))),
             Stream::Pty => Some(Source::Pty {
-                master: self.duplicate(Part::Master)?,
+                master: Arc::new(self.duplicate(Part::Master)?),
                 relay: (self.duplicate(Part::RelayOut)?, self.duplicate(Part::RelayIn)?),
             }),
         }

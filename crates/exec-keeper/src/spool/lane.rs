@@ -1,6 +1,7 @@
 //! One stream on its way into its data file.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use exec_core::Stream;
@@ -13,15 +14,15 @@ use rustix::pipe::SpliceFlags;
 /// What a relay pipe takes before it is emptied: 16 pages, less one that may be half full.
 const RELAY_BYTES: u32 = 60 << 10;
 
-/// Where a stream's bytes come from.
+/// Where a stream's bytes come from. Shared with whoever waits for it, so that nobody waits for a closed descriptor.
 #[derive(Debug)]
 pub enum Source {
     /// The read end of a pipe.
-    Pipe(OwnedFd),
+    Pipe(Arc<OwnedFd>),
     /// A terminal's master, and the pipe between it and the file: a terminal cannot be spliced into a file at once.
     Pty {
         /// The master.
-        master: OwnedFd,
+        master: Arc<OwnedFd>,
         /// The pipe between: read end, write end.
         relay: (OwnedFd, OwnedFd),
     },
@@ -89,7 +90,7 @@ impl Lane {
         self.written - self.end
     }
 
-    pub(super) fn descriptor(&self) -> Option<&OwnedFd> {
+    pub(super) fn descriptor(&self) -> Option<&Arc<OwnedFd>> {
         match self.source.as_ref()? {
             Source::Pipe(pipe) => Some(pipe),
             Source::Pty { master, .. } => Some(master),

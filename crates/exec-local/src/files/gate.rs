@@ -17,21 +17,13 @@ pub(super) struct Gate {
 
 impl Gate {
     pub(super) fn new(calls: usize) -> Self {
-        Self {
-            permits: Arc::new(Semaphore::new(calls)),
-        }
+        Self { permits: Arc::new(Semaphore::new(calls)) }
     }
 
     /// Runs `work` on a thread where it may block. If the caller stops waiting, `work` goes on to a place where it can
     /// end well: long work asks its [`Stop`], short work just finishes.
-    pub(super) async fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Stop) -> T + Send + 'static,
-    ) -> T {
-        let permit = Arc::clone(&self.permits)
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
+    pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce(&Stop) -> T + Send + 'static) -> T {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed");
         let stop = Stop::default();
         let _when_dropped = StopOnDrop(stop.clone());
         // The permit travels with the work, not with the waiter: abandoned work still counts.

@@ -55,20 +55,13 @@ impl Leftovers {
         let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
         let register = match folder {
             Some(folder) => {
-                fs::DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(folder)?;
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
                 clean_up(folder)?;
                 Some(Register::create(folder.join(&instance))?)
             }
             None => None,
         };
-        Ok(Self {
-            instance,
-            count: AtomicU64::new(0),
-            register,
-        })
+        Ok(Self { instance, count: AtomicU64::new(0), register })
     }
 
     /// A name for a temporary file that is about to be made in `dir`.
@@ -84,19 +77,9 @@ impl Leftovers {
 
 impl Register {
     fn create(path: PathBuf) -> io::Result<Self> {
-        let file = fs::OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)?;
+        let file = fs::OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self {
-            path,
-            noted: Mutex::new(Noted {
-                file,
-                directories: HashSet::new(),
-            }),
-        })
+        Ok(Self { path, noted: Mutex::new(Noted { file, directories: HashSet::new() }) })
     }
 
     fn note(&self, dir: &OwnedFd) -> io::Result<()> {
@@ -160,8 +143,7 @@ fn remove_temporary_files(directory: &Path, instance: &OsStr) {
     beginning.push("-");
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let ours = name.as_bytes().starts_with(beginning.as_bytes())
-            && name.as_bytes().ends_with(SUFFIX.as_bytes());
+        let ours = name.as_bytes().starts_with(beginning.as_bytes()) && name.as_bytes().ends_with(SUFFIX.as_bytes());
         if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
             let _best_effort = fs::remove_file(entry.path());
         }

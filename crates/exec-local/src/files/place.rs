@@ -11,9 +11,7 @@ use std::path::{Component, Path};
 use std::sync::OnceLock;
 
 use exec_env::files::{FileKind, Links, Reason};
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat,
-};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
 use rustix::io::Errno;
 
 /// A name in a directory that is held.
@@ -41,10 +39,7 @@ impl Place {
             // `/`, or a path that ends in `..`: it names a directory, not a name in one.
             _ => (path, OsStr::new(".")),
         };
-        Ok(Self {
-            dir: hold_directory(base, parent, links)?,
-            name: name.to_owned(),
-        })
+        Ok(Self { dir: hold_directory(base, parent, links)?, name: name.to_owned() })
     }
 
     /// What is there, without following it.
@@ -70,12 +65,7 @@ pub(super) fn hold(path: &Path, links: Links) -> Result<OwnedFd, Errno> {
         Links::Follow => openat(CWD, path, flags, Mode::empty()),
         Links::Refuse => {
             let place = Place::of(path, links)?;
-            let held = openat(
-                &place.dir,
-                &place.name,
-                flags | OFlags::NOFOLLOW,
-                Mode::empty(),
-            )?;
+            let held = openat(&place.dir, &place.name, flags | OFlags::NOFOLLOW, Mode::empty())?;
             match kind_of(&fstat(&held)?) {
                 FileKind::Symlink => Err(Errno::LOOP),
                 _ => Ok(held),
@@ -85,11 +75,7 @@ pub(super) fn hold(path: &Path, links: Links) -> Result<OwnedFd, Errno> {
 }
 
 /// Opens the regular file at `path`; anything else is refused before it is touched.
-pub(super) fn open_regular(
-    path: &Path,
-    links: Links,
-    flags: OFlags,
-) -> Result<(OwnedFd, Stat), Reason> {
+pub(super) fn open_regular(path: &Path, links: Links, flags: OFlags) -> Result<(OwnedFd, Stat), Reason> {
     let held = hold(path, links).map_err(os)?;
     let stat = fstat(&held).map_err(os)?;
     if kind_of(&stat) != FileKind::File {
@@ -131,11 +117,7 @@ fn plain(flags: OFlags) -> OFlags {
 }
 
 /// Holds a directory.
-pub(super) fn hold_directory(
-    base: BorrowedFd<'_>,
-    path: &Path,
-    links: Links,
-) -> Result<OwnedFd, Errno> {
+pub(super) fn hold_directory(base: BorrowedFd<'_>, path: &Path, links: Links) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match links {
         Links::Follow => openat(base, path, flags, Mode::empty()),
@@ -211,9 +193,7 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("real/deep")).expect("it is new");
         std::os::unix::fs::symlink("real", dir.path().join("link")).expect("it is new");
         let root = dir.path().canonicalize().expect("it exists");
-        for resolve in [step_by_step, |base: BorrowedFd<'_>, path: &Path| {
-            hold_directory(base, path, Links::Refuse)
-        }] {
+        for resolve in [step_by_step, |base: BorrowedFd<'_>, path: &Path| hold_directory(base, path, Links::Refuse)] {
             assert!(resolve(CWD, &root.join("real/deep")).is_ok());
             assert!(resolve(CWD, &root.join("real/../real/deep")).is_ok());
             let refused = resolve(CWD, &root.join("link/deep"));

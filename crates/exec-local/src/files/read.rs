@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_env::files::limits::{BLOCK_BYTES, READ_BYTES};
-use exec_env::files::{
-    Block, FileError, FileFuture, FileKind, Links, OpenFile, OpenMode, Reason, Verb,
-};
+use exec_env::files::{Block, FileError, FileFuture, FileKind, Links, OpenFile, OpenMode, Reason, Verb};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{CWD, Mode, OFlags, fstat, ftruncate, openat};
 use rustix::io::{Errno, pread, pwrite, read as read_some, retry_on_intr};
@@ -18,9 +16,7 @@ use super::place::{Place, hold, kind_of, not_a_file, open_regular, os};
 
 /// The whole file.
 pub(super) fn read(path: &Path, links: Links) -> Result<Bytes, Reason> {
-    let too_large = Reason::TooLarge {
-        limit_bytes: READ_BYTES,
-    };
+    let too_large = Reason::TooLarge { limit_bytes: READ_BYTES };
     let (file, stat) = open_regular(path, links, OFlags::RDONLY)?;
     let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
     if size_bytes > READ_BYTES {
@@ -29,14 +25,10 @@ pub(super) fn read(path: &Path, links: Links) -> Result<Bytes, Reason> {
     // Files of /proc say that they are empty and are not, so the size is only a hint.
     let mut bytes = Vec::new();
     let hint = usize::try_from(size_bytes).unwrap_or(0).max(4096) + 1;
-    bytes
-        .try_reserve_exact(hint)
-        .map_err(|_| os(Errno::NOMEM))?;
+    bytes.try_reserve_exact(hint).map_err(|_| os(Errno::NOMEM))?;
     loop {
         if bytes.len() == bytes.capacity() {
-            bytes
-                .try_reserve(bytes.len())
-                .map_err(|_| os(Errno::NOMEM))?;
+            bytes.try_reserve(bytes.len()).map_err(|_| os(Errno::NOMEM))?;
         }
         let got = retry_on_intr(|| read_some(&file, spare_capacity(&mut bytes))).map_err(os)?;
         if got == 0 {
@@ -49,12 +41,7 @@ pub(super) fn read(path: &Path, links: Links) -> Result<Bytes, Reason> {
 }
 
 /// A file that stays open.
-pub(super) fn open(
-    path: PathBuf,
-    mode: OpenMode,
-    links: Links,
-    gate: Gate,
-) -> Result<LocalFile, FileError> {
+pub(super) fn open(path: PathBuf, mode: OpenMode, links: Links, gate: Gate) -> Result<LocalFile, FileError> {
     let opened = match mode {
         OpenMode::Read => open_regular(&path, links, OFlags::RDONLY),
         OpenMode::Replace => open_for_writing(&path, links).and_then(|(file, mut stat)| {
@@ -64,14 +51,8 @@ pub(super) fn open(
         }),
         OpenMode::Append => open_for_writing(&path, links),
     };
-    let (file, stat) =
-        opened.map_err(|reason| FileError::new(Verb::Open, path.clone(), reason))?;
-    Ok(LocalFile {
-        file: Arc::new(file),
-        size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
-        path,
-        gate,
-    })
+    let (file, stat) = opened.map_err(|reason| FileError::new(Verb::Open, path.clone(), reason))?;
+    Ok(LocalFile { file: Arc::new(file), size_bytes: u64::try_from(stat.st_size).unwrap_or(0), path, gate })
 }
 
 fn open_for_writing(path: &Path, links: Links) -> Result<(OwnedFd, rustix::fs::Stat), Reason> {
@@ -85,8 +66,7 @@ fn open_for_writing(path: &Path, links: Links) -> Result<(OwnedFd, rustix::fs::S
     let file = match links {
         // Through a dangling link, too: its target comes into being.
         Links::Follow => openat(CWD, path, flags, Mode::from_raw_mode(0o666)),
-        Links::Refuse => Place::of(path, links)
-            .and_then(|place| place.open(flags, Mode::from_raw_mode(0o666))),
+        Links::Refuse => Place::of(path, links).and_then(|place| place.open(flags, Mode::from_raw_mode(0o666))),
     }
     .map_err(os)?;
     let stat = fstat(&file).map_err(os)?;
@@ -124,10 +104,7 @@ impl OpenFile for LocalFile {
             let file = Arc::clone(&self.file);
             let read = self.gate.run(move |_| read_at(&file, offset, len)).await;
             let bytes = read.map_err(|errno| self.error(Verb::ReadBlock, os(errno)))?;
-            Ok(Block {
-                eof: bytes.len() < len,
-                bytes: Bytes::from(bytes),
-            })
+            Ok(Block { eof: bytes.len() < len, bytes: Bytes::from(bytes) })
         })
     }
 

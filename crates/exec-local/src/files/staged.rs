@@ -16,8 +16,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use exec_env::files::{FileKind, Reason};
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, Stat, XattrFlags, fchmod, fchown, fgetxattr, flistxattr,
-    fremovexattr, fsetxattr, fstat, fsync, ftruncate, openat, renameat, renameat_with, unlinkat,
+    AtFlags, Mode, OFlags, RenameFlags, Stat, XattrFlags, fchmod, fchown, fgetxattr, flistxattr, fremovexattr,
+    fsetxattr, fstat, fsync, ftruncate, openat, renameat, renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -102,10 +102,7 @@ fn put_in_place(
 
 /// Errors that mean: here no temporary file can stand in for the old one.
 fn is_no_room_beside(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT | Errno::OPNOTSUPP
-    )
+    matches!(errno, Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT | Errno::OPNOTSUPP)
 }
 
 /// Why a staged file did not get its name.
@@ -145,12 +142,7 @@ impl<'a> Staged<'a> {
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::from_raw_mode(mode),
         )?;
-        Ok(Self {
-            place,
-            name,
-            file,
-            has_its_name: false,
-        })
+        Ok(Self { place, name, file, has_its_name: false })
     }
 
     /// One that nobody can tell from `old`. It is closed to others until it has the old owner.
@@ -237,10 +229,7 @@ fn take_over_attributes(old: &OwnedFd, new: &OwnedFd) -> Result<(), Errno> {
     let mut value = Vec::new();
     for name in names() {
         // Any write takes these away from a file, because they vouch for its old contents.
-        if matches!(
-            name,
-            b"security.capability" | b"security.ima" | b"security.evm"
-        ) {
+        if matches!(name, b"security.capability" | b"security.ima" | b"security.evm") {
             continue;
         }
         value.resize(64 << 10, 0);

@@ -27,16 +27,10 @@ impl Target {
             let stat = match place.stat() {
                 Ok(stat) if kind_of(&stat) == FileKind::Symlink => stat,
                 Ok(stat) => {
-                    return Ok(Self {
-                        place,
-                        existing: Some(stat),
-                    });
+                    return Ok(Self { place, existing: Some(stat) });
                 }
                 Err(Errno::NOENT) => {
-                    return Ok(Self {
-                        place,
-                        existing: None,
-                    });
+                    return Ok(Self { place, existing: None });
                 }
                 Err(errno) => return Err(errno),
             };

@@ -40,14 +40,8 @@ pub(super) fn write(
     if options.append {
         return append(&target, bytes, options);
     }
-    let how = Put {
-        mode: options.mode,
-        sync: options.sync,
-        unchanged: options.expect != Expect::Anything,
-    };
-    put(&target, how, leftovers, &mut |file| {
-        write_all(file, bytes).map_err(|(errno, _)| os(errno))
-    })
+    let how = Put { mode: options.mode, sync: options.sync, unchanged: options.expect != Expect::Anything };
+    put(&target, how, leftovers, &mut |file| write_all(file, bytes).map_err(|(errno, _)| os(errno)))
 }
 
 /// Adds to the end. What was written of a failed append is taken back, unless somebody has written after it.
@@ -56,10 +50,7 @@ fn append(target: &Target, bytes: &[u8], options: WriteOptions) -> Result<(), Re
         return Err(os(Errno::ISDIR));
     }
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-    let file = target
-        .place
-        .open(flags, Mode::from_raw_mode(0o666))
-        .map_err(os)?;
+    let file = target.place.open(flags, Mode::from_raw_mode(0o666)).map_err(os)?;
     let before = fstat(&file).map_err(os)?;
     if let Err((errno, written)) = write_all(file.as_fd(), bytes) {
         let end = before.st_size + i64::try_from(written).unwrap_or(i64::MAX);
@@ -99,10 +90,7 @@ pub(super) struct Turns {
 
 impl Turns {
     pub(super) fn new() -> Self {
-        Self {
-            locks: std::array::from_fn(|_| Mutex::new(())),
-            hasher: RandomState::new(),
-        }
+        Self { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
     }
 
     pub(super) fn take(&self, target: &Target) -> MutexGuard<'_, ()> {
@@ -110,8 +98,6 @@ impl Turns {
         let key = (dir.unwrap_or_default(), &target.place.name);
         let index = self.hasher.hash_one(key) as usize % self.locks.len();
         // The lock guards no data, so a panic under it leaves nothing broken.
-        self.locks[index]
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.locks[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

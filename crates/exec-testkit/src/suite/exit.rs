@@ -54,10 +54,7 @@ pub async fn a_child_that_prints_nothing_logs_exited_and_closed(bench: &Bench) {
 /// A leader that closes its streams first still ends with `exited`, then `closed`.
 pub async fn streams_that_end_before_the_leader_do_not_close_the_log(bench: &Bench) {
     let gate = bench.gate("gate");
-    let script = format!(
-        "say last ; close-stdout ; close-stderr ; {} ; exit 5",
-        gate.wait()
-    );
+    let script = format!("say last ; close-stdout ; close-stderr ; {} ; exit 5", gate.wait());
     let process = bench.start("p", &script).await;
     let mut reader = process.reader().await;
     reader.line("last").await;
@@ -71,15 +68,10 @@ pub async fn streams_that_end_before_the_leader_do_not_close_the_log(bench: &Ben
 
 /// A leader that runs another program keeps its pid, its log and its end.
 pub async fn a_leader_that_executes_again_stays_the_leader(bench: &Bench) {
-    let process = bench
-        .start("p", "say one ; pid ; exec [ say two ; pid ; exit 9 ]")
-        .await;
+    let process = bench.start("p", "say one ; pid ; exec [ say two ; pid ; exit 9 ]").await;
     let transcript = process.transcript().await;
     let pid = process.pid;
-    assert_eq!(
-        transcript.stdout(),
-        format!("one\npid {pid}\ntwo\npid {pid}\n")
-    );
+    assert_eq!(transcript.stdout(), format!("one\npid {pid}\ntwo\npid {pid}\n"));
     assert_eq!(transcript.exit().status, Status::Code(9));
 }
 
@@ -96,10 +88,8 @@ pub async fn exited_does_not_wait_for_a_grandchild_that_holds_the_pipe(bench: &B
     gate.open_once();
     let transcript = reader.to_the_end().await;
     let (exited, _) = transcript.exited().expect("seen above");
-    let held = transcript
-        .outputs()
-        .find(|(_, _, bytes)| bytes.ends_with(b"held\n"))
-        .expect("what survivors print arrives");
+    let held =
+        transcript.outputs().find(|(_, _, bytes)| bytes.ends_with(b"held\n")).expect("what survivors print arrives");
     assert!(exited < held.0, "it was printed after the leader's end");
 }
 

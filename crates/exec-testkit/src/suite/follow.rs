@@ -12,16 +12,12 @@ use crate::pattern::{Dice, Pattern};
 /// Followers that begin at different times see the same log.
 pub async fn all_followers_see_the_same_log(bench: &Bench) {
     let gate = bench.gate("gate");
-    let script = format!(
-        "flood stdout 500000 1 5000 ; err half ; {} ; flood stdout 500000 2 90000 ; exit 1",
-        gate.wait()
-    );
+    let script =
+        format!("flood stdout 500000 1 5000 ; err half ; {} ; flood stdout 500000 2 90000 ; exit 1", gate.wait());
     let process = bench.start("p", &script).await;
     let early = process.reader().await;
     let mut middle = process.reader().await;
-    middle
-        .until("the middle", |seen| !seen.bytes(Stream::Stderr).is_empty())
-        .await;
+    middle.until("the middle", |seen| !seen.bytes(Stream::Stderr).is_empty()).await;
     let late = process.reader().await;
     gate.open_once();
     let readers = [early, middle, late].map(crate::process::Reader::to_the_end);
@@ -55,9 +51,7 @@ pub async fn a_follower_beyond_the_end_of_a_closed_log_ends_at_once(bench: &Benc
 /// Asking and changing one's mind, again and again, loses nothing.
 pub async fn cancelling_next_loses_nothing(bench: &Bench) {
     let total = 2 << 20;
-    let process = bench
-        .start("p", &format!("flood stdout {total} 4 3000 ; exit 0"))
-        .await;
+    let process = bench.start("p", &format!("flood stdout {total} 4 3000 ; exit 0")).await;
     let mut reader = process.reader().await;
     let mut dice = Dice::new(9);
     while !reader.transcript.is_closed() {
@@ -77,9 +71,7 @@ pub async fn cancelling_next_loses_nothing(bench: &Bench) {
             None => reader.follow().next(max_bytes).await,
         };
         let page = page.expect("the log can be read on");
-        reader
-            .transcript
-            .absorb(page.expect("the log is not over before closed"));
+        reader.transcript.absorb(page.expect("the log is not over before closed"));
     }
     super::assert_pattern(&reader.transcript, Stream::Stdout, Pattern::new(4), total);
 }
@@ -110,9 +102,7 @@ pub async fn small_bites_see_the_same_log(bench: &Bench) {
 /// A follower that is dropped, or never read, holds up neither the child nor the others.
 pub async fn an_idle_follower_holds_nobody_up(bench: &Bench) {
     let total = 4 << 20;
-    let process = bench
-        .start("p", &format!("flood stdout {total} 6 60000 ; exit 0"))
-        .await;
+    let process = bench.start("p", &format!("flood stdout {total} 6 60000 ; exit 0")).await;
     let idle = process.reader().await;
     drop(process.reader().await);
     let transcript = process.transcript().await;
@@ -123,12 +113,9 @@ pub async fn an_idle_follower_holds_nobody_up(bench: &Bench) {
 
 /// Output written alternately on two streams stands in the log in the order in which it was written.
 pub async fn alternate_writes_keep_their_order_across_streams(bench: &Bench) {
-    let steps: String = (0..20)
-        .map(|turn| format!("say out{turn} ; read-line ; err err{turn} ; read-line ; "))
-        .collect();
-    let process = bench
-        .start_listening("p", &format!("{steps} exit 0"))
-        .await;
+    let steps: String =
+        (0..20).map(|turn| format!("say out{turn} ; read-line ; err err{turn} ; read-line ; ")).collect();
+    let process = bench.start_listening("p", &format!("{steps} exit 0")).await;
     let mut reader = process.reader().await;
     for turn in 0..20 {
         for word in ["out", "err"] {
@@ -137,9 +124,7 @@ pub async fn alternate_writes_keep_their_order_across_streams(bench: &Bench) {
         }
     }
     let transcript = reader.to_the_end().await;
-    let expected: String = (0..20)
-        .map(|turn| format!("out{turn}\nerr{turn}\n"))
-        .collect();
+    let expected: String = (0..20).map(|turn| format!("out{turn}\nerr{turn}\n")).collect();
     assert_eq!(transcript.printed(), expected);
     let mut streams = transcript.outputs().map(|(_, from, _)| from);
     assert!(streams.all(|from| from != Stream::Pty));

@@ -29,10 +29,7 @@ pub async fn a_child_that_ends_when_its_time_is_up_is_not_killed(bench: &Bench) 
     let transcript = limited(bench, script, long).await.transcript().await;
     assert_eq!(transcript.stdout(), "hello\ngoodbye\n");
     let exit = transcript.exit();
-    assert_eq!(
-        (exit.status, exit.cause),
-        (Status::Code(0), Cause::TimedOut)
-    );
+    assert_eq!((exit.status, exit.cause), (Status::Code(0), Cause::TimedOut));
 }
 
 /// Without a grace the limit kills at once.
@@ -66,19 +63,13 @@ pub async fn a_child_within_its_time_ends_by_itself(bench: &Bench) {
 /// The longest limits that can be said do not overflow any clock.
 pub async fn an_endless_limit_is_no_limit(bench: &Bench) {
     let mut command = bench.command("say fine ; exit 0");
-    command.time_limit = Some(TimeLimit {
-        after: Duration::MAX,
-        grace: Duration::MAX,
-    });
+    command.time_limit = Some(TimeLimit { after: Duration::MAX, grace: Duration::MAX });
     let exit = bench.launch("p", command).await.transcript().await.exit();
     assert_eq!((exit.status, exit.cause), (Status::Code(0), Cause::Own));
 }
 
 async fn limited<'bench>(bench: &'bench Bench, script: &str, grace: Duration) -> Process<'bench> {
     let mut command = bench.command(script);
-    command.time_limit = Some(TimeLimit {
-        after: AFTER,
-        grace,
-    });
+    command.time_limit = Some(TimeLimit { after: AFTER, grace });
     bench.launch("p", command).await
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_core::{Io, Signal, Size};
 use exec_env::process::{
-    ForgetError, ReadError, ReadQuery, ResizeError, SignalError, TerminateError, UnknownProcess,
-    Until, WaitError, WriteError,
+    ForgetError, ReadError, ReadQuery, ResizeError, SignalError, TerminateError, UnknownProcess, Until, WaitError,
+    WriteError,
 };
 
 use crate::bench::{Bench, process_id, write_id};
@@ -75,9 +75,7 @@ pub async fn a_forgotten_id_can_be_used_again(bench: &Bench) {
 
 /// Forgetting a running process ends its whole tree first.
 pub async fn forgetting_a_running_process_ends_its_tree(bench: &Bench) {
-    let process = bench
-        .start("p", "daemonise [ ignore-term ; wait-forever ] ; say ready ; wait-forever")
-        .await;
+    let process = bench.start("p", "daemonise [ ignore-term ; wait-forever ] ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
     let descendant = reader.descendant().await;
     let leader = process.witness();

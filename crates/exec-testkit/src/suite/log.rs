@@ -15,16 +15,11 @@ const LONG: Duration = Duration::from_secs(3600);
 /// 8 MiB on each stream at once: every byte, in order, per stream.
 pub async fn every_byte_of_both_streams_arrives_in_order(bench: &Bench) {
     let total = 8 << 20;
-    let script = format!(
-        "fork [ flood stderr {total} 2 100000 ] ; flood stdout {total} 1 70000 ; exit 0"
-    );
-    let process = bench.start("p", &script).await;
-    let pid = format!("pid {}\n", process.reader().await.descendant().await.pid);
-    let transcript = process.transcript().await;
+    let script = format!("fork [ flood stderr {total} 2 100000 ] ; flood stdout {total} 1 70000 ; exit 0");
+    let transcript = bench.run("p", &script).await;
     let stdout = transcript.bytes(Stream::Stdout);
-    let flood = stdout
-        .strip_prefix(pid.as_bytes())
-        .expect("the leader announced its descendant first");
+    let announcement = stdout.iter().position(|byte| *byte == b'\n');
+    let flood = &stdout[announcement.expect("the leader announced its descendant first") + 1..];
     assert_eq!(flood.len(), total);
     assert_eq!(Pattern::new(1).first_difference(0, flood), None);
     super::assert_pattern(&transcript, Stream::Stderr, Pattern::new(2), total);
@@ -59,11 +54,7 @@ pub async fn pages_hold_what_fits_their_budget_and_at_least_one_entry(bench: &Be
         (4, Some(1), none),
     ];
     for (after, max_bytes, outputs) in cases {
-        let query = ReadQuery {
-            after,
-            max_bytes,
-            wait: LONG,
-        };
+        let query = ReadQuery { after, max_bytes, wait: LONG };
         let page = process.read(query).await;
         let found: Vec<Seq> = output_seqs(&page);
         assert_eq!(found, outputs, "after {after}, max {max_bytes:?}");
@@ -99,11 +90,7 @@ pub async fn paging_with_any_budget_sees_the_same_log(bench: &Bench) {
     for max_bytes in [0, 1, 1000, 65_536, 100_000, 10_000_000] {
         let mut paged = Transcript::new(0);
         while !paged.is_closed() {
-            let query = ReadQuery {
-                after: paged.cursor(),
-                max_bytes: Some(max_bytes),
-                wait: LONG,
-            };
+            let query = ReadQuery { after: paged.cursor(), max_bytes: Some(max_bytes), wait: LONG };
             let page = process.read(query).await;
             let bytes: usize = page.entries.iter().map(|entry| size(&entry.body)).sum();
             let outputs = output_seqs(&page).len();
@@ -118,21 +105,14 @@ pub async fn paging_with_any_budget_sees_the_same_log(bench: &Bench) {
 /// A waiting read wakes on output, on the exit, and on the end of the log, each with its entry.
 pub async fn a_waiting_read_wakes_on_output_on_exit_and_on_closed(bench: &Bench) {
     let (speak, leave, close) = (bench.gate("speak"), bench.gate("leave"), bench.gate("close"));
-    let script = format!(
-        "fork [ {} ] ; {} ; say a ; {} ; exit 4",
-        close.wait(),
-        speak.wait(),
-        leave.wait()
-    );
+    let script = format!("fork [ {} ] ; {} ; say a ; {} ; exit 4", close.wait(), speak.wait(), leave.wait());
     let process = bench.start("p", &script).await;
     process.reader().await.descendant().await;
     let start = process.look().await.head.next_seq - 1;
 
-    for (seq, gate, expected) in [
-        (start, &speak, "output"),
-        (start + 1, &leave, "exited"),
-        (start + 2, &close, "closed"),
-    ] {
+    for (seq, gate, expected) in
+        [(start, &speak, "output"), (start + 1, &leave, "exited"), (start + 2, &close, "closed")]
+    {
         let waiting = process.read(waiting_after(seq));
         let opening = async {
             // The read is asked first (join polls in order), so it is the event that ends it.
@@ -191,8 +171,7 @@ pub async fn a_cancelled_read_takes_nothing_away(bench: &Bench) {
     let gate = bench.gate("gate");
     let process = bench.start("p", &format!("{} ; say kept", gate.wait())).await;
     for _ in 0..20 {
-        let cancelled =
-            tokio::time::timeout(Duration::from_millis(1), process.read(waiting_after(0))).await;
+        let cancelled = tokio::time::timeout(Duration::from_millis(1), process.read(waiting_after(0))).await;
         assert!(cancelled.is_err(), "there is nothing to read yet");
     }
     gate.open_once();
@@ -201,9 +180,7 @@ pub async fn a_cancelled_read_takes_nothing_away(bench: &Bench) {
 
 /// `echo out; echo err >&2; exit 3`, closed. A line on stdin stands between the two, so that their order is certain.
 async fn finished_example(bench: &Bench) -> Process<'_> {
-    let process = bench
-        .start_listening("p", "say out ; read-line ; err err ; read-line ; exit 3")
-        .await;
+    let process = bench.start_listening("p", "say out ; read-line ; err err ; read-line ; exit 3").await;
     let mut reader = process.reader().await;
     reader.line("out").await;
     process.write("1", "\n").await;
@@ -214,17 +191,11 @@ async fn finished_example(bench: &Bench) -> Process<'_> {
 }
 
 fn after(after: Seq) -> ReadQuery {
-    ReadQuery {
-        after,
-        ..ReadQuery::default()
-    }
+    ReadQuery { after, ..ReadQuery::default() }
 }
 
 fn waiting_after(place: Seq) -> ReadQuery {
-    ReadQuery {
-        wait: LONG,
-        ..after(place)
-    }
+    ReadQuery { wait: LONG, ..after(place) }
 }
 
 fn output_seqs(page: &Page) -> Vec<Seq> {

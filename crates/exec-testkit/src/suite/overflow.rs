@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use exec_core::limits::{BITE_BYTES, SPOOL_MIN_BYTES};
 use exec_core::{Cause, Command, Head, Overflow, Stream};
-use exec_env::process::ReadQuery;
+use exec_env::process::{ReadQuery, Until};
 
 use crate::bench::Bench;
 use crate::pattern::Pattern;
@@ -18,7 +18,7 @@ const PATTERN: Pattern = Pattern::new(21);
 pub async fn an_overflow_is_told_with_its_exact_bytes_and_the_tail_is_exact(bench: &Bench) {
     let command = flood(bench, Overflow::DropOldest, "exit 3");
     let process = bench.launch("p", command).await;
-    process.wait(exec_env::process::Until::Closed).await.expect("it ends");
+    process.wait(Until::Closed).await.expect("it ends");
     let transcript = process.transcript().await;
     let head = transcript.head.expect("pages were read");
     assert!(head.dropped_bytes > 0, "{head:?}");
@@ -38,38 +38,33 @@ pub async fn an_overflow_is_told_with_its_exact_bytes_and_the_tail_is_exact(benc
 /// A child over its cap is never slowed, and a follower that cannot keep up is told each time what it missed.
 pub async fn a_slow_follower_is_told_what_it_missed(bench: &Bench) {
     let gate = bench.gate("gate");
-    let command = flood(
-        bench,
-        Overflow::DropOldest,
-        &format!("{} ; flood stdout {FLOOD_BYTES} 22 65536 ; exit 0", gate.wait()),
-    );
+    let command =
+        flood(bench, Overflow::DropOldest, &format!("{} ; flood stdout {FLOOD_BYTES} 22 65536 ; exit 0", gate.wait()));
     let process = bench.launch("p", command).await;
-    let mut reader = process.reader().await;
+    let mut seen = Transcript::new(0);
     let mut position = Position::default();
-    // One page of the first flood, which may have begun to be forgotten already.
-    position.advance(&mut reader.transcript, reader_page(&process, 0, 1).await);
+    // One entry of the first flood, whose beginning may be forgotten already.
+    position.advance(&mut seen, reader_page(&process, 0, 1).await);
     gate.open_once();
-    process.wait(exec_env::process::Until::Closed).await.expect("it ends");
-    while !reader.transcript.is_closed() {
-        let page = reader_page(&process, reader.transcript.cursor(), 200_000).await;
-        position.advance(&mut reader.transcript, page);
+    process.wait(Until::Closed).await.expect("it ends");
+    while !seen.is_closed() {
+        let page = reader_page(&process, seen.cursor(), 200_000).await;
+        position.advance(&mut seen, page);
     }
     assert_eq!(position.offset, 2 * FLOOD_BYTES, "seen or told as dropped");
-    assert!(!reader.transcript.gaps.is_empty());
+    assert!(!seen.gaps.is_empty());
 }
 
 /// A log that forgot its beginning still tells the exit, be it by the head alone.
 pub async fn the_exit_is_known_even_when_its_entry_is_forgotten(bench: &Bench) {
     let gate = bench.gate("gate");
-    let mut command = bench.command(&format!(
-        "fork [ {} ; flood stdout {FLOOD_BYTES} 21 65536 ] ; exit 7",
-        gate.wait()
-    ));
+    let mut command =
+        bench.command(&format!("fork [ {} ; flood stdout {FLOOD_BYTES} 21 65536 ] ; exit 7", gate.wait()));
     command.spool_bytes = Some(SPOOL_MIN_BYTES);
     let process = bench.launch("p", command).await;
     process.reader().await.exited().await;
     gate.open_once();
-    process.wait(exec_env::process::Until::Closed).await.expect("it ends");
+    process.wait(Until::Closed).await.expect("it ends");
     let head = process.look().await.head;
     let (seq, exit) = head.exit.expect("it is known");
     assert!(seq < head.first_seq, "its entry is gone: {head:?}");
@@ -124,7 +119,7 @@ pub async fn records_of_tiny_entries_count_against_the_cap(bench: &Bench) {
     command.spool_bytes = Some(SPOOL_MIN_BYTES);
     let process = bench.launch("p", command).await;
     gate.open_once();
-    process.wait(exec_env::process::Until::Closed).await.expect("it ends");
+    process.wait(Until::Closed).await.expect("it ends");
     let head = process.look().await.head;
     let records = (head.next_seq - head.first_seq) * exec_core::limits::RECORD_BYTES;
     assert!(head.held_bytes + records <= SPOOL_MIN_BYTES, "{head:?}");
@@ -170,11 +165,7 @@ fn flood(bench: &Bench, overflow: Overflow, then: &str) -> Command {
 }
 
 async fn reader_page(process: &Process<'_>, after: u64, max_bytes: usize) -> exec_core::Page {
-    let query = ReadQuery {
-        after,
-        max_bytes: Some(max_bytes),
-        wait: Duration::from_secs(3600),
-    };
+    let query = ReadQuery { after, max_bytes: Some(max_bytes), wait: Duration::from_secs(3600) };
     process.read(query).await
 }
 
@@ -182,11 +173,7 @@ async fn reader_page(process: &Process<'_>, after: u64, max_bytes: usize) -> exe
 async fn until_stalled(process: &Process<'_>) -> Head {
     let mut after = 0;
     loop {
-        let query = ReadQuery {
-            after,
-            max_bytes: Some(0),
-            wait: Duration::from_millis(10),
-        };
+        let query = ReadQuery { after, max_bytes: Some(0), wait: Duration::from_millis(10) };
         let page = process.read(query).await;
         after = page.head.next_seq - 1;
         assert_eq!(page.head.exit, None, "a blocked child cannot end");

@@ -67,10 +67,7 @@ pub async fn a_relative_folder_no_cells_and_a_tiny_spool_are_refused(bench: &Ben
 
     let mut command = bench.command("say");
     command.spool_bytes = Some(1000);
-    let small = BadCommand::SmallSpool {
-        found_bytes: 1000,
-        limit_bytes: exec_core::limits::SPOOL_MIN_BYTES,
-    };
+    let small = BadCommand::SmallSpool { found_bytes: 1000, limit_bytes: exec_core::limits::SPOOL_MIN_BYTES };
     refused(bench, command, small).await;
 }
 
@@ -89,9 +86,7 @@ pub async fn a_missing_program_is_told_by_its_name(bench: &Bench) {
 }
 
 /// A file that may not be executed, and a folder, which may not either.
-pub async fn a_file_that_is_not_executable_and_a_folder_are_told_apart_from_a_missing_one(
-    bench: &Bench,
-) {
+pub async fn a_file_that_is_not_executable_and_a_folder_are_told_apart_from_a_missing_one(bench: &Bench) {
     let file = bench.scratch().join("data");
     super::make_program(&file, "#!/bin/sh\n", 0o644);
     failed(bench, bench.command_of(&file, ""), Step::Exec, EACCES, &file).await;
@@ -139,9 +134,7 @@ pub async fn arguments_beyond_every_kernel_are_refused(bench: &Bench) {
 /// A taken name is refused while its process runs, and after, until it is forgotten.
 pub async fn an_id_in_use_is_refused_and_its_process_left_alone(bench: &Bench) {
     let process = bench.start_listening("p", "cat").await;
-    let in_use = Err(StartError::IdInUse {
-        id: process.id.clone(),
-    });
+    let in_use = Err(StartError::IdInUse { id: process.id.clone() });
     let again = bench.processes().start(&process.id, bench.command("say no"));
     assert_eq!(again.await, in_use);
     process.write("1", "still here\n").await;
@@ -173,20 +166,14 @@ pub async fn a_refused_start_leaves_its_id_free(bench: &Bench) {
 pub async fn a_process_on_pipes_cannot_be_resized(bench: &Bench) {
     let process = bench.start("p", "wait-forever").await;
     let id = process.id.clone();
-    assert_eq!(
-        process.resize(10, 10).await,
-        Err(ResizeError::NoTerminal { id })
-    );
+    assert_eq!(process.resize(10, 10).await, Err(ResizeError::NoTerminal { id }));
 }
 
 /// A terminal keeps its cells.
 pub async fn a_terminal_cannot_be_resized_to_nothing(bench: &Bench) {
     let process = bench.start_on_terminal("p", "wait-forever").await;
     let size = Size { rows: 24, cols: 0 };
-    assert_eq!(
-        process.resize(24, 0).await,
-        Err(ResizeError::NoCells { size })
-    );
+    assert_eq!(process.resize(24, 0).await, Err(ResizeError::NoCells { size }));
 }
 
 /// A write larger than one write may be is refused, and stdin is as it was.
@@ -195,39 +182,20 @@ pub async fn a_write_beyond_the_limit_is_refused(bench: &Bench) {
     let limit_bytes = exec_core::limits::WRITE_BYTES;
     let found_bytes = limit_bytes + 1;
     let large = bytes::Bytes::from(vec![0; found_bytes]);
-    let written = bench
-        .processes()
-        .write(&process.id, write_id("1"), large)
-        .await;
-    assert_eq!(
-        written,
-        Err(WriteError::TooLarge {
-            found_bytes,
-            limit_bytes
-        })
-    );
+    let written = bench.processes().write(&process.id, write_id("1"), large).await;
+    assert_eq!(written, Err(WriteError::TooLarge { found_bytes, limit_bytes }));
     process.close_stdin().await;
     assert_eq!(process.transcript().await.stdout(), "0 bytes\n");
 }
 
 async fn refused(bench: &Bench, command: Command, why: BadCommand) {
-    assert_eq!(
-        refuse(bench, command).await,
-        StartError::BadCommand(why.clone())
-    );
+    assert_eq!(refuse(bench, command).await, StartError::BadCommand(why.clone()));
 }
 
 async fn failed(bench: &Bench, command: Command, step: Step, errno: i32, subject: &Path) {
-    let failure = SpawnFailure {
-        step,
-        errno,
-        subject: PathBuf::from(subject),
-    };
+    let failure = SpawnFailure { step, errno, subject: PathBuf::from(subject) };
     let id = process_id("p");
-    assert_eq!(
-        refuse(bench, command).await,
-        StartError::Spawn { id, failure }
-    );
+    assert_eq!(refuse(bench, command).await, StartError::Spawn { id, failure });
 }
 
 /// Starts what must not start; nothing of it is listed afterwards.

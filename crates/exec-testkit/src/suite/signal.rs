@@ -19,9 +19,7 @@ pub async fn a_deadly_signal_is_told_by_its_number(bench: &Bench) {
         Signal::Terminate,
     ];
     for signal in deadly {
-        let process = bench
-            .start(&format!("{signal:?}"), "say ready ; wait-forever")
-            .await;
+        let process = bench.start(&format!("{signal:?}"), "say ready ; wait-forever").await;
         let mut reader = process.reader().await;
         reader.line("ready").await;
         assert_eq!(process.signal(signal).await, Signalled::Sent);
@@ -48,9 +46,7 @@ pub async fn a_signal_reaches_the_whole_group(bench: &Bench) {
 
 /// A child that handles a signal goes on.
 pub async fn a_child_that_ignores_a_signal_goes_on(bench: &Bench) {
-    let process = bench
-        .start_listening("p", "ignore-int ; say ready ; cat")
-        .await;
+    let process = bench.start_listening("p", "ignore-int ; say ready ; cat").await;
     let mut reader = process.reader().await;
     reader.line("ready").await;
     assert_eq!(process.signal(Signal::Interrupt).await, Signalled::Sent);

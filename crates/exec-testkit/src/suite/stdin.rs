@@ -48,9 +48,7 @@ pub async fn a_conversation_goes_line_by_line(bench: &Bench) {
 /// A large write to a child that does not read yet waits, slows nobody, and arrives byte for byte.
 pub async fn a_large_write_waits_for_a_slow_reader_and_arrives_exactly(bench: &Bench) {
     let gate = bench.gate("gate");
-    let process = bench
-        .start_listening("p", &format!("{} ; digest", gate.wait()))
-        .await;
+    let process = bench.start_listening("p", &format!("{} ; digest", gate.wait())).await;
     let large = Pattern::new(11).bytes(1 << 20);
     let digest = Digest::of(&large);
     let mut write = Box::pin(process.write("1", large));
@@ -107,10 +105,7 @@ pub async fn the_same_write_id_asked_at_once_is_applied_once(bench: &Bench) {
 
 /// An id is its process's own: another process takes the same id as new.
 pub async fn write_ids_belong_to_their_process(bench: &Bench) {
-    let (one, two) = (
-        bench.start_listening("one", "cat").await,
-        bench.start_listening("two", "cat").await,
-    );
+    let (one, two) = (bench.start_listening("one", "cat").await, bench.start_listening("two", "cat").await);
     one.write("1", "first\n").await;
     two.write("1", "second\n").await;
     one.close_stdin().await;
@@ -154,9 +149,7 @@ pub async fn a_write_after_close_stdin_says_that_it_is_closed(bench: &Bench) {
 
 /// A child that closed its stdin cannot be written to, though it lives.
 pub async fn a_write_to_a_child_that_closed_its_stdin_says_so(bench: &Bench) {
-    let process = bench
-        .start_listening("p", "close-stdin ; say deaf ; wait-forever")
-        .await;
+    let process = bench.start_listening("p", "close-stdin ; say deaf ; wait-forever").await;
     process.reader().await.line("deaf").await;
     assert_eq!(process.write("1", "x").await, Written::StdinClosed);
 }
@@ -189,9 +182,7 @@ pub async fn closing_stdin_twice_is_no_mistake(bench: &Bench) {
 /// The end of stdin stands behind a write that is still waiting, not in its middle.
 pub async fn close_stdin_comes_after_the_writes_before_it(bench: &Bench) {
     let gate = bench.gate("gate");
-    let process = bench
-        .start_listening("p", &format!("{} ; cat-count", gate.wait()))
-        .await;
+    let process = bench.start_listening("p", &format!("{} ; cat-count", gate.wait())).await;
     let mut write = Box::pin(process.write("1", vec![b'x'; 1 << 20]));
     assert!((&mut write).now_or_never().is_none(), "nobody reads yet");
     let close = process.close_stdin();

@@ -38,11 +38,7 @@ pub async fn what_is_typed_is_echoed_and_read(bench: &Bench) {
     let mut reader = process.reader().await;
     reader.line("ready").await;
     assert_eq!(process.write("1", "hello\n").await, Written::Accepted);
-    reader
-        .until("the echo and the answer", |seen| {
-            seen.terminal() == "ready\nhello\nhello\n"
-        })
-        .await;
+    reader.until("the echo and the answer", |seen| seen.terminal() == "ready\nhello\nhello\n").await;
 }
 
 /// A resize changes the size and wakes the child.
@@ -57,9 +53,7 @@ pub async fn a_resize_reaches_the_child(bench: &Bench) {
 
 /// Ctrl-C as a byte interrupts the foreground, and the signal is told.
 pub async fn ctrl_c_as_a_byte_interrupts_the_foreground(bench: &Bench) {
-    let process = bench
-        .start_on_terminal("p", "say ready ; wait-forever")
-        .await;
+    let process = bench.start_on_terminal("p", "say ready ; wait-forever").await;
     let mut reader = process.reader().await;
     reader.line("ready").await;
     assert_eq!(process.write("1", CTRL_C).await, Written::Accepted);
@@ -70,9 +64,7 @@ pub async fn ctrl_c_as_a_byte_interrupts_the_foreground(bench: &Bench) {
 
 /// Ctrl-C goes to the child as a signal that it may handle.
 pub async fn a_child_may_handle_ctrl_c(bench: &Bench) {
-    let process = bench
-        .start_on_terminal("p", "on-int interrupted ; say ready ; wait-forever")
-        .await;
+    let process = bench.start_on_terminal("p", "on-int interrupted ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
     reader.line("ready").await;
     process.write("1", CTRL_C).await;
@@ -83,19 +75,13 @@ pub async fn a_child_may_handle_ctrl_c(bench: &Bench) {
 
 /// Closing stdin types the end-of-file character; the child reads an end and may print on.
 pub async fn close_stdin_is_the_end_of_file_character(bench: &Bench) {
-    let process = bench
-        .start_on_terminal("p", "say ready ; cat-count ; say on ; exit 0")
-        .await;
+    let process = bench.start_on_terminal("p", "say ready ; cat-count ; say on ; exit 0").await;
     let mut reader = process.reader().await;
     reader.line("ready").await;
     process.write("1", "four\n").await;
     assert_eq!(process.close_stdin().await, Written::Accepted);
     let transcript = reader.to_the_end().await;
-    assert!(
-        transcript.terminal().ends_with("5 bytes\non\n"),
-        "{}",
-        transcript.terminal()
-    );
+    assert!(transcript.terminal().ends_with("5 bytes\non\n"), "{}", transcript.terminal());
     assert_eq!(transcript.exit().status, Status::Code(0));
 }
 
@@ -112,9 +98,7 @@ pub async fn death_by_signal_on_a_terminal_is_told_as_a_signal(bench: &Bench) {
 
 /// Signals and terminate reach a process on a terminal.
 pub async fn signals_and_terminate_reach_a_process_on_a_terminal(bench: &Bench) {
-    let process = bench
-        .start_on_terminal("p", "ignore-hup ; tell-term heard ; say ready ; wait-forever")
-        .await;
+    let process = bench.start_on_terminal("p", "ignore-hup ; tell-term heard ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
     reader.line("ready").await;
     assert_eq!(process.signal(Signal::Terminate).await, Signalled::Sent);
@@ -160,8 +144,5 @@ pub async fn many_lines_typed_at_once_all_arrive(bench: &Bench) {
     assert_eq!(process.write("1", Bytes::from(typed)).await, Written::Accepted);
     process.close_stdin().await;
     let transcript = reader.to_the_end().await;
-    assert!(
-        transcript.terminal().ends_with(&expected),
-        "wanted {expected:?} at the end"
-    );
+    assert!(transcript.terminal().ends_with(&expected), "wanted {expected:?} at the end");
 }

@@ -11,9 +11,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// Without a grace nobody is asked.
 pub async fn terminate_without_a_grace_kills_at_once(bench: &Bench) {
-    let process = bench
-        .start("p", "tell-term heard ; say ready ; wait-forever")
-        .await;
+    let process = bench.start("p", "tell-term heard ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
     reader.line("ready").await;
     assert_eq!(process.kill().await, ended(true, 1));
@@ -25,26 +23,19 @@ pub async fn terminate_without_a_grace_kills_at_once(bench: &Bench) {
 
 /// With a grace the child is asked first, and its last words are kept.
 pub async fn terminate_with_a_grace_asks_first(bench: &Bench) {
-    let process = bench
-        .start("p", "on-term goodbye ; say ready ; wait-forever")
-        .await;
+    let process = bench.start("p", "on-term goodbye ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
     reader.line("ready").await;
     assert_eq!(process.terminate(LONG).await, ended(true, 1));
     let transcript = reader.to_the_end().await;
     assert_eq!(transcript.stdout(), "ready\ngoodbye\n");
     let exit = transcript.exit();
-    assert_eq!(
-        (exit.status, exit.cause),
-        (Status::Code(0), Cause::Terminated)
-    );
+    assert_eq!((exit.status, exit.cause), (Status::Code(0), Cause::Terminated));
 }
 
 /// One that does not listen is killed after the grace, and not before.
 pub async fn a_child_that_ignores_term_is_killed_after_the_grace(bench: &Bench) {
-    let process = bench
-        .start("p", "tell-term heard ; say ready ; wait-forever")
-        .await;
+    let process = bench.start("p", "tell-term heard ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
     reader.line("ready").await;
     let grace = Duration::from_millis(300);
@@ -59,9 +50,7 @@ pub async fn a_child_that_ignores_term_is_killed_after_the_grace(bench: &Bench) 
 
 /// A second terminate without grace does not wait for the grace of the first.
 pub async fn a_second_terminate_hastens_the_first(bench: &Bench) {
-    let process = bench
-        .start("p", "tell-term heard ; say ready ; wait-forever")
-        .await;
+    let process = bench.start("p", "tell-term heard ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
     reader.line("ready").await;
     let patient = process.terminate(LONG);
@@ -114,9 +103,7 @@ pub async fn terminate_reaches_a_daemon(bench: &Bench) {
 /// What a leader left behind can still be ended after its own end, in every shape.
 pub async fn terminate_after_the_leaders_exit_ends_what_it_left_behind(bench: &Bench) {
     for kind in KINDS {
-        let process = bench
-            .start(kind, &format!("{kind} [ ignore-term ; wait-forever ] ; exit 6"))
-            .await;
+        let process = bench.start(kind, &format!("{kind} [ ignore-term ; wait-forever ] ; exit 6")).await;
         let mut reader = process.reader().await;
         let descendant = reader.descendant().await;
         let exit = reader.exited().await;
@@ -150,18 +137,14 @@ pub async fn terminate_counts_everybody_it_ended(bench: &Bench) {
     let mut reader = process.reader().await;
     reader.line("ready").await;
     // The two inner ones are announced by their own parents, which the leader does not wait for.
-    reader
-        .until("six descendants", |seen| seen.printed().matches("pid ").count() == 6)
-        .await;
+    reader.until("six descendants", |seen| seen.printed().matches("pid ").count() == 6).await;
     assert_eq!(process.kill().await, ended(true, 7));
     assert!(reader.to_the_end().await.is_closed());
 }
 
 /// A stopped process hears TERM: it is continued.
 pub async fn terminate_with_a_grace_reaches_a_stopped_child(bench: &Bench) {
-    let process = bench
-        .start("p", "on-term goodbye ; stop-self ; wait-forever")
-        .await;
+    let process = bench.start("p", "on-term goodbye ; stop-self ; wait-forever").await;
     process.witness().comes_to('T').await;
     assert_eq!(process.terminate(LONG).await, ended(true, 1));
     let transcript = process.transcript().await;
@@ -172,9 +155,7 @@ pub async fn terminate_with_a_grace_reaches_a_stopped_child(bench: &Bench) {
 /// Terminating one process leaves the others alone.
 pub async fn terminate_leaves_other_processes_alone(bench: &Bench) {
     let doomed = bench.start("doomed", "setsid ; wait-forever").await;
-    let spared = bench
-        .start_listening("spared", "setsid ; cat-count ; wait-forever")
-        .await;
+    let spared = bench.start_listening("spared", "setsid ; cat-count ; wait-forever").await;
     let mut reader = spared.reader().await;
     let descendant = reader.descendant().await;
     doomed.reader().await.descendant().await;
@@ -189,11 +170,7 @@ pub(crate) const KINDS: [&str; 5] = ["fork", "setsid", "nohup", "double-fork", "
 
 /// What terminate must answer when nothing is left.
 fn ended(was_running: bool, ended: u32) -> Terminated {
-    Terminated {
-        was_running,
-        ended,
-        left: 0,
-    }
+    Terminated { was_running, ended, left: 0 }
 }
 
 async fn reaches(bench: &Bench, kind: &str) {

@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::limits::{CHILD_GRACE, CHILD_LOG_LINE_BYTES};
+use crate::stdio::watch;
 
 /// A program to start and speak to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -74,7 +75,7 @@ pub(crate) fn spawn(program: &Program) -> io::Result<(Child, ChildStdin, ChildSt
     let stdin = child.stdin.take().expect("piped above");
     let stdout = child.stdout.take().expect("piped above");
     let stderr = child.stderr.take().expect("piped above");
-    let ended = AsyncFd::register(pidfd_open(pid, PidfdFlags::NONBLOCK)?)?;
+    let ended = watch(pidfd_open(pid, PidfdFlags::NONBLOCK)?)?;
     let log = tokio::spawn(log_lines(stderr, pid));
     let running = Running { child, group: pid, ended, log };
     Ok((Child { pid, running: Mutex::new(Some(running)) }, stdin, stdout))

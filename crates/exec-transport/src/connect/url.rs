@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use hyper::Uri;
-use hyper::http::uri::Scheme;
 
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +62,6 @@ impl FromStr for ConnectUrl {
             _ => return Err(ConnectUrlError::Unsupported(text.to_owned())),
         };
         let uri: Uri = text.parse().map_err(|_| invalid("it is not a URL"))?;
-        debug_assert_ne!(uri.scheme(), Some(&Scheme::HTTP), "the scheme was checked above");
         let authority = uri.authority().ok_or_else(|| invalid("the host is missing"))?;
         if authority.as_str().contains('@') {
             // The URL is not repeated: the part before the @ may be a password.
@@ -75,7 +73,7 @@ impl FromStr for ConnectUrl {
         if bare.is_empty() {
             return Err(invalid("the host is missing"));
         }
-        if authority.port().is_some() && authority.port_u16().is_none() {
+        if authority.as_str() != host && authority.port_u16().is_none() {
             return Err(invalid("the port is not a number below 65536"));
         }
         Ok(Self::WebSocket(WebSocketUrl {
@@ -83,7 +81,12 @@ impl FromStr for ConnectUrl {
             host: bare.to_owned(),
             port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
             authority: authority.as_str().to_owned(),
-            path_and_query: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+            path_and_query: match uri.path_and_query().map(|path| path.as_str()) {
+                None => "/".to_owned(),
+                // A query right after the host; a request must begin with a slash all the same.
+                Some(query) if query.starts_with('?') => format!("/{query}"),
+                Some(path) => path.to_owned(),
+            },
         }))
     }
 }
@@ -130,12 +133,18 @@ mod tests {
     #[test]
     fn other_urls_are_refused_with_a_reason() {
         for (text, message) in [
-            ("http://h", "unsupported server URL `http://h`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`"),
+            (
+                "http://h",
+                "unsupported server URL `http://h`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`",
+            ),
             ("stdio", "unsupported server URL `stdio`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`"),
             ("unix://", "invalid server URL `unix://`: the path is missing"),
             ("ws://h:99999", "invalid server URL `ws://h:99999`: the port is not a number below 65536"),
             ("ws://", "invalid server URL `ws://`: it is not a URL"),
-            ("wss://me:secret@h", "invalid server URL `wss://…`: user names and passwords are not supported; use a bearer token"),
+            (
+                "wss://me:secret@h",
+                "invalid server URL `wss://…`: user names and passwords are not supported; use a bearer token",
+            ),
         ] {
             let error = text.parse::<ConnectUrl>().expect_err("refused");
             assert_eq!(error.to_string(), message);

@@ -245,8 +245,8 @@ fn bearer(header: Option<&HeaderValue>) -> Result<&str, &'static str> {
 }
 
 fn read_secret(path: &Path) -> Result<Vec<u8>, AuthError> {
-    let content = std::fs::read(path)
-        .map_err(|source| AuthError::SecretUnreadable { path: path.to_owned(), source })?;
+    let content =
+        std::fs::read(path).map_err(|source| AuthError::SecretUnreadable { path: path.to_owned(), source })?;
     match content.trim_ascii() {
         [] => Err(AuthError::SecretEmpty { path: path.to_owned() }),
         secret => Ok(secret.to_vec()),

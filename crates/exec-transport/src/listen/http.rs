@@ -4,6 +4,7 @@
 //! browser was tricked by DNS; refused, ours), route, upgrade headers, authentication. Pure but
 //! for the clock that [`Door::answer`] is told.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
@@ -48,40 +49,39 @@ impl Door {
     pub(crate) fn answer<B>(&self, request: &Request<B>, now: SystemTime) -> Answer {
         match self.accept_key(request, now) {
             Ok(key) => Answer::Upgrade(switching(key)),
-            Err(refusal) => Answer::Done(refusal),
+            Err(refusal) => Answer::Done(refusal.response()),
         }
     }
 
-    fn accept_key<'a, B>(&self, request: &'a Request<B>, now: SystemTime) -> Result<&'a HeaderValue, Response<Full<Bytes>>> {
+    fn accept_key<'a, B>(&self, request: &'a Request<B>, now: SystemTime) -> Result<&'a HeaderValue, Refusal> {
         let headers = request.headers();
         if headers.contains_key(ORIGIN) {
-            return Err(plain(StatusCode::FORBIDDEN, ""));
+            return Err(Refusal::new(StatusCode::FORBIDDEN, ""));
         }
         self.hosts.admit(headers)?;
         match request.uri().path() {
             "/" => {}
             "/readyz" if matches!(*request.method(), Method::GET | Method::HEAD) => {
-                return Err(plain(StatusCode::OK, ""));
+                return Err(Refusal::new(StatusCode::OK, ""));
             }
             "/readyz" => {
-                let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "");
-                refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));
-                return Err(refusal);
+                let allow = Some(HeaderValue::from_static("GET,HEAD"));
+                return Err(Refusal { allow, ..Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "") });
             }
-            _ => return Err(plain(StatusCode::NOT_FOUND, "")),
+            _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "")),
         }
         let key = websocket_key(request)?;
         if let Some(auth) = &self.auth
             && let Err(text) = auth.judge(headers.get(AUTHORIZATION), now)
         {
-            return Err(plain(StatusCode::UNAUTHORIZED, text));
+            return Err(Refusal::new(StatusCode::UNAUTHORIZED, text));
         }
         Ok(key)
     }
 }
 
 impl Hosts {
-    fn admit(&self, headers: &HeaderMap) -> Result<(), Response<Full<Bytes>>> {
+    fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let Self::Known(names) = self else { return Ok(()) };
         let mut hosts = headers.get_all(HOST).iter();
         let refused = |shown: &str| {
@@ -89,7 +89,7 @@ impl Hosts {
                 "host `{shown}` is not served here: connect by IP address or as `localhost`, \
                  or name the host in allow_hosts (--allow-host) of the server"
             );
-            Err(plain(StatusCode::FORBIDDEN, text))
+            Err(Refusal::new(StatusCode::FORBIDDEN, text))
         };
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
             return refused("");
@@ -120,11 +120,35 @@ pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full
     response
 }
 
-fn websocket_key<B>(request: &Request<B>) -> Result<&HeaderValue, Response<Full<Bytes>>> {
+/// An answer that is no upgrade; `/readyz` gets its 200 this way, too.
+struct Refusal {
+    status: StatusCode,
+    text: Cow<'static, str>,
+    allow: Option<HeaderValue>,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, text: text.into(), allow: None }
+    }
+
+    fn response(self) -> Response<Full<Bytes>> {
+        let mut response = match self.text {
+            Cow::Borrowed(text) => plain(self.status, text),
+            Cow::Owned(text) => plain(self.status, text),
+        };
+        if let Some(allow) = self.allow {
+            response.headers_mut().insert(ALLOW, allow);
+        }
+        response
+    }
+}
+
+fn websocket_key<B>(request: &Request<B>) -> Result<&HeaderValue, Refusal> {
     let headers = request.headers();
-    let bad = |text: &'static str| Err(plain(StatusCode::BAD_REQUEST, text));
+    let bad = |text: &'static str| Err(Refusal::new(StatusCode::BAD_REQUEST, text));
     if request.method() != Method::GET {
-        return Err(plain(StatusCode::METHOD_NOT_ALLOWED, "Request method must be `GET`"));
+        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Request method must be `GET`"));
     }
     if !lists(headers, &CONNECTION, "upgrade") {
         return bad("Connection header did not include 'upgrade'");
@@ -140,7 +164,7 @@ fn websocket_key<B>(request: &Request<B>) -> Result<&HeaderValue, Response<Full<
     };
     if request.version() != Version::HTTP_11 {
         let text = "WebSocket request couldn't be upgraded since no upgrade state was present";
-        return Err(plain(StatusCode::UPGRADE_REQUIRED, text));
+        return Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, text));
     }
     Ok(key)
 }

@@ -44,9 +44,8 @@ impl Drop for SocketFile {
 
 /// Listens at `path`, mode 0600.
 pub(crate) async fn listen_at(path: &Path) -> Result<(UnixListener, SocketFile), BindError> {
-    let failed = |operation: &'static str| {
-        move |source: io::Error| BindError::Unix { operation, path: path.to_owned(), source }
-    };
+    let failed =
+        |operation: &'static str| move |source: io::Error| BindError::Unix { operation, path: path.to_owned(), source };
     let _lock = lock_directory(path).await.map_err(failed("lock the directory of"))?;
     let listener = match try_listen(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {

@@ -73,7 +73,8 @@ impl std::fmt::Debug for StreamReceiver {
 impl StreamReceiver {
     pub(crate) fn new(io: ReadIo, decoding: Decoding, link: Arc<Link>, limits: &Limits) -> Self {
         let now = Instant::now();
-        let keepalive = decoding.is_websocket().then(|| Keepalive::new(limits.ping_interval, limits.silence_limit, now));
+        let keepalive =
+            decoding.is_websocket().then(|| Keepalive::new(limits.ping_interval, limits.silence_limit, now));
         let first_turn = keepalive.as_ref().map_or(now + limits.ping_interval, Keepalive::next_turn);
         Self {
             io,

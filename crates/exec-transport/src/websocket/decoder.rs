@@ -125,7 +125,11 @@ impl Decoder {
         };
         let masked = second & 0x80 != 0;
         if masked != self.peer_masks {
-            return Err(violation(if masked { "a masked frame from a server" } else { "an unmasked frame from a client" }));
+            return Err(violation(if masked {
+                "a masked frame from a server"
+            } else {
+                "an unmasked frame from a client"
+            }));
         }
         let length_bytes = match second & 0x7F {
             126 => 2,

@@ -157,9 +157,6 @@ pub(crate) fn parse_close(payload: &[u8]) -> Result<CloseReason, CloseReason> {
     }
     match std::str::from_utf8(text) {
         Ok(text) => Ok(CloseReason::new(code, text.to_owned())),
-        Err(_) => Err(CloseReason::new(
-            CloseReason::INVALID_DATA,
-            "the reason in a close frame is not valid UTF-8",
-        )),
+        Err(_) => Err(CloseReason::new(CloseReason::INVALID_DATA, "the reason in a close frame is not valid UTF-8")),
     }
 }

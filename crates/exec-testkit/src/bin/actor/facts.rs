@@ -38,18 +38,15 @@ pub(crate) fn size(of: BorrowedFd<'_>) {
 fn environment() {
     let block = std::fs::read("/proc/self/environ")
         .unwrap_or_else(|error| reject(&format!("cannot read my environment: {error}")));
-    for entry in block
-        .split(|byte| *byte == 0)
-        .filter(|entry| !entry.is_empty())
-    {
+    for entry in block.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
         line(stdout(), entry);
     }
 }
 
 /// One number a line, in order, without the descriptor that is used to look.
 fn descriptors() {
-    let mut numbers = open_descriptors()
-        .unwrap_or_else(|error| reject(&format!("cannot list my descriptors: {error}")));
+    let mut numbers =
+        open_descriptors().unwrap_or_else(|error| reject(&format!("cannot list my descriptors: {error}")));
     numbers.sort_unstable();
     for number in numbers {
         say(&number.to_string());
@@ -57,22 +54,14 @@ fn descriptors() {
 }
 
 fn open_descriptors() -> rustix::io::Result<Vec<i32>> {
-    let folder = rustix::fs::openat(
-        CWD,
-        "/proc/self/fd",
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let folder =
+        rustix::fs::openat(CWD, "/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut folder = Dir::new(folder)?;
     let own = folder.fd()?.as_raw_fd();
     let mut numbers = Vec::new();
     while let Some(entry) = folder.read() {
         let entry = entry?;
-        let number: Option<i32> = entry
-            .file_name()
-            .to_str()
-            .ok()
-            .and_then(|name| name.parse().ok());
+        let number: Option<i32> = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
         numbers.extend(number.filter(|number| *number != own));
     }
     Ok(numbers)
@@ -81,10 +70,7 @@ fn open_descriptors() -> rustix::io::Result<Vec<i32>> {
 /// What is a terminal, whose session and foreground this is.
 fn terminal() {
     let marks = [isatty(stdin()), isatty(stdout()), isatty(stderr())];
-    say(&format!(
-        "isatty {}",
-        marks.map(|mark| if mark { "yes" } else { "no" }).join(" ")
-    ));
+    say(&format!("isatty {}", marks.map(|mark| if mark { "yes" } else { "no" }).join(" ")));
     size(stdin());
     let own = rustix::process::getpid();
     let leads_session = rustix::process::getsid(None) == Ok(own);

@@ -80,11 +80,7 @@ impl Watches {
             Ok(ours)
         });
         match pair {
-            Ok(socket) => self.0.push(Watch {
-                signal,
-                socket,
-                answer,
-            }),
+            Ok(socket) => self.0.push(Watch { signal, socket, answer }),
             Err(error) => reject(&format!("cannot watch for signal {signal}: {error}")),
         }
     }
@@ -95,11 +91,8 @@ impl Watches {
         let end = until.unwrap_or(end_of_life);
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let mut fds: Vec<PollFd<'_>> = self
-                .0
-                .iter()
-                .map(|watch| PollFd::from_borrowed_fd(watch.socket.as_fd(), PollFlags::IN))
-                .collect();
+            let mut fds: Vec<PollFd<'_>> =
+                self.0.iter().map(|watch| PollFd::from_borrowed_fd(watch.socket.as_fd(), PollFlags::IN)).collect();
             fds.extend(fd.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             let timeout = Timespec::try_from(left).ok();
             match poll(&mut fds, timeout.as_ref()) {

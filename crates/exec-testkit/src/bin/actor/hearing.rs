@@ -70,8 +70,7 @@ fn read_line(stage: &mut Stage) -> Option<Vec<u8>> {
 /// it never waits and its end never comes.
 fn gate(stage: &mut Stage, step: &Step) {
     let path = step.argument(0);
-    let fifo = std::fs::File::open(path)
-        .unwrap_or_else(|error| reject(&format!("cannot open gate {path:?}: {error}")));
+    let fifo = std::fs::File::open(path).unwrap_or_else(|error| reject(&format!("cannot open gate {path:?}: {error}")));
     if read(stage, fifo.as_fd(), &mut [0]) == 0 {
         reject(&format!("the test that held gate {path:?} is gone"));
     }

@@ -29,10 +29,7 @@ pub(crate) fn perform(step: &Step) -> bool {
         ),
         "hold-stdout" => {
             let delay = step.number::<u64>(0).to_string();
-            spawn(
-                ["sleep", &delay, ";", "say", "held"].map(OsString::from),
-                Stdio::null(),
-            );
+            drop(spawn(["sleep", &delay, ";", "say", "held"].map(OsString::from), Stdio::null()));
         }
         "exec" => exec(step.program()),
         "new-session" => {
@@ -49,7 +46,8 @@ pub(crate) fn perform(step: &Step) -> bool {
 
 /// Starts a descendant that first performs `shape`, which must announce it.
 fn bring_along(shape: &[&str], program: Vec<OsString>) {
-    introduce(then(shape, program));
+    // Not reaped: a parent that forgets its children is part of the shape.
+    drop(introduce(then(shape, program)));
 }
 
 /// Starts a descendant through a process in between, which ends at once and leaves it without a parent.
@@ -66,8 +64,8 @@ fn bring_along_by_proxy(proxy: &[&str], shape: &[&str], program: Vec<OsString>) 
 
 /// Starts `program` with a socket as its stdin, waits until somebody announces a pid on it, and prints that.
 fn introduce(program: impl IntoIterator<Item = OsString>) -> Child {
-    let (ours, theirs) = UnixStream::pair()
-        .unwrap_or_else(|error| reject(&format!("cannot make a socket pair: {error}")));
+    let (ours, theirs) =
+        UnixStream::pair().unwrap_or_else(|error| reject(&format!("cannot make a socket pair: {error}")));
     let child = spawn(program, Stdio::from(OwnedFd::from(theirs)));
     let mut name = String::new();
     match BufReader::new(ours).read_line(&mut name) {
@@ -80,8 +78,8 @@ fn introduce(program: impl IntoIterator<Item = OsString>) -> Child {
 /// Tells the leader who this is, over the socket that is stdin until then.
 fn announce() {
     line(stdin(), format!("pid {}", std::process::id()).as_bytes());
-    let null = std::fs::File::open("/dev/null")
-        .unwrap_or_else(|error| reject(&format!("cannot open /dev/null: {error}")));
+    let null =
+        std::fs::File::open("/dev/null").unwrap_or_else(|error| reject(&format!("cannot open /dev/null: {error}")));
     if let Err(error) = rustix::stdio::dup2_stdin(null) {
         reject(&format!("cannot replace stdin: {error}"));
     }
@@ -108,6 +106,5 @@ fn then(shape: &[&str], program: Vec<OsString>) -> Vec<OsString> {
 }
 
 fn myself() -> std::path::PathBuf {
-    std::env::current_exe()
-        .unwrap_or_else(|error| reject(&format!("cannot find my own program: {error}")))
+    std::env::current_exe().unwrap_or_else(|error| reject(&format!("cannot find my own program: {error}")))
 }

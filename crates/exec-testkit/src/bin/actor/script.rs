@@ -17,9 +17,7 @@ pub(crate) struct Step {
 
 impl Script {
     pub(crate) fn new(tokens: impl IntoIterator<Item = OsString>) -> Self {
-        Self {
-            tokens: tokens.into_iter().collect(),
-        }
+        Self { tokens: tokens.into_iter().collect() }
     }
 }
 
@@ -35,9 +33,7 @@ impl Iterator for Script {
                 Some(";") if depth == 0 => break,
                 Some("[") => depth += 1,
                 Some("]") => {
-                    depth = depth
-                        .checked_sub(1)
-                        .unwrap_or_else(|| reject("a bracket closes that was never opened"));
+                    depth = depth.checked_sub(1).unwrap_or_else(|| reject("a bracket closes that was never opened"));
                 }
                 _ => {}
             }
@@ -46,18 +42,14 @@ impl Iterator for Script {
         if depth > 0 {
             reject("a bracket is not closed");
         }
-        let verb = verb
-            .into_string()
-            .unwrap_or_else(|verb| reject(&format!("verb {verb:?} is not text")));
+        let verb = verb.into_string().unwrap_or_else(|verb| reject(&format!("verb {verb:?} is not text")));
         Some(Step { verb, arguments })
     }
 }
 
 impl Step {
     pub(crate) fn argument(&self, index: usize) -> &OsStr {
-        self.arguments
-            .get(index)
-            .unwrap_or_else(|| reject(&format!("{} lacks argument {index}", self.verb)))
+        self.arguments.get(index).unwrap_or_else(|| reject(&format!("{} lacks argument {index}", self.verb)))
     }
 
     /// All arguments as one line, as `echo` would join them.

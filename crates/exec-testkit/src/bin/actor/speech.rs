@@ -17,8 +17,7 @@ pub(crate) fn perform(step: &Step) -> bool {
         "err-raw" => write_all(stderr(), step.text().as_bytes()),
         "flood" => flood(step),
         "lines" => lines(step.number(0)),
-        "bytes1" => (0..step.number::<u64>(0))
-            .for_each(|index| write_all(stdout(), &[b'a' + (index % 26) as u8])),
+        "bytes1" => (0..step.number::<u64>(0)).for_each(|index| write_all(stdout(), &[b'a' + (index % 26) as u8])),
         "close-stdin" => replaced(rustix::stdio::dup2_stdin(null())),
         "close-stdout" => replaced(rustix::stdio::dup2_stdout(null())),
         "close-stderr" => replaced(rustix::stdio::dup2_stderr(null())),

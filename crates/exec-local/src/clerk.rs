@@ -1,0 +1,245 @@
+//! The line to the keeper: requests go out from whoever asks, one task hands the answers to whom they belong.
+//!
+//! What comes unasked (exits) goes to the process it concerns. When the line breaks, every request under way is
+//! answered with that, and every process is told.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use exec_env::process::Unreachable;
+use exec_keeper::channel::{Channel, Received};
+use exec_keeper::protocol::{Ask, Card, Number, Part, Tell, VERSION};
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{oneshot, watch};
+
+use crate::OpenError;
+use exec_core::Exit;
+
+/// What carries the keeper, to be waited for at the end.
+pub(crate) enum Carrier {
+    Thread(std::thread::JoinHandle<()>),
+    Process(std::process::Child),
+    Nobody,
+}
+
+/// A process as the keeper hands it over.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) number: Number,
+    pub(crate) pid: u32,
+    pub(crate) exit: Option<Exit>,
+    pub(crate) parts: Vec<(Part, OwnedFd)>,
+}
+
+/// An answer with the descriptors it brought.
+pub(crate) type Answer = (Tell, Vec<OwnedFd>);
+
+/// What the reader does with an exit: called with the process's number.
+pub(crate) type OnExit = Box<dyn Fn(Number, Exit) + Send + Sync>;
+
+pub(crate) struct Clerk {
+    line: AsyncFd<Line>,
+    waiting: Mutex<Waiting>,
+    on_exit: OnceLock<OnExit>,
+    gone: watch::Sender<bool>,
+    carrier: Mutex<Carrier>,
+}
+
+struct Line(Channel);
+
+impl std::os::fd::AsRawFd for Line {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.0.socket().as_raw_fd()
+    }
+}
+
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.socket()
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    next_ticket: u64,
+    /// Bounded by the requests under way, each of which holds one caller.
+    answers: HashMap<u64, oneshot::Sender<Answer>>,
+    /// The line is broken: nobody will answer.
+    closed: bool,
+}
+
+impl Clerk {
+    /// Says hello and hears what there is.
+    pub(crate) async fn open(
+        channel: Channel,
+        carrier: Carrier,
+        state: &Path,
+    ) -> Result<(Arc<Self>, Vec<(Card, Handed)>), OpenError> {
+        let no_answer = |why: &str| OpenError::NoAnswer { why: why.to_owned() };
+        let line = AsyncFd::new(Line(channel)).map_err(|error| no_answer(&error.to_string()))?;
+        let clerk = Self {
+            line,
+            waiting: Mutex::default(),
+            on_exit: OnceLock::new(),
+            gone: watch::Sender::new(false),
+            carrier: Mutex::new(carrier),
+        };
+        clerk.say(&Ask::Hello { version: VERSION }, &[]).await.map_err(|_| no_answer("it closed the line"))?;
+        let mut found = Vec::new();
+        let mut expected = None;
+        while expected != Some(found.len()) {
+            match clerk.hear().await {
+                Some((Tell::Welcome { version: VERSION, processes, .. }, _)) => expected = Some(processes as usize),
+                Some((Tell::Welcome { version, .. }, _)) => {
+                    return Err(OpenError::Version { state: state.to_owned(), theirs: version, ours: VERSION });
+                }
+                Some((Tell::Busy { owner_pid }, _)) => {
+                    return Err(OpenError::Busy { state: state.to_owned(), owner_pid });
+                }
+                Some((Tell::Found { number, pid, exit, parts, card }, descriptors)) => {
+                    let parts = parts.into_iter().zip(descriptors).collect();
+                    found.push((*card, Handed { number, pid, exit, parts }));
+                }
+                Some(_) => return Err(no_answer("it said something out of turn")),
+                None => return Err(no_answer("it closed the line")),
+            }
+        }
+        Ok((Arc::new(clerk), found))
+    }
+
+    /// Hands answers to whom they belong until the line breaks. The table owns this task.
+    pub(crate) async fn listen(self: Arc<Self>, on_exit: OnExit) {
+        let _ = self.on_exit.set(on_exit);
+        while let Some((tell, descriptors)) = self.hear().await {
+            let ticket = match &tell {
+                Tell::Exited { number, exit } => {
+                    if let Some(on_exit) = self.on_exit.get() {
+                        on_exit(*number, *exit);
+                    }
+                    continue;
+                }
+                Tell::Started { ticket, .. }
+                | Tell::Refused { ticket, .. }
+                | Tell::Signalled { ticket, .. }
+                | Tell::Terminated { ticket, .. }
+                | Tell::Members { ticket, .. } => *ticket,
+                Tell::Welcome { .. } | Tell::Busy { .. } | Tell::Found { .. } => continue,
+            };
+            let asker = self.lock().answers.remove(&ticket);
+            if let Some(asker) = asker {
+                // An asker that gave up wants nothing any more; a start it asked for is ended by the table.
+                let _ = asker.send((tell, descriptors));
+            }
+        }
+        let mut waiting = self.lock();
+        waiting.closed = true;
+        waiting.answers.clear();
+        drop(waiting);
+        self.gone.send_replace(true);
+    }
+
+    /// Asks, and waits for the answer. `make` gets the ticket.
+    pub(crate) async fn ask(&self, make: impl FnOnce(u64) -> Ask) -> Result<Answer, Unreachable> {
+        let (sender, receiver) = oneshot::channel();
+        let ticket = {
+            let mut waiting = self.lock();
+            if waiting.closed {
+                return Err(keeper_gone());
+            }
+            waiting.next_ticket += 1;
+            let ticket = waiting.next_ticket;
+            waiting.answers.insert(ticket, sender);
+            ticket
+        };
+        if let Err(unreachable) = self.say(&make(ticket), &[]).await {
+            self.lock().answers.remove(&ticket);
+            return Err(unreachable);
+        }
+        receiver.await.map_err(|_| keeper_gone())
+    }
+
+    /// Says something that has no answer, waiting for room.
+    pub(crate) async fn say(&self, ask: &Ask, descriptors: &[BorrowedFd<'_>]) -> Result<(), Unreachable> {
+        let message = ask.encode();
+        loop {
+            match self.line.get_ref().0.send(&message, descriptors) {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN) => {
+                    let mut ready = self.line.ready(Interest::WRITABLE).await.map_err(|_| keeper_gone())?;
+                    ready.clear_ready();
+                }
+                Err(_) => return Err(keeper_gone()),
+            }
+        }
+    }
+
+    /// Says something at once, or not at all.
+    pub(crate) fn say_now(&self, ask: &Ask, descriptor: Option<&OwnedFd>) -> Result<(), Errno> {
+        let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().map(AsFd::as_fd).collect();
+        self.line.get_ref().0.send(&ask.encode(), &descriptors)
+    }
+
+    /// True once the line is broken.
+    pub(crate) fn gone(&self) -> watch::Receiver<bool> {
+        self.gone.subscribe()
+    }
+
+    /// Waits until whoever carries the keeper is done.
+    pub(crate) async fn join(&self) {
+        let carrier = std::mem::replace(
+            &mut *self.carrier.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+            Carrier::Nobody,
+        );
+        let wait = move || match carrier {
+            Carrier::Thread(thread) => drop(thread.join()),
+            Carrier::Process(mut child) => drop(child.wait()),
+            Carrier::Nobody => {}
+        };
+        let _ = tokio::task::spawn_blocking(wait).await;
+    }
+
+    async fn hear(&self) -> Option<Answer> {
+        loop {
+            match self.line.get_ref().0.receive() {
+                Ok(Received::Message(message, descriptors)) => match Tell::decode(&message) {
+                    Ok(tell) => return Some((tell, descriptors)),
+                    Err(garbled) => {
+                        tracing::error!(%garbled, "the keeper's line is given up");
+                        return None;
+                    }
+                },
+                Ok(Received::Gone) => return None,
+                Err(Errno::AGAIN) => match self.line.readable().await {
+                    Ok(mut ready) => ready.clear_ready(),
+                    Err(_) => return None,
+                },
+                Err(errno) => {
+                    tracing::error!(%errno, "the keeper's line is given up");
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for Clerk {
+    fn drop(&mut self) {
+        let carrier = self.carrier.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Carrier::Process(child) = carrier {
+            // It ends by itself when our socket closes; until it is reaped it is only a zombie. Collected if it was quick.
+            let _ = child.try_wait();
+        }
+    }
+}
+
+pub(crate) fn keeper_gone() -> Unreachable {
+    Unreachable { why: "the keeper has ended; start the server again".to_owned() }
+}

@@ -1,0 +1,311 @@
+//! Copies: shared blocks where the file system can, the kernel's own copy where not, holes kept.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use exec_env::files::{Copied, CopyOptions, FileError, FileKind, Links, Reason, Verb};
+use rustix::fs::{
+    AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Stat, chmodat, copy_file_range, fstat, ftruncate, ioctl_ficlone, openat,
+    readlinkat, seek, statat, symlinkat,
+};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::gate::Stop;
+use super::leftovers::Leftovers;
+use super::place::{Place, kind_of, os, proc_path, reopen};
+use super::staged::{Put, put};
+use super::target::Target;
+use super::write::write_all;
+
+/// How much is copied between two reports, and between two looks whether anybody still waits.
+const STEP_BYTES: usize = 8 << 20;
+
+/// The buffer where the kernel cannot copy by itself.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Copies `source` to `destination`.
+pub(super) fn copy(
+    source: &Path,
+    destination: &Path,
+    options: &CopyOptions,
+    leftovers: &Leftovers,
+    stop: &Stop,
+) -> Result<Copied, FileError> {
+    let mut copier = Copier { options, leftovers, stop, copied: Copied::default() };
+    copier.copy(source, destination)?;
+    Ok(copier.copied)
+}
+
+struct Copier<'a> {
+    options: &'a CopyOptions,
+    leftovers: &'a Leftovers,
+    stop: &'a Stop,
+    copied: Copied,
+}
+
+impl Copier<'_> {
+    fn copy(&mut self, source: &Path, destination: &Path) -> Result<(), FileError> {
+        let at_source = |reason| FileError::new(Verb::Copy, source, reason);
+        let from = Place::of(source, Links::Follow).map_err(|errno| at_source(os(errno)))?;
+        let stat = from.stat().map_err(|errno| at_source(os(errno)))?;
+        match kind_of(&stat) {
+            FileKind::File => self.copy_file(&from, source, destination),
+            FileKind::Symlink => self.copy_link(&from, source, destination),
+            FileKind::Directory if !self.options.recursive => Err(at_source(Reason::RecursiveRequired)),
+            FileKind::Directory => {
+                if is_at_or_below(destination, source).map_err(|errno| at_source(os(errno)))? {
+                    return Err(FileError::new(Verb::Copy, destination, Reason::CopyIntoItself));
+                }
+                self.copy_directory(source, &stat, destination)
+            }
+            FileKind::Special => Err(at_source(Reason::CopySpecial)),
+        }
+    }
+
+    /// Goes by paths, so that a tree may be deeper than a process may hold handles.
+    fn copy_directory(&mut self, source: &Path, stat: &Stat, destination: &Path) -> Result<(), FileError> {
+        let at = |path: &Path, errno| FileError::new(Verb::Copy, path, os(errno));
+        let to = Place::of(destination, Links::Follow).map_err(|errno| at(destination, errno))?;
+        // Open to us while it is filled; its own mode comes last, because that may close it.
+        let made = match rustix::fs::mkdirat(&to.dir, &to.name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => {
+                let there = statat(&to.dir, &to.name, AtFlags::empty()).map_err(|errno| at(destination, errno))?;
+                if kind_of(&there) != FileKind::Directory {
+                    return Err(at(destination, Errno::EXIST));
+                }
+                false
+            }
+            Err(errno) => return Err(at(destination, errno)),
+        };
+        self.copied.directories += 1;
+        for (name, kind) in children(source).map_err(|errno| at(source, errno))? {
+            if self.stop.is_set() {
+                return Err(at(source, Errno::CANCELED));
+            }
+            let (source, destination) = (source.join(&name), destination.join(&name));
+            let from = Place::of(&source, Links::Follow).map_err(|errno| at(&source, errno))?;
+            match kind {
+                FileKind::File => self.copy_file(&from, &source, &destination)?,
+                FileKind::Symlink => self.copy_link(&from, &source, &destination)?,
+                FileKind::Directory => {
+                    let stat = from.stat().map_err(|errno| at(&source, errno))?;
+                    self.copy_directory(&source, &stat, &destination)?;
+                }
+                FileKind::Special => self.copied.skipped += 1,
+            }
+        }
+        if made {
+            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&to.dir, &to.name, flags, Mode::empty())
+                .and_then(|held| chmodat(CWD, proc_path(&held), mode, AtFlags::empty()))
+                .map_err(|errno| at(destination, errno))?;
+        }
+        self.report();
+        Ok(())
+    }
+
+    fn copy_link(&mut self, from: &Place, source: &Path, destination: &Path) -> Result<(), FileError> {
+        let text = readlinkat(&from.dir, &from.name, Vec::new())
+            .map_err(|errno| FileError::new(Verb::Copy, source, os(errno)))?;
+        Place::of(destination, Links::Follow)
+            .and_then(|to| symlinkat(&text, &to.dir, &to.name))
+            .map_err(|errno| FileError::new(Verb::Copy, destination, os(errno)))?;
+        self.copied.symlinks += 1;
+        self.report();
+        Ok(())
+    }
+
+    fn copy_file(&mut self, from: &Place, source: &Path, destination: &Path) -> Result<(), FileError> {
+        let at_source = |reason| FileError::new(Verb::Copy, source, reason);
+        let (file, stat) = open_source(from).map_err(at_source)?;
+        let target = Target::find(destination, Links::Follow)
+            .map_err(|errno| FileError::new(Verb::Copy, destination, os(errno)))?;
+        if let Some(existing) = &target.existing
+            && (existing.st_dev, existing.st_ino) == (stat.st_dev, stat.st_ino)
+        {
+            return Err(FileError::new(Verb::Copy, destination, Reason::CopyOntoItself));
+        }
+        let how = Put { mode: Some(stat.st_mode & 0o7777), ..Put::default() };
+        let leftovers = self.leftovers;
+        let before = self.copied;
+        put(&target, how, leftovers, &mut |to| {
+            self.copied = before;
+            self.copy_contents(&file, &stat, to).map_err(os)
+        })
+        .map_err(|reason| FileError::new(Verb::Copy, destination, reason))?;
+        self.copied.files += 1;
+        self.report();
+        Ok(())
+    }
+
+    fn copy_contents(&mut self, from: &OwnedFd, stat: &Stat, to: BorrowedFd<'_>) -> Result<(), Errno> {
+        let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        let regular = kind_of(&fstat(to)?) == FileKind::File;
+        // A file that says it is empty may be one of /proc, which only reading finds out.
+        if !regular || size_bytes == 0 {
+            return self.copy_by_hand(from, to, u64::MAX);
+        }
+        if ioctl_ficlone(to, from).is_ok() {
+            self.copied.bytes += size_bytes;
+            return Ok(());
+        }
+        let mut offset = 0;
+        while offset < size_bytes {
+            let (data, end) = next_data(from, offset, size_bytes)?;
+            self.copied.bytes += data - offset;
+            self.copy_range(from, to, data, end)?;
+            offset = end;
+        }
+        // A hole at the end is only a length. What was appended meanwhile is not part of this copy.
+        if u64::try_from(fstat(to)?.st_size).unwrap_or(0) < size_bytes {
+            ftruncate(to, size_bytes)?;
+        }
+        Ok(())
+    }
+
+    fn copy_range(&mut self, from: &OwnedFd, to: BorrowedFd<'_>, begin: u64, end: u64) -> Result<(), Errno> {
+        let (mut read, mut written) = (begin, begin);
+        while read < end {
+            self.check_stop()?;
+            let len = usize::try_from(end - read).map_or(STEP_BYTES, |left| left.min(STEP_BYTES));
+            let step = retry_on_intr(|| {
+                let (mut read, mut written) = (read, written);
+                copy_file_range(from, Some(&mut read), to, Some(&mut written), len)
+            });
+            match step {
+                // The file became shorter while we copied.
+                Ok(0) => return Ok(()),
+                Ok(copied) => {
+                    read += copied as u64;
+                    written += copied as u64;
+                    self.copied.bytes += copied as u64;
+                    self.report();
+                }
+                Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    seek(from, SeekFrom::Start(read))?;
+                    seek(to, SeekFrom::Start(written))?;
+                    return self.copy_by_hand(from, to, end - read);
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// From where the two files stand now, at most `left` bytes.
+    fn copy_by_hand(&mut self, from: &OwnedFd, to: BorrowedFd<'_>, mut left: u64) -> Result<(), Errno> {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut unreported = 0;
+        while left > 0 {
+            self.check_stop()?;
+            let len = usize::try_from(left).map_or(BUFFER_BYTES, |left| left.min(BUFFER_BYTES));
+            let got = retry_on_intr(|| rustix::io::read(from, &mut buffer[..len]))?;
+            if got == 0 {
+                break;
+            }
+            write_all(to, &buffer[..got]).map_err(|(errno, _)| errno)?;
+            left -= got as u64;
+            self.copied.bytes += got as u64;
+            unreported += got;
+            if unreported >= STEP_BYTES {
+                unreported = 0;
+                self.report();
+            }
+        }
+        Ok(())
+    }
+
+    fn check_stop(&self) -> Result<(), Errno> {
+        match self.stop.is_set() {
+            true => Err(Errno::CANCELED),
+            false => Ok(()),
+        }
+    }
+
+    fn report(&self) {
+        if let Some(progress) = &self.options.progress {
+            progress(&self.copied);
+        }
+    }
+}
+
+/// Opens the regular file that is there now; it may have become something else since it was listed.
+fn open_source(from: &Place) -> Result<(OwnedFd, Stat), Reason> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = openat(&from.dir, &from.name, flags, Mode::empty()).map_err(os)?;
+    let stat = fstat(&held).map_err(os)?;
+    match kind_of(&stat) {
+        FileKind::File => {
+            let file = match reopen(&held, OFlags::RDONLY) {
+                // No /proc here; the name is not followed, and regular files do not block.
+                Err(Errno::NOENT | Errno::NOTDIR) => from.open(OFlags::RDONLY, Mode::empty()),
+                other => other,
+            };
+            Ok((file.map_err(os)?, stat))
+        }
+        FileKind::Symlink => Err(os(Errno::LOOP)),
+        _ => Err(Reason::CopySpecial),
+    }
+}
+
+/// The next stretch of data at or after `offset`: its begin and end, at most `size_bytes`.
+fn next_data(file: &OwnedFd, offset: u64, size_bytes: u64) -> Result<(u64, u64), Errno> {
+    match seek(file, SeekFrom::Data(offset)) {
+        Ok(begin) => {
+            let end = seek(file, SeekFrom::Hole(begin)).unwrap_or(size_bytes);
+            Ok((begin.min(size_bytes), end.clamp(begin, size_bytes.max(begin)).min(size_bytes)))
+        }
+        // Only a hole is left.
+        Err(Errno::NXIO) => Ok((size_bytes, size_bytes)),
+        // This file system does not tell.
+        Err(_) => Ok((offset, size_bytes)),
+    }
+}
+
+/// Names and kinds of what is in a directory.
+fn children(path: &Path) -> Result<Vec<(std::ffi::OsString, FileKind)>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let dir = openat(CWD, path, flags, Mode::empty())?;
+    let mut children = Vec::new();
+    for entry in Dir::read_from(&dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let kind = kind_of(&statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?);
+        let name = std::ffi::OsString::from_vec(name.to_bytes().to_vec());
+        children.push((name, kind));
+    }
+    children.sort_unstable_by(|a, b| a.0.as_bytes().cmp(b.0.as_bytes()));
+    Ok(children)
+}
+
+/// Whether `path`, which need not exist, is `root` or lies below it.
+fn is_at_or_below(path: &Path, root: &Path) -> Result<bool, Errno> {
+    let real =
+        |path: &Path| std::fs::canonicalize(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL));
+    let root = real(root)?;
+    let mut missing = Vec::new();
+    let mut existing: &Path = path;
+    let resolved: PathBuf = loop {
+        match real(existing) {
+            Ok(resolved) => break resolved,
+            Err(Errno::NOENT) => {
+                missing.extend(existing.components().next_back());
+                existing = match existing.parent() {
+                    Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+                    Some(parent) => parent,
+                    None => return Err(Errno::NOENT),
+                };
+            }
+            Err(errno) => return Err(errno),
+        }
+    };
+    let names = missing.iter().rev().map(|name| name.as_os_str());
+    let whole = names.fold(resolved, |path, name| path.join(name));
+    Ok(whole.starts_with(&root))
+}

@@ -1,0 +1,215 @@
+//! Verbs about names and what is known of them, one or two system calls each.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use exec_env::files::limits::DIRECTORY_ENTRIES;
+use exec_env::files::{CreateDirectoryOptions, DirectoryEntry, FileKind, Links, Metadata, Reason, RenameOptions};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, StatxTimestamp, chmodat, fstat, linkat,
+    makedev, mkdirat, openat, readlinkat, renameat, renameat_with, statat, statx, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::place::{Place, hold, kind_of, kind_of_type, os, proc_path};
+
+/// What is known about a file.
+pub(super) fn metadata(path: &Path, links: Links) -> Result<Metadata, Reason> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let own = match links {
+        Links::Follow => statx(CWD, path, flags, wanted),
+        Links::Refuse => Place::of(path, links).and_then(|place| statx(&place.dir, &place.name, flags, wanted)),
+    }
+    .map_err(os)?;
+    let is_symlink = kind_of_statx(&own) == FileKind::Symlink;
+    let stat = match (is_symlink, links) {
+        (false, _) => own,
+        (true, Links::Refuse) => return Err(Reason::SymlinkInPath),
+        (true, Links::Follow) => statx(CWD, path, AtFlags::NO_AUTOMOUNT, wanted).map_err(os)?,
+    };
+    let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    Ok(Metadata {
+        kind: kind_of_statx(&stat),
+        is_symlink,
+        size_bytes: stat.stx_size,
+        created: has_birth.then(|| time(&stat.stx_btime)),
+        modified: time(&stat.stx_mtime),
+        accessed: time(&stat.stx_atime),
+        changed: time(&stat.stx_ctime),
+        mode: u32::from(stat.stx_mode) & 0o7777,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        inode: stat.stx_ino,
+        device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        nlink: stat.stx_nlink,
+    })
+}
+
+fn kind_of_statx(stat: &Statx) -> FileKind {
+    kind_of_type(FileType::from_raw_mode(u32::from(stat.stx_mode)))
+}
+
+fn time(stamp: &StatxTimestamp) -> SystemTime {
+    let nanos = Duration::from_nanos(u64::from(stamp.tv_nsec));
+    let seconds = Duration::from_secs(stamp.tv_sec.unsigned_abs());
+    let whole = if stamp.tv_sec < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(seconds)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(seconds)
+    };
+    whole.and_then(|whole| whole.checked_add(nanos)).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// The one true path.
+pub(super) fn canonicalize(path: &Path) -> Result<PathBuf, Reason> {
+    std::fs::canonicalize(path).map_err(|error| Reason::Os(error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error())))
+}
+
+/// The names in a directory. Their kinds come with them; only links cost a look.
+pub(super) fn read_directory(path: &Path) -> Result<Vec<DirectoryEntry>, Reason> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let dir = openat(CWD, path, flags, Mode::empty()).map_err(os)?;
+    let mut entries = Vec::new();
+    let mut found = 0;
+    for entry in Dir::read_from(&dir).map_err(os)? {
+        let entry = entry.map_err(os)?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        found += 1;
+        if found > DIRECTORY_ENTRIES {
+            continue;
+        }
+        let own = match entry.file_type() {
+            // Some file systems do not tell.
+            FileType::Unknown => match statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => kind_of(&stat),
+                Err(Errno::NOENT) => continue,
+                Err(_) => FileKind::Special,
+            },
+            known => kind_of_type(known),
+        };
+        let kind = match own {
+            FileKind::Symlink => statat(&dir, name, AtFlags::empty()).map_or(FileKind::Symlink, |stat| kind_of(&stat)),
+            other => other,
+        };
+        entries.push(DirectoryEntry {
+            name: OsStr::from_bytes(name.to_bytes()).to_owned(),
+            kind,
+            is_symlink: own == FileKind::Symlink,
+        });
+    }
+    if found > DIRECTORY_ENTRIES {
+        return Err(Reason::TooManyEntries { found });
+    }
+    Ok(entries)
+}
+
+/// Makes a directory, with its parents if so asked.
+pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> Result<(), Reason> {
+    if path.as_os_str().is_empty() {
+        return Err(os(Errno::NOENT));
+    }
+    let made = make_directory(path, options.links, options.mode);
+    if !options.recursive {
+        return made.map_err(os);
+    }
+    // Usually the parent is there; only if it is not, go up, and come down again.
+    let mut missing = vec![path];
+    let mut outcome = made;
+    while outcome == Err(Errno::NOENT) {
+        let Some(parent) =
+            missing.last().and_then(|path| path.parent()).filter(|parent| !parent.as_os_str().is_empty())
+        else {
+            return Err(os(Errno::NOENT));
+        };
+        outcome = make_directory(parent, options.links, None);
+        missing.push(parent);
+    }
+    while let Some(path) = missing.pop() {
+        match outcome {
+            Ok(()) => {}
+            // Made by somebody else meanwhile, or there before. A file at that name is no directory.
+            Err(Errno::EXIST) if is_directory(path, options.links) => {}
+            Err(errno) => return Err(os(errno)),
+        }
+        if let Some(next) = missing.last() {
+            let mode = options.mode.filter(|_| missing.len() == 1);
+            outcome = make_directory(next, options.links, mode);
+        }
+    }
+    Ok(())
+}
+
+fn make_directory(path: &Path, links: Links, mode: Option<u32>) -> Result<(), Errno> {
+    let place = Place::of(path, links)?;
+    mkdirat(&place.dir, &place.name, Mode::from_raw_mode(mode.unwrap_or(0o777)))?;
+    if let Some(mode) = mode {
+        // Asked for by number, so the umask has no say. The handle keeps a swapped link from getting the mode.
+        let held = openat(
+            &place.dir,
+            &place.name,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        chmodat(CWD, proc_path(&held), Mode::from_raw_mode(mode), AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn is_directory(path: &Path, links: Links) -> bool {
+    hold(path, links).and_then(|held| fstat(&held)).is_ok_and(|stat| kind_of(&stat) == FileKind::Directory)
+}
+
+/// Gives a file another name.
+pub(super) fn rename(from: &Path, to: &Path, options: RenameOptions) -> Result<(), Errno> {
+    let from = Place::of(from, options.links)?;
+    let to = Place::of(to, options.links)?;
+    if !options.no_replace {
+        return renameat(&from.dir, &from.name, &to.dir, &to.name);
+    }
+    let flags = RenameFlags::NOREPLACE;
+    match renameat_with(&from.dir, &from.name, &to.dir, &to.name, flags) {
+        // The file system lacks it. For anything but a directory, a second name and the loss of the first do the same.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            let stat = from.stat()?;
+            if kind_of(&stat) == FileKind::Directory {
+                return Err(Errno::INVAL);
+            }
+            linkat(&from.dir, &from.name, &to.dir, &to.name, AtFlags::empty())?;
+            unlinkat(&from.dir, &from.name, AtFlags::empty())
+        }
+        other => other,
+    }
+}
+
+/// Sets the permission bits.
+pub(super) fn set_permissions(path: &Path, mode: u32, links: Links) -> Result<(), Reason> {
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    if links == Links::Follow {
+        return chmodat(CWD, path, mode, AtFlags::empty()).map_err(os);
+    }
+    let held = match hold(path, links) {
+        Err(Errno::LOOP) => return Err(Reason::SymlinkInPath),
+        other => other.map_err(os)?,
+    };
+    // What is held cannot be swapped, and is no link; a handle of this kind takes a mode only through its path.
+    chmodat(CWD, proc_path(&held), mode, AtFlags::empty()).map_err(os)
+}
+
+/// The text of a link.
+pub(super) fn read_link(path: &Path, links: Links) -> Result<PathBuf, Errno> {
+    let place = Place::of(path, links)?;
+    let text = readlinkat(&place.dir, &place.name, Vec::new())?;
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(text.into_bytes())))
+}
+
+/// Makes a link.
+pub(super) fn create_symlink(target: &Path, path: &Path, links: Links) -> Result<(), Errno> {
+    let place = Place::of(path, links)?;
+    symlinkat(target, &place.dir, &place.name)
+}

@@ -1,0 +1,291 @@
+//! Search in contents, by the engine of ripgrep.
+//!
+//! One thread walks and searches in order and hands over what it finds through a bounded channel; a reader that is
+//! slow slows the search, one that goes away ends it, in the middle of a file if need be. Deliberately absent: memory
+//! maps, which kill the process when a file shrinks.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use exec_env::files::limits::{SEARCH_AHEAD, SEARCH_BATCH_BYTES, SEARCH_CONTEXT_LINES, SEARCH_PROBLEMS};
+use exec_env::files::search::Case;
+use exec_env::files::{
+    FileError, FileFuture, Found, FoundLine, FoundLines, Links, Pattern, Reason, SearchQuery, SearchStep,
+    SearchSummary, Verb,
+};
+use grep_matcher::Matcher;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch};
+use rustix::fs::OFlags;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::gate::{Gate, Stop, StopOnDrop};
+use super::place::{open_regular, os};
+use super::trees::{Selection, problem_of, tree_of};
+
+/// A query that is known to be good, and its tree.
+pub(super) struct Prepared {
+    query: SearchQuery,
+    matcher: RegexMatcher,
+    walk: ignore::Walk,
+}
+
+/// Judges a query.
+pub(super) fn prepare(query: SearchQuery) -> Result<Prepared, FileError> {
+    let failed = |reason| FileError::new(Verb::Search, query.root.clone(), reason);
+    rustix::fs::stat(&query.root).map_err(|errno| failed(os(errno)))?;
+    let matcher = matcher_of(&query).map_err(failed)?;
+    let walk = tree_of(&Selection {
+        root: &query.root,
+        globs: &query.globs,
+        ignore_files: query.ignore_files,
+        hidden: query.hidden,
+        follow_symlinks: query.follow_symlinks,
+    })
+    .map_err(failed)?;
+    Ok(Prepared { query, matcher, walk })
+}
+
+/// Begins the search. It waits at the gate in a task of its own, so that the caller has the handle at once.
+pub(super) fn begin(prepared: Prepared, gate: Gate) -> LocalFound {
+    // Full: the search waits for its reader.
+    let (lines, received) = mpsc::channel(SEARCH_AHEAD);
+    let stop = Stop::default();
+    let hunt = Hunt {
+        query: prepared.query,
+        matcher: prepared.matcher,
+        lines,
+        stop: stop.clone(),
+        summary: SearchSummary::default(),
+    };
+    let walk = prepared.walk;
+    let task = tokio::spawn(async move { gate.run(move |_| hunt.run(walk)).await });
+    LocalFound { received, task: Some(task), summary: None, _stop: StopOnDrop(stop) }
+}
+
+/// A search of this machine.
+pub(super) struct LocalFound {
+    received: mpsc::Receiver<FoundLines>,
+    /// Awaited at the end; stopped by `_stop` when the handle is dropped before.
+    task: Option<JoinHandle<SearchSummary>>,
+    summary: Option<SearchSummary>,
+    _stop: StopOnDrop,
+}
+
+impl Found for LocalFound {
+    fn next(&mut self) -> FileFuture<'_, SearchStep> {
+        Box::pin(async move {
+            if let Some(lines) = self.received.recv().await {
+                return Ok(SearchStep::Lines(lines));
+            }
+            if let Some(task) = &mut self.task {
+                match task.await.map_err(tokio::task::JoinError::try_into_panic) {
+                    Ok(summary) => self.summary = Some(summary),
+                    Err(Ok(panic)) => std::panic::resume_unwind(panic),
+                    Err(Err(_)) => std::future::pending().await,
+                }
+                self.task = None;
+            }
+            let summary = self.summary.clone();
+            Ok(SearchStep::Done(summary.expect("set when the task was awaited")))
+        })
+    }
+}
+
+fn matcher_of(query: &SearchQuery) -> Result<RegexMatcher, Reason> {
+    let mut builder = RegexMatcherBuilder::new();
+    builder
+        .line_terminator(Some(b'\n'))
+        .word(query.word)
+        .case_insensitive(query.case == Case::Insensitive)
+        .case_smart(query.case == Case::Smart);
+    let built = match &query.pattern {
+        Pattern::Regex(pattern) => builder.build(pattern),
+        Pattern::Literal(text) => builder.fixed_strings(true).build_literals(&[text]),
+    };
+    built.map_err(|error| Reason::BadPattern { why: error.to_string() })
+}
+
+/// A search under way.
+struct Hunt {
+    query: SearchQuery,
+    matcher: RegexMatcher,
+    lines: mpsc::Sender<FoundLines>,
+    stop: Stop,
+    summary: SearchSummary,
+}
+
+impl Hunt {
+    fn run(mut self, walk: ignore::Walk) -> SearchSummary {
+        let mut searcher = SearcherBuilder::new()
+            .line_number(true)
+            .binary_detection(BinaryDetection::quit(0))
+            .before_context(self.query.before_lines.min(SEARCH_CONTEXT_LINES) as usize)
+            .after_context(self.query.after_lines.min(SEARCH_CONTEXT_LINES) as usize)
+            .build();
+        for entry in walk {
+            if self.stop.is_set() || self.summary.truncated {
+                break;
+            }
+            match entry {
+                Ok(entry) => {
+                    // The root itself may be named through a link; below it links were resolved if they are to be.
+                    let is_file = match entry.depth() {
+                        0 => entry.path().is_file(),
+                        _ => entry.file_type().is_some_and(|kind| kind.is_file()),
+                    };
+                    if is_file {
+                        self.search_file(&mut searcher, entry.path());
+                    }
+                }
+                Err(error) => {
+                    self.note(problem_of(error, Verb::Search, &self.query.root));
+                }
+            }
+        }
+        self.summary
+    }
+
+    fn search_file(&mut self, searcher: &mut Searcher, path: &Path) {
+        let (file, stat) = match open_regular(path, Links::Follow, OFlags::RDONLY) {
+            Ok(opened) => opened,
+            Err(reason) => return self.note(FileError::new(Verb::Search, path, reason)),
+        };
+        let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        if self.query.max_file_bytes.is_some_and(|max| size_bytes > max) {
+            return;
+        }
+        self.summary.files += 1;
+        let left = self.query.max_matches - self.summary.matches;
+        let mut gathered = Gathered {
+            path: path.to_owned(),
+            matcher: &self.matcher,
+            lines: &self.lines,
+            max_line_bytes: self.query.max_line_bytes,
+            // One more than may be reported tells that there are more.
+            left,
+            left_in_file: self.query.max_matches_per_file.unwrap_or(u64::MAX),
+            matches: 0,
+            truncated: false,
+            batch: Vec::new(),
+            batch_bytes: 0,
+        };
+        let reader = Stoppable { file: File::from(file), stop: &self.stop };
+        let searched = searcher.search_reader(&self.matcher, reader, &mut gathered);
+        let (matches, truncated) = (gathered.matches, gathered.truncated);
+        self.summary.matches += matches;
+        self.summary.files_matched += u64::from(matches > 0);
+        self.summary.truncated |= truncated;
+        if let Err(error) = searched
+            && !self.stop.is_set()
+        {
+            let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
+            self.note(FileError::new(Verb::Search, path, Reason::Os(errno)));
+        }
+    }
+
+    fn note(&mut self, problem: FileError) {
+        self.summary.problem_count += 1;
+        if self.summary.problems.len() < SEARCH_PROBLEMS {
+            self.summary.problems.push(problem);
+        }
+    }
+}
+
+/// A file whose reading ends when nobody waits any more.
+struct Stoppable<'a> {
+    file: File,
+    stop: &'a Stop,
+}
+
+impl Read for Stoppable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.is_set() {
+            return Err(io::Error::other("nobody waits for this search any more"));
+        }
+        self.file.read(buffer)
+    }
+}
+
+/// What was found in one file and not yet handed over.
+struct Gathered<'a> {
+    path: PathBuf,
+    matcher: &'a RegexMatcher,
+    lines: &'a mpsc::Sender<FoundLines>,
+    max_line_bytes: usize,
+    left: u64,
+    left_in_file: u64,
+    matches: u64,
+    truncated: bool,
+    batch: Vec<FoundLine>,
+    batch_bytes: usize,
+}
+
+impl Gathered<'_> {
+    /// Whether to go on.
+    fn add(&mut self, number: Option<u64>, offset: u64, line: &[u8], is_match: bool) -> bool {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let text = &line[..line.len().min(self.max_line_bytes)];
+        let mut spans = Vec::new();
+        if is_match {
+            // A match beyond the cut is not shown; its line still counts.
+            let _never_fails = self.matcher.find_iter(line, |found| {
+                let shown = found.end() <= text.len();
+                if shown {
+                    let place = |at| u32::try_from(at).unwrap_or(u32::MAX);
+                    spans.push((place(found.start()), place(found.end())));
+                }
+                shown
+            });
+        }
+        self.batch_bytes += text.len() + size_of::<FoundLine>() + spans.len() * 8;
+        self.batch.push(FoundLine {
+            number: number.unwrap_or(0),
+            offset,
+            text: Bytes::copy_from_slice(text),
+            cut: text.len() < line.len(),
+            spans,
+        });
+        self.batch_bytes < SEARCH_BATCH_BYTES || self.hand_over()
+    }
+
+    fn hand_over(&mut self) -> bool {
+        if self.batch.is_empty() {
+            return true;
+        }
+        self.batch_bytes = 0;
+        let lines = FoundLines { path: self.path.clone(), lines: std::mem::take(&mut self.batch) };
+        self.lines.blocking_send(lines).is_ok()
+    }
+}
+
+impl Sink for Gathered<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        if self.matches >= self.left {
+            self.truncated = true;
+            return Ok(false);
+        }
+        if self.matches >= self.left_in_file {
+            return Ok(false);
+        }
+        self.matches += 1;
+        let offset = found.absolute_byte_offset();
+        Ok(self.add(found.line_number(), offset, found.bytes(), true))
+    }
+
+    fn context(&mut self, _: &Searcher, line: &SinkContext<'_>) -> Result<bool, io::Error> {
+        let offset = line.absolute_byte_offset();
+        Ok(self.add(line.line_number(), offset, line.bytes(), false))
+    }
+
+    fn finish(&mut self, _: &Searcher, _: &SinkFinish) -> Result<(), io::Error> {
+        self.hand_over();
+        Ok(())
+    }
+}

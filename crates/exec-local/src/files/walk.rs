@@ -1,0 +1,210 @@
+//! Walks: breadth first, bytewise sorted, within exact limits.
+
+use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use exec_env::files::limits::WALK_BYTES;
+use exec_env::files::tree::walk_weight_bytes;
+use exec_env::files::{FileError, FileKind, Reason, Verb, Walk, WalkEntry, WalkKind, WalkOptions};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::io::Errno;
+
+use super::gate::Stop;
+use super::place::{kind_of, kind_of_type, os};
+
+/// Walks below `root`.
+pub(super) fn walk(root: &Path, options: WalkOptions, stop: &Stop) -> Result<Walk, Reason> {
+    options.check()?;
+    let own = statat(CWD, root, AtFlags::SYMLINK_NOFOLLOW).map_err(os)?;
+    let kind = match kind_of(&own) {
+        FileKind::Symlink if options.follow_directory_symlinks => {
+            kind_of(&statat(CWD, root, AtFlags::empty()).map_err(os)?)
+        }
+        other => other,
+    };
+    if kind != FileKind::Directory {
+        return Ok(Walk::default());
+    }
+    let mut walker = Walker {
+        options,
+        answer: Walk::default(),
+        weight_bytes: 0,
+        examined: 0,
+        entered: 0,
+        ahead: VecDeque::from([Ahead { path: root.to_owned(), depth: 0 }]),
+        seen: HashSet::new(),
+    };
+    while let Some(next) = walker.ahead.pop_front() {
+        if stop.is_set() {
+            return Err(os(Errno::CANCELED));
+        }
+        if walker.entered >= options.max_directories {
+            walker.answer.truncated = true;
+            break;
+        }
+        if walker.enter(next).is_break() {
+            walker.answer.truncated = true;
+            break;
+        }
+    }
+    Ok(walker.answer)
+}
+
+struct Walker {
+    options: WalkOptions,
+    answer: Walk,
+    weight_bytes: usize,
+    examined: usize,
+    entered: usize,
+    /// Directories to enter. At most as many as entries were examined.
+    ahead: VecDeque<Ahead>,
+    /// Real directories that were entered; only needed where links can lead back.
+    seen: HashSet<(u64, u64)>,
+}
+
+struct Ahead {
+    path: PathBuf,
+    depth: usize,
+}
+
+type Going = std::ops::ControlFlow<()>;
+
+impl Walker {
+    fn enter(&mut self, here: Ahead) -> Going {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let flags = match self.options.follow_directory_symlinks {
+            true => flags,
+            false => flags | OFlags::NOFOLLOW,
+        };
+        let dir = match openat(CWD, &here.path, flags, Mode::empty()) {
+            Ok(dir) => dir,
+            Err(errno) => return self.note_error(&here.path, errno),
+        };
+        if self.options.follow_directory_symlinks {
+            match fstat(&dir) {
+                Ok(stat) if !self.seen.insert((stat.st_dev, stat.st_ino)) => {
+                    return Going::Continue(());
+                }
+                Ok(_) => {}
+                Err(errno) => return self.note_error(&here.path, errno),
+            }
+        }
+        self.entered += 1;
+        let (names, failed) = self.smallest_names(&dir);
+        for (name, file_type) in names {
+            if self.examined >= self.options.max_entries {
+                return Going::Break(());
+            }
+            self.examined += 1;
+            self.examine(&dir, &here, &name, file_type)?;
+        }
+        match failed {
+            Some(errno) => self.note_error(&here.path, errno),
+            None => Going::Continue(()),
+        }
+    }
+
+    /// The names of a directory, sorted; no more of them than can still be examined and one, which tells that there are
+    /// more. So a directory of millions costs no more memory than the answer.
+    fn smallest_names(&self, dir: &OwnedFd) -> (Vec<(OsString, FileType)>, Option<Errno>) {
+        let wanted = self.options.max_entries - self.examined + 1;
+        let mut names = BinaryHeap::new();
+        let mut failed = None;
+        match Dir::read_from(dir) {
+            Err(errno) => failed = Some(errno),
+            Ok(entries) => {
+                for entry in entries {
+                    let entry = match entry {
+                        Ok(entry) => entry,
+                        Err(errno) => {
+                            failed = Some(errno);
+                            break;
+                        }
+                    };
+                    let name = entry.file_name().to_bytes();
+                    if matches!(name, b"." | b"..") {
+                        continue;
+                    }
+                    names.push(Named(OsStr::from_bytes(name).to_owned(), entry.file_type()));
+                    if names.len() > wanted {
+                        names.pop();
+                    }
+                }
+            }
+        }
+        let sorted = names.into_sorted_vec();
+        let sorted = sorted.into_iter().map(|Named(name, kind)| (name, kind));
+        (sorted.collect(), failed)
+    }
+
+    fn examine(&mut self, dir: &OwnedFd, here: &Ahead, name: &OsStr, file_type: FileType) -> Going {
+        let own = match file_type {
+            FileType::Unknown => {
+                statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_or(FileKind::Special, |stat| kind_of(&stat))
+            }
+            known => kind_of_type(known),
+        };
+        let kind = match own {
+            FileKind::File => WalkKind::File,
+            FileKind::Directory => WalkKind::Directory,
+            FileKind::Symlink if self.options.follow_directory_symlinks => {
+                match statat(dir, name, AtFlags::empty()).map(|stat| kind_of(&stat)) {
+                    Ok(FileKind::Directory) => WalkKind::Directory,
+                    _ => return Going::Continue(()),
+                }
+            }
+            FileKind::Symlink | FileKind::Special => return Going::Continue(()),
+        };
+        let path = here.path.join(name);
+        self.weigh(&path)?;
+        let hidden = name.as_bytes().first() == Some(&b'.');
+        let pruned = hidden && self.options.prune_hidden_directories;
+        if kind == WalkKind::Directory && here.depth < self.options.max_depth && !pruned {
+            self.ahead.push_back(Ahead { path: path.clone(), depth: here.depth + 1 });
+        }
+        self.answer.entries.push(WalkEntry { path, kind });
+        Going::Continue(())
+    }
+
+    fn note_error(&mut self, path: &Path, errno: Errno) -> Going {
+        self.weigh(path)?;
+        let error = FileError::new(Verb::Walk, path, os(errno));
+        self.answer.errors.push(error);
+        Going::Continue(())
+    }
+
+    fn weigh(&mut self, path: &Path) -> Going {
+        let weight_bytes = self.weight_bytes + walk_weight_bytes(path);
+        if weight_bytes > WALK_BYTES {
+            return Going::Break(());
+        }
+        self.weight_bytes = weight_bytes;
+        Going::Continue(())
+    }
+}
+
+/// A name that sorts by its bytes alone.
+struct Named(OsString, FileType);
+
+impl Ord for Named {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.as_bytes().cmp(other.0.as_bytes())
+    }
+}
+
+impl PartialOrd for Named {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Named {}

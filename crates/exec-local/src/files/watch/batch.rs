@@ -1,0 +1,86 @@
+//! What has changed since the last answer, without repetitions.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use exec_env::files::limits::BATCH_CHANGES;
+use exec_env::files::{Change, ChangeBatch};
+
+/// Changes on their way to the caller, without repetitions.
+#[derive(Default)]
+pub(super) struct Batch {
+    told: ChangeBatch,
+    /// What was last told of a path.
+    last: HashMap<PathBuf, Last>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Created,
+    Modified,
+    Removed,
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.told.changes.is_empty() && self.told.overflow.is_none()
+    }
+
+    /// The batch as its caller gets it.
+    pub(super) fn into_told(self) -> ChangeBatch {
+        self.told
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.told.changes.len() >= BATCH_CHANGES
+    }
+
+    pub(super) fn overflow(&mut self, root: &Path) {
+        self.told.overflow = Some(root.to_owned());
+    }
+
+    /// Adds what is news: a file just told as new is not also told as written, nor anything twice.
+    pub(super) fn add(&mut self, change: Change) {
+        let news = match &change {
+            Change::Created(path) => self.last.insert(path.clone(), Last::Created) != Some(Last::Created),
+            Change::Modified(path) => match self.last.get(path) {
+                Some(Last::Created | Last::Modified) => false,
+                Some(Last::Removed) | None => {
+                    self.last.insert(path.clone(), Last::Modified);
+                    true
+                }
+            },
+            Change::Removed(path) => self.last.insert(path.clone(), Last::Removed) != Some(Last::Removed),
+            Change::Renamed { from, to } => {
+                self.last.insert(from.clone(), Last::Removed);
+                self.last.remove(to);
+                true
+            }
+        };
+        if news {
+            self.told.changes.push(change);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_on_one_file_is_told_once_but_nothing_is_left_out() {
+        let mut batch = Batch::default();
+        let path = || PathBuf::from("/t/a");
+        for change in [
+            Change::Created(path()),
+            Change::Modified(path()),
+            Change::Modified(path()),
+            Change::Removed(path()),
+            Change::Created(path()),
+            Change::Created(path()),
+        ] {
+            batch.add(change);
+        }
+        assert_eq!(batch.told.changes, [Change::Created(path()), Change::Removed(path()), Change::Created(path()),]);
+    }
+}

@@ -1,0 +1,203 @@
+//! Watching for what is not there yet.
+//!
+//! Of every missing path the nearest directory that exists is watched for the name that is missing in it. That tells of
+//! an intermediate directory, too; the caller then asks again. It may tell too often, never too rarely.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use exec_env::BoxFuture;
+use exec_env::files::limits::MISSING_WATCHES;
+use exec_env::files::{FileError, Missing, Verb};
+use rustix::fs::inotify::{Reader, WatchFlags};
+use rustix::fs::{AtFlags, CWD, statat};
+use rustix::io::Errno;
+use tokio::io::unix::AsyncFd;
+
+use super::super::gate::Gate;
+use super::{add_watch, queue, ready_queue, refusal};
+
+/// Begins to watch, if that is possible and there is something to wait for.
+pub(crate) async fn watch_missing(
+    missing: Vec<PathBuf>,
+    present: Option<PathBuf>,
+    gate: &Gate,
+) -> Result<Option<Box<dyn Missing>>, FileError> {
+    let first = missing.first().cloned().unwrap_or_default();
+    let failed = |errno| FileError::new(Verb::Watch, first.clone(), refusal(errno));
+    let watched = gate.run(move |_| Watched::begin(&missing, present.as_deref())).await.map_err(&failed)?;
+    let Some((queue, watched)) = watched else {
+        return Ok(None);
+    };
+    Ok(Some(Box::new(LocalMissing { queue: ready_queue(queue).map_err(failed)?, watched })))
+}
+
+/// A watch for something to appear.
+struct LocalMissing {
+    queue: AsyncFd<OwnedFd>,
+    watched: Watched,
+}
+
+impl Missing for LocalMissing {
+    fn changed(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            loop {
+                // If the queue cannot be waited for, things might have changed: that is what the caller must hear.
+                let Ok(mut ready) = self.queue.readable().await else {
+                    return;
+                };
+                if self.watched.read_news(self.queue.get_ref()) {
+                    return;
+                }
+                ready.clear_ready();
+            }
+        })
+    }
+}
+
+/// Which names in which watched directories are news.
+#[derive(Default)]
+struct Watched {
+    names: HashMap<i32, HashSet<OsString>>,
+    /// Any event of these is news.
+    whole: HashSet<i32>,
+}
+
+impl Watched {
+    fn begin(missing: &[PathBuf], present: Option<&Path>) -> Result<Option<(OwnedFd, Self)>, Errno> {
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let mut points = HashSet::new();
+        let mut waits = Vec::new();
+        for path in missing {
+            let Some(wait) = Wait::of(path, &mut points) else {
+                return Ok(None);
+            };
+            waits.push(wait);
+        }
+        points.extend(present.map(Path::to_owned));
+        if points.len() > MISSING_WATCHES {
+            return Ok(None);
+        }
+        let queue = queue()?;
+        let mut watched = Self::default();
+        for wait in &waits {
+            let flags = WatchFlags::CREATE
+                | WatchFlags::MOVED_TO
+                | WatchFlags::DELETE_SELF
+                | WatchFlags::MOVE_SELF
+                | WatchFlags::ONLYDIR
+                | WatchFlags::MASK_ADD;
+            match add_watch(&queue, &wait.directory, flags) {
+                Ok(watch) => {
+                    let names = watched.names.entry(watch).or_default();
+                    names.insert(wait.name.clone());
+                }
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(None),
+                Err(errno) => return Err(errno),
+            }
+        }
+        if let Some(present) = present
+            && !watched.add_present(&queue, present)?
+        {
+            return Ok(None);
+        }
+        // Look after you subscribe: what came in between made no event.
+        let came = waits.iter().any(|wait| exists(&wait.directory.join(&wait.name)));
+        Ok((!came).then_some((queue, watched)))
+    }
+
+    fn add_present(&mut self, queue: &OwnedFd, present: &Path) -> Result<bool, Errno> {
+        let own = WatchFlags::MODIFY
+            | WatchFlags::ATTRIB
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MASK_ADD;
+        match add_watch(queue, present, own) {
+            Ok(watch) => self.whole.insert(watch),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(false),
+            Err(errno) => return Err(errno),
+        };
+        // If the path is a link, exchanging the link does nothing to the file it led to.
+        if let (Some(parent), Some(name)) = (present.parent(), present.file_name()) {
+            let flags = WatchFlags::MOVED_TO
+                | WatchFlags::MOVED_FROM
+                | WatchFlags::DELETE
+                | WatchFlags::CREATE
+                | WatchFlags::ONLYDIR
+                | WatchFlags::MASK_ADD;
+            if let Ok(watch) = add_watch(queue, parent, flags) {
+                self.names.entry(watch).or_default().insert(name.to_owned());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads the queue, which does not block, until something in it is news.
+    fn read_news(&self, queue: &OwnedFd) -> bool {
+        let mut buffer = [MaybeUninit::uninit(); 4 << 10];
+        let mut reader = Reader::new(queue, &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(event) => {
+                    let name = event.file_name();
+                    let of_name = name.map(|name| OsStr::from_bytes(name.to_bytes()));
+                    let news = match (of_name, self.names.get(&event.wd())) {
+                        _ if self.whole.contains(&event.wd()) => true,
+                        (Some(name), Some(names)) => names.contains(name),
+                        // The directory itself went, or the queue overflowed.
+                        _ => true,
+                    };
+                    if news {
+                        return true;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return false,
+                Err(_) => return true,
+            }
+        }
+    }
+}
+
+/// The name whose appearance is news, and where.
+struct Wait {
+    directory: PathBuf,
+    name: OsString,
+}
+
+impl Wait {
+    /// `None`: the path exists, or cannot be waited for.
+    fn of(path: &Path, points: &mut HashSet<PathBuf>) -> Option<Self> {
+        if exists(path) {
+            return None;
+        }
+        let mut path = path;
+        loop {
+            let (parent, name) = (path.parent()?, path.file_name()?);
+            points.insert(parent.to_owned());
+            if parent.is_dir() {
+                return Some(Self { directory: parent.to_owned(), name: name.to_owned() });
+            }
+            // A file, or a link to nowhere, stands where a directory should: no name is missing there.
+            if exists(parent) {
+                return None;
+            }
+            path = parent;
+        }
+    }
+}
+
+/// A link that leads nowhere exists.
+fn exists(path: &Path) -> bool {
+    statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}

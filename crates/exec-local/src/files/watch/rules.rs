@@ -1,0 +1,68 @@
+//! Ignore files below a watched root: which paths are not worth telling.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
+
+/// The rules of every watched directory that has some.
+#[derive(Default)]
+pub(super) struct Rules {
+    root: PathBuf,
+    of_directory: HashMap<PathBuf, Gitignore>,
+}
+
+impl Rules {
+    pub(super) fn below(root: &Path) -> Self {
+        Self { root: root.to_owned(), of_directory: HashMap::new() }
+    }
+
+    /// Reads the ignore files of `directory`, now that it is entered or one of them changed.
+    pub(super) fn load(&mut self, directory: &Path) {
+        let mut builder = GitignoreBuilder::new(directory);
+        for name in IGNORE_FILES {
+            let file = directory.join(name);
+            if file.is_file() {
+                // A line that does not parse is left out, the rest counts; as Git does.
+                let _bad_line = builder.add(file);
+            }
+        }
+        match builder.build() {
+            Ok(rules) if !rules.is_empty() => {
+                self.of_directory.insert(directory.to_owned(), rules);
+            }
+            _ => {
+                self.of_directory.remove(directory);
+            }
+        }
+    }
+
+    /// Whether a path says how other paths are treated.
+    pub(super) fn is_rule_file(path: &Path) -> bool {
+        path.file_name().is_some_and(|name| IGNORE_FILES.iter().any(|file| name == *file))
+    }
+
+    /// The nearest directory with an opinion decides.
+    pub(super) fn leave_out(&self, path: &Path, is_directory: bool) -> bool {
+        if path.file_name().is_some_and(|name| name == ".git") {
+            return true;
+        }
+        for directory in path.ancestors().skip(1) {
+            if let Some(rules) = self.of_directory.get(directory) {
+                let verdict = rules.matched(path, is_directory);
+                if verdict.is_ignore() {
+                    return true;
+                }
+                if verdict.is_whitelist() {
+                    return false;
+                }
+            }
+            if directory == self.root {
+                break;
+            }
+        }
+        false
+    }
+}

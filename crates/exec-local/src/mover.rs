@@ -1,0 +1,258 @@
+//! The task that moves one process's output: it waits for one event, tells the spool, publishes the head.
+//!
+//! It knows nothing of readers. When the keeper dies it goes on with what it holds, waits for the leader itself, and
+//! says honestly that the exit code is lost.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use exec_core::{Exit, Head, Stream};
+use exec_keeper::protocol::{Ask, Number, Part};
+use exec_keeper::spool::{Pumped, Spool, Turn};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, watch};
+
+use crate::clerk::Clerk;
+
+/// A descriptor the runtime waits for.
+pub(crate) type Watched = Arc<AsyncFd<Arc<OwnedFd>>>;
+
+/// What a mover is told. At most one exit and one loss come; sheds are asked for one at a time.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// The keeper reaped the leader.
+    Exited(Exit),
+    /// All logs together hold too much; this one gives back.
+    Shed(u64),
+}
+
+/// Room for notices; see [`Notice`].
+pub(crate) const NOTICES: usize = 8;
+
+pub(crate) struct Mover {
+    pub(crate) number: Number,
+    pub(crate) spool: Spool,
+    pub(crate) sources: [Option<Watched>; 2],
+    pub(crate) pidfd: Option<OwnedFd>,
+    pub(crate) head: watch::Sender<Head>,
+    pub(crate) notices: mpsc::Receiver<Notice>,
+    pub(crate) clerk: Arc<Clerk>,
+    /// Somebody outlives us who must hold every data file before it is filled.
+    pub(crate) durable: bool,
+    /// Movers that are in the middle of a flood.
+    pub(crate) busy: Arc<AtomicUsize>,
+    pub(crate) over_cap: Arc<tokio::sync::Notify>,
+}
+
+enum Event {
+    Ready(usize),
+    Notice(Notice),
+    Time,
+    KeeperGone,
+    LeaderGone,
+    /// Everybody who could want something of it has let go.
+    Abandoned,
+}
+
+impl Mover {
+    pub(crate) async fn run(mut self) {
+        let mut gone = self.clerk.gone();
+        let mut leader: Option<AsyncFd<OwnedFd>> = None;
+        let mut flooding = false;
+        self.publish();
+        while !self.spool.head().closed {
+            let keeper_known_gone = leader.is_some() || self.pidfd.is_none();
+            let event = self.next_event(&mut gone, keeper_known_gone, leader.as_ref()).await;
+            let moved = matches!(event, Event::Ready(_));
+            match event {
+                Event::Ready(at) => {
+                    let more = self.pump(at);
+                    self.mark_flood(&mut flooding, more);
+                }
+                Event::Notice(Notice::Exited(exit)) => self.exited(exit),
+                Event::Notice(Notice::Shed(bytes)) => drop(self.spool.shed(bytes)),
+                Event::Time => self.on_time(),
+                Event::KeeperGone => match self.pidfd.take().map(AsyncFd::new) {
+                    Some(Ok(pidfd)) => leader = Some(pidfd),
+                    _ => self.exited(Exit::LOST),
+                },
+                Event::LeaderGone => {
+                    self.exited(Exit::LOST);
+                    leader = None;
+                }
+                Event::Abandoned => return self.retire().await,
+            }
+            if !moved {
+                self.mark_flood(&mut flooding, false);
+            }
+            self.publish();
+        }
+        self.mark_flood(&mut flooding, false);
+        // The log is complete, but may still be asked to give room to others, until its process is forgotten.
+        while let Some(notice) = self.notices.recv().await {
+            if let Notice::Shed(bytes) = notice {
+                self.spool.shed(bytes);
+                self.publish();
+            }
+        }
+        self.retire().await;
+    }
+
+    /// Freeing a large file takes milliseconds, which nobody on this thread should wait for.
+    async fn retire(self) {
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+
+    async fn next_event(
+        &mut self,
+        gone: &mut watch::Receiver<bool>,
+        keeper_known_gone: bool,
+        leader: Option<&AsyncFd<OwnedFd>>,
+    ) -> Event {
+        let deadline = self.spool.deadline();
+        let stalled = self.spool.head().stalled;
+        let [first, second] = &self.sources;
+        tokio::select! {
+            // An exit is told first: what the leader printed is drained by it, whoever else floods the pipe.
+            biased;
+            notice = self.notices.recv() => notice.map_or(Event::Abandoned, Event::Notice),
+            () = until(deadline) => Event::Time,
+            () = ready(first), if !stalled => Event::Ready(0),
+            () = ready(second), if !stalled => Event::Ready(1),
+            _ = gone.wait_for(|gone| *gone), if !keeper_known_gone => Event::KeeperGone,
+            () = ended(leader) => Event::LeaderGone,
+        }
+    }
+
+    /// One bite; whether there may be more.
+    fn pump(&mut self, at: usize) -> bool {
+        let Some(source) = self.sources[at].clone() else { return false };
+        // Taken before the bite: bytes that come after the pipe was found empty are a newer readiness than this one,
+        // which alone is cleared.
+        let mut known = match source.poll_read_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(guard)) => Some(guard),
+            _ => None,
+        };
+        let stream = self.stream(at);
+        let turn = Turn { now: Instant::now(), others_ready: self.busy.load(Ordering::Relaxed) > 1 };
+        match self.with_keep(|spool, keep| spool.pump(stream, turn, keep)) {
+            Pumped::Moved { .. } => {
+                if self.spool.excess_of_others() {
+                    self.over_cap.notify_one();
+                }
+                return true;
+            }
+            Pumped::Dry => {
+                if let Some(guard) = &mut known {
+                    guard.clear_ready();
+                }
+            }
+            Pumped::Eof => self.let_go(at),
+            Pumped::Stalled => {}
+        }
+        false
+    }
+
+    fn exited(&mut self, exit: Exit) {
+        let turn = Turn { now: Instant::now(), others_ready: true };
+        self.with_keep(|spool, keep| spool.exited(exit, turn, keep));
+        for at in 0..2 {
+            if self.sources[at].is_some() && !self.spool.open().contains(self.stream(at)) {
+                self.let_go(at);
+            }
+        }
+    }
+
+    fn on_time(&mut self) {
+        let was_stalled = self.spool.head().stalled;
+        self.spool.on_time(Instant::now());
+        if was_stalled {
+            for at in 0..2 {
+                if self.sources[at].is_some() {
+                    self.pump(at);
+                }
+            }
+        }
+    }
+
+    /// The stream has ended: our side of it closes, and the keeper's.
+    fn let_go(&mut self, at: usize) {
+        let Some(source) = self.sources[at].take() else { return };
+        drop(source);
+        let parts: &[Part] = match self.stream(at) {
+            Stream::Stdout => &[Part::Stdout],
+            Stream::Stderr => &[Part::Stderr],
+            // The terminal itself stays: it is also the way in.
+            Stream::Pty => &[Part::RelayOut, Part::RelayIn],
+        };
+        for part in parts {
+            // Costs the keeper a descriptor until the process is forgotten, if its line is full now.
+            let _ = self.clerk.say_now(&Ask::Drop { number: self.number, part: *part }, None);
+        }
+    }
+
+    fn stream(&self, at: usize) -> Stream {
+        match at {
+            1 => Stream::Stderr,
+            _ if self.spool.is_pty() => Stream::Pty,
+            _ => Stream::Stdout,
+        }
+    }
+
+    fn with_keep<T>(&mut self, pump: impl FnOnce(&mut Spool, exec_keeper::spool::Keep<'_>) -> T) -> T {
+        let (clerk, number, durable) = (&self.clerk, self.number, self.durable);
+        let mut keep = |at: usize, file: &OwnedFd| {
+            if durable { clerk.say_now(&Ask::Keep { number, part: Part::data(at) }, Some(file)) } else { Ok(()) }
+        };
+        pump(&mut self.spool, &mut keep)
+    }
+
+    fn publish(&self) {
+        let now = self.spool.head();
+        self.head.send_if_modified(|head| std::mem::replace(head, now) != now);
+    }
+
+    fn mark_flood(&self, flooding: &mut bool, now: bool) {
+        if *flooding != now {
+            *flooding = now;
+            if now {
+                self.busy.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.busy.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The source of a lane, ready to be waited for.
+pub(crate) fn watch_source(spool: &Spool, stream: Stream) -> Option<Watched> {
+    let source = spool.source(stream)?.clone();
+    AsyncFd::new(source).ok().map(Arc::new)
+}
+
+async fn ready(source: &Option<Watched>) {
+    match source {
+        Some(source) => match source.readable().await {
+            Ok(mut guard) => guard.retain_ready(),
+            Err(_) => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+async fn ended(leader: Option<&AsyncFd<OwnedFd>>) {
+    match leader {
+        Some(leader) => drop(leader.readable().await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,165 @@
+//! From a stream that has arrived to a connection: who is it, which protocol, one HTTP exchange.
+//!
+//! Each handshake is a task of the listener's and bounded in time, except for the first byte on a
+//! unix socket. Deliberately absent: the rules of the HTTP exchange; they are in `http`.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use crate::connection::Connection;
+use crate::limits::{EXCHANGE_TIMEOUT, HEADER_BYTES, Limits};
+use crate::peer::Peer;
+use crate::stream::{self, Holding, Protocol};
+
+use super::http::{Answer, Door, plain};
+
+/// What every handshake needs to know.
+#[derive(Debug)]
+pub(super) struct Front {
+    pub(super) door: Door,
+    pub(super) max_connections: usize,
+    pub(super) header_timeout: Duration,
+    pub(super) limits: Limits,
+}
+
+/// A stream that has arrived.
+pub(super) enum Arrival {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream, PathBuf),
+}
+
+/// Whether there is a place for it.
+pub(super) enum Admission {
+    Admitted(OwnedSemaphorePermit),
+    /// It is only told that there is none.
+    Refused(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit),
+}
+
+impl Front {
+    /// The whole handshake; `None` if it came to nothing.
+    pub(super) async fn receive(&self, arrival: Arrival, admission: Admission) -> Option<Connection> {
+        match arrival {
+            Arrival::Tcp(stream, address) => self.receive_tcp(stream, address, admission).await,
+            Arrival::Unix(stream, path) => self.receive_unix(stream, path, admission).await,
+        }
+    }
+
+    async fn receive_tcp(&self, stream: TcpStream, address: SocketAddr, admission: Admission) -> Option<Connection> {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!("{address}: cannot set TCP_NODELAY: {error}");
+        }
+        let (stream, already_read) = self.serve_http(stream, &admission).await?;
+        let Admission::Admitted(place) = admission else { return None };
+        let (read, write) = stream.into_split();
+        let protocol = Protocol::WebSocketServer { already_read };
+        let halves = stream::open(Box::new(read), Box::new(write), protocol, &self.limits, Holding::Slot(place));
+        Some(Connection::over_stream(halves, Peer::WebSocket(address)))
+    }
+
+    /// Only our own user (and root, who could do anything anyhow) may speak here. The first byte
+    /// tells the protocol; it may take its time, for a human with `socat` does, and the wait is
+    /// paid for by a user who may do all we may.
+    async fn receive_unix(&self, stream: UnixStream, path: PathBuf, admission: Admission) -> Option<Connection> {
+        let credentials = stream.peer_cred().ok()?;
+        let ours = rustix::process::geteuid().as_raw();
+        if credentials.uid() != ours && credentials.uid() != 0 {
+            tracing::warn!("{}: refused a connection of user {}", path.display(), credentials.uid());
+            return None;
+        }
+        let peer = Peer::Unix { path, pid: credentials.pid() };
+        let first = match &admission {
+            Admission::Admitted(_) => peek_byte(&stream).await?,
+            Admission::Refused(_) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
+        };
+        let (stream, protocol) = if first == b'G' {
+            let (stream, already_read) = self.serve_http(stream, &admission).await?;
+            (stream, Protocol::WebSocketServer { already_read })
+        } else {
+            (stream, Protocol::Lines)
+        };
+        let Admission::Admitted(place) = admission else { return None };
+        let (read, write) = stream.into_split();
+        let halves = stream::open(Box::new(read), Box::new(write), protocol, &self.limits, Holding::Slot(place));
+        Some(Connection::over_stream(halves, peer))
+    }
+
+    /// One HTTP exchange. Gives the stream back, with what was read too far, if it was upgraded.
+    async fn serve_http<S>(&self, stream: S, admission: &Admission) -> Option<(S, Bytes)>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let upgrade = Mutex::new(None);
+        let service = hyper::service::service_fn(|mut request| {
+            let response = self.respond(&mut request, admission, &upgrade);
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let exchange = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.header_timeout)
+            .max_buf_size(HEADER_BYTES)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        match timeout(self.header_timeout + EXCHANGE_TIMEOUT, exchange).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!("a request failed: {error}"),
+            Err(_) => tracing::debug!("a request took too long"),
+        }
+        let upgrade = upgrade.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        let upgraded = upgrade.await.ok()?;
+        let parts = upgraded.downcast::<TokioIo<S>>().ok()?;
+        Some((parts.io.into_inner(), parts.read_buf))
+    }
+
+    fn respond(
+        &self,
+        request: &mut Request<Incoming>,
+        admission: &Admission,
+        upgrade: &Mutex<Option<OnUpgrade>>,
+    ) -> Response<Full<Bytes>> {
+        if matches!(admission, Admission::Refused(_)) {
+            let text = format!("all {} connections are in use; close one or try again later", self.max_connections);
+            return plain(StatusCode::SERVICE_UNAVAILABLE, text);
+        }
+        match self.door.answer(request, SystemTime::now()) {
+            Answer::Done(response) => response,
+            Answer::Upgrade(response) => {
+                *upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(hyper::upgrade::on(request));
+                response
+            }
+        }
+    }
+}
+
+/// The first byte of the stream, left in it. `None` if it ends before.
+async fn peek_byte(stream: &UnixStream) -> Option<u8> {
+    use rustix::net::{RecvFlags, recv};
+    loop {
+        stream.readable().await.ok()?;
+        let mut byte = [0];
+        let peeked = stream.try_io(Interest::READABLE, || {
+            let (_, count) = recv(stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+            Ok(count)
+        });
+        match peeked {
+            Ok(0) => return None,
+            Ok(_) => return Some(byte[0]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => return None,
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The transports as their users meet them: real sockets, real pipes, real peers. One file per
+//! behaviour.
+
+mod auth;
+mod cost;
+mod front_door;
+mod keeping_alive;
+mod memory;
+mod our_client;
+mod our_server;
+mod program;
+mod stall;
+mod stdio;
+mod support;
+mod tls;
+mod unix;
+mod violations;

@@ -1,0 +1,179 @@
+//! Binary frames: output and file blocks as raw bytes behind a small header.
+//!
+//! ```text
+//!   0       1         2        3       4          6                     14         14+n
+//!   ┌───────┬─────────┬────────┬───────┬──────────┬─────────────────────┬──────────┬─────────┐
+//!   │ kind  │ version │ stream │ flags │ n: u16   │ place: u64          │ id       │ payload │
+//!   └───────┴─────────┴────────┴───────┴──────────┴─────────────────────┴──────────┴─────────┘
+//! ```
+//!
+//! Numbers are big-endian. They come only where `initialize` granted them, only from the server, and only on transports
+//! that keep messages apart. The first byte can never begin JSON text, so a receiver tells the two apart by it.
+
+use crate::limits::BINARY_ID_BYTES;
+use crate::process::Stream;
+
+/// The version that this crate writes and reads.
+pub const VERSION: u8 = 1;
+
+/// Length of a header without its id.
+pub const HEADER_BYTES: usize = 14;
+
+const KIND_OUTPUT: u8 = 1;
+const KIND_BLOCK: u8 = 2;
+const FLAG_EOF: u8 = 1;
+
+/// What a binary frame says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Header<'a> {
+    /// A `process/output`.
+    Output {
+        /// Of which process.
+        process_id: &'a str,
+        /// Its number.
+        seq: u64,
+        /// From where.
+        stream: Stream,
+    },
+    /// The answer to a `fs/readBlock`.
+    Block {
+        /// The id of the request, as JSON text: `7` or `"a"`.
+        request_id: &'a str,
+        /// Where the block begins.
+        offset: u64,
+        /// Whether fewer bytes were there than asked for.
+        eof: bool,
+    },
+}
+
+/// Why a binary frame cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadFrame {
+    /// It ends within its own header.
+    #[error("binary frame of {found_bytes} bytes ends within its header")]
+    Short {
+        /// How long it is.
+        found_bytes: usize,
+    },
+    /// A kind nobody has told us of.
+    #[error("binary frame of unknown kind {kind}")]
+    Kind {
+        /// That one.
+        kind: u8,
+    },
+    /// A version nobody has told us of.
+    #[error("binary frame of version {version}; only {VERSION} is known")]
+    Version {
+        /// That one.
+        version: u8,
+    },
+    /// A stream that does not exist, or one where none belongs.
+    #[error("binary frame with impossible stream {stream}")]
+    Stream {
+        /// That one.
+        stream: u8,
+    },
+    /// Flags that mean nothing.
+    #[error("binary frame with unknown flags {flags:#04x}")]
+    Flags {
+        /// Those.
+        flags: u8,
+    },
+    /// An id that is no text.
+    #[error("binary frame whose id is not UTF-8")]
+    Id,
+}
+
+/// An id that no header can carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("id of {found_bytes} bytes does not fit a binary frame, which has room for {BINARY_ID_BYTES}")]
+pub struct LongId {
+    /// How long it is.
+    pub found_bytes: usize,
+}
+
+/// Whether a binary message is one of these rather than JSON text.
+pub fn is_binary(message: &[u8]) -> bool {
+    matches!(message.first(), Some(&(KIND_OUTPUT | KIND_BLOCK)))
+}
+
+/// Appends a frame.
+pub fn encode(out: &mut Vec<u8>, header: &Header<'_>, payload: &[u8]) -> Result<(), LongId> {
+    let (kind, stream, flags, id, place) = match *header {
+        Header::Output {
+            process_id,
+            seq,
+            stream,
+        } => (KIND_OUTPUT, stream_code(stream), 0, process_id, seq),
+        Header::Block {
+            request_id,
+            offset,
+            eof,
+        } => {
+            let flags = if eof { FLAG_EOF } else { 0 };
+            (KIND_BLOCK, 0, flags, request_id, offset)
+        }
+    };
+    let id_bytes = u16::try_from(id.len()).map_err(|_| LongId {
+        found_bytes: id.len(),
+    })?;
+    out.reserve(HEADER_BYTES + id.len() + payload.len());
+    out.extend_from_slice(&[kind, VERSION, stream, flags]);
+    out.extend_from_slice(&id_bytes.to_be_bytes());
+    out.extend_from_slice(&place.to_be_bytes());
+    out.extend_from_slice(id.as_bytes());
+    out.extend_from_slice(payload);
+    Ok(())
+}
+
+/// Takes a frame apart: what it says, and its payload.
+pub fn decode(frame: &[u8]) -> Result<(Header<'_>, &[u8]), BadFrame> {
+    let short = BadFrame::Short {
+        found_bytes: frame.len(),
+    };
+    let (head, rest) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(short)?;
+    let [kind, version, stream, flags, n0, n1, p0, p1, p2, p3, p4, p5, p6, p7] = *head;
+    if !matches!(kind, KIND_OUTPUT | KIND_BLOCK) {
+        return Err(BadFrame::Kind { kind });
+    }
+    if version != VERSION {
+        return Err(BadFrame::Version { version });
+    }
+    let id_bytes = usize::from(u16::from_be_bytes([n0, n1]));
+    let (id, payload) = rest.split_at_checked(id_bytes).ok_or(short)?;
+    let id = std::str::from_utf8(id).map_err(|_| BadFrame::Id)?;
+    let place = u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
+    let header = match kind {
+        KIND_OUTPUT if flags != 0 => return Err(BadFrame::Flags { flags }),
+        KIND_OUTPUT => Header::Output {
+            process_id: id,
+            seq: place,
+            stream: stream_of(stream)?,
+        },
+        _ if flags & !FLAG_EOF != 0 => return Err(BadFrame::Flags { flags }),
+        _ if stream != 0 => return Err(BadFrame::Stream { stream }),
+        _ => Header::Block {
+            request_id: id,
+            offset: place,
+            eof: flags & FLAG_EOF != 0,
+        },
+    };
+    Ok((header, payload))
+}
+
+fn stream_code(stream: Stream) -> u8 {
+    match stream {
+        Stream::Stdout => 1,
+        Stream::Stderr => 2,
+        Stream::Pty => 3,
+    }
+}
+
+fn stream_of(code: u8) -> Result<Stream, BadFrame> {
+    match code {
+        1 => Ok(Stream::Stdout),
+        2 => Ok(Stream::Stderr),
+        3 => Ok(Stream::Pty),
+        stream => Err(BadFrame::Stream { stream }),
+    }
+}

@@ -1,0 +1,153 @@
+//! Contents: whole files, and files in blocks.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::bytes64::{Base64, LateBase64};
+use crate::empty::empty_results;
+use crate::initialize::is_false;
+use crate::path_uri::PathUri;
+use crate::sandbox::SandboxContext;
+
+/// The whole of a regular file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct WireFsReadFileParams")]
+pub struct ReadFileParams {
+    /// Which.
+    pub path: PathUri,
+    /// Whether links may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// Its bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadFileResult {
+    /// All of them.
+    pub data_base64: Base64,
+}
+
+/// Replaces a file, whole or not at all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct WireFsWriteFileParams")]
+pub struct WriteFileParams {
+    /// Which.
+    pub path: PathUri,
+    /// Its new bytes. Text that is no base64 is answered by -32600, after the handshake is checked.
+    pub data_base64: LateBase64,
+    /// Whether links may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+    /// Ours: add to the end instead.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub append: bool,
+    /// Ours: write only if the file's BLAKE3 is this (64 hex digits), or, for `absent`, if there is no file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_match: Option<String>,
+    /// Ours: permission bits of the result; as they were if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+    /// Ours: answer only when the bytes would survive a power cut.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub sync: bool,
+}
+
+/// A file to be read or written in blocks. It belongs to the connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct WireFsOpenParams")]
+pub struct OpenParams {
+    /// The client's name for it, at most [`crate::limits::HANDLE_ID_BYTES`].
+    pub handle_id: String,
+    /// Which.
+    pub path: PathUri,
+    /// For what.
+    #[serde(default)]
+    pub mode: OpenMode,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+    /// Ours: whether links may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+}
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OpenMode {
+    /// Reading.
+    #[default]
+    Read,
+    /// Writing from nothing: created, or emptied at once.
+    Replace,
+    /// Ours: writing on: created, or kept as it is.
+    Append,
+}
+
+/// It is open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenResult {
+    /// The client's name for it.
+    pub handle_id: String,
+    /// Ours: its size at that moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+}
+
+/// A block to read. Where binary frames were granted, the answer is one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct FsReadBlockParams")]
+pub struct ReadBlockParams {
+    /// Of which open file.
+    pub handle_id: String,
+    /// From where.
+    pub offset: u64,
+    /// 1 to [`crate::limits::BLOCK_BYTES`].
+    pub len: usize,
+}
+
+/// The block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReadBlockResult {
+    /// Its bytes.
+    pub chunk: Base64,
+    /// Whether fewer bytes were there than asked for.
+    pub eof: bool,
+}
+
+/// A block to write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct FsWriteBlockParams")]
+pub struct WriteBlockParams {
+    /// Of which open file.
+    pub handle_id: String,
+    /// Where to.
+    pub offset: u64,
+    /// 1 to [`crate::limits::BLOCK_BYTES`].
+    pub chunk: Base64,
+}
+
+/// Lets go of an open file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct FsCloseParams")]
+pub struct CloseParams {
+    /// Which.
+    pub handle_id: String,
+}
+
+empty_results! {
+    /// The file is written.
+    WriteFileResult,
+    /// The block is written.
+    WriteBlockResult,
+    /// The file is closed, or was never open.
+    CloseResult,
+}

@@ -1,0 +1,208 @@
+//! Search: contents by `fs/search`, names by `fs/glob`. Both are ours.
+//!
+//! `fs/search` answers as soon as the query is known to be good. What is found comes by `fs/found`, files by path and
+//! lines by number; the last one carries the summary. A search belongs to the connection and waits for a slow reader.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::tree::PathProblem;
+use crate::empty::empty_results;
+use crate::error::RpcError;
+use crate::initialize::is_false;
+use crate::path_uri::PathUri;
+use crate::sandbox::SandboxContext;
+use crate::text::OsText;
+
+/// What to search for, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SearchParams {
+    /// The client's name for the search, at most 64 bytes.
+    pub search_id: String,
+    /// A directory, or one file.
+    pub path: PathUri,
+    /// What to look for.
+    pub pattern: SearchPattern,
+    /// Whether case matters.
+    #[serde(default)]
+    pub case: SearchCase,
+    /// Only where it stands as a word of its own.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub word: bool,
+    /// Which files: `*.rs` takes, `!*.min.js` leaves out, the last that matches decides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub globs: Vec<String>,
+    /// Leave out what ignore files say; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_files: Option<bool>,
+    /// Also names that begin with a dot.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub hidden: bool,
+    /// Follow links below the path.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub follow_symlinks: bool,
+    /// Lines to show before each match.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub before_lines: u32,
+    /// Lines to show after each match.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub after_lines: u32,
+    /// Stop after this many matching lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_matches: Option<u64>,
+    /// Matching lines of one file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_matches_per_file: Option<u64>,
+    /// Leave out larger files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_file_bytes: Option<u64>,
+    /// Cut longer lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_line_bytes: Option<usize>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// What to look for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SearchPattern {
+    /// A regular expression over one line.
+    Regex(String),
+    /// These very characters.
+    Literal(String),
+}
+
+/// Whether case matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SearchCase {
+    /// It does.
+    #[default]
+    Sensitive,
+    /// It does not.
+    Insensitive,
+    /// Only if the pattern has a capital letter.
+    Smart,
+}
+
+/// The search has begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SearchResult {
+    /// The client's name for it.
+    pub search_id: String,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FoundParams {
+    /// By which search.
+    pub search_id: String,
+    /// 1, 2, 3 …
+    pub seq: u64,
+    /// Lines, by file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FoundLines>,
+    /// That was all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<SearchSummary>,
+    /// It broke off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<RpcError>,
+}
+
+/// Lines of one file; a file with much to show comes more than once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FoundLines {
+    /// The file.
+    pub path: PathUri,
+    /// Its lines, ascending.
+    pub lines: Vec<FoundLine>,
+}
+
+/// A line that matches, or stands beside one that does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FoundLine {
+    /// From 1.
+    pub number: u64,
+    /// Where the line begins in the file.
+    pub offset: u64,
+    /// The line without its end.
+    pub text: OsText,
+    /// Whether `text` is only the line's beginning.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cut: bool,
+    /// The matches: begin and end in bytes of `text`. Empty for a line of context.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spans: Vec<(u32, u32)>,
+}
+
+/// How a search went.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SearchSummary {
+    /// Files looked into.
+    pub files: u64,
+    /// Files with a match.
+    pub files_matched: u64,
+    /// Matching lines.
+    pub matches: u64,
+    /// It ended at `maxMatches`.
+    pub truncated: bool,
+    /// What could not be read; the first ones.
+    pub problems: Vec<PathProblem>,
+    /// How much could not be read.
+    pub problem_count: u64,
+}
+
+/// Ends a search. Nothing is told after the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CancelSearchParams {
+    /// Which.
+    pub search_id: String,
+}
+
+empty_results! {
+    /// The search is over, or never was.
+    CancelSearchResult,
+}
+
+/// Which paths to find.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GlobParams {
+    /// Below which directory.
+    pub path: PathUri,
+    /// What a path below it must match: `*` within a name, `**` across, `{a,b}`, `[a-z]`. One is enough.
+    pub patterns: Vec<String>,
+    /// Leave out what ignore files say; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_files: Option<bool>,
+    /// Also names that begin with a dot; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<bool>,
+    /// Stop after this many paths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_paths: Option<usize>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// What matched.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct GlobResult {
+    /// Each directory's names in bytewise order.
+    pub paths: Vec<PathUri>,
+    /// There are more.
+    pub truncated: bool,
+}
+
+fn is_zero(lines: &u32) -> bool {
+    *lines == 0
+}

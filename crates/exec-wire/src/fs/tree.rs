@@ -1,0 +1,386 @@
+//! Names and trees: make, look, list, walk, remove, copy, rename, links, permissions.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::empty::empty_results;
+use crate::error::ErrorData;
+use crate::initialize::is_false;
+use crate::path_uri::PathUri;
+use crate::sandbox::SandboxContext;
+use crate::text::OsText;
+
+/// Makes a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct WireFsCreateDirectoryParams")]
+pub struct CreateDirectoryParams {
+    /// Where.
+    pub path: PathUri,
+    /// Make parents, and be content with one that exists; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recursive: Option<bool>,
+    /// Whether links may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+    /// Ours: permission bits of the last directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+}
+
+/// Asks what is known about a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct WireFsGetMetadataParams")]
+pub struct GetMetadataParams {
+    /// Which.
+    pub path: PathUri,
+    /// Whether links may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// What is known. Times are since 1970; those in nanoseconds are ours, as is everything below `modifiedAtMs`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GetMetadataResult {
+    /// A directory, or a link to one that was followed.
+    pub is_directory: bool,
+    /// A regular file, likewise.
+    pub is_file: bool,
+    /// Whether the path itself is a link.
+    pub is_symlink: bool,
+    /// In bytes.
+    pub size: u64,
+    /// When it was made; 0 if nobody remembers.
+    pub created_at_ms: i64,
+    /// When its contents changed.
+    pub modified_at_ms: i64,
+    /// What it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<FileKind>,
+    /// Permission bits, with set-user-id, set-group-id and sticky.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+    /// Its owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// Its group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+    /// Its number on its file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inode: Option<u64>,
+    /// Its file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<u64>,
+    /// How many names it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nlink: Option<u32>,
+    /// When it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_ns: Option<i64>,
+    /// When its contents changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified_ns: Option<i64>,
+    /// When it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accessed_ns: Option<i64>,
+    /// When anything about it changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_ns: Option<i64>,
+}
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A link; where links are followed, one that leads nowhere.
+    Symlink,
+    /// A FIFO, socket or device.
+    Special,
+}
+
+/// Asks for the one path without links.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(expecting = "struct WireFsCanonicalizeParams")]
+pub struct CanonicalizeParams {
+    /// Of which file.
+    pub path: PathUri,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// That path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CanonicalizeResult {
+    /// It.
+    pub path: PathUri,
+}
+
+/// Asks for the entries of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(expecting = "struct WireFsReadDirectoryParams")]
+pub struct ReadDirectoryParams {
+    /// Which.
+    pub path: PathUri,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// The entries, in no order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReadDirectoryResult {
+    /// At most [`crate::limits::DIRECTORY_ENTRIES`].
+    pub entries: Vec<DirectoryEntry>,
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DirectoryEntry {
+    /// The name; not exact where it is not UTF-8.
+    pub file_name: String,
+    /// A directory, or a link to one.
+    pub is_directory: bool,
+    /// A regular file, or a link to one.
+    pub is_file: bool,
+    /// Ours: whether the name itself is a link; one that is neither file nor directory may lead nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_symlink: Option<bool>,
+    /// Ours: the path, byte-exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathUri>,
+}
+
+/// Asks for a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(expecting = "struct WireFsWalkParams")]
+pub struct WalkParams {
+    /// Below which directory.
+    pub path: PathUri,
+    /// How far.
+    pub options: WalkOptions,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// How far to walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WalkOptions {
+    /// 0 lists only the root's children.
+    pub max_depth: usize,
+    /// How many directories are entered.
+    pub max_directories: usize,
+    /// How many entries are examined.
+    pub max_entries: usize,
+    /// List and enter links to directories.
+    pub follow_directory_symlinks: bool,
+    /// Do not enter directories whose names begin with a dot.
+    #[serde(default)]
+    pub prune_hidden_directories: bool,
+}
+
+/// A tree, breadth first, names sorted bytewise within each directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WalkResult {
+    /// Files and directories.
+    pub entries: Vec<WalkEntry>,
+    /// Directories that could not be read.
+    pub errors: Vec<PathProblem>,
+    /// Whether there is more than the limits let through.
+    pub truncated: bool,
+}
+
+/// A file or directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WalkEntry {
+    /// The root's path and what is below.
+    pub path: PathUri,
+    /// What it is.
+    pub kind: WalkEntryKind,
+    /// Ours: whether it is a link to a directory; absent if not.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_symlink: bool,
+}
+
+/// What a walk lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum WalkEntryKind {
+    /// A regular file.
+    File,
+    /// A directory, or a link to one.
+    Directory,
+}
+
+/// Something among many that did not work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PathProblem {
+    /// Where.
+    pub path: PathUri,
+    /// Why, for people.
+    pub message: String,
+    /// Ours: why, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<ErrorData>,
+}
+
+/// Removes a file, a link (never its target) or a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct WireFsRemoveParams")]
+pub struct RemoveParams {
+    /// Which.
+    pub path: PathUri,
+    /// A directory with everything in it; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recursive: Option<bool>,
+    /// Be content with one that does not exist; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub force: Option<bool>,
+    /// Whether links before the last component may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// Copies a file, a link or a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct WireFsCopyParams")]
+pub struct CopyParams {
+    /// From where.
+    pub source_path: PathUri,
+    /// To where.
+    pub destination_path: PathUri,
+    /// Whether it may be a directory.
+    pub recursive: bool,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+    /// Ours: whether to answer what was copied.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub report: bool,
+}
+
+/// It is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct CopyResult {
+    /// Ours: what, if that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied: Option<Copied>,
+}
+
+/// What was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Copied {
+    /// Regular files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Links.
+    pub symlinks: u64,
+    /// Sizes of the regular files, holes included.
+    pub bytes: u64,
+    /// FIFOs, sockets and devices that were left out.
+    pub skipped: u64,
+}
+
+/// Gives a file another name on the same file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RenameParams {
+    /// The old name.
+    pub source_path: PathUri,
+    /// The new name.
+    pub destination_path: PathUri,
+    /// Fail if there is something at the new name.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub no_replace: bool,
+    /// Whether links before the last component may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// Sets permission bits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SetPermissionsParams {
+    /// Of which file.
+    pub path: PathUri,
+    /// The bits, as a number: 420 is 0644.
+    pub mode: u32,
+    /// Whether links may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// Asks what a link says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadLinkParams {
+    /// Which link.
+    pub path: PathUri,
+    /// Whether links before the last component may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// What it says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReadLinkResult {
+    /// The link's own text, relative or not; no URI.
+    pub target: OsText,
+}
+
+/// Makes a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CreateSymlinkParams {
+    /// Where.
+    pub path: PathUri,
+    /// The link's own text, relative or not; no URI.
+    pub target: OsText,
+    /// Whether links before the last component may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+empty_results! {
+    /// The directory is there.
+    CreateDirectoryResult,
+    /// It is gone.
+    RemoveResult,
+    /// It has its new name.
+    RenameResult,
+    /// It has its new permissions.
+    SetPermissionsResult,
+    /// The link is there.
+    CreateSymlinkResult,
+}

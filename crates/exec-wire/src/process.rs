@@ -1,0 +1,23 @@
+//! Processes: `process/start` and what can be asked of, and is told about, a process that exists.
+//!
+//! Reading order: a start ([`start`]), the log as it is read and pushed ([`log`]), control ([`control`]). Members that
+//! the original does not have are optional on the way in and named in
+//! [`EXTENSIONS`](crate::environment::EXTENSIONS).
+
+pub mod control;
+pub mod log;
+pub mod start;
+
+pub use control::{
+    CloseStdinParams, CloseStdinResult, ForgetParams, ForgetResult, ListParams, ListResult,
+    ProcessInfo, ProcessSignal, ProcessState, ResizeParams, ResizeResult, SignalParams,
+    SignalResult, TerminateParams, TerminateResult, Until, WaitOutcome, WaitParams, WaitResult,
+    WriteParams, WriteResult, WriteStatus,
+};
+pub use log::{
+    Chunk, ClosedParams, Exit, ExitKind, ExitedParams, OutputParams, ReadParams, ReadResult, Stream,
+};
+pub use start::{
+    EnvInherit, EnvPolicy, Metadata, Overflow, SandboxType, ShellSnapshot, Size, StartParams,
+    StartResult, ThreadId,
+};

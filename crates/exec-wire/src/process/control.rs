@@ -1,0 +1,304 @@
+//! What can be done to a process: write, signal, terminate, and ours: resize, end of input, wait, list, forget.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::log::{Exit, Stream};
+use super::start::Size;
+use crate::bytes64::Base64;
+use crate::empty::{empty_params, empty_results};
+use crate::path_uri::PathUri;
+use crate::text::OsText;
+
+/// Bytes for stdin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WriteParams {
+    /// Of which process.
+    pub process_id: String,
+    /// The bytes.
+    pub chunk: Base64,
+    /// The client's key: the same key is written once.
+    pub write_id: String,
+}
+
+/// What became of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WriteResult {
+    /// That.
+    pub status: WriteStatus,
+}
+
+/// What became of bytes for stdin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum WriteStatus {
+    /// They are in the child's stdin, now or since an earlier call with the same key.
+    Accepted,
+    /// There is no such process.
+    UnknownProcess,
+    /// Nobody can read them.
+    StdinClosed,
+    /// It is not there yet.
+    Starting,
+    /// Ours: the server died while it wrote them; they are not written again.
+    InDoubt,
+}
+
+/// A signal for the process group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SignalParams {
+    /// Of which process.
+    pub process_id: String,
+    /// Which; the original knows `interrupt` only.
+    pub signal: ProcessSignal,
+}
+
+/// A signal by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ProcessSignal {
+    /// SIGHUP
+    Hangup,
+    /// SIGINT
+    Interrupt,
+    /// SIGQUIT
+    Quit,
+    /// SIGKILL
+    Kill,
+    /// SIGUSR1
+    User1,
+    /// SIGUSR2
+    User2,
+    /// SIGTERM
+    Terminate,
+    /// SIGSTOP
+    Stop,
+    /// SIGCONT
+    Continue,
+    /// SIGWINCH
+    WindowChange,
+}
+
+/// Ends a process and everything it started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct TerminateParams")]
+pub struct TerminateParams {
+    /// Which.
+    pub process_id: String,
+    /// Ours: time between TERM and KILL; KILL at once if absent or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+}
+
+/// What was found and done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TerminateResult {
+    /// Whether the leader was still running.
+    pub running: bool,
+    /// Ours: processes of the tree that were ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<u32>,
+    /// Ours: processes of the tree that are still there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<u32>,
+}
+
+/// Another size for the terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResizeParams {
+    /// Of which process.
+    pub process_id: String,
+    /// The size.
+    pub size: Size,
+}
+
+/// The end of stdin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CloseStdinParams {
+    /// Of which process.
+    pub process_id: String,
+}
+
+/// What became of it; never `unknownProcess`, which is an error here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CloseStdinResult {
+    /// `accepted`, or `stdinClosed` if it was closed before.
+    pub status: WriteStatus,
+}
+
+/// Lets go of a process: its output and its id. One that still runs is terminated first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForgetParams {
+    /// Which.
+    pub process_id: String,
+}
+
+empty_results! {
+    /// The signal was sent, or there was nobody to receive it.
+    SignalResult,
+    /// The terminal has the new size.
+    ResizeResult,
+    /// It is forgotten.
+    ForgetResult,
+}
+
+empty_params! {
+    /// Asks for every process of the session.
+    #[schemars(rename = "ProcessListParams")]
+    ListParams,
+}
+
+/// Every process of the session, in the order of their start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename = "ProcessListResult")]
+pub struct ListResult {
+    /// Those that are closed but not forgotten included.
+    pub processes: Vec<ProcessInfo>,
+}
+
+/// One process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessInfo {
+    /// The client's name for it.
+    pub process_id: String,
+    /// The kernel's.
+    pub pid: u32,
+    /// What was asked to run.
+    pub argv: Vec<OsText>,
+    /// Where.
+    pub cwd: PathUri,
+    /// Whether it has a terminal.
+    pub tty: bool,
+    /// Whether stdin can be written.
+    pub stdin_open: bool,
+    /// When it started, in milliseconds since 1970, by that machine's clock.
+    pub started_at_ms: u64,
+    /// Where it stands.
+    pub state: ProcessState,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// The first number still held.
+    pub first_seq: u64,
+    /// The number of what comes next.
+    pub next_seq: u64,
+    /// Output that is held.
+    pub held_bytes: u64,
+    /// Output that is gone.
+    pub dropped_bytes: u64,
+    /// Whether the child waits because its spool is full.
+    #[serde(default)]
+    pub stalled: bool,
+    /// The client's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<Base64>,
+}
+
+/// Where a process stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ProcessState {
+    /// It is being started.
+    Starting,
+    /// Its leader runs.
+    Running,
+    /// Its leader has ended; more output may come.
+    Exited,
+    /// Its log is complete.
+    Closed,
+}
+
+/// Waits until something is true of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitParams {
+    /// Of which process.
+    pub process_id: String,
+    /// What.
+    pub until: Until,
+    /// How long at most; for ever if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// What to wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Until {
+    /// The leader's end.
+    Exited,
+    /// The end of the log.
+    Closed,
+    /// Output that matches; a match may span chunks of one stream.
+    Output {
+        /// The expression, over bytes.
+        regex: String,
+        /// Only output after this number.
+        #[serde(default)]
+        after_seq: u64,
+    },
+    /// No output for so long.
+    Silence {
+        /// How long.
+        silent_ms: u64,
+    },
+    /// A TCP port that the tree listens on.
+    Port {
+        /// Which; any if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        port: Option<u16>,
+    },
+}
+
+/// How waiting ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WaitResult {
+    /// That.
+    pub outcome: WaitOutcome,
+}
+
+/// How waiting ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum WaitOutcome {
+    /// The leader has ended, as was waited for.
+    Exited {
+        /// How.
+        exit: Exit,
+    },
+    /// The log is complete, as was waited for.
+    Closed {
+        /// How it ended.
+        exit: Exit,
+    },
+    /// The expression matched.
+    Matched {
+        /// The chunk that completed the match.
+        seq: u64,
+        /// Of which stream.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stream: Option<Stream>,
+        /// What matched, cut to 4 KiB.
+        text: Base64,
+    },
+    /// It has been silent that long.
+    Silent,
+    /// It listens.
+    Listening {
+        /// On this port.
+        port: u16,
+    },
+    /// The time was up first.
+    TimedOut,
+    /// The process ended, so what was waited for cannot come any more.
+    Ended {
+        /// How.
+        exit: Exit,
+    },
+}

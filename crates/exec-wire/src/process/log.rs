@@ -1,0 +1,177 @@
+//! The log of a process: read by `process/read`, pushed by `process/output`, `process/exited` and `process/closed`.
+//!
+//! All share one counter per process: 1, 2, 3 …; exit and closed take a number each, closed the highest.
+//! [`crate::hot`] writes `process/output` without serde; a test holds the two to the same bytes.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::bytes64::Base64;
+
+/// Asks for output that is held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadParams {
+    /// Of which process.
+    pub process_id: String,
+    /// Output after this number; from the beginning if absent.
+    pub after_seq: Option<u64>,
+    /// At most about so many bytes; but at least one chunk.
+    pub max_bytes: Option<usize>,
+    /// How long to wait if there is nothing yet.
+    pub wait_ms: Option<u64>,
+}
+
+/// Output, and how the process stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadResult {
+    /// In the order of their numbers.
+    pub chunks: Vec<Chunk>,
+    /// Where to go on: the number of what comes after this page.
+    pub next_seq: u64,
+    /// Whether the leader has ended.
+    pub exited: bool,
+    /// With what code; 128+n for a signal.
+    #[serde(default)]
+    pub exit_code: Option<i32>,
+    /// Whether no more output can come.
+    pub closed: bool,
+    /// Never set by a server; clients have a use for it.
+    #[serde(default)]
+    pub failure: Option<String>,
+    /// Whether a sandbox seems to be the reason for the end.
+    #[serde(default)]
+    pub sandbox_denied: bool,
+    /// Ours: the first number still held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_seq: Option<u64>,
+    /// Ours: how many bytes of output are gone, in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped_bytes: Option<u64>,
+    /// Ours: how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+}
+
+/// A piece of output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Chunk {
+    /// Its number.
+    pub seq: u64,
+    /// From where.
+    pub stream: Stream,
+    /// The bytes.
+    pub chunk: Base64,
+}
+
+/// Where output comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// The terminal, which knows no difference.
+    Pty,
+}
+
+impl Stream {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+            Self::Pty => "pty",
+        }
+    }
+}
+
+/// There is output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OutputParams {
+    /// Of which process.
+    pub process_id: String,
+    /// Its number.
+    pub seq: u64,
+    /// From where.
+    pub stream: Stream,
+    /// The bytes.
+    pub chunk: Base64,
+}
+
+/// The leader has ended. Output of what it left behind may still come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExitedParams {
+    /// Of which process.
+    pub process_id: String,
+    /// Its number.
+    pub seq: u64,
+    /// With what code; 128+n for a signal.
+    pub exit_code: i32,
+    /// Whether a sandbox seems to be the reason; a client that is not told asks by `process/read`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_denied: Option<bool>,
+    /// Ours: how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+}
+
+/// No more output can come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClosedParams {
+    /// Of which process.
+    pub process_id: String,
+    /// Its number, the last.
+    pub seq: u64,
+}
+
+/// How a process ended, and what it cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Exit {
+    /// Whose doing it was.
+    pub kind: ExitKind,
+    /// The code it returned, if it returned one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    /// The signal that ended it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Whether a core was dumped.
+    #[serde(default)]
+    pub core_dumped: bool,
+    /// CPU time in user mode.
+    #[serde(default)]
+    pub user_ms: u64,
+    /// CPU time in the kernel.
+    #[serde(default)]
+    pub system_ms: u64,
+    /// Largest resident set.
+    #[serde(default)]
+    pub max_rss_bytes: u64,
+}
+
+/// Whose doing an end was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ExitKind {
+    /// Its own.
+    Exited,
+    /// A signal's, from somebody on that machine.
+    Signalled,
+    /// Its time limit's.
+    TimedOut,
+    /// Its owner's.
+    Terminated,
+    /// The kernel's, for want of memory.
+    OutOfMemory,
+    /// It never ran.
+    SpawnFailed,
+    /// Nobody was there to see it.
+    Lost,
+}

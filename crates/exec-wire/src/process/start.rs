@@ -1,0 +1,256 @@
+//! `process/start`: what to run, where, with which variables, and within which bounds.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+use crate::bytes64::Base64;
+use crate::environment::ShellInfo;
+use crate::initialize::is_false;
+use crate::network::{ManagedNetwork, NetworkProxy};
+use crate::path_uri::PathUri;
+use crate::sandbox::SandboxContext;
+use crate::text::OsText;
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct WireExecParams")]
+pub struct StartParams {
+    /// The client's name for the process, unique in its session.
+    pub process_id: String,
+    /// What the client knows about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
+    /// Program and arguments; never empty.
+    pub argv: Vec<OsText>,
+    /// Where.
+    pub cwd: PathUri,
+    /// What of the server's environment the child inherits; nothing if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_policy: Option<EnvPolicy>,
+    /// Variables that are always set.
+    pub env: BTreeMap<String, OsText>,
+    /// A terminal, or pipes.
+    pub tty: bool,
+    /// Whether stdin is a pipe; `/dev/null` otherwise.
+    #[serde(default)]
+    pub pipe_stdin: bool,
+    /// What the child sees as its own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arg0: Option<OsText>,
+    /// A login shell's state to start from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell_snapshot: Option<ShellSnapshot>,
+    /// What to keep it from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxContext>,
+    /// Whether it must have no network but the managed one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub enforce_managed_network: bool,
+    /// What of the loopback it may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed_network: Option<ManagedNetwork>,
+    /// A proxy of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_proxy: Option<NetworkProxy>,
+    /// Ours: the terminal's size; 24 × 80 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Ours: when to end it, from its start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Ours: time between TERM and KILL when the time is up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+    /// Ours: what a full spool does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overflow: Option<Overflow>,
+    /// Ours: how much output is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spool_bytes: Option<u64>,
+    /// Ours: opaque; found again in `process/list`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<Base64>,
+}
+
+/// What a client knows about a process.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct ExecMetadata")]
+pub struct Metadata {
+    /// The conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
+    /// The model's call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+}
+
+/// The id of a conversation: a UUID in any of its spellings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ThreadId(pub Uuid);
+
+/// What of the server's environment a child inherits. Patterns are wildcards without regard to case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct ExecEnvPolicy")]
+pub struct EnvPolicy {
+    /// What to begin with.
+    pub inherit: EnvInherit,
+    /// Keep names that look like secrets.
+    pub ignore_default_excludes: bool,
+    /// Names to drop.
+    pub exclude: Vec<String>,
+    /// Variables to set.
+    pub set: BTreeMap<String, String>,
+    /// If not empty, names to keep.
+    pub include_only: Vec<String>,
+}
+
+/// What of the server's environment to begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum EnvInherit {
+    /// What every shell needs.
+    Core,
+    /// Everything.
+    All,
+    /// Nothing.
+    None,
+}
+
+/// A login shell's state to start from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct ShellSnapshotRequest")]
+pub struct ShellSnapshot {
+    /// Whose snapshot.
+    pub scope_id: String,
+    /// Of which shell.
+    pub shell: ShellInfo,
+}
+
+/// Rows and columns of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Size {
+    /// Lines.
+    pub rows: u16,
+    /// Characters per line.
+    pub cols: u16,
+}
+
+/// What a full spool does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Overflow {
+    /// Forget the oldest output, and say so.
+    #[default]
+    DropOldest,
+    /// Let the child wait.
+    Block,
+}
+
+/// It runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StartResult {
+    /// The client's name for it.
+    pub process_id: String,
+    /// What keeps it; older servers do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_type: Option<SandboxType>,
+    /// Ours: what the kernel calls it; for people, never for signals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+}
+
+/// What keeps a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SandboxType {
+    /// Nothing.
+    None,
+    /// Seatbelt.
+    MacosSeatbelt,
+    /// Namespaces, Landlock and seccomp.
+    LinuxSeccomp,
+    /// A token with fewer rights.
+    WindowsRestrictedToken,
+    /// A container.
+    WindowsMxc,
+}
+
+struct UuidText;
+
+impl Visitor<'_> for UuidText {
+    type Value = ThreadId;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<ThreadId, E> {
+        match Uuid::parse_str(text) {
+            Ok(id) => Ok(ThreadId(id)),
+            Err(_) => Err(E::custom(complaint(text))),
+        }
+    }
+}
+
+/// What is wrong with a UUID, in the words of the original, whose `uuid` crate said more than today's.
+fn complaint(text: &str) -> String {
+    let bare = text
+        .strip_prefix('{')
+        .and_then(|text| text.strip_suffix('}'))
+        .or_else(|| text.strip_prefix("urn:uuid:"));
+    let inside = bare.unwrap_or(text);
+    let offset = text.find(inside).unwrap_or(0);
+    let odd = |(_, character): &(usize, char)| *character != '-' && !character.is_ascii_hexdigit();
+    if let Some((index, character)) = inside.char_indices().find(odd) {
+        let place = offset + index + 1;
+        return format!(
+            "invalid character: expected an optional prefix of `urn:uuid:` followed by [0-9a-fA-F-], found `{character}` at {place}"
+        );
+    }
+    let groups = inside.split('-').map(str::len).collect::<Vec<_>>();
+    if groups.len() == 1 && bare.is_none() {
+        let found = text.len();
+        return format!("invalid length: expected length 32 for simple format, found {found}");
+    }
+    if groups.len() != 5 {
+        let found = groups.len();
+        return format!("invalid group count: expected 5, found {found}");
+    }
+    let lengths = [8, 4, 4, 4, 12].into_iter().zip(groups).enumerate();
+    let wrong = lengths.filter(|(_, (expected, found))| expected != found);
+    match wrong.into_iter().next() {
+        Some((group, (expected, found))) => {
+            format!("invalid group length in group {group}: expected {expected}, found {found}")
+        }
+        None => "invalid UUID".to_owned(),
+    }
+}
+
+impl<'de> Deserialize<'de> for ThreadId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(UuidText)
+    }
+}
+
+impl Serialize for ThreadId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl JsonSchema for ThreadId {
+    fn schema_name() -> Cow<'static, str> {
+        "ThreadId".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "uuid" })
+    }
+}

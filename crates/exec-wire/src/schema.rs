@@ -1,0 +1,41 @@
+//! The JSON Schema of the whole wire, made from the types.
+//!
+//! It describes what we read; a `null` where a member may be absent is fine, and members nobody knows are ignored.
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use crate::envelope::{Id, TraceContext};
+use crate::error::RpcError;
+use crate::method::{Method, NoticeMethod};
+
+/// One document: every method with params and result, every notification, and the definitions they share.
+pub fn schema() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().into_generator();
+    let mut methods = Map::new();
+    for method in Method::ALL {
+        let spec = method.spec();
+        let params = (spec.params.schema)(&mut generator);
+        let result = (spec.result.schema)(&mut generator);
+        methods.insert(
+            spec.name.to_owned(),
+            json!({ "params": params, "result": result }),
+        );
+    }
+    let mut notifications = Map::new();
+    for notice in NoticeMethod::ALL {
+        let params = (notice.params().schema)(&mut generator);
+        notifications.insert(notice.name().to_owned(), json!({ "params": params }));
+    }
+    let id = generator.subschema_for::<Id>();
+    let trace = generator.subschema_for::<TraceContext>();
+    let error = generator.subschema_for::<RpcError>();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "exec-server wire",
+        "methods": methods,
+        "notifications": notifications,
+        "envelope": { "id": id, "trace": trace, "error": error },
+        "$defs": generator.take_definitions(true),
+    })
+}

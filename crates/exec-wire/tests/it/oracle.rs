@@ -1,0 +1,46 @@
+//! The original as oracle: what Codex 0.166.0 answered to some two thousand params and messages, recorded in `oracle/`.
+//!
+//! `params.jsonl` has one `[method, params, reason]` a line, `messages.jsonl` one `[message, reason]`; a `null` reason
+//! means that it was decoded (what came of it afterwards is not the wire's business).
+
+use exec_wire::{Method, RawJson, envelope};
+
+/// Where we deliberately say something else: an enum has more variants than the original's, and one more member of a
+/// struct can be said by position.
+const DIFFERENT: [&str; 4] = [
+    "unknown variant `x`, expected `interrupt`",
+    "unknown variant `Interrupt`, expected `interrupt`",
+    "unknown variant `terminate`, expected `interrupt`",
+    "unknown variant `x`, expected `read` or `replace`",
+];
+
+#[test]
+fn params_are_taken_and_refused_in_the_words_of_the_original() {
+    let mut wrong = Vec::new();
+    for line in include_str!("oracle/params.jsonl").lines() {
+        let (method, params, theirs): (String, String, Option<String>) =
+            serde_json::from_str(line).expect("the recording is JSON");
+        let spec = Method::parse(&method).expect("the original's methods are all ours").spec();
+        let raw = RawJson::parse(&params).expect("what was recorded is JSON");
+        let ours = (spec.params.rewrite)(raw).err().map(|error| error.to_string());
+        let excused = theirs.as_deref().is_some_and(|theirs| DIFFERENT.contains(&theirs));
+        if ours != theirs && !excused {
+            wrong.push(format!("{method} {params}\n  theirs {theirs:?}\n  ours   {ours:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn messages_are_taken_and_refused_in_the_words_of_the_original() {
+    let mut wrong = Vec::new();
+    for line in include_str!("oracle/messages.jsonl").lines() {
+        let (message, theirs): (String, Option<String>) =
+            serde_json::from_str(line).expect("the recording is JSON");
+        let ours = envelope::decode(&message).err().map(|malformed| malformed.reason);
+        if ours != theirs {
+            wrong.push(format!("{message}\n  theirs {theirs:?}\n  ours   {ours:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
