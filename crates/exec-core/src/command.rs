@@ -161,10 +161,7 @@ impl std::fmt::Display for Place {
 
 impl Command {
     /// A command with pipes, no stdin, the caller's choice of folder and nothing else out of the ordinary.
-    pub fn new(
-        argv: impl IntoIterator<Item = impl Into<OsString>>,
-        cwd: impl Into<PathBuf>,
-    ) -> Self {
+    pub fn new(argv: impl IntoIterator<Item = impl Into<OsString>>, cwd: impl Into<PathBuf>) -> Self {
         Self {
             argv: argv.into_iter().map(Into::into).collect(),
             arg0: None,
@@ -192,9 +189,7 @@ impl Command {
         }
         no_nul(self.cwd.as_os_str().as_bytes(), Place::Cwd)?;
         if !self.cwd.is_absolute() {
-            return Err(BadCommand::RelativeCwd {
-                cwd: self.cwd.clone(),
-            });
+            return Err(BadCommand::RelativeCwd { cwd: self.cwd.clone() });
         }
         if let Io::Pty(Size { rows, cols }) = self.io
             && (rows == 0 || cols == 0)
@@ -204,23 +199,12 @@ impl Command {
         if let Some(found_bytes) = self.spool_bytes
             && found_bytes < SPOOL_MIN_BYTES
         {
-            return Err(BadCommand::SmallSpool {
-                found_bytes,
-                limit_bytes: SPOOL_MIN_BYTES,
-            });
+            return Err(BadCommand::SmallSpool { found_bytes, limit_bytes: SPOOL_MIN_BYTES });
         }
         self.environ.check()?;
-        let found_bytes = self
-            .argv
-            .iter()
-            .map(|argument| argument.len() + 1)
-            .sum::<usize>()
-            + self.environ.bytes();
+        let found_bytes = self.argv.iter().map(|argument| argument.len() + 1).sum::<usize>() + self.environ.bytes();
         if found_bytes > ARGUMENT_BYTES {
-            return Err(BadCommand::TooLarge {
-                found_bytes,
-                limit_bytes: ARGUMENT_BYTES,
-            });
+            return Err(BadCommand::TooLarge { found_bytes, limit_bytes: ARGUMENT_BYTES });
         }
         Ok(())
     }

@@ -40,10 +40,7 @@ impl Ending {
     /// A process that started at `now`.
     pub fn new(now: Instant, limit: Option<TimeLimit>) -> Self {
         let limit = limit.and_then(|limit| Some((now.checked_add(limit.after)?, limit.grace)));
-        Self {
-            stage: Stage::AtLarge,
-            limit,
-        }
+        Self { stage: Stage::AtLarge, limit }
     }
 
     /// The owner wants it to end. Asking again can only hasten it.
@@ -102,14 +99,8 @@ impl Ending {
                 self.stage = Stage::Killed { cause: first };
                 Some(Send::Kill)
             }
-            Stage::Asked {
-                kill_at: earlier,
-                cause: first,
-            } => {
-                self.stage = Stage::Asked {
-                    kill_at: earlier.min(kill_at),
-                    cause: first,
-                };
+            Stage::Asked { kill_at: earlier, cause: first } => {
+                self.stage = Stage::Asked { kill_at: earlier.min(kill_at), cause: first };
                 None
             }
             Stage::AtLarge if grace.is_zero() => {

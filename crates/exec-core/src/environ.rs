@@ -47,10 +47,8 @@ pub enum Inherit {
     None,
 }
 
-const CORE: [&str; 11] = [
-    "PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME",
-    "USER",
-];
+const CORE: [&str; 11] =
+    ["PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER"];
 const SECRET_LOOKING: [&str; 3] = ["*KEY*", "*SECRET*", "*TOKEN*"];
 /// Credentials of the server itself, which no child ever sees, whoever asks.
 const NEVER: [&str; 6] = [
@@ -64,26 +62,13 @@ const NEVER: [&str; 6] = [
 
 impl Environ {
     /// Exactly these variables and nothing else.
-    pub fn exactly(
-        vars: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>,
-    ) -> Self {
-        Self {
-            policy: None,
-            vars: vars
-                .into_iter()
-                .map(|(name, value)| (name.into(), value.into()))
-                .collect(),
-        }
+    pub fn exactly(vars: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>) -> Self {
+        Self { policy: None, vars: vars.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
     }
 
     /// The machine's environment, with these on top.
-    pub fn inherit_and(
-        vars: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>,
-    ) -> Self {
-        Self {
-            policy: Some(EnvPolicy::everything()),
-            ..Self::exactly(vars)
-        }
+    pub fn inherit_and(vars: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>) -> Self {
+        Self { policy: Some(EnvPolicy::everything()), ..Self::exactly(vars) }
     }
 
     /// The child's environment, given the machine's.
@@ -92,16 +77,8 @@ impl Environ {
             Some(policy) => policy.apply(machine),
             None => Variables::new(),
         };
-        vars.extend(
-            self.vars
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone())),
-        );
-        vars.retain(|name, _| {
-            !NEVER
-                .iter()
-                .any(|never| name.as_bytes().eq_ignore_ascii_case(never.as_bytes()))
-        });
+        vars.extend(self.vars.iter().map(|(name, value)| (name.clone(), value.clone())));
+        vars.retain(|name, _| !NEVER.iter().any(|never| name.as_bytes().eq_ignore_ascii_case(never.as_bytes())));
         vars
     }
 
@@ -118,10 +95,7 @@ impl Environ {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.vars
-            .iter()
-            .map(|(name, value)| name.len() + value.len() + 2)
-            .sum()
+        self.vars.iter().map(|(name, value)| name.len() + value.len() + 2).sum()
     }
 }
 
@@ -140,21 +114,14 @@ impl EnvPolicy {
     fn apply(&self, machine: impl IntoIterator<Item = (OsString, OsString)>) -> Variables {
         let mut vars: Variables = match self.inherit {
             Inherit::All => machine.into_iter().collect(),
-            Inherit::Core => machine
-                .into_iter()
-                .filter(|(name, _)| matches_any(&CORE, name))
-                .collect(),
+            Inherit::Core => machine.into_iter().filter(|(name, _)| matches_any(&CORE, name)).collect(),
             Inherit::None => Variables::new(),
         };
         if !self.ignore_default_excludes {
             vars.retain(|name, _| !matches_any(&SECRET_LOOKING, name));
         }
         vars.retain(|name, _| !matches_any(&self.exclude, name));
-        vars.extend(
-            self.set
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone())),
-        );
+        vars.extend(self.set.iter().map(|(name, value)| (name.clone(), value.clone())));
         if !self.include_only.is_empty() {
             vars.retain(|name, _| matches_any(&self.include_only, name));
         }
@@ -163,9 +130,7 @@ impl EnvPolicy {
 }
 
 fn matches_any(patterns: &[impl AsRef<str>], name: &OsStr) -> bool {
-    patterns
-        .iter()
-        .any(|pattern| wildcard(pattern.as_ref().as_bytes(), name.as_bytes()))
+    patterns.iter().any(|pattern| wildcard(pattern.as_ref().as_bytes(), name.as_bytes()))
 }
 
 /// Case-insensitive match of `*` and `?`. Linear in practice: on a mismatch only the last star moves on.
@@ -214,20 +179,13 @@ mod tests {
     }
 
     fn names(environ: &Environ) -> Vec<String> {
-        environ
-            .resolve(machine())
-            .into_keys()
-            .map(|name| name.into_string().expect("ascii"))
-            .collect()
+        environ.resolve(machine()).into_keys().map(|name| name.into_string().expect("ascii")).collect()
     }
 
     fn policy(change: impl FnOnce(&mut EnvPolicy)) -> Environ {
         let mut policy = EnvPolicy::everything();
         change(&mut policy);
-        Environ {
-            policy: Some(policy),
-            vars: Variables::new(),
-        }
+        Environ { policy: Some(policy), vars: Variables::new() }
     }
 
     #[test]
@@ -237,18 +195,12 @@ mod tests {
 
     #[test]
     fn core_is_matched_whatever_the_case() {
-        assert_eq!(
-            names(&policy(|policy| policy.inherit = Inherit::Core)),
-            ["HOME", "PATH", "lang"]
-        );
+        assert_eq!(names(&policy(|policy| policy.inherit = Inherit::Core)), ["HOME", "PATH", "lang"]);
     }
 
     #[test]
     fn names_that_look_like_secrets_are_dropped_by_default() {
-        assert_eq!(
-            names(&policy(|policy| policy.ignore_default_excludes = false)),
-            ["EDITOR", "HOME", "PATH", "lang"]
-        );
+        assert_eq!(names(&policy(|policy| policy.ignore_default_excludes = false)), ["EDITOR", "HOME", "PATH", "lang"]);
     }
 
     #[test]

@@ -58,11 +58,7 @@ impl Exit {
     pub const LOST: Exit = Exit {
         status: Status::Lost,
         cause: Cause::Own,
-        usage: Usage {
-            user: Duration::ZERO,
-            system: Duration::ZERO,
-            max_rss_bytes: 0,
-        },
+        usage: Usage { user: Duration::ZERO, system: Duration::ZERO, max_rss_bytes: 0 },
     };
 
     /// The code a shell would show: the child's own, 128+n for a signal, -1 when it is not known.

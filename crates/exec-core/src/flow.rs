@@ -36,9 +36,7 @@ impl Quota {
         let excess = own_excess.max(shared_excess_bytes.min(cost_bytes));
         match self.overflow {
             _ if excess == 0 => Room::Free,
-            Overflow::DropOldest => Room::Drop {
-                bytes: excess.next_multiple_of(PUNCH_BYTES),
-            },
+            Overflow::DropOldest => Room::Drop { bytes: excess.next_multiple_of(PUNCH_BYTES) },
             Overflow::Block => Room::Wait,
         }
     }
@@ -46,11 +44,7 @@ impl Quota {
 
 /// How much one splice may take: large bites only while nobody else is waiting for a turn.
 pub fn bite_bytes(others_ready: bool) -> u32 {
-    if others_ready {
-        ENTRY_BYTES
-    } else {
-        BITE_BYTES
-    }
+    if others_ready { ENTRY_BYTES } else { BITE_BYTES }
 }
 
 /// Decides when gathered terminal output becomes an entry.
@@ -93,11 +87,7 @@ pub struct Flood {
 impl Flood {
     /// One splice took `bytes`. True exactly once: when the pipe has been full several times in a row.
     pub fn observe(&mut self, bytes: u32) -> bool {
-        self.full_in_a_row = if bytes >= ENTRY_BYTES {
-            self.full_in_a_row.saturating_add(1)
-        } else {
-            0
-        };
+        self.full_in_a_row = if bytes >= ENTRY_BYTES { self.full_in_a_row.saturating_add(1) } else { 0 };
         let now = !self.enlarged && self.full_in_a_row >= 3;
         self.enlarged |= now;
         now

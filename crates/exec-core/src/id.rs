@@ -74,10 +74,7 @@ impl WriteId {
 
 fn within(name: &str, limit_bytes: usize) -> Result<(), BadId> {
     if name.len() > limit_bytes {
-        return Err(BadId::TooLong {
-            found_bytes: name.len(),
-            limit_bytes,
-        });
+        return Err(BadId::TooLong { found_bytes: name.len(), limit_bytes });
     }
     Ok(())
 }

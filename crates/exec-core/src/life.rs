@@ -64,9 +64,7 @@ impl Streams {
 
     /// Those in the set, in a fixed order.
     pub fn iter(self) -> impl Iterator<Item = Stream> {
-        [Stream::Stdout, Stream::Stderr, Stream::Pty]
-            .into_iter()
-            .filter(move |stream| self.contains(*stream))
+        [Stream::Stdout, Stream::Stderr, Stream::Pty].into_iter().filter(move |stream| self.contains(*stream))
     }
 }
 
@@ -81,20 +79,12 @@ fn bit(stream: Stream) -> u8 {
 impl Life {
     /// A process that was just started, with these streams open.
     pub fn new(open: Streams) -> Self {
-        Self {
-            open,
-            exited: false,
-            closed: false,
-        }
+        Self { open, exited: false, closed: false }
     }
 
     /// A process found again: what its log already says.
     pub fn resume(open: Streams, exited: bool, closed: bool) -> Self {
-        Self {
-            open,
-            exited,
-            closed,
-        }
+        Self { open, exited, closed }
     }
 
     /// Streams that may still bring bytes.

@@ -130,14 +130,7 @@ pub struct Log {
 
 impl Default for Log {
     fn default() -> Self {
-        Self {
-            first: 1,
-            next: 1,
-            held_bytes: 0,
-            dropped_bytes: 0,
-            exit: None,
-            closed: false,
-        }
+        Self { first: 1, next: 1, held_bytes: 0, dropped_bytes: 0, exit: None, closed: false }
     }
 }
 
@@ -171,10 +164,7 @@ impl Log {
 
     /// The last entry took its place.
     pub fn append_closed(&mut self) -> Seq {
-        debug_assert!(
-            self.exit.is_some() && !self.closed,
-            "closed comes once, after exited"
-        );
+        debug_assert!(self.exit.is_some() && !self.closed, "closed comes once, after exited");
         self.closed = true;
         self.take()
     }

@@ -58,23 +58,18 @@ impl Signal {
 
     /// The signal of a number, if it is one of ours.
     pub fn from_number(number: i32) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|signal| signal.number() == number)
+        Self::ALL.into_iter().find(|signal| signal.number() == number)
     }
 }
 
 /// What people call signal `number` (`SIGTERM`), or `signal 40` for one without a name.
 pub fn name(number: i32) -> String {
     const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
-        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
-        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+        "WINCH", "IO", "PWR", "SYS",
     ];
-    match usize::try_from(number - 1)
-        .ok()
-        .and_then(|index| NAMES.get(index))
-    {
+    match usize::try_from(number - 1).ok().and_then(|index| NAMES.get(index)) {
         Some(name) => format!("SIG{name}"),
         None => format!("signal {number}"),
     }

@@ -25,8 +25,8 @@ pub use error::{FileError, Reason, Verb, WatchLimit};
 pub use metadata::{DirectoryEntry, FileKind, Metadata};
 pub use search::{Found, FoundLine, FoundLines, Pattern, SearchQuery, SearchStep, SearchSummary};
 pub use tree::{
-    Copied, CopyOptions, CreateDirectoryOptions, GlobQuery, Globbed, RemoveOptions, RenameOptions,
-    Walk, WalkEntry, WalkKind, WalkOptions,
+    Copied, CopyOptions, CreateDirectoryOptions, GlobQuery, Globbed, RemoveOptions, RenameOptions, Walk, WalkEntry,
+    WalkKind, WalkOptions,
 };
 pub use watch::{Change, ChangeBatch, Changes, Missing, WatchOptions};
 
@@ -41,47 +41,23 @@ pub trait Files: Send + Sync {
     fn read<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, Bytes>;
 
     /// A regular file, open for blocks.
-    fn open<'a>(
-        &'a self,
-        path: &'a Path,
-        mode: OpenMode,
-        links: Links,
-    ) -> FileFuture<'a, Box<dyn OpenFile>>;
+    fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: Links) -> FileFuture<'a, Box<dyn OpenFile>>;
 
     /// Replaces the file by `bytes`, whole or not at all; or appends them. Mode, owner, extended attributes and the
     /// target of a symbolic link are kept.
-    fn write<'a>(
-        &'a self,
-        path: &'a Path,
-        bytes: Bytes,
-        options: WriteOptions,
-    ) -> FileFuture<'a, ()>;
+    fn write<'a>(&'a self, path: &'a Path, bytes: Bytes, options: WriteOptions) -> FileFuture<'a, ()>;
 
     /// Makes a directory.
-    fn create_directory<'a>(
-        &'a self,
-        path: &'a Path,
-        options: CreateDirectoryOptions,
-    ) -> FileFuture<'a, ()>;
+    fn create_directory<'a>(&'a self, path: &'a Path, options: CreateDirectoryOptions) -> FileFuture<'a, ()>;
 
     /// Removes a file, a link (never its target) or a directory.
     fn remove<'a>(&'a self, path: &'a Path, options: RemoveOptions) -> FileFuture<'a, ()>;
 
     /// Copies a file, a link or a directory. A file appears at its destination whole or not at all.
-    fn copy<'a>(
-        &'a self,
-        source: &'a Path,
-        destination: &'a Path,
-        options: CopyOptions,
-    ) -> FileFuture<'a, Copied>;
+    fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied>;
 
     /// Gives a file another name on the same file system; never follows a link that is the last component.
-    fn rename<'a>(
-        &'a self,
-        from: &'a Path,
-        to: &'a Path,
-        options: RenameOptions,
-    ) -> FileFuture<'a, ()>;
+    fn rename<'a>(&'a self, from: &'a Path, to: &'a Path, options: RenameOptions) -> FileFuture<'a, ()>;
 
     /// What is known about a file.
     fn metadata<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, Metadata>;
@@ -96,19 +72,13 @@ pub trait Files: Send + Sync {
     fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, Walk>;
 
     /// Sets the permission bits, with set-user-id, set-group-id and sticky.
-    fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: Links)
-    -> FileFuture<'a, ()>;
+    fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: Links) -> FileFuture<'a, ()>;
 
     /// The text of a symbolic link. `links` speaks of the components before the last.
     fn read_link<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, PathBuf>;
 
     /// Makes a symbolic link at `path` with the text `target`. `links` speaks of the components before the last.
-    fn create_symlink<'a>(
-        &'a self,
-        target: &'a Path,
-        path: &'a Path,
-        links: Links,
-    ) -> FileFuture<'a, ()>;
+    fn create_symlink<'a>(&'a self, target: &'a Path, path: &'a Path, links: Links) -> FileFuture<'a, ()>;
 
     /// Tells once when one of `missing` comes into existence or `present` changes. `None`: that cannot be watched,
     /// because one exists already, `present` does not, or it would take too many watches.
@@ -119,11 +89,7 @@ pub trait Files: Send + Sync {
     ) -> FileFuture<'a, Option<Box<dyn Missing>>>;
 
     /// Tells what changes at and below `root`, from now on.
-    fn watch<'a>(
-        &'a self,
-        root: &'a Path,
-        options: WatchOptions,
-    ) -> FileFuture<'a, Box<dyn Changes>>;
+    fn watch<'a>(&'a self, root: &'a Path, options: WatchOptions) -> FileFuture<'a, Box<dyn Changes>>;
 
     /// Searches contents. Answers as soon as the query is known to be good; what is found comes from the handle.
     fn search<'a>(&'a self, query: SearchQuery) -> FileFuture<'a, Box<dyn Found>>;

@@ -70,10 +70,7 @@ pub struct Response {
 
 impl std::fmt::Debug for Response {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Response")
-            .field("status", &self.status)
-            .field("headers", &self.headers)
-            .finish_non_exhaustive()
+        f.debug_struct("Response").field("status", &self.status).field("headers", &self.headers).finish_non_exhaustive()
     }
 }
 
@@ -127,9 +124,7 @@ pub enum HttpError {
         variable: String,
     },
     /// The variable is set to nothing.
-    #[error(
-        "http/request header {name} requires a non-empty executor environment variable {variable}"
-    )]
+    #[error("http/request header {name} requires a non-empty executor environment variable {variable}")]
     VariableEmpty {
         /// The header.
         name: String,
@@ -166,9 +161,7 @@ pub enum HttpError {
 
 /// Whether a header may carry this variable. Credentials of the machine itself may not leave it by a caller's wish.
 pub fn variable_may_leave(variable: &str) -> bool {
-    !KEPT_VARIABLES
-        .iter()
-        .any(|kept| kept.eq_ignore_ascii_case(variable))
+    !KEPT_VARIABLES.iter().any(|kept| kept.eq_ignore_ascii_case(variable))
 }
 
 /// Variables no header may carry.

@@ -14,25 +14,13 @@ use crate::BoxFuture;
 /// The verbs.
 pub trait Processes: Send + Sync {
     /// Starts `command` under the name `id`. After it returns, the process exists and its log can be read.
-    fn start<'a>(
-        &'a self,
-        id: &'a ProcessId,
-        command: Command,
-    ) -> BoxFuture<'a, Result<Started, StartError>>;
+    fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, StartError>>;
 
     /// Looks at the log once: entries after `query.after`, waiting up to `query.wait` for the first.
-    fn read<'a>(
-        &'a self,
-        id: &'a ProcessId,
-        query: ReadQuery,
-    ) -> BoxFuture<'a, Result<Page, ReadError>>;
+    fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ReadError>>;
 
     /// A place in the log, after `after`.
-    fn follow<'a>(
-        &'a self,
-        id: &'a ProcessId,
-        after: Seq,
-    ) -> BoxFuture<'a, Result<Box<dyn Follow>, ReadError>>;
+    fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq) -> BoxFuture<'a, Result<Box<dyn Follow>, ReadError>>;
 
     /// Writes to stdin, once per `write_id`. Returns when the kernel has all the bytes, or cannot take them.
     fn write<'a>(
@@ -46,26 +34,15 @@ pub trait Processes: Send + Sync {
     fn close_stdin<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<Written, WriteError>>;
 
     /// Changes the size of the terminal; the child gets SIGWINCH.
-    fn resize<'a>(
-        &'a self,
-        id: &'a ProcessId,
-        size: Size,
-    ) -> BoxFuture<'a, Result<(), ResizeError>>;
+    fn resize<'a>(&'a self, id: &'a ProcessId, size: Size) -> BoxFuture<'a, Result<(), ResizeError>>;
 
     /// Sends a signal to the process group.
-    fn signal<'a>(
-        &'a self,
-        id: &'a ProcessId,
-        signal: Signal,
-    ) -> BoxFuture<'a, Result<Signalled, SignalError>>;
+    fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, SignalError>>;
 
     /// Ends the whole tree: KILL at once, or TERM and after `grace` KILL. Answers when the tree is gone. Also ends
     /// what an exited leader left behind.
-    fn terminate<'a>(
-        &'a self,
-        id: &'a ProcessId,
-        grace: Duration,
-    ) -> BoxFuture<'a, Result<Terminated, TerminateError>>;
+    fn terminate<'a>(&'a self, id: &'a ProcessId, grace: Duration)
+    -> BoxFuture<'a, Result<Terminated, TerminateError>>;
 
     /// Waits until something is true of the process, but not longer than `deadline`.
     fn wait<'a>(
@@ -275,38 +252,21 @@ impl std::fmt::Display for SpawnFailure {
             (Step::Cwd, 2) => write!(f, "working directory {subject:?} does not exist"),
             (Step::Cwd, 20) => write!(f, "working directory {subject:?} is not a directory"),
             (Step::Cwd, _) => write!(f, "cannot enter working directory {subject:?}: {error}"),
-            (Step::Exec, 2) => write!(
-                f,
-                "program {subject:?} was not found: give its full path, or a PATH that has it"
-            ),
-            (Step::Exec, 13) => write!(
-                f,
-                "program {subject:?} is not executable: check its mode, and that it is a file"
-            ),
-            (Step::Exec, 8) => write!(
-                f,
-                "program {subject:?} is not in an executable format: does it lack a #! line?"
-            ),
-            (Step::Exec, 7) => write!(
-                f,
-                "arguments and environment of {subject:?} are too long for the kernel"
-            ),
+            (Step::Exec, 2) => {
+                write!(f, "program {subject:?} was not found: give its full path, or a PATH that has it")
+            }
+            (Step::Exec, 13) => {
+                write!(f, "program {subject:?} is not executable: check its mode, and that it is a file")
+            }
+            (Step::Exec, 8) => write!(f, "program {subject:?} is not in an executable format: does it lack a #! line?"),
+            (Step::Exec, 7) => write!(f, "arguments and environment of {subject:?} are too long for the kernel"),
             (Step::Exec, _) => write!(f, "cannot execute {subject:?}: {error}"),
-            (Step::Spool, 28) => write!(
-                f,
-                "no space left in spool folder {subject:?}: free some, or set another"
-            ),
+            (Step::Spool, 28) => write!(f, "no space left in spool folder {subject:?}: free some, or set another"),
             (Step::Spool, 30) => write!(f, "spool folder {subject:?} is read-only: set another"),
             (Step::Spool, _) => write!(f, "cannot make its log in {subject:?}: {error}"),
-            (Step::Pipe, _) => write!(
-                f,
-                "cannot make pipes: {error}: raise the limit of open files"
-            ),
+            (Step::Pipe, _) => write!(f, "cannot make pipes: {error}: raise the limit of open files"),
             (Step::Pty, _) => write!(f, "cannot make a terminal: {error}"),
-            (Step::Clone, _) => write!(
-                f,
-                "cannot make a process: {error}: too many processes, or too little memory"
-            ),
+            (Step::Clone, _) => write!(f, "cannot make a process: {error}: too many processes, or too little memory"),
             (Step::Session, _) => write!(f, "cannot make a session: {error}"),
         }
     }
@@ -488,9 +448,6 @@ pub enum Event {
 impl Event {
     /// The events of a page, in order.
     pub fn of(page: Page) -> impl Iterator<Item = Event> {
-        page.gap
-            .into_iter()
-            .map(Event::Gap)
-            .chain(page.entries.into_iter().map(Event::Entry))
+        page.gap.into_iter().map(Event::Gap).chain(page.entries.into_iter().map(Event::Entry))
     }
 }

@@ -76,7 +76,7 @@ pub fn thread(folder: Arc<Folder>, cgroups: bool) -> Result<(Channel, std::threa
     Ok((ours, handle))
 }
 
-/// How to start a keeper process: a program and the arguments that make it call [`serve`].
+/// How to start a keeper process: a program and the arguments that make it call [`main`].
 #[derive(Debug, Clone)]
 pub struct Program {
     /// The program, usually our own.
@@ -86,13 +86,13 @@ pub struct Program {
 }
 
 /// A keeper process that ends with us, and leaves nothing behind however we end.
-pub fn process(program: &Program, folder: &Path, total_bytes: u64) -> Result<(Channel, std::process::Child), HireError> {
-    let (ours, theirs) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+pub fn process(
+    program: &Program,
+    folder: &Path,
+    total_bytes: u64,
+) -> Result<(Channel, std::process::Child), HireError> {
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let child = start(program, theirs, &["--with-owner".into()], folder, total_bytes, Stdio::inherit())?;
     Ok((Channel::over(ours)?, child))
 }
@@ -119,7 +119,7 @@ pub fn durable(program: &Program, state: &Path, total_bytes: u64, orphan_ttl: Du
 }
 
 /// The life of a keeper process: its socket is standard input.
-pub fn serve(folder: &Path, total_bytes: u64, fate: Fate) -> Result<(), Errno> {
+fn serve(folder: &Path, total_bytes: u64, fate: Fate) -> Result<(), Errno> {
     // Signals for the terminal we were started from are not for us.
     let _ = rustix::process::setsid();
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
@@ -131,6 +131,36 @@ pub fn serve(folder: &Path, total_bytes: u64, fate: Fate) -> Result<(), Errno> {
     };
     let folder = Arc::new(Folder::new(folder, total_bytes));
     keeper::run(Duty { owner, listener, folder, fate, own_process: true, cgroups: true })
+}
+
+/// What a keeper process does with its arguments (those of [`start`]); its exit code.
+pub fn main(args: impl Iterator<Item = std::ffi::OsString>) -> std::process::ExitCode {
+    let Some((folder, total_bytes, fate)) = parse(args) else {
+        eprintln!("exec-server keeper: this is started by exec-server itself, not by hand");
+        return std::process::ExitCode::from(2);
+    };
+    match serve(&folder, total_bytes, fate) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(errno) => {
+            eprintln!("exec-server keeper: the loop failed: {errno}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut args: impl Iterator<Item = std::ffi::OsString>) -> Option<(PathBuf, u64, Fate)> {
+    let (mut folder, mut total_bytes, mut fate) = (None, None, None);
+    while let Some(name) = args.next() {
+        let mut number = || args.next()?.to_str()?.parse::<u64>().ok();
+        match name.to_str()? {
+            "--total-bytes" => total_bytes = Some(number()?),
+            "--orphan-ttl-ms" => fate = Some(Fate::Outlive { orphan_ttl: Duration::from_millis(number()?) }),
+            "--with-owner" => fate = Some(Fate::WithOwner),
+            "--folder" => folder = Some(PathBuf::from(args.next()?)),
+            _ => return None,
+        }
+    }
+    Some((folder?, total_bytes?, fate?))
 }
 
 /// A folder only we can enter; made if it is not there.

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exec_core::limits::TREE_GONE;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::channel::{Channel, Received};
@@ -137,7 +137,7 @@ impl Keeper {
             signals,
             folder: duty.folder,
             fate: duty.fate,
-            forest: Forest::new(duty.cgroups),
+            forest: Forest::new(duty.cgroups, !duty.own_process),
             // A thread's children would outlive a host that is killed; nobody would be left to end them.
             spawner: Spawner::new(!duty.own_process)?,
             wards: BTreeMap::new(),
@@ -198,8 +198,12 @@ impl Keeper {
     }
 
     fn on_time(&mut self, now: Instant) {
-        let due: Vec<Number> =
-            self.wards.iter().filter(|(_, ward)| ward.deadline().is_some_and(|at| at <= now)).map(|(n, _)| *n).collect();
+        let due: Vec<Number> = self
+            .wards
+            .iter()
+            .filter(|(_, ward)| ward.deadline().is_some_and(|at| at <= now))
+            .map(|(n, _)| *n)
+            .collect();
         for number in due {
             let tells = self.wards.get_mut(&number).map(|ward| ward.on_time(now)).unwrap_or_default();
             self.tell_all(tells);

@@ -301,9 +301,7 @@ impl Ask {
             Ask::Hello { version } => Writer::tagged(1).u32(*version),
             Ask::Start { ticket, launch } => launch.encode(Writer::tagged(2).u64(*ticket)),
             Ask::Signal { ticket, number, signal } => Writer::tagged(3).u64(*ticket).u64(*number).u32(*signal as u32),
-            Ask::Terminate { ticket, number, grace } => {
-                Writer::tagged(4).u64(*ticket).u64(*number).u64(micros(*grace))
-            }
+            Ask::Terminate { ticket, number, grace } => Writer::tagged(4).u64(*ticket).u64(*number).u64(micros(*grace)),
             Ask::Members { ticket, number } => Writer::tagged(5).u64(*ticket).u64(*number),
             Ask::Keep { number, part } => Writer::tagged(6).u64(*number).u8(*part as u8),
             Ask::Drop { number, part } => Writer::tagged(7).u64(*number).u8(*part as u8),
@@ -429,8 +427,7 @@ impl Launch {
         let environ = reader.strings()?;
         let path = reader.strings()?.pop();
         let (after, grace) = (reader.u64()?, Duration::from_micros(reader.u64()?));
-        let time_limit =
-            (after != u64::MAX).then(|| TimeLimit { after: Duration::from_micros(after), grace });
+        let time_limit = (after != u64::MAX).then(|| TimeLimit { after: Duration::from_micros(after), grace });
         Ok(Self { card: Card::decode(reader)?, arg0, environ, path, time_limit })
     }
 }
@@ -468,9 +465,7 @@ impl Card {
         };
         let cap_bytes = reader.u64()?;
         let overflow = if reader.u8()? == 0 { Overflow::DropOldest } else { Overflow::Block };
-        let started = SystemTime::UNIX_EPOCH
-            .checked_add(Duration::from_micros(reader.u64()?))
-            .ok_or(Garbled)?;
+        let started = SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(reader.u64()?)).ok_or(Garbled)?;
         let label = reader.bytes()?.to_vec();
         Ok(Self { id, argv, cwd, io, quota: Quota { cap_bytes, overflow }, started, label })
     }

@@ -121,9 +121,8 @@ impl Spawner {
                 Stillborn::Step(ChildStep::Cwd, errno) => (Step::Cwd, errno, subject(card.cwd.as_os_str())),
                 Stillborn::Step(ChildStep::Exec, errno) => (Step::Exec, errno, subject(program)),
             };
-            let cgroup_refused = step == Step::Clone
-                && tree.cgroup().is_some()
-                && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
+            let cgroup_refused =
+                step == Step::Clone && tree.cgroup().is_some() && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
             SpawnError { step, errno, subject, cgroup_refused }
         })
     }
@@ -136,7 +135,11 @@ struct Plumbing {
 }
 
 enum Childs {
-    Pipes { stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: OwnedFd },
+    Pipes {
+        stdin: Option<OwnedFd>,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+    },
     /// The child opens the other side itself.
     Pty,
 }

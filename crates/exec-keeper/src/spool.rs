@@ -29,8 +29,8 @@ use rustix::io::Errno;
 
 use folder::Folder;
 use index::{Dropped, Kind, Record, slot};
-use lane::{Bite, Lane};
 pub use lane::Source;
+use lane::{Bite, Lane};
 use shelf::Shelf;
 
 /// The mover of one process's output.
@@ -133,7 +133,8 @@ impl Spool {
                 lane.drain_relay(spool.shelf.data[at].get(), size)?;
             } else if size > ends[at] {
                 // The stream had ended, its last bytes had no record yet.
-                spool.lanes[at] = Some(Lane::ended(if at == 1 { Stream::Stderr } else { Stream::Stdout }, ends[at], size));
+                spool.lanes[at] =
+                    Some(Lane::ended(if at == 1 { Stream::Stderr } else { Stream::Stdout }, ends[at], size));
             }
             spool.seal(at)?;
         }

@@ -28,10 +28,10 @@ pub(crate) struct Forest {
 }
 
 impl Forest {
-    pub(crate) fn new(cgroups: bool) -> Self {
+    pub(crate) fn new(cgroups: bool, embedded: bool) -> Self {
         // Far beyond any real limit, and different for every keeper of the machine.
         let next_mark = 1 << 62 | u64::from(std::process::id()) << 32;
-        Self { nursery: if cgroups { Nursery::open() } else { None }, next_mark }
+        Self { nursery: if cgroups { Nursery::open(embedded) } else { None }, next_mark }
     }
 
     /// A tree without anybody in it yet.

@@ -31,12 +31,14 @@ struct Account {
 fn account() -> Option<Account> {
     let uid = rustix::process::getuid().as_raw().to_string();
     let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
-    passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields.get(2) == Some(&uid.as_str())).map(
-        |fields| Account {
+    passwd
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|fields| fields.get(2) == Some(&uid.as_str()))
+        .map(|fields| Account {
             home: fields.get(5).copied().unwrap_or("/").into(),
             shell: fields.get(6).copied().unwrap_or_default().into(),
-        },
-    )
+        })
 }
 
 fn shell(of_account: Option<&Path>) -> Shell {

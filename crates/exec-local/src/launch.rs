@@ -18,10 +18,7 @@ pub(crate) fn launch(id: &ProcessId, command: Command, default_spool_bytes: u64)
             argv: command.argv,
             cwd: command.cwd,
             io: command.io,
-            quota: Quota {
-                cap_bytes: command.spool_bytes.unwrap_or(default_spool_bytes),
-                overflow: command.overflow,
-            },
+            quota: Quota { cap_bytes: command.spool_bytes.unwrap_or(default_spool_bytes), overflow: command.overflow },
             started: SystemTime::now(),
             label: command.label,
         },

@@ -97,7 +97,9 @@ pub enum OpenError {
         owner_pid: u32,
     },
     /// The keeper is of another version.
-    #[error("the keeper of {state:?} speaks version {theirs}, this program {ours}: let its processes end, or use the program that started it")]
+    #[error(
+        "the keeper of {state:?} speaks version {theirs}, this program {ours}: let its processes end, or use the program that started it"
+    )]
     Version {
         /// The folder.
         state: PathBuf,

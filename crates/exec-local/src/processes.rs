@@ -50,7 +50,9 @@ struct Table {
 
 enum Slot {
     /// Being started; `cancelled` if somebody terminated it meanwhile.
-    Reserved { cancelled: bool },
+    Reserved {
+        cancelled: bool,
+    },
     Live(Arc<Process>),
 }
 

@@ -108,7 +108,8 @@ impl Stdin {
                     if let Some(known) = self.desk.begin(&mut state, &id) {
                         return known;
                     }
-                    let rest = if state.queued == 0 { self.desk.write_some(&mut state, &bytes, 0) } else { Step::Blocked(0) };
+                    let rest =
+                        if state.queued == 0 { self.desk.write_some(&mut state, &bytes, 0) } else { Step::Blocked(0) };
                     match rest {
                         Step::Done(written) => return self.desk.settle(&mut state, &id, written),
                         Step::Blocked(taken) => {
@@ -185,9 +186,8 @@ impl Desk {
             return Some(Written::StdinClosed);
         }
         if let Some(notes) = &mut state.notes {
-            let keep = |file: &OwnedFd| {
-                self.clerk.say_now(&Ask::Keep { number: self.number, part: Part::Ledger }, Some(file))
-            };
+            let keep =
+                |file: &OwnedFd| self.clerk.say_now(&Ask::Keep { number: self.number, part: Part::Ledger }, Some(file));
             if let Err(errno) = notes.begun(id, &state.ledger, keep) {
                 // Worth a line, not a refusal: only a kill in this very moment would leave the caller in doubt.
                 tracing::warn!(%errno, "a stdin write could not be noted");

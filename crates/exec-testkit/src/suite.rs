@@ -153,6 +153,7 @@ macro_rules! conformance {
                     descendants_are_asked_before_they_are_killed,
                     terminate_counts_everybody_it_ended,
                     terminate_with_a_grace_reaches_a_stopped_child,
+                    a_start_after_many_terminations_is_not_touched_by_them,
                     terminate_leaves_other_processes_alone;
                 signal:
                     a_deadly_signal_is_told_by_its_number,

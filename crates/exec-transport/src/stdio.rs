@@ -61,8 +61,8 @@ fn file_type(fd: BorrowedFd<'_>) -> Option<FileType> {
     Some(FileType::from_raw_mode(stat.st_mode))
 }
 
-/// Lets the runtime watch a descriptor that is no tokio type.
-#[expect(deprecated, reason = "unsound only for types that swap or close their descriptor; `OwnedFd` does neither")]
+/// Lets the runtime watch a descriptor that is no tokio type. tokio 1.54 deprecates this call,
+/// because a type might swap or close its descriptor; an `OwnedFd` does neither.
 pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(fd)
 }

@@ -100,23 +100,13 @@ pub fn is_binary(message: &[u8]) -> bool {
 /// Appends a frame.
 pub fn encode(out: &mut Vec<u8>, header: &Header<'_>, payload: &[u8]) -> Result<(), LongId> {
     let (kind, stream, flags, id, place) = match *header {
-        Header::Output {
-            process_id,
-            seq,
-            stream,
-        } => (KIND_OUTPUT, stream_code(stream), 0, process_id, seq),
-        Header::Block {
-            request_id,
-            offset,
-            eof,
-        } => {
+        Header::Output { process_id, seq, stream } => (KIND_OUTPUT, stream_code(stream), 0, process_id, seq),
+        Header::Block { request_id, offset, eof } => {
             let flags = if eof { FLAG_EOF } else { 0 };
             (KIND_BLOCK, 0, flags, request_id, offset)
         }
     };
-    let id_bytes = u16::try_from(id.len()).map_err(|_| LongId {
-        found_bytes: id.len(),
-    })?;
+    let id_bytes = u16::try_from(id.len()).map_err(|_| LongId { found_bytes: id.len() })?;
     out.reserve(HEADER_BYTES + id.len() + payload.len());
     out.extend_from_slice(&[kind, VERSION, stream, flags]);
     out.extend_from_slice(&id_bytes.to_be_bytes());
@@ -128,9 +118,7 @@ pub fn encode(out: &mut Vec<u8>, header: &Header<'_>, payload: &[u8]) -> Result<
 
 /// Takes a frame apart: what it says, and its payload.
 pub fn decode(frame: &[u8]) -> Result<(Header<'_>, &[u8]), BadFrame> {
-    let short = BadFrame::Short {
-        found_bytes: frame.len(),
-    };
+    let short = BadFrame::Short { found_bytes: frame.len() };
     let (head, rest) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(short)?;
     let [kind, version, stream, flags, n0, n1, p0, p1, p2, p3, p4, p5, p6, p7] = *head;
     if !matches!(kind, KIND_OUTPUT | KIND_BLOCK) {
@@ -145,18 +133,10 @@ pub fn decode(frame: &[u8]) -> Result<(Header<'_>, &[u8]), BadFrame> {
     let place = u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
     let header = match kind {
         KIND_OUTPUT if flags != 0 => return Err(BadFrame::Flags { flags }),
-        KIND_OUTPUT => Header::Output {
-            process_id: id,
-            seq: place,
-            stream: stream_of(stream)?,
-        },
+        KIND_OUTPUT => Header::Output { process_id: id, seq: place, stream: stream_of(stream)? },
         _ if flags & !FLAG_EOF != 0 => return Err(BadFrame::Flags { flags }),
         _ if stream != 0 => return Err(BadFrame::Stream { stream }),
-        _ => Header::Block {
-            request_id: id,
-            offset: place,
-            eof: flags & FLAG_EOF != 0,
-        },
+        _ => Header::Block { request_id: id, offset: place, eof: flags & FLAG_EOF != 0 },
     };
     Ok((header, payload))
 }

@@ -92,19 +92,13 @@ fn complaint(text: &[u8]) -> Base64Error {
         && *last != b'='
         && value_of(*last).is_none()
     {
-        return Base64Error::Symbol {
-            byte: *last,
-            offset: text.len() - 1,
-        };
+        return Base64Error::Symbol { byte: *last, offset: text.len() - 1 };
     }
     let last_group = match beyond {
         0 => text.len().saturating_sub(4),
         _ => text.len() - beyond,
     };
-    let bad = |offset: usize| Base64Error::Symbol {
-        byte: text[offset],
-        offset,
-    };
+    let bad = |offset: usize| Base64Error::Symbol { byte: text[offset], offset };
     if let Some(offset) = (0..last_group).find(|&offset| value_of(text[offset]).is_none()) {
         return bad(offset);
     }
@@ -121,18 +115,13 @@ fn complaint(text: &[u8]) -> Base64Error {
         }
     }
     if symbols == 1 {
-        return Base64Error::Length {
-            symbols: last_group + symbols,
-        };
+        return Base64Error::Length { symbols: last_group + symbols };
     }
     if !text.len().is_multiple_of(4) {
         return Base64Error::Padding;
     }
     let offset = (last_group + symbols).saturating_sub(1);
-    Base64Error::LastSymbol {
-        byte: text.get(offset).copied().unwrap_or_default(),
-        offset,
-    }
+    Base64Error::LastSymbol { byte: text.get(offset).copied().unwrap_or_default(), offset }
 }
 
 fn value_of(symbol: u8) -> Option<u8> {

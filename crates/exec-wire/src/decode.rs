@@ -11,8 +11,8 @@
 use std::fmt;
 
 use serde::de::{
-    self, DeserializeSeed, Deserializer, EnumAccess, Error as _, Expected, IntoDeserializer,
-    MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
+    self, DeserializeSeed, Deserializer, EnumAccess, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess,
+    Unexpected, VariantAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -95,10 +95,7 @@ impl fmt::Display for Found<'_> {
 
 /// Reads `raw` as a `T`.
 pub(crate) fn from_raw<'de, T: de::Deserialize<'de>>(raw: RawJson<'de>) -> Result<T, DecodeError> {
-    T::deserialize(&mut Cursor {
-        text: raw.as_str(),
-        at: 0,
-    })
+    T::deserialize(&mut Cursor { text: raw.as_str(), at: 0 })
 }
 
 /// A place in scanned text.
@@ -150,9 +147,8 @@ impl<'de> Cursor<'de> {
 
     fn number(&mut self) -> &'de str {
         let rest = &self.text[self.at..];
-        let end = rest
-            .find(|byte: char| !matches!(byte, '0'..='9' | '-' | '+' | '.' | 'e' | 'E'))
-            .unwrap_or(rest.len());
+        let end =
+            rest.find(|byte: char| !matches!(byte, '0'..='9' | '-' | '+' | '.' | 'e' | 'E')).unwrap_or(rest.len());
         self.at += end;
         &rest[..end]
     }
@@ -214,18 +210,12 @@ impl<'de> Cursor<'de> {
     fn array<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, DecodeError> {
         self.at += 1;
         self.skip_space();
-        let mut items = Items {
-            cursor: self,
-            seen: 0,
-        };
+        let mut items = Items { cursor: self, seen: 0 };
         let value = visitor.visit_seq(&mut items)?;
         let taken = items.seen;
         while items.next_element::<de::IgnoredAny>()?.is_some() {}
         if items.seen > taken {
-            return Err(DecodeError::invalid_length(
-                items.seen,
-                &"fewer elements in array",
-            ));
+            return Err(DecodeError::invalid_length(items.seen, &"fewer elements in array"));
         }
         self.at += 1;
         Ok(value)
@@ -361,19 +351,11 @@ impl<'de> Deserializer<'de> for &mut Cursor<'de> {
         }
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DecodeError> {
         self.deserialize_unit(visitor)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DecodeError> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -398,19 +380,13 @@ impl<'de> Deserializer<'de> for &mut Cursor<'de> {
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
         match self.peek() {
-            b'[' => self
-                .array(visitor)
-                .map_err(|error| error.with_members(fields.len())),
+            b'[' => self.array(visitor).map_err(|error| error.with_members(fields.len())),
             b'{' => self.object(visitor),
             _ => Err(self.wrong_type(&visitor)),
         }
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(
-        self,
-        _: usize,
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DecodeError> {
         self.deserialize_seq(visitor)
     }
 
@@ -472,20 +448,14 @@ impl<'de> Cursor<'de> {
         }
         let name = self.string()?;
         self.skip_mark(b':');
-        let value = Cursor {
-            text: self.text,
-            at: self.at,
-        };
+        let value = Cursor { text: self.text, at: self.at };
         self.skip_value()?;
         self.skip_space();
         if self.peek() != b'}' {
             return Err(lonely());
         }
         self.at += 1;
-        Ok(Variant {
-            name,
-            value: Some(value),
-        })
+        Ok(Variant { name, value: Some(value) })
     }
 }
 
@@ -498,10 +468,7 @@ struct Items<'c, 'de> {
 impl<'de> SeqAccess<'de> for Items<'_, 'de> {
     type Error = DecodeError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, DecodeError> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DecodeError> {
         if self.cursor.peek() == b']' {
             return Ok(None);
         }
@@ -520,10 +487,7 @@ struct Members<'c, 'de> {
 impl<'de> MapAccess<'de> for Members<'_, 'de> {
     type Error = DecodeError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, DecodeError> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
         if self.cursor.peek() == b'}' {
             return Ok(None);
         }
@@ -532,10 +496,7 @@ impl<'de> MapAccess<'de> for Members<'_, 'de> {
         Ok(Some(key))
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(
-        &mut self,
-        seed: V,
-    ) -> Result<V::Value, DecodeError> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
         let value = seed.deserialize(&mut *self.cursor)?;
         self.cursor.skip_mark(b',');
         Ok(value)
@@ -571,10 +532,7 @@ impl<'de> EnumAccess<'de> for Variant<'de> {
     type Error = DecodeError;
     type Variant = VariantValue<'de>;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(
-        self,
-        seed: V,
-    ) -> Result<(V::Value, VariantValue<'de>), DecodeError> {
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, VariantValue<'de>), DecodeError> {
         let name = self.name.as_str().into_deserializer();
         Ok((seed.deserialize(name)?, VariantValue(self.value)))
     }
@@ -592,44 +550,24 @@ impl<'de> VariantAccess<'de> for VariantValue<'de> {
         }
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(
-        self,
-        seed: T,
-    ) -> Result<T::Value, DecodeError> {
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, DecodeError> {
         match self.0 {
             Some(mut value) => seed.deserialize(&mut value),
-            None => Err(DecodeError::invalid_type(
-                Unexpected::UnitVariant,
-                &"newtype variant",
-            )),
+            None => Err(DecodeError::invalid_type(Unexpected::UnitVariant, &"newtype variant")),
         }
     }
 
-    fn tuple_variant<V: Visitor<'de>>(
-        self,
-        _: usize,
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DecodeError> {
         match self.0 {
             Some(mut value) => value.deserialize_seq(visitor),
-            None => Err(DecodeError::invalid_type(
-                Unexpected::UnitVariant,
-                &"tuple variant",
-            )),
+            None => Err(DecodeError::invalid_type(Unexpected::UnitVariant, &"tuple variant")),
         }
     }
 
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        _: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, DecodeError> {
         match self.0 {
             Some(mut value) => value.deserialize_map(visitor),
-            None => Err(DecodeError::invalid_type(
-                Unexpected::UnitVariant,
-                &"struct variant",
-            )),
+            None => Err(DecodeError::invalid_type(Unexpected::UnitVariant, &"struct variant")),
         }
     }
 }

@@ -130,22 +130,16 @@ pub struct Malformed {
 
 impl From<DecodeError> for Malformed {
     fn from(error: DecodeError) -> Self {
-        Self {
-            reason: error.reason().to_owned(),
-        }
+        Self { reason: error.reason().to_owned() }
     }
 }
 
 /// Reads one message.
 pub fn decode(text: &str) -> Result<Incoming<'_>, Malformed> {
-    let refused = |Refused| Malformed {
-        reason: scan::reason(text),
-    };
+    let refused = |Refused| Malformed { reason: scan::reason(text) };
     let scanned = scan::scan(text).map_err(refused)?;
     let Some(members) = &scanned.members else {
-        return Err(Malformed {
-            reason: "expected a JSON-RPC object".to_owned(),
-        });
+        return Err(Malformed { reason: "expected a JSON-RPC object".to_owned() });
     };
     let incoming = classify(members)?;
     // The original looks at what the message says before it looks at what follows it.
@@ -199,18 +193,8 @@ fn classify<'a>(members: &[(Cow<'a, str>, RawJson<'a>)]) -> Result<Incoming<'a>,
         let params = found.params.unwrap_or(RawJson::NULL);
         let jsonrpc = found.jsonrpc;
         return Ok(match found.id {
-            Some(id) => Incoming::Request(Request {
-                id,
-                method,
-                params,
-                trace: found.trace,
-                jsonrpc,
-            }),
-            None => Incoming::Notification(Notification {
-                method,
-                params,
-                jsonrpc,
-            }),
+            Some(id) => Incoming::Request(Request { id, method, params, trace: found.trace, jsonrpc }),
+            None => Incoming::Notification(Notification { method, params, jsonrpc }),
         });
     }
     match (found.result, found.error, found.id) {
@@ -266,9 +250,7 @@ fn id_of(raw: RawJson<'_>) -> Result<Id, Malformed> {
 }
 
 fn missing(member: &str) -> Malformed {
-    Malformed {
-        reason: format!("missing field `{member}`"),
-    }
+    Malformed { reason: format!("missing field `{member}`") }
 }
 
 /// What a shape of this crate cannot fail at.
@@ -295,12 +277,7 @@ pub fn write_error(out: &mut Vec<u8>, id: &Id, error: &RpcError, jsonrpc: bool) 
 }
 
 /// Appends a remark.
-pub fn write_notification(
-    out: &mut Vec<u8>,
-    method: &str,
-    params: &impl Serialize,
-    jsonrpc: bool,
-) {
+pub fn write_notification(out: &mut Vec<u8>, method: &str, params: &impl Serialize, jsonrpc: bool) {
     out.extend_from_slice(opening(jsonrpc));
     write_method(out, method, params);
     out.push(b'}');

@@ -92,13 +92,7 @@ pub struct ErrorData {
 impl ErrorData {
     /// Data with a kind and nothing else.
     pub fn new(kind: &str) -> Self {
-        Self {
-            kind: kind.to_owned(),
-            errno: None,
-            path: None,
-            step: None,
-            detail: None,
-        }
+        Self { kind: kind.to_owned(), errno: None, path: None, step: None, detail: None }
     }
 }
 
@@ -119,9 +113,7 @@ impl<'de> Deserialize<'de> for RpcError {
             code: body.code,
             message: body.message,
             // Another server may put there what it likes; only what is ours is of use.
-            data: body
-                .data
-                .and_then(|data| serde_json::from_value(data).ok()),
+            data: body.data.and_then(|data| serde_json::from_value(data).ok()),
         })
     }
 }
@@ -129,11 +121,7 @@ impl<'de> Deserialize<'de> for RpcError {
 impl RpcError {
     /// An error without data.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-            data: None,
-        }
+        Self { code, message: message.into(), data: None }
     }
 
     /// The same error with data.
@@ -146,26 +134,18 @@ impl RpcError {
     pub fn malformed_websocket(peer: &dyn std::fmt::Display, reason: &str) -> Self {
         Self::new(
             code::INVALID_REQUEST,
-            format!(
-                "failed to parse websocket JSON-RPC message from exec-server websocket {peer}: {reason}"
-            ),
+            format!("failed to parse websocket JSON-RPC message from exec-server websocket {peer}: {reason}"),
         )
     }
 
     /// The answer to a line that did not decode, on stdio or a unix socket.
     pub fn malformed_line(reason: &str) -> Self {
-        Self::new(
-            code::INVALID_REQUEST,
-            format!("failed to parse JSON-RPC message from exec-server stdio: {reason}"),
-        )
+        Self::new(code::INVALID_REQUEST, format!("failed to parse JSON-RPC message from exec-server stdio: {reason}"))
     }
 
     /// The answer to a method nobody knows.
     pub fn unknown_method(method: &str) -> Self {
-        Self::new(
-            code::METHOD_NOT_FOUND,
-            format!("exec-server stub does not implement `{method}` yet"),
-        )
+        Self::new(code::METHOD_NOT_FOUND, format!("exec-server stub does not implement `{method}` yet"))
     }
 
     /// The answer to params that did not decode.
@@ -176,35 +156,23 @@ impl RpcError {
     /// The answer to whoever asks before `initialize`.
     pub fn not_initialized(family: Family) -> Self {
         let family = family.name();
-        Self::new(
-            code::INVALID_REQUEST,
-            format!("client must call initialize before using {family} methods"),
-        )
+        Self::new(code::INVALID_REQUEST, format!("client must call initialize before using {family} methods"))
     }
 
     /// The answer to whoever asks between `initialize` and `initialized`.
     pub fn not_confirmed(family: Family) -> Self {
         let family = family.name();
-        Self::new(
-            code::INVALID_REQUEST,
-            format!("client must send initialized before using {family} methods"),
-        )
+        Self::new(code::INVALID_REQUEST, format!("client must send initialized before using {family} methods"))
     }
 
     /// The answer to a second `initialize`.
     pub fn initialized_twice() -> Self {
-        Self::new(
-            code::INVALID_REQUEST,
-            "initialize may only be sent once per connection",
-        )
+        Self::new(code::INVALID_REQUEST, "initialize may only be sent once per connection")
     }
 
     /// The answer to a session that is not there.
     pub fn unknown_session(session_id: &str) -> Self {
-        Self::new(
-            code::INVALID_REQUEST,
-            format!("unknown session id {session_id}"),
-        )
-        .with_data(ErrorData::new(kind::UNKNOWN_SESSION))
+        Self::new(code::INVALID_REQUEST, format!("unknown session id {session_id}"))
+            .with_data(ErrorData::new(kind::UNKNOWN_SESSION))
     }
 }

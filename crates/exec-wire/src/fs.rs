@@ -10,23 +10,21 @@ pub mod tree;
 pub mod watch;
 
 pub use content::{
-    CloseParams, CloseResult, OpenMode, OpenParams, OpenResult, ReadBlockParams, ReadBlockResult,
-    ReadFileParams, ReadFileResult, WriteBlockParams, WriteBlockResult, WriteFileParams,
-    WriteFileResult,
+    CloseParams, CloseResult, OpenMode, OpenParams, OpenResult, ReadBlockParams, ReadBlockResult, ReadFileParams,
+    ReadFileResult, WriteBlockParams, WriteBlockResult, WriteFileParams, WriteFileResult,
 };
 pub use search::{
-    CancelSearchParams, CancelSearchResult, FoundLine, FoundLines, FoundParams, GlobParams,
-    GlobResult, SearchCase, SearchParams, SearchPattern, SearchResult, SearchSummary,
+    CancelSearchParams, CancelSearchResult, FoundLine, FoundLines, FoundParams, GlobParams, GlobResult, SearchCase,
+    SearchParams, SearchPattern, SearchResult, SearchSummary,
 };
 pub use tree::{
     CanonicalizeParams, CanonicalizeResult, Copied, CopyParams, CopyResult, CreateDirectoryParams,
-    CreateDirectoryResult, CreateSymlinkParams, CreateSymlinkResult, DirectoryEntry, FileKind,
-    GetMetadataParams, GetMetadataResult, PathProblem, ReadDirectoryParams, ReadDirectoryResult,
-    ReadLinkParams, ReadLinkResult, RemoveParams, RemoveResult, RenameParams, RenameResult,
-    SetPermissionsParams, SetPermissionsResult, WalkEntry, WalkEntryKind, WalkOptions, WalkParams,
-    WalkResult,
+    CreateDirectoryResult, CreateSymlinkParams, CreateSymlinkResult, DirectoryEntry, FileKind, GetMetadataParams,
+    GetMetadataResult, PathProblem, ReadDirectoryParams, ReadDirectoryResult, ReadLinkParams, ReadLinkResult,
+    RemoveParams, RemoveResult, RenameParams, RenameResult, SetPermissionsParams, SetPermissionsResult, WalkEntry,
+    WalkEntryKind, WalkOptions, WalkParams, WalkResult,
 };
 pub use watch::{
-    Change, ChangedParams, MissingChangedParams, UnwatchParams, UnwatchResult, WatchMissingParams,
-    WatchMissingResult, WatchParams, WatchResult,
+    Change, ChangedParams, MissingChangedParams, UnwatchParams, UnwatchResult, WatchMissingParams, WatchMissingResult,
+    WatchParams, WatchResult,
 };

@@ -31,12 +31,9 @@ impl OutputEncoder {
     pub fn new(process_id: &str, jsonrpc: bool) -> Self {
         let mut prefix = opening(jsonrpc).to_vec();
         prefix.extend_from_slice(BEFORE_ID.as_bytes());
-        serde_json::to_writer(&mut prefix, process_id)
-            .expect("a string is always JSON, and a vector takes every byte");
+        serde_json::to_writer(&mut prefix, process_id).expect("a string is always JSON, and a vector takes every byte");
         prefix.extend_from_slice(BEFORE_SEQ.as_bytes());
-        Self {
-            prefix: prefix.into(),
-        }
+        Self { prefix: prefix.into() }
     }
 
     /// How long the message for so many bytes can be.
@@ -109,10 +106,5 @@ pub fn decode_output(text: &str) -> Option<FastOutput<'_>> {
         _ => return None,
     };
     let chunk = rest.strip_prefix(BEFORE_CHUNK)?.strip_suffix(END)?;
-    Some(FastOutput {
-        process_id,
-        seq: seq.parse().ok()?,
-        stream,
-        bytes: bytes64::decode(chunk.as_bytes()).ok()?,
-    })
+    Some(FastOutput { process_id, seq: seq.parse().ok()?, stream, bytes: bytes64::decode(chunk.as_bytes()).ok()? })
 }

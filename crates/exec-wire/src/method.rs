@@ -98,6 +98,8 @@ pub struct Spec {
 pub struct Shape {
     /// Its Rust name.
     pub type_name: &'static str,
+    /// Reads a value and forgets it.
+    pub check: fn(RawJson<'_>) -> Result<(), DecodeError>,
     /// Reads a value and writes it again.
     pub rewrite: fn(RawJson<'_>) -> Result<String, DecodeError>,
     /// Its schema.
@@ -108,6 +110,7 @@ impl Shape {
     const fn of<T: Serialize + DeserializeOwned + JsonSchema>(type_name: &'static str) -> Self {
         Self {
             type_name,
+            check: |raw| raw.decode::<T>().map(drop),
             rewrite: rewrite::<T>,
             schema: SchemaGenerator::subschema_for::<T>,
         }

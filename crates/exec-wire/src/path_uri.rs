@@ -193,10 +193,7 @@ fn percent_encode(name: &[u8], uri: &mut String) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in name {
         let kept = byte.is_ascii_graphic()
-            && !matches!(
-                byte,
-                b'"' | b'#' | b'%' | b'/' | b'<' | b'>' | b'?' | b'\\' | b'`' | b'{' | b'}'
-            );
+            && !matches!(byte, b'"' | b'#' | b'%' | b'/' | b'<' | b'>' | b'?' | b'\\' | b'`' | b'{' | b'}');
         if kept {
             uri.push(char::from(byte));
         } else {

@@ -131,11 +131,7 @@ pub enum NetworkPermission {
 
 /// Of the file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    tag = "type",
-    rename_all = "snake_case",
-    expecting = "internally tagged enum ExecManagedFileSystemPermissions"
-)]
+#[serde(tag = "type", rename_all = "snake_case", expecting = "internally tagged enum ExecManagedFileSystemPermissions")]
 pub enum FileSystemPermissions {
     /// What the entries say.
     Restricted {

@@ -65,19 +65,10 @@ pub(crate) struct Refused;
 
 /// Makes the pass.
 pub(crate) fn scan(text: &str) -> Result<Scanned<'_>, Refused> {
-    let mut scanner = Scanner {
-        text,
-        bytes: text.as_bytes(),
-        at: 0,
-        values: 0,
-        keys: Vec::new(),
-    };
+    let mut scanner = Scanner { text, bytes: text.as_bytes(), at: 0, values: 0, keys: Vec::new() };
     let members = scanner.root()?;
     scanner.skip_space();
-    Ok(Scanned {
-        members,
-        trailing: scanner.at < text.len(),
-    })
+    Ok(Scanned { members, trailing: scanner.at < text.len() })
 }
 
 /// Why `text` was refused, in the words of the original server: those of `serde_json`, with line and column.
@@ -428,9 +419,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
         let mut seen = HashSet::new();
         while let Some(key) = members.next_key::<String>()? {
             if seen.contains(&key) {
-                return Err(de::Error::custom(format_args!(
-                    "duplicate JSON object key `{key}`"
-                )));
+                return Err(de::Error::custom(format_args!("duplicate JSON object key `{key}`")));
             }
             seen.insert(key);
             members.next_value_seed(self)?;

@@ -17,10 +17,7 @@ pub fn schema() -> Value {
         let spec = method.spec();
         let params = (spec.params.schema)(&mut generator);
         let result = (spec.result.schema)(&mut generator);
-        methods.insert(
-            spec.name.to_owned(),
-            json!({ "params": params, "result": result }),
-        );
+        methods.insert(spec.name.to_owned(), json!({ "params": params, "result": result }));
     }
     let mut notifications = Map::new();
     for notice in NoticeMethod::ALL {

@@ -118,11 +118,7 @@ pub enum Verb {
 impl FileError {
     /// `verb` failed at `path`.
     pub fn new(verb: Verb, path: impl Into<PathBuf>, reason: Reason) -> Self {
-        Self {
-            verb,
-            path: path.into(),
-            reason,
-        }
+        Self { verb, path: path.into(), reason }
     }
 
     /// The kernel's number, if the kernel said no.
@@ -198,24 +194,13 @@ impl fmt::Display for Reason {
             }
             Self::SymlinkInPath => write!(f, "path contains a symbolic link"),
             Self::RecursiveNoFollow => write!(f, "recursive no-follow removal is unsupported"),
-            Self::RecursiveRequired => write!(
-                f,
-                "fs/copy requires recursive: true when sourcePath is a directory"
-            ),
-            Self::CopyIntoItself => write!(
-                f,
-                "fs/copy cannot copy a directory to itself or one of its descendants"
-            ),
+            Self::RecursiveRequired => write!(f, "fs/copy requires recursive: true when sourcePath is a directory"),
+            Self::CopyIntoItself => write!(f, "fs/copy cannot copy a directory to itself or one of its descendants"),
             Self::CopyOntoItself => write!(f, "fs/copy cannot copy a file onto itself"),
-            Self::CopySpecial => write!(
-                f,
-                "fs/copy only supports regular files, directories, and symlinks"
-            ),
-            Self::TooManyEntries { found } => write!(
-                f,
-                "fs/readDirectory returned {found} entries; limit is {}",
-                limits::DIRECTORY_ENTRIES
-            ),
+            Self::CopySpecial => write!(f, "fs/copy only supports regular files, directories, and symlinks"),
+            Self::TooManyEntries { found } => {
+                write!(f, "fs/readDirectory returned {found} entries; limit is {}", limits::DIRECTORY_ENTRIES)
+            }
             Self::WalkLimitsTooLarge => write!(
                 f,
                 "filesystem walk limits exceed maximums: depth={}, directories={}, entries={}",
@@ -232,20 +217,13 @@ impl fmt::Display for Reason {
             Self::WriteBlockLength => {
                 write!(f, "file write block length must be between 1 and {block}")
             }
-            Self::WriteRange => write!(
-                f,
-                "file write range exceeds the signed 64-bit file offset limit"
-            ),
-            Self::Changed {
-                present: Some(hash),
-            } => write!(
-                f,
-                "file is not what was expected: its content hash is {hash}; read it again"
-            ),
-            Self::Changed { present: None } => write!(
-                f,
-                "file is not what was expected: it does not exist; look again"
-            ),
+            Self::WriteRange => write!(f, "file write range exceeds the signed 64-bit file offset limit"),
+            Self::Changed { present: Some(hash) } => {
+                write!(f, "file is not what was expected: its content hash is {hash}; read it again")
+            }
+            Self::Changed { present: None } => {
+                write!(f, "file is not what was expected: it does not exist; look again")
+            }
             Self::WatchLimit(limit) => write!(f, "{limit}"),
             Self::BadPattern { why } => write!(f, "bad pattern: {why}"),
             Self::Unreachable { why } => write!(f, "the environment cannot be reached: {why}"),
@@ -259,10 +237,7 @@ impl fmt::Display for WatchLimit {
             Self::Watches => ("watches", "max_user_watches"),
             Self::Instances => ("watchers", "max_user_instances"),
         };
-        write!(
-            f,
-            "no more {what} for this user: raise fs.inotify.{key} (sysctl -w fs.inotify.{key}=…)"
-        )
+        write!(f, "no more {what} for this user: raise fs.inotify.{key} (sysctl -w fs.inotify.{key}=…)")
     }
 }
 
@@ -337,10 +312,7 @@ mod tests {
     fn the_kernels_words_come_through_unchanged() {
         let error = FileError::new(Verb::Read, "/x", Reason::Os(2));
         assert_eq!(error.to_string(), "No such file or directory (os error 2)");
-        assert_eq!(
-            error.sentence(),
-            "cannot read \"/x\": No such file or directory (os error 2)"
-        );
+        assert_eq!(error.sentence(), "cannot read \"/x\": No such file or directory (os error 2)");
         assert_eq!(error.reason.name(), "ENOENT");
     }
 

@@ -21,11 +21,7 @@ pub struct CreateDirectoryOptions {
 
 impl Default for CreateDirectoryOptions {
     fn default() -> Self {
-        Self {
-            recursive: true,
-            links: Links::Follow,
-            mode: None,
-        }
+        Self { recursive: true, links: Links::Follow, mode: None }
     }
 }
 
@@ -42,11 +38,7 @@ pub struct RemoveOptions {
 
 impl Default for RemoveOptions {
     fn default() -> Self {
-        Self {
-            recursive: true,
-            force: true,
-            links: Links::Follow,
-        }
+        Self { recursive: true, force: true, links: Links::Follow }
     }
 }
 
@@ -164,8 +156,8 @@ pub fn walk_weight_bytes(path: &Path) -> usize {
         .map(|byte| match byte {
             // What a URI path may carry unescaped.
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => 1,
-            b'-' | b'.' | b'_' | b'~' | b'/' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*'
-            | b'+' | b',' | b';' | b'=' | b':' | b'@' | b'[' | b']' | b'|' => 1,
+            b'-' | b'.' | b'_' | b'~' | b'/' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';'
+            | b'=' | b':' | b'@' | b'[' | b']' | b'|' => 1,
             _ => 3,
         })
         .sum();
@@ -224,23 +216,14 @@ mod tests {
     #[test]
     fn a_walk_may_ask_for_the_limits_but_not_more_nor_nothing() {
         assert_eq!(GOOD.check(), Ok(()));
-        let deep = WalkOptions {
-            max_depth: 65,
-            ..GOOD
-        };
+        let deep = WalkOptions { max_depth: 65, ..GOOD };
         assert_eq!(deep.check(), Err(Reason::WalkLimitsTooLarge));
-        let empty = WalkOptions {
-            max_entries: 0,
-            ..GOOD
-        };
+        let empty = WalkOptions { max_entries: 0, ..GOOD };
         assert_eq!(empty.check(), Err(Reason::WalkLimitsZero));
     }
 
     #[test]
     fn an_entry_weighs_its_uri_and_64_bytes() {
-        assert_eq!(
-            walk_weight_bytes(Path::new("/a b")),
-            "file:///a%20b".len() + 64
-        );
+        assert_eq!(walk_weight_bytes(Path::new("/a b")), "file:///a%20b".len() + 64);
     }
 }

@@ -16,10 +16,7 @@ pub struct WatchOptions {
 
 impl Default for WatchOptions {
     fn default() -> Self {
-        Self {
-            recursive: true,
-            ignore_files: false,
-        }
+        Self { recursive: true, ignore_files: false }
     }
 }
 

@@ -27,9 +27,15 @@ pub(crate) enum ChildStep {
 
 /// How the child's three descriptors are made.
 pub(crate) enum Wiring<'a> {
-    Pipes { stdin: BorrowedFd<'a>, stdout: BorrowedFd<'a>, stderr: BorrowedFd<'a> },
+    Pipes {
+        stdin: BorrowedFd<'a>,
+        stdout: BorrowedFd<'a>,
+        stderr: BorrowedFd<'a>,
+    },
     /// The master of a fresh terminal; the child opens the other side itself, so that it becomes its controlling one.
-    Pty { master: BorrowedFd<'a> },
+    Pty {
+        master: BorrowedFd<'a>,
+    },
 }
 
 /// Everything the child needs, made before it exists, because it must not allocate.
@@ -100,17 +106,14 @@ impl Cradle {
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
             strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
         };
-        let (candidates, argv, envp) =
-            (pointers(birth.candidates), pointers(birth.argv), pointers(birth.envp));
+        let (candidates, argv, envp) = (pointers(birth.candidates), pointers(birth.argv), pointers(birth.envp));
         let mut plan = Plan {
             candidates: candidates.as_ptr(),
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),
             cwd: birth.cwd.as_ptr(),
             wiring: match &birth.wiring {
-                Wiring::Pipes { stdin, stdout, stderr } => {
-                    [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()]
-                }
+                Wiring::Pipes { stdin, stdout, stderr } => [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
                 Wiring::Pty { master } => [master.as_raw_fd(), -1, -1],
             },
             mark: birth.mark,
@@ -265,9 +268,11 @@ extern "C" fn child(plan: *mut c_void) -> ! {
                 libc::close(descriptor);
             }
         }
-        // Rust programs ignore SIGPIPE, and an ignored signal stays ignored through exec.
+        // Rust programs ignore SIGPIPE, and an ignored signal stays ignored through exec. The raw call, because libc
+        // refuses to touch the two signals it uses itself, which an ancestor may have left ignored.
+        let default = [0u64; 4];
         for signal in 1..=64 {
-            libc::signal(signal, libc::SIG_DFL);
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null_mut::<u64>(), 8);
         }
         if libc::chdir((*plan).cwd) < 0 {
             fail(plan, ChildStep::Cwd);

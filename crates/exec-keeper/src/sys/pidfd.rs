@@ -107,7 +107,9 @@ pub(crate) fn reap_orphans(spared: impl Fn(u32) -> bool) -> u32 {
             return reaped;
         }
         // SAFETY: as above; the pid is our own unreaped child, so it cannot have been recycled.
-        if unsafe { libc::waitid(libc::P_PID, pid as u32, &raw mut info, libc::WEXITED | libc::WNOHANG | libc::__WALL) } == 0 {
+        if unsafe { libc::waitid(libc::P_PID, pid as u32, &raw mut info, libc::WEXITED | libc::WNOHANG | libc::__WALL) }
+            == 0
+        {
             reaped += 1;
         }
     }

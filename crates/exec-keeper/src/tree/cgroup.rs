@@ -1,6 +1,7 @@
 //! Cgroups of our own, below the one we are in. Made ahead of time and used again, because making one costs more than
 //! a good part of a start.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,6 +14,11 @@ use rustix::fs::{Mode, OFlags};
 const SPARE: usize = 2;
 /// Kept for use again; beyond, they are removed.
 const KEPT: usize = 16;
+
+/// Names of our folders, before the pid: an embedded keeper has died with its owner, so nobody wants what it left.
+const EMBEDDED: &str = "exec-server-embedded-";
+/// A keeper process that was killed may have an owner that still reads.
+const OWN_PROCESS: &str = "exec-server-keeper-";
 
 static NURSERIES: AtomicU64 = AtomicU64::new(0);
 
@@ -32,15 +38,19 @@ pub(crate) struct Cgroup {
     path: PathBuf,
     /// Out-of-memory kills counted before this use.
     kills_before: u64,
+    /// Never used again: the kernel (6.18) kills a child that is cloned into a cgroup which was killed at any time
+    /// before, because it compares the kill count of the parent's cgroup with that of the child's.
+    killed: Cell<bool>,
 }
 
 impl Nursery {
     /// Below our own cgroup, if there is a version 2 hierarchy we may write to.
-    pub(crate) fn open() -> Option<Self> {
+    pub(crate) fn open(embedded: bool) -> Option<Self> {
         let parent = own_cgroup()?;
         clear_leftovers(&parent);
         let number = NURSERIES.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!("exec-server-{}-{number}", std::process::id()));
+        let prefix = if embedded { EMBEDDED } else { OWN_PROCESS };
+        let path = parent.join(format!("{prefix}{}-{number}", std::process::id()));
         fs::create_dir(&path).ok()?;
         if !path.join("cgroup.procs").exists() {
             let _ = fs::remove_dir(&path);
@@ -76,7 +86,7 @@ impl Nursery {
     }
 
     fn keep(&mut self, cgroup: Cgroup) {
-        if self.spare.len() < KEPT {
+        if self.spare.len() < KEPT && !cgroup.killed.get() {
             self.spare.push_back(cgroup);
         } else {
             cgroup.remove();
@@ -88,7 +98,7 @@ impl Nursery {
         let path = self.path.join(format!("{}", self.made));
         fs::create_dir(&path).ok()?;
         let folder = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        Some(Cgroup { folder, path, kills_before: 0 })
+        Some(Cgroup { folder, path, kills_before: 0, killed: Cell::new(false) })
     }
 }
 
@@ -125,6 +135,7 @@ impl Cgroup {
 
     /// One write kills all members and all that are being born. False on kernels before 5.14.
     pub(super) fn kill(&self) -> bool {
+        self.killed.set(true);
         fs::write(self.path.join("cgroup.kill"), "1").is_ok()
     }
 
@@ -184,13 +195,21 @@ fn own_cgroup() -> Option<PathBuf> {
     Some(Path::new(&mount).join(below.trim_start_matches('/')))
 }
 
-/// A keeper that was killed leaves empty folders behind. One that still has members is left alone: its owner may live.
+/// What a keeper that was killed left behind. Empty folders go; members of an embedded one are killed, as its end would
+/// have done; members of a keeper process are left alone.
 fn clear_leftovers(parent: &Path) {
     for folder in folders(parent) {
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let pid = name.strip_prefix("exec-server-").and_then(|rest| rest.split('-').next());
+        let embedded = name.strip_prefix(EMBEDDED);
+        let pid = embedded.or(name.strip_prefix(OWN_PROCESS)).and_then(|rest| rest.split('-').next());
         let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
-        if !Path::new("/proc").join(pid.to_string()).exists() && members_below(&folder).is_empty() {
+        if Path::new("/proc").join(pid.to_string()).exists() {
+            continue;
+        }
+        if embedded.is_some() {
+            let _ = fs::write(folder.join("cgroup.kill"), "1");
+        }
+        if members_below(&folder).is_empty() {
             remove_below(&folder);
         }
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use exec_core::limits::WRITE_BYTES;
 use exec_core::{Command, Page, ProcessId, Seq, Signal, Size, WriteId};
+use exec_env::BoxFuture;
 use exec_env::process::{
     Follow, ForgetError, ListError, ProcessInfo, Processes, ReadError, ReadQuery, ResizeError, SignalError, Signalled,
-    StartError, Started, Terminated, TerminateError, Until, WaitError, Waited, WriteError, Written,
+    StartError, Started, TerminateError, Terminated, Until, WaitError, Waited, WriteError, Written,
 };
-use exec_env::BoxFuture;
 use exec_keeper::protocol::{Ask, Tell};
 use rustix::io::Errno;
 use rustix::termios::Winsize;
@@ -110,9 +110,7 @@ impl Processes for LocalProcesses {
             let waiting = wait::until(&self.room.clerk, &process, until);
             match deadline {
                 None => waiting.await,
-                Some(deadline) => {
-                    tokio::time::timeout(deadline, waiting).await.unwrap_or(Ok(Waited::DeadlinePassed))
-                }
+                Some(deadline) => tokio::time::timeout(deadline, waiting).await.unwrap_or(Ok(Waited::DeadlinePassed)),
             }
         })
     }

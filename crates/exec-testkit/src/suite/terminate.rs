@@ -152,6 +152,22 @@ pub async fn terminate_with_a_grace_reaches_a_stopped_child(bench: &Bench) {
     assert_eq!(transcript.exit().status, Status::Code(0));
 }
 
+/// A start after many terminations is a start like the first: what ended the old ones does not reach the new.
+pub async fn a_start_after_many_terminations_is_not_touched_by_them(bench: &Bench) {
+    for round in 0..30 {
+        let doomed = bench.start(&format!("doomed {round}"), "setsid ; wait-forever").await;
+        doomed.reader().await.descendant().await;
+        doomed.kill().await;
+        let forgotten = bench.processes().forget(&doomed.id).await;
+        assert_eq!(forgotten, Ok(()));
+        let spared = bench.run(&format!("spared {round}"), "say alive ; exit 3").await;
+        let exit = spared.exit();
+        let found = (spared.stdout(), exit.status, exit.cause);
+        let expected = ("alive\n".to_owned(), Status::Code(3), Cause::Own);
+        assert_eq!(found, expected, "round {round}");
+    }
+}
+
 /// Terminating one process leaves the others alone.
 pub async fn terminate_leaves_other_processes_alone(bench: &Bench) {
     let doomed = bench.start("doomed", "setsid ; wait-forever").await;

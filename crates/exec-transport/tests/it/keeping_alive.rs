@@ -65,9 +65,7 @@ async fn a_flood_of_pings_gets_at_least_the_newest_pong() {
     client.write_all(&flood).await.expect("we read");
     client.write_all(&masked(0x81, b"done")).await.expect("we read");
     assert_eq!(message(&mut ours.receiver).await, text("done"));
-    let reading = async {
-        while read_frame(&mut client).await.expect("well formed").payload != [255] {}
-    };
+    let reading = async { while read_frame(&mut client).await.expect("well formed").payload != [255] {} };
     tokio::select! {
         received = ours.receiver.next() => panic!("nothing more was sent: {received:?}"),
         () = within(reading) => {}

@@ -51,7 +51,9 @@ async fn many_small_messages_keep_their_order() {
 #[tokio::test]
 async fn fragments_with_pings_between_become_one_message_and_pongs() {
     let (mut ours, mut theirs) = with_tungstenite(ListenOptions::default()).await;
-    let part = |content: &'static str, opcode, fin| TheirMessage::Frame(TheirFrame::message(content, OpCode::Data(opcode), fin));
+    let part = |content: &'static str, opcode, fin| {
+        TheirMessage::Frame(TheirFrame::message(content, OpCode::Data(opcode), fin))
+    };
     let sending = async {
         theirs.send(part("one ", Data::Text, false)).await.expect("we read");
         theirs.send(TheirMessage::Ping("first".into())).await.expect("we read");

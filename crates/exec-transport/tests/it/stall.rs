@@ -6,7 +6,9 @@ use std::time::Duration;
 use exec_transport::{ConnectOptions, Limits, ListenOptions, SendError};
 use tokio::io::AsyncWriteExt;
 
-use crate::support::{Frame, long_text, masked, message, read_frame, send, text, with_our_client, with_raw_client, within};
+use crate::support::{
+    Frame, long_text, masked, message, read_frame, send, text, with_our_client, with_raw_client, within,
+};
 
 /// More than the socket buffers of both ends take.
 const TOO_MUCH: usize = 24 << 20;
@@ -60,6 +62,7 @@ async fn a_slow_reader_is_no_stall_as_long_as_it_reads() {
         let mut frames = 0;
         while !read_frame(&mut client).await.expect("well formed").fin {
             frames += 1;
+            // Time is the subject here: the whole takes longer than the deadline, no part of it does.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         frames

@@ -14,13 +14,13 @@ use tokio_tungstenite::WebSocketStream;
 /// Nothing in these tests takes so long; it only turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub type Tungstenite = WebSocketStream<TcpStream>;
+pub(crate) type Tungstenite = WebSocketStream<TcpStream>;
 
-pub async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("the test hangs")
 }
 
-pub async fn websocket_listener(options: ListenOptions) -> (Listener, SocketAddr) {
+pub(crate) async fn websocket_listener(options: ListenOptions) -> (Listener, SocketAddr) {
     let any_port = ListenUrl::WebSocket("127.0.0.1:0".parse().expect("a literal address"));
     let listener = Listener::bind(&any_port, options).await.expect("loopback has free ports");
     let address = listener.url().strip_prefix("ws://").expect("a WebSocket listener").parse().expect("an address");
@@ -28,36 +28,37 @@ pub async fn websocket_listener(options: ListenOptions) -> (Listener, SocketAddr
 }
 
 /// Accepts one connection, and keeps accepting (and dropping) no other.
-pub async fn accept(listener: &mut Listener) -> Connection {
+pub(crate) async fn accept(listener: &mut Listener) -> Connection {
     within(listener.accept()).await.expect("the listener works")
 }
 
 /// Our server and tungstenite's client, connected.
-pub async fn with_tungstenite(options: ListenOptions) -> (Connection, Tungstenite) {
+pub(crate) async fn with_tungstenite(options: ListenOptions) -> (Connection, Tungstenite) {
     let (mut listener, address) = websocket_listener(options).await;
     let client = async {
         let stream = TcpStream::connect(address).await.expect("it listens");
-        let (client, _) = tokio_tungstenite::client_async(format!("ws://{address}/"), stream).await.expect("it upgrades");
+        let (client, _) =
+            tokio_tungstenite::client_async(format!("ws://{address}/"), stream).await.expect("it upgrades");
         client
     };
     tokio::join!(accept(&mut listener), within(client))
 }
 
 /// Our server and a client that has upgraded and otherwise only moves bytes.
-pub async fn with_raw_client(options: ListenOptions) -> (Connection, TcpStream) {
+pub(crate) async fn with_raw_client(options: ListenOptions) -> (Connection, TcpStream) {
     let (mut listener, address) = websocket_listener(options).await;
     tokio::join!(accept(&mut listener), within(raw_upgrade(address)))
 }
 
 /// Our server and our client.
-pub async fn with_our_client(options: ListenOptions, connect: ConnectOptions) -> (Connection, Connection) {
+pub(crate) async fn with_our_client(options: ListenOptions, connect: ConnectOptions) -> (Connection, Connection) {
     let (mut listener, address) = websocket_listener(options).await;
     let target: Target = format!("ws://{address}").parse().expect("a URL");
     let (server, client) = tokio::join!(accept(&mut listener), within(exec_transport::connect(&target, &connect)));
     (server, client.expect("it upgrades"))
 }
 
-pub async fn raw_upgrade(address: SocketAddr) -> TcpStream {
+pub(crate) async fn raw_upgrade(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let request = format!(
         "GET / HTTP/1.1\r\nhost: {address}\r\nconnection: keep-alive, Upgrade\r\nupgrade: WebSocket\r\n\
@@ -71,7 +72,7 @@ pub async fn raw_upgrade(address: SocketAddr) -> TcpStream {
 }
 
 /// An HTTP head, byte by byte so that nothing behind it is read.
-pub async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> String {
+pub(crate) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.expect("the head ends before the stream does"));
@@ -81,13 +82,13 @@ pub async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> String {
 
 /// A frame as it lies on the wire, unmasked.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Frame {
-    pub fin: bool,
-    pub opcode: u8,
-    pub payload: Vec<u8>,
+pub(crate) struct Frame {
+    pub(crate) fin: bool,
+    pub(crate) opcode: u8,
+    pub(crate) payload: Vec<u8>,
 }
 
-pub async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Frame> {
+pub(crate) async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Frame> {
     let first = stream.read_u8().await?;
     let length = match stream.read_u8().await? {
         126 => u64::from(stream.read_u16().await?),
@@ -100,29 +101,29 @@ pub async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Resul
 }
 
 /// A client's frame with the mask `0`, which changes nothing and may be written by hand.
-pub fn masked(first_byte: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn masked(first_byte: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first_byte, 0x80 | u8::try_from(payload.len()).expect("short"), 0, 0, 0, 0];
     frame.extend_from_slice(payload);
     frame
 }
 
-pub fn text(content: impl Into<String>) -> Message {
+pub(crate) fn text(content: impl Into<String>) -> Message {
     Message::Text(Bytes::from(content.into()))
 }
 
-pub async fn send(connection: &mut Connection, message: Message) {
+pub(crate) async fn send(connection: &mut Connection, message: Message) {
     within(connection.sender.feed(message)).await.expect("the peer reads");
     within(connection.sender.flush()).await.expect("the peer reads");
 }
 
-pub async fn message(receiver: &mut Receiver) -> Message {
+pub(crate) async fn message(receiver: &mut Receiver) -> Message {
     match within(receiver.next()).await {
         Received::Message(message) => message,
         other => panic!("expected a message, found {other:?}"),
     }
 }
 
-pub async fn closed(receiver: &mut Receiver) -> Closed {
+pub(crate) async fn closed(receiver: &mut Receiver) -> Closed {
     match within(receiver.next()).await {
         Received::Closed(closed) => closed,
         other => panic!("expected the end, found {other:?}"),
@@ -130,6 +131,6 @@ pub async fn closed(receiver: &mut Receiver) -> Closed {
 }
 
 /// Text that compresses to nothing and differs at every place.
-pub fn long_text(bytes: usize) -> String {
+pub(crate) fn long_text(bytes: usize) -> String {
     (0..bytes).map(|at| char::from(b'a' + u8::try_from((at / 7 + at) % 26).expect("below 26"))).collect()
 }

@@ -5,7 +5,9 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::Message as TheirMessage;
 
-use crate::support::{Frame, closed, long_text, masked, message, read_frame, text, with_raw_client, with_tungstenite, within};
+use crate::support::{
+    Frame, closed, long_text, masked, message, read_frame, text, with_raw_client, with_tungstenite, within,
+};
 
 /// What the server found, after which it must report its end.
 async fn cut_off(ours: &mut Connection) -> CloseReason {
@@ -74,7 +76,9 @@ async fn a_frame_that_stops_half_way_is_a_lost_connection() {
         let (mut ours, mut client) = with_raw_client(ListenOptions::default()).await;
         client.write_all(half).await.expect("we read");
         drop(client);
-        assert!(matches!(closed(&mut ours.receiver).await, Closed::Lost(error) if error.kind() == std::io::ErrorKind::UnexpectedEof));
+        assert!(
+            matches!(closed(&mut ours.receiver).await, Closed::Lost(error) if error.kind() == std::io::ErrorKind::UnexpectedEof)
+        );
     }
 }
 

@@ -201,10 +201,8 @@ impl Visitor<'_> for UuidText {
 
 /// What is wrong with a UUID, in the words of the original, whose `uuid` crate said more than today's.
 fn complaint(text: &str) -> String {
-    let bare = text
-        .strip_prefix('{')
-        .and_then(|text| text.strip_suffix('}'))
-        .or_else(|| text.strip_prefix("urn:uuid:"));
+    let bare =
+        text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).or_else(|| text.strip_prefix("urn:uuid:"));
     let inside = bare.unwrap_or(text);
     let offset = text.find(inside).unwrap_or(0);
     let odd = |(_, character): &(usize, char)| *character != '-' && !character.is_ascii_hexdigit();

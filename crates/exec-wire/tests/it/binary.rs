@@ -1,1 +1,79 @@
-//! binary
+//! Binary frames: what is written is read, and what is damaged is named.
+
+use exec_wire::binary::{self, BadFrame, HEADER_BYTES, Header, LongId};
+use exec_wire::process::Stream;
+use proptest::prelude::*;
+
+fn output() -> Header<'static> {
+    Header::Output { process_id: "p", seq: 7, stream: Stream::Pty }
+}
+
+fn framed(header: &Header<'_>, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    binary::encode(&mut frame, header, payload).expect("a short id");
+    frame
+}
+
+#[test]
+fn the_layout_is_the_documented_one() {
+    assert_eq!(framed(&output(), b"hi"), b"\x01\x01\x03\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x07phi");
+    let block = Header::Block { request_id: "12", offset: 256, eof: true };
+    assert_eq!(framed(&block, b""), b"\x02\x01\x00\x01\x00\x02\x00\x00\x00\x00\x00\x00\x01\x0012");
+}
+
+#[test]
+fn damage_is_named() {
+    let good = framed(&output(), b"hi");
+    let damaged = |place: usize, byte: u8| {
+        let mut frame = good.clone();
+        frame[place] = byte;
+        frame
+    };
+    let found_bytes = HEADER_BYTES - 1;
+    assert_eq!(binary::decode(&good[..found_bytes]), Err(BadFrame::Short { found_bytes }));
+    assert_eq!(binary::decode(&damaged(0, b'{')), Err(BadFrame::Kind { kind: b'{' }));
+    assert_eq!(binary::decode(&damaged(1, 2)), Err(BadFrame::Version { version: 2 }));
+    assert_eq!(binary::decode(&damaged(2, 4)), Err(BadFrame::Stream { stream: 4 }));
+    assert_eq!(binary::decode(&damaged(3, 1)), Err(BadFrame::Flags { flags: 1 }));
+    assert_eq!(binary::decode(&damaged(5, 200)), Err(BadFrame::Short { found_bytes: good.len() }));
+    assert_eq!(binary::decode(&damaged(14, 0xff)), Err(BadFrame::Id));
+}
+
+#[test]
+fn an_id_that_does_not_fit_is_refused() {
+    let process_id = "x".repeat(65_536);
+    let header = Header::Output { process_id: &process_id, seq: 1, stream: Stream::Stdout };
+    let mut frame = Vec::new();
+    assert_eq!(binary::encode(&mut frame, &header, b""), Err(LongId { found_bytes: 65_536 }));
+    assert!(frame.is_empty());
+}
+
+#[test]
+fn json_and_frames_are_told_apart_by_the_first_byte() {
+    assert!(binary::is_binary(&framed(&output(), b"")));
+    assert!(!binary::is_binary(b" {\"id\":1}"));
+    assert!(!binary::is_binary(b""));
+}
+
+proptest! {
+    #[test]
+    fn a_frame_reads_back_what_was_written(
+        id in any::<String>(),
+        place in any::<u64>(),
+        eof in any::<bool>(),
+        block in any::<bool>(),
+        payload in proptest::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let header = match block {
+            true => Header::Block { request_id: &id, offset: place, eof },
+            false => Header::Output { process_id: &id, seq: place, stream: Stream::Stderr },
+        };
+        let frame = framed(&header, &payload);
+        prop_assert_eq!(binary::decode(&frame), Ok((header, &payload[..])));
+    }
+
+    #[test]
+    fn no_bytes_make_the_decoder_panic(frame in proptest::collection::vec(any::<u8>(), 0..64)) {
+        let _ = binary::decode(&frame);
+    }
+}

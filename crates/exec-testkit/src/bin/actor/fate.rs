@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::{stdin, stdout};
-use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGSTOP, SIGTERM, SIGWINCH};
+use signal_hook::consts::{SIGABRT, SIGBUS, SIGHUP, SIGINT, SIGPIPE, SIGSEGV, SIGSTOP, SIGTERM, SIGWINCH};
 
 use crate::Stage;
 use crate::script::{Step, reject};
@@ -135,13 +135,14 @@ impl Watch {
     }
 }
 
-/// Ends by a signal as a plain program would: Rust's runtime handles or ignores some, so the default is restored.
-/// A signal whose default is to be ignored does nothing.
+/// Ends by a signal as a plain program would: Rust's runtime handles SIGBUS and SIGSEGV and ignores SIGPIPE, so for
+/// those the default is restored first.
 pub(crate) fn die_by(signal: i32) {
-    match signal_hook::low_level::emulate_default_handler(signal) {
-        Ok(()) => {}
-        // A number without a portable name, as SIGSTKFLT or SIGPWR; nobody has touched those.
-        Err(_) => raise(signal),
+    if !matches!(signal, SIGBUS | SIGSEGV | SIGPIPE) {
+        return raise(signal);
+    }
+    if let Err(error) = signal_hook::low_level::emulate_default_handler(signal) {
+        reject(&format!("cannot die by signal {signal}: {error}"));
     }
 }
 
