@@ -32,7 +32,8 @@ pub struct Ending {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     AtLarge,
-    Asked { kill_at: Instant, cause: Cause },
+    /// `kill_at` is `None` for a grace beyond all time.
+    Asked { kill_at: Option<Instant>, cause: Cause },
     Killed { cause: Cause },
 }
 
@@ -52,7 +53,7 @@ impl Ending {
     pub fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::AtLarge => self.limit.map(|(at, _)| at),
-            Stage::Asked { kill_at, .. } => Some(kill_at),
+            Stage::Asked { kill_at, .. } => kill_at,
             Stage::Killed { .. } => None,
         }
     }
@@ -91,7 +92,9 @@ impl Ending {
     }
 
     fn begin(&mut self, now: Instant, grace: Duration, cause: Cause) -> Option<Send> {
-        let kill_at = now.checked_add(grace).unwrap_or(now);
+        // A time limit is not put off by somebody who gives a longer grace.
+        let limit = self.limit.and_then(|(at, grace)| at.max(now).checked_add(grace));
+        let kill_at = [now.checked_add(grace), limit].into_iter().flatten().min();
         match self.stage {
             // Asked once more: something may be left of the tree, or have come since.
             Stage::Killed { .. } => Some(Send::Kill),
@@ -100,7 +103,8 @@ impl Ending {
                 Some(Send::Kill)
             }
             Stage::Asked { kill_at: earlier, cause: first } => {
-                self.stage = Stage::Asked { kill_at: earlier.min(kill_at), cause: first };
+                let kill_at = [earlier, kill_at].into_iter().flatten().min();
+                self.stage = Stage::Asked { kill_at, cause: first };
                 None
             }
             Stage::AtLarge if grace.is_zero() => {

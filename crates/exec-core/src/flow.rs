@@ -54,6 +54,8 @@ pub fn bite_bytes(others_ready: bool) -> u32 {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Gather {
     sealed_at: Option<Instant>,
+    /// When the first of the bytes gathered now came.
+    since: Option<Instant>,
 }
 
 /// What to do with the bytes gathered so far.
@@ -68,9 +70,10 @@ pub enum Seal {
 impl Gather {
     /// `bytes` are gathered; `more` says that the terminal has not run dry.
     pub fn weigh(&mut self, bytes: u32, more: bool, now: Instant) -> Seal {
-        let due = self.sealed_at.map_or(now, |at| at + PTY_GATHER);
+        let since = *self.since.get_or_insert(now);
+        let due = self.sealed_at.map_or(since, |at| at + PTY_GATHER);
         if bytes >= ENTRY_BYTES || (!more && now >= due) || now >= due + PTY_GATHER {
-            self.sealed_at = Some(now);
+            *self = Self { sealed_at: Some(now), since: None };
             return Seal::Now;
         }
         Seal::By(due.max(now + Duration::from_micros(1)))

@@ -74,12 +74,12 @@ pub struct Head {
 impl Head {
     /// Whether a reader that has seen everything up to `after` has something to read or nothing more to wait for.
     pub fn has_news(&self, after: Seq) -> bool {
-        self.closed || after + 1 < self.next_seq
+        self.closed || after < self.next_seq - 1
     }
 
     /// What a reader at `after` has missed for good.
     pub fn gap(&self, after: Seq) -> Option<Gap> {
-        (after + 1 < self.first_seq).then(|| Gap {
+        (after < self.first_seq - 1).then(|| Gap {
             from_seq: after + 1,
             to_seq: self.first_seq - 1,
             dropped_bytes: self.dropped_bytes,

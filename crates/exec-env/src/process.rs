@@ -61,6 +61,9 @@ pub trait Processes: Send + Sync {
 
 /// A place in a log.
 pub trait Follow: Send {
+    /// Waits until [`Self::next`] would not wait; reads nothing. Cancelling it loses nothing.
+    fn ready(&mut self) -> BoxFuture<'_, ()>;
+
     /// The entries after this place, at most about `max_bytes` of output (but at least one entry), waiting for the
     /// first; moves on. After `Closed` it answers `None`. Cancelling it loses nothing.
     fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ReadError>>;

@@ -96,6 +96,14 @@ impl Follower {
 }
 
 impl Follow for Follower {
+    fn ready(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if !self.over {
+                self.journal.news(self.after, None).await;
+            }
+        })
+    }
+
     fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ReadError>> {
         Box::pin(self.advance(max_bytes))
     }

@@ -8,6 +8,8 @@
 //! Nothing here knows of connections, sessions or JSON.
 
 mod clerk;
+pub mod files;
+pub mod http;
 mod info;
 mod journal;
 mod launch;

@@ -15,6 +15,7 @@ pub mod gate;
 pub mod pattern;
 pub mod process;
 pub mod suite;
+pub mod suite_files;
 pub mod transcript;
 pub mod witness;
 

@@ -150,9 +150,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_survive_any_cut(lines in proptest::collection::vec("[a-z\u{e4}\u{1f600}]{1,9000}", 0..5), piece in 1_usize..6000) {
+        fn lines_survive_any_cut(lengths in proptest::collection::vec(1_usize..9000, 0..5), piece in 1_usize..6000) {
+            let lines: Vec<String> = lengths.into_iter().map(|length| "a\u{e4}\u{1f600}\r".repeat(length) + ".").collect();
             let bytes = lines.join("\n").into_bytes();
-            prop_assert_eq!(decode(&bytes, piece, 1 << 20).expect("well formed"), lines);
+            prop_assert!(decode(&bytes, piece, 1 << 20).expect("well formed") == lines);
         }
     }
 }

@@ -104,8 +104,8 @@ fn complaint(text: &[u8]) -> Base64Error {
     }
     let mut symbols = 0;
     let mut padding = None;
-    for offset in last_group..text.len() {
-        match (text[offset], padding) {
+    for (offset, byte) in text.iter().enumerate().skip(last_group) {
+        match (*byte, padding) {
             (b'=', _) if offset - last_group < 2 => return bad(offset),
             (b'=', None) => padding = Some(offset),
             (b'=', Some(_)) => {}

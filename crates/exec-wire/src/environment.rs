@@ -10,7 +10,7 @@ use crate::path_uri::PathUri;
 
 /// Everything this wire adds to the original, as `environmentInfo.extensions` may name it: a method by its name, a
 /// member by its method and its own name. A server that leaves something out leaves its name out.
-pub const EXTENSIONS: [&str; 38] = [
+pub const EXTENSIONS: [&str; 41] = [
     "initialize.detachedTtlMs",
     "initialize.resumeFrom",
     "initialize.binaryFrames",
@@ -30,6 +30,9 @@ pub const EXTENSIONS: [&str; 38] = [
     "process/list",
     "process/wait",
     "process/forget",
+    "fs/open.append",
+    "fs/copy.report",
+    "fs/createDirectory.mode",
     "fs/rename",
     "fs/setPermissions",
     "fs/readLink",

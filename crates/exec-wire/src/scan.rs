@@ -7,15 +7,16 @@
 //! It deliberately does not say *why* a text was refused. That is asked rarely and must be told in the exact words of
 //! the original server, so [`reason`] reads the text once more with `serde_json` itself, which those words come from.
 
-use std::borrow::Cow;
-use std::cell::Cell;
-use std::collections::HashSet;
-use std::fmt;
+mod reason;
 
-use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+
+use serde::Deserialize;
 
 use crate::decode::{self, DecodeError};
 use crate::limits::{MESSAGE_DEPTH, MESSAGE_VALUES};
+
+pub(crate) use self::reason::reason;
 
 /// A piece of JSON text that has passed the scanner: one complete value, within bounds, no key twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,16 +46,19 @@ impl<'a> RawJson<'a> {
     }
 
     /// Reads the value as a `T`.
-    pub fn decode<T: de::Deserialize<'a>>(&self) -> Result<T, DecodeError> {
+    pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, DecodeError> {
         decode::from_raw(*self)
     }
 }
+
+/// The members of an object in their order.
+pub(crate) type Members<'a> = Vec<(Cow<'a, str>, RawJson<'a>)>;
 
 /// What the pass found.
 #[derive(Debug)]
 pub(crate) struct Scanned<'a> {
     /// The members of the root in their order, if it is an object.
-    pub(crate) members: Option<Vec<(Cow<'a, str>, RawJson<'a>)>>,
+    pub(crate) members: Option<Members<'a>>,
     /// Whether something other than white space follows the root.
     pub(crate) trailing: bool,
 }
@@ -69,19 +73,6 @@ pub(crate) fn scan(text: &str) -> Result<Scanned<'_>, Refused> {
     let members = scanner.root()?;
     scanner.skip_space();
     Ok(Scanned { members, trailing: scanner.at < text.len() })
-}
-
-/// Why `text` was refused, in the words of the original server: those of `serde_json`, with line and column.
-pub(crate) fn reason(text: &str) -> String {
-    let budget = Cell::new(MESSAGE_VALUES);
-    let mut json = serde_json::Deserializer::from_str(text);
-    match (Bounded { budget: &budget }).deserialize(&mut json) {
-        Err(error) => error.to_string(),
-        Ok(()) => match json.end() {
-            Err(error) => error.to_string(),
-            Ok(()) => "invalid JSON".to_owned(),
-        },
-    }
 }
 
 /// The end of the run of characters that stand for themselves in a JSON string: the next quote, backslash or control
@@ -124,7 +115,7 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    fn root(&mut self) -> Result<Option<Vec<(Cow<'a, str>, RawJson<'a>)>>, Refused> {
+    fn root(&mut self) -> Result<Option<Members<'a>>, Refused> {
         self.skip_space();
         if self.peek() != Some(b'{') {
             self.value(1)?;
@@ -354,76 +345,4 @@ fn says_twice<T: Ord>(keys: &mut [T]) -> bool {
     }
     keys.sort_unstable();
     keys.windows(2).any(|pair| pair[0] == pair[1])
-}
-
-/// The same rules said to `serde_json`, for the sake of its words. The budget is taken before a value is read, because
-/// the column in the text depends on it.
-#[derive(Clone, Copy)]
-struct Bounded<'b> {
-    budget: &'b Cell<usize>,
-}
-
-impl<'de> DeserializeSeed<'de> for Bounded<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match self.budget.get().checked_sub(1) {
-            Some(left) => self.budget.set(left),
-            None => {
-                return Err(de::Error::custom(format_args!(
-                    "JSON-RPC message exceeds the limit of {MESSAGE_VALUES} JSON values"
-                )));
-            }
-        }
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Bounded<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(self)?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let mut seen = HashSet::new();
-        while let Some(key) = members.next_key::<String>()? {
-            if seen.contains(&key) {
-                return Err(de::Error::custom(format_args!("duplicate JSON object key `{key}`")));
-            }
-            seen.insert(key);
-            members.next_value_seed(self)?;
-        }
-        Ok(())
-    }
 }

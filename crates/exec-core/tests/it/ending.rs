@@ -133,7 +133,9 @@ impl World {
     }
 
     fn want(&mut self, now: Instant, grace: Duration, cause: Cause) {
-        let due = now + grace;
+        // A longer grace does not put off the time limit.
+        let limit = self.limit.map(|(at, grace)| at.max(now) + grace);
+        let due = limit.map_or(now + grace, |limit| limit.min(now + grace));
         self.kill_due = Some(self.kill_due.map_or(due, |before| before.min(due)));
         self.first_cause.get_or_insert(cause);
     }
@@ -186,6 +188,22 @@ fn killing_again_is_told_again_because_somebody_may_have_come_since() {
     assert_eq!(ending.ask(now, Duration::ZERO), Some(Send::Kill));
     assert_eq!(ending.ask(now, Duration::ZERO), Some(Send::Kill));
     assert_eq!(ending.ask(now, Duration::from_secs(1)), Some(Send::Kill), "who was killed is not asked politely");
+}
+
+#[test]
+fn a_grace_beyond_every_clock_is_no_kill_at_once() {
+    let now = Instant::now();
+    let mut ending = Ending::new(now, None);
+    assert_eq!((ending.ask(now, Duration::MAX), ending.deadline()), (Some(Send::Term), None));
+}
+
+#[test]
+fn a_long_grace_does_not_put_off_the_time_limit() {
+    let now = Instant::now();
+    let limit = TimeLimit { after: Duration::from_secs(10), grace: Duration::from_secs(1) };
+    let mut ending = Ending::new(now, Some(limit));
+    assert_eq!(ending.ask(now, Duration::from_secs(3600)), Some(Send::Term));
+    assert_eq!(ending.deadline(), Some(now + Duration::from_secs(11)));
 }
 
 #[test]

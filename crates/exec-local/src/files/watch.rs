@@ -138,7 +138,6 @@ fn queue() -> Result<OwnedFd, Errno> {
 }
 
 /// The same, known to the runtime.
-#[expect(deprecated, reason = "the successor is unsafe for handles that may change; an OwnedFd cannot")]
 fn ready_queue(queue: OwnedFd) -> Result<AsyncFd<OwnedFd>, Errno> {
     AsyncFd::with_interest(queue, tokio::io::Interest::READABLE)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))

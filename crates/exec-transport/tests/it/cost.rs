@@ -39,5 +39,6 @@ async fn an_idle_connection_costs_less_than_16_kib_even_after_a_burst() {
         }
     }
     let each = resident_bytes().saturating_sub(before) / CONNECTIONS;
+    println!("both ends: {each} bytes");
     assert!(each < LIMIT_BYTES, "both ends of an idle connection cost {each} bytes");
 }

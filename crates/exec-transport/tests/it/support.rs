@@ -130,7 +130,11 @@ pub(crate) async fn closed(receiver: &mut Receiver) -> Closed {
     }
 }
 
-/// Text that compresses to nothing and differs at every place.
+/// Text that repeats at no power of two, so that a misplaced piece shows.
 pub(crate) fn long_text(bytes: usize) -> String {
-    (0..bytes).map(|at| char::from(b'a' + u8::try_from((at / 7 + at) % 26).expect("below 26"))).collect()
+    let period: String =
+        (0..4093).map(|at| char::from(b'a' + u8::try_from((at / 7 + at) % 26).expect("below 26"))).collect();
+    let mut text = period.repeat(bytes.div_ceil(period.len()));
+    text.truncate(bytes);
+    text
 }

@@ -3,9 +3,13 @@
 use exec_wire::{RawJson, envelope};
 use proptest::prelude::*;
 
-/// What the scanner's second opinion says: the same rules by `serde_json`, without bounds.
-fn serde_takes(text: &str) -> bool {
-    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+/// What `serde_json` says; `None` where it gives up at a number beyond a double, which the scanner lets through.
+fn serde_takes(text: &str) -> Option<bool> {
+    match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(_) => Some(true),
+        Err(error) if error.to_string().starts_with("number out of range") => None,
+        Err(_) => Some(false),
+    }
 }
 
 fn reason(text: &str) -> Option<String> {
@@ -28,7 +32,7 @@ fn the_largest_array_is_taken_and_one_value_more_is_not() {
 #[test]
 fn a_large_object_is_searched_for_repeated_keys_too() {
     let members = |last: &str| {
-        let many: String = (0..200_000).map(|number| format!("\"{number}\":0,")).collect();
+        let many: String = (0..50_000).map(|number| format!("\"{number}\":0,")).collect();
         format!(r#"{{"id":1,"method":"m","params":{{{many}"{last}":0}}}}"#)
     };
     assert_eq!(reason(&members("end")), None);
@@ -108,11 +112,10 @@ proptest! {
         let place = place.index(characters.len());
         characters[place] = damage.to_owned();
         let damaged = characters.concat();
-        // Repeated keys and numbers beyond a double are matters on which the two differ by design.
-        match RawJson::parse(&damaged) {
-            Ok(_) => prop_assert!(serde_takes(&damaged), "{}", damaged),
-            Err(error) if error.reason().starts_with("duplicate JSON object key") => {}
-            Err(_) => prop_assert!(!serde_takes(&damaged), "{}", damaged),
+        match (RawJson::parse(&damaged), serde_takes(&damaged)) {
+            (Err(error), _) if error.reason().starts_with("duplicate JSON object key") => {}
+            (ours, Some(theirs)) => prop_assert_eq!(ours.is_ok(), theirs, "{}", damaged),
+            (_, None) => {}
         }
     }
 

@@ -1,0 +1,184 @@
+//! The files of this machine: the conformance suite, and what the waist does not show.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use bytes::Bytes;
+use exec_env::files::{Change, Files, Links, WatchOptions, WriteOptions};
+use exec_local::files::LocalFiles;
+use exec_testkit::files_conformance;
+use exec_testkit::suite_files::FilesBench;
+
+async fn local_files() -> FilesBench {
+    let registers = tempfile::tempdir().expect("a test needs a temporary folder");
+    let files = LocalFiles::open(Some(registers.path())).expect("the folder is ours");
+    FilesBench::new(files, |files| files).keep(registers)
+}
+
+files_conformance!(local, local_files());
+
+/// Where the victim of a kill writes.
+const VICTIM_FOLDER: &str = "EXEC_LOCAL_VICTIM_FOLDER";
+
+/// Files the victim rewrites, over and over.
+const VICTIM_FILES: usize = 1000;
+
+fn victim_contents(letter: u8) -> Vec<u8> {
+    vec![letter; 20_000]
+}
+
+/// Not a test of its own: the process that [`a_kill_leaves_every_file_old_or_new_and_no_temporary_file`] kills.
+#[test]
+fn victim_of_a_kill() {
+    let Some(folder) = std::env::var_os(VICTIM_FOLDER).map(PathBuf::from) else {
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a test can make a runtime");
+    runtime.block_on(async {
+        let files = LocalFiles::open(Some(&folder.join("registers"))).expect("the folder is ours");
+        println!("ready");
+        for letter in (b'b'..=b'z').cycle() {
+            for number in 0..VICTIM_FILES {
+                let path = folder.join(format!("files/{number}"));
+                let bytes = Bytes::from(victim_contents(letter));
+                files.write(&path, bytes, WriteOptions::default()).await.expect("the folder is ours");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_kill_leaves_every_file_old_or_new_and_no_temporary_file() {
+    let folder = tempfile::tempdir().expect("a test needs a temporary folder");
+    let files = folder.path().join("files");
+    std::fs::create_dir(&files).expect("the folder is ours");
+    for number in 0..VICTIM_FILES {
+        std::fs::write(files.join(format!("{number}")), victim_contents(b'a')).expect("the folder is ours");
+    }
+    let rounds = std::env::var("EXEC_SOAK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(20);
+    let mut left_behind = 0;
+    for round in 0..rounds {
+        kill_a_victim(folder.path(), round);
+        left_behind += temporary_files(&files).len();
+        // The next start cleans up.
+        drop(LocalFiles::open(Some(&folder.path().join("registers"))).expect("the folder is ours"));
+        assert_eq!(temporary_files(&files), Vec::<PathBuf>::new());
+        for number in 0..VICTIM_FILES {
+            let contents = std::fs::read(files.join(format!("{number}"))).expect("every file is still there");
+            assert_eq!(contents, victim_contents(contents[0]), "file {number} is neither old nor new");
+        }
+    }
+    eprintln!("{left_behind} temporary files were left by {rounds} kills, and cleaned up");
+}
+
+/// Starts one and kills it after it has written for a while; how long differs by round, so that kills hit anywhere.
+fn kill_a_victim(folder: &Path, round: usize) {
+    let mut victim = Command::new(std::env::current_exe().expect("a test knows its own program"))
+        .args(["--exact", "files::victim_of_a_kill", "--nocapture"])
+        .env(VICTIM_FOLDER, folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("our own program runs");
+    let mut lines = BufReader::new(victim.stdout.take().expect("it was piped")).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("ready"))));
+    // Wait for an event, not for time: until the file of this round is no longer what it was.
+    let watched = folder.join(format!("files/{}", round * 97 % VICTIM_FILES));
+    let before = std::fs::read(&watched).expect("every file is there");
+    while std::fs::read(&watched).expect("every file is there") == before {}
+    victim.kill().expect("it writes until it is killed");
+    victim.wait().expect("it was killed");
+}
+
+fn temporary_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("the folder is ours");
+    let paths = entries.map(|entry| entry.expect("it can be read").path());
+    paths.filter(|path| path.to_string_lossy().contains(".exec-server-write-")).collect()
+}
+
+#[tokio::test]
+async fn an_overflow_is_told_with_the_root_to_look_through_again() {
+    let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("every Linux has it");
+    let limit: usize = limit.trim().parse().expect("it is a number");
+    if limit > 200_000 {
+        eprintln!("not judged: a queue of {limit} events takes too long to fill");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a test needs a temporary folder");
+    let root = folder.path().canonicalize().expect("it is there");
+    let files = LocalFiles::open(None).expect("nothing is opened");
+    let mut changes = files.watch(&root, WatchOptions::default()).await.expect("the kernel has watches left");
+    // Nobody asks meanwhile, so the kernel's queue has to hold it all, and cannot.
+    std::fs::create_dir(root.join("early")).expect("the folder is ours");
+    for number in 0..limit {
+        std::fs::write(root.join(format!("{number}")), "x").expect("the folder is ours");
+    }
+    std::fs::create_dir(root.join("late")).expect("the folder is ours");
+    loop {
+        let batch = changes.next().await.expect("the watch works").expect("the root is there");
+        if let Some(rescan) = batch.overflow {
+            assert_eq!(rescan, root);
+            break;
+        }
+    }
+    // The folder whose creation was lost is watched all the same.
+    let inside = root.join("late/inside");
+    std::fs::write(&inside, "x").expect("the folder is ours");
+    loop {
+        let batch = changes.next().await.expect("the watch works").expect("the root is there");
+        if batch.changes.contains(&Change::Created(inside.clone())) {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_abandoned_copy_stops_and_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a test needs a temporary folder");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    std::fs::create_dir(&from).expect("the folder is ours");
+    for number in 0..2000 {
+        std::fs::write(from.join(format!("{number:04}")), vec![1; 10_000]).expect("the folder is ours");
+    }
+    let files = LocalFiles::open(None).expect("nothing is opened");
+    let (begun, mut has_begun) = tokio::sync::mpsc::channel(1);
+    let progress = move |_: &_| {
+        // Full: one report is enough.
+        let _told = begun.try_send(());
+    };
+    let options = exec_env::files::CopyOptions { recursive: true, progress: Some(std::sync::Arc::new(progress)) };
+    {
+        let copy = files.copy(&from, &to, options);
+        tokio::pin!(copy);
+        tokio::select! {
+            _ = &mut copy => panic!("2,000 files cannot be copied before the first report"),
+            _ = has_begun.recv() => {}
+        }
+    }
+    // The reporter is dropped when the copy is over.
+    while has_begun.recv().await.is_some() {}
+    let copied = std::fs::read_dir(&to).expect("it was begun").count();
+    assert!(copied < 2000, "it went on to the end");
+    assert_eq!(temporary_files(&to), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn long_calls_do_not_keep_short_ones_waiting() {
+    let folder = tempfile::tempdir().expect("a test needs a temporary folder");
+    let root = folder.path().canonicalize().expect("it is there");
+    std::fs::write(root.join("file"), "x\n".repeat(100_000)).expect("the folder is ours");
+    let files = LocalFiles::open(None).expect("nothing is opened");
+    // Searches that nobody reads fill every place there is for searches.
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        let pattern = exec_env::files::Pattern::Literal("x".to_owned());
+        let query =
+            exec_env::files::SearchQuery { max_matches: u64::MAX, ..exec_env::files::SearchQuery::new(&root, pattern) };
+        unread.push(files.search(query).await.expect("the query is good"));
+    }
+    let told = files.metadata(&root.join("file"), Links::Follow).await.expect("it is there");
+    assert_eq!(told.size_bytes, 200_000);
+    let found = files.glob(exec_env::files::GlobQuery::new(&root, "*")).await.expect("the pattern is good");
+    assert_eq!(found.paths, [root.join("file")]);
+}

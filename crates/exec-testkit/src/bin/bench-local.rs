@@ -1,0 +1,156 @@
+//! What the way through keeper, spool and log costs, against the bare machine, in one run.
+//!
+//! Rounds of both are interleaved, so that a noisy machine is noisy for both; medians are compared, as ratios.
+
+use std::process::{Command as Bare, Stdio};
+use std::time::{Duration, Instant};
+
+use exec_core::{Body, Command, ProcessId};
+use exec_env::Environment;
+use exec_local::{KeeperChoice, LocalEnvironment, Options};
+
+/// Starts of one round.
+const STARTS: usize = 40;
+/// Rounds of each kind.
+const ROUNDS: usize = 15;
+/// Output of one throughput round.
+const FLOOD_BYTES: usize = 512 << 20;
+/// What the owner takes at a time, as a server does.
+const PAGE_BYTES: usize = 256 << 10;
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    for (name, keeper) in keepers() {
+        runtime.block_on(async {
+            let options = Options { keeper, spool_bytes: 2 << 30, ..Options::default() };
+            let environment = LocalEnvironment::open(options).await.expect("this machine can be set up");
+            spawn(name, &environment).await;
+            flood(name, &environment).await;
+            environment.end().await;
+        });
+    }
+}
+
+fn keepers() -> Vec<(&'static str, KeeperChoice)> {
+    let own = std::env::current_exe().expect("we run");
+    let program = exec_keeper::hire::Program { program: own.with_file_name("test-keeper"), args: Vec::new() };
+    let mut keepers = vec![("keeper thread", KeeperChoice::Thread)];
+    if program.program.exists() {
+        keepers.push(("keeper process", KeeperChoice::Process(program)));
+    }
+    keepers
+}
+
+async fn spawn(name: &str, environment: &LocalEnvironment) {
+    let (mut bare, mut piped, mut ours) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        bare.push(timed(STARTS, || bare_start(Stdio::null)));
+        piped.push(timed(STARTS, || bare_start(Stdio::piped)));
+        let begin = Instant::now();
+        for start in 0..STARTS {
+            our_start(environment, &format!("{round}-{start}")).await;
+        }
+        ours.push(begin.elapsed() / STARTS as u32);
+    }
+    let (bare, piped, ours) = (median(bare), median(piped), median(ours));
+    println!("spawn, {name}: start to closed of /bin/true");
+    println!("  bare posix_spawn + wait           {:>8.0} µs", micros(bare));
+    println!("  bare, with pipes read to the end  {:>8.0} µs", micros(piped));
+    println!("  ours                              {:>8.0} µs", micros(ours));
+    println!("  ratio ours / bare {:.2}, ours / bare with pipes {:.2}", ratio(ours, bare), ratio(ours, piped));
+}
+
+fn bare_start(stream: fn() -> Stdio) {
+    let child = Bare::new("/bin/true").stdin(Stdio::null()).stdout(stream()).stderr(stream()).spawn();
+    child.expect("/bin/true runs").wait_with_output().expect("it ends");
+}
+
+async fn our_start(environment: &LocalEnvironment, id: &str) {
+    let id = ProcessId::new(id).expect("short");
+    let processes = environment.processes();
+    processes.start(&id, Command::new(["/bin/true"], "/")).await.expect("/bin/true runs");
+    let mut follower = processes.follow(&id, 0).await.expect("it is there");
+    while follower.next(PAGE_BYTES).await.expect("the log reads").is_some() {}
+    processes.forget(&id).await.expect("it is closed");
+}
+
+async fn flood(name: &str, environment: &LocalEnvironment) {
+    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+    for round in 0..5 {
+        bare.push(bare_flood());
+        ours.push(our_flood(environment, &format!("flood-{round}")).await);
+    }
+    let (bare, ours) = (median(bare), median(ours));
+    println!("output, {name}: {} MiB by dd, read by the owner", FLOOD_BYTES >> 20);
+    println!("  bare pipe read {:>8.0} MB/s", rate(bare));
+    println!("  ours, by spool {:>8.0} MB/s", rate(ours));
+    println!("  ratio ours / bare {:.2}", ratio(bare, ours));
+}
+
+fn dd() -> [String; 5] {
+    let count = FLOOD_BYTES / (64 << 10);
+    ["/bin/dd".into(), "if=/dev/zero".into(), "bs=64k".into(), format!("count={count}"), "status=none".into()]
+}
+
+fn bare_flood() -> Duration {
+    use std::io::Read;
+    let begin = Instant::now();
+    let [program, args @ ..] = dd();
+    let mut child = Bare::new(program).args(args).stdout(Stdio::piped()).spawn().expect("dd runs");
+    let mut pipe = child.stdout.take().expect("piped");
+    let (mut buffer, mut total) = (vec![0; 64 << 10], 0);
+    loop {
+        match pipe.read(&mut buffer).expect("a pipe reads") {
+            0 => break,
+            count => total += count,
+        }
+    }
+    child.wait().expect("it ends");
+    assert_eq!(total, FLOOD_BYTES);
+    begin.elapsed()
+}
+
+async fn our_flood(environment: &LocalEnvironment, id: &str) -> Duration {
+    let id = ProcessId::new(id).expect("short");
+    let processes = environment.processes();
+    let begin = Instant::now();
+    processes.start(&id, Command::new(dd(), "/")).await.expect("dd runs");
+    let mut follower = processes.follow(&id, 0).await.expect("it is there");
+    let mut total = 0;
+    while let Some(page) = follower.next(PAGE_BYTES).await.expect("the log reads") {
+        for entry in page.entries {
+            if let Body::Output { bytes, .. } = entry.body {
+                total += bytes.len();
+            }
+        }
+    }
+    let took = begin.elapsed();
+    assert_eq!(total, FLOOD_BYTES);
+    processes.forget(&id).await.expect("it is closed");
+    took
+}
+
+fn timed(times: usize, mut work: impl FnMut()) -> Duration {
+    let begin = Instant::now();
+    for _ in 0..times {
+        work();
+    }
+    begin.elapsed() / times as u32
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn rate(time: Duration) -> f64 {
+    FLOOD_BYTES as f64 / time.as_secs_f64() / 1e6
+}
+
+fn ratio(one: Duration, other: Duration) -> f64 {
+    one.as_secs_f64() / other.as_secs_f64()
+}
