@@ -37,9 +37,7 @@ impl Ledger {
         }
         self.known.insert(id.clone(), Known::InFlight);
         self.order.push_back(id.clone());
-        if self.order.len() > REMEMBERED_WRITES {
-            self.forget_oldest_settled();
-        }
+        while self.order.len() > REMEMBERED_WRITES && self.forget_oldest_settled() {}
         None
     }
 
