@@ -33,8 +33,13 @@ pub struct Ending {
 enum Stage {
     AtLarge,
     /// `kill_at` is `None` for a grace beyond all time.
-    Asked { kill_at: Option<Instant>, cause: Cause },
-    Killed { cause: Cause },
+    Asked {
+        kill_at: Option<Instant>,
+        cause: Cause,
+    },
+    Killed {
+        cause: Cause,
+    },
 }
 
 impl Ending {

@@ -94,13 +94,9 @@ impl Ledger {
     }
 
     /// One in flight is never forgotten: its asker still waits. The queue's own bound keeps those few.
-    fn forget_oldest_settled(&mut self) {
-        let settled = |id: &WriteId| self.known.get(id) != Some(&Known::InFlight);
-        let Some(at) = self.order.iter().position(settled) else {
-            return;
-        };
-        if let Some(id) = self.order.remove(at) {
-            self.known.remove(&id);
-        }
+    fn forget_oldest_settled(&mut self) -> bool {
+        let Self { known, order } = self;
+        let found = order.iter().position(|id| known.get(id) != Some(&Known::InFlight));
+        found.and_then(|at| order.remove(at)).is_some_and(|id| known.remove(&id).is_some())
     }
 }

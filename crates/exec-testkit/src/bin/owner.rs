@@ -1,0 +1,265 @@
+//! An owner as a process of its own, so that a test can kill it and measure it from outside.
+//!
+//! ```text
+//!   owner durable STATE KEEPER ORPHAN_TTL_MS SPOOL_BYTES      the keeper KEEPER, found again through STATE
+//!   owner embedded                                            a thread carries the keeper
+//! ```
+//!
+//! The first line it prints is `open`, `busy PID` or `failed WHY`. Then it does what the lines of its stdin say, and
+//! answers each with lines of its own; what takes long is done in the background, so that the next line is heard. At
+//! the end of stdin it ends, and leaves its processes to a durable keeper.
+//!
+//! Deliberately absent: any judgement. It reports; the test decides.
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use exec_core::{Body, Command, Environ, Io, ProcessId, Size, Stream, WriteId};
+use exec_env::Environment;
+use exec_env::process::{StartError, Until, Waited};
+use exec_keeper::hire::Program;
+use exec_local::{KeeperChoice, LocalEnvironment, OpenError, Options};
+use exec_testkit::pattern::Pattern;
+use tokio::task::JoinSet;
+
+/// Output asked for at a time; what a server would take for one turn of a quiet line.
+const PAGE_BYTES: usize = 256 << 10;
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a process can make a runtime");
+    runtime.block_on(serve())
+}
+
+async fn serve() -> ExitCode {
+    let environment = match LocalEnvironment::open(options()).await {
+        Ok(environment) => Arc::new(environment),
+        Err(OpenError::Busy { owner_pid, .. }) => {
+            say(&format!("busy {owner_pid}"));
+            return ExitCode::FAILURE;
+        }
+        Err(error) => {
+            say(&format!("failed {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    say("open");
+    let mut background = JoinSet::new();
+    while let Some(line) = next_line().await {
+        let owner = Owner { environment: environment.clone() };
+        match Order::parse(&line) {
+            Order::Roster { path } => {
+                let parts = roster(&path);
+                let ids: Vec<ProcessId> = parts.iter().map(|part| part.id.clone()).collect();
+                owner.complete(parts).await;
+                background.extend(ids.into_iter().map(|id| Owner { environment: environment.clone() }.follow(id)));
+            }
+            Order::Start(Part { id, command }) => owner.start(&id, command).await,
+            Order::CloseStdin { id } => owner.close_stdin(&id).await,
+            Order::Write { id, key, bytes } => drop(background.spawn(owner.write(id, key, bytes))),
+            Order::Digest { id } => drop(background.spawn(owner.digest(id))),
+            Order::Match { id, regex } => drop(background.spawn(owner.find(id, regex))),
+        }
+    }
+    background.shutdown().await;
+    ExitCode::SUCCESS
+}
+
+fn options() -> Options {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["embedded"] => Options::default(),
+        ["durable", state, keeper, orphan_ttl_ms, spool_bytes] => Options {
+            keeper: KeeperChoice::Durable {
+                program: Program { program: keeper.into(), args: Vec::new() },
+                state: state.into(),
+                orphan_ttl: Duration::from_millis(number(orphan_ttl_ms)),
+            },
+            spool_bytes: number(spool_bytes),
+            ..Options::default()
+        },
+        _ => panic!("an owner is embedded or durable, not {args:?}"),
+    }
+}
+
+/// What a line asks for.
+enum Order {
+    /// `start ID pipes|stdin|pty SCRIPT…`: `started ID PID` or `refused ID WHY`.
+    Start(Part),
+    /// `roster PATH`: starts what stands in the file (as `ID IO SCRIPT…`) and is not there yet, then says `ready`, and
+    /// reads all of them from then on.
+    Roster { path: PathBuf },
+    /// `write ID KEY SEED BYTES`: `waiting ID KEY` if the kernel does not take all at once; `written ID KEY OUTCOME`.
+    Write { id: ProcessId, key: WriteId, bytes: Vec<u8> },
+    /// `close-stdin ID`: `closed ID`.
+    CloseStdin { id: ProcessId },
+    /// `digest ID`: reads the whole log; `digest ID BYTES HASH BYTES HASH CODE`, stdout first.
+    Digest { id: ProcessId },
+    /// `match ID REGEX`: `matched ID TEXT`.
+    Match { id: ProcessId, regex: String },
+}
+
+/// One line of a roster.
+struct Part {
+    id: ProcessId,
+    command: Command,
+}
+
+impl Order {
+    fn parse(line: &str) -> Self {
+        let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let words: Vec<&str> = rest.split(' ').collect();
+        match (verb, &words[..]) {
+            ("start", _) => Self::Start(Part::parse(rest)),
+            ("roster", [path]) => Self::Roster { path: path.into() },
+            ("write", [id, key, seed, bytes]) => Self::Write {
+                id: process_id(id),
+                key: WriteId::new(key).expect("tests write short keys"),
+                bytes: Pattern::new(number(seed)).bytes(number(bytes) as usize),
+            },
+            ("close-stdin", [id]) => Self::CloseStdin { id: process_id(id) },
+            ("digest", [id]) => Self::Digest { id: process_id(id) },
+            ("match", [id, regex]) => Self::Match { id: process_id(id), regex: (*regex).to_owned() },
+            _ => panic!("an owner does not know {line:?}"),
+        }
+    }
+}
+
+impl Part {
+    fn parse(line: &str) -> Self {
+        let mut words = line.split(' ');
+        let (id, io) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let mut command = Command::new(words, "/");
+        command.environ = Environ::default();
+        command.io = match io {
+            "pipes" => Io::Pipes { stdin: false },
+            "stdin" => Io::Pipes { stdin: true },
+            "pty" => Io::Pty(Size::default()),
+            _ => panic!("{io:?} is no wiring, in {line:?}"),
+        };
+        Self { id: process_id(id), command }
+    }
+}
+
+/// What carries out one order.
+struct Owner {
+    environment: Arc<LocalEnvironment>,
+}
+
+impl Owner {
+    async fn start(&self, id: &ProcessId, command: Command) {
+        match self.environment.processes().start(id, command).await {
+            Ok(started) => say(&format!("started {id} {}", started.pid)),
+            Err(error) => say(&format!("refused {id} {error}")),
+        }
+    }
+
+    async fn complete(&self, parts: Vec<Part>) {
+        for Part { id, command } in parts {
+            match self.environment.processes().start(&id, command).await {
+                // An earlier owner, which did not live to see it, may have started it.
+                Ok(_) | Err(StartError::IdInUse { .. }) => {}
+                Err(error) => panic!("{id} starts: {error}"),
+            }
+        }
+        say("ready");
+    }
+
+    async fn write(self, id: ProcessId, key: WriteId, bytes: Vec<u8>) {
+        let name = key.as_str().to_owned();
+        let mut writing = self.environment.processes().write(&id, key, bytes.into());
+        let at_once = tokio::select! {
+            biased;
+            written = &mut writing => Some(written),
+            () = std::future::ready(()) => None,
+        };
+        let written = match at_once {
+            Some(written) => written,
+            None => {
+                say(&format!("waiting {id} {name}"));
+                writing.await
+            }
+        };
+        let written = written.unwrap_or_else(|error| panic!("{id} can be written to: {error}"));
+        say(&format!("written {id} {name} {written:?}"));
+    }
+
+    async fn close_stdin(&self, id: &ProcessId) {
+        let closed = self.environment.processes().close_stdin(id).await;
+        closed.unwrap_or_else(|error| panic!("stdin of {id} can be closed: {error}"));
+        say(&format!("closed {id}"));
+    }
+
+    async fn find(self, id: ProcessId, regex: String) {
+        match self.environment.processes().wait(&id, Until::Output { regex, after: 0 }, None).await {
+            Ok(Waited::Matched { text, .. }) => say(&format!("matched {id} {}", String::from_utf8_lossy(&text))),
+            other => panic!("{id} prints it: {other:?}"),
+        }
+    }
+
+    async fn digest(self, id: ProcessId) {
+        let follow = self.environment.processes().follow(&id, 0).await;
+        let mut follow = follow.unwrap_or_else(|error| panic!("{id} can be followed: {error}"));
+        let mut hashes = [blake3::Hasher::new(), blake3::Hasher::new()];
+        let mut counts = [0_u64; 2];
+        let mut code = None;
+        while let Some(page) = follow.next(PAGE_BYTES).await.unwrap_or_else(|error| panic!("{id} is read: {error}")) {
+            assert_eq!(page.gap, None, "the spool is large enough");
+            for entry in page.entries {
+                match entry.body {
+                    Body::Output { stream, bytes } => {
+                        let at = usize::from(stream == Stream::Stderr);
+                        hashes[at].update(&bytes);
+                        counts[at] += bytes.len() as u64;
+                    }
+                    Body::Exited(exit) => code = Some(exit.shell_code()),
+                    Body::Closed => {}
+                }
+            }
+        }
+        let [stdout, stderr] = hashes.map(|hash| hash.finalize().to_hex());
+        let code = code.expect("a closed log has told the exit");
+        say(&format!("digest {id} {} {stdout} {} {stderr} {code}", counts[0], counts[1]));
+    }
+
+    /// Reads to the end without looking.
+    async fn follow(self, id: ProcessId) {
+        let follow = self.environment.processes().follow(&id, 0).await;
+        let mut follow = follow.unwrap_or_else(|error| panic!("{id} can be followed: {error}"));
+        while follow.next(PAGE_BYTES).await.unwrap_or_else(|error| panic!("{id} is read: {error}")).is_some() {}
+    }
+}
+
+fn roster(path: &std::path::Path) -> Vec<Part> {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("roster {path:?} can be read: {error}"));
+    text.lines().map(Part::parse).collect()
+}
+
+/// The next line of stdin, without its end; `None` when there is no more.
+async fn next_line() -> Option<String> {
+    let read = || {
+        let mut line = String::new();
+        let count = std::io::stdin().lock().read_line(&mut line).expect("stdin is a pipe of text");
+        (count > 0).then(|| line.trim_end().to_owned())
+    };
+    tokio::task::spawn_blocking(read).await.expect("reading does not panic")
+}
+
+/// One line in one write: a test reads them as they come.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // A test that is gone wants to hear nothing.
+    let _ = out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush());
+}
+
+fn process_id(name: &str) -> ProcessId {
+    ProcessId::new(name).expect("tests give short names")
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"))
+}
