@@ -160,12 +160,12 @@ impl LocalEnvironment {
 
     /// Ends every process and waits until the keeper is gone. Dropping does the same without waiting; a durable keeper
     /// is only ended here.
-    pub async fn end(self) {
+    pub async fn end(&self) {
         self.processes.end().await;
     }
 
     /// Leaves everything to a durable keeper: the next owner finds it. Nothing is moved by us when this returns.
-    pub async fn hand_over(self) {
+    pub async fn hand_over(&self) {
         self.processes.hand_over().await;
     }
 }

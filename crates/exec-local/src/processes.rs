@@ -90,14 +90,14 @@ impl LocalProcesses {
         Self { room, listener, housekeeper }
     }
 
-    pub(crate) async fn end(mut self) {
+    pub(crate) async fn end(&self) {
         let _ = self.room.clerk.say(&Ask::End, &[]).await;
         // The keeper closes the line when every tree is gone.
-        let _ = (&mut self.listener).await;
+        let _ = self.room.clerk.gone().wait_for(|gone| *gone).await;
         self.room.clerk.join().await;
     }
 
-    pub(crate) async fn hand_over(self) {
+    pub(crate) async fn hand_over(&self) {
         let processes: Vec<Arc<Process>> = self.room.lock().by_number.drain().map(|(_, process)| process).collect();
         for process in &processes {
             process.stop().await;

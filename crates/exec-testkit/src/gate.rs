@@ -18,7 +18,7 @@ pub struct Gate {
 
 impl Gate {
     /// Makes a closed gate.
-    pub(crate) fn new(path: PathBuf) -> Self {
+    pub fn new(path: PathBuf) -> Self {
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
             .expect("the scratch folder is ours and the name is new");
         let both_ends = File::options().read(true).write(true).open(&path).expect("it was made a moment ago");

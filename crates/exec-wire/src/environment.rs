@@ -10,7 +10,7 @@ use crate::path_uri::PathUri;
 
 /// Everything this wire adds to the original, as `environmentInfo.extensions` may name it: a method by its name, a
 /// member by its method and its own name. A server that leaves something out leaves its name out.
-pub const EXTENSIONS: [&str; 41] = [
+pub const EXTENSIONS: [&str; 45] = [
     "initialize.detachedTtlMs",
     "initialize.resumeFrom",
     "initialize.binaryFrames",
@@ -22,9 +22,13 @@ pub const EXTENSIONS: [&str; 41] = [
     "process/start.label",
     "process/read.firstSeq",
     "process/read.exit",
+    "process/read.head",
     "process/exited.exit",
     "process/terminate.graceMs",
+    "process/terminate.known",
     "process/signal.all",
+    "process/signal.signalId",
+    "process/signal.status",
     "process/resize",
     "process/closeStdin",
     "process/list",

@@ -10,10 +10,12 @@ pub mod start;
 
 pub use control::{
     CloseStdinParams, CloseStdinResult, ForgetParams, ForgetResult, ListParams, ListResult, ProcessInfo, ProcessSignal,
-    ProcessState, ResizeParams, ResizeResult, SignalParams, SignalResult, TerminateParams, TerminateResult, Until,
-    WaitOutcome, WaitParams, WaitResult, WriteParams, WriteResult, WriteStatus,
+    ProcessState, ResizeParams, ResizeResult, SignalParams, SignalResult, SignalStatus, TerminateParams,
+    TerminateResult, Until, WaitOutcome, WaitParams, WaitResult, WriteParams, WriteResult, WriteStatus,
 };
-pub use log::{Chunk, ClosedParams, Exit, ExitKind, ExitedParams, OutputParams, ReadParams, ReadResult, Stream};
+pub use log::{
+    Chunk, ClosedParams, Exit, ExitKind, ExitedParams, LogHead, OutputParams, ReadParams, ReadResult, Stream,
+};
 pub use start::{
     EnvInherit, EnvPolicy, Metadata, Overflow, SandboxType, ShellSnapshot, Size, StartParams, StartResult, ThreadId,
 };

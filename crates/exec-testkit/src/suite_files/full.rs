@@ -73,13 +73,11 @@ pub async fn a_full_disk_takes_an_append_back(bench: &FilesBench) {
 pub async fn a_read_only_file_system_is_told(bench: &FilesBench) {
     let disk = bench.folder("disk");
     bench.file("disk/file", "old");
-    let Some(_bind) = Mount::new(&["--bind", &disk.to_string_lossy()], &disk) else { return };
-    let Some(_mount) = Mount::new(&["-o", "remount,bind,ro"], &disk) else { return };
+    let Some(_mount) = Mount::new(&["--bind", "-o", "ro", &disk.to_string_lossy()], &disk) else { return };
     for name in ["file", "new"] {
         let wrote = bench.files().write(&disk.join(name), Bytes::from_static(b"x"), WriteOptions::default()).await;
         assert_eq!(reason(wrote), Some(Reason::Os(30)), "{name}");
     }
-    std::mem::forget(_mount);
 }
 
 /// As /etc/hosts in a container is; renaming over it is EBUSY.

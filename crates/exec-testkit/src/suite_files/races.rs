@@ -13,7 +13,7 @@ use bytes::Bytes;
 use exec_env::files::{CreateDirectoryOptions, Files, Links, OpenMode, RemoveOptions, RenameOptions, WriteOptions};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 
 use super::{FilesBench, contents, names_in};
 
@@ -25,6 +25,8 @@ fn races() -> u64 {
 /// The folders, and the thread that swaps them.
 struct Swapper {
     inside: PathBuf,
+    /// The real folder, wherever its name is just now.
+    held: Arc<std::fs::File>,
     outside: PathBuf,
     swaps: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -37,6 +39,7 @@ impl Swapper {
         bench.file("outside/name", "untouched");
         bench.file("outside/victim", "untouched");
         let gate = bench.folder("gate");
+        let held = Arc::new(std::fs::File::open(&gate).expect("it was just made"));
         bench.file("gate/name", "inside");
         let decoy = bench.link("decoy", &outside);
         let name_decoy = bench.link("name-decoy", outside.join("name"));
@@ -54,7 +57,17 @@ impl Swapper {
                 }
             }
         });
-        Self { inside: gate, outside, swaps, stop, thread: Some(thread) }
+        Self { inside: gate, held, outside, swaps, stop, thread: Some(thread) }
+    }
+
+    /// Puts the name back, for verbs that take it away. By handle, or the test itself would escape.
+    fn put_back(&self) -> impl Fn() + use<> {
+        let held = Arc::clone(&self.held);
+        move || {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            // It may be there, or be the decoy just now; either will do.
+            let _there = openat(&*held, "name", flags, Mode::from_raw_mode(0o644));
+        }
     }
 
     /// Lets `verb` run against the swapper, some at a time, and counts how often it went well.
@@ -107,17 +120,6 @@ impl State {
         let paths = || names.iter().map(|name| outside.join(name));
         let mode = |path: PathBuf| std::fs::symlink_metadata(path).expect("it was just listed").mode();
         Self { contents: paths().map(|path| contents(&path)).collect(), modes: paths().map(mode).collect(), names }
-    }
-}
-
-/// Puts the name back for verbs that take it away. Through the real folder only: by handle, or the test itself escapes.
-fn put_back(bench: &FilesBench) -> impl Fn() + Send + Sync + use<> {
-    let held = std::fs::File::open(bench.path("gate")).expect("nothing was swapped yet");
-    move || {
-        use rustix::fs::{Mode, OFlags, openat};
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // It may be there, or be the decoy just now; either will do.
-        let _there = openat(&held, "name", flags, Mode::from_raw_mode(0o644));
     }
 }
 
@@ -179,8 +181,8 @@ pub async fn no_race_lets_a_folder_escape(bench: &FilesBench) {
 /// `victim` is only outside.
 pub async fn no_race_lets_a_removal_escape(bench: &FilesBench) {
     let options = RemoveOptions { recursive: false, force: false, links: Links::Refuse };
-    let put_back = put_back(bench);
     let swapper = Swapper::start(bench);
+    let put_back = swapper.put_back();
     swapper
         .race(bench.files(), |files, gate, race| {
             put_back();
@@ -195,9 +197,9 @@ pub async fn no_race_lets_a_removal_escape(bench: &FilesBench) {
 /// Neither out of the outside nor into it.
 pub async fn no_race_lets_a_rename_escape(bench: &FilesBench) {
     let options = RenameOptions { links: Links::Refuse, ..Default::default() };
-    let put_back = put_back(bench);
     let elsewhere = bench.folder("elsewhere");
     let swapper = Swapper::start(bench);
+    let put_back = swapper.put_back();
     swapper
         .race(bench.files(), |files, gate, race| {
             put_back();

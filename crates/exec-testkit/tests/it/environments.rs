@@ -6,7 +6,7 @@ use exec_keeper::hire::Program;
 use exec_local::{KeeperChoice, LocalEnvironment, Options};
 use exec_testkit::Bench;
 
-const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+pub(crate) const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 
 /// How the keeper process of a test is started.
 pub(crate) fn keeper_program() -> Program {

@@ -5,9 +5,10 @@ use std::fmt;
 use serde::de::{self, Expected, Unexpected};
 
 /// Structs to which we have added members, with the number the original has. The number is part of the text that
-/// answers an array where an object belongs.
-const EXTENDED: [(&str, usize); 7] = [
+/// answers an array where an object belongs. Such a struct also has `#[serde(expecting = "struct Name")]`.
+const EXTENDED: [(&str, usize); 8] = [
     ("InitializeParams", 2),
+    ("SignalParams", 2),
     ("TerminateParams", 1),
     ("WireExecParams", 14),
     ("WireFsCopyParams", 4),

@@ -47,12 +47,35 @@ pub enum WriteStatus {
 
 /// A signal for the process group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "struct SignalParams")]
 pub struct SignalParams {
     /// Of which process.
     pub process_id: String,
     /// Which; the original knows `interrupt` only.
     pub signal: ProcessSignal,
+    /// Ours: the client's key; within a session the same key is sent once, so that it may be asked again after a break.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_id: Option<String>,
+}
+
+/// The signal was sent, or there was nobody to receive it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct SignalResult {
+    /// Ours: which of the two; the original says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<SignalStatus>,
+}
+
+/// What became of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SignalStatus {
+    /// It was sent.
+    Sent,
+    /// Nobody is left in the group.
+    AlreadyExited,
+    /// There is no such process.
+    UnknownProcess,
 }
 
 /// A signal by name.
@@ -103,6 +126,9 @@ pub struct TerminateResult {
     /// Ours: processes of the tree that are still there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<u32>,
+    /// Ours: false if there is no such process, which is no error here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<bool>,
 }
 
 /// Another size for the terminal.
@@ -139,8 +165,6 @@ pub struct ForgetParams {
 }
 
 empty_results! {
-    /// The signal was sent, or there was nobody to receive it.
-    SignalResult,
     /// The terminal has the new size.
     ResizeResult,
     /// It is forgotten.
@@ -184,6 +208,9 @@ pub struct ProcessInfo {
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
+    /// The number of `exited`, once the leader has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_seq: Option<u64>,
     /// The first number still held.
     pub first_seq: u64,
     /// The number of what comes next.

@@ -52,6 +52,31 @@ pub struct ReadResult {
     /// Ours: how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
+    /// Ours: the whole log at that moment, whatever the page holds of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<LogHead>,
+}
+
+/// A log at one moment. Always of the present, even when the page ends early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LogHead {
+    /// The first number still held.
+    pub first_seq: u64,
+    /// The number that the next entry will get.
+    pub next_seq: u64,
+    /// Output that is held.
+    pub held_bytes: u64,
+    /// Output that is gone.
+    pub dropped_bytes: u64,
+    /// The number of `exited`, once the leader has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_seq: Option<u64>,
+    /// Whether no more output can come.
+    pub closed: bool,
+    /// Whether the child waits because its spool is full.
+    #[serde(default)]
+    pub stalled: bool,
 }
 
 /// A piece of output.

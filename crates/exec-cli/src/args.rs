@@ -1,0 +1,61 @@
+//! Everything that can be said on the command line, and its help.
+//!
+//! Values are parsed here, once; what a command gets is durations and bytes, not strings.
+
+mod run;
+mod values;
+
+use clap::{Parser, Subcommand};
+use clap_complete::Shell;
+
+pub(crate) use run::RunArgs;
+pub(crate) use values::EnvWord;
+
+const EXAMPLES: &str = "\
+Examples:
+  exec-server run -- uname -a                      run a program; its output and exit code are yours
+  exec-server run --timeout 30s -- make test       end the whole process tree after 30 seconds (exit code 124)
+  exec-server run --tty -- bash                    an interactive shell on a terminal of its own
+  exec-server run --json -- ls /                   one JSON object per event, for programs
+  exec-server completions bash > /etc/bash_completion.d/exec-server
+  exec-server man run | man -l -                   the manual of a command
+
+`exec-server COMMAND --help` explains a command. RUST_LOG=debug shows what happens inside.";
+
+/// Gives a coding agent hands on a machine: starts processes, keeps every byte they print, and ends whole trees.
+#[derive(Debug, Parser)]
+#[command(name = "exec-server", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub(crate) struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Run a program here, embedded: no server is needed
+    Run(Box<RunArgs>),
+    /// Print the completion script of a shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Print the manual page, in the format of man(1)
+    Man {
+        /// The manual of one command, such as `run`; of the whole without it
+        command: Option<String>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Args;
+
+    #[test]
+    fn the_command_line_is_consistent_in_itself() {
+        Args::command().debug_assert();
+    }
+}

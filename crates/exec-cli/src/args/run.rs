@@ -1,0 +1,105 @@
+//! The words of `exec-server run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::values::{EnvWord, bytes, duration, env_word};
+
+const LONG: &str = "\
+Run a program here, embedded: no server is needed.
+
+The program runs in a session of its own. Its stdout and stderr come out of ours, byte for byte and apart; our stdin \
+goes in, and so does its end. Signals sent to us (INT, TERM, QUIT, HUP, USR1, USR2) are passed on, and Ctrl-Z stops \
+and resumes both. Nothing is left behind: when the program has exited and its output is out, background processes it \
+left running are ended, with a note on stderr.";
+
+const AFTER: &str = "\
+Exit codes:
+  the program's own; 128+n if signal n ended it
+  124  the time limit ran out
+  125  exec-server itself failed, or output was lost
+  126  the program cannot be executed
+  127  the program was not found
+  141  nobody reads our output any more
+
+Events of --json, one object per line on stdout:
+  {\"event\":\"started\",\"pid\":4711}
+  {\"event\":\"output\",\"seq\":1,\"stream\":\"stdout\",\"text\":\"...\"}    or \"base64\", if the bytes are not UTF-8
+  {\"event\":\"exited\",\"seq\":2,\"exit\":{\"kind\":\"exited\",\"code\":0,...}}
+  {\"event\":\"closed\",\"seq\":3}                               no output can follow
+  {\"event\":\"gap\",\"fromSeq\":1,\"toSeq\":9,\"droppedBytes\":65536}    output was dropped, see --spool
+  {\"event\":\"leftBehind\",\"ended\":1,\"left\":0}                background processes were ended
+  {\"event\":\"failed\",\"message\":\"...\",\"exitCode\":127}        there is no child, or we failed
+
+Examples:
+  exec-server run -- uname -a
+  exec-server run --cwd /srv/app --env PORT=8080 --timeout 5m -- cargo test
+  exec-server run --clear-env --env PATH --env HOME -- env
+  exec-server run --tty -- vim notes.txt
+  tar c src | exec-server run -- sha256sum
+  exec-server run --json -- sh -c 'echo out; echo err >&2; exit 3'";
+
+/// Run a program here, embedded: no server is needed
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(long_about = LONG, after_long_help = AFTER, after_help = "`--help` tells more: exit codes, events, examples.")]
+pub(crate) struct RunArgs {
+    /// Give the program a terminal; ours, if there is one, becomes its screen and keyboard
+    ///
+    /// stdout and stderr become one. Our terminal is in raw mode meanwhile, so Ctrl-C and Ctrl-Z are for the program;
+    /// when it is resized, so is the program's.
+    #[arg(short, long)]
+    pub(crate) tty: bool,
+
+    /// Leave our stdin alone; the program reads from /dev/null
+    ///
+    /// For loops such as `while read host; do exec-server run -n ...; done`, whose input would otherwise be eaten.
+    #[arg(short, long)]
+    pub(crate) no_stdin: bool,
+
+    /// Folder to start in [default: this one]
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+
+    /// Set a variable; NAME alone passes ours on (may be repeated)
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = env_word(), help_heading = "Environment")]
+    pub(crate) env: Vec<EnvWord>,
+
+    /// Pass on no variables of ours, only those of --env
+    #[arg(long, help_heading = "Environment")]
+    pub(crate) clear_env: bool,
+
+    /// End the program and all it started after this long, with exit code 124
+    ///
+    /// Durations are written 30s, 1m30s, 500ms, 2h; a plain number is seconds.
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Limits")]
+    pub(crate) timeout: Option<Duration>,
+
+    /// How long whatever is to be ended may take after TERM, before KILL
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s", help_heading = "Limits")]
+    pub(crate) grace: Duration,
+
+    /// Wait until the program's background processes have let go of its output, too
+    ///
+    /// Without it, they are ended soon after the program itself has exited. With it, --timeout bounds them as well.
+    #[arg(long, help_heading = "Limits")]
+    pub(crate) wait_all: bool,
+
+    /// Output to hold for whoever reads ours slowly; beyond it the oldest is dropped, and that is told
+    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "256M", help_heading = "Limits")]
+    pub(crate) spool: u64,
+
+    /// Print events as JSON, one object per line, on stdout
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+
+    /// No notes of our own on stderr, but for failures
+    #[arg(short, long, help_heading = "Output")]
+    pub(crate) quiet: bool,
+
+    /// The program and its arguments, after `--`
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) argv: Vec<OsString>,
+}

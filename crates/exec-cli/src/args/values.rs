@@ -1,0 +1,116 @@
+//! Durations, sizes and variables, as people write them.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+/// `NAME=VALUE`, or `NAME` for our own value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EnvWord {
+    pub(crate) name: OsString,
+    pub(crate) value: Option<OsString>,
+}
+
+/// Values need not be UTF-8, so this works on bytes.
+pub(super) fn env_word() -> impl TypedValueParser<Value = EnvWord> {
+    OsStringValueParser::new().try_map(|word| match split_env(&word) {
+        EnvWord { name, .. } if name.is_empty() => Err("a variable needs a name before `=`"),
+        split => Ok(split),
+    })
+}
+
+fn split_env(word: &OsStr) -> EnvWord {
+    let bytes = word.as_bytes();
+    match bytes.iter().position(|byte| *byte == b'=') {
+        Some(at) => EnvWord {
+            name: OsStr::from_bytes(&bytes[..at]).to_owned(),
+            value: Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned()),
+        },
+        None => EnvWord { name: word.to_owned(), value: None },
+    }
+}
+
+/// `30s`, `1m30s`, `500ms`, `1.5h`; a plain number is seconds.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let bad = || format!("{text:?} is not a duration: write it as 30s, 1m30s, 500ms or 2h");
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(digits);
+        let letters = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(letters);
+        let seconds = match unit {
+            "ms" => 0.001,
+            "s" => 1.0,
+            // Seconds without a unit, but only if that is all there is: `1m30` is more likely a slip.
+            "" if digits == text.len() => 1.0,
+            "m" => 60.0,
+            "h" => 3_600.0,
+            "d" => 86_400.0,
+            _ => return Err(bad()),
+        };
+        let number: f64 = number.parse().map_err(|_| bad())?;
+        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_| bad())?;
+        total = total.checked_add(part).ok_or_else(bad)?;
+        rest = tail;
+    }
+    if text.is_empty() { Err(bad()) } else { Ok(total) }
+}
+
+/// `4096`, `64K`, `256M`, `4G`: powers of 1024.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let bad = || format!("{text:?} is not a size: write it as 4096, 64K, 256M or 4G");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.strip_suffix("iB").or_else(|| unit.strip_suffix('B')).unwrap_or(unit);
+    let shift = match unit {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        "T" | "t" => 40,
+        _ => return Err(bad()),
+    };
+    let number: u64 = number.parse().map_err(|_| bad())?;
+    number.checked_mul(1 << shift).ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        let read: Vec<_> = ["30s", "1m30s", "500ms", "1.5h", "7", "0.25", "0s"].map(duration).into();
+        let meant = [30_000, 90_000, 500, 5_400_000, 7_000, 250, 0].map(|ms| Ok(Duration::from_millis(ms)));
+        assert_eq!(read, meant);
+    }
+
+    #[test]
+    fn a_duration_that_is_none_is_refused_with_a_way_out() {
+        for text in ["", "s", "5x", "1m30", "-1s", "1..5s", "99999999999999999999d", "1 s", "5 "] {
+            let error = duration(text).expect_err("it is not a duration");
+            assert_eq!(error, format!("{text:?} is not a duration: write it as 30s, 1m30s, 500ms or 2h"));
+        }
+    }
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        let read: Vec<_> = ["4096", "64K", "256M", "4G", "1GiB", "2MB", "3k"].map(bytes).into();
+        assert_eq!(read, [4096, 64 << 10, 256 << 20, 4 << 30, 1 << 30, 2 << 20, 3 << 10].map(Ok));
+        for text in ["", "M", "1X", "-1", "99999999999999T"] {
+            assert!(bytes(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_variable_is_split_at_its_first_equals_sign() {
+        let word = |name: &str, value: Option<&str>| EnvWord { name: name.into(), value: value.map(Into::into) };
+        assert_eq!(split_env("A=b=c".as_ref()), word("A", Some("b=c")));
+        assert_eq!(split_env("A=".as_ref()), word("A", Some("")));
+        assert_eq!(split_env("A".as_ref()), word("A", None));
+    }
+}

@@ -1,0 +1,91 @@
+//! What the shell that called us is told: the child's own code, or one that every shell and `timeout(1)` would use.
+
+use exec_core::{Cause, Exit, Status};
+use exec_env::process::{StartError, Step};
+
+/// We did not understand the words. (Before `run` has a child this is [`OWN_FAILURE`].)
+pub(crate) const MISUNDERSTOOD: u8 = 2;
+/// The time limit ran out.
+pub(crate) const TIMED_OUT: u8 = 124;
+/// We failed ourselves; the child has no say in it.
+pub(crate) const OWN_FAILURE: u8 = 125;
+/// The program is there and cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+/// The program is not there.
+const NOT_FOUND: u8 = 127;
+/// Nobody reads our output: as if SIGPIPE had ended us.
+pub(crate) const NOBODY_READS: u8 = 128 + 13;
+
+/// The kernel's number for "no such file".
+const ENOENT: i32 = 2;
+
+/// How a child's end is told.
+pub(crate) fn of_exit(exit: &Exit) -> u8 {
+    match (exit.cause, exit.status) {
+        (Cause::TimedOut, _) => TIMED_OUT,
+        (_, Status::Lost) => OWN_FAILURE,
+        // The kernel hands a parent the low eight bits only; both of these fit.
+        (_, Status::Code(_) | Status::Signal { .. }) => (exit.shell_code() & 0xff) as u8,
+    }
+}
+
+/// How a child that never ran is told.
+pub(crate) fn of_start(error: &StartError) -> u8 {
+    match error {
+        StartError::Spawn { failure, .. } if failure.step == Step::Exec => {
+            if failure.errno == ENOENT {
+                NOT_FOUND
+            } else {
+                NOT_EXECUTABLE
+            }
+        }
+        _ => OWN_FAILURE,
+    }
+}
+
+/// How a signal to ourselves is told.
+pub(crate) fn of_signal(number: i32) -> u8 {
+    (128 + number & 0xff) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use exec_core::{ProcessId, Usage};
+    use exec_env::process::SpawnFailure;
+
+    use super::*;
+
+    fn exit(status: Status, cause: Cause) -> u8 {
+        of_exit(&Exit { status, cause, usage: Usage::default() })
+    }
+
+    fn refused(step: Step, errno: i32) -> u8 {
+        let id = ProcessId::new("p").expect("a short name");
+        of_start(&StartError::Spawn { id, failure: SpawnFailure { step, errno, subject: "x".into() } })
+    }
+
+    #[test]
+    fn a_childs_code_passes_and_a_signal_adds_128() {
+        assert_eq!(exit(Status::Code(3), Cause::Own), 3);
+        assert_eq!(exit(Status::Signal { number: 15, core_dumped: false }, Cause::Own), 143);
+        assert_eq!(exit(Status::Signal { number: 9, core_dumped: false }, Cause::OutOfMemory), 137);
+    }
+
+    #[test]
+    fn a_time_limit_is_124_however_the_child_took_it() {
+        assert_eq!(exit(Status::Code(0), Cause::TimedOut), TIMED_OUT);
+        assert_eq!(exit(Status::Signal { number: 9, core_dumped: false }, Cause::TimedOut), TIMED_OUT);
+    }
+
+    #[test]
+    fn an_end_nobody_saw_is_never_a_code_of_the_child() {
+        assert_eq!(of_exit(&Exit::LOST), OWN_FAILURE);
+    }
+
+    #[test]
+    fn a_program_that_cannot_run_is_told_as_shells_do() {
+        assert_eq!(refused(Step::Exec, ENOENT), 127);
+        assert_eq!(refused(Step::Exec, 13), 126);
+        assert_eq!(refused(Step::Cwd, ENOENT), 125);
+    }
+}

@@ -1,0 +1,48 @@
+//! `completions` and `man`: both are made from the same description as `--help`, so they cannot disagree with it.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::args::Args;
+use crate::{exit_code, say};
+
+/// The completion script of a shell, on stdout.
+pub(crate) fn completions(shell: Shell) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "exec-server", &mut script);
+    told(say::answer(&script))
+}
+
+/// The man page of the whole, or of one command, on stdout.
+pub(crate) fn page(command: Option<&str>) -> ExitCode {
+    let mut whole = Args::command();
+    // Fills in what the commands inherit: their full names and usage lines.
+    whole.build();
+    let described = match command {
+        None => whole,
+        Some(name) => match whole.find_subcommand(name) {
+            Some(found) => {
+                found.clone().name(format!("exec-server-{name}")).display_name(format!("exec-server-{name}"))
+            }
+            None => {
+                say::note(format_args!("there is no command {name:?}: see `exec-server --help`"));
+                return exit_code::MISUNDERSTOOD.into();
+            }
+        },
+    };
+    let mut roff = Vec::new();
+    let rendered = clap_mangen::Man::new(described).render(&mut roff);
+    told(rendered.and_then(|()| say::answer(&roff)))
+}
+
+fn told(outcome: std::io::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say::note(format_args!("cannot write to stdout: {error}"));
+            exit_code::OWN_FAILURE.into()
+        }
+    }
+}

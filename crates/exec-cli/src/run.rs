@@ -1,0 +1,180 @@
+//! `exec-server run`: one program, embedded, as if it were started directly; but with its tree held together.
+//!
+//! ```text
+//!   stdin ──► feeder ──► Processes::write            signals ──► Processes::signal, resize
+//!   log ──► follower ──► view (plain or JSON) ──► outlet ──► stdout, stderr
+//! ```
+//!
+//! [`command`] says what to run, [`attend`] is the loop between a start and an end, [`farewell`] the rules of when it
+//! ends. The runtime has one thread; reading stdin and writing output, which may block for as long as somebody else
+//! likes, have a thread each, so that a signal never waits for a pipe.
+
+mod attend;
+mod command;
+mod farewell;
+mod feeder;
+mod outlet;
+mod signals;
+mod view;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use exec_core::limits::SPOOL_TOTAL_BYTES;
+use exec_core::{Cause, Exit, ProcessId, Status, signal};
+use exec_env::Environment;
+use exec_env::process::{SpawnFailure, StartError, Step};
+use exec_local::{LocalEnvironment, Options};
+
+use crate::args::RunArgs;
+use crate::terminal::{self, RawTerminal};
+use crate::{exit_code, say};
+use attend::{Attendant, Outcome};
+use feeder::Feeder;
+use outlet::{Broken, Outlet};
+use signals::Signals;
+use view::View;
+
+/// Runs it and says with what code to end.
+pub(crate) fn main(args: &RunArgs) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ended = match runtime.context("cannot start the runtime") {
+        Ok(runtime) => runtime.block_on(run(args)),
+        Err(error) => Err(error.into()),
+    };
+    match ended {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            if args.json {
+                // If this cannot be written either, stderr and the code still tell.
+                let _ = say::answer(&View::failed(&failure.message, failure.exit_code));
+            }
+            say::note(&failure.message);
+            failure.exit_code.into()
+        }
+    }
+}
+
+/// Why there is no code of a child: what a person is told, and what the shell is.
+#[derive(Debug)]
+struct Failure {
+    message: String,
+    exit_code: u8,
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self { message: format!("{error:#}"), exit_code: exit_code::OWN_FAILURE }
+    }
+}
+
+async fn run(args: &RunArgs) -> Result<u8, Failure> {
+    let command = command::of(args, terminal::size(), |name| std::env::var_os(name))?;
+    let id = ProcessId::new("run").context("cannot name the process")?;
+    let total = SPOOL_TOTAL_BYTES.max(args.spool);
+    let options = Options { spool_total_bytes: total, ..Options::default() };
+    let environment = LocalEnvironment::open(options).await.context("cannot set up this machine")?;
+    // Listened to before there is a child, so that no signal falls between.
+    let mut signals = Signals::listen(args.tty).context("cannot listen for signals")?;
+    let outlet = Outlet::open().context("cannot start the thread that writes output")?;
+    let processes = environment.processes();
+    let started = match processes.start(&id, command).await {
+        Ok(started) => started,
+        Err(error) => {
+            let failure = Failure { message: unstarted(&error), exit_code: exit_code::of_start(&error) };
+            environment.end().await;
+            return Err(failure);
+        }
+    };
+    let raw = if args.tty && !args.no_stdin { raw_terminal()? } else { None };
+    let feeder = if args.no_stdin { Feeder::none() } else { Feeder::open(args.tty)? };
+    let mut view = View::new(args, raw.is_some());
+    let attendant = Attendant { processes, id: &id, args, signals: &mut signals, raw: raw.as_ref(), view: &mut view };
+    let outcome = attendant.run(started, outlet, feeder).await;
+    if let Ok(Outcome::Broken(_) | Outcome::Interrupted(_)) | Err(_) = &outcome {
+        attend::end(processes, &id, args.grace, &mut signals).await;
+    }
+    // Everything is gone before the code is told: whoever waits for us may rely on it.
+    environment.end().await;
+    drop(raw);
+    told(args, &view, outcome?)
+}
+
+/// What is left to say about an end, and its code.
+fn told(args: &RunArgs, view: &View, outcome: Outcome) -> Result<u8, Failure> {
+    let (exit, swept, overdue, closed) = match outcome {
+        Outcome::Finished { exit, swept, overdue, closed } => (exit, swept, overdue, closed),
+        Outcome::Interrupted(signal) => return Ok(exit_code::of_signal(signal.number())),
+        Outcome::Broken(broken) if broken.nobody_reads() => return Ok(exit_code::NOBODY_READS),
+        Outcome::Broken(Broken { to, errno }) => {
+            let message = format!("cannot write to {to}: {errno}; the program was ended");
+            return Err(Failure { message, exit_code: exit_code::OWN_FAILURE });
+        }
+    };
+    if args.json && (swept.ended > 0 || swept.left > 0) {
+        let _ = say::answer(&View::left_behind(swept));
+    }
+    let code = if overdue { exit_code::TIMED_OUT } else { exit_code::of_exit(&exit) };
+    if !args.quiet {
+        let program = args.argv[0].to_string_lossy();
+        if let Some(how) = remarkable(args, &exit, overdue) {
+            say::note(format_args!("{program}: {how}"));
+        }
+        if swept.ended > 0 {
+            let hint = if closed || overdue { "" } else { "; --wait-all waits for them" };
+            let count = say::processes(swept.ended);
+            say::note(format_args!("{program} left {count} running in the background: ended{hint}"));
+        }
+        if swept.left > 0 {
+            let count = say::processes(swept.left);
+            say::note(format_args!("{program} left {count} that could not be ended: look for them with ps"));
+        }
+    }
+    if exit.status == Status::Lost {
+        let message = "nobody saw how the program ended: its keeper died first".to_owned();
+        return Err(Failure { message, exit_code: code });
+    }
+    // A reader of JSON was told of the gap; a reader of plain bytes must not take them for the whole.
+    let incomplete = view.saw_a_gap() && !args.json && code == 0;
+    Ok(if incomplete { exit_code::OWN_FAILURE } else { code })
+}
+
+/// An end that its code alone does not explain.
+fn remarkable(args: &RunArgs, exit: &Exit, overdue: bool) -> Option<String> {
+    match (exit.cause, exit.status) {
+        (Cause::TimedOut, _) => Some(format!("ended after {:?}, its time limit", args.timeout.unwrap_or_default())),
+        _ if overdue => Some(format!("its output was still open after {:?}", args.timeout.unwrap_or_default())),
+        (Cause::OutOfMemory, _) => Some("killed by the kernel: out of memory".to_owned()),
+        (_, Status::Signal { number, core_dumped }) => {
+            let core = if core_dumped { ", core dumped" } else { "" };
+            // Asked for by whoever pressed the key, or wrote to a closed pipe as programs do.
+            let expected = [signal::Signal::Interrupt.number(), SIGPIPE].contains(&number);
+            (!expected).then(|| format!("ended by {}{core}", signal::name(number)))
+        }
+        _ => None,
+    }
+}
+
+const SIGPIPE: i32 = 13;
+
+/// A start's failure without the name we gave the process, which means nothing to the caller.
+fn unstarted(error: &StartError) -> String {
+    match error {
+        StartError::Spawn { failure: SpawnFailure { step: Step::Exec, errno: 2, subject }, .. }
+            if subject.components().count() > 1 && subject.exists() =>
+        {
+            format!("program {subject:?} is there, but not what runs it: check its #! line, or its loader")
+        }
+        StartError::Spawn { failure, .. } => failure.to_string(),
+        other => other.to_string(),
+    }
+}
+
+fn raw_terminal() -> Result<Option<RawTerminal>, Failure> {
+    let raw = RawTerminal::enter().context("cannot put the terminal in raw mode")?;
+    if raw.is_none() && !std::io::stdout().is_terminal() {
+        tracing::debug!("--tty without a terminal of our own: the program gets one of the usual size");
+    }
+    Ok(raw)
+}

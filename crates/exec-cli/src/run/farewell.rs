@@ -1,0 +1,157 @@
+//! When a run is over.
+//!
+//! ```text
+//!   running ── exited ──► lingering ── closed, or patience over ──► sweeping ── tree gone ──► over
+//!                                                                                 └─ and closed, or LAST_WORDS later
+//! ```
+//!
+//! The leader's exit ends a run. What it left in the background may finish a last line (`cmd > >(tee log)` is such a
+//! case), then it is ended. With `--wait-all` it may hold the output open for as long as it likes, up to the time
+//! limit. Pure: it is told what happened and when.
+
+use std::time::{Duration, Instant};
+
+/// What background processes get to end by themselves: enough to pass on what the leader gave them, too short to be
+/// noticed.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// The tree is gone, but somebody outside of it holds the output open; it gets no more than this.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What is known of the end.
+#[derive(Debug)]
+pub(super) struct Farewell {
+    wait_all: bool,
+    /// The end of all patience, leader or not.
+    limit: Option<Instant>,
+    exited: Option<Instant>,
+    closed: bool,
+    sweep: Sweep,
+    overdue: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sweep {
+    NotYet,
+    UnderWay,
+    Done(Instant),
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Go on; if a moment is given, ask again then.
+    GoOn(Option<Instant>),
+    /// End what is left of the tree, and tell.
+    Sweep,
+    /// It is over.
+    Leave,
+}
+
+impl Farewell {
+    pub(super) fn new(wait_all: bool, limit: Option<Instant>) -> Self {
+        Self { wait_all, limit, exited: None, closed: false, sweep: Sweep::NotYet, overdue: false }
+    }
+
+    pub(super) fn on_exited(&mut self, now: Instant) {
+        self.exited.get_or_insert(now);
+    }
+
+    pub(super) fn on_closed(&mut self) {
+        self.closed = true;
+    }
+
+    pub(super) fn on_swept(&mut self, now: Instant) {
+        self.sweep = Sweep::Done(now);
+    }
+
+    /// Whether the output has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Whether `--wait-all` waited until the time limit.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.overdue
+    }
+
+    /// Says `Sweep` once.
+    pub(super) fn step(&mut self, now: Instant) -> Step {
+        // The keeper itself watches the leader's time.
+        let Some(exited) = self.exited else { return Step::GoOn(None) };
+        match self.sweep {
+            Sweep::NotYet => {
+                let patience = if self.wait_all { self.limit } else { Some(exited + LINGER) };
+                let impatient = patience.is_some_and(|at| now >= at);
+                if !self.closed && !impatient {
+                    return Step::GoOn(patience);
+                }
+                self.overdue = self.wait_all && !self.closed;
+                self.sweep = Sweep::UnderWay;
+                Step::Sweep
+            }
+            Sweep::UnderWay => Step::GoOn(None),
+            Sweep::Done(at) if self.closed || now >= at + LAST_WORDS => Step::Leave,
+            Sweep::Done(at) => Step::GoOn(Some(at + LAST_WORDS)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn exited(wait_all: bool, limit: Option<Duration>) -> (Farewell, Instant) {
+        let start = Instant::now();
+        let mut farewell = Farewell::new(wait_all, limit.map(|after| start + after));
+        assert_eq!(farewell.step(start + 9 * SECOND), Step::GoOn(None), "a leader may take its time");
+        farewell.on_exited(start);
+        (farewell, start)
+    }
+
+    #[test]
+    fn an_exit_that_closes_everything_is_swept_and_over_at_once() {
+        let (mut farewell, now) = exited(false, None);
+        farewell.on_closed();
+        assert_eq!(farewell.step(now), Step::Sweep);
+        assert_eq!(farewell.step(now), Step::GoOn(None));
+        farewell.on_swept(now);
+        assert_eq!(farewell.step(now), Step::Leave);
+    }
+
+    #[test]
+    fn the_background_lingers_a_moment_and_is_swept() {
+        let (mut farewell, now) = exited(false, None);
+        assert_eq!(farewell.step(now), Step::GoOn(Some(now + LINGER)));
+        assert_eq!(farewell.step(now + LINGER), Step::Sweep);
+        assert!(!farewell.is_overdue());
+    }
+
+    #[test]
+    fn with_wait_all_the_background_is_waited_for() {
+        let (mut farewell, now) = exited(true, None);
+        assert_eq!(farewell.step(now + 3_600 * SECOND), Step::GoOn(None));
+        farewell.on_closed();
+        assert_eq!(farewell.step(now + 3_600 * SECOND), Step::Sweep);
+        assert!(!farewell.is_overdue());
+    }
+
+    #[test]
+    fn the_time_limit_bounds_waiting_for_all() {
+        let (mut farewell, now) = exited(true, Some(5 * SECOND));
+        assert_eq!(farewell.step(now), Step::GoOn(Some(now + 5 * SECOND)));
+        assert_eq!(farewell.step(now + 5 * SECOND), Step::Sweep);
+        assert!(farewell.is_overdue());
+    }
+
+    #[test]
+    fn an_outsider_that_holds_the_output_does_not_keep_us() {
+        let (mut farewell, now) = exited(false, None);
+        assert_eq!(farewell.step(now + LINGER), Step::Sweep);
+        farewell.on_swept(now + LINGER);
+        assert_eq!(farewell.step(now + LINGER), Step::GoOn(Some(now + LINGER + LAST_WORDS)));
+        assert_eq!(farewell.step(now + LINGER + LAST_WORDS), Step::Leave);
+    }
+}

@@ -1,0 +1,97 @@
+//! Our stdin on its way to the child.
+//!
+//! A thread reads, because a read may last for ever; it is not waited for, and the end of the process ends it. What
+//! it has read waits for the child: at most two blocks are on the way, so a child that does not read leaves the rest
+//! where it is.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use exec_core::{ProcessId, WriteId};
+use exec_env::Processes;
+use exec_env::process::{WriteError, Written};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::stdio::stdin;
+use tokio::sync::mpsc;
+
+use crate::terminal;
+
+/// As much as a pipe holds.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// How often a background job looks whether it has been brought to the foreground, once there is something to read.
+const BACKGROUND_LOOK: Duration = Duration::from_millis(200);
+
+/// Where the child's input comes from.
+pub(super) struct Feeder {
+    blocks: Option<mpsc::Receiver<Bytes>>,
+    tty: bool,
+}
+
+impl Feeder {
+    /// No input at all.
+    pub(super) fn none() -> Self {
+        Self { blocks: None, tty: false }
+    }
+
+    /// Our stdin, from now on.
+    pub(super) fn open(tty: bool) -> anyhow::Result<Self> {
+        let (sender, blocks) = mpsc::channel(1);
+        let read = move || read_all(&sender);
+        std::thread::Builder::new().name("stdin".into()).spawn(read).context("cannot start the thread of stdin")?;
+        Ok(Self { blocks: Some(blocks), tty })
+    }
+
+    /// Feeds the child until our stdin or its stdin ends.
+    pub(super) async fn feed(self, processes: &dyn Processes, id: &ProcessId) -> Result<(), WriteError> {
+        let Some(mut blocks) = self.blocks else { return Ok(()) };
+        let (mut number, mut last) = (0_u64, b'\n');
+        while let Some(block) = blocks.recv().await {
+            number += 1;
+            last = *block.last().expect("an empty read ends the reader and is not sent");
+            let key = WriteId::new(format!("stdin-{number}")).expect("a short key that is not empty");
+            if processes.write(id, key, block).await? != Written::Accepted {
+                return Ok(());
+            }
+        }
+        if self.tty && last != b'\n' {
+            // In the middle of a line, a terminal takes the end-of-file character for "hand over what you have".
+            processes.close_stdin(id).await?;
+        }
+        processes.close_stdin(id).await.map(drop)
+    }
+}
+
+fn read_all(blocks: &mpsc::Sender<Bytes>) {
+    loop {
+        let mut block = Vec::with_capacity(BLOCK_BYTES);
+        match read_some(&mut block) {
+            Ok(0) => return,
+            // The other end is dropped when the child takes no more.
+            Ok(_) => {
+                if blocks.blocking_send(block.into()).is_err() {
+                    return;
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(errno) => {
+                // A terminal that hung up answers EIO; to the child it is the end of input in any case.
+                tracing::debug!(%errno, "stdin cannot be read any more");
+                return;
+            }
+        }
+    }
+}
+
+fn read_some(block: &mut Vec<u8>) -> Result<usize, Errno> {
+    let stdin = stdin();
+    poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None)?;
+    if !terminal::stdin_is_ours() {
+        // Those keys are for the shell. Waiting for them in `read` would stop us altogether.
+        std::thread::sleep(BACKGROUND_LOOK);
+        return Err(Errno::AGAIN);
+    }
+    rustix::io::read(stdin, rustix::buffer::spare_capacity(block))
+}

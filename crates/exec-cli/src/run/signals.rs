@@ -1,0 +1,67 @@
+//! Signals sent to us, as events.
+//!
+//! One that was ignored when we were started stays ignored: that is how `nohup` and a shell's `&` protect a program,
+//! and passing it on would undo it.
+
+use std::task::Poll;
+
+use exec_core::Signal;
+use rustix::process::Signal as Raw;
+use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// The child is to have it.
+    PassOn(Signal),
+    /// Our terminal has another size.
+    Resize,
+    /// Ctrl-Z: we and the child stop until somebody resumes us.
+    Suspend,
+}
+
+/// The signals we listen to.
+pub(super) struct Signals(Vec<(Asked, Listener)>);
+
+impl Signals {
+    pub(super) fn listen(tty: bool) -> std::io::Result<Self> {
+        let passed_on =
+            [Signal::Hangup, Signal::Interrupt, Signal::Quit, Signal::Terminate, Signal::User1, Signal::User2];
+        let mut wanted = passed_on.map(|signal| (Asked::PassOn(signal), signal.number())).to_vec();
+        wanted.push((Asked::Suspend, Raw::TSTP.as_raw()));
+        if tty {
+            wanted.push((Asked::Resize, Signal::WindowChange.number()));
+        }
+        let ignored = ignored();
+        let wanted = wanted.into_iter().filter(|(_, number)| ignored >> (number - 1) & 1 == 0);
+        wanted
+            .map(|(asked, number)| Ok((asked, signal(SignalKind::from_raw(number))?)))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// The next one. Cancelling it loses nothing.
+    pub(super) async fn next(&mut self) -> Asked {
+        std::future::poll_fn(|context| {
+            for (asked, listener) in &mut self.0 {
+                if listener.poll_recv(context).is_ready() {
+                    return Poll::Ready(*asked);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The signals we ignore, as the kernel tells: bit n-1 for signal n.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Stops us as Ctrl-Z would have, had we not listened. Returns when we are resumed.
+pub(super) fn stop_ourselves() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Raw::STOP);
+}

@@ -1,0 +1,232 @@
+//! What is shown of the log: the bytes themselves, or events as JSON.
+//!
+//! The names in the JSON are those of our wire (`kind`, `coreDumped`, `maxRssBytes`), so that who knows one knows the
+//! other.
+
+use base64_simd::STANDARD;
+use bytes::Bytes;
+use exec_core::{Body, Cause, Exit, Gap, Page, Seq, Status, Stream};
+use exec_env::process::{Event, Terminated};
+use serde::Serialize;
+
+use super::outlet::{Parcel, Piece, To};
+use crate::args::RunArgs;
+
+/// How to show, and what was missed.
+#[derive(Debug)]
+pub(super) struct View {
+    json: bool,
+    quiet: bool,
+    /// In raw mode a line needs its carriage return.
+    raw: bool,
+    dropped_bytes: u64,
+}
+
+impl View {
+    pub(super) fn new(args: &RunArgs, raw: bool) -> Self {
+        Self { json: args.json, quiet: args.quiet, raw, dropped_bytes: 0 }
+    }
+
+    /// Whether output was dropped before we could show it.
+    pub(super) fn saw_a_gap(&self) -> bool {
+        self.dropped_bytes > 0
+    }
+
+    /// The child runs.
+    pub(super) fn started(&self, pid: u32) -> Parcel {
+        if self.json { vec![to_stdout(Line::Started { pid }.encode())] } else { Vec::new() }
+    }
+
+    /// A page of the log.
+    pub(super) fn page(&mut self, page: Page) -> Parcel {
+        Event::of(page).filter_map(|event| self.event(event)).collect()
+    }
+
+    fn event(&mut self, event: Event) -> Option<Piece> {
+        match event {
+            Event::Gap(gap) => self.gap(gap),
+            Event::Entry(entry) if self.json => Some(to_stdout(Line::of(entry.seq, &entry.body).encode())),
+            Event::Entry(entry) => match entry.body {
+                Body::Output { stream: Stream::Stderr, bytes } => Some(Piece { to: To::Stderr, bytes }),
+                Body::Output { stream: Stream::Stdout | Stream::Pty, bytes } => Some(Piece { to: To::Stdout, bytes }),
+                Body::Exited(_) | Body::Closed => None,
+            },
+        }
+    }
+
+    fn gap(&mut self, gap: Gap) -> Option<Piece> {
+        let lost_bytes = gap.dropped_bytes - self.dropped_bytes;
+        self.dropped_bytes = gap.dropped_bytes;
+        if self.json {
+            let Gap { from_seq, to_seq, dropped_bytes } = gap;
+            return Some(to_stdout(Line::Gap { from_seq, to_seq, dropped_bytes }.encode()));
+        }
+        let end = if self.raw { "\r\n" } else { "\n" };
+        let note = format!(
+            "exec-server: about {lost_bytes} bytes of output are lost here: they were read too slowly; raise --spool{end}"
+        );
+        // Told even if we are to be quiet: it is a failure.
+        Some(Piece { to: To::Stderr, bytes: note.into() })
+    }
+
+    /// What was ended at the end.
+    pub(super) fn left_behind(swept: Terminated) -> Bytes {
+        Line::LeftBehind { ended: swept.ended, left: swept.left }.encode()
+    }
+
+    /// There is no child, or we failed.
+    pub(super) fn failed(message: &str, exit_code: u8) -> Bytes {
+        Line::Failed { message, exit_code }.encode()
+    }
+}
+
+fn to_stdout(bytes: Bytes) -> Piece {
+    Piece { to: To::Stdout, bytes }
+}
+
+/// One line of JSON.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "camelCase", rename_all_fields = "camelCase")]
+enum Line<'a> {
+    Started {
+        pid: u32,
+    },
+    Output {
+        seq: Seq,
+        stream: &'static str,
+        #[serde(flatten)]
+        content: Content<'a>,
+    },
+    Exited {
+        seq: Seq,
+        exit: ExitLine,
+    },
+    Closed {
+        seq: Seq,
+    },
+    Gap {
+        from_seq: Seq,
+        to_seq: Seq,
+        dropped_bytes: u64,
+    },
+    LeftBehind {
+        ended: u32,
+        left: u32,
+    },
+    Failed {
+        message: &'a str,
+        exit_code: u8,
+    },
+}
+
+/// Text where it is text; an entry that cuts a character in two is not.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Content<'a> {
+    Text(&'a str),
+    Base64(String),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExitLine {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<i32>,
+    core_dumped: bool,
+    user_ms: u64,
+    system_ms: u64,
+    max_rss_bytes: u64,
+}
+
+impl<'a> Line<'a> {
+    fn of(seq: Seq, body: &'a Body) -> Self {
+        match body {
+            Body::Exited(exit) => Self::Exited { seq, exit: ExitLine::of(exit) },
+            Body::Closed => Self::Closed { seq },
+            Body::Output { stream, bytes } => {
+                let stream = match stream {
+                    Stream::Stdout => "stdout",
+                    Stream::Stderr => "stderr",
+                    Stream::Pty => "pty",
+                };
+                let content = match std::str::from_utf8(bytes) {
+                    Ok(text) => Content::Text(text),
+                    Err(_) => Content::Base64(STANDARD.encode_to_string(bytes)),
+                };
+                Self::Output { seq, stream, content }
+            }
+        }
+    }
+
+    fn encode(&self) -> Bytes {
+        let mut line = serde_json::to_vec(self).expect("strings and numbers, written to memory");
+        line.push(b'\n');
+        line.into()
+    }
+}
+
+impl ExitLine {
+    fn of(exit: &Exit) -> Self {
+        let (code, signal, core_dumped) = match exit.status {
+            Status::Code(code) => (Some(code), None, false),
+            Status::Signal { number, core_dumped } => (None, Some(number), core_dumped),
+            Status::Lost => (None, None, false),
+        };
+        let kind = match (exit.cause, exit.status) {
+            (_, Status::Lost) => "lost",
+            (Cause::TimedOut, _) => "timedOut",
+            (Cause::Terminated, _) => "terminated",
+            (Cause::OutOfMemory, _) => "outOfMemory",
+            (Cause::Own, Status::Code(_)) => "exited",
+            (Cause::Own, Status::Signal { .. }) => "signalled",
+        };
+        Self {
+            kind,
+            code,
+            signal,
+            core_dumped,
+            user_ms: exit.usage.user.as_millis() as u64,
+            system_ms: exit.usage.system.as_millis() as u64,
+            max_rss_bytes: exit.usage.max_rss_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use exec_core::Usage;
+
+    use super::*;
+
+    fn line(body: Body) -> String {
+        String::from_utf8(Line::of(7, &body).encode().to_vec()).expect("JSON is UTF-8")
+    }
+
+    #[test]
+    fn output_is_text_where_it_is_text_and_base64_elsewhere() {
+        let output = |bytes: &'static [u8]| Body::Output { stream: Stream::Stderr, bytes: Bytes::from_static(bytes) };
+        assert_eq!(
+            line(output(b"a\"\n\x1b")),
+            "{\"event\":\"output\",\"seq\":7,\"stream\":\"stderr\",\"text\":\"a\\\"\\n\\u001b\"}\n"
+        );
+        assert_eq!(
+            line(output(b"\xff\x00")),
+            "{\"event\":\"output\",\"seq\":7,\"stream\":\"stderr\",\"base64\":\"/wA=\"}\n"
+        );
+    }
+
+    #[test]
+    fn an_end_is_told_with_the_names_of_the_wire() {
+        let status = Status::Signal { number: 9, core_dumped: false };
+        let exit = Exit { status, cause: Cause::TimedOut, usage: Usage::default() };
+        assert_eq!(
+            line(Body::Exited(exit)),
+            "{\"event\":\"exited\",\"seq\":7,\"exit\":{\"kind\":\"timedOut\",\"signal\":9,\"coreDumped\":false,\
+             \"userMs\":0,\"systemMs\":0,\"maxRssBytes\":0}}\n"
+        );
+        assert_eq!(line(Body::Closed), "{\"event\":\"closed\",\"seq\":7}\n");
+    }
+}

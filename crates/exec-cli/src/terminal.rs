@@ -1,0 +1,88 @@
+//! The user's terminal: its size, its raw mode, and its way back to normal on every path out, panics included.
+
+use std::io::IsTerminal;
+use std::sync::{Mutex, Once, PoisonError};
+
+use exec_core::Size;
+use rustix::stdio::{stderr, stdin, stdout};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
+
+/// How the terminal was before we changed it, while it is changed. One per process, because there is one terminal and
+/// a panic on any thread must find it.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// Stdin's terminal in raw mode: every key goes through as it is. Dropping it restores the terminal.
+#[derive(Debug)]
+pub(crate) struct RawTerminal(());
+
+impl RawTerminal {
+    /// Makes the terminal raw; `None` if stdin is none.
+    pub(crate) fn enter() -> std::io::Result<Option<Self>> {
+        if !std::io::stdin().is_terminal() {
+            return Ok(None);
+        }
+        restore_before_panics_are_told();
+        make_raw()?;
+        Ok(Some(Self(())))
+    }
+
+    /// Calls `pause` with the terminal as it was before us, and makes it raw again.
+    pub(crate) fn without(&self, pause: impl FnOnce()) -> std::io::Result<()> {
+        restore();
+        pause();
+        make_raw()
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// The size of the terminal we are on, if we are on one that has a size.
+pub(crate) fn size() -> Option<Size> {
+    [stdout(), stdin(), stderr()].into_iter().find_map(|descriptor| {
+        let found = tcgetwinsize(descriptor).ok()?;
+        (found.ws_row > 0 && found.ws_col > 0).then_some(Size { rows: found.ws_row, cols: found.ws_col })
+    })
+}
+
+/// Whether stdin may be read now. A job in the background that reads its terminal is stopped by the kernel, and we
+/// with all our threads; so it is asked first.
+pub(crate) fn stdin_is_ours() -> bool {
+    match tcgetpgrp(stdin()) {
+        Ok(foreground) => foreground == rustix::process::getpgrp(),
+        // Not a terminal, or not our controlling one: nobody will stop us.
+        Err(_) => true,
+    }
+}
+
+fn make_raw() -> std::io::Result<()> {
+    let before = tcgetattr(stdin())?;
+    let mut raw = before.clone();
+    raw.make_raw();
+    // Noted first: a panic in between restores what is still there, which does no harm.
+    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+    tcsetattr(stdin(), OptionalActions::Now, &raw)?;
+    Ok(())
+}
+
+fn restore() {
+    if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        // Fails only when the terminal is gone, and then its state matters to nobody.
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
+    }
+}
+
+/// The message of a panic would otherwise be a staircase, and a panic on another thread would restore nothing.
+fn restore_before_panics_are_told() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let tell = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            tell(panic);
+        }));
+    });
+}
