@@ -13,18 +13,18 @@ pub(crate) use values::EnvWord;
 
 const EXAMPLES: &str = "\
 Examples:
-  exec-server run -- uname -a                      run a program; its output and exit code are yours
-  exec-server run --timeout 30s -- make test       end the whole process tree after 30 seconds (exit code 124)
-  exec-server run --tty -- bash                    an interactive shell on a terminal of its own
-  exec-server run --json -- ls /                   one JSON object per event, for programs
-  exec-server completions bash > /etc/bash_completion.d/exec-server
-  exec-server man run | man -l -                   the manual of a command
+  exec-server run -- uname -a                  run a program; its output and exit code are yours
+  exec-server run --timeout 30s -- make test   after 30 seconds, end it and all that it started
+  exec-server run --tty -- bash                a shell on a terminal of its own
+  exec-server run --json -- ls /               one JSON object per event, for programs
+  exec-server completions bash                 what bash needs to complete our options
+  exec-server man run | man -l -               the manual of a command
 
 `exec-server COMMAND --help` explains a command. RUST_LOG=debug shows what happens inside.";
 
 /// Gives a coding agent hands on a machine: starts processes, keeps every byte they print, and ends whole trees.
 #[derive(Debug, Parser)]
-#[command(name = "exec-server", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "exec-server", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Run a program here, embedded: no server is needed
+    // Its help stands with its words.
     Run(Box<RunArgs>),
     /// Print the completion script of a shell
     Completions {

@@ -45,7 +45,7 @@ pub(crate) fn of_start(error: &StartError) -> u8 {
 
 /// How a signal to ourselves is told.
 pub(crate) fn of_signal(number: i32) -> u8 {
-    (128 + number & 0xff) as u8
+    ((128 + number) & 0xff) as u8
 }
 
 #[cfg(test)]

@@ -23,9 +23,7 @@ pub(crate) fn page(command: Option<&str>) -> ExitCode {
     let described = match command {
         None => whole,
         Some(name) => match whole.find_subcommand(name) {
-            Some(found) => {
-                found.clone().name(format!("exec-server-{name}")).display_name(format!("exec-server-{name}"))
-            }
+            Some(found) => found.clone(),
             None => {
                 say::note(format_args!("there is no command {name:?}: see `exec-server --help`"));
                 return exit_code::MISUNDERSTOOD.into();

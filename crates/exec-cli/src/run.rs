@@ -103,8 +103,8 @@ async fn run(args: &RunArgs) -> Result<u8, Failure> {
 
 /// What is left to say about an end, and its code.
 fn told(args: &RunArgs, view: &View, outcome: Outcome) -> Result<u8, Failure> {
-    let (exit, swept, overdue, closed) = match outcome {
-        Outcome::Finished { exit, swept, overdue, closed } => (exit, swept, overdue, closed),
+    let (exit, swept, cut_short) = match outcome {
+        Outcome::Finished { exit, swept, cut_short } => (exit, swept, cut_short),
         Outcome::Interrupted(signal) => return Ok(exit_code::of_signal(signal.number())),
         Outcome::Broken(broken) if broken.nobody_reads() => return Ok(exit_code::NOBODY_READS),
         Outcome::Broken(Broken { to, errno }) => {
@@ -112,6 +112,8 @@ fn told(args: &RunArgs, view: &View, outcome: Outcome) -> Result<u8, Failure> {
             return Err(Failure { message, exit_code: exit_code::OWN_FAILURE });
         }
     };
+    // Patience with the background ends only at the time limit.
+    let overdue = args.wait_all && cut_short;
     if args.json && (swept.ended > 0 || swept.left > 0) {
         let _ = say::answer(&View::left_behind(swept));
     }
@@ -122,7 +124,7 @@ fn told(args: &RunArgs, view: &View, outcome: Outcome) -> Result<u8, Failure> {
             say::note(format_args!("{program}: {how}"));
         }
         if swept.ended > 0 {
-            let hint = if closed || overdue { "" } else { "; --wait-all waits for them" };
+            let hint = if cut_short && !overdue { "; --wait-all waits for it" } else { "" };
             let count = say::processes(swept.ended);
             say::note(format_args!("{program} left {count} running in the background: ended{hint}"));
         }

@@ -1,7 +1,7 @@
 //! HTTP from this machine.
 //!
-//! Two clients share nothing but this file: one follows redirections, one does not. They are made at the first request,
-//! because making one reads the machine's trust store. Deliberately absent: cookies, decompression, HTTP/2 (every
+//! There is one client that follows redirections and one that does not. They are made at the first request, because
+//! making one reads the machine's trust store. A machine without one still speaks plain HTTP. Deliberately absent: cookies, decompression, HTTP/2 (every
 //! server still speaks 1.1), and any header of our own but `accept: */*` and what the protocol demands.
 
 use std::ffi::OsString;
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use exec_env::BoxFuture;
 use exec_env::http::{Body, Header, Http, HttpError, REDIRECTS, Redirects, Request, Response, variable_may_leave};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::redirect::Policy;
 use reqwest::{Method, Url};
 use tokio::time::Instant;
 
@@ -26,8 +27,8 @@ type Lookup = Box<dyn Fn(&str) -> Option<OsString> + Send + Sync>;
 
 /// This machine's HTTP.
 pub struct LocalHttp {
-    following: OnceLock<reqwest::Client>,
-    stopping: OnceLock<reqwest::Client>,
+    following: Clients,
+    stopping: Clients,
     lookup: Lookup,
 }
 
@@ -39,14 +40,21 @@ impl LocalHttp {
 
     /// One that takes variables from `lookup`.
     pub fn with_variables(lookup: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static) -> Self {
-        Self { following: OnceLock::new(), stopping: OnceLock::new(), lookup: Box::new(lookup) }
+        Self {
+            following: Clients::new(|| Policy::limited(REDIRECTS)),
+            stopping: Clients::new(Policy::none),
+            lookup: Box::new(lookup),
+        }
     }
 
     async fn send(&self, request: Request) -> Result<Response, HttpError> {
         let deadline = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let redirects = request.redirects;
+        let clients = match request.redirects {
+            Redirects::Follow => &self.following,
+            Redirects::Stop => &self.stopping,
+        };
         let outgoing = self.outgoing(request)?;
-        let client = self.client(redirects).await?;
+        let client = clients.take(outgoing.url().scheme() == "https").await?;
         let sent = before(deadline, client.execute(outgoing)).await;
         let answer = sent.ok_or(HttpError::TimedOut)?.map_err(|error| {
             if error.is_timeout() { HttpError::TimedOut } else { HttpError::Failed { why: with_causes(&error) } }
@@ -77,8 +85,10 @@ impl LocalHttp {
             let name = HeaderName::from_bytes(header.name.as_bytes())
                 .map_err(|error| HttpError::BadHeaderName { why: error.to_string() })?;
             let value = self.value_of(&header)?;
-            let value = HeaderValue::from_bytes(&value)
+            let mut value = HeaderValue::from_bytes(&value)
                 .map_err(|error| HttpError::BadHeaderValue { name: header.name, why: error.to_string() })?;
+            // What came from a variable is likely a secret: no log of any library may show it.
+            value.set_sensitive(header.value_env_var.is_some());
             headers.append(name, value);
         }
         *outgoing.headers_mut() = headers;
@@ -104,32 +114,51 @@ impl LocalHttp {
             }
         }
     }
+}
 
-    async fn client(&self, redirects: Redirects) -> Result<&reqwest::Client, HttpError> {
-        let (slot, policy): (_, fn() -> reqwest::redirect::Policy) = match redirects {
-            Redirects::Follow => (&self.following, || reqwest::redirect::Policy::limited(REDIRECTS)),
-            Redirects::Stop => (&self.stopping, reqwest::redirect::Policy::none),
-        };
-        if let Some(client) = slot.get() {
+/// The client for one way to treat redirections.
+struct Clients {
+    policy: fn() -> Policy,
+    trusting: OnceLock<reqwest::Client>,
+    /// Where the machine trusts nobody: good for plain HTTP, and TLS always fails.
+    plain: OnceLock<reqwest::Client>,
+}
+
+impl Clients {
+    fn new(policy: fn() -> Policy) -> Self {
+        Self { policy, trusting: OnceLock::new(), plain: OnceLock::new() }
+    }
+
+    /// The client for a request, made now if it is the first. Two first requests at once may both make one; the
+    /// loser's is dropped.
+    async fn take(&self, needs_trust: bool) -> Result<&reqwest::Client, HttpError> {
+        if let Some(client) = self.trusting.get() {
             return Ok(client);
         }
-        // Reading the trust store takes milliseconds of disk.
-        let built = tokio::task::spawn_blocking(move || {
-            reqwest::Client::builder()
-                .redirect(policy())
-                .pool_idle_timeout(IDLE)
-                .pool_max_idle_per_host(IDLE_PER_HOST)
-                .build()
-        })
-        .await;
-        let client = match built {
-            Ok(built) => built.map_err(|error| HttpError::Failed { why: with_causes(&error) })?,
-            Err(error) => {
-                return Err(HttpError::Failed { why: error.to_string() });
+        if !needs_trust && let Some(client) = self.plain.get() {
+            return Ok(client);
+        }
+        match build(self.policy, true).await {
+            Ok(client) => Ok(self.trusting.get_or_init(|| client)),
+            Err(error) if needs_trust => Err(error),
+            Err(_) => {
+                let client = build(self.policy, false).await?;
+                Ok(self.plain.get_or_init(|| client))
             }
-        };
-        // Two first requests at once may both make one; the loser's is dropped.
-        Ok(slot.get_or_init(|| client))
+        }
+    }
+}
+
+/// Makes a client, off the runtime: reading the trust store takes milliseconds of disk.
+async fn build(policy: fn() -> Policy, trusting: bool) -> Result<reqwest::Client, HttpError> {
+    let built = tokio::task::spawn_blocking(move || {
+        let builder =
+            reqwest::Client::builder().redirect(policy()).pool_idle_timeout(IDLE).pool_max_idle_per_host(IDLE_PER_HOST);
+        if trusting { builder.build() } else { builder.tls_certs_only([]).build() }
+    });
+    match built.await {
+        Ok(built) => built.map_err(|error| HttpError::Failed { why: with_causes(&error) }),
+        Err(error) => Err(HttpError::Failed { why: error.to_string() }),
     }
 }
 

@@ -17,4 +17,4 @@ mod reply;
 mod server;
 mod session;
 
-pub use server::{Options, Server};
+pub use server::{BeginError, Options, Server};

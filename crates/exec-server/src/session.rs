@@ -4,7 +4,7 @@ mod label;
 mod roster;
 mod store;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -37,6 +37,8 @@ pub(crate) struct Process {
     sent: AtomicU64,
     /// When it was first seen to be closed.
     closed_since: Mutex<Option<Instant>>,
+    /// Keys of signals that were sent; the last few, enough for what can be in flight when a connection breaks.
+    signals: Mutex<VecDeque<String>>,
 }
 
 #[derive(Debug)]
@@ -122,7 +124,7 @@ impl Session {
 
 impl Process {
     pub(crate) fn new(wire_id: String, id: ProcessId, sandboxed: bool) -> Self {
-        Self { wire_id, id, sandboxed, sent: AtomicU64::new(0), closed_since: Mutex::default() }
+        Self { wire_id, id, sandboxed, sent: AtomicU64::new(0), closed_since: Mutex::default(), signals: Mutex::default() }
     }
 
     /// Where the last writer stopped.
@@ -138,6 +140,20 @@ impl Process {
     pub(crate) fn note_closed(&self, now: Instant) -> Duration {
         let mut since = self.closed_since.lock().unwrap_or_else(PoisonError::into_inner);
         now.saturating_duration_since(*since.get_or_insert(now))
+    }
+
+    /// Whether a signal of this key has not been sent yet; from now on it has.
+    pub(crate) fn first_time(&self, signal_id: &str) -> bool {
+        const REMEMBERED: usize = 256;
+        let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        if signals.iter().any(|known| known == signal_id) {
+            return false;
+        }
+        signals.push_back(signal_id.to_owned());
+        if signals.len() > REMEMBERED {
+            signals.pop_front();
+        }
+        true
     }
 
     fn closed_for(&self, now: Instant) -> Option<Duration> {

@@ -35,6 +35,14 @@ use tempfile::TempDir;
 /// Longest time one behaviour may take, on a loaded machine with two cores. A test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(120);
 
+/// What every round of a soak may add.
+const DEADLINE_PER_ROUND: Duration = Duration::from_secs(20);
+
+/// Rounds of a soak, where one is asked for by `EXEC_SOAK_ROUNDS`.
+pub(crate) fn soak_rounds() -> Option<u32> {
+    std::env::var("EXEC_SOAK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok())
+}
+
 /// Files under judgement, and a folder to judge them in.
 pub struct FilesBench {
     holder: Box<dyn Holder>,
@@ -144,8 +152,9 @@ pub fn judge(
         .enable_all()
         .build()
         .expect("a test can make a runtime");
+    let deadline = DEADLINE + DEADLINE_PER_ROUND * soak_rounds().unwrap_or(0);
     let verdict = runtime.block_on(async {
-        tokio::time::timeout(DEADLINE, async {
+        tokio::time::timeout(deadline, async {
             let bench = setup.await;
             behaviour(&bench).await;
             // Dropped here, inside the runtime, because an environment may have tasks to stop.
@@ -155,7 +164,7 @@ pub fn judge(
     });
     // A blocking task that hangs must not hide the verdict.
     runtime.shutdown_timeout(Duration::from_secs(5));
-    assert!(verdict.is_ok(), "{name} was not over after {DEADLINE:?}");
+    assert!(verdict.is_ok(), "{name} was not over after {deadline:?}");
 }
 
 /// Makes one test of each behaviour of files for one more place.

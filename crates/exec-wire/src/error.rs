@@ -41,6 +41,12 @@ pub mod kind {
     pub const START_CANCELLED: &str = "startCancelled";
     /// A resize of a process that has no terminal.
     pub const NO_TERMINAL: &str = "noTerminal";
+    /// A size of a terminal without a cell.
+    pub const NO_CELLS: &str = "noCells";
+    /// The kernel would not deliver the signal; `errno` says why.
+    pub const SIGNAL_REFUSED: &str = "signalRefused";
+    /// The output that is held could not be read; `errno` says why.
+    pub const SPOOL_READ: &str = "spoolRead";
     /// A regular expression that does not parse; `detail` has the parser's words.
     pub const BAD_REGEX: &str = "badRegex";
     /// Larger than a bound of the wire.

@@ -27,12 +27,13 @@ Exit codes:
 
 Events of --json, one object per line on stdout:
   {\"event\":\"started\",\"pid\":4711}
-  {\"event\":\"output\",\"seq\":1,\"stream\":\"stdout\",\"text\":\"...\"}    or \"base64\", if the bytes are not UTF-8
+  {\"event\":\"output\",\"seq\":1,\"stream\":\"stdout\",\"text\":\"...\"}
+                                          (\"base64\" instead of \"text\", if it is not UTF-8)
   {\"event\":\"exited\",\"seq\":2,\"exit\":{\"kind\":\"exited\",\"code\":0,...}}
-  {\"event\":\"closed\",\"seq\":3}                               no output can follow
-  {\"event\":\"gap\",\"fromSeq\":1,\"toSeq\":9,\"droppedBytes\":65536}    output was dropped, see --spool
-  {\"event\":\"leftBehind\",\"ended\":1,\"left\":0}                background processes were ended
-  {\"event\":\"failed\",\"message\":\"...\",\"exitCode\":127}        there is no child, or we failed
+  {\"event\":\"closed\",\"seq\":3}              no output can follow
+  {\"event\":\"gap\",\"fromSeq\":1,\"toSeq\":9,\"droppedBytes\":65536}   dropped, see --spool
+  {\"event\":\"leftBehind\",\"ended\":1,\"left\":0}   background processes were ended
+  {\"event\":\"failed\",\"message\":\"...\",\"exitCode\":127}    there is no child, or we failed
 
 Examples:
   exec-server run -- uname -a

@@ -35,9 +35,8 @@ pub(super) enum Outcome {
     Finished {
         exit: Exit,
         swept: Terminated,
-        /// `--wait-all` waited until the time limit.
-        overdue: bool,
-        closed: bool,
+        /// The background was ended while it held the output open.
+        cut_short: bool,
     },
     /// Our output takes no more.
     Broken(Broken),
@@ -93,7 +92,7 @@ impl Attendant<'_> {
                         outlet.put(self.view.page(page));
                     }
                     None if ended.0.is_none() => bail!("the output ended before the program did"),
-                    None => farewell.on_closed(),
+                    None => farewell.on_closed(Instant::now()),
                 },
                 Event::Written(Err(broken)) => return Ok(Outcome::Broken(broken)),
                 Event::Fed(fed) => fed.context("cannot pass stdin on")?,
@@ -106,7 +105,7 @@ impl Attendant<'_> {
         }
         outlet.close();
         let (exit, swept) = (ended.0.context("the end was not told")?, ended.1.context("the sweep was not told")?);
-        Ok(Outcome::Finished { exit, swept, overdue: farewell.is_overdue(), closed: farewell.is_closed() })
+        Ok(Outcome::Finished { exit, swept, cut_short: farewell.is_cut_short() })
     }
 
     async fn answer(&self, asked: Asked) -> anyhow::Result<()> {
@@ -157,11 +156,12 @@ fn note(page: &Page, farewell: &mut Farewell) -> Option<Exit> {
     // counts when its place has been passed.
     let read_up_to = page.cursor(0);
     let exit = exit.filter(|(seq, _)| *seq <= read_up_to).map(|(_, exit)| exit);
+    let now = Instant::now();
     if exit.is_some() {
-        farewell.on_exited(Instant::now());
+        farewell.on_exited(now);
     }
     if page.entries.last().is_some_and(|entry| entry.body == exec_core::Body::Closed) {
-        farewell.on_closed();
+        farewell.on_closed(now);
     }
     exit
 }

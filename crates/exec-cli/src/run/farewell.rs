@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 /// noticed.
 const LINGER: Duration = Duration::from_millis(100);
 
+/// A process lets go of its output a moment before it is gone; without this pause, one that has just ended by itself
+/// would be counted as ended by us.
+const SETTLE: Duration = Duration::from_millis(20);
+
 /// The tree is gone, but somebody outside of it holds the output open; it gets no more than this.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -25,9 +29,10 @@ pub(super) struct Farewell {
     /// The end of all patience, leader or not.
     limit: Option<Instant>,
     exited: Option<Instant>,
-    closed: bool,
+    closed: Option<Instant>,
     sweep: Sweep,
-    overdue: bool,
+    /// The output was still open when the sweep began.
+    cut_short: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,15 +55,15 @@ pub(super) enum Step {
 
 impl Farewell {
     pub(super) fn new(wait_all: bool, limit: Option<Instant>) -> Self {
-        Self { wait_all, limit, exited: None, closed: false, sweep: Sweep::NotYet, overdue: false }
+        Self { wait_all, limit, exited: None, closed: None, sweep: Sweep::NotYet, cut_short: false }
     }
 
     pub(super) fn on_exited(&mut self, now: Instant) {
         self.exited.get_or_insert(now);
     }
 
-    pub(super) fn on_closed(&mut self) {
-        self.closed = true;
+    pub(super) fn on_closed(&mut self, now: Instant) {
+        self.closed.get_or_insert(now);
     }
 
     pub(super) fn on_swept(&mut self, now: Instant) {
@@ -67,12 +72,12 @@ impl Farewell {
 
     /// Whether the output has ended.
     pub(super) fn is_closed(&self) -> bool {
-        self.closed
+        self.closed.is_some()
     }
 
-    /// Whether `--wait-all` waited until the time limit.
-    pub(super) fn is_overdue(&self) -> bool {
-        self.overdue
+    /// Whether the background was ended while it held the output open.
+    pub(super) fn is_cut_short(&self) -> bool {
+        self.cut_short
     }
 
     /// Says `Sweep` once.
@@ -81,17 +86,25 @@ impl Farewell {
         let Some(exited) = self.exited else { return Step::GoOn(None) };
         match self.sweep {
             Sweep::NotYet => {
-                let patience = if self.wait_all { self.limit } else { Some(exited + LINGER) };
-                let impatient = patience.is_some_and(|at| now >= at);
-                if !self.closed && !impatient {
-                    return Step::GoOn(patience);
+                let patience = match self.closed {
+                    // Told in one breath: nobody was in the background.
+                    Some(closed) if closed == exited => None,
+                    Some(closed) => Some(closed + SETTLE),
+                    None if self.wait_all => match self.limit {
+                        None => return Step::GoOn(None),
+                        limit => limit,
+                    },
+                    None => Some(exited + LINGER),
+                };
+                if let Some(at) = patience.filter(|at| now < *at) {
+                    return Step::GoOn(Some(at));
                 }
-                self.overdue = self.wait_all && !self.closed;
+                self.cut_short = self.closed.is_none();
                 self.sweep = Sweep::UnderWay;
                 Step::Sweep
             }
             Sweep::UnderWay => Step::GoOn(None),
-            Sweep::Done(at) if self.closed || now >= at + LAST_WORDS => Step::Leave,
+            Sweep::Done(at) if self.closed.is_some() || now >= at + LAST_WORDS => Step::Leave,
             Sweep::Done(at) => Step::GoOn(Some(at + LAST_WORDS)),
         }
     }
@@ -114,7 +127,7 @@ mod tests {
     #[test]
     fn an_exit_that_closes_everything_is_swept_and_over_at_once() {
         let (mut farewell, now) = exited(false, None);
-        farewell.on_closed();
+        farewell.on_closed(now);
         assert_eq!(farewell.step(now), Step::Sweep);
         assert_eq!(farewell.step(now), Step::GoOn(None));
         farewell.on_swept(now);
@@ -126,16 +139,18 @@ mod tests {
         let (mut farewell, now) = exited(false, None);
         assert_eq!(farewell.step(now), Step::GoOn(Some(now + LINGER)));
         assert_eq!(farewell.step(now + LINGER), Step::Sweep);
-        assert!(!farewell.is_overdue());
+        assert!(farewell.is_cut_short());
     }
 
     #[test]
     fn with_wait_all_the_background_is_waited_for() {
         let (mut farewell, now) = exited(true, None);
-        assert_eq!(farewell.step(now + 3_600 * SECOND), Step::GoOn(None));
-        farewell.on_closed();
-        assert_eq!(farewell.step(now + 3_600 * SECOND), Step::Sweep);
-        assert!(!farewell.is_overdue());
+        let late = now + 3_600 * SECOND;
+        assert_eq!(farewell.step(late), Step::GoOn(None));
+        farewell.on_closed(late);
+        assert_eq!(farewell.step(late), Step::GoOn(Some(late + SETTLE)));
+        assert_eq!(farewell.step(late + SETTLE), Step::Sweep);
+        assert!(!farewell.is_cut_short());
     }
 
     #[test]
@@ -143,7 +158,7 @@ mod tests {
         let (mut farewell, now) = exited(true, Some(5 * SECOND));
         assert_eq!(farewell.step(now), Step::GoOn(Some(now + 5 * SECOND)));
         assert_eq!(farewell.step(now + 5 * SECOND), Step::Sweep);
-        assert!(farewell.is_overdue());
+        assert!(farewell.is_cut_short());
     }
 
     #[test]

@@ -16,7 +16,6 @@ use crate::args::RunArgs;
 #[derive(Debug)]
 pub(super) struct View {
     json: bool,
-    quiet: bool,
     /// In raw mode a line needs its carriage return.
     raw: bool,
     dropped_bytes: u64,
@@ -24,7 +23,7 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn new(args: &RunArgs, raw: bool) -> Self {
-        Self { json: args.json, quiet: args.quiet, raw, dropped_bytes: 0 }
+        Self { json: args.json, raw, dropped_bytes: 0 }
     }
 
     /// Whether output was dropped before we could show it.

@@ -204,17 +204,16 @@ async fn time_limits_cover_head_and_body() {
     let error = http.request(hurried).await.expect_err("nobody answers");
     assert_eq!(error.to_string(), "http/request failed: route-aware request timed out");
 
-    let (mut stream, _) = silent.accept().await.expect("we connected");
-    drop(question(&mut stream).await);
-    drop(stream);
+    let slow_server = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+    let url = format!("http://{}", slow_server.local_addr().expect("it is bound"));
     let server = tokio::spawn(async move {
-        let (mut stream, _) = silent.accept().await.expect("the test connects");
+        let (mut stream, _) = slow_server.accept().await.expect("the test connects");
         question(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf").await.expect("the test reads");
         // Held open until the other side gives up.
         stream.read_to_end(&mut Vec::new()).await.map(drop).ok();
     });
-    let slow = Request { timeout: Some(Duration::from_secs(1)), ..get(&url) };
+    let slow = Request { timeout: Some(Duration::from_secs(2)), ..get(&url) };
     let mut response = http.request(slow).await.expect("the head is there");
     assert_eq!(response.body.next().await, Ok(Some(Bytes::from_static(b"half"))));
     let error = response.body.next().await.expect_err("the rest never comes");
@@ -289,4 +288,16 @@ async fn a_server_that_nobody_vouches_for_is_not_trusted() {
     let error = LocalHttp::new().request(get(&url)).await.expect_err("that is no TLS server").to_string();
     assert!(error.starts_with("http/request failed: error sending request for url ("), "{error}");
     assert_eq!(server.await.expect("the server does not panic"), 22);
+}
+
+#[test]
+fn a_machine_that_trusts_nobody_still_speaks_plain_http() {
+    let again = std::process::Command::new(std::env::current_exe().expect("a test knows its own program"))
+        .args(["--exact", "http::redirections_are_followed_or_told"])
+        .env("SSL_CERT_FILE", "/dev/null")
+        .env("SSL_CERT_DIR", "/nonexistent")
+        .output()
+        .expect("our own program runs");
+    let told = String::from_utf8_lossy(&again.stdout);
+    assert!(again.status.success() && told.contains("1 passed"), "{told}");
 }

@@ -15,11 +15,10 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 
-use super::{FilesBench, contents, names_in};
+use super::{FilesBench, contents, names_in, soak_rounds};
 
 fn races() -> u64 {
-    let rounds = std::env::var("EXEC_SOAK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
-    rounds.unwrap_or(5_u64).max(1) * 10_000
+    u64::from(soak_rounds().unwrap_or(5).max(1)) * 10_000
 }
 
 /// The folders, and the thread that swaps them.

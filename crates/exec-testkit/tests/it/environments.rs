@@ -13,7 +13,7 @@ pub(crate) fn keeper_program() -> Program {
     Program { program: env!("CARGO_BIN_EXE_test-keeper").into(), args: Vec::new() }
 }
 
-async fn local(options: Options) -> Bench {
+pub(crate) async fn local(options: Options) -> Bench {
     let environment = LocalEnvironment::open(options).await.expect("this machine can be set up");
     Bench::new(Arc::new(environment), ACTOR)
 }

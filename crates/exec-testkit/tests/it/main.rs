@@ -1,6 +1,10 @@
-//! The conformance suite on every environment there is. A new environment is one more line.
+//! The conformance suite on every environment there is (a new environment is one more line), and what lies beyond one
+//! environment's waist: death of owner and keeper, volume, hostile disks.
 
+mod durability;
 mod environments;
+mod hostile;
+mod volume;
 
 use exec_testkit::conformance;
 

@@ -69,8 +69,12 @@ fn a_closed_stdin_stays_closed_for_the_next_owner() {
         owner.tell("write p a 1 70000");
         owner.tell("close-stdin p");
         // The write may be answered at once or after a wait, before or after the end.
-        let heard: Vec<String> = std::iter::from_fn(|| Some(owner.line())).take_while(|line| line != "closed p").collect();
-        assert!(heard.iter().all(|line| line.starts_with("waiting p a") || line == "written p a Accepted"), "{heard:?}");
+        let heard: Vec<String> =
+            std::iter::from_fn(|| Some(owner.line())).take_while(|line| line != "closed p").collect();
+        assert!(
+            heard.iter().all(|line| line.starts_with("waiting p a") || line == "written p a Accepted"),
+            "{heard:?}"
+        );
         owner.kill();
 
         let keeper = support::keeper_of(folder.path());

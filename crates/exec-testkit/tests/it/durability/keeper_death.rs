@@ -115,12 +115,11 @@ fn no_verb_hangs_when_the_keeper_is_gone() {
         // Under way when the keeper dies: each must be answered all the same.
         let id = process_id("p");
         let port = bench.processes().wait(&id, Until::Port(None), None);
-        let starts = futures_util::future::join_all((0..50).map(|at| {
-            let command = bench.command("exit 0");
-            async move { bench.processes().start(&process_id(&format!("s{at}")), command).await }
-        }));
+        let start =
+            async |at: u32| bench.processes().start(&process_id(&format!("s{at}")), bench.command("exit 0")).await;
+        let starts = futures_util::future::join_all((0..50).map(start));
         let killed = support::kill(support::keeper_of(state.path()));
-        let (port, starts, ()) = futures_util::join!(port, starts, killed);
+        let (port, starts, ()) = tokio::join!(port, starts, killed);
         assert!(port.is_err(), "{port:?}");
         for start in starts.into_iter().filter_map(Result::err) {
             assert!(matches!(start, StartError::Unreachable(_)), "{start:?}");

@@ -1,0 +1,60 @@
+//! Every bound of this crate: a name, a unit, a reason.
+
+use std::time::Duration;
+
+/// Calls that may wait for their answers at one time; one more waits for a free place. What Codex's client allows.
+pub const CALLS: usize = 1024;
+
+/// How long an ordinary call may stay unanswered on a live connection.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How long `initialize` may stay unanswered; what Codex's client allows.
+pub const GREETING_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A call that waits for the process rather than for the link (a wait without an end, a write to a child that does not
+/// read) is asked anew after so long. A dead link is noticed much earlier, by the transport.
+pub const LONG_CALL: Duration = Duration::from_secs(3600);
+
+/// How long a lost session is tried to be resumed over a network. Codex's server keeps it for 30 s.
+pub const GIVE_UP_NETWORK: Duration = Duration::from_secs(25);
+
+/// The same for a program over stdio: its server died with it, so that only a durable one can be found again.
+pub const GIVE_UP_PROGRAM: Duration = Duration::from_secs(5);
+
+/// The rest after the first failed try; it doubles from there.
+pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+
+/// The longest rest between two tries.
+pub const BACKOFF_MOST: Duration = Duration::from_secs(2);
+
+/// Output of one process that was pushed and not yet read. What comes beyond it is let go of and fetched again when
+/// somebody wants it; nothing else waits for that.
+pub const WINDOW_BYTES: usize = 1 << 20;
+
+/// The same for all processes of a link together.
+pub const WINDOWS_BYTES: usize = 32 << 20;
+
+/// What a held entry costs beside its bytes. Counted, or a child that prints byte by byte would own our memory.
+pub const ENTRY_OVERHEAD_BYTES: usize = 96;
+
+/// How much a follower that must catch up fetches at once: enough that the way there and back does not matter.
+pub const REFETCH_BYTES: usize = 1 << 20;
+
+/// A follower whose fetch brought nothing, though there should be something, asks the server to wait so long.
+pub const BARREN_WAIT: Duration = Duration::from_secs(1);
+
+/// Stdin bytes of one message. Base64 of the largest write would not fit a message, so it travels in pieces.
+pub const WRITE_PIECE_BYTES: usize = 4 << 20;
+
+/// How much of a stream is looked at together when we search it ourselves; as the server does.
+pub const MATCH_WINDOW_BYTES: usize = 256 << 10;
+
+/// What is returned of a match.
+pub const MATCH_BYTES: usize = 4096;
+
+/// Answers to the server's own questions that may wait to be written, beside [`CALLS`]. One more is dropped, which the
+/// server takes for a no.
+pub const ANSWERS: usize = 64;
+
+/// Longest id of an environment, in characters.
+pub const ENVIRONMENT_ID_CHARS: usize = 64;

@@ -1,0 +1,50 @@
+//! What may be asked twice. After a break nobody knows whether a call that was sent has been carried out; this table says
+//! what is done about it. Pure.
+
+use exec_wire::Method;
+
+/// What happens to a call whose connection broke before its answer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replay {
+    /// It is sent again: it changes nothing, the same again is the same, or the server knows its key.
+    Again,
+    /// It is sent again only if it had not been sent; otherwise it fails, and says that it may have happened.
+    IfUnsent,
+}
+
+impl Replay {
+    /// What holds for a method, whatever its params. Where the params decide (a write that appends), the caller does.
+    pub fn of(method: Method) -> Self {
+        match method {
+            Method::EnvironmentInfo
+            | Method::EnvironmentStatus
+            | Method::EnvironmentConfigRead
+            // By the process id: the second of two is told that the process exists.
+            | Method::ProcessStart
+            // By the write id.
+            | Method::ProcessWrite
+            | Method::ProcessRead
+            | Method::ProcessTerminate
+            | Method::ProcessResize
+            | Method::ProcessCloseStdin
+            | Method::ProcessList
+            | Method::ProcessWait
+            | Method::ProcessForget
+            | Method::CapabilityRootsDiscover
+            | Method::CapabilitiesDiscoverV2
+            | Method::FsReadFile
+            | Method::FsGetMetadata
+            | Method::FsCanonicalize
+            | Method::FsReadDirectory
+            | Method::FsWalk
+            | Method::FsReadLink
+            | Method::FsSetPermissions
+            | Method::FsGlob
+            | Method::SessionList
+            | Method::SessionClose => Self::Again,
+            // A signal counts; handles, watches, searches and bodies belong to the connection that broke; and what
+            // changes files a second time may meet another world.
+            _ => Self::IfUnsent,
+        }
+    }
+}

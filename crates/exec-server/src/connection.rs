@@ -1,0 +1,354 @@
+//! The front desk of one connection: it reads, sees to the handshake, accepts requests and lets them run.
+//!
+//! ```text
+//!   new ── initialize ──► asked ── initialized ──► done
+//! ```
+//!
+//! It never waits for an answer or for the writer. What can end it is one [`Event`]; whatever happens, its session is
+//! detached at once, and requests that change something are finished.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use exec_transport::{CloseReason, Connection, Kind, Peer, Received, Receiver, SendError};
+use exec_wire::envelope::{self, Id, Incoming};
+use exec_wire::error::RpcError;
+use exec_wire::initialize::{InitializeParams, InitializeResult};
+use exec_wire::method::{Method, NoticeMethod};
+use exec_wire::session::TakenOverParams;
+use exec_wire::SharedJson;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::dispatch::{self, Handshake, Request};
+use crate::limits::{ACCEPTED_REQUESTS, LARGE_ANSWER_BYTES};
+use crate::mailroom::{Mailroom, Post, PostBox};
+use crate::server::Server;
+use crate::session::{ConnectionId, Session};
+
+/// What the requests of a connection share.
+pub(crate) struct Desk {
+    server: Arc<Server>,
+    peer: Peer,
+    posts: PostBox,
+    /// Requests that run at once.
+    turns: Arc<Semaphore>,
+    /// Bytes of large answers in memory.
+    room: Arc<Semaphore>,
+    jsonrpc: AtomicBool,
+}
+
+impl Desk {
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Nobody takes posts any more once the connection is over; then they do not matter.
+    pub(crate) fn post(&self, post: Post) {
+        let _ = self.posts.send(post);
+    }
+
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.turns.clone().acquire_owned().await.ok()
+    }
+
+    /// Room for a large answer; waits until others are on their way.
+    pub(crate) async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        // As base64 it takes a third more.
+        let kib = (bytes / 3 * 4).min(LARGE_ANSWER_BYTES) >> 10;
+        self.room.clone().acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX)).await.ok()
+    }
+}
+
+/// What the connection is told from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Nothing so far.
+    Go,
+    /// Another connection has the session now.
+    TakenOver,
+    /// The session was closed.
+    SessionClosed,
+    /// The server stops.
+    Stop,
+}
+
+enum Event {
+    Received(Received),
+    Ordered(Order),
+    Answered,
+    WriterDone(Result<Result<(), SendError>, JoinError>),
+}
+
+/// Serves one connection until it ends.
+pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
+    let Connection { sender, receiver, peer } = connection;
+    let (id, orders) = server.enter_connection();
+    // bounded by the accepted requests, see `PostBox`
+    let (posts, inbox) = mpsc::unbounded_channel();
+    let mailroom = Mailroom::new(server.environment().clone(), sender, inbox);
+    let desk = Arc::new(Desk {
+        turns: Arc::new(Semaphore::new(server.options().concurrent_requests)),
+        room: Arc::new(Semaphore::new(LARGE_ANSWER_BYTES >> 10)),
+        jsonrpc: AtomicBool::new(false),
+        server,
+        peer,
+        posts,
+    });
+    let front = FrontDesk {
+        id,
+        desk,
+        handshake: Handshake::None,
+        session: None,
+        requests: JoinSet::new(),
+        accepted: Arc::new(Semaphore::new(ACCEPTED_REQUESTS)),
+        droppable: CancellationToken::new(),
+        ignored_notices: 0,
+    };
+    front.run(receiver, orders, tokio::spawn(mailroom.run())).await;
+}
+
+struct FrontDesk {
+    id: ConnectionId,
+    desk: Arc<Desk>,
+    handshake: Handshake,
+    session: Option<Arc<Session>>,
+    requests: JoinSet<()>,
+    accepted: Arc<Semaphore>,
+    /// Cancelled at the end: requests that change nothing stop there.
+    droppable: CancellationToken,
+    ignored_notices: u64,
+}
+
+/// Whether to go on.
+enum Next {
+    Go,
+    End(CloseReason),
+}
+
+impl FrontDesk {
+    async fn run(
+        mut self,
+        mut receiver: Receiver,
+        mut orders: watch::Receiver<Order>,
+        mut writer: tokio::task::JoinHandle<Result<(), SendError>>,
+    ) {
+        let peer = self.desk.peer.to_string();
+        tracing::debug!(peer, "connected");
+        let reason = loop {
+            let event = tokio::select! {
+                biased;
+                order = ordered(&mut orders) => Event::Ordered(order),
+                done = &mut writer => Event::WriterDone(done),
+                Some(_) = self.requests.join_next(), if !self.requests.is_empty() => Event::Answered,
+                received = receiver.next() => Event::Received(received),
+            };
+            match self.on_event(event).await {
+                Next::Go => {}
+                Next::End(reason) => break reason,
+            }
+        };
+        tracing::debug!(peer, %reason, "disconnecting");
+        // First of all: whoever resumes the session must not wait for our end.
+        self.desk.server.leave_connection(self.id, self.session.as_deref());
+        self.droppable.cancel();
+        self.desk.post(Post::Close(reason));
+        if !writer.is_finished() {
+            // A polite close waits for the peer to read; meanwhile what it still sends is read and dropped.
+            let polite = async {
+                while !matches!(receiver.next().await, Received::Closed(_)) {}
+                std::future::pending::<()>().await
+            };
+            tokio::select! {
+                _ = &mut writer => {}
+                () = polite => {}
+            }
+        }
+        while self.requests.join_next().await.is_some() {}
+    }
+
+    async fn on_event(&mut self, event: Event) -> Next {
+        match event {
+            Event::Received(Received::Message(message)) => self.on_message(message.into_bytes()).await,
+            Event::Received(Received::Malformed { reason }) => {
+                tracing::info!(peer = %self.desk.peer, reason, "cut off");
+                Next::Go
+            }
+            Event::Received(Received::Closed(closed)) => {
+                tracing::debug!(peer = %self.desk.peer, %closed, "gone");
+                Next::End(CloseReason::normal())
+            }
+            Event::Answered => Next::Go,
+            Event::WriterDone(done) => {
+                match done {
+                    Ok(Ok(())) | Ok(Err(SendError::Closed)) => {}
+                    Ok(Err(error)) => tracing::info!(peer = %self.desk.peer, %error, "cannot write"),
+                    Err(error) => tracing::error!(peer = %self.desk.peer, %error, "the writer failed"),
+                }
+                Next::End(CloseReason::normal())
+            }
+            Event::Ordered(order) => self.on_order(order),
+        }
+    }
+
+    fn on_order(&mut self, order: Order) -> Next {
+        match order {
+            Order::Go => Next::Go,
+            Order::TakenOver => {
+                let session_id = self.session.as_ref().map_or_else(String::new, |session| session.id.clone());
+                let mut out = Vec::new();
+                let name = NoticeMethod::SessionTakenOver.name();
+                envelope::write_notification(&mut out, name, &TakenOverParams { session_id }, self.jsonrpc());
+                self.desk.post(Post::Message(Bytes::from(out), None));
+                Next::End(CloseReason::new(CloseReason::POLICY, "the session was taken over by another connection"))
+            }
+            Order::SessionClosed => Next::End(CloseReason::new(CloseReason::NORMAL, "the session was closed")),
+            Order::Stop => Next::End(CloseReason::new(CloseReason::GOING_AWAY, "the server stops")),
+        }
+    }
+
+    async fn on_message(&mut self, frame: Bytes) -> Next {
+        let Ok(text) = std::str::from_utf8(&frame) else {
+            return Next::End(CloseReason::new(CloseReason::INVALID_DATA, "a message was not UTF-8"));
+        };
+        match envelope::decode(text) {
+            Ok(Incoming::Request(request)) => {
+                self.note_jsonrpc(request.jsonrpc);
+                let Some(method) = Method::parse_for_server(&request.method) else {
+                    self.refuse(&request.id, &RpcError::unknown_method(&request.method), request.jsonrpc);
+                    return Next::Go;
+                };
+                let params = SharedJson::new(&frame, request.params);
+                self.on_request(request.id, method, params, request.jsonrpc).await
+            }
+            Ok(Incoming::Notification(notice)) => self.on_notice(&notice.method),
+            Ok(Incoming::Response(_) | Incoming::Error(_)) => {
+                Next::End(CloseReason::new(CloseReason::POLICY, "an answer came to a question nobody asked"))
+            }
+            Err(malformed) => {
+                let reason = &malformed.reason;
+                let error = match self.desk.peer.kind() {
+                    Kind::WebSocket => RpcError::malformed_websocket(&self.desk.peer, reason),
+                    Kind::Unix | Kind::Stdio | Kind::Memory => RpcError::malformed_line(reason),
+                };
+                self.refuse(&Id::MALFORMED, &error, self.jsonrpc());
+                Next::Go
+            }
+        }
+    }
+
+    fn on_notice(&mut self, method: &str) -> Next {
+        if NoticeMethod::parse(method) != Some(NoticeMethod::Initialized) {
+            self.ignored_notices += 1;
+            tracing::debug!(peer = %self.desk.peer, method, count = self.ignored_notices, "a notification is ignored");
+            return Next::Go;
+        }
+        match (&self.handshake, &self.session) {
+            (Handshake::Asked, Some(session)) => self.handshake = Handshake::Done(session.clone()),
+            (Handshake::None, _) => {
+                return Next::End(CloseReason::new(CloseReason::POLICY, "initialized came before initialize"));
+            }
+            _ => {}
+        }
+        Next::Go
+    }
+
+    async fn on_request(&mut self, id: Id, method: Method, params: SharedJson, jsonrpc: bool) -> Next {
+        if method == Method::Initialize {
+            // In place: what is pipelined behind it must find the session.
+            match self.initialize(&params).await {
+                Ok((result, follow_ups)) => {
+                    let mut out = Vec::new();
+                    envelope::write_response(&mut out, &id, &result, jsonrpc);
+                    self.desk.post(Post::Message(Bytes::from(out), None));
+                    for post in follow_ups {
+                        self.desk.post(post);
+                    }
+                }
+                Err(error) => self.refuse(&id, &error, jsonrpc),
+            }
+            return Next::Go;
+        }
+        let Ok(accepted) = self.accepted.clone().acquire_owned().await else { return Next::Go };
+        let request = Request { id, method, params, jsonrpc, handshake: self.handshake.clone(), accepted };
+        let answer = dispatch::answer(self.desk.clone(), request);
+        if dispatch::may_be_dropped(method) {
+            let dropped = self.droppable.clone();
+            self.requests.spawn(async move { drop(dropped.run_until_cancelled(answer).await) });
+        } else {
+            self.requests.spawn(answer);
+        }
+        Next::Go
+    }
+
+    async fn initialize(&mut self, params: &SharedJson) -> Result<(InitializeResult, Vec<Post>), RpcError> {
+        let params: InitializeParams = params.decode().map_err(|error| RpcError::invalid_params(error.reason()))?;
+        if self.session.is_some() {
+            return Err(RpcError::initialized_twice());
+        }
+        let server = &self.desk.server;
+        let ttl = params.detached_ttl_ms.map(Duration::from_millis);
+        let (session, granted) = match &params.resume_session_id {
+            None => server.open_session(self.id, &params.client_name, ttl)?,
+            Some(session_id) => server.resume_session(self.id, session_id, ttl)?,
+        };
+        let mut posts = Vec::new();
+        if params.binary_frames {
+            posts.push(Post::BinaryFrames);
+        }
+        let resumed = params.resume_session_id.is_some();
+        let mut resume_from = params.resume_from.clone();
+        if resumed {
+            for process in session.processes() {
+                posts.push(match resume_from.as_ref().and_then(|from| from.get(&process.wire_id)) {
+                    Some(after) => Post::Follow { after: *after, process },
+                    None => Post::FollowLater { process },
+                });
+            }
+        }
+        if let Some(from) = &mut resume_from {
+            from.retain(|wire_id, _| matches!(session.find(wire_id), crate::session::Found::Live(_)));
+        }
+        self.session = Some(session.clone());
+        self.handshake = Handshake::Asked;
+        let result = InitializeResult {
+            session_id: session.id.clone(),
+            environment_info: Some(server.environment_info()),
+            detached_ttl_ms: params.detached_ttl_ms.map(|_| granted.as_millis() as u64),
+            resume_from,
+            binary_frames: params.binary_frames,
+        };
+        Ok((result, posts))
+    }
+
+    fn refuse(&self, id: &Id, error: &RpcError, jsonrpc: bool) {
+        let mut out = Vec::new();
+        envelope::write_error(&mut out, id, error, jsonrpc);
+        self.desk.post(Post::Message(Bytes::from(out), None));
+    }
+
+    fn note_jsonrpc(&self, jsonrpc: bool) {
+        if jsonrpc && !self.desk.jsonrpc.swap(true, Ordering::Relaxed) {
+            self.desk.post(Post::Jsonrpc);
+        }
+    }
+
+    fn jsonrpc(&self) -> bool {
+        self.desk.jsonrpc.load(Ordering::Relaxed)
+    }
+}
+
+async fn ordered(orders: &mut watch::Receiver<Order>) -> Order {
+    match orders.wait_for(|order| *order != Order::Go).await {
+        Ok(order) => *order,
+        // The server keeps the other side as long as the connection is entered.
+        Err(_) => Order::Stop,
+    }
+}

@@ -1,0 +1,195 @@
+//! The customs office: shapes of the wire become values of the domain, and back. Nothing else knows both.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use exec_core::command::BadCommand;
+use exec_core::{Cause, Command, EnvPolicy, Environ, Exit, Head, Inherit, Io, Overflow, Signal, Size, Status, TimeLimit};
+use exec_env::process::{ProcessInfo, Until, Waited};
+use exec_env::Info;
+use exec_wire::bytes64::Base64;
+use exec_wire::environment::{Capabilities, EnvironmentInfo, ShellInfo};
+use exec_wire::path_uri::PathUri;
+use exec_wire::process::{self as wire, ExitKind};
+use exec_wire::text::OsText;
+
+pub(crate) fn stream(stream: exec_core::Stream) -> wire::Stream {
+    match stream {
+        exec_core::Stream::Stdout => wire::Stream::Stdout,
+        exec_core::Stream::Stderr => wire::Stream::Stderr,
+        exec_core::Stream::Pty => wire::Stream::Pty,
+    }
+}
+
+pub(crate) fn exit(exit: &Exit) -> wire::Exit {
+    let (code, signal, core_dumped) = match exit.status {
+        Status::Code(code) => (Some(code), None, false),
+        Status::Signal { number, core_dumped } => (None, Some(number), core_dumped),
+        Status::Lost => (None, None, false),
+    };
+    let kind = match (exit.cause, exit.status) {
+        (_, Status::Lost) => ExitKind::Lost,
+        (Cause::TimedOut, _) => ExitKind::TimedOut,
+        (Cause::Terminated, _) => ExitKind::Terminated,
+        (Cause::OutOfMemory, _) => ExitKind::OutOfMemory,
+        (Cause::Own, Status::Signal { .. }) => ExitKind::Signalled,
+        (Cause::Own, Status::Code(_)) => ExitKind::Exited,
+    };
+    wire::Exit {
+        kind,
+        code,
+        signal,
+        core_dumped,
+        user_ms: millis(exit.usage.user),
+        system_ms: millis(exit.usage.system),
+        max_rss_bytes: exit.usage.max_rss_bytes,
+    }
+}
+
+/// The command of a start. `cwd` was converted before, because its error has a text of its own.
+pub(crate) fn command(params: wire::StartParams, cwd: PathBuf, label: Vec<u8>) -> Result<Command, BadCommand> {
+    let io = if params.tty {
+        Io::Pty(params.size.map_or(Size::default(), |size| Size { rows: size.rows, cols: size.cols }))
+    } else {
+        Io::Pipes { stdin: params.pipe_stdin }
+    };
+    let grace = Duration::from_millis(params.grace_ms.unwrap_or(0));
+    let command = Command {
+        argv: params.argv.into_iter().map(|argument| argument.0).collect(),
+        arg0: params.arg0.map(|arg0| arg0.0),
+        cwd,
+        environ: Environ {
+            policy: params.env_policy.map(policy),
+            vars: params.env.into_iter().map(|(name, value)| (name.into(), value.0)).collect(),
+        },
+        io,
+        time_limit: params.timeout_ms.map(|after| TimeLimit { after: Duration::from_millis(after), grace }),
+        overflow: match params.overflow {
+            Some(wire::Overflow::Block) => Overflow::Block,
+            Some(wire::Overflow::DropOldest) | None => Overflow::DropOldest,
+        },
+        spool_bytes: params.spool_bytes,
+        label,
+    };
+    command.check()?;
+    Ok(command)
+}
+
+fn policy(policy: wire::EnvPolicy) -> EnvPolicy {
+    EnvPolicy {
+        inherit: match policy.inherit {
+            wire::EnvInherit::All => Inherit::All,
+            wire::EnvInherit::Core => Inherit::Core,
+            wire::EnvInherit::None => Inherit::None,
+        },
+        ignore_default_excludes: policy.ignore_default_excludes,
+        exclude: policy.exclude,
+        set: policy.set.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        include_only: policy.include_only,
+    }
+}
+
+pub(crate) fn signal(signal: wire::ProcessSignal) -> Signal {
+    match signal {
+        wire::ProcessSignal::Hangup => Signal::Hangup,
+        wire::ProcessSignal::Interrupt => Signal::Interrupt,
+        wire::ProcessSignal::Quit => Signal::Quit,
+        wire::ProcessSignal::Kill => Signal::Kill,
+        wire::ProcessSignal::User1 => Signal::User1,
+        wire::ProcessSignal::User2 => Signal::User2,
+        wire::ProcessSignal::Terminate => Signal::Terminate,
+        wire::ProcessSignal::Stop => Signal::Stop,
+        wire::ProcessSignal::Continue => Signal::Continue,
+        wire::ProcessSignal::WindowChange => Signal::WindowChange,
+    }
+}
+
+pub(crate) fn until(until: wire::Until) -> Until {
+    match until {
+        wire::Until::Exited => Until::Exited,
+        wire::Until::Closed => Until::Closed,
+        wire::Until::Output { regex, after_seq } => Until::Output { regex, after: after_seq },
+        wire::Until::Silence { silent_ms } => Until::Silence(Duration::from_millis(silent_ms)),
+        wire::Until::Port { port } => Until::Port(port),
+    }
+}
+
+pub(crate) fn waited(waited: Waited) -> wire::WaitOutcome {
+    match waited {
+        Waited::Exited(end) => wire::WaitOutcome::Exited { exit: exit(&end) },
+        Waited::Closed(end) => wire::WaitOutcome::Closed { exit: exit(&end) },
+        Waited::Matched { seq, text } => wire::WaitOutcome::Matched { seq, stream: None, text: Base64(text) },
+        Waited::Silent => wire::WaitOutcome::Silent,
+        Waited::Listening { port } => wire::WaitOutcome::Listening { port },
+        Waited::DeadlinePassed => wire::WaitOutcome::TimedOut,
+    }
+}
+
+pub(crate) fn log_head(head: &Head) -> wire::LogHead {
+    wire::LogHead {
+        first_seq: head.first_seq,
+        next_seq: head.next_seq,
+        held_bytes: head.held_bytes,
+        dropped_bytes: head.dropped_bytes,
+        exit_seq: head.exit.map(|(seq, _)| seq),
+        closed: head.closed,
+        stalled: head.stalled,
+    }
+}
+
+pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8>) -> wire::ProcessInfo {
+    let head = info.head;
+    wire::ProcessInfo {
+        process_id: wire_id,
+        pid: info.pid,
+        argv: info.argv.into_iter().map(OsText).collect(),
+        cwd: uri(&info.cwd).unwrap_or_else(root),
+        tty: info.tty,
+        stdin_open: info.stdin_open,
+        started_at_ms: crate::session::unix_ms(info.started),
+        state: match (head.exit, head.closed) {
+            (_, true) => wire::ProcessState::Closed,
+            (Some(_), false) => wire::ProcessState::Exited,
+            (None, false) => wire::ProcessState::Running,
+        },
+        exit: head.exit.map(|(_, end)| exit(&end)),
+        exit_seq: head.exit.map(|(seq, _)| seq),
+        first_seq: head.first_seq,
+        next_seq: head.next_seq,
+        held_bytes: head.held_bytes,
+        dropped_bytes: head.dropped_bytes,
+        stalled: head.stalled,
+        label: (!own_label.is_empty()).then(|| Base64(own_label.into())),
+    }
+}
+
+pub(crate) fn environment_info(info: &Info, capabilities: Capabilities, extensions: &[&str]) -> EnvironmentInfo {
+    EnvironmentInfo {
+        shell: ShellInfo {
+            name: info.shell.name.clone(),
+            path: info.shell.path.to_string_lossy().into_owned(),
+        },
+        executor_version: Some(info.version.clone()),
+        provider_id: None,
+        cwd: info.cwd.as_deref().and_then(uri),
+        user_home_dir: info.home.as_deref().and_then(uri),
+        platform_os: Some(info.os.clone()),
+        prepend_path_dirs: Vec::new(),
+        temporary_directories: Some(info.temporary_directories.iter().filter_map(|folder| uri(folder)).collect()),
+        temp_dir: uri(&info.temp_dir),
+        capabilities,
+        extensions: extensions.iter().map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+pub(crate) fn uri(path: &Path) -> Option<PathUri> {
+    PathUri::from_path(path).ok()
+}
+
+pub(crate) fn root() -> PathUri {
+    PathUri::from_path(Path::new("/")).expect("the root is absolute")
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

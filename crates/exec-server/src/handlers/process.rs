@@ -1,0 +1,244 @@
+//! Processes: from the wire's verbs to the environment's.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use exec_core::{Body, Page, Size, WriteId};
+use exec_env::process::{
+    Processes, ReadQuery, Signalled, SignalError, TerminateError, WaitError, WriteError, Written,
+};
+use exec_wire::bytes64::Base64;
+use exec_wire::error::RpcError;
+use exec_wire::limits::READ_PAGE_BYTES;
+use exec_wire::process::{
+    Chunk, CloseStdinParams, CloseStdinResult, ForgetParams, ForgetResult, ListParams, ListResult, ReadParams,
+    ReadResult, ResizeParams, ResizeResult, SandboxType, SignalParams, SignalResult, SignalStatus, StartParams,
+    StartResult, TerminateParams, TerminateResult, WaitOutcome, WaitParams, WaitResult, WriteParams, WriteResult,
+    WriteStatus,
+};
+
+use crate::convert;
+use crate::dispatch::{Counter, Done};
+use crate::limits::{ID_REUSE, SMALL_ANSWER_BYTES};
+use crate::mailroom::Post;
+use crate::reply::{self, Refuse};
+use crate::session::{Found, Label, Process};
+
+mod wishes;
+
+impl Counter {
+    fn processes(&self) -> &dyn Processes {
+        self.desk.server().environment().processes()
+    }
+
+    fn live(&self, wire_id: &str) -> Result<Arc<Process>, RpcError> {
+        match self.session.find(wire_id) {
+            Found::Live(process) => Ok(process),
+            Found::Starting => Err(reply::starting(wire_id)),
+            Found::Nothing => Err(reply::unknown_process(wire_id)),
+        }
+    }
+}
+
+pub(crate) async fn start(counter: Counter, params: StartParams) -> Result<Done<StartResult>, RpcError> {
+    let wire_id = params.process_id.clone();
+    let sandboxed = params.sandbox.is_some();
+    let cwd = params.cwd.to_path().map_err(|foreign| reply::foreign_cwd(&foreign))?;
+    wishes::check(&params)?;
+    let own = params.label.as_ref().map_or_else(Vec::new, |label| label.0.to_vec());
+    let label = Label { session: counter.session.id.clone(), wire_id: wire_id.clone(), sandboxed, own };
+    let id = label.process_id().map_err(|error| reply::bad_id(&error))?;
+    let tty = params.tty;
+    let command = convert::command(params, cwd, label.encode()).map_err(|bad| wishes::words_for(bad, tty))?;
+    let old = counter.session.reserve(&wire_id, ID_REUSE, Instant::now()).map_err(|()| reply::already_exists(&wire_id))?;
+    if old.is_some() {
+        let _ = counter.processes().forget(&id).await;
+    }
+    let started = counter.processes().start(&id, command).await;
+    let process = match started {
+        Ok(started) => {
+            let process = Arc::new(Process::new(wire_id.clone(), id, sandboxed));
+            counter.session.enter(process.clone());
+            counter.desk.server().trim(&counter.session);
+            (process, started.pid)
+        }
+        Err(error) => {
+            counter.session.release(&wire_id);
+            return Err(error.refuse(&wire_id));
+        }
+    };
+    let (process, pid) = process;
+    let sandbox_type = if sandboxed { SandboxType::LinuxSeccomp } else { SandboxType::None };
+    Ok(Done {
+        result: StartResult { process_id: wire_id, sandbox_type: Some(sandbox_type), pid: Some(pid) },
+        then: Some(Post::Follow { process, after: 0 }),
+        bytes: None,
+    })
+}
+
+pub(crate) async fn read(counter: Counter, params: ReadParams) -> Result<Done<ReadResult>, RpcError> {
+    let process = counter.live(&params.process_id)?;
+    let after = params.after_seq.unwrap_or(0);
+    let query = |max_bytes| ReadQuery { after, max_bytes, wait: Duration::ZERO };
+    let wait = Duration::from_millis(params.wait_ms.unwrap_or(0));
+    let refuse = |error: exec_env::process::ReadError| error.refuse(&params.process_id);
+    if !wait.is_zero() {
+        let look = ReadQuery { after, max_bytes: Some(0), wait };
+        counter.processes().read(&process.id, look).await.map_err(refuse)?;
+    }
+    // Room for the page is taken before it is read, so that many such reads cannot fill the memory together.
+    let head = counter.processes().read(&process.id, query(Some(0))).await.map_err(refuse)?.head;
+    let expected = usize::try_from(head.held_bytes).unwrap_or(usize::MAX);
+    let expected = expected.min(params.max_bytes.unwrap_or(READ_PAGE_BYTES)).min(READ_PAGE_BYTES);
+    let room = if expected > SMALL_ANSWER_BYTES { counter.desk.room(expected).await } else { None };
+    let most = params.max_bytes.map_or(READ_PAGE_BYTES, |most| most.min(READ_PAGE_BYTES));
+    let page = counter.processes().read(&process.id, query(Some(most))).await.map_err(refuse)?;
+    let (result, upto) = read_result(page, after, params.max_bytes.is_some());
+    Ok(Done { result, then: Some(Post::HasRead { process, after: upto }), bytes: room })
+}
+
+/// The page as the original tells it, and the last seq it covers.
+fn read_result(page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
+    let head = page.head;
+    let reaches_end = page.cursor(after) + 1 >= head.next_seq;
+    let mut chunks = Vec::new();
+    for entry in page.entries {
+        if let Body::Output { stream, bytes } = entry.body {
+            chunks.push(Chunk { seq: entry.seq, stream: convert::stream(stream), chunk: Base64(bytes) });
+        }
+    }
+    let next_seq = match chunks.last() {
+        Some(last) if limited || !reaches_end => last.seq + 1,
+        _ => head.next_seq,
+    };
+    // A page that was cut because it would not fit a message tells of the end only when it gets there.
+    let tell_end = limited || reaches_end;
+    let exit = head.exit.filter(|_| tell_end).map(|(_, exit)| exit);
+    let result = ReadResult {
+        chunks,
+        next_seq,
+        exited: exit.is_some(),
+        exit_code: exit.map(|exit| exit.shell_code()),
+        closed: head.closed && tell_end,
+        failure: None,
+        sandbox_denied: false,
+        first_seq: Some(head.first_seq),
+        dropped_bytes: Some(head.dropped_bytes),
+        exit: exit.map(|exit| convert::exit(&exit)),
+        head: Some(convert::log_head(&head)),
+    };
+    let upto = next_seq - 1;
+    (result, upto)
+}
+
+pub(crate) async fn write(counter: Counter, params: WriteParams) -> Result<Done<WriteResult>, RpcError> {
+    if params.write_id.is_empty() {
+        return Err(reply::empty_write_id());
+    }
+    let write_id = WriteId::new(&params.write_id).map_err(|error| reply::bad_id(&error))?;
+    let process = match counter.session.find(&params.process_id) {
+        Found::Live(process) => process,
+        Found::Starting => return Ok(WriteResult { status: WriteStatus::Starting }.into()),
+        Found::Nothing => return Ok(WriteResult { status: WriteStatus::UnknownProcess }.into()),
+    };
+    let status = match counter.processes().write(&process.id, write_id, params.chunk.0).await {
+        Ok(written) => write_status(written),
+        Err(WriteError::Unknown(_)) => WriteStatus::UnknownProcess,
+        Err(error) => return Err(error.refuse(&params.process_id)),
+    };
+    Ok(WriteResult { status }.into())
+}
+
+pub(crate) async fn close_stdin(
+    counter: Counter,
+    params: CloseStdinParams,
+) -> Result<Done<CloseStdinResult>, RpcError> {
+    let process = counter.live(&params.process_id)?;
+    let written = counter.processes().close_stdin(&process.id).await;
+    let written = written.map_err(|error| error.refuse(&params.process_id))?;
+    Ok(CloseStdinResult { status: write_status(written) }.into())
+}
+
+fn write_status(written: Written) -> WriteStatus {
+    match written {
+        Written::Accepted => WriteStatus::Accepted,
+        Written::StdinClosed => WriteStatus::StdinClosed,
+        Written::InDoubt => WriteStatus::InDoubt,
+    }
+}
+
+pub(crate) async fn signal(counter: Counter, params: SignalParams) -> Result<Done<SignalResult>, RpcError> {
+    let unknown = SignalResult { status: Some(SignalStatus::UnknownProcess) };
+    let Found::Live(process) = counter.session.find(&params.process_id) else { return Ok(unknown.into()) };
+    if params.signal_id.as_ref().is_some_and(|id| !process.first_time(id)) {
+        return Ok(SignalResult { status: Some(SignalStatus::Sent) }.into());
+    }
+    match counter.processes().signal(&process.id, convert::signal(params.signal)).await {
+        Ok(Signalled::Sent) => Ok(SignalResult { status: Some(SignalStatus::Sent) }.into()),
+        Ok(Signalled::AlreadyExited) => Ok(SignalResult { status: Some(SignalStatus::AlreadyExited) }.into()),
+        Err(SignalError::Unknown(_)) => Ok(unknown.into()),
+        Err(error) => Err(error.refuse(&params.process_id)),
+    }
+}
+
+pub(crate) async fn terminate(counter: Counter, params: TerminateParams) -> Result<Done<TerminateResult>, RpcError> {
+    let unknown = TerminateResult { running: false, ended: Some(0), left: Some(0), known: Some(false) };
+    let id = match counter.session.find(&params.process_id) {
+        Found::Nothing => return Ok(unknown.into()),
+        Found::Live(process) => process.id.clone(),
+        // The environment cancels a start that is under way.
+        Found::Starting => {
+            let session = counter.session.id.clone();
+            let label = Label { session, wire_id: params.process_id.clone(), sandboxed: false, own: Vec::new() };
+            label.process_id().map_err(|error| reply::bad_id(&error))?
+        }
+    };
+    let grace = Duration::from_millis(params.grace_ms.unwrap_or(0));
+    match counter.processes().terminate(&id, grace).await {
+        Ok(done) => Ok(TerminateResult {
+            running: done.was_running,
+            ended: Some(done.ended),
+            left: Some(done.left),
+            known: Some(true),
+        }
+        .into()),
+        Err(TerminateError::Unknown(_)) => Ok(unknown.into()),
+        Err(error) => Err(error.refuse(&params.process_id)),
+    }
+}
+
+pub(crate) async fn resize(counter: Counter, params: ResizeParams) -> Result<Done<ResizeResult>, RpcError> {
+    let process = counter.live(&params.process_id)?;
+    let size = Size { rows: params.size.rows, cols: params.size.cols };
+    let resized = counter.processes().resize(&process.id, size).await;
+    resized.map_err(|error| error.refuse(&params.process_id))?;
+    Ok(ResizeResult {}.into())
+}
+
+pub(crate) async fn list(counter: Counter, _params: ListParams) -> Result<Done<ListResult>, RpcError> {
+    let listed = counter.processes().list().await.map_err(|error| error.refuse(""))?;
+    let mine = |info: exec_env::process::ProcessInfo| {
+        let label = Label::decode(&info.label).filter(|label| label.session == counter.session.id)?;
+        Some(convert::process_info(label.wire_id, info, label.own))
+    };
+    Ok(ListResult { processes: listed.into_iter().filter_map(mine).collect() }.into())
+}
+
+pub(crate) async fn wait(counter: Counter, params: WaitParams) -> Result<Done<WaitResult>, RpcError> {
+    let process = counter.live(&params.process_id)?;
+    let deadline = params.timeout_ms.map(Duration::from_millis);
+    let outcome = match counter.processes().wait(&process.id, convert::until(params.until), deadline).await {
+        Ok(waited) => convert::waited(waited),
+        Err(WaitError::Ended { exit, .. }) => WaitOutcome::Ended { exit: convert::exit(&exit) },
+        Err(error) => return Err(error.refuse(&params.process_id)),
+    };
+    Ok(WaitResult { outcome }.into())
+}
+
+pub(crate) async fn forget(counter: Counter, params: ForgetParams) -> Result<Done<ForgetResult>, RpcError> {
+    let process = counter.live(&params.process_id)?;
+    let forgotten = counter.processes().forget(&process.id).await;
+    forgotten.map_err(|error| error.refuse(&params.process_id))?;
+    counter.session.leave(&process);
+    Ok(Done { result: ForgetResult {}, then: Some(Post::Unfollow { process }), bytes: None })
+}

@@ -1,0 +1,50 @@
+//! Wishes of a start that this server cannot grant are refused, never ignored: the client trusts what it is told.
+
+use exec_core::command::BadCommand;
+use exec_wire::error::RpcError;
+use exec_wire::process::StartParams;
+use exec_wire::sandbox::{FileSystemPermissions, NetworkPermission, PermissionProfile};
+
+use crate::limits::SNAPSHOT_SCOPE_BYTES;
+use crate::reply::{self, Refuse};
+
+/// Refuses a sandbox, a proxy or a snapshot that cannot be had.
+pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
+    if params.network_proxy.is_some() {
+        return Err(reply::bad_params("invalid network proxy config: this executor has no network proxy"));
+    }
+    if let Some(snapshot) = &params.shell_snapshot {
+        if snapshot.scope_id.is_empty() || snapshot.scope_id.len() > SNAPSHOT_SCOPE_BYTES {
+            return Err(reply::bad_params("shell snapshot scope must be non-empty and at most 256 bytes"));
+        }
+        let name = &snapshot.shell.name;
+        if !["bash", "zsh", "sh"].contains(&name.as_str()) {
+            return Err(reply::bad_params(format!("shell snapshots are unsupported for shell `{name}`")));
+        }
+    }
+    match &params.sandbox {
+        Some(context) if !allows_everything(&context.permissions) => Err(reply::sandbox_not_enforceable()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a profile restricts nothing that we would have to enforce.
+fn allows_everything(profile: &PermissionProfile) -> bool {
+    match profile {
+        PermissionProfile::Disabled => true,
+        PermissionProfile::External { network } => *network == NetworkPermission::Enabled,
+        PermissionProfile::Managed { file_system, network } => {
+            matches!(file_system, FileSystemPermissions::Unrestricted) && *network == NetworkPermission::Enabled
+        }
+    }
+}
+
+/// The original names the kind of start when the program has no name.
+pub(super) fn words_for(bad: BadCommand, tty: bool) -> RpcError {
+    let nameless = bad == BadCommand::EmptyProgram;
+    let mut error = bad.refuse("");
+    if nameless && tty {
+        error.message = "missing program for PTY spawn".to_owned();
+    }
+    error
+}

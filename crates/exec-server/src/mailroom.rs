@@ -1,0 +1,246 @@
+//! The mailroom: the one task that writes to a connection.
+//!
+//! ```text
+//!   replies, control ──────────────► first, in order ─┐
+//!   process ──► follower ──► ready ──► turns (fair) ──┴─► transport
+//! ```
+//!
+//! Output is not queued here: when a process has its turn, a page is read from its log and sent. So a client that stops
+//! reading costs a page, whatever floods; and push, replay and resume are the same thing from different places.
+
+mod lane;
+mod turns;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use exec_core::Seq;
+use exec_env::SharedEnvironment;
+use exec_transport::{CloseReason, Message, SendError, Sender};
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use crate::limits::{RESUME_WAIT, TURN_BYTES};
+use crate::session::Process;
+use lane::{Lane, Ready};
+use turns::Turns;
+
+/// Something to send, or to begin.
+pub(crate) enum Post {
+    /// An answer or a remark. What it holds is given back when it is on its way.
+    Message(Bytes, Option<Held>),
+    /// A process's output from here on.
+    Follow { process: Arc<Process>, after: Seq },
+    /// A process of a resumed session: its output goes on where the client's first read ends, or after a while from
+    /// where the last writer stopped.
+    FollowLater { process: Arc<Process> },
+    /// The client has read `process` up to `after`; if its output waits for that, it begins.
+    HasRead { process: Arc<Process>, after: Seq },
+    /// The process is forgotten.
+    Unfollow { process: Arc<Process> },
+    /// Output as binary frames from here on.
+    BinaryFrames,
+    /// Whether the peer writes `jsonrpc`.
+    Jsonrpc,
+    /// The last word.
+    Close(CloseReason),
+}
+
+/// What an accepted request holds until its answer is on its way.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) accepted: OwnedSemaphorePermit,
+    pub(crate) bytes: Option<OwnedSemaphorePermit>,
+}
+
+/// Where posts are put. Bounded by what is accepted at once: each request holds a permit until its answer is sent, and
+/// causes one post more at the most; remarks come from sources that have their own bounds.
+pub(crate) type PostBox = mpsc::UnboundedSender<Post>;
+
+pub(crate) struct Mailroom {
+    environment: SharedEnvironment,
+    sender: Sender,
+    /// bounded by [`PostBox`]'s rule
+    posts: mpsc::UnboundedReceiver<Post>,
+    lanes: HashMap<String, Lane>,
+    idle: FuturesUnordered<Ready>,
+    turns: Turns<Turn>,
+    next_token: u64,
+    jsonrpc: bool,
+    binary: bool,
+}
+
+/// A lane that has something to send, with its follower.
+struct Turn {
+    wire_id: String,
+    token: u64,
+    follower: Box<dyn exec_env::process::Follow>,
+}
+
+impl Mailroom {
+    pub(crate) fn new(environment: SharedEnvironment, sender: Sender, posts: mpsc::UnboundedReceiver<Post>) -> Self {
+        Self {
+            environment,
+            sender,
+            posts,
+            lanes: HashMap::new(),
+            idle: FuturesUnordered::new(),
+            turns: Turns::default(),
+            next_token: 0,
+            jsonrpc: false,
+            binary: false,
+        }
+    }
+
+    /// Sends until it is told to close, the connection breaks, or nobody can post any more.
+    pub(crate) async fn run(mut self) -> Result<(), SendError> {
+        let reason = loop {
+            match self.round().await {
+                Ok(None) => {}
+                Ok(Some(reason)) => break reason,
+                Err(error) => return Err(error),
+            }
+        };
+        self.sender.close(reason).await;
+        Ok(())
+    }
+
+    /// Everything that is posted, then one turn; or a wait for either.
+    async fn round(&mut self) -> Result<Option<CloseReason>, SendError> {
+        while let Ok(post) = self.posts.try_recv() {
+            if let Some(reason) = self.take(post).await? {
+                return Ok(Some(reason));
+            }
+        }
+        while let Some(Some(ready)) = self.idle.next().now_or_never() {
+            self.on_ready(ready);
+        }
+        if let Some(turn) = self.turns.next() {
+            self.send_output(turn).await?;
+            return Ok(None);
+        }
+        self.sender.flush().await?;
+        let due = self.lanes.values().filter_map(Lane::begins_by).min();
+        tokio::select! {
+            biased;
+            post = self.posts.recv() => match post {
+                Some(post) => self.take(post).await,
+                None => Ok(Some(CloseReason::normal())),
+            },
+            Some(ready) = self.idle.next(), if !self.idle.is_empty() => {
+                self.on_ready(ready);
+                Ok(None)
+            }
+            () = until(due) => {
+                self.begin_overdue(Instant::now()).await;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn take(&mut self, post: Post) -> Result<Option<CloseReason>, SendError> {
+        match post {
+            Post::Message(bytes, held) => {
+                self.sender.feed(Message::Text(bytes)).await?;
+                drop(held);
+            }
+            Post::Follow { process, after } => self.follow(process, after).await,
+            Post::FollowLater { process } => {
+                let lane = Lane::waiting(process, Instant::now() + RESUME_WAIT);
+                self.lanes.insert(lane.wire_id().to_owned(), lane);
+            }
+            Post::HasRead { process, after } => {
+                if self.lanes.get(&process.wire_id).is_some_and(|lane| lane.waits_for(&process)) {
+                    self.follow(process, after).await;
+                }
+            }
+            Post::Unfollow { process } => {
+                if self.lanes.get(&process.wire_id).is_some_and(|lane| lane.is_of(&process)) {
+                    self.lanes.remove(&process.wire_id);
+                    self.turns.remove(|turn| turn.wire_id == process.wire_id);
+                }
+            }
+            Post::BinaryFrames => self.binary = self.sender.carries_binary(),
+            Post::Jsonrpc => self.jsonrpc = true,
+            Post::Close(reason) => return Ok(Some(reason)),
+        }
+        Ok(None)
+    }
+
+    async fn follow(&mut self, process: Arc<Process>, after: Seq) {
+        // A process that is gone by now has nothing to send.
+        let Ok(follower) = self.environment.processes().follow(&process.id, after).await else { return };
+        self.next_token += 1;
+        let lane = Lane::following(process, self.next_token, self.jsonrpc);
+        let wire_id = lane.wire_id().to_owned();
+        self.idle.push(lane::ready(wire_id.clone(), self.next_token, follower));
+        self.lanes.insert(wire_id, lane);
+    }
+
+    async fn begin_overdue(&mut self, now: Instant) {
+        let overdue = self.lanes.values().filter(|lane| lane.begins_by().is_some_and(|by| by <= now));
+        let overdue: Vec<Arc<Process>> = overdue.map(Lane::process).collect();
+        for process in overdue {
+            let after = process.sent();
+            self.follow(process, after).await;
+        }
+    }
+
+    fn on_ready(&mut self, (wire_id, token, follower): (String, u64, Box<dyn exec_env::process::Follow>)) {
+        // A follower of an earlier lane of the same name has nothing to say any more.
+        if let Some(lane) = self.lanes.get(&wire_id).filter(|lane| lane.token() == token) {
+            self.turns.ready(Turn { wire_id, token, follower }, lane.last_bytes());
+        }
+    }
+
+    /// One page of one process.
+    async fn send_output(&mut self, mut turn: Turn) -> Result<(), SendError> {
+        let Some(lane) = self.lanes.get_mut(&turn.wire_id).filter(|lane| lane.token() == turn.token) else {
+            return Ok(());
+        };
+        let page = match turn.follower.next(TURN_BYTES).await {
+            Ok(Some(page)) => page,
+            Ok(None) => {
+                self.lanes.remove(&turn.wire_id);
+                return Ok(());
+            }
+            Err(error) => {
+                tracing::error!(process = %turn.wire_id, %error, "the push of its output ends");
+                self.lanes.remove(&turn.wire_id);
+                return Ok(());
+            }
+        };
+        let over = page.head.closed && page.entries.last().is_some_and(|last| last.seq + 1 >= page.head.next_seq);
+        let mut bytes = 0;
+        for entry in page.entries {
+            bytes += entry_bytes(&entry);
+            let (seq, message) = (entry.seq, lane.encode(entry, self.binary));
+            self.sender.feed(message).await?;
+            lane.note_sent(seq);
+        }
+        lane.note_turn(bytes);
+        if over {
+            self.lanes.remove(&turn.wire_id);
+        } else {
+            self.idle.push(lane::ready(turn.wire_id, turn.token, turn.follower));
+        }
+        Ok(())
+    }
+}
+
+fn entry_bytes(entry: &exec_core::Entry) -> usize {
+    match &entry.body {
+        exec_core::Body::Output { bytes, .. } => bytes.len(),
+        exec_core::Body::Exited(_) | exec_core::Body::Closed => 0,
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,40 @@
+//! A host program that carries its keeper as a thread and is killed: nothing of it outlives it for long.
+
+use exec_env::Environment;
+use exec_local::{LocalEnvironment, Options};
+use exec_testkit::witness::{Witness, eventually};
+
+use super::support::{self, OwnerProcess};
+use crate::environments::ACTOR;
+
+#[test]
+fn what_a_killed_host_leaves_dies_with_it_or_at_the_next_keepers_start() {
+    support::run(async {
+        let mut host = OwnerProcess::embedded();
+        host.expect("open");
+        host.tell(&format!("start p pipes {ACTOR} ignore-term ; setsid [ ignore-term ; wait-forever ] ; wait-forever"));
+        let leader = host.expect("started p").parse().ok().and_then(Witness::of).expect("the leader runs");
+        host.tell("match p pid.[0-9]+");
+        let runaway = Witness::from_line(&host.expect("matched p")).expect("the descendant runs");
+        let cgroup = support::cgroup_folder(runaway.pid);
+        host.kill();
+        leader.leaves().await;
+        let Some(cgroup) = cgroup else {
+            println!("skipped the rest: without cgroups nobody can find {} any more", runaway.pid);
+            support::kill(runaway).await;
+            return;
+        };
+        // Whichever keeper comes next; it need not be of the same host.
+        next_keeper().await;
+        runaway.leaves().await;
+        // The one that killed it may have looked before it was gone; the one after that removes the folder.
+        next_keeper().await;
+        eventually("the cgroups of the dead host are gone", || !cgroup.exists()).await;
+    });
+}
+
+async fn next_keeper() {
+    let environment = LocalEnvironment::open(Options::default()).await.expect("this machine can be set up");
+    assert_eq!(environment.processes().list().await, Ok(Vec::new()));
+    environment.end().await;
+}

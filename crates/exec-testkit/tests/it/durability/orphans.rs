@@ -1,0 +1,64 @@
+//! A keeper nobody comes back to ends its trees, and then itself, and leaves nothing.
+
+use std::time::Duration;
+
+use exec_env::Environment;
+use exec_testkit::witness::eventually;
+
+use super::support::{self, LONG_TTL};
+
+const SHORT_TTL: Duration = Duration::from_millis(300);
+
+#[test]
+fn without_an_owner_for_its_time_the_keeper_ends_every_tree_and_itself() {
+    support::run(async {
+        let state = tempfile::tempdir().expect("a temporary folder");
+        let (bench, environment) = support::bench(state.path(), SHORT_TTL).await;
+        let mut gone = Vec::new();
+        for shape in ["fork", "setsid", "nohup", "double-fork", "daemonise"] {
+            let script = format!("ignore-term ; {shape} [ ignore-term ; wait-forever ] ; wait-forever");
+            let process = bench.start(shape, &script).await;
+            gone.push(process.witness());
+            gone.push(process.reader().await.descendant().await);
+        }
+        // One whose leader has ended already: only its descendant is left to end.
+        let survivor = bench.start("survivor", "setsid [ wait-forever ] ; exit 0").await;
+        gone.push(survivor.reader().await.descendant().await);
+        survivor.exit().await;
+        let keeper = support::keeper_of(state.path());
+        let cgroup = support::cgroup_folder(gone[0].pid);
+
+        support::take_back(bench, environment).hand_over().await;
+        keeper.leaves().await;
+        for process in gone {
+            process.leaves().await;
+        }
+        if let Some(cgroup) = cgroup {
+            eventually("its cgroups are gone", || !cgroup.exists()).await;
+        }
+        let environment = support::open(state.path(), LONG_TTL).await.expect("the folder is free again");
+        assert_eq!(environment.processes().list().await, Ok(Vec::new()));
+        let keeper = support::keeper_of(state.path());
+        support::end(environment, keeper).await;
+        let left: Vec<_> =
+            std::fs::read_dir(state.path()).expect("it is ours").flatten().map(|entry| entry.file_name()).collect();
+        assert!(left.iter().all(|name| !name.to_string_lossy().contains("spool")), "{left:?}");
+    });
+}
+
+#[test]
+fn an_owner_that_comes_back_in_time_stops_the_clock() {
+    support::run(async {
+        let state = tempfile::tempdir().expect("a temporary folder");
+        let (bench, environment) = support::bench(state.path(), SHORT_TTL).await;
+        let leader = bench.start("p", "wait-forever").await.witness();
+        let keeper = support::keeper_of(state.path());
+        support::take_back(bench, environment).hand_over().await;
+        let environment = support::open(state.path(), SHORT_TTL).await.expect("the keeper still waits");
+        // Owned for longer than the keeper would have waited alone: what must not happen sends no event.
+        tokio::time::sleep(SHORT_TTL * 2).await;
+        assert!(keeper.is_alive() && leader.is_alive());
+        support::end(environment, keeper).await;
+        leader.leaves().await;
+    });
+}
