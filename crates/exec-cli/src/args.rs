@@ -3,12 +3,14 @@
 //! Values are parsed here, once; what a command gets is durations and bytes, not strings.
 
 mod run;
+mod serve;
 mod values;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use run::RunArgs;
+pub(crate) use serve::{LogFormat, ServeArgs};
 pub(crate) use values::EnvWord;
 
 const EXAMPLES: &str = "\
@@ -36,6 +38,8 @@ pub(crate) struct Args {
 pub(crate) enum Verb {
     // Its help stands with its words.
     Run(Box<RunArgs>),
+    // Likewise.
+    Serve(Box<ServeArgs>),
     /// Print the completion script of a shell
     Completions {
         /// Which shell
@@ -46,6 +50,16 @@ pub(crate) enum Verb {
         /// The manual of one command, such as `run`; of the whole without it
         command: Option<String>,
     },
+}
+
+impl Verb {
+    /// How log lines look; only a server is asked.
+    pub(crate) fn log_format(&self) -> LogFormat {
+        match self {
+            Verb::Serve(args) => args.log_format,
+            _ => LogFormat::Text,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The binary `exec-server`: words on a command line in, calls on the rooms below out.
 //!
-//! Reading order: [`args`] (what can be said), then one file per command ([`run`], [`manual`]), then what they share:
+//! Reading order: [`args`] (what can be said), then one file per command ([`run`], [`serve`], [`manual`]), then what they share:
 //! [`terminal`] (the user's terminal, and its way back to normal), [`exit_code`] (what a shell is told), [`say`] (what
 //! a person is told) and [`logs`].
 //!
@@ -13,6 +13,7 @@ mod logs;
 mod manual;
 mod run;
 mod say;
+mod serve;
 mod terminal;
 
 use std::process::ExitCode;
@@ -32,9 +33,10 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return misunderstood(&error, first.is_some_and(|word| word == "run")),
     };
-    logs::to_stderr();
+    logs::to_stderr(args.verb.log_format());
     match args.verb {
         Verb::Run(args) => run::main(&args),
+        Verb::Serve(args) => serve::main(&args),
         Verb::Completions { shell } => manual::completions(shell),
         Verb::Man { command } => manual::page(command.as_deref()),
     }

@@ -103,7 +103,7 @@ async fn run(args: &RunArgs) -> Result<u8, Failure> {
 
 /// What is left to say about an end, and its code.
 fn told(args: &RunArgs, view: &View, outcome: Outcome) -> Result<u8, Failure> {
-    let (exit, swept, cut_short) = match outcome {
+    let (exit, mut swept, cut_short) = match outcome {
         Outcome::Finished { exit, swept, cut_short } => (exit, swept, cut_short),
         Outcome::Interrupted(signal) => return Ok(exit_code::of_signal(signal.number())),
         Outcome::Broken(broken) if broken.nobody_reads() => return Ok(exit_code::NOBODY_READS),
@@ -112,6 +112,10 @@ fn told(args: &RunArgs, view: &View, outcome: Outcome) -> Result<u8, Failure> {
             return Err(Failure { message, exit_code: exit_code::OWN_FAILURE });
         }
     };
+    if exit.cause == Cause::TimedOut {
+        // The whole tree was ended, and that is told as one thing.
+        swept.ended = 0;
+    }
     // Patience with the background ends only at the time limit.
     let overdue = args.wait_all && cut_short;
     if args.json && (swept.ended > 0 || swept.left > 0) {

@@ -138,11 +138,10 @@ fn spawn_failure(refusal: &RpcError, command: &Command) -> Option<SpawnFailure> 
         let subject = match &data.path {
             Some(path) => path.to_path().ok()?,
             // A program that is looked up by name has no path; other steps are about no file.
-            None => match (&data.detail, step) {
-                (Some(subject), _) => PathBuf::from(subject),
-                (None, Step::Exec) => program(),
-                (None, Step::Cwd) => command.cwd.clone(),
-                (None, _) => PathBuf::new(),
+            None => match step {
+                Step::Exec => program(),
+                Step::Cwd => command.cwd.clone(),
+                _ => data.detail.as_ref().map(PathBuf::from).unwrap_or_default(),
             },
         };
         return Some(SpawnFailure { step, errno: data.errno?, subject });

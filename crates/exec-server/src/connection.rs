@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_transport::{CloseReason, Connection, Kind, Peer, Received, Receiver, SendError};
+use exec_wire::SharedJson;
 use exec_wire::envelope::{self, Id, Incoming};
 use exec_wire::error::RpcError;
 use exec_wire::initialize::{InitializeParams, InitializeResult};
 use exec_wire::method::{Method, NoticeMethod};
 use exec_wire::session::TakenOverParams;
-use exec_wire::SharedJson;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -281,7 +281,9 @@ impl FrontDesk {
         let answer = dispatch::answer(self.desk.clone(), request);
         if dispatch::may_be_dropped(method) {
             let dropped = self.droppable.clone();
-            self.requests.spawn(async move { drop(dropped.run_until_cancelled(answer).await) });
+            self.requests.spawn(async move {
+                let _ = dropped.run_until_cancelled(answer).await;
+            });
         } else {
             self.requests.spawn(answer);
         }

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use exec_core::command::BadCommand;
-use exec_core::{Cause, Command, EnvPolicy, Environ, Exit, Head, Inherit, Io, Overflow, Signal, Size, Status, TimeLimit};
-use exec_env::process::{ProcessInfo, Until, Waited};
+use exec_core::{
+    Cause, Command, EnvPolicy, Environ, Exit, Head, Inherit, Io, Overflow, Signal, Size, Status, TimeLimit,
+};
 use exec_env::Info;
+use exec_env::process::{ProcessInfo, Until, Waited};
 use exec_wire::bytes64::Base64;
 use exec_wire::environment::{Capabilities, EnvironmentInfo, ShellInfo};
 use exec_wire::path_uri::PathUri;
@@ -165,10 +167,7 @@ pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8
 
 pub(crate) fn environment_info(info: &Info, capabilities: Capabilities, extensions: &[&str]) -> EnvironmentInfo {
     EnvironmentInfo {
-        shell: ShellInfo {
-            name: info.shell.name.clone(),
-            path: info.shell.path.to_string_lossy().into_owned(),
-        },
+        shell: ShellInfo { name: info.shell.name.clone(), path: info.shell.path.to_string_lossy().into_owned() },
         executor_version: Some(info.version.clone()),
         provider_id: None,
         cwd: info.cwd.as_deref().and_then(uri),

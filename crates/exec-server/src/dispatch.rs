@@ -6,16 +6,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use exec_wire::SharedJson;
 use exec_wire::envelope::{self, Id};
 use exec_wire::error::RpcError;
 use exec_wire::limits::MESSAGE_BYTES;
 use exec_wire::method::{Call, Family, Lane, Method};
-use exec_wire::SharedJson;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection::Desk;
 use crate::handlers;
-use crate::mailroom::{Held, Post};
+use crate::mailroom::Post;
 use crate::reply;
 use crate::session::Session;
 
@@ -77,7 +77,7 @@ pub(crate) async fn answer(desk: Arc<Desk>, request: Request) {
         out.clear();
         envelope::write_error(&mut out, &request.id, &error, request.jsonrpc);
     }
-    desk.post(Post::Message(Bytes::from(out), Some(Held { accepted: request.accepted, bytes })));
+    desk.post(Post::Message(Bytes::from(out), Some((request.accepted, bytes))));
     // After the answer, never before it: output follows the reply to its own start.
     if let Some(then) = then {
         desk.post(then);
@@ -110,12 +110,7 @@ async fn route(desk: &Arc<Desk>, request: &Request, out: &mut Vec<u8>) -> Result
 }
 
 /// Params, then state, then the work.
-async fn typed<C, F, W>(
-    desk: &Arc<Desk>,
-    request: &Request,
-    out: &mut Vec<u8>,
-    work: F,
-) -> Result<Followed, RpcError>
+async fn typed<C, F, W>(desk: &Arc<Desk>, request: &Request, out: &mut Vec<u8>, work: F) -> Result<Followed, RpcError>
 where
     C: Call,
     F: FnOnce(Counter, C) -> W,

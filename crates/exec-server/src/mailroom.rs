@@ -49,12 +49,9 @@ pub(crate) enum Post {
     Close(CloseReason),
 }
 
-/// What an accepted request holds until its answer is on its way.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) accepted: OwnedSemaphorePermit,
-    pub(crate) bytes: Option<OwnedSemaphorePermit>,
-}
+/// What an accepted request holds until its answer is on its way: its place among the accepted, and the room of a
+/// large answer. Never looked at, only dropped.
+pub(crate) type Held = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
 /// Where posts are put. Bounded by what is accepted at once: each request holds a permit until its answer is sent, and
 /// causes one post more at the most; remarks come from sources that have their own bounds.

@@ -45,9 +45,7 @@ impl Refuse for BadCommand {
         let (code, message) = match &self {
             Self::EmptyArgv => (code::INVALID_PARAMS, "argv must not be empty".to_owned()),
             Self::EmptyProgram => (code::INTERNAL, "missing program for pipe spawn".to_owned()),
-            Self::Nul { place: Place::Environment } => {
-                (code::INTERNAL, "data provided contains a nul byte".to_owned())
-            }
+            Self::Nul { place: Place::Environment } => (code::INTERNAL, "data provided contains a nul byte".to_owned()),
             Self::Nul { .. } => (code::INTERNAL, "nul byte found in provided data".to_owned()),
             _ => (code::INVALID_PARAMS, text.clone()),
         };
@@ -102,8 +100,9 @@ impl Refuse for ResizeError {
                 let text = format!("process {wire_id} has no terminal: start it with a tty to resize it");
                 RpcError::new(code::INVALID_REQUEST, text).with_data(ErrorData::new(kind::NO_TERMINAL))
             }
-            Self::NoCells { .. } => RpcError::new(code::INVALID_PARAMS, self.to_string())
-                .with_data(ErrorData::new(kind::NO_CELLS)),
+            Self::NoCells { .. } => {
+                RpcError::new(code::INVALID_PARAMS, self.to_string()).with_data(ErrorData::new(kind::NO_CELLS))
+            }
             Self::Unreachable(unreachable) => unreachable.refuse(wire_id),
         }
     }
@@ -206,7 +205,8 @@ pub(crate) fn forbidden(message: impl Into<String>) -> RpcError {
 }
 
 pub(crate) fn answer_too_large(bytes: usize) -> RpcError {
-    let text = format!("the answer would take {bytes} bytes, more than a message may: read in parts (fs/open, maxBytes)");
+    let text =
+        format!("the answer would take {bytes} bytes, more than a message may: read in parts (fs/open, maxBytes)");
     RpcError::new(code::INVALID_REQUEST, text).with_data(ErrorData::new(kind::TOO_LARGE))
 }
 

@@ -115,16 +115,9 @@ struct State {
 impl Server {
     /// A server over `environment`. What an earlier one has left there and in the state folder is found again.
     pub async fn begin(environment: SharedEnvironment, options: Options) -> Result<Arc<Self>, BeginError> {
-        let store = Store::open(options.state_dir.as_deref()).map_err(|error| {
-            BeginError::Store { path: options.state_dir.clone().unwrap_or_default(), error }
-        })?;
-        let server = Self {
-            environment,
-            options,
-            store,
-            state: Mutex::default(),
-            next_connection: AtomicU64::new(1),
-        };
+        let store = Store::open(options.state_dir.as_deref())
+            .map_err(|error| BeginError::Store { path: options.state_dir.clone().unwrap_or_default(), error })?;
+        let server = Self { environment, options, store, state: Mutex::default(), next_connection: AtomicU64::new(1) };
         let found = server.environment.processes().list().await?;
         server.recover(found);
         Ok(Arc::new(server))
@@ -203,7 +196,8 @@ impl Server {
         {
             let mut state = self.lock();
             if state.roster.len() >= SESSIONS {
-                let text = format!("the server has {SESSIONS} sessions: close some, or wait for detached ones to expire");
+                let text =
+                    format!("the server has {SESSIONS} sessions: close some, or wait for detached ones to expire");
                 return Err(reply::busy(text));
             }
             state.roster.open(&id, connection, ttl);
@@ -344,7 +338,7 @@ impl Server {
                 state.sessions.insert(label.session.clone(), session.clone());
                 session
             });
-            session.enter(Arc::new(Process::new(label.wire_id, info.id, label.sandboxed)));
+            session.enter(Arc::new(Process::new(label.wire_id, info.id)));
         }
     }
 

@@ -31,8 +31,6 @@ pub(crate) struct Process {
     pub(crate) wire_id: String,
     /// The environment's.
     pub(crate) id: ProcessId,
-    /// A sandbox was asked for.
-    pub(crate) sandboxed: bool,
     /// The last entry that was handed to a transport, on any connection.
     sent: AtomicU64,
     /// When it was first seen to be closed.
@@ -123,8 +121,8 @@ impl Session {
 }
 
 impl Process {
-    pub(crate) fn new(wire_id: String, id: ProcessId, sandboxed: bool) -> Self {
-        Self { wire_id, id, sandboxed, sent: AtomicU64::new(0), closed_since: Mutex::default(), signals: Mutex::default() }
+    pub(crate) fn new(wire_id: String, id: ProcessId) -> Self {
+        Self { wire_id, id, sent: AtomicU64::new(0), closed_since: Mutex::default(), signals: Mutex::default() }
     }
 
     /// Where the last writer stopped.

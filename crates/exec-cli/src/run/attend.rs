@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use exec_core::{Exit, Page, ProcessId, Signal};
-use exec_env::process::{ReadError, Started, TerminateError, Terminated, WriteError};
+use exec_env::process::{ReadError, Signalled, Started, TerminateError, Terminated, WriteError};
 use exec_env::{BoxFuture, Processes};
 
 use super::farewell::{Farewell, Step};
@@ -40,7 +40,7 @@ pub(super) enum Outcome {
     },
     /// Our output takes no more.
     Broken(Broken),
-    /// A signal came when there was nobody left to pass it on to.
+    /// A signal came when there was nobody left to pass it on to: it was meant for us, who still had output to write.
     Interrupted(Signal),
 }
 
@@ -84,8 +84,13 @@ impl Attendant<'_> {
                 () = at(due) => Event::Due,
             };
             match event {
-                Event::Asked(Asked::PassOn(signal)) if ended.0.is_some() => return Ok(Outcome::Interrupted(signal)),
-                Event::Asked(asked) => self.answer(asked).await?,
+                Event::Asked(Asked::PassOn(signal)) => {
+                    if ended.0.is_some() || self.pass_on(signal).await? == Signalled::AlreadyExited {
+                        return Ok(Outcome::Interrupted(signal));
+                    }
+                }
+                Event::Asked(Asked::Resize) => self.resize().await?,
+                Event::Asked(Asked::Suspend) => self.suspend().await?,
                 Event::Page(page) => match page.context("cannot read the output")? {
                     Some(page) => {
                         ended.0 = ended.0.or(note(&page, &mut farewell));
@@ -108,29 +113,24 @@ impl Attendant<'_> {
         Ok(Outcome::Finished { exit, swept, cut_short: farewell.is_cut_short() })
     }
 
-    async fn answer(&self, asked: Asked) -> anyhow::Result<()> {
-        match asked {
-            Asked::PassOn(signal) => self.pass_on(signal).await,
-            Asked::Resize => {
-                if let Some(size) = terminal::size() {
-                    self.processes.resize(self.id, size).await.context("cannot resize the terminal")?;
-                }
-                Ok(())
-            }
-            Asked::Suspend => {
-                self.pass_on(Signal::Stop).await?;
-                match self.raw {
-                    Some(raw) => raw.without(stop_ourselves).context("cannot put the terminal in raw mode again")?,
-                    None => stop_ourselves(),
-                }
-                self.pass_on(Signal::Continue).await
-            }
+    async fn pass_on(&self, signal: Signal) -> anyhow::Result<Signalled> {
+        self.processes.signal(self.id, signal).await.context("cannot pass a signal on")
+    }
+
+    async fn resize(&self) -> anyhow::Result<()> {
+        match terminal::size() {
+            Some(size) => self.processes.resize(self.id, size).await.context("cannot resize the terminal"),
+            None => Ok(()),
         }
     }
 
-    async fn pass_on(&self, signal: Signal) -> anyhow::Result<()> {
-        // Whether somebody was there to hear it, the log will tell.
-        self.processes.signal(self.id, signal).await.context("cannot pass a signal on").map(drop)
+    async fn suspend(&self) -> anyhow::Result<()> {
+        self.pass_on(Signal::Stop).await?;
+        match self.raw {
+            Some(raw) => raw.without(stop_ourselves).context("cannot put the terminal in raw mode again")?,
+            None => stop_ourselves(),
+        }
+        self.pass_on(Signal::Continue).await.map(drop)
     }
 }
 

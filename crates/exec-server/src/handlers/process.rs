@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exec_core::{Body, Page, Size, WriteId};
-use exec_env::process::{
-    Processes, ReadQuery, Signalled, SignalError, TerminateError, WaitError, WriteError, Written,
-};
+use exec_env::process::{Processes, ReadQuery, SignalError, Signalled, TerminateError, WaitError, WriteError, Written};
 use exec_wire::bytes64::Base64;
 use exec_wire::error::RpcError;
 use exec_wire::limits::READ_PAGE_BYTES;
@@ -50,14 +48,15 @@ pub(crate) async fn start(counter: Counter, params: StartParams) -> Result<Done<
     let id = label.process_id().map_err(|error| reply::bad_id(&error))?;
     let tty = params.tty;
     let command = convert::command(params, cwd, label.encode()).map_err(|bad| wishes::words_for(bad, tty))?;
-    let old = counter.session.reserve(&wire_id, ID_REUSE, Instant::now()).map_err(|()| reply::already_exists(&wire_id))?;
+    let old =
+        counter.session.reserve(&wire_id, ID_REUSE, Instant::now()).map_err(|()| reply::already_exists(&wire_id))?;
     if old.is_some() {
         let _ = counter.processes().forget(&id).await;
     }
     let started = counter.processes().start(&id, command).await;
     let process = match started {
         Ok(started) => {
-            let process = Arc::new(Process::new(wire_id.clone(), id, sandboxed));
+            let process = Arc::new(Process::new(wire_id.clone(), id));
             counter.session.enter(process.clone());
             counter.desk.server().trim(&counter.session);
             (process, started.pid)

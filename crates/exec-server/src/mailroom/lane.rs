@@ -9,10 +9,10 @@ use exec_env::BoxFuture;
 use exec_env::process::Follow;
 use exec_transport::Message;
 use exec_wire::binary::{self, Header};
+use exec_wire::envelope;
 use exec_wire::hot::OutputEncoder;
 use exec_wire::method::NoticeMethod;
 use exec_wire::process::{ClosedParams, ExitedParams};
-use exec_wire::envelope;
 
 use crate::convert;
 use crate::session::Process;
@@ -34,8 +34,15 @@ pub(super) struct Lane {
 
 enum State {
     /// After a resume: the client's first read says where to go on.
-    Waiting { until: Instant },
-    Following { token: u64, encoder: OutputEncoder, jsonrpc: bool, last_bytes: usize },
+    Waiting {
+        until: Instant,
+    },
+    Following {
+        token: u64,
+        encoder: OutputEncoder,
+        jsonrpc: bool,
+        last_bytes: usize,
+    },
 }
 
 impl Lane {

@@ -50,8 +50,7 @@ mod tests {
 
     #[test]
     fn a_label_reads_as_it_was_written() {
-        let label =
-            Label { session: "s".into(), wire_id: "ü/1".into(), sandboxed: true, own: b"\x00mine".to_vec() };
+        let label = Label { session: "s".into(), wire_id: "ü/1".into(), sandboxed: true, own: b"\x00mine".to_vec() };
         assert_eq!(Label::decode(&label.encode()), Some(label));
         assert_eq!(Label::decode(b"\x01\x00\xff\xff\xff\xff"), None);
         assert_eq!(Label::decode(b"not ours"), None);

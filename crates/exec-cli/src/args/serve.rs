@@ -1,0 +1,113 @@
+//! The words of `exec-server serve`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use exec_transport::{AuthMode, ListenUrl};
+
+use super::values;
+
+const EXAMPLES: &str = "\
+Examples:
+  exec-server serve                                    on a free port of the loopback; its URL is printed first
+  exec-server serve --listen ws://127.0.0.1:7000 --state-dir ~/.exec-server
+                                                       survives its own death: start it again and go on
+  exec-server serve --listen unix:///run/user/1000/exec.sock
+  ssh host exec-server serve --listen stdio            one connection, over whatever carries stdin and stdout
+  CODEX_EXEC_SERVER_URL=ws://127.0.0.1:7000 codex exec …
+
+Signals: TERM and INT end it and everything it started; USR2 ends it and leaves everything to the next one on the
+same state folder.";
+
+/// Serve this machine over WebSocket, a unix socket or stdio
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// Where to listen: ws://IP:PORT (0 for any port), unix://PATH, or stdio; may be given several times
+    #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:0")]
+    pub(crate) listen: Vec<String>,
+    /// Keep sessions, processes and output here; a server started again with it goes on where the last one ended
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// How long a session lives without a connection
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = values::duration)]
+    pub(crate) detached_ttl: Duration,
+    /// The longest time without a connection a client may ask for
+    #[arg(long, value_name = "TIME", default_value = "168h", value_parser = values::duration)]
+    pub(crate) max_detached_ttl: Duration,
+    /// Requests of one connection that run at once; control requests are not counted
+    #[arg(long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) concurrent_requests: u32,
+    /// Connections at one time, per listener
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections: u32,
+    /// Output one process may hold, in MiB, before its oldest is dropped (and that told)
+    #[arg(long, value_name = "MIB", default_value = "256", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_spool_mib: u64,
+    /// Output all processes may hold together, in MiB
+    #[arg(long, value_name = "MIB", default_value = "4096", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_total_spool_mib: u64,
+    /// A name, besides addresses and localhost, that clients may use for this server (guards against DNS rebinding)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+    /// Lets session/list and session/close be used on WebSocket connections too
+    #[arg(long)]
+    pub(crate) operators_everywhere: bool,
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) auth: AuthArgs,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// Who may connect over WebSocket.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Authentication")]
+pub(crate) struct AuthArgs {
+    /// Ask every WebSocket client for a bearer token
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub(crate) ws_auth: Option<AuthMode>,
+    /// File with the capability token
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ws_token_file: Option<PathBuf>,
+    /// SHA-256 of the capability token, in hex, instead of the token itself
+    #[arg(long, value_name = "HEX")]
+    pub(crate) ws_token_sha256: Option<String>,
+    /// File with the secret that signs bearer tokens (JWT, HS256); at least 32 bytes
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ws_shared_secret_file: Option<PathBuf>,
+    /// Issuer that signed tokens must name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) ws_issuer: Option<String>,
+    /// Audience that signed tokens must name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) ws_audience: Option<String>,
+    /// How far the clocks of signer and server may differ
+    #[arg(long, value_name = "N")]
+    pub(crate) ws_max_clock_skew_seconds: Option<u64>,
+}
+
+fn mode(word: &str) -> Result<AuthMode, String> {
+    match word {
+        "capability-token" => Ok(AuthMode::CapabilityToken),
+        "signed-bearer-token" => Ok(AuthMode::SignedBearerToken),
+        _ => Err("expected `capability-token` or `signed-bearer-token`".to_owned()),
+    }
+}
+
+impl ServeArgs {
+    /// The listeners, parsed with Codex's own words for what is wrong.
+    pub(crate) fn urls(&self) -> anyhow::Result<Vec<ListenUrl>> {
+        self.listen.iter().map(|url| url.parse().map_err(anyhow::Error::from)).collect()
+    }
+}

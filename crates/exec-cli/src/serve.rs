@@ -1,0 +1,189 @@
+//! `exec-server serve`: this machine behind listeners.
+//!
+//! It sets up the environment, binds, prints the URLs, and then waits for one event at a time: a connection, the end of
+//! one, a signal. On stdio the one connection is the whole life.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use exec_keeper::hire::Program;
+use exec_local::{KeeperChoice, LocalEnvironment, Options as LocalOptions};
+use exec_server::{Options as ServerOptions, Server};
+use exec_transport::{AcceptError, Auth, AuthSettings, Connection, ListenOptions, ListenUrl, Listener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::args::ServeArgs;
+use crate::say;
+
+/// Arrivals that wait to be served; accepting stops beyond, so the kernel's queue fills instead of our memory.
+const ARRIVALS: usize = 16;
+
+/// Serves until it is told to end.
+pub(crate) fn main(args: &ServeArgs) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            say::note(format_args!("cannot start: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let served = runtime.block_on(serve(args));
+    // A read of stdin that waits for its next byte must not hold up the end.
+    runtime.shutdown_background();
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say::note(format_args!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// How the server came to its end.
+enum End {
+    /// Everything it started ends too.
+    Stop,
+    /// Everything is left to the keeper.
+    HandOver,
+}
+
+async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
+    let urls = args.urls()?;
+    let auth = auth(args, &urls)?;
+    let environment = Arc::new(LocalEnvironment::open(local_options(args)?).await?);
+    let options = ServerOptions {
+        detached_ttl: args.detached_ttl,
+        detached_ttl_max: args.max_detached_ttl.max(args.detached_ttl),
+        concurrent_requests: args.concurrent_requests as usize,
+        state_dir: args.state_dir.clone(),
+        operators_everywhere: args.operators_everywhere,
+    };
+    let server = Server::begin(environment.clone(), options).await?;
+    let end = listen(args, &urls, auth, &server).await;
+    server.stop();
+    match end? {
+        End::Stop => environment.end().await,
+        End::HandOver => environment.hand_over().await,
+    }
+    Ok(())
+}
+
+async fn listen(args: &ServeArgs, urls: &[ListenUrl], auth: Option<Auth>, server: &Arc<Server>) -> anyhow::Result<End> {
+    let (arrivals, mut arrived) = mpsc::channel(ARRIVALS);
+    let mut listeners = JoinSet::new();
+    for url in urls {
+        let options = ListenOptions {
+            auth: auth.clone().filter(|_| matches!(url, ListenUrl::WebSocket(_))),
+            allow_hosts: args.allow_host.clone(),
+            max_connections: args.max_connections as usize,
+            ..ListenOptions::default()
+        };
+        let listener = Listener::bind(url, options).await?;
+        // Whoever started us reads this line to learn the port; on stdio, stdout belongs to the protocol.
+        if !matches!(url, ListenUrl::Stdio) {
+            say::answer(format!("{}\n", listener.url()).as_bytes()).context("cannot print the URL")?;
+        }
+        listeners.spawn(accept(listener, arrivals.clone()));
+    }
+    drop(arrivals);
+    let mut housekeeping = JoinSet::new();
+    housekeeping.spawn(server.clone().keep_house());
+    let mut signals = Signals::new()?;
+    let mut connections = JoinSet::new();
+    let stdio_only = urls.iter().all(|url| matches!(url, ListenUrl::Stdio));
+    loop {
+        tokio::select! {
+            end = signals.next() => {
+                server.stop();
+                while connections.join_next().await.is_some() {}
+                return Ok(end);
+            }
+            Some(connection) = arrived.recv() => {
+                let server = server.clone();
+                connections.spawn(async move { server.serve(connection).await });
+            }
+            Some(_) = connections.join_next(), if !connections.is_empty() => {
+                if stdio_only {
+                    return Ok(End::Stop);
+                }
+            }
+            Some(ended) = listeners.join_next(), if !listeners.is_empty() => match ended {
+                Ok(AcceptError::StdioTaken) => {}
+                Ok(error) => return Err(error.into()),
+                Err(error) => return Err(error.into()),
+            },
+        }
+    }
+}
+
+/// Hands every connection over until none can come.
+async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Connection>) -> AcceptError {
+    loop {
+        match listener.accept().await {
+            Ok(connection) => drop(arrivals.send(connection).await),
+            Err(error) => return error,
+        }
+    }
+}
+
+fn local_options(args: &ServeArgs) -> anyhow::Result<LocalOptions> {
+    let own = std::env::current_exe().context("cannot find our own program, which is also the keeper's")?;
+    let program = Program { program: own, args: vec!["keeper".into()] };
+    let keeper = match &args.state_dir {
+        Some(state) => {
+            let state = std::path::absolute(state).context("cannot make the state folder's path absolute")?;
+            KeeperChoice::Durable { program, state, orphan_ttl: args.max_detached_ttl.max(args.detached_ttl) }
+        }
+        None => KeeperChoice::Process(program),
+    };
+    Ok(LocalOptions {
+        keeper,
+        spool_bytes: args.max_spool_mib << 20,
+        spool_total_bytes: args.max_total_spool_mib << 20,
+        ..LocalOptions::default()
+    })
+}
+
+fn auth(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Option<Auth>> {
+    let flags = &args.auth;
+    let auth = Auth::from_settings(&AuthSettings {
+        mode: flags.ws_auth,
+        token_file: flags.ws_token_file.clone(),
+        token_sha256: flags.ws_token_sha256.clone(),
+        shared_secret_file: flags.ws_shared_secret_file.clone(),
+        issuer: flags.ws_issuer.clone(),
+        audience: flags.ws_audience.clone(),
+        max_clock_skew_seconds: flags.ws_max_clock_skew_seconds,
+    })?;
+    let any_websocket = urls.iter().any(|url| matches!(url, ListenUrl::WebSocket(_)));
+    anyhow::ensure!(auth.is_none() || any_websocket, "WebSocket auth requires a WebSocket listener, not stdio");
+    Ok(auth)
+}
+
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hand_over: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hand_over: listen(SignalKind::user_defined2())?,
+        })
+    }
+
+    async fn next(&mut self) -> End {
+        tokio::select! {
+            _ = self.terminate.recv() => End::Stop,
+            _ = self.interrupt.recv() => End::Stop,
+            _ = self.hand_over.recv() => End::HandOver,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The binary as its users meet it: started for real, with real shells, pipes and terminals.
+//!
+//! One file per subject. The child is a shell or a small tool everywhere, because how a shell sees us is the subject.
+
+mod background;
+mod environment;
+mod exit_codes;
+mod json;
+mod signals;
+mod streams;
+mod support;
+mod terminal;
+mod words;

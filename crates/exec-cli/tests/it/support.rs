@@ -1,0 +1,115 @@
+//! How a test starts the binary and looks at it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The binary with these words, and nothing on its stdin.
+pub(crate) fn exec_server(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_exec-server"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+/// `exec-server run` with these words, to its end.
+pub(crate) fn run(words: &[&str]) -> Output {
+    finish(&mut exec_server(&[&["run"], words].concat()))
+}
+
+/// `exec-server run -- sh -c script`, to its end.
+pub(crate) fn run_shell(script: &str) -> Output {
+    run(&["--", "sh", "-c", script])
+}
+
+pub(crate) fn finish(command: &mut Command) -> Output {
+    command.output().expect("the binary can be started")
+}
+
+pub(crate) fn code(output: &Output) -> i32 {
+    output.status.code().expect("the binary ends by itself, never by a signal")
+}
+
+pub(crate) fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("this test prints text")
+}
+
+pub(crate) fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("this test prints text")
+}
+
+/// A run under way, with pipes on all sides.
+pub(crate) struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Option<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary can be started");
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().map(BufReader::new);
+        Self { child, stdin, stdout }
+    }
+
+    /// `exec-server run` with these words before `-- sh -c script`.
+    pub(crate) fn shell(words: &[&str], script: &str) -> Self {
+        Self::start(&mut exec_server(&[&["run"], words, &["--", "sh", "-c", script]].concat()))
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// The next line on stdout, without its end.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.as_mut().expect("not closed by this test").read_line(&mut line).expect("the pipe can be read");
+        line.trim_end_matches('\n').to_owned()
+    }
+
+    pub(crate) fn say(&mut self, text: &str) {
+        let stdin = self.stdin.as_mut().expect("not closed by this test");
+        stdin.write_all(text.as_bytes()).expect("the binary reads its stdin");
+    }
+
+    pub(crate) fn close_stdout(&mut self) {
+        self.stdout = None;
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("it is our child and not waited for");
+    }
+
+    /// Waits for the end with stdin still open; what is left of stdout, stderr, and the code.
+    pub(crate) fn end(mut self) -> (String, String, i32) {
+        let (mut out, mut err) = (String::new(), String::new());
+        if let Some(stdout) = &mut self.stdout {
+            stdout.read_to_string(&mut out).expect("this test prints text");
+        }
+        self.child.stderr.take().expect("piped").read_to_string(&mut err).expect("this test prints text");
+        let code = self.child.wait().expect("it is our child").code();
+        (out, err, code.expect("the binary ends by itself, never by a signal"))
+    }
+}
+
+/// Whether a process runs. A zombie that nobody has collected yet does not.
+pub(crate) fn is_running(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+    !matches!(state, None | Some("Z" | "X"))
+}
+
+/// A fifo in `folder`: how a child tells a test something past our output.
+pub(crate) fn fifo(folder: &std::path::Path) -> std::path::PathBuf {
+    let path = folder.join("fifo");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).expect("the folder is ours");
+    path
+}

@@ -1,0 +1,176 @@
+//! `--tty`, with us on a real terminal: the test plays the person in front of it.
+
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+use super::support::{code, exec_server, finish, stdout};
+
+/// A terminal with `exec-server run --tty` on it.
+struct Desk {
+    screen: OwnedFd,
+    /// Held so that the terminal keeps its state when the binary is gone.
+    slave: OwnedFd,
+    child: Child,
+    seen: String,
+}
+
+impl Desk {
+    fn start(words: &[&str]) -> Self {
+        let screen =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("there are terminals");
+        grantpt(&screen).and_then(|()| unlockpt(&screen)).expect("it is ours");
+        let name = ptsname(&screen, Vec::new()).expect("it has a name");
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave = rustix::fs::open(&name, flags, Mode::empty()).expect("it is unlocked");
+        resize(&screen, 33, 101);
+        let stdio = || Stdio::from(slave.try_clone().expect("there are descriptors"));
+        // Makes it the controlling terminal, so that the kernel itself tells of a new size.
+        let child = Command::new("setsid")
+            .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_exec-server"), "run", "--tty"])
+            .args(words)
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(stdio())
+            .spawn()
+            .expect("util-linux is there");
+        Self { screen, slave, child, seen: String::new() }
+    }
+
+    fn is_raw(&self) -> bool {
+        let modes = tcgetattr(&self.slave).expect("it is a terminal").local_modes;
+        !modes.intersects(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
+    }
+
+    fn press(&self, keys: &str) {
+        let count = rustix::io::write(&self.screen, keys.as_bytes()).expect("the terminal takes keys");
+        assert_eq!(count, keys.len());
+    }
+
+    /// Reads the screen until `wanted` is on it; what came up to its end is taken away.
+    fn until(&mut self, wanted: &str) -> String {
+        loop {
+            if let Some(at) = self.seen.find(wanted) {
+                let rest = self.seen.split_off(at + wanted.len());
+                return std::mem::replace(&mut self.seen, rest);
+            }
+            let mut block = [0; 4096];
+            match rustix::io::read(&self.screen, &mut block) {
+                Ok(count) => self.seen.push_str(std::str::from_utf8(&block[..count]).expect("this test prints ASCII")),
+                Err(Errno::INTR) => {}
+                Err(errno) => panic!("{errno} before {wanted:?} came: {:?}", self.seen),
+            }
+        }
+    }
+
+    /// Waits for the end; the code.
+    fn end(&mut self) -> Option<i32> {
+        self.child.wait().expect("it is our child").code()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is our child");
+    }
+}
+
+fn resize(screen: &OwnedFd, rows: u16, cols: u16) {
+    let size = Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(screen, size).expect("it is a terminal");
+}
+
+#[test]
+fn the_childs_terminal_has_our_size_and_follows_it() {
+    let script = "stty size; trap 'stty size; exit 9' WINCH; echo ready; while :; do sleep 0.02; done";
+    let mut desk = Desk::start(&["--", "sh", "-c", script]);
+    assert_eq!(desk.until("ready\r\n"), "33 101\r\nready\r\n");
+    resize(&desk.screen, 20, 60);
+    desk.until("20 60\r\n");
+    assert_eq!(desk.end(), Some(9));
+}
+
+#[test]
+fn our_terminal_is_raw_meanwhile_and_restored_after() {
+    let mut desk = Desk::start(&["--", "sh", "-c", "echo ready; read x; exit 3"]);
+    assert!(!tcgetattr(&desk.slave).expect("it is a terminal").local_modes.is_empty());
+    desk.until("ready\r\n");
+    desk.press("x\r");
+    assert_eq!(desk.end(), Some(3));
+    assert!(!desk.is_raw());
+}
+
+#[test]
+fn keys_go_through_as_they_are_and_ctrl_c_is_for_the_child() {
+    let script = "trap 'echo interrupted; exit 8' INT; echo ready; while :; do sleep 0.02; done";
+    let mut desk = Desk::start(&["--", "sh", "-c", script]);
+    desk.until("ready\r\n");
+    desk.press("\x03");
+    desk.until("interrupted\r\n");
+    assert_eq!(desk.end(), Some(8));
+    assert!(!desk.is_raw());
+}
+
+#[test]
+fn ctrl_d_ends_a_shell() {
+    let mut desk = Desk::start(&["--", "sh", "-i"]);
+    desk.press("echo a$((1+1))z; exec sh -c 'echo go; cat; exit 4'\r");
+    desk.until("a2z\r\n");
+    desk.until("go\r\n");
+    desk.press("\x04");
+    assert_eq!(desk.end(), Some(4));
+}
+
+#[test]
+fn the_terminal_is_restored_when_the_child_is_killed_times_out_or_cannot_start() {
+    let mut killed = Desk::start(&["--", "sh", "-c", "echo ready; exec sleep 1000"]);
+    killed.until("ready\r\n");
+    assert!(killed.is_raw());
+    killed.signal(Signal::TERM);
+    killed.until("ended by SIGTERM");
+    assert_eq!(killed.end(), Some(143));
+    assert!(!killed.is_raw());
+
+    let mut late = Desk::start(&["--timeout", "200ms", "--", "sleep", "1000"]);
+    late.until("its time limit");
+    assert_eq!(late.end(), Some(124));
+    assert!(!late.is_raw());
+
+    let mut missing = Desk::start(&["--", "no-such-program-anywhere"]);
+    missing.until("was not found");
+    assert_eq!(missing.end(), Some(127));
+    assert!(!missing.is_raw());
+}
+
+#[test]
+fn a_terminal_that_hangs_up_ends_a_shell() {
+    let mut desk = Desk::start(&["--", "sh", "-c", "echo ready; cat"]);
+    desk.until("ready\r\n");
+    let Desk { screen, slave, mut child, .. } = desk;
+    drop(slave);
+    drop(screen);
+    assert_eq!(child.wait().expect("it is our child").code(), Some(129), "128 + SIGHUP");
+}
+
+#[test]
+fn without_a_terminal_of_ours_the_child_has_one_all_the_same() {
+    let output =
+        finish(&mut exec_server(&["run", "--tty", "--no-stdin", "--", "sh", "-c", "test -t 1; echo $?; stty size"]));
+    assert_eq!((stdout(&output), code(&output)), ("0\r\n24 80\r\n", 0));
+}
+
+#[test]
+fn the_end_of_a_piped_stdin_is_typed_even_after_half_a_line() {
+    for text in ["whole\n", "half"] {
+        let mut running = super::support::Running::start(
+            Command::new("sh")
+                .args(["-c", &format!("printf '{text}' | {} run --tty -- cat", env!("CARGO_BIN_EXE_exec-server"))]),
+        );
+        let first = running.line();
+        assert!(first.starts_with(text.trim_end()), "{first:?}");
+        assert_eq!(running.end().2, 0);
+    }
+}

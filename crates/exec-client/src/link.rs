@@ -1,0 +1,219 @@
+//! The link: calls go in, answers come out, whatever happens to the connections in between.
+//!
+//! ```text
+//!   caller ── call ──► shared state ── queue ──► writer task ──► connection
+//!   caller ◄─ answer ─ shared state ◄─────────── driver task ◄── connection
+//!   follower ◄─ wake ─ inbox ◄──────────────────┘
+//! ```
+//!
+//! A call is kept, with the bytes it was sent as, until its answer is there; after a break the driver sends again what
+//! may be sent again. The decisions are those of [`crate::session`], [`crate::inbox`] and [`crate::replay`]. Nothing of
+//! processes or files is known here but where their notifications go.
+
+pub(crate) mod driver;
+mod incoming;
+pub(crate) mod shared;
+mod writer;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use exec_wire::envelope::{self, Id};
+use exec_wire::fs::ReadBlockResult;
+use exec_wire::{Call, Method, NoticeMethod, SharedJson};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::error::CallError;
+use crate::replay::Replay;
+use crate::session::Loss;
+use shared::{Outcome, Pending, Reply, Shared};
+use writer::Outgoing;
+
+/// A link to a server. Cheap to clone; it ends with its environment, not with its clones.
+#[derive(Debug, Clone)]
+pub struct Link {
+    shared: Arc<Shared>,
+}
+
+/// On what terms a call is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// How long the server may take, on a live connection. While there is none, the give-up time of the link counts.
+    pub deadline: Duration,
+    /// What happens if the connection breaks first.
+    pub replay: Replay,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered<T> {
+    /// The answer.
+    pub result: Result<T, CallError>,
+    /// Whether it was sent more than once, so that the answer may be about the second time.
+    pub resent: bool,
+}
+
+/// How the link is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkState {
+    /// A first connection is being made.
+    Connecting,
+    /// Calls are answered.
+    Connected,
+    /// The connection broke; the session is being looked for.
+    Reconnecting {
+        /// The number of the try, from 1.
+        attempt: u32,
+    },
+    /// The session is lost. The next call opens another.
+    Lost(Loss),
+    /// We have left.
+    Ended,
+}
+
+/// The link in numbers, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkMetrics {
+    /// How often the session was found again after a break.
+    pub reconnects: u64,
+    /// Bytes of messages that came.
+    pub bytes_in: u64,
+    /// Bytes of messages that were sent.
+    pub bytes_out: u64,
+    /// Calls that wait for their answers.
+    pub calls: usize,
+    /// Pages that followers had to fetch, because they were not in the inbox.
+    pub fetches: u64,
+    /// Pushed output that waits to be read.
+    pub held_bytes: usize,
+    /// Entries that are known to be there and that nobody has read yet, over all followed processes.
+    pub lag_entries: u64,
+}
+
+/// A notification for those who listen.
+#[derive(Debug, Clone)]
+pub struct Heard {
+    /// Which.
+    pub method: NoticeMethod,
+    /// What it says.
+    pub params: SharedJson,
+}
+
+impl Link {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Asks, on the usual terms of the method.
+    pub async fn call<C: Call>(&self, params: C) -> Result<C::Result, CallError> {
+        self.call_with(&params, self.terms(C::METHOD)).await.result
+    }
+
+    /// The usual terms of a method.
+    pub fn terms(&self, method: Method) -> Terms {
+        Terms { deadline: self.shared.call_deadline, replay: Replay::of(method) }
+    }
+
+    /// Asks on terms of one's own. Dropping the future frees its place; the server may still carry it out.
+    pub async fn call_with<C: Call>(&self, params: &C, terms: Terms) -> Answered<C::Result> {
+        let method = C::METHOD;
+        let failed = |error| Answered { result: Err(error), resent: false };
+        let late = || CallError::Deadline { method, after: terms.deadline };
+        let Ok(place) = tokio::time::timeout(terms.deadline, self.shared.place()).await else { return failed(late()) };
+        let id = self.shared.new_id();
+        let mut frame = Vec::new();
+        envelope::write_request(&mut frame, &Id::Number(id), method.name(), params, None, false);
+        let outgoing = Outgoing::new(frame, place);
+        let (reply, answer) = oneshot::channel();
+        let pending = Pending { method, replay: terms.replay, outgoing, reply, asked: Instant::now(), resent: false };
+        if let Err(error) = self.shared.ask(id, pending) {
+            return failed(error);
+        }
+        let withdraw = Withdraw { shared: &self.shared, id };
+        let reply = self.answer(id, answer, terms.deadline).await;
+        drop(withdraw);
+        match reply {
+            Some(Reply { outcome, resent }) => Answered { result: decode::<C>(outcome), resent },
+            None => failed(late()),
+        }
+    }
+
+    /// Waits for the answer. Time without a connection does not count: the session's own patience bounds it.
+    async fn answer(&self, id: i64, mut answer: oneshot::Receiver<Reply>, deadline: Duration) -> Option<Reply> {
+        let mut patience = deadline;
+        loop {
+            match tokio::time::timeout(patience, &mut answer).await {
+                Ok(Ok(reply)) => return Some(reply),
+                // The table lets go of a call only with an answer, or when the driver is gone without a word.
+                Ok(Err(_)) => {
+                    let outcome = Outcome::Failed(CallError::Lost { why: "the link has ended".into() });
+                    return Some(Reply { outcome, resent: false });
+                }
+                Err(_) => patience = self.shared.patience_left(id, deadline)?,
+            }
+        }
+    }
+
+    /// Hears these notifications from now on. The channel ends when the connection breaks, because what is told this way
+    /// (changes, bodies, findings) belongs to it; and when `capacity` of them wait, because nobody else may wait for a
+    /// slow listener.
+    pub fn listen(&self, methods: &[NoticeMethod], capacity: usize) -> mpsc::Receiver<Heard> {
+        let (heard, hearing) = mpsc::channel(capacity.max(1));
+        self.shared.lock().listeners.push(shared::Listener { methods: methods.into(), heard });
+        hearing
+    }
+
+    /// Whether the server has this extension (a name of `exec_wire::environment::EXTENSIONS`).
+    pub fn has(&self, extension: &str) -> bool {
+        self.shared.lock().extensions.contains(extension)
+    }
+
+    /// The session, while there is one.
+    pub fn session_id(&self) -> Option<String> {
+        self.shared.lock().session_id.clone()
+    }
+
+    /// How the link is, and every change of it.
+    pub fn states(&self) -> watch::Receiver<LinkState> {
+        self.shared.link_state.subscribe()
+    }
+
+    /// The link in numbers.
+    pub fn metrics(&self) -> LinkMetrics {
+        self.shared.metrics()
+    }
+}
+
+/// Takes a call back whose caller is gone.
+struct Withdraw<'a> {
+    shared: &'a Shared,
+    id: i64,
+}
+
+impl Drop for Withdraw<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().calls.remove(&self.id);
+    }
+}
+
+fn decode<C: Call>(outcome: Outcome) -> Result<C::Result, CallError> {
+    let method = C::METHOD;
+    match outcome {
+        Outcome::Json(json) => {
+            json.decode().map_err(|error| CallError::Undecodable { method, reason: error.reason().to_owned() })
+        }
+        // A block comes as raw bytes; it is the result of one method only.
+        Outcome::Block { bytes, eof } => {
+            let result: Box<dyn Any> = Box::new(ReadBlockResult { chunk: bytes.into(), eof });
+            let reason = || "a file block is the answer to fs/readBlock only".to_owned();
+            result.downcast().map(|result| *result).map_err(|_| CallError::Undecodable { method, reason: reason() })
+        }
+        Outcome::Refused(error) => Err(CallError::Refused { method, error }),
+        Outcome::Failed(error) => Err(error),
+    }
+}

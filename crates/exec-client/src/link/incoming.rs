@@ -1,0 +1,136 @@
+//! One message from the server: what it says, told to the shared state. Decoding is done before the lock is taken.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use exec_core::{Body, Entry};
+use exec_transport::Message;
+use exec_wire::envelope::{self, Id, Incoming, Notification, Request};
+use exec_wire::network::{PolicyDecision, PolicyRequestResult};
+use exec_wire::process::{ClosedParams, ExitedParams, OutputParams};
+use exec_wire::{Method, NoticeMethod, RpcError, SharedJson, binary, hot};
+
+use super::shared::{Outcome, Shared};
+use super::writer::Outgoing;
+use crate::{convert, error};
+
+/// What the driver must know of a message.
+#[derive(Debug)]
+pub(super) enum Meaning {
+    /// It was for somebody else, who has it.
+    Delivered,
+    /// The answer to the driver's own call.
+    Greeting(Result<SharedJson, RpcError>),
+    /// It must be answered with this.
+    Question(Outgoing),
+    /// The session belongs to another connection now.
+    TakenOver,
+    /// It makes no sense; the connection cannot be trusted further.
+    Nonsense(String),
+}
+
+/// Takes in one message. `greeting` is the id of the driver's own call, if one is open.
+pub(super) fn take(shared: &Shared, message: Message, greeting: Option<i64>) -> Meaning {
+    if let Message::Binary(frame) = &message
+        && binary::is_binary(frame)
+    {
+        return take_frame(shared, frame);
+    }
+    let frame = message.into_bytes();
+    let Ok(text) = std::str::from_utf8(&frame) else {
+        return Meaning::Nonsense("the server sent text that is not UTF-8".to_owned());
+    };
+    if let Some(output) = hot::decode_output(text) {
+        let body = Body::Output { stream: convert::stream(output.stream), bytes: output.bytes.into() };
+        shared.lock().push(output.process_id, Entry { seq: output.seq, body });
+        return Meaning::Delivered;
+    }
+    match envelope::decode(text) {
+        Ok(Incoming::Response(response)) => {
+            let json = SharedJson::new(&frame, response.result);
+            deliver(shared, response.id, greeting, Ok(json))
+        }
+        Ok(Incoming::Error(reply)) => deliver(shared, reply.id, greeting, Err(reply.error)),
+        Ok(Incoming::Notification(notification)) => take_notification(shared, &frame, &notification),
+        Ok(Incoming::Request(request)) => take_question(shared, &request),
+        Err(malformed) => Meaning::Nonsense(format!("the server sent a message that cannot be read: {malformed}")),
+    }
+}
+
+fn deliver(shared: &Shared, id: Id, greeting: Option<i64>, answer: Result<SharedJson, RpcError>) -> Meaning {
+    // We only ever use numbers; anything else, like an answer nobody waits for, is no harm.
+    let Id::Number(id) = id else { return Meaning::Delivered };
+    if greeting == Some(id) {
+        return Meaning::Greeting(answer);
+    }
+    let outcome = match answer {
+        Ok(json) => Outcome::Json(json),
+        Err(error) => Outcome::Refused(error),
+    };
+    shared.lock().answer(id, outcome);
+    Meaning::Delivered
+}
+
+/// Output or a file block as raw bytes, which stay where they were received.
+fn take_frame(shared: &Shared, frame: &Bytes) -> Meaning {
+    match binary::decode(frame) {
+        Ok((binary::Header::Output { process_id, seq, stream }, payload)) => {
+            let body = Body::Output { stream: convert::stream(stream), bytes: frame.slice_ref(payload) };
+            shared.lock().push(process_id, Entry { seq, body });
+        }
+        Ok((binary::Header::Block { request_id, eof, .. }, payload)) => {
+            if let Ok(id) = request_id.parse() {
+                shared.lock().answer(id, Outcome::Block { bytes: frame.slice_ref(payload), eof });
+            }
+        }
+        Err(bad) => return Meaning::Nonsense(format!("the server sent a frame that cannot be read: {bad}")),
+    }
+    Meaning::Delivered
+}
+
+fn take_notification(shared: &Shared, frame: &Bytes, notification: &Notification<'_>) -> Meaning {
+    // What we do not know is not for us.
+    let Some(method) = NoticeMethod::parse(&notification.method) else { return Meaning::Delivered };
+    let params = notification.params;
+    let pushed = match method {
+        NoticeMethod::ProcessOutput => params.decode::<OutputParams>().map(|output| {
+            let body = Body::Output { stream: convert::stream(output.stream), bytes: output.chunk.0 };
+            (output.process_id, Entry { seq: output.seq, body })
+        }),
+        NoticeMethod::ProcessExited => params.decode::<ExitedParams>().map(|exited| {
+            let exit = exited.exit.map_or_else(|| convert::exit_of_code(Some(exited.exit_code)), convert::exit);
+            (exited.process_id, Entry { seq: exited.seq, body: Body::Exited(exit) })
+        }),
+        NoticeMethod::ProcessClosed => params
+            .decode::<ClosedParams>()
+            .map(|closed| (closed.process_id, Entry { seq: closed.seq, body: Body::Closed })),
+        NoticeMethod::SessionTakenOver => return Meaning::TakenOver,
+        other => {
+            shared.lock().notify(other, &SharedJson::new(frame, params));
+            return Meaning::Delivered;
+        }
+    };
+    match pushed {
+        Ok((id, entry)) => {
+            shared.lock().push(&id, entry);
+            Meaning::Delivered
+        }
+        Err(error) => Meaning::Nonsense(format!("the server sent {} that cannot be read: {error}", method.name())),
+    }
+}
+
+/// We decide nothing about networks: what the server asks about is denied, the rest is not known.
+fn take_question(shared: &Shared, request: &Request<'_>) -> Meaning {
+    // With so many answers waiting, the server does not read; no answer means no.
+    let Ok(place) = Arc::clone(&shared.answers).try_acquire_owned() else { return Meaning::Delivered };
+    let mut out = Vec::new();
+    match Method::parse(&request.method) {
+        Some(Method::NetworkPolicyRequest) => {
+            let reason = "no network policy is configured".to_owned();
+            let result = PolicyRequestResult { decision: PolicyDecision::Deny { reason } };
+            envelope::write_response(&mut out, &request.id, &result, request.jsonrpc);
+        }
+        _ => envelope::write_error(&mut out, &request.id, &error::not_implemented(&request.method), request.jsonrpc),
+    }
+    Meaning::Question(Outgoing::new(out, place))
+}

@@ -1,0 +1,289 @@
+//! What callers, followers and the driver share: the table of calls, the inbox, the records of processes.
+//!
+//! One short lock, never held across an await. Whoever changes something that somebody waits for wakes them under it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use exec_core::{Entry, ProcessId};
+use exec_wire::environment::EnvironmentInfo;
+use exec_wire::{Method, NoticeMethod, RpcError, SharedJson};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+
+use super::writer::Outgoing;
+use super::{Heard, LinkMetrics, LinkState};
+use crate::error::CallError;
+use crate::inbox::Inbox;
+use crate::limits::{ANSWERS, CALLS};
+use crate::records::Record;
+use crate::replay::Replay;
+use crate::session::{Loss, LossKind};
+
+/// The shared half of a link.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Rung when a call is made while there is no connection.
+    pub(crate) wanted: Notify,
+    /// One permit per call that waits for its answer or to be written.
+    places: Arc<Semaphore>,
+    /// One permit per answer of ours that waits to be written.
+    pub(crate) answers: Arc<Semaphore>,
+    /// Ids are unique over all connections, so that a call can be sent again as it is.
+    next_id: AtomicI64,
+    pub(crate) call_deadline: Duration,
+    pub(crate) link_state: watch::Sender<LinkState>,
+    pub(crate) reconnects: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) bytes_out: Arc<AtomicU64>,
+    pub(crate) fetches: AtomicU64,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    /// Whether somebody has asked for a connection since the last one was lost.
+    pub(crate) wanted: bool,
+    /// By id, which is the order in which they were made.
+    pub(crate) calls: BTreeMap<i64, Pending>,
+    pub(crate) inbox: Inbox,
+    pub(crate) records: HashMap<ProcessId, Record>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) extensions: BTreeSet<String>,
+    pub(crate) info: Option<EnvironmentInfo>,
+    pub(crate) session_id: Option<String>,
+}
+
+/// Whether a call can be sent at once.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Down,
+    /// Bounded by the permits that everything in it holds.
+    Live(mpsc::Sender<Outgoing>),
+    Ended,
+}
+
+/// A call that waits.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) method: Method,
+    pub(crate) replay: Replay,
+    /// Kept to be sent again.
+    pub(crate) outgoing: Outgoing,
+    pub(crate) reply: oneshot::Sender<Reply>,
+    /// When it was given to a connection, or made.
+    pub(crate) asked: Instant,
+    pub(crate) resent: bool,
+}
+
+/// What a caller is told.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) outcome: Outcome,
+    pub(crate) resent: bool,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Json(SharedJson),
+    Block { bytes: Bytes, eof: bool },
+    Refused(RpcError),
+    Failed(CallError),
+}
+
+/// Somebody who hears notifications.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) methods: Box<[NoticeMethod]>,
+    pub(crate) heard: mpsc::Sender<Heard>,
+}
+
+impl Shared {
+    pub(crate) fn new(call_deadline: Duration, inbox: Inbox) -> Self {
+        let state = State {
+            phase: Phase::Down,
+            wanted: false,
+            calls: BTreeMap::new(),
+            inbox,
+            records: HashMap::new(),
+            listeners: Vec::new(),
+            extensions: BTreeSet::new(),
+            info: None,
+            session_id: None,
+        };
+        Self {
+            state: Mutex::new(state),
+            wanted: Notify::new(),
+            places: Arc::new(Semaphore::new(CALLS)),
+            answers: Arc::new(Semaphore::new(ANSWERS)),
+            next_id: AtomicI64::new(1),
+            call_deadline,
+            link_state: watch::Sender::new(LinkState::Connecting),
+            reconnects: AtomicU64::new(0),
+            bytes_in: AtomicU64::new(0),
+            bytes_out: Arc::default(),
+            fetches: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock leaves counters at worst; the link goes on.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place among the calls in flight.
+    pub(crate) async fn place(&self) -> OwnedSemaphorePermit {
+        let places = Arc::clone(&self.places);
+        places.acquire_owned().await.expect("the semaphore is never closed")
+    }
+
+    pub(crate) fn new_id(&self) -> i64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Puts a call in the table, and on its way if there is a connection.
+    pub(crate) fn ask(&self, id: i64, pending: Pending) -> Result<(), CallError> {
+        let mut state = self.lock();
+        match &state.phase {
+            Phase::Ended => return Err(CallError::Lost { why: "the connection was closed by us".into() }),
+            Phase::Live(queue) => {
+                // Cannot be full: each place in it holds a permit. If it is closed, the driver is about to notice, and
+                // the call goes with the next connection.
+                let _ = queue.try_send(pending.outgoing.clone());
+            }
+            Phase::Down => {
+                state.wanted = true;
+                self.wanted.notify_one();
+            }
+        }
+        state.calls.insert(id, pending);
+        Ok(())
+    }
+
+    /// Asks for a connection, without a call.
+    pub(crate) fn want(&self) {
+        self.lock().wanted = true;
+        self.wanted.notify_one();
+    }
+
+    /// How much longer a call may wait; `None` if its time is up.
+    pub(crate) fn patience_left(&self, id: i64, deadline: Duration) -> Option<Duration> {
+        let state = self.lock();
+        match (&state.phase, state.calls.get(&id)) {
+            (Phase::Live(_), Some(pending)) => {
+                deadline.checked_sub(pending.asked.elapsed()).filter(|left| !left.is_zero())
+            }
+            // The answer is on its way through the channel, or the session's patience counts.
+            _ => Some(deadline),
+        }
+    }
+
+    /// The session is there: `hello` and everything that waits goes out, in order.
+    pub(crate) fn serve(&self, queue: mpsc::Sender<Outgoing>, hello: Outgoing) {
+        let mut state = self.lock();
+        let _ = queue.try_send(hello);
+        for pending in state.calls.values_mut() {
+            pending.resent |= pending.outgoing.was_sent();
+            pending.asked = Instant::now();
+            let _ = queue.try_send(pending.outgoing.clone());
+        }
+        state.phase = Phase::Live(queue);
+        state.wake_all();
+    }
+
+    /// The connection is gone. What was sent and may not be sent twice fails; the rest waits for the next one.
+    pub(crate) fn interrupt(&self) {
+        let mut state = self.lock();
+        state.phase = Phase::Down;
+        state.listeners.clear();
+        let doomed: Vec<i64> = state
+            .calls
+            .iter()
+            .filter(|(_, call)| call.replay == Replay::IfUnsent && call.outgoing.was_sent())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in doomed {
+            if let Some(call) = state.calls.remove(&id) {
+                let error = CallError::Interrupted { method: call.method };
+                call.tell(Outcome::Failed(error));
+            }
+        }
+    }
+
+    /// The session is gone, and everything that belonged to it.
+    pub(crate) fn forfeit(&self, loss: &Loss) {
+        let mut state = self.lock();
+        state.phase = if loss.kind == LossKind::Ended { Phase::Ended } else { Phase::Down };
+        state.wanted = false;
+        state.session_id = None;
+        state.listeners.clear();
+        for (_, call) in std::mem::take(&mut state.calls) {
+            call.tell(Outcome::Failed(loss.clone().into()));
+        }
+        let ids: Vec<ProcessId> = state.records.keys().cloned().collect();
+        for id in ids {
+            state.inbox.close(&id);
+        }
+        for record in state.records.values_mut() {
+            record.lose(&loss.why);
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> LinkMetrics {
+        let state = self.lock();
+        LinkMetrics {
+            reconnects: self.reconnects.load(Ordering::Relaxed),
+            bytes_in: self.bytes_in.load(Ordering::Relaxed),
+            bytes_out: self.bytes_out.load(Ordering::Relaxed),
+            calls: state.calls.len(),
+            fetches: self.fetches.load(Ordering::Relaxed),
+            held_bytes: state.inbox.held_bytes(),
+            lag_entries: state.inbox.lag_entries(),
+        }
+    }
+}
+
+impl State {
+    /// An entry was pushed.
+    pub(crate) fn push(&mut self, id: &str, entry: Entry) {
+        let Ok(id) = ProcessId::new(id) else { return };
+        self.inbox.push(&id, entry);
+        if let Some(record) = self.records.get(&id) {
+            record.wake();
+        }
+    }
+
+    /// An answer came.
+    pub(crate) fn answer(&mut self, id: i64, outcome: Outcome) {
+        // Nobody waits for it any more: the call was taken back, or answered before a break.
+        if let Some(call) = self.calls.remove(&id) {
+            call.tell(outcome);
+        }
+    }
+
+    /// A notification came for whoever listens.
+    pub(crate) fn notify(&mut self, method: NoticeMethod, params: &SharedJson) {
+        self.listeners.retain(|listener| {
+            let heard = || Heard { method, params: params.clone() };
+            !listener.methods.contains(&method) || listener.heard.try_send(heard()).is_ok()
+        });
+    }
+
+    pub(crate) fn wake_all(&self) {
+        for record in self.records.values() {
+            record.wake();
+        }
+    }
+}
+
+impl Pending {
+    fn tell(self, outcome: Outcome) {
+        // A caller that is gone takes its call back itself.
+        let _ = self.reply.send(Reply { outcome, resent: self.resent });
+    }
+}
