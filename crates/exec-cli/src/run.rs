@@ -31,7 +31,7 @@ use crate::args::RunArgs;
 use crate::terminal::{self, RawTerminal};
 use crate::{exit_code, say};
 use attend::{Attendant, Outcome};
-use feeder::Feeder;
+use feeder::{End, Feeder};
 use outlet::{Broken, Outlet};
 use signals::Signals;
 use view::View;
@@ -88,7 +88,12 @@ async fn run(args: &RunArgs) -> Result<u8, Failure> {
         }
     };
     let raw = if args.tty && !args.no_stdin { raw_terminal()? } else { None };
-    let feeder = if args.no_stdin { Feeder::none() } else { Feeder::open(args.tty)? };
+    let end = match (args.tty, &raw) {
+        (false, _) => End::OfPipe,
+        (true, None) => End::Typed,
+        (true, Some(_)) => End::HungUp,
+    };
+    let feeder = if args.no_stdin { Feeder::none() } else { Feeder::open(end)? };
     let mut view = View::new(args, raw.is_some());
     let attendant = Attendant { processes, id: &id, args, signals: &mut signals, raw: raw.as_ref(), view: &mut view };
     let outcome = attendant.run(started, outlet, feeder).await;

@@ -31,7 +31,7 @@ impl Dice {
 }
 
 /// The rest after try number `attempt` (from 1) failed: half of the full rest for certain, the other half by chance.
-pub fn rest(attempt: u32, dice: &mut Dice) -> Duration {
+pub(crate) fn rest(attempt: u32, dice: &mut Dice) -> Duration {
     let doublings = attempt.saturating_sub(1).min(16);
     let full = BACKOFF_FIRST.saturating_mul(1 << doublings).min(BACKOFF_MOST);
     let half = full / 2;

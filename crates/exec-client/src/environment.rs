@@ -230,6 +230,6 @@ impl From<Loss> for ConnectFailure {
 }
 
 /// The standard library's own randomness, which is all that jitter needs.
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

@@ -179,7 +179,7 @@ pub(crate) fn read_error(id: &ProcessId, error: CallError) -> ReadError {
         return unknown.into();
     }
     match error.refusal().and_then(|refusal| refusal.data.as_ref()) {
-        Some(ErrorData { kind, errno: Some(errno), .. }) if kind == "spoolRead" => {
+        Some(ErrorData { kind: word, errno: Some(errno), .. }) if word == kind::SPOOL_READ => {
             ReadError::Spool { id: id.clone(), errno: *errno }
         }
         _ => Unreachable::from(error).into(),
@@ -201,7 +201,7 @@ pub(crate) fn resize_error(id: &ProcessId, size: Size, error: CallError) -> Resi
     }
     match error.refusal() {
         Some(refusal) if is(refusal, kind::NO_TERMINAL) => ResizeError::NoTerminal { id: id.clone() },
-        Some(refusal) if is(refusal, "noCells") => ResizeError::NoCells { size },
+        Some(refusal) if is(refusal, kind::NO_CELLS) => ResizeError::NoCells { size },
         _ => Unreachable::from(error).into(),
     }
 }

@@ -17,12 +17,13 @@ mod writer;
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use exec_wire::envelope::{self, Id};
 use exec_wire::fs::ReadBlockResult;
 use exec_wire::{Call, Method, NoticeMethod, SharedJson};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use crate::error::CallError;
 use crate::replay::Replay;

@@ -65,7 +65,8 @@ fn told(after: Seq, chunks: Vec<Chunk>, head: LogHead, exit: Option<Exit>) -> Pa
         held_bytes: head.held_bytes,
         dropped_bytes: head.dropped_bytes,
         exit: head.exit_seq.zip(exit),
-        closed: head.closed,
+        // A page that was cut for its size does not tell how it ended; then the end is told with a later one.
+        closed: head.closed && exit.is_some(),
         stalled: head.stalled,
     };
     let exit_seq = head.exit.map(|(seq, _)| seq);
@@ -93,7 +94,7 @@ fn inferred(after: Seq, result: ReadResult, known_exit: Option<(Seq, Exit)>, exi
     let exit = match (known_exit, exit, holes.last()) {
         (Some(known), _, _) => Some(known),
         (None, Some(exit), Some((_, to))) => Some((*to, exit)),
-        (None, Some(exit), None) => Some((after, exit)),
+        (None, Some(exit), None) => Some((after.min(end.saturating_sub(1)), exit)),
         (None, None, _) => None,
     };
     let exit_seq = exit.map(|(seq, _)| seq);

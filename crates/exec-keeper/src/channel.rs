@@ -95,8 +95,9 @@ impl Channel {
         let received = loop {
             let mut parts = [IoSliceMut::new(&mut buffer)];
             match rustix::net::recvmsg(&self.0, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-                Err(Errno::INTR) => {}
-                Err(Errno::CONNRESET) => return Ok(Received::Gone),
+                // The other side closed without having read all we said. The kernel tells that once, before what it had
+                // said itself; its last words (an exit, who the owner is) are still there to be read.
+                Err(Errno::INTR | Errno::CONNRESET) => {}
                 other => break other?,
             }
         };

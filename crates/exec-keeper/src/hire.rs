@@ -18,6 +18,8 @@ use crate::spool::folder::Folder;
 
 /// Name of the socket in the state folder.
 pub const SOCKET: &str = "keeper.sock";
+/// Held by whoever looks for a keeper, until there is one.
+const LOCK: &str = "keeper.lock";
 /// Where a keeper process writes what goes wrong.
 const LOG: &str = "keeper.log";
 
@@ -102,6 +104,10 @@ pub fn durable(program: &Program, state: &Path, total_bytes: u64, orphan_ttl: Du
     private_folder(state)?;
     let path = state.join(SOCKET);
     let address = SocketAddrUnix::new(&path).map_err(|_| HireError::LongPath { path: path.clone() })?;
+    let at = |error| HireError::Folder { path: state.to_owned(), error };
+    // Two that find nobody at the same time must not both hire. Let go when this returns, or by the kernel if we die.
+    let lock = std::fs::File::options().create(true).append(true).open(state.join(LOCK)).map_err(at)?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
     if let Some(channel) = connect(&address)? {
         return Ok(channel);
     }
@@ -110,7 +116,6 @@ pub fn durable(program: &Program, state: &Path, total_bytes: u64, orphan_ttl: Du
     let listener = socket()?;
     rustix::net::bind(&listener, &address)?;
     rustix::net::listen(&listener, 8)?;
-    let at = |error| HireError::Folder { path: state.to_owned(), error };
     let log = std::fs::File::options().create(true).append(true).open(state.join(LOG)).map_err(at)?;
     let args = ["--orphan-ttl-ms".into(), orphan_ttl.as_millis().to_string().into()];
     // It is not waited for: it is meant to be there after us, and what becomes of it then is init's business.

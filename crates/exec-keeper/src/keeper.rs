@@ -239,7 +239,7 @@ impl Keeper {
         self.flush();
         while let Some(owner) = &self.owner {
             if owner.unsent.len() >= UNREAD_ANSWERS {
-                return;
+                return self.await_owner(EventFlags::OUT);
             }
             match owner.channel.receive() {
                 Ok(Received::Message(message, descriptors)) => match Ask::decode(&message) {
@@ -329,7 +329,7 @@ impl Keeper {
         if owner.unsent.is_empty() {
             match owner.channel.send(&message, descriptors) {
                 Ok(()) => return,
-                Err(Errno::AGAIN | Errno::NOBUFS) => {}
+                Err(errno) if is_crowded(errno) => {}
                 // Its end will be noticed as such, by its socket.
                 Err(_) => return,
             }
@@ -346,12 +346,20 @@ impl Keeper {
         }
         while let Some((message, held)) = owner.unsent.front() {
             let descriptors: Vec<BorrowedFd<'_>> = held.iter().map(AsFd::as_fd).collect();
-            if owner.channel.send(message, &descriptors).is_err() {
-                return;
+            match owner.channel.send(message, &descriptors) {
+                Ok(()) => drop(owner.unsent.pop_front()),
+                Err(errno) if is_crowded(errno) => break,
+                // Nobody reads the rest. Waiting for room would be waiting for ever.
+                Err(_) => return self.lose_owner(),
             }
-            owner.unsent.pop_front();
         }
-        self.await_owner(EventFlags::IN);
+        let flags = match owner.unsent.len() {
+            0 => EventFlags::IN,
+            1..UNREAD_ANSWERS => EventFlags::IN | EventFlags::OUT,
+            // Its requests wait, and are not told to us again and again.
+            _ => EventFlags::OUT,
+        };
+        self.await_owner(flags);
     }
 
     fn await_owner(&self, flags: EventFlags) {
@@ -391,6 +399,8 @@ impl Keeper {
 
     /// Kills every tree and waits, within reason, until they are gone.
     fn end(&mut self) {
+        // Whoever connects from here on finds nobody, and hires the next keeper.
+        self.listener = None;
         let mut trees = Vec::new();
         for (_, mut ward) in std::mem::take(&mut self.wards) {
             let leader = ward.take_leader();
@@ -413,4 +423,9 @@ impl Keeper {
         }
         self.reap_orphans();
     }
+}
+
+/// The owner's socket, or the kernel's count of descriptors on their way, has no room now.
+fn is_crowded(errno: Errno) -> bool {
+    matches!(errno, Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS)
 }

@@ -31,7 +31,7 @@ use folder::Folder;
 use index::{Dropped, Kind, Record, slot};
 pub use lane::Source;
 use lane::{Bite, Lane};
-use shelf::Shelf;
+use shelf::{First, Shelf};
 
 /// The mover of one process's output.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub struct Spool {
     pending_exit: Option<(Exit, Instant)>,
     /// No room for something: when to try again.
     retry_at: Option<Instant>,
+    /// Streams that found no room; another one's luck is not theirs.
+    stalled: Streams,
     accounted_bytes: u64,
 }
 
@@ -92,7 +94,7 @@ impl Spool {
     /// The log of a process that is about to start; `index` is an empty file of `folder`.
     pub fn begin(folder: Arc<Folder>, index: OwnedFd, quota: Quota, sources: Vec<(Stream, Source)>) -> Self {
         let open = streams(&sources);
-        let mut spool = Self::over(folder, Shelf::new(index, 1), quota, Log::default(), Life::new(open));
+        let mut spool = Self::over(folder, Shelf::new(index), quota, Log::default(), Life::new(open));
         for (stream, source) in sources {
             spool.lanes[slot(stream)] = Some(Lane::new(stream, source, 0));
         }
@@ -107,12 +109,12 @@ impl Spool {
         sources: Vec<(Stream, Source)>,
     ) -> Result<Self, Errno> {
         let size = rustix::fs::fstat(&files.index)?.st_size as u64;
-        let shelf = Shelf::new(files.index, 1);
+        let shelf = Shelf::new(files.index);
         let header = shelf.header()?;
         let next = size.saturating_sub(index::HEADER_BYTES) / index::RECORD_BYTES + 1;
         let last = if next > 1 { Some(shelf.record(next - 1)?) } else { None };
         let ends = last.map_or([0; 2], |last| last.ends());
-        shelf.publish_first(header.dropped.first_seq);
+        shelf.publish_first(First { seq: header.dropped.first_seq, dropped_bytes: header.dropped.bytes });
         let exited = header.exit.filter(|(seq, _)| *seq < next);
         let closed = last.is_some_and(|last| last.kind == Kind::Closed);
         let log = Log::resume(&Head {
@@ -124,19 +126,14 @@ impl Spool {
             closed,
             stalled: false,
         });
-        let life = Life::resume(streams(&sources), exited.is_some(), closed);
+        let life = Life::resume(streams(&sources), false, closed);
         let mut spool = Self::over(folder, shelf, quota, log, life);
         spool.dropped = header.dropped;
         let sizes = spool.adopt(files.data, sources, ends)?;
-        for (at, size) in sizes.into_iter().enumerate() {
-            if let Some(lane) = &mut spool.lanes[at] {
-                lane.drain_relay(spool.shelf.data[at].get(), size)?;
-            } else if size > ends[at] {
-                // The stream had ended, its last bytes had no record yet.
-                spool.lanes[at] =
-                    Some(Lane::ended(if at == 1 { Stream::Stderr } else { Stream::Stdout }, ends[at], size));
-            }
-            spool.seal(at)?;
+        match spool.complete(sizes, ends, exited.map(|(_, exit)| exit)) {
+            // A full disk keeps no new owner out: what cannot be recorded now is recorded when there is room.
+            Err(errno) if may_pass(errno) => spool.retry_at = Some(Instant::now()),
+            other => other?,
         }
         if let (Some((_, exit)), None) = (header.exit, exited) {
             spool.pending_exit = Some((exit, Instant::now()));
@@ -183,10 +180,16 @@ impl Spool {
     /// Moves what `stream` has, at most one bite.
     pub fn pump(&mut self, stream: Stream, turn: Turn, keep: Keep<'_>) -> Pumped {
         let pumped = self.try_pump(stream, turn, keep).unwrap_or_else(|errno| {
-            debug_assert!(is_full(errno), "only a full disk may stop the mover, not {errno}");
+            debug_assert!(may_pass(errno), "only what may pass makes a child wait, not {errno}");
             Pumped::Stalled
         });
-        self.note_stall(pumped == Pumped::Stalled, turn.now);
+        if pumped == Pumped::Stalled {
+            self.stalled.insert(stream);
+            self.retry_at = Some(turn.now + STALL_RETRY);
+        } else {
+            self.stalled.remove(stream);
+            self.retry_at = self.retry_at.filter(|_| !self.stalled.is_empty());
+        }
         pumped
     }
 
@@ -204,7 +207,10 @@ impl Spool {
             }
         }
         self.pending_exit = Some((exit, due));
-        self.on_time(turn.now);
+        // Not `on_time`: a stream that has just found no room still waits for its next try.
+        if self.try_on_time(turn.now).is_err() {
+            self.retry_at = Some(turn.now + STALL_RETRY);
+        }
     }
 
     /// When [`Self::on_time`] has something to do. While it has no room, that is when to try again, streams included.
@@ -217,7 +223,8 @@ impl Spool {
     /// Time has passed: seals what was gathered long enough, and tells of the exit.
     pub fn on_time(&mut self, now: Instant) {
         let done = self.try_on_time(now);
-        self.note_stall(done.is_err(), now);
+        self.stalled = Streams::NONE;
+        self.retry_at = done.is_err().then(|| now + STALL_RETRY);
     }
 
     fn try_on_time(&mut self, now: Instant) -> Result<(), Errno> {
@@ -232,10 +239,6 @@ impl Spool {
             Some((exit, due)) if due <= now || ended => self.tell_exit(exit),
             _ => Ok(()),
         }
-    }
-
-    fn note_stall(&mut self, stalled: bool, now: Instant) {
-        self.retry_at = stalled.then(|| now + STALL_RETRY);
     }
 
     /// Forgets at least `bytes` of the oldest output, if the policy allows; answers how many.
@@ -261,6 +264,7 @@ impl Spool {
             unwritten: Vec::new(),
             pending_exit: None,
             retry_at: None,
+            stalled: Streams::NONE,
             accounted_bytes: 0,
         }
     }
@@ -286,6 +290,28 @@ impl Spool {
             self.lanes[at] = Some(lane);
         }
         Ok(sizes)
+    }
+
+    /// Names what a mover that died had moved, and says what it would have said next.
+    fn complete(&mut self, sizes: [u64; 2], ends: [u64; 2], exited: Option<Exit>) -> Result<(), Errno> {
+        let mut outcome = Ok(());
+        for (at, size) in sizes.into_iter().enumerate() {
+            if let Some(lane) = &mut self.lanes[at] {
+                outcome = outcome.and(lane.drain_relay(self.shelf.data[at].get(), size));
+            } else if size > ends[at] {
+                // The stream had ended, its last bytes had no record yet.
+                let stream = if at == 1 { Stream::Stderr } else { Stream::Stdout };
+                self.lanes[at] = Some(Lane::ended(stream, ends[at], size));
+            }
+            outcome = outcome.and(self.seal(at));
+        }
+        // It may have died between the record of the exit and that of the end, with no stream left to bring about one.
+        if let Some(exit) = exited
+            && let (_, Some(Append::Closed)) = self.life.on_exit(exit)
+        {
+            outcome = outcome.and(self.tell_closed());
+        }
+        outcome
     }
 
     fn try_pump(&mut self, stream: Stream, turn: Turn, keep: Keep<'_>) -> Result<Pumped, Errno> {
@@ -443,7 +469,7 @@ impl Spool {
         }
         dropped.first_seq = seq;
         index::note_dropped(&self.shelf.index, &dropped)?;
-        self.shelf.publish_first(seq);
+        self.shelf.publish_first(First { seq, dropped_bytes: dropped.bytes });
         for len in lens {
             self.log.forget_first(len);
         }
@@ -491,8 +517,11 @@ fn streams(sources: &[(Stream, Source)]) -> Streams {
     open
 }
 
-fn is_full(errno: Errno) -> bool {
-    matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::AGAIN | Errno::NOMEM | Errno::NFILE | Errno::MFILE | Errno::IO)
+/// No room on the disk or in a table of the kernel, or the folder is out of reach for now. Nothing is lost meanwhile.
+fn may_pass(errno: Errno) -> bool {
+    let room = [Errno::NOSPC, Errno::DQUOT, Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE, Errno::TOOMANYREFS];
+    let reach = [Errno::NOENT, Errno::ROFS, Errno::ACCESS, Errno::PERM, Errno::IO];
+    room.contains(&errno) || reach.contains(&errno)
 }
 
 fn unix_micros() -> u64 {

@@ -90,7 +90,8 @@ impl Follower {
         let page = self.journal.page(self.after, Some(max_bytes)).await?;
         self.after = page.cursor(self.after);
         // Complete and all read; or the mover is gone and nothing will come.
-        self.over = self.after + 1 >= page.head.next_seq && (page.head.closed || page.entries.is_empty());
+        let nothing = page.entries.is_empty() && page.gap.is_none();
+        self.over = self.after + 1 >= page.head.next_seq && (page.head.closed || nothing);
         Ok((!page.entries.is_empty() || page.gap.is_some()).then_some(page))
     }
 }

@@ -12,6 +12,7 @@ use std::time::Instant;
 use exec_core::{Exit, Head, Stream};
 use exec_keeper::protocol::{Ask, Number, Part};
 use exec_keeper::spool::{Pumped, Spool, Turn};
+use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
@@ -205,7 +206,14 @@ impl Mover {
     fn with_keep<T>(&mut self, pump: impl FnOnce(&mut Spool, exec_keeper::spool::Keep<'_>) -> T) -> T {
         let (clerk, number, durable) = (&self.clerk, self.number, self.durable);
         let mut keep = |at: usize, file: &OwnedFd| {
-            if durable { clerk.say_now(&Ask::Keep { number, part: Part::data(at) }, Some(file)) } else { Ok(()) }
+            if !durable {
+                return Ok(());
+            }
+            match clerk.say_now(&Ask::Keep { number, part: Part::data(at) }, Some(file)) {
+                // The keeper is gone and will not outlive us: from here on we alone hold what there is.
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::CONNREFUSED | Errno::NOTCONN) => Ok(()),
+                other => other,
+            }
         };
         pump(&mut self.spool, &mut keep)
     }

@@ -102,6 +102,8 @@ impl LocalProcesses {
         for process in &processes {
             process.stop().await;
         }
+        // Whoever still holds us holds the line too; the next owner must not find us in its place.
+        self.room.clerk.hang_up();
     }
 }
 

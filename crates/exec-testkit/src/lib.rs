@@ -6,11 +6,14 @@
 //! - [`mod@bench`], [`process`] and [`transcript`] are how a behaviour is written down: start an actor, read its log with
 //!   every promise of the log checked on the way, look at it;
 //! - [`gate`] and [`witness`] are how a test and an actor meet without sleeping, and how a test knows who is gone;
-//! - [`pattern`] is what floods are made of.
+//! - [`pattern`] is what floods are made of;
+//! - [`binaries`] and [`codex`] find the programs that are compared: our server, and the one it stands in for.
 //!
 //! Deliberately absent: any environment. The tests that name one live with the list of environments.
 
 pub mod bench;
+pub mod binaries;
+pub mod codex;
 pub mod gate;
 pub mod pattern;
 pub mod process;

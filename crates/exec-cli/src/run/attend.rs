@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use exec_core::{Exit, Page, ProcessId, Signal};
-use exec_env::process::{ReadError, Signalled, Started, TerminateError, Terminated, WriteError};
+use exec_env::process::{ReadError, Signalled, Started, TerminateError, Terminated};
 use exec_env::{BoxFuture, Processes};
 
 use super::farewell::{Farewell, Step};
@@ -48,7 +48,7 @@ enum Event {
     Asked(Asked),
     Page(Result<Option<Page>, ReadError>),
     Written(Result<(), Broken>),
-    Fed(Result<(), WriteError>),
+    Fed(anyhow::Result<()>),
     Swept(Result<Terminated, TerminateError>),
     Due,
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use exec_core::{ProcessId, WriteId};
+use exec_core::{ProcessId, Signal, WriteId};
 use exec_env::Processes;
-use exec_env::process::{WriteError, Written};
+use exec_env::process::Written;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::stdio::stdin;
@@ -27,25 +27,36 @@ const BACKGROUND_LOOK: Duration = Duration::from_millis(200);
 /// Where the child's input comes from.
 pub(super) struct Feeder {
     blocks: Option<mpsc::Receiver<Bytes>>,
-    tty: bool,
+    end: End,
+}
+
+/// What the end of our stdin means to the child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The end of its own.
+    OfPipe,
+    /// The end-of-file character, typed.
+    Typed,
+    /// A raw terminal ends in one way only: it hung up. The child's does the same.
+    HungUp,
 }
 
 impl Feeder {
     /// No input at all.
     pub(super) fn none() -> Self {
-        Self { blocks: None, tty: false }
+        Self { blocks: None, end: End::OfPipe }
     }
 
     /// Our stdin, from now on.
-    pub(super) fn open(tty: bool) -> anyhow::Result<Self> {
+    pub(super) fn open(end: End) -> anyhow::Result<Self> {
         let (sender, blocks) = mpsc::channel(1);
         let read = move || read_all(&sender);
         std::thread::Builder::new().name("stdin".into()).spawn(read).context("cannot start the thread of stdin")?;
-        Ok(Self { blocks: Some(blocks), tty })
+        Ok(Self { blocks: Some(blocks), end })
     }
 
     /// Feeds the child until our stdin or its stdin ends.
-    pub(super) async fn feed(self, processes: &dyn Processes, id: &ProcessId) -> Result<(), WriteError> {
+    pub(super) async fn feed(self, processes: &dyn Processes, id: &ProcessId) -> anyhow::Result<()> {
         let Some(mut blocks) = self.blocks else { return Ok(()) };
         let (mut number, mut last) = (0_u64, b'\n');
         while let Some(block) = blocks.recv().await {
@@ -56,11 +67,20 @@ impl Feeder {
                 return Ok(());
             }
         }
-        if self.tty && last != b'\n' {
-            // In the middle of a line, a terminal takes the end-of-file character for "hand over what you have".
-            processes.close_stdin(id).await?;
+        match self.end {
+            End::HungUp => {
+                processes.signal(id, Signal::Hangup).await?;
+            }
+            End::Typed if last != b'\n' => {
+                // In the middle of a line, a terminal takes the character for "hand over what you have".
+                processes.close_stdin(id).await?;
+                processes.close_stdin(id).await?;
+            }
+            End::Typed | End::OfPipe => {
+                processes.close_stdin(id).await?;
+            }
         }
-        processes.close_stdin(id).await.map(drop)
+        Ok(())
     }
 }
 

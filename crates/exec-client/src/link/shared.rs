@@ -5,13 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use exec_core::{Entry, ProcessId};
 use exec_wire::environment::EnvironmentInfo;
 use exec_wire::{Method, NoticeMethod, RpcError, SharedJson};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::writer::Outgoing;
 use super::{Heard, LinkMetrics, LinkState};

@@ -5,8 +5,7 @@
 //! taken for output.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use exec_core::{Body, Entry, Head, Page, Seq};
@@ -24,7 +23,16 @@ const PAGE_BYTES: usize = 32 << 20;
 pub struct Shelf {
     pub(crate) index: OwnedFd,
     pub(crate) data: [OnceLock<OwnedFd>; 2],
-    first_seq: AtomicU64,
+    /// Held for a copy: where held entries begin, and the bytes before, belong together.
+    first: Mutex<First>,
+}
+
+/// Where held entries begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct First {
+    pub(crate) seq: Seq,
+    /// Output bytes before it, forgotten.
+    pub(crate) dropped_bytes: u64,
 }
 
 /// Whether a read may wait for the disk.
@@ -48,8 +56,9 @@ pub struct Look {
 }
 
 impl Shelf {
-    pub(crate) fn new(index: OwnedFd, first_seq: Seq) -> Self {
-        Self { index, data: [OnceLock::new(), OnceLock::new()], first_seq: AtomicU64::new(first_seq) }
+    pub(crate) fn new(index: OwnedFd) -> Self {
+        let first = Mutex::new(First { seq: 1, dropped_bytes: 0 });
+        Self { index, data: [OnceLock::new(), OnceLock::new()], first }
     }
 
     /// The index, to be held by somebody else too.
@@ -57,26 +66,30 @@ impl Shelf {
         &self.index
     }
 
-    pub(crate) fn publish_first(&self, first_seq: Seq) {
-        self.first_seq.store(first_seq, Ordering::Release);
+    pub(crate) fn publish_first(&self, first: First) {
+        *self.first.lock().unwrap_or_else(PoisonError::into_inner) = first;
+    }
+
+    fn first(&self) -> First {
+        *self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The entries after `look.after`, as far as `head` (the log at some moment) goes.
     pub fn page(&self, head: Head, look: Look) -> Result<Page, Errno> {
         loop {
-            let page = self.page_once(head, look)?;
-            let first_now = self.first_seq.load(Ordering::Acquire);
-            match page.entries.first() {
-                // Something we have just read was forgotten meanwhile: its bytes may be a hole. Look again.
-                Some(entry) if entry.seq < first_now => continue,
-                _ => return Ok(page),
+            let first = self.first();
+            let read = self.page_once(since(head, first), look);
+            let first_now = self.first();
+            match read {
+                Ok(page) if page.entries.first().is_none_or(|entry| entry.seq >= first_now.seq) => return Ok(page),
+                Err(errno) if first_now == first => return Err(errno),
+                // Something we have just read was forgotten meanwhile: it may be a hole. Look again.
+                _ => {}
             }
         }
     }
 
     fn page_once(&self, head: Head, look: Look) -> Result<Page, Errno> {
-        let first_now = self.first_seq.load(Ordering::Acquire);
-        let head = Head { first_seq: head.first_seq.max(first_now), ..head };
         let gap = head.gap(look.after);
         let mut entries = Vec::new();
         let mut next = (look.after + 1).max(head.first_seq);
@@ -146,6 +159,21 @@ impl Shelf {
 
     pub(crate) fn record(&self, seq: Seq) -> Result<Record, Errno> {
         self.records(seq, 1, Patience::Disk)?.first().copied().ok_or(Errno::IO)
+    }
+}
+
+/// The log as `head` says, less what was forgotten since.
+fn since(head: Head, first: First) -> Head {
+    if first.seq <= head.first_seq {
+        return head;
+    }
+    let forgotten = first.dropped_bytes.saturating_sub(head.dropped_bytes);
+    Head {
+        first_seq: first.seq,
+        next_seq: head.next_seq.max(first.seq),
+        held_bytes: head.held_bytes.saturating_sub(forgotten),
+        dropped_bytes: first.dropped_bytes,
+        ..head
     }
 }
 

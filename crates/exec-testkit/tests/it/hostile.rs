@@ -1,11 +1,13 @@
 //! Disks that are full, read-only or gone, and logs that together want too much: the child waits or the oldest goes,
 //! the log says so, and not a byte is lost in silence.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use exec_core::limits::SPOOL_MIN_BYTES;
+use exec_core::limits::{BITE_BYTES, SPOOL_MIN_BYTES};
 use exec_core::{Head, Stream};
 use exec_env::Environment;
 use exec_env::process::{ReadQuery, SpawnFailure, StartError, Step, Until};
@@ -15,6 +17,7 @@ use exec_testkit::bench::process_id;
 use exec_testkit::pattern::Pattern;
 use exec_testkit::process::Process;
 use exec_testkit::transcript::Transcript;
+use exec_testkit::witness::eventually;
 use tempfile::TempDir;
 
 use crate::durability::support::{self, LONG_TTL};
@@ -61,20 +64,25 @@ fn on_a_full_disk_a_terminal_waits_too() {
     });
 }
 
-/// Many records, little output: it is the index that finds no room.
+/// Page by page: it is now a data file, now the index, now a marker that finds no room.
 #[test]
-fn a_disk_that_is_full_for_records_loses_none() {
+fn wherever_the_disk_gets_full_no_record_is_lost() {
     support::run(async {
         let Some(disk) = SmallDisk::new() else { return };
         let bench = environments::local(spooling_to(disk.path())).await;
-        disk.fill_but(64 << 10);
-        let process = bench.start("p", "bytes1 40000 ; exit 3").await;
-        until_stalled(&process).await;
-        disk.make_room();
-        let seen = process.transcript().await;
-        let expected: Vec<u8> = (0..40_000_u32).map(|at| b'a' + (at % 26) as u8).collect();
-        assert!(seen.bytes(Stream::Stdout) == expected, "every byte");
-        assert_eq!(seen.exit().shell_code(), 3);
+        let expected: Vec<u8> = (0..20_000_u32).map(|at| b'a' + (at % 26) as u8).collect();
+        for free_pages in 0..12 {
+            let gate = bench.gate(&format!("gate-{free_pages}"));
+            let script = format!("{} ; bytes1 20000 ; err done ; exit 3", gate.wait());
+            let process = bench.start(&format!("p{free_pages}"), &script).await;
+            disk.fill_but(free_pages * 4096);
+            gate.open_once();
+            until_stalled_or_closed(&process).await;
+            disk.make_room();
+            let seen = process.transcript().await;
+            assert!(seen.bytes(Stream::Stdout) == expected, "every byte, with {free_pages} pages");
+            assert_eq!((seen.stderr().as_str(), seen.exit().shell_code()), ("done\n", 3));
+        }
     });
 }
 
@@ -102,6 +110,40 @@ fn a_full_disk_outlasts_owners_and_nothing_is_lost() {
         let expected: String = (1..=100_000).map(|number| format!("line {number}\n")).collect();
         assert!(shown.terminal() == expected, "every line");
         assert_eq!(shown.exit().shell_code(), 4);
+        let keeper = support::keeper_of(disk.path());
+        support::end(environment, keeper).await;
+    });
+}
+
+#[test]
+fn a_keeper_alone_on_a_full_disk_comes_back_to_each_stream() {
+    support::run(async {
+        let Some(disk) = SmallDisk::new() else { return };
+        let (bench, environment) = support::bench(disk.path(), LONG_TTL).await;
+        let (flood, word) = (bench.gate("flood"), bench.gate("word"));
+        // The second stream has half a page left, so it finds room when the first finds none.
+        let script = format!(
+            "err begun ; fork [ {} ; err more ; err-raw gone ] ; {} ; flood stdout {FLOOD_BYTES} 51 9000 ; exit 3",
+            word.wait(),
+            flood.wait()
+        );
+        let process = bench.start("p", &script).await;
+        let leader = process.witness();
+        let descendant = process.reader().await.descendant().await;
+        disk.fill_but(1 << 20);
+        support::take_back(bench, environment).hand_over().await;
+        flood.open_once();
+        disk.until_full().await;
+        word.open_once();
+        descendant.leaves().await;
+        disk.make_room();
+        leader.leaves().await;
+        let environment = support::open(disk.path(), LONG_TTL).await.expect("the state folder can be opened");
+        let seen = support::transcript(environment.processes(), "p").await;
+        let announced = format!("pid {}\n", descendant.pid);
+        let out = seen.bytes(Stream::Stdout);
+        assert!(out.strip_prefix(announced.as_bytes()) == Some(&PATTERN.bytes(FLOOD_BYTES)), "every byte");
+        assert_eq!((seen.stderr().as_str(), seen.exit().shell_code()), ("begun\nmore\ngone", 3));
         let keeper = support::keeper_of(disk.path());
         support::end(environment, keeper).await;
     });
@@ -142,7 +184,7 @@ fn a_spool_folder_that_vanishes_is_told_and_its_children_wait_for_it() {
         assert_eq!((failure.step, failure.errno, failure.subject.as_path()), (Step::Spool, 2, spool.as_path()));
         assert!(failure.to_string().contains("spool"), "{failure}");
         gate.open_once();
-        assert_eq!(until_stalled(&process).await.exit, None);
+        assert!(until_stalled_or_closed(&process).await.stalled);
         std::fs::create_dir(&spool).expect("the folder above is ours");
         let seen = process.transcript().await;
         assert_eq!((seen.stdout().as_str(), seen.exit().shell_code()), ("here\n", 3));
@@ -257,9 +299,19 @@ impl SmallDisk {
 
     /// Takes all room but this.
     fn fill_but(&self, free_bytes: u64) {
-        let stat = rustix::fs::statvfs(self.path()).expect("it is mounted");
-        let ballast = (stat.f_bavail * stat.f_frsize).saturating_sub(free_bytes);
-        std::fs::write(self.ballast(), vec![1; ballast as usize]).expect("there is that much room");
+        let mut ballast = File::create(self.ballast()).expect("a name costs no room");
+        let mut bytes = 0;
+        // Others may take room at the same time, so what there is cannot be asked for beforehand.
+        while let Ok(count) = ballast.write(&[1; 4096]) {
+            bytes += count as u64;
+        }
+        ballast.set_len(bytes.saturating_sub(free_bytes)).expect("to shrink needs no room");
+    }
+
+    /// Waits until others have taken the rest; the kernel sends no event for it.
+    async fn until_full(&self) {
+        let free = || rustix::fs::statvfs(self.path()).expect("it is mounted").f_bavail;
+        eventually("the disk is full", || free() == 0).await;
     }
 
     fn make_room(&self) {
@@ -285,13 +337,18 @@ fn spooling_to(path: &Path) -> Options {
 
 /// A stall is no entry, so it is looked for: after each entry, and while none comes.
 async fn until_stalled(process: &Process<'_>) -> Head {
+    let head = until_stalled_or_closed(process).await;
+    assert_eq!((head.exit, head.stalled), (None, true), "what has no room cannot end");
+    head
+}
+
+async fn until_stalled_or_closed(process: &Process<'_>) -> Head {
     let mut after = 0;
     loop {
         let query = ReadQuery { after, max_bytes: Some(0), wait: Duration::from_millis(10) };
         let head = process.read(query).await.head;
         after = head.next_seq - 1;
-        assert_eq!(head.exit, None, "what has no room cannot end");
-        if head.stalled {
+        if head.stalled || head.closed {
             return head;
         }
     }
@@ -320,10 +377,12 @@ async fn until_refused(bench: &Bench) -> SpawnFailure {
     panic!("nothing can be started where no log can be made")
 }
 
-/// Waits until all logs together are within the cap; the head of one of them.
+/// Waits until all logs together are within the cap; the head of one of them. The cap is looked at between bites, so
+/// each log may be one bite beyond it.
 async fn until_within(bench: &Bench, total_bytes: u64, of: &Process<'_>) -> Head {
     loop {
         let listed = bench.processes().list().await.expect("the list is there");
+        let total_bytes = total_bytes + listed.len() as u64 * u64::from(BITE_BYTES);
         let cost = |head: Head| head.held_bytes + (head.next_seq - head.first_seq) * exec_core::limits::RECORD_BYTES;
         if listed.iter().map(|process| cost(process.head)).sum::<u64>() <= total_bytes {
             return of.info().await.head;

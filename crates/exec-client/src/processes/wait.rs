@@ -1,0 +1,137 @@
+//! Waiting: the server does it where it can; elsewhere it is a function over the log.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use exec_core::{Body, Exit, ProcessId, Seq, Stream};
+use exec_env::process::{ReadError, Unreachable, Until, WaitError, Waited};
+use exec_wire::Method;
+use exec_wire::process::WaitParams;
+use regex::bytes::Regex;
+use tokio::time::{Instant, timeout};
+
+use super::follow::follow;
+use super::{reachable, unsupported};
+use crate::limits::{LONG_CALL, MATCH_BYTES, MATCH_WINDOW_BYTES, REFETCH_BYTES};
+use crate::link::{Link, Terms};
+use crate::{convert, error};
+
+pub(super) async fn wait(
+    link: &Link,
+    id: &ProcessId,
+    until: Until,
+    deadline: Option<Duration>,
+) -> Result<Waited, WaitError> {
+    reachable(link, id)?;
+    let waiting = async {
+        if link.has("process/wait") { wait_there(link, id, until, deadline).await } else { wait_here(link, id, until).await }
+    };
+    let Some(deadline) = deadline else { return waiting.await };
+    // The server keeps the deadline; we keep it too, with a margin, in case a break has made it begin anew.
+    let margin = if link.has("process/wait") { link.terms(Method::ProcessWait).deadline } else { Duration::ZERO };
+    timeout(deadline.saturating_add(margin), waiting).await.unwrap_or(Ok(Waited::DeadlinePassed))
+}
+
+/// The server waits, for a while at a time.
+async fn wait_there(
+    link: &Link,
+    id: &ProcessId,
+    until: Until,
+    deadline: Option<Duration>,
+) -> Result<Waited, WaitError> {
+    let began = Instant::now();
+    let usual = link.terms(Method::ProcessWait);
+    // Silence is counted anew each time, so that one turn must be longer than it.
+    let longest = match &until {
+        Until::Silence(quiet) => LONG_CALL.max(quiet.saturating_add(usual.deadline)),
+        _ => LONG_CALL,
+    };
+    let until = convert::wire_until(until);
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_sub(began.elapsed()));
+        let turn = left.unwrap_or(longest).min(longest);
+        let params =
+            WaitParams { process_id: id.as_str().to_owned(), until: until.clone(), timeout_ms: convert::millis(turn) };
+        let terms = Terms { deadline: usual.deadline.saturating_add(turn), ..usual };
+        let result = link.call_with(&params, terms).await.result.map_err(|error| error::wait_error(id, error))?;
+        match convert::waited(result.outcome) {
+            Ok(Waited::DeadlinePassed) if left.is_none_or(|left| left > turn) => {}
+            Ok(waited) => return Ok(waited),
+            Err(exit) => return Err(WaitError::Ended { id: id.clone(), exit }),
+        }
+    }
+}
+
+async fn wait_here(link: &Link, id: &ProcessId, until: Until) -> Result<Waited, WaitError> {
+    match until {
+        Until::Exited => Ok(Waited::Exited(end(link, id, false).await?)),
+        Until::Closed => Ok(Waited::Closed(end(link, id, true).await?)),
+        Until::Output { regex, after } => {
+            let regex = Regex::new(&regex).map_err(|error| WaitError::BadRegex { why: error.to_string() })?;
+            output(link, id, &regex, after).await
+        }
+        Until::Silence(quiet) => silence(link, id, quiet).await,
+        Until::Port(_) => Err(unsupported(Method::ProcessWait).into()),
+    }
+}
+
+async fn end(link: &Link, id: &ProcessId, closed: bool) -> Result<Exit, WaitError> {
+    let mut follower = follow(link, id, 0).await?;
+    let mut exit = None;
+    while let Some(page) = follower.advance(REFETCH_BYTES).await? {
+        exit = exit.or(page.head.exit.map(|(_, exit)| exit));
+        if let (Some(exit), true) = (exit, page.head.closed || !closed) {
+            return Ok(exit);
+        }
+    }
+    exit.ok_or_else(|| without_an_end(id))
+}
+
+async fn output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq) -> Result<Waited, WaitError> {
+    let mut windows: [Vec<u8>; 3] = Default::default();
+    let mut exit = None;
+    let mut follower = follow(link, id, after).await?;
+    while let Some(page) = follower.advance(MATCH_WINDOW_BYTES).await? {
+        exit = exit.or(page.head.exit.map(|(_, exit)| exit));
+        for entry in page.entries {
+            let Body::Output { stream, bytes } = entry.body else { continue };
+            let window = &mut windows[match stream {
+                Stream::Stdout => 0,
+                Stream::Stderr => 1,
+                Stream::Pty => 2,
+            }];
+            window.extend_from_slice(&bytes);
+            if let Some(found) = regex.find(window) {
+                let text = &found.as_bytes()[..found.len().min(MATCH_BYTES)];
+                return Ok(Waited::Matched { seq: entry.seq, text: Bytes::copy_from_slice(text) });
+            }
+            if window.len() > MATCH_WINDOW_BYTES {
+                window.drain(..window.len() - MATCH_WINDOW_BYTES / 2);
+            }
+        }
+    }
+    let exit = exit.ok_or_else(|| without_an_end(id))?;
+    Err(WaitError::Ended { id: id.clone(), exit })
+}
+
+async fn silence(link: &Link, id: &ProcessId, quiet: Duration) -> Result<Waited, WaitError> {
+    let after = super::look(link, id, exec_env::process::ReadQuery::default()).await?.head.next_seq - 1;
+    let mut follower = follow(link, id, after).await?;
+    loop {
+        match timeout(quiet, follower.advance(REFETCH_BYTES)).await {
+            Err(_) => return Ok(Waited::Silent),
+            Ok(Ok(Some(_))) => {}
+            // Nothing can come any more: it stays silent, for as long as was asked.
+            Ok(Ok(None)) => {
+                tokio::time::sleep(quiet).await;
+                return Ok(Waited::Silent);
+            }
+            Ok(Err(error)) => return Err(error.into()),
+        }
+    }
+}
+
+/// A log that is complete and tells of no end; only a server that forgot it can do that.
+fn without_an_end(id: &ProcessId) -> WaitError {
+    ReadError::from(Unreachable { why: format!("the server no longer knows how process {id} ended") }).into()
+}

@@ -1,0 +1,112 @@
+//! A drop-in is what cannot be told from the original: every case here is a short script, played on the released Codex
+//! exec-server and on ours, and what both show must be equal, but for differences that WIRE A.1 declares.
+//!
+//! Reading order: [`script`] (how a case is written), [`program`] (the two servers, started alike), [`wire`] and [`talk`]
+//! (a script is played), [`normal`] (what may differ without anybody minding), [`rows`] (what differs on purpose); then
+//! the cases by section of WIRE. A test is a section: it collects every difference and shows them together.
+//!
+//! Deliberately absent: files, HTTP and discovery; expiry, because it takes the original half a minute.
+
+mod normal;
+pub(crate) mod program;
+mod rows;
+mod script;
+mod talk;
+pub(crate) mod wire;
+
+mod closing;
+mod env_policy;
+mod envelope;
+mod execution;
+mod handshake;
+mod notices;
+mod place;
+mod reads;
+mod sessions;
+mod signals;
+mod starts;
+mod stdio;
+mod writes;
+
+use std::time::Duration;
+
+use exec_testkit::{binaries, codex};
+use serde_json::Value;
+
+use program::{Program, Side};
+use script::{Case, Over, Step};
+use talk::Place;
+
+/// How long a test waits for something that must come.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+macro_rules! sections {
+    ($($test:ident: $cases:expr;)*) => { $(
+        #[tokio::test]
+        async fn $test() {
+            compare($cases).await;
+        }
+    )* };
+}
+
+sections! {
+    envelopes_are_understood_alike: envelope::cases();
+    the_handshake_is_the_same: handshake::cases();
+    the_same_things_end_a_connection: closing::cases();
+    stdio_is_the_same: stdio::cases();
+    the_place_is_described_alike: place::cases();
+    starts_are_refused_alike: starts::cases();
+    programs_run_alike: execution::cases();
+    environment_policies_mean_the_same: env_policy::cases();
+    logs_are_read_alike: reads::cases();
+    stdin_is_written_alike: writes::cases();
+    processes_are_signalled_and_ended_alike: signals::cases();
+    the_same_is_told_of_processes: notices::cases();
+    sessions_live_alike: sessions::cases();
+}
+
+/// Plays every case on both servers and shows all that differs.
+async fn compare(cases: Vec<Case>) {
+    let Some(codex) = codex::codex_binary() else { return };
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let theirs = Program::new(Side::Theirs, codex, home.path());
+    let ours = Program::new(Side::Ours, binaries::exec_server(), home.path());
+    let (their_daemon, our_daemon) = tokio::join!(theirs.listen(&[]), ours.listen(&[]));
+    let only = std::env::var("COMPAT_CASE").ok();
+    let mut complaints = Vec::new();
+    for case in cases.iter().filter(|case| only.as_ref().is_none_or(|only| case.name.contains(only.as_str()))) {
+        for over in &case.over {
+            let steps = || case.steps.iter().map(|(step, _)| step);
+            let at_theirs = Place { program: &theirs, daemon: &their_daemon, over: *over };
+            let at_ours = Place { program: &ours, daemon: &our_daemon, over: *over };
+            let (their_words, our_words) = tokio::join!(talk::play(&at_theirs, steps()), talk::play(&at_ours, steps()));
+            complaints.extend(complaint(case, *over, &their_words, &our_words));
+        }
+    }
+    assert!(complaints.is_empty(), "{} differences:\n\n{}", complaints.len(), complaints.join("\n"));
+}
+
+fn complaint(case: &Case, over: Over, theirs: &[Value], ours: &[Value]) -> Option<String> {
+    let mut found = Vec::new();
+    for (at, (step, difference)) in case.steps.iter().enumerate() {
+        let (theirs, ours) = (&theirs[at], &ours[at]);
+        match difference {
+            None if theirs == ours => {}
+            None => found.push(format!("  {}\n    theirs: {theirs}\n    ours:   {ours}", short(step))),
+            Some(difference) if theirs == ours => {
+                found.push(format!("  {}\n    does not differ any more ({:?}): {ours}", short(step), difference.row));
+            }
+            Some(difference) if difference.ours != *ours => {
+                let meant = &difference.ours;
+                found.push(format!("  {}\n    meant:  {meant}\n    ours:   {ours}\n    theirs: {theirs}", short(step)));
+            }
+            Some(_) => {}
+        }
+    }
+    (!found.is_empty()).then(|| format!("{} (over {over:?})\n{}\n", case.name, found.join("\n")))
+}
+
+fn short(step: &Step) -> String {
+    let text = format!("{step:?}");
+    if text.chars().count() > 200 { text.chars().take(200).chain("…".chars()).collect() } else { text }
+}

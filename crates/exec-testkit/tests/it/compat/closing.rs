@@ -1,0 +1,52 @@
+//! WIRE 1.4: what ends a connection, and what does not.
+
+use serde_json::json;
+
+use super::rows::Row;
+use super::script::{Case, Over, Step, case, greeted, start};
+
+pub(super) fn cases() -> Vec<Case> {
+    let websocket = |name: &str| greeted(name).only(Over::WebSocket);
+    let frame = |head: &[u8], body: &[u8]| Step::Raw([head, body].concat());
+    vec![
+        greeted("an unknown notification")
+            .say(r#"{"method":"no/such"}"#)
+            .alive()
+            .better(Row::UnknownNotice, json!("alive")),
+        greeted("a request's method without an id")
+            .say(r#"{"method":"environment/status"}"#)
+            .alive()
+            .better(Row::UnknownNotice, json!("alive")),
+        case("an unknown notification before initialize")
+            .say(r#"{"method":"no/such","params":{}}"#)
+            .alive()
+            .better(Row::UnknownNotice, json!("alive")),
+        greeted("a response nobody asked for").say(r#"{"id":77,"result":{}}"#).alive(),
+        greeted("an error nobody asked for").say(r#"{"id":"x","error":{"code":1,"message":"m"}}"#).alive(),
+        greeted("a response with an id of zero").say(r#"{"id":0,"result":null}"#).alive(),
+        case("a response before initialize").say(r#"{"id":1,"result":{}}"#).alive(),
+        websocket("a text frame that is not UTF-8").step(frame(&[0x81, 0x83, 0, 0, 0, 0], &[0xff, 0xfe, b'x'])).alive(),
+        websocket("a frame without a mask").step(frame(&[0x81, 0x02], b"{}")).alive(),
+        websocket("a reserved opcode").step(frame(&[0x83, 0x80, 0, 0, 0, 0], b"")).alive(),
+        websocket("a reserved bit").step(frame(&[0xc1, 0x80, 0, 0, 0, 0], b"")).alive(),
+        websocket("a continuation of nothing").step(frame(&[0x80, 0x80, 0, 0, 0, 0], b"")).alive(),
+        websocket("a fragmented ping").step(frame(&[0x09, 0x80, 0, 0, 0, 0], b"")).alive(),
+        websocket("a ping is answered and harmless").step(frame(&[0x89, 0x81, 0, 0, 0, 0], b"p")).alive(),
+        websocket("a pong out of the blue").step(frame(&[0x8a, 0x80, 0, 0, 0, 0], b"")).alive(),
+        websocket("a close frame").step(Step::Finish).ended(),
+        greeted("errors of every kind leave it open")
+            .says("nonsense")
+            .call("no/such", json!({}))
+            .call("process/read", json!({"processId": "none"}))
+            .call("process/start", start("p", &[]))
+            .alive(),
+        websocket("a session outlives a violation")
+            .sh_with_stdin("p", "read x; echo $x")
+            .step(frame(&[0x81, 0x02], b"{}"))
+            .ended()
+            .connect()
+            .resume()
+            .write("p", "1", "still here\n")
+            .read("p", json!({"waitMs": 20000, "maxBytes": 1000})),
+    ]
+}

@@ -1,0 +1,156 @@
+//! What two servers may say differently without any client minding: ids, ports, versions, and members that WIRE A.2
+//! declares as additions.
+
+use regex::Regex;
+use serde_json::{Value, json};
+
+/// An answer to `method`, or any other message if there is none.
+pub(crate) fn reply(method: &str, mut message: Value, session: &str) -> Value {
+    if let Some(error) = message.get_mut("error").and_then(Value::as_object_mut) {
+        error.remove("data");
+        if let Some(text) = error.get("message").and_then(Value::as_str) {
+            let text = without_port(text);
+            error.insert("message".to_owned(), json!(text));
+        }
+    }
+    if let Some(result) = message.get_mut("result") {
+        for added in additions(method) {
+            remove(result, added);
+        }
+        if method == "initialize" && let Some(info) = result.get_mut("environmentInfo") {
+            environment(info);
+        }
+        if method == "environment/info" {
+            environment(result);
+        }
+        if let Some(chunks) = result.get_mut("chunks").and_then(Value::as_array_mut) {
+            for chunk in chunks {
+                let text = text_of(&chunk["chunk"]);
+                chunk["chunk"] = json!(text);
+            }
+        }
+    }
+    without_session(message, session)
+}
+
+/// Members of results that we add.
+fn additions(method: &str) -> &'static [&'static str] {
+    match method {
+        "process/start" => &["pid"],
+        "process/read" => &["firstSeq", "droppedBytes", "exit", "head"],
+        "process/terminate" => &["ended", "left", "known"],
+        "process/signal" => &["status"],
+        _ => &[],
+    }
+}
+
+/// What is a matter of the version or of what is built stays out; what both have must agree. A capability of ours must
+/// be one of theirs.
+fn environment(info: &mut Value) {
+    for name in ["executorVersion", "providerId", "prependPathDirs", "extensions"] {
+        remove(info, name);
+    }
+    if let Some(capabilities) = info.get_mut("capabilities").and_then(Value::as_object_mut) {
+        capabilities.retain(|name, value| value == true && !THEIR_CAPABILITIES.contains(&name.as_str()));
+    }
+}
+
+const THEIR_CAPABILITIES: [&str; 14] = [
+    "networkProxyLaunch",
+    "networkProxyReviewDomains",
+    "credentialMasking",
+    "credentialMaskingCustomProviders",
+    "capabilityDiscoverySandbox",
+    "fsWatchMissing",
+    "capabilityDiscoveryV2",
+    "environmentConfigRead",
+    "httpHeaderEnvVars",
+    "sandboxedFileStreaming",
+    "fileWriteStreaming",
+    "shellSnapshotV2",
+    "linuxRootWritePreservesDevices",
+    "linuxApprovedRootWritePreservesRestrictions",
+];
+
+/// What was told of a process, in the order of seqs: `[stream, text]`, `["exited", code, sandboxDenied]`, `["closed"]`.
+/// Where output is cut into chunks depends on the moment, so neighbours of one stream are one. The seqs themselves must
+/// be 1, 2, 3 …
+pub(crate) fn log(notices: &[Value]) -> Value {
+    let mut lines: Vec<Value> = Vec::new();
+    let mut dense = true;
+    for (expected, (seq, line)) in (1..).zip(in_order(notices)) {
+        dense &= seq == expected;
+        match lines.last_mut() {
+            Some(last) if is_output(&line) && last[0] == line[0] => {
+                let text = format!("{}{}", last[1].as_str().unwrap_or_default(), line[1].as_str().unwrap_or_default());
+                last[1] = json!(text);
+            }
+            _ => lines.push(line),
+        }
+    }
+    json!({"dense": dense, "lines": lines})
+}
+
+/// The same, with every seq and every chunk.
+pub(crate) fn exact_log(notices: &[Value]) -> Value {
+    in_order(notices).into_iter().map(|(seq, line)| json!([seq, line])).collect()
+}
+
+fn in_order(notices: &[Value]) -> Vec<(u64, Value)> {
+    let mut lines: Vec<(u64, Value)> = notices.iter().filter_map(line).collect();
+    // Theirs may send notices out of order; that ours never does is checked elsewhere.
+    lines.sort_by_key(|(seq, _)| *seq);
+    lines
+}
+
+fn line(notice: &Value) -> Option<(u64, Value)> {
+    let params = &notice["params"];
+    let line = match notice["method"].as_str()? {
+        "process/output" => json!([params["stream"], text_of(&params["chunk"])]),
+        "process/exited" => json!(["exited", params["exitCode"], params["sandboxDenied"]]),
+        "process/closed" => json!(["closed"]),
+        _ => return None,
+    };
+    Some((params["seq"].as_u64()?, line))
+}
+
+fn is_output(line: &Value) -> bool {
+    line.as_array().is_some_and(|members| members.len() == 2)
+}
+
+pub(crate) fn text_of(chunk: &Value) -> String {
+    let bytes = base64_simd::STANDARD.decode_to_vec(chunk.as_str().unwrap_or_default()).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn without_port(text: &str) -> String {
+    let port = Regex::new(r"127\.0\.0\.1:\d+").expect("a pattern");
+    port.replace_all(text, "127.0.0.1:PORT").into_owned()
+}
+
+fn without_session(value: Value, session: &str) -> Value {
+    match value {
+        Value::String(text) => {
+            let uuid = Regex::new("^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$");
+            let uuid = uuid.expect("a pattern");
+            if !session.is_empty() {
+                json!(text.replace(session, "SESSION"))
+            } else if uuid.is_match(&text) {
+                json!("a new session")
+            } else {
+                json!(text)
+            }
+        }
+        Value::Array(members) => members.into_iter().map(|member| without_session(member, session)).collect(),
+        Value::Object(members) => {
+            Value::Object(members.into_iter().map(|(name, member)| (name, without_session(member, session))).collect())
+        }
+        other => other,
+    }
+}
+
+fn remove(value: &mut Value, name: &str) {
+    if let Some(members) = value.as_object_mut() {
+        members.remove(name);
+    }
+}

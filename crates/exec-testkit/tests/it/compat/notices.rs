@@ -1,0 +1,37 @@
+//! WIRE 2.10: what is told of a process, and its numbers.
+
+use serde_json::json;
+
+use super::script::{Case, greeted, start};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        greeted("nothing but the end").sh("p", "exit 6").exact_log("p"),
+        greeted("one line").sh("p", "echo one").exact_log("p"),
+        greeted("stdout and stderr share the numbers")
+            .sh_with_stdin("p", "echo a; read x; echo b >&2; read x; echo c; exit 1")
+            .printed("p", "a\n")
+            .write("p", "1", "\n")
+            .printed("p", "b\n")
+            .write("p", "2", "\n")
+            .exact_log("p"),
+        greeted("a terminal has one stream").sh_on_tty("p", "printf a; exit 1").exact_log("p"),
+        greeted("two processes have numbers of their own")
+            .sh("p", "echo p")
+            .sh("q", "echo q")
+            .exact_log("p")
+            .exact_log("q"),
+        greeted("closed stdout and stderr do not close before the exit")
+            .sh_with_stdin("p", "exec >&- 2>&-; read x; exit 9")
+            .write("p", "1", "\n")
+            .exact_log("p"),
+        greeted("notices go on while nobody asks").sh("p", "for i in 1 2 3; do echo $i; done").log("p"),
+        greeted("notices come for a process with an empty id").call("process/start", start("", &["echo", "x"])).log(""),
+        greeted("the end is told before the next start is asked for")
+            .sh("p", "echo 1")
+            .log("p")
+            .sh("q", "echo 2")
+            .log("q")
+            .read("p", json!({})),
+    ]
+}

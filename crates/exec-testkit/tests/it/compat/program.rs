@@ -1,0 +1,85 @@
+//! The two programs that are compared, started alike: same home, same working directory, same variables.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::DEADLINE;
+
+/// Whose server it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Theirs,
+    Ours,
+}
+
+/// The variables of both servers: names of every kind that a policy knows.
+pub(crate) const VARIABLES: &[(&str, &str)] = &[
+    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ("LANG", "C.UTF-8"),
+    ("USER", "tester"),
+    ("lc_all", "lower"),
+    ("LC_MESSAGES", "C"),
+    ("MY_API_KEY", "k"),
+    ("Client_Secret", "s"),
+    ("github_token", "t"),
+    ("DB_PASSWORD", "p"),
+    ("PLAIN", "plain"),
+    ("PLAIN2", "plain two"),
+    ("NODE_REPL_AUTH_TOKEN", "never"),
+    ("openai_identity_token_file", "never"),
+];
+
+/// A program, and where it lives.
+pub(crate) struct Program {
+    pub(crate) side: Side,
+    binary: PathBuf,
+    home: PathBuf,
+}
+
+impl Program {
+    pub(crate) fn new(side: Side, binary: PathBuf, home: &Path) -> Self {
+        std::fs::create_dir_all(home.join(".codex")).expect("a home can be made");
+        Self { side, binary, home: home.to_owned() }
+    }
+
+    /// The command line that serves, with `words` behind it.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg(match self.side {
+            Side::Theirs => "exec-server",
+            Side::Ours => "serve",
+        });
+        command.args(words).current_dir(&self.home).env_clear().envs(VARIABLES.iter().copied());
+        command.env("HOME", &self.home).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.kill_on_drop(true);
+        command
+    }
+
+    /// Serves on a free port of the loopback.
+    pub(crate) async fn listen(&self, words: &[&str]) -> Daemon {
+        let words = [&["--listen", "ws://127.0.0.1:0"], words].concat();
+        let mut child = self.command(&words).stderr(Stdio::null()).spawn().expect("the server starts");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let mut line = String::new();
+        let read = async { BufReader::new(stdout).read_line(&mut line).await };
+        tokio::time::timeout(DEADLINE, read).await.expect("the server says where it listens").expect("a pipe");
+        let address = line.trim().strip_prefix("ws://").expect("the first line is a URL").to_owned();
+        Daemon { child, address }
+    }
+
+    /// Serves one connection on stdio.
+    pub(crate) fn on_stdio(&self) -> Child {
+        let mut command = self.command(&["--listen", "stdio"]);
+        command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the server starts")
+    }
+}
+
+/// A server that listens; it is killed with this.
+pub(crate) struct Daemon {
+    pub(crate) child: Child,
+    /// `IP:PORT`.
+    pub(crate) address: String,
+}
