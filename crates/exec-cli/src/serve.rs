@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use exec_keeper::hire::Program;
 use exec_local::{KeeperChoice, LocalEnvironment, Options as LocalOptions};
+use exec_server::limits::FAREWELL;
 use exec_server::{Options as ServerOptions, Server};
 use exec_transport::{AcceptError, Auth, AuthSettings, Connection, ListenOptions, ListenUrl, Listener};
 use tokio::signal::unix::{SignalKind, signal};
@@ -54,6 +55,8 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let urls = args.urls()?;
     let auth = auth(args, &urls)?;
     let environment = Arc::new(LocalEnvironment::open(local_options(args)?).await?);
+    // After the keeper was started: it remembers the limit its children are to have.
+    raise_descriptor_limit();
     let options = ServerOptions {
         detached_ttl: args.detached_ttl,
         detached_ttl_max: args.max_detached_ttl.max(args.detached_ttl),
@@ -98,7 +101,9 @@ async fn listen(args: &ServeArgs, urls: &[ListenUrl], auth: Option<Auth>, server
         tokio::select! {
             end = signals.next() => {
                 server.stop();
-                while connections.join_next().await.is_some() {}
+                // A write that waits for a child to read ends only with the child; it must not hold up our own end.
+                let farewell = async { while connections.join_next().await.is_some() {} };
+                let _ = tokio::time::timeout(FAREWELL, farewell).await;
                 return Ok(end);
             }
             Some(connection) = arrived.recv() => {
@@ -117,6 +122,13 @@ async fn listen(args: &ServeArgs, urls: &[ListenUrl], auth: Option<Auth>, server
             },
         }
     }
+}
+
+/// Every process that is held costs a few descriptors, and the usual 1,024 are soon gone.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let found = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: found.maximum, ..found });
 }
 
 /// Hands every connection over until none can come.

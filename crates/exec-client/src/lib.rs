@@ -23,7 +23,7 @@ mod backoff;
 mod convert;
 mod dial;
 mod environment;
-
+pub mod environments;
 mod error;
 pub mod inbox;
 pub mod limits;
@@ -38,6 +38,7 @@ pub use backoff::Dice;
 pub use dial::{Dial, TargetDial};
 pub use environment::{ConnectFailure, Options, RemoteEnvironment, connect};
 
+pub use environments::Environments;
 pub use error::CallError;
 pub use link::{Answered, Heard, Link, LinkMetrics, LinkState, Terms};
 pub use replay::Replay;

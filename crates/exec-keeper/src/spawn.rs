@@ -45,12 +45,16 @@ pub(crate) struct Spawner {
     /// An empty index, made while nobody waited.
     spare_index: Option<OwnedFd>,
     die_with_us: bool,
+    open_files: Option<(u64, u64)>,
 }
 
 impl Spawner {
-    pub(crate) fn new(die_with_us: bool) -> Result<Self, Errno> {
+    /// For an embedded keeper children die with us; a keeper process raises its own limit of open files, and gives its
+    /// children the one it found.
+    pub(crate) fn new(embedded: bool) -> Result<Self, Errno> {
+        let open_files = if embedded { None } else { raise_open_files() };
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Self { cradle: Cradle::new()?, null: high(null)?, spare_index: None, die_with_us })
+        Ok(Self { cradle: Cradle::new()?, null: high(null)?, spare_index: None, die_with_us: embedded, open_files })
     }
 
     /// Between requests: makes what the next start will need.
@@ -110,6 +114,7 @@ impl Spawner {
             cgroup: tree.cgroup(),
             mark: tree.mark(),
             die_with_parent: self.die_with_us,
+            open_files: self.open_files,
         };
         self.cradle.bear(&birth).map_err(|stillborn| {
             let subject = |text: &OsStr| text.to_owned();
@@ -190,6 +195,14 @@ fn high(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
         return Ok(descriptor);
     }
     rustix::io::fcntl_dupfd_cloexec(&descriptor, 3)
+}
+
+/// As many as we may have; answers what it was, to be given to children. Unlimited becomes the kernel's own word for it.
+fn raise_open_files() -> Option<(u64, u64)> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let found = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: found.maximum, ..found }).ok()?;
+    Some((found.current.unwrap_or(u64::MAX), found.maximum.unwrap_or(u64::MAX)))
 }
 
 fn fresh_index(folder: &Folder) -> Result<OwnedFd, Errno> {

@@ -24,7 +24,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::{self, Handshake, Request};
-use crate::limits::{ACCEPTED_REQUESTS, LARGE_ANSWER_BYTES};
+use crate::limits::{ACCEPTED_REQUESTS, FAREWELL, LARGE_ANSWER_BYTES};
 use crate::mailroom::{Mailroom, Post, PostBox};
 use crate::server::Server;
 use crate::session::{ConnectionId, Session};
@@ -169,6 +169,8 @@ impl FrontDesk {
             tokio::select! {
                 _ = &mut writer => {}
                 () = polite => {}
+                // It reads nothing. What it missed it finds again when it resumes.
+                () = tokio::time::sleep(FAREWELL) => writer.abort(),
             }
         }
         while self.requests.join_next().await.is_some() {}

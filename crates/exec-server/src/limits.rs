@@ -50,3 +50,6 @@ pub const SESSIONS: usize = 4096;
 
 /// Longest snapshot scope, as in Codex's server.
 pub const SNAPSHOT_SCOPE_BYTES: usize = 256;
+
+/// How long a connection that is to end may take to say so to its peer.
+pub const FAREWELL: Duration = Duration::from_secs(3);

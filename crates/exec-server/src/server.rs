@@ -12,7 +12,7 @@ use exec_transport::Connection;
 use exec_wire::environment::{Capabilities, EnvironmentInfo};
 use exec_wire::error::RpcError;
 use exec_wire::session as wire;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::connection::{self, Order};
 use crate::convert;
@@ -102,6 +102,8 @@ pub struct Server {
     store: Store,
     state: Mutex<State>,
     next_connection: AtomicU64,
+    /// Some session has too many closed processes.
+    crowded: Notify,
 }
 
 #[derive(Default)]
@@ -117,7 +119,14 @@ impl Server {
     pub async fn begin(environment: SharedEnvironment, options: Options) -> Result<Arc<Self>, BeginError> {
         let store = Store::open(options.state_dir.as_deref())
             .map_err(|error| BeginError::Store { path: options.state_dir.clone().unwrap_or_default(), error })?;
-        let server = Self { environment, options, store, state: Mutex::default(), next_connection: AtomicU64::new(1) };
+        let server = Self {
+            environment,
+            options,
+            store,
+            state: Mutex::default(),
+            next_connection: AtomicU64::new(1),
+            crowded: Notify::new(),
+        };
         let found = server.environment.processes().list().await?;
         server.recover(found);
         Ok(Arc::new(server))
@@ -134,7 +143,14 @@ impl Server {
         let mut tick = tokio::time::interval(HOUSEKEEPING);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
+            tokio::select! {
+                _ = tick.tick() => {}
+                () = self.crowded.notified() => {}
+            }
+            let sessions: Vec<Arc<Session>> = self.lock().sessions.values().cloned().collect();
+            for session in sessions.iter().filter(|session| session.count() > KEPT_CLOSED) {
+                self.let_go_of_surplus(session).await;
+            }
             let expired = self.lock().roster.expire(Instant::now());
             for session in expired {
                 tracing::info!(session, "expired");
@@ -273,13 +289,10 @@ impl Server {
         true
     }
 
-    /// A session with very many closed processes lets go of the oldest.
-    pub(crate) fn trim(self: &Arc<Self>, session: &Arc<Session>) {
-        let count = session.count();
-        if count > KEPT_CLOSED && count.is_multiple_of(KEPT_CLOSED / 8) {
-            let (server, session) = (self.clone(), session.clone());
-            // Ends by itself after one pass over the list; nothing waits for it.
-            drop(tokio::spawn(async move { server.let_go_of_surplus(&session).await }));
+    /// A session with very many closed processes lets go of the oldest, at the housekeeper's next turn.
+    pub(crate) fn trim(&self, session: &Session) {
+        if session.count() > KEPT_CLOSED {
+            self.crowded.notify_one();
         }
     }
 

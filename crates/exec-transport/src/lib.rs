@@ -19,6 +19,8 @@
 
 mod connect;
 mod connection;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod keepalive;
 pub mod limits;
 mod lines;

@@ -52,6 +52,8 @@ pub(crate) struct Birth<'a> {
     pub(crate) mark: u64,
     /// Die with the thread that starts it.
     pub(crate) die_with_parent: bool,
+    /// Soft and hard limit of open files, where ours is not the one children should have.
+    pub(crate) open_files: Option<(u64, u64)>,
 }
 
 /// A child that runs its program.
@@ -118,6 +120,7 @@ impl Cradle {
             },
             mark: birth.mark,
             die_with_parent: birth.die_with_parent,
+            open_files: birth.open_files,
             failed_step: 0,
             failed_errno: 0,
         };
@@ -227,6 +230,7 @@ struct Plan {
     wiring: [RawFd; 3],
     mark: u64,
     die_with_parent: bool,
+    open_files: Option<(u64, u64)>,
     failed_step: u32,
     failed_errno: i32,
 }
@@ -247,6 +251,10 @@ extern "C" fn child(plan: *mut c_void) -> ! {
         // inherit it through fork, exec and setsid.
         let mark = libc::rlimit { rlim_cur: (*plan).mark, rlim_max: (*plan).mark };
         libc::setrlimit(libc::RLIMIT_RTTIME, &raw const mark);
+        if let Some((soft, hard)) = (*plan).open_files {
+            let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
         let mut wiring = (*plan).wiring;
         if wiring[1] < 0 {
             // Opening the other side as a session leader makes it the controlling terminal.

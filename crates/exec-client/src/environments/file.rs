@@ -1,0 +1,304 @@
+//! `environments.toml`, read and judged whole: the first thing that is wrong is told with its line.
+//!
+//! Texts are those of Codex, so that a search finds them; file and line are ours. The bearer token appears in none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use exec_transport::Program;
+use serde::Deserialize;
+use toml::Spanned;
+use url::{Host, Url};
+
+use super::{Environments, LOCAL, Place, PlaceKind, Remote, Way};
+use crate::limits::ENVIRONMENT_ID_CHARS;
+
+/// Why a file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FileError {
+    /// It is there and cannot be read.
+    #[error("failed to read environment config `{}`: {why}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        why: String,
+    },
+    /// It is no TOML, or has what does not belong there.
+    #[error("{}:{line}: failed to parse environment config `{}`: {why}", path.display(), path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// The parser's words.
+        why: String,
+    },
+    /// It says what makes no sense.
+    #[error("{}:{line}: {problem}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What.
+        problem: Problem,
+    },
+}
+
+/// What makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // Each text says what the variant is; the members are its blanks.
+pub enum Problem {
+    #[error("environment id cannot be empty")]
+    EmptyId,
+    #[error("environment id `{id}` must not contain surrounding whitespace")]
+    SpaceAroundId { id: String },
+    #[error("environment id `{id}` is reserved")]
+    ReservedId { id: String },
+    #[error("environment id `{id}` cannot be longer than {ENVIRONMENT_ID_CHARS} characters")]
+    LongId { id: String },
+    #[error("environment id `{id}` must contain only ASCII letters, numbers, '-' or '_'")]
+    OddId { id: String },
+    #[error("environment id `{id}` is duplicated")]
+    DuplicateId { id: String },
+    #[error("environment `{id}` must set exactly one of url or program")]
+    NotOneWay { id: String },
+    #[error("environment `{id}` args, env, and cwd require program")]
+    NeedsProgram { id: String },
+    #[error("environment `{id}` connect_timeout_sec requires url")]
+    TimeoutNeedsUrl { id: String },
+    #[error("environment `{id}` auth_bearer_token requires url")]
+    TokenNeedsUrl { id: String },
+    #[error("environment `{id}` program cannot be empty")]
+    EmptyProgram { id: String },
+    #[error("environment `{id}` {key} must be a number of seconds, 0 or more")]
+    BadTimeout { id: String, key: &'static str },
+    #[error("environment url cannot be empty")]
+    EmptyUrl,
+    #[error("environment url `{url}` must use ws:// or wss://")]
+    UrlScheme { url: String },
+    #[error("environment url `{url}` is invalid: {why}")]
+    BadUrl { url: String, why: String },
+    #[error("exec-server WebSocket headers require wss:// or a loopback destination")]
+    TokenInTheClear,
+    #[error("invalid value for exec-server WebSocket header `authorization`")]
+    BadToken,
+    #[error("default environment id cannot be empty")]
+    EmptyDefault,
+    #[error("default environment `{id}` is not configured")]
+    UnknownDefault { id: String },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    default: Option<Spanned<String>>,
+    include_local: Option<bool>,
+    #[serde(default)]
+    environments: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    id: Spanned<String>,
+    url: Option<Spanned<String>>,
+    auth_bearer_token: Option<Spanned<String>>,
+    program: Option<Spanned<String>>,
+    args: Option<Spanned<Vec<String>>>,
+    env: Option<Spanned<BTreeMap<String, String>>>,
+    cwd: Option<Spanned<PathBuf>>,
+    connect_timeout_sec: Option<Spanned<f64>>,
+    initialize_timeout_sec: Option<Spanned<f64>>,
+    #[serde(default)]
+    skills: Skills,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Skills {
+    #[serde(default)]
+    required: Vec<String>,
+}
+
+/// A problem and where it is.
+struct Wrong {
+    at: Range<usize>,
+    problem: Problem,
+}
+
+pub(super) fn parse(text: &str, path: &Path) -> Result<Environments, FileError> {
+    let file: File = toml::from_str(text).map_err(|error| FileError::Parse {
+        path: path.to_owned(),
+        line: line_of(text, error.span().map_or(0, |span| span.start)),
+        why: error.message().to_owned(),
+    })?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    judge(file, folder).map_err(|wrong| FileError::Invalid {
+        path: path.to_owned(),
+        line: line_of(text, wrong.at.start),
+        problem: wrong.problem,
+    })
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
+}
+
+fn judge(file: File, folder: &Path) -> Result<Environments, Wrong> {
+    let mut places = Vec::new();
+    let include_local = file.include_local.unwrap_or(true);
+    if include_local {
+        places.push(Place { id: LOCAL.to_owned(), kind: PlaceKind::Local });
+    }
+    let mut taken = BTreeSet::new();
+    for entry in file.environments {
+        judge_id(&entry.id, &mut taken)?;
+        let id = entry.id.get_ref().clone();
+        let kind = PlaceKind::Remote(Box::new(judge_entry(entry, folder)?));
+        places.push(Place { id, kind });
+    }
+    let default = match &file.default {
+        None => include_local.then(|| LOCAL.to_owned()),
+        Some(default) => judge_default(default, &places)?,
+    };
+    Ok(Environments { places, default })
+}
+
+fn judge_id(id: &Spanned<String>, taken: &mut BTreeSet<String>) -> Result<(), Wrong> {
+    let name = id.get_ref();
+    let wrong = |problem: fn(String) -> Problem| Err(Wrong { at: id.span(), problem: problem(name.clone()) });
+    if name.trim().is_empty() {
+        return wrong(|_| Problem::EmptyId);
+    }
+    if name.trim() != name {
+        return wrong(|id| Problem::SpaceAroundId { id });
+    }
+    if [LOCAL, "none"].iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
+        return wrong(|id| Problem::ReservedId { id });
+    }
+    if name.chars().count() > ENVIRONMENT_ID_CHARS {
+        return wrong(|id| Problem::LongId { id });
+    }
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
+        return wrong(|id| Problem::OddId { id });
+    }
+    if !taken.insert(name.clone()) {
+        return wrong(|id| Problem::DuplicateId { id });
+    }
+    Ok(())
+}
+
+fn judge_default(default: &Spanned<String>, places: &[Place]) -> Result<Option<String>, Wrong> {
+    let name = default.get_ref().trim();
+    let at = default.span();
+    if name.is_empty() {
+        return Err(Wrong { at, problem: Problem::EmptyDefault });
+    }
+    if name.eq_ignore_ascii_case("none") {
+        return Ok(None);
+    }
+    if !places.iter().any(|place| place.id == name) {
+        return Err(Wrong { at, problem: Problem::UnknownDefault { id: name.to_owned() } });
+    }
+    Ok(Some(name.to_owned()))
+}
+
+fn judge_entry(entry: Entry, folder: &Path) -> Result<Remote, Wrong> {
+    let id = || entry.id.get_ref().clone();
+    let way = match (&entry.url, &entry.program) {
+        (Some(url), None) => judge_url(&entry, url)?,
+        (None, Some(program)) => judge_program(&entry, program, folder)?,
+        _ => return Err(Wrong { at: entry.id.span(), problem: Problem::NotOneWay { id: id() } }),
+    };
+    let seconds = |key, value: &Option<Spanned<f64>>| match value {
+        None => Ok(None),
+        Some(value) => match Duration::try_from_secs_f64(*value.get_ref()) {
+            Ok(time) => Ok(Some(time)),
+            Err(_) => Err(Wrong { at: value.span(), problem: Problem::BadTimeout { id: id(), key } }),
+        },
+    };
+    Ok(Remote {
+        connect_timeout: seconds("connect_timeout_sec", &entry.connect_timeout_sec)?,
+        initialize_timeout: seconds("initialize_timeout_sec", &entry.initialize_timeout_sec)?,
+        required_skills: entry.skills.required.clone(),
+        ..Remote::new(way)
+    })
+}
+
+fn judge_url(entry: &Entry, url: &Spanned<String>) -> Result<Way, Wrong> {
+    let of_program = [
+        entry.args.as_ref().map(Spanned::span),
+        entry.env.as_ref().map(Spanned::span),
+        entry.cwd.as_ref().map(Spanned::span),
+    ];
+    if let Some(at) = of_program.into_iter().flatten().next() {
+        return Err(Wrong { at, problem: Problem::NeedsProgram { id: entry.id.get_ref().clone() } });
+    }
+    let wrong = |problem| Wrong { at: url.span(), problem };
+    let text = url.get_ref().trim();
+    if text.is_empty() {
+        return Err(wrong(Problem::EmptyUrl));
+    }
+    let way = |bearer_token| Way::Url { url: text.to_owned(), bearer_token };
+    // Ours: a socket of this machine. It needs no token; its file has an owner.
+    if text.starts_with("unix://") {
+        return match &entry.auth_bearer_token {
+            Some(token) => {
+                Err(Wrong { at: token.span(), problem: Problem::TokenNeedsUrl { id: entry.id.get_ref().clone() } })
+            }
+            None => Ok(way(None)),
+        };
+    }
+    let lower = text.to_ascii_lowercase();
+    if !lower.starts_with("ws://") && !lower.starts_with("wss://") {
+        return Err(wrong(Problem::UrlScheme { url: text.to_owned() }));
+    }
+    let bad = |why: String| wrong(Problem::BadUrl { url: text.to_owned(), why });
+    let parsed = Url::parse(text).map_err(|error| bad(error.to_string()))?;
+    text.parse::<exec_transport::ConnectUrl>().map_err(|error| bad(error.to_string()))?;
+    let Some(token) = &entry.auth_bearer_token else { return Ok(way(None)) };
+    if parsed.scheme() != "wss" && !is_loopback(&parsed) {
+        return Err(Wrong { at: token.span(), problem: Problem::TokenInTheClear });
+    }
+    if token.get_ref().is_empty() || token.get_ref().bytes().any(|byte| byte != b'\t' && !(b' '..=b'~').contains(&byte)) {
+        return Err(Wrong { at: token.span(), problem: Problem::BadToken });
+    }
+    Ok(way(Some(token.get_ref().clone())))
+}
+
+/// A host name other than `localhost` may mean any machine.
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => {
+            name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+        }
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    }
+}
+
+fn judge_program(entry: &Entry, program: &Spanned<String>, folder: &Path) -> Result<Way, Wrong> {
+    let id = || entry.id.get_ref().clone();
+    if let Some(timeout) = &entry.connect_timeout_sec {
+        return Err(Wrong { at: timeout.span(), problem: Problem::TimeoutNeedsUrl { id: id() } });
+    }
+    if let Some(token) = &entry.auth_bearer_token {
+        return Err(Wrong { at: token.span(), problem: Problem::TokenNeedsUrl { id: id() } });
+    }
+    if program.get_ref().trim().is_empty() {
+        return Err(Wrong { at: program.span(), problem: Problem::EmptyProgram { id: id() } });
+    }
+    let args = entry.args.iter().flat_map(|args| args.get_ref());
+    let env = entry.env.iter().flat_map(|env| env.get_ref());
+    Ok(Way::Program(Program {
+        program: program.get_ref().into(),
+        args: args.map(Into::into).collect(),
+        env: env.map(|(name, value)| (name.into(), value.into())).collect(),
+        cwd: entry.cwd.as_ref().map(|cwd| folder.join(cwd.get_ref())),
+    }))
+}

@@ -1,0 +1,16 @@
+//! What owner and keeper say to each other: any bytes are read or refused, and what was read is written so that it
+//! reads the same. The two may be of different builds when a daemon is replaced, so neither trusts the other's bytes.
+
+#![no_main]
+
+use exec_keeper::protocol::{Ask, Tell};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(ask) = Ask::decode(bytes) {
+        assert_eq!(Ask::decode(&ask.encode()).as_ref(), Ok(&ask));
+    }
+    if let Ok(tell) = Tell::decode(bytes) {
+        assert_eq!(Tell::decode(&tell.encode()).as_ref(), Ok(&tell));
+    }
+});

@@ -1,0 +1,56 @@
+//! A log found again: any index, beside data files of any length, is taken up or refused, and can be read to its end.
+//!
+//! Ours is always true up to its last record, whatever instruction its writer was killed at. This asks for more: even an
+//! index that a broken disk made up costs an error and not the daemon.
+
+#![no_main]
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use exec_core::Overflow;
+use exec_core::flow::Quota;
+use exec_keeper::spool::folder::Folder;
+use exec_keeper::spool::index::{Header, Record};
+use exec_keeper::spool::shelf::{Look, Patience};
+use exec_keeper::spool::{Files, Spool};
+use libfuzzer_sys::fuzz_target;
+use rustix::fs::MemfdFlags;
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = Header::decode(bytes);
+    if let Some(record) = Record::decode(bytes) {
+        let _ = record.ends();
+    }
+    let [size0, size1, index @ ..] = bytes else { return };
+    let quota = Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest };
+    let folder = Arc::new(Folder::new(std::env::temp_dir(), 1 << 20));
+    let files = Files { index: file(index), data: [data(*size0), data(*size1)] };
+    let Ok(mut spool) = Spool::resume(folder, files, quota, Vec::new()) else { return };
+    read_all(&spool);
+    spool.shed(1 << 10);
+    read_all(&spool);
+});
+
+fn read_all(spool: &Spool) {
+    let head = spool.head();
+    let mut after = 0;
+    for max_bytes in [Some(1), Some(64 << 10), None] {
+        match spool.shelf().page(head, Look { after, max_bytes, patience: Patience::Disk }) {
+            Ok(page) => after = page.cursor(after),
+            Err(_) => return,
+        }
+    }
+}
+
+/// A data file of so many times 16 bytes; none for zero, as before a stream's first byte.
+fn data(size: u8) -> Option<OwnedFd> {
+    (size > 0).then(|| file(&vec![b'x'; usize::from(size) * 16]))
+}
+
+fn file(bytes: &[u8]) -> OwnedFd {
+    let file = rustix::fs::memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("memory for a small file");
+    let written = rustix::io::pwrite(&file, bytes, 0).expect("memory for a few bytes");
+    assert_eq!(written, bytes.len(), "memory files are not written by halves");
+    file
+}

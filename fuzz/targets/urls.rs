@@ -1,0 +1,27 @@
+//! Addresses to listen on and to connect to: any text is read or refused, and what was read is written so that it reads
+//! the same.
+
+#![no_main]
+
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
+
+use exec_transport::{ConnectUrl, ListenUrl};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    reads_again::<ListenUrl>(text);
+    reads_again::<ConnectUrl>(text);
+});
+
+fn reads_again<T: FromStr<Err: Display + Debug> + Display + Debug + PartialEq>(text: &str) {
+    match text.parse::<T>() {
+        Ok(url) => {
+            let again = url.to_string();
+            let read: T = again.parse().expect("what is written can be read");
+            assert_eq!(read, url, "written as {again}");
+        }
+        Err(error) => drop(error.to_string()),
+    }
+}

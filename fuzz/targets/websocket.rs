@@ -1,0 +1,21 @@
+//! WebSocket bytes: whatever comes, in whatever pieces, the same messages come of it or the same violation.
+//!
+//! The first bytes say who the peer is and how its bytes are cut.
+
+#![no_main]
+
+use exec_transport::fuzzing::websocket;
+use libfuzzer_sys::fuzz_target;
+
+/// Small, so that inputs of ordinary length reach them.
+const FRAME_MAX_BYTES: usize = 6_000;
+const MESSAGE_MAX_BYTES: usize = 9_000;
+
+fuzz_target!(|bytes: &[u8]| {
+    let [how, cut, stream @ ..] = bytes else { return };
+    let peer_masks = how & 1 == 1;
+    let decoded = |piece| websocket(peer_masks, FRAME_MAX_BYTES, MESSAGE_MAX_BYTES, stream, piece);
+    let whole = decoded(stream.len().max(1));
+    let pieces = decoded(usize::from(*cut) + 1);
+    assert_eq!(whole, pieces, "how the bytes were cut made a difference");
+});
