@@ -199,10 +199,13 @@ impl Inbox {
         }
     }
 
-    /// Something of every process may have been missed.
-    pub fn doubt_all(&mut self) {
-        for window in self.windows.values_mut() {
-            window.stale = true;
+    /// The session was found again. The push goes on behind the places in `asked`, if the server has granted them;
+    /// everything else may have been missed.
+    pub fn resume(&mut self, asked: &BTreeMap<String, Seq>, granted: Option<&BTreeMap<String, Seq>>) {
+        for (id, window) in &mut self.windows {
+            let place = asked.get(id.as_str());
+            let goes_on = place.is_some() && granted.and_then(|granted| granted.get(id.as_str())) == place;
+            window.stale |= !goes_on && !window.head.closed;
         }
     }
 

@@ -7,16 +7,21 @@
 //!   every promise of the log checked on the way, look at it;
 //! - [`gate`] and [`witness`] are how a test and an actor meet without sleeping, and how a test knows who is gone;
 //! - [`pattern`] is what floods are made of;
-//! - [`binaries`] and [`codex`] find the programs that are compared: our server, and the one it stands in for.
+//! - [`faulty`] is a transport that cuts, delays, freezes and repeats;
+//! - [`binaries`] and [`codex`] find the programs that are compared: our server, and the one it stands in for;
+//! - [`model`] is what the real Codex CLI talks to instead of a model, and [`proxy`] what cuts its connection.
 //!
 //! Deliberately absent: any environment. The tests that name one live with the list of environments.
 
 pub mod bench;
 pub mod binaries;
 pub mod codex;
+pub mod faulty;
 pub mod gate;
+pub mod model;
 pub mod pattern;
 pub mod process;
+pub mod proxy;
 pub mod suite;
 pub mod suite_files;
 pub mod transcript;

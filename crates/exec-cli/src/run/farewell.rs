@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 const LINGER: Duration = Duration::from_millis(100);
 
 /// A process lets go of its output a moment before it is gone; without this pause, one that has just ended by itself
-/// would be counted as ended by us.
-const SETTLE: Duration = Duration::from_millis(20);
+/// would be counted as ended by us. Paid only where somebody was in the background.
+const SETTLE: Duration = Duration::from_millis(100);
 
 /// The tree is gone, but somebody outside of it holds the output open; it gets no more than this.
 const LAST_WORDS: Duration = Duration::from_secs(1);

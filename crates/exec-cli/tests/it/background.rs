@@ -16,7 +16,9 @@ fn a_child_that_went_into_a_session_of_its_own_is_ended_too() {
     let output = run_shell("setsid sleep 1000 > /dev/null 2>&1 & echo $!");
     assert_eq!(code(&output), 0);
     assert!(!is_running(stdout(&output).trim()), "it was ended");
-    assert_eq!(stderr(&output), "exec-server: sh left 1 process running in the background: ended\n");
+    // Whether it had let go of our pipe by then, and so what the rest of the line says, is up to the scheduler.
+    let said = "exec-server: sh left 1 process running in the background: ended";
+    assert!(stderr(&output).starts_with(said), "{}", stderr(&output));
 }
 
 #[test]
@@ -36,7 +38,7 @@ fn a_background_child_that_ignores_term_is_killed() {
 
 #[test]
 fn with_wait_all_what_comes_after_the_exit_is_printed() {
-    let output = run(&["--wait-all", "--", "sh", "-c", "(sleep 0.3; echo late) & echo early; exit 6"]);
+    let output = run(&["-q", "--wait-all", "--", "sh", "-c", "(sleep 0.3; echo late) & echo early; exit 6"]);
     assert_eq!((stdout(&output), stderr(&output), code(&output)), ("early\nlate\n", "", 6));
 }
 

@@ -78,7 +78,7 @@ fn ctrl_z_stops_the_child_too_and_both_are_resumed() {
 
 #[test]
 fn a_signal_reaches_us_while_nobody_reads_our_output() {
-    let script = "echo $$; trap 'exit 5' TERM; yes & wait";
+    let script = "trap 'exit 5' TERM; echo $$; yes & wait";
     let mut running = Running::shell(&[], script);
     let pid = running.line();
     running.signal(Signal::TERM);

@@ -264,7 +264,7 @@ impl Driver {
             }
             state.session_id = Some(result.session_id);
             if resumed {
-                doubt_what_was_missed(&mut state.inbox, &asked, result.resume_from.as_ref());
+                state.inbox.resume(&asked, result.resume_from.as_ref());
             }
         }
         let mut out = Vec::new();
@@ -282,22 +282,6 @@ impl Open {
         let carries_binary = sender.carries_binary();
         let writer = Writer::start(sender, Arc::clone(&shared.bytes_out));
         Self { receiver, writer, carries_binary, greeting: None, welcome: None, useful: false }
-    }
-}
-
-/// After a break the push goes on where it was asked to, if the server says so; everything else must be looked at.
-fn doubt_what_was_missed(
-    inbox: &mut crate::inbox::Inbox,
-    asked: &BTreeMap<String, u64>,
-    granted: Option<&BTreeMap<String, u64>>,
-) {
-    let Some(granted) = granted else { return inbox.doubt_all() };
-    for (id, place) in asked {
-        if granted.get(id) != Some(place)
-            && let Ok(id) = exec_core::ProcessId::new(id)
-        {
-            inbox.doubt(&id);
-        }
     }
 }
 

@@ -135,7 +135,8 @@ fn a_keeper_alone_on_a_full_disk_comes_back_to_each_stream() {
         flood.open_once();
         disk.until_full().await;
         word.open_once();
-        descendant.leaves().await;
+        // Its parent, who waits for room, does not reap it.
+        eventually("the second stream's writer ends", || !descendant.is_alive()).await;
         disk.make_room();
         leader.leaves().await;
         let environment = support::open(disk.path(), LONG_TTL).await.expect("the state folder can be opened");

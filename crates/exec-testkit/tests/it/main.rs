@@ -1,10 +1,12 @@
 //! The conformance suite on every environment there is (a new environment is one more line), and what lies beyond one
 //! environment's waist: death of owner and keeper, volume, hostile disks.
 
+mod codex;
 mod compat;
 mod durability;
 mod environments;
 mod hostile;
+mod remote;
 mod volume;
 
 use exec_testkit::conformance;
@@ -13,3 +15,8 @@ conformance!(keeper_as_thread, environments::keeper_as_thread());
 conformance!(keeper_as_process, environments::keeper_as_process());
 conformance!(keeper_that_outlives, environments::keeper_that_outlives());
 conformance!(without_cgroups, environments::without_cgroups());
+conformance!(remote_over_memory, remote::over_memory());
+conformance!(remote_over_a_unix_socket, remote::over_unix_socket());
+conformance!(remote_over_websocket, remote::over_websocket());
+conformance!(remote_over_stdio, remote::over_stdio());
+conformance!(remote_over_a_transport_that_breaks, remote::over_a_transport_that_breaks());

@@ -15,9 +15,17 @@ pub(super) fn cases() -> Vec<Case> {
         policy("none, and the caller's own", json!({"inherit": "none"}), json!({"OWN_KEY": "1"})),
         policy("exclude by name", with(everything.clone(), json!({"exclude": ["PLAIN"]})), json!({})),
         policy("exclude in another case", with(everything.clone(), json!({"exclude": ["plain"]})), json!({})),
-        policy("exclude with a star", with(everything.clone(), json!({"exclude": ["PLAIN*", "*_password"]})), json!({})),
+        policy(
+            "exclude with a star",
+            with(everything.clone(), json!({"exclude": ["PLAIN*", "*_password"]})),
+            json!({}),
+        ),
         policy("exclude with a question mark", with(everything.clone(), json!({"exclude": ["PLAIN?"]})), json!({})),
-        policy("exclude with brackets", with(everything.clone(), json!({"exclude": ["PLAIN[0-9]", "{PLAIN}"]})), json!({})),
+        policy(
+            "exclude with brackets",
+            with(everything.clone(), json!({"exclude": ["PLAIN[0-9]", "{PLAIN}"]})),
+            json!({}),
+        ),
         policy("exclude everything", with(everything.clone(), json!({"exclude": ["*"]})), json!({"A": "1"})),
         policy("exclude nothing by an empty pattern", with(everything.clone(), json!({"exclude": [""]})), json!({})),
         policy("set comes after exclude", json!({"inherit": "none", "exclude": ["A"], "set": {"A": "1"}}), json!({})),
@@ -36,8 +44,16 @@ pub(super) fn cases() -> Vec<Case> {
             json!({"C": "3"}),
         ),
         policy("the caller's own wins", json!({"inherit": "all", "set": {"PLAIN": "set"}}), json!({"PLAIN": "own"})),
-        policy("the caller's own is never filtered", json!({"inherit": "none", "exclude": ["*"]}), json!({"A_TOKEN": "1"})),
-        policy("names that are never passed on cannot be set", json!({"inherit": "none", "set": {"NODE_REPL_AUTH_TOKEN": "1", "A": "1"}}), json!({})),
+        policy(
+            "the caller's own is never filtered",
+            json!({"inherit": "none", "exclude": ["*"]}),
+            json!({"A_TOKEN": "1"}),
+        ),
+        policy(
+            "names that are never passed on cannot be set",
+            json!({"inherit": "none", "set": {"NODE_REPL_AUTH_TOKEN": "1", "A": "1"}}),
+            json!({}),
+        ),
         greeted("what the real client sends")
             .call(
                 "process/start",
@@ -55,7 +71,10 @@ pub(super) fn cases() -> Vec<Case> {
         greeted("a policy on a terminal")
             .call(
                 "process/start",
-                with(start("p", &["/usr/bin/env"]), json!({"envPolicy": whole(json!({"inherit": "core"})), "env": {}, "tty": true})),
+                with(
+                    start("p", &["/usr/bin/env"]),
+                    json!({"envPolicy": whole(json!({"inherit": "core"})), "env": {}, "tty": true}),
+                ),
             )
             .sorted_output("p"),
     ]
@@ -68,8 +87,5 @@ fn policy(name: &str, policy: Value, env: Value) -> Case {
 
 /// All five members are mandatory.
 fn whole(policy: Value) -> Value {
-    with(
-        json!({"inherit": "all", "ignoreDefaultExcludes": false, "exclude": [], "set": {}, "includeOnly": []}),
-        policy,
-    )
+    with(json!({"inherit": "all", "ignoreDefaultExcludes": false, "exclude": [], "set": {}, "includeOnly": []}), policy)
 }

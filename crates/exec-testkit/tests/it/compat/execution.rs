@@ -27,10 +27,16 @@ fn environment() -> Vec<Case> {
         env("an empty value", json!({"env": {"A": ""}})),
         env("a value with equals signs", json!({"env": {"A": "b=c=d"}})),
         env("values of many lines", json!({"env": {"A": "1\n2"}})),
-        env("names that are never passed on", json!({"env": {"NODE_REPL_AUTH_TOKEN": "x", "node_repl_auth_token": "y", "A": "1"}})),
-        env("all names that are never passed on", json!({"env": {
+        env(
+            "names that are never passed on",
+            json!({"env": {"NODE_REPL_AUTH_TOKEN": "x", "node_repl_auth_token": "y", "A": "1"}}),
+        ),
+        env(
+            "all names that are never passed on",
+            json!({"env": {
             "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": "1", "OPENAI_FEDERATION_RULE_ID": "1", "OPENAI_IDENTITY_TOKEN_FILE": "1",
-            "OPENAI_WORKLOAD_IDENTITY_CONTEXT": "1", "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE": "1", "LAST": "1"}})),
+            "OPENAI_WORKLOAD_IDENTITY_CONTEXT": "1", "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE": "1", "LAST": "1"}}),
+        ),
         env("an empty name", json!({"env": {"": "x", "A": "1"}})),
         env("a name with an equals sign", json!({"env": {"A=B": "x", "C": "1"}})),
         run("PWD is not set", &["/usr/bin/printenv", "PWD"], json!({"env": {}})),
@@ -74,11 +80,27 @@ fn kin() -> Vec<Case> {
     let own = "set -- $(cat /proc/$$/stat); [ $1 = $5 ] && echo group; [ $1 = $6 ] && echo session; echo tty $7";
     vec![
         run("a child of pipes leads a session without a terminal", &["/bin/sh", "-c", own], json!({})),
-        run("a child on a terminal leads a session", &["/bin/sh", "-c", "set -- $(cat /proc/$$/stat); [ $1 = $5 ] && echo group; [ $1 = $6 ] && echo session; [ $7 -ne 0 ] && echo tty"], json!({"tty": true})),
+        run(
+            "a child on a terminal leads a session",
+            &[
+                "/bin/sh",
+                "-c",
+                "set -- $(cat /proc/$$/stat); [ $1 = $5 ] && echo group; [ $1 = $6 ] && echo session; [ $7 -ne 0 ] && echo tty",
+            ],
+            json!({"tty": true}),
+        ),
         run("no descriptors leak", &["/bin/sh", "-c", "ls /proc/$$/fd | tr '\\n' ' '"], json!({})),
         run("no descriptors leak on a tty", &["/bin/sh", "-c", "ls /proc/$$/fd | tr '\\n' ' '"], json!({"tty": true})),
-        run("signals are not blocked or ignored", &["/bin/sh", "-c", "grep -E '^Sig(Blk|Ign)' /proc/$$/status"], json!({})),
-        run("signals are not blocked or ignored on a tty", &["/bin/sh", "-c", "grep -E '^Sig(Blk|Ign)' /proc/$$/status"], json!({"tty": true})),
+        run(
+            "signals are not blocked or ignored",
+            &["/bin/sh", "-c", "grep -E '^Sig(Blk|Ign)' /proc/$$/status"],
+            json!({}),
+        ),
+        run(
+            "signals are not blocked or ignored on a tty",
+            &["/bin/sh", "-c", "grep -E '^Sig(Blk|Ign)' /proc/$$/status"],
+            json!({"tty": true}),
+        ),
         run("the umask is the server's", &["/bin/sh", "-c", "umask"], json!({})),
     ]
 }
@@ -93,11 +115,19 @@ fn streams() -> Vec<Case> {
         run("a terminal is 24 by 80", &["/bin/sh", "-c", "stty size"], json!({"tty": true})),
         run("a terminal's modes", &["/bin/sh", "-c", "stty -a"], json!({"tty": true})),
         run("a terminal turns line ends", &["/bin/sh", "-c", "echo a; echo b >&2"], json!({"tty": true})),
-        run("all three are the terminal", &["/bin/sh", "-c", "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo yes"], json!({"tty": true})),
+        run(
+            "all three are the terminal",
+            &["/bin/sh", "-c", "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo yes"],
+            json!({"tty": true}),
+        ),
         run("a terminal can be opened by name", &["/bin/sh", "-c", "echo hi > /dev/tty"], json!({"tty": true})),
         run("100 KB over a pipe", &["/bin/sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x"], json!({})),
         run("20 KB over a terminal", &["/bin/sh", "-c", "head -c 20000 /dev/zero | tr '\\0' x"], json!({"tty": true})),
-        run("a tty with pipeStdin", &["/bin/sh", "-c", "[ -t 0 ] && echo tty"], json!({"tty": true, "pipeStdin": true})),
+        run(
+            "a tty with pipeStdin",
+            &["/bin/sh", "-c", "[ -t 0 ] && echo tty"],
+            json!({"tty": true, "pipeStdin": true}),
+        ),
     ]
 }
 

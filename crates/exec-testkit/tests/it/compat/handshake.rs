@@ -102,7 +102,8 @@ fn params() -> Vec<Case> {
         greeted("read with a negative seq").call("process/read", json!({"processId": "p", "afterSeq": -1})),
         greeted("read with a fraction").call("process/read", json!({"processId": "p", "afterSeq": 1.5})),
         greeted("read with a text for a number").call("process/read", json!({"processId": "p", "waitMs": "1"})),
-        greeted("read with 2^64").says(r#"{"id":"r","method":"process/read","params":{"processId":"p","afterSeq":18446744073709551616}}"#),
+        greeted("read with 2^64")
+            .says(r#"{"id":"r","method":"process/read","params":{"processId":"p","afterSeq":18446744073709551616}}"#),
         greeted("read with a number for an id").call("process/read", json!({"processId": 1})),
         greeted("params as a list of members").call("process/read", json!(["p", null, null, null])),
         greeted("params as a list too short").call("process/terminate", json!([])),
@@ -114,14 +115,16 @@ fn params() -> Vec<Case> {
             .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "YQ"})),
         greeted("base64 with url-safe symbols")
             .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "-_-_"})),
-        greeted("base64 with a space").call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "YW Jj"})),
+        greeted("base64 with a space")
+            .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "YW Jj"})),
         greeted("base64 with one symbol over")
             .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "YWJjZ"})),
         greeted("base64 with bits left over")
             .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "YR=="})),
         greeted("base64 with padding in the middle")
             .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "YQ==YQ=="})),
-        greeted("a chunk that is a list").call("process/write", json!({"processId": "p", "writeId": "1", "chunk": [1]})),
+        greeted("a chunk that is a list")
+            .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": [1]})),
         greeted("a write without an id").call("process/write", json!({"processId": "p", "chunk": ""})),
     ]);
     cases

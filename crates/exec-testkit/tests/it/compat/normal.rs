@@ -17,7 +17,9 @@ pub(crate) fn reply(method: &str, mut message: Value, session: &str) -> Value {
         for added in additions(method) {
             remove(result, added);
         }
-        if method == "initialize" && let Some(info) = result.get_mut("environmentInfo") {
+        if method == "initialize"
+            && let Some(info) = result.get_mut("environmentInfo")
+        {
             environment(info);
         }
         if method == "environment/info" {

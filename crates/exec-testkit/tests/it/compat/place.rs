@@ -15,10 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
             "a configuration that is not there",
             json!({"cwd": "file:///", "configPaths": [["mcp_servers"]], "requirementsPaths": [["mcp_servers"]]}),
         ),
-        config(
-            "only config paths",
-            json!({"cwd": "file:///", "configPaths": [["a", "b"]], "requirementsPaths": []}),
-        ),
+        config("only config paths", json!({"cwd": "file:///", "configPaths": [["a", "b"]], "requirementsPaths": []})),
         config(
             "a working directory that is not there",
             json!({"cwd": "file:///no/such/folder", "configPaths": [["a"]], "requirementsPaths": []}),

@@ -63,9 +63,7 @@ fn golden() -> Vec<Case> {
 }
 
 fn waits() -> Vec<Case> {
-    let waiting = |name: &str| {
-        greeted(name).sh_with_stdin("p", "read x; echo a; read x; exit 4")
-    };
+    let waiting = |name: &str| greeted(name).sh_with_stdin("p", "read x; echo a; read x; exit 4");
     vec![
         waiting("no wait is no wait").read("p", json!({"waitMs": 0})),
         waiting("a wait that ends by itself").read("p", json!({"waitMs": 20})),
@@ -73,21 +71,22 @@ fn waits() -> Vec<Case> {
             .write("p", "1", "\n")
             .printed("p", "a\n")
             .read("p", json!({"waitMs": 20000})),
-        waiting("a wait after the end").write("p", "1", "\n").printed("p", "a\n").write("p", "2", "\n").exact_log("p").read(
-            "p",
-            json!({"afterSeq": 4, "waitMs": 20000}),
-        ),
+        waiting("a wait after the end")
+            .write("p", "1", "\n")
+            .printed("p", "a\n")
+            .write("p", "2", "\n")
+            .exact_log("p")
+            .read("p", json!({"afterSeq": 4, "waitMs": 20000})),
         greeted("a wait that ends with the exit")
             .sh_with_stdin("p", "sleep 1000 & sleep 0.3; exit 4")
             .read("p", json!({"waitMs": 20000})),
-        greeted("a wait that ends with the end").sh("p", "sleep 0.3; exit 5").exited("p").read(
-            "p",
-            json!({"afterSeq": 1, "waitMs": 20000}),
-        ),
-        greeted("a wait for output that comes").sh("p", "sleep 0.3; echo a; sleep 1000").read(
-            "p",
-            json!({"waitMs": 20000, "maxBytes": 1}),
-        ),
+        greeted("a wait that ends with the end")
+            .sh("p", "sleep 0.3; exit 5")
+            .exited("p")
+            .read("p", json!({"afterSeq": 1, "waitMs": 20000})),
+        greeted("a wait for output that comes")
+            .sh("p", "sleep 0.3; echo a; sleep 1000")
+            .read("p", json!({"waitMs": 20000, "maxBytes": 1})),
     ]
 }
 

@@ -78,7 +78,11 @@ pub(super) fn cases() -> Vec<Case> {
             .hello()
             .sh("p", "echo second")
             .log("p"),
-        websocket("a client may come back under another name").step(Step::Finish).ended().connect().call("initialize", resume),
+        websocket("a client may come back under another name")
+            .step(Step::Finish)
+            .ended()
+            .connect()
+            .call("initialize", resume),
         websocket("two resumes, one after the other")
             .step(Step::Finish)
             .ended()

@@ -28,7 +28,8 @@ pub(super) fn cases() -> Vec<Case> {
             .sh_on_tty("p", "read x; echo got $x")
             .write("p", "1", "hello\n")
             .log("p"),
-        greeted("control-C on a terminal").sh_on_tty("p", "trap 'echo int; exit 7' INT; echo ready; while :; do sleep 0.05; done")
+        greeted("control-C on a terminal")
+            .sh_on_tty("p", "trap 'echo int; exit 7' INT; echo ready; while :; do sleep 0.05; done")
             .printed("p", "ready")
             .write("p", "1", "\u{3}")
             .log("p"),

@@ -1,0 +1,240 @@
+//! The link against a scripted server: handshake, calls, deadlines, notifications, leaving.
+
+use std::time::Duration;
+
+use exec_client::{CallError, ConnectFailure, LinkState, Options, Replay, Terms};
+use exec_env::Environment;
+use exec_transport::Message;
+use exec_wire::environment::{InfoParams, StatusParams};
+use exec_wire::fs::ReadBlockParams;
+use exec_wire::process::ListParams;
+use exec_wire::{Method, NoticeMethod};
+use serde_json::json;
+
+use crate::peer::{OURS, meet, options, rejected, stage, within};
+
+#[tokio::test]
+async fn the_handshake_says_who_we_are_and_learns_where_we_are() {
+    let (mut stage, dial) = stage();
+    let mut wishes = options();
+    wishes.client_name = "tester".into();
+    wishes.detached_ttl = Some(Duration::from_secs(60));
+    wishes.binary_frames = true;
+    let serve = async {
+        let mut peer = stage.next().await;
+        let (id, params) = peer.expect("initialize").await;
+        let expected =
+            json!({ "clientName": "tester", "resumeSessionId": null, "detachedTtlMs": 60_000, "binaryFrames": true });
+        assert_eq!(params, expected);
+        // An older server tells nothing of itself unasked.
+        peer.reply(&id, json!({ "sessionId": "s" })).await;
+        peer.initialized().await;
+        let (id, _) = peer.expect("environment/info").await;
+        peer.reply(&id, json!({ "shell": { "name": "zsh", "path": "/bin/zsh" }, "extensions": ["process/list"] })).await;
+        peer
+    };
+    let (environment, _peer) = tokio::join!(exec_client::RemoteEnvironment::open(dial, wishes), serve);
+    let environment = environment.expect("it was welcomed");
+    assert_eq!(environment.info().shell.path, std::path::Path::new("/bin/zsh"));
+    assert_eq!(environment.session_id().as_deref(), Some("s"));
+    assert!(environment.link().has("process/list") && !environment.link().has("process/wait"));
+}
+
+#[tokio::test]
+async fn a_server_that_says_no_is_quoted() {
+    let failure = rejected(options(), json!({ "code": -32600, "message": "not today" })).await;
+    assert_eq!(failure, ConnectFailure::Refused { why: "not today".into() });
+    let wishes = Options { resume_session: Some("old".into()), ..options() };
+    let failure = rejected(wishes, json!({ "code": -32600, "message": "unknown session id old" })).await;
+    assert_eq!(failure, ConnectFailure::UnknownSession { why: "unknown session id old".into() });
+}
+
+#[tokio::test]
+async fn a_first_connection_is_tried_once() {
+    let (stage, dial) = stage();
+    stage.shut();
+    let failure = exec_client::RemoteEnvironment::open(dial, options()).await.expect_err("nobody is there");
+    let ConnectFailure::Unreachable { why } = failure else { panic!("{failure:?}") };
+    assert!(why.starts_with("cannot connect to memory: "), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_hello_is_given_up() {
+    let (mut stage, dial) = stage();
+    let (environment, _silent) = tokio::join!(exec_client::RemoteEnvironment::open(dial, options()), stage.next());
+    let failure = environment.expect_err("nobody answers");
+    assert_eq!(failure, ConnectFailure::Unreachable { why: "initialize was not answered within 10s".into() });
+}
+
+#[tokio::test]
+async fn answers_find_their_callers_in_any_order() {
+    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let link = environment.link();
+    let calls = async { tokio::join!(link.call(StatusParams {}), link.call(ListParams {}), link.call(InfoParams {})) };
+    let serve = async {
+        let (status, _) = peer.expect("environment/status").await;
+        let (list, _) = peer.expect("process/list").await;
+        let (info, _) = peer.expect("environment/info").await;
+        peer.refuse(&info, json!({ "code": -32603, "message": "no" })).await;
+        peer.reply(&json!(999_999), json!({})).await;
+        peer.reply(&list, json!({ "processes": [] })).await;
+        peer.reply(&status, json!({ "status": "ready" })).await;
+    };
+    let ((status, list, info), ()) = tokio::join!(calls, serve);
+    assert_eq!(status.expect("answered").status, "ready");
+    assert_eq!(list.expect("answered").processes, []);
+    let refusal = info.expect_err("refused");
+    assert_eq!(refusal.to_string(), "the server refused environment/info: no (-32603)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_has_a_deadline_and_its_late_answer_is_no_harm() {
+    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let link = environment.link();
+    let (answer, (id, _)) = tokio::join!(link.call(StatusParams {}), peer.expect("environment/status"));
+    let after = Duration::from_secs(30);
+    assert_eq!(answer, Err(CallError::Deadline { method: Method::EnvironmentStatus, after }));
+    assert_eq!(link.metrics().calls, 0);
+    peer.reply(&id, json!({ "status": "late" })).await;
+    let serve = async {
+        let (id, _) = peer.expect("environment/status").await;
+        peer.reply(&id, json!({ "status": "ready" })).await;
+    };
+    let (answer, ()) = tokio::join!(link.call(StatusParams {}), serve);
+    assert_eq!(answer.expect("answered").status, "ready");
+}
+
+#[tokio::test]
+async fn a_thousand_and_twenty_four_calls_wait_and_one_more_waits_for_a_place() {
+    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let link = environment.link().clone();
+    let calls: Vec<_> = (0..1100)
+        .map(|_| {
+            let link = link.clone();
+            tokio::spawn(async move { link.call(StatusParams {}).await })
+        })
+        .collect();
+    let mut ids = Vec::new();
+    for _ in 0..1024 {
+        ids.push(peer.expect("environment/status").await.0);
+    }
+    assert_eq!(link.metrics().calls, 1024);
+    for _ in 0..76 {
+        let id = ids.pop().expect("there are more");
+        peer.reply(&id, json!({ "status": "ready" })).await;
+        ids.push(peer.expect("environment/status").await.0);
+    }
+    for id in ids {
+        peer.reply(&id, json!({ "status": "ready" })).await;
+    }
+    for call in calls {
+        within(call).await.expect("it does not panic").expect("it is answered");
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_call_gives_its_place_back() {
+    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let link = environment.link();
+    tokio::select! {
+        _ = link.call(StatusParams {}) => panic!("nobody answers"),
+        _ = peer.expect("environment/status") => {}
+    }
+    assert_eq!(link.metrics().calls, 0);
+}
+
+#[tokio::test]
+async fn questions_of_the_server_are_answered() {
+    let (_environment, _stage, mut peer) = meet(OURS, options()).await;
+    let request = json!({ "protocol": "http", "host": "h", "port": 80 });
+    let params = json!({ "processId": "p", "request": request });
+    peer.say(json!({ "id": 1, "method": "network/policyRequest", "params": params })).await;
+    let answer = peer.message().await;
+    assert_eq!((&answer["id"], &answer["result"]["decision"]["type"]), (&json!(1), &json!("deny")));
+    peer.say(json!({ "id": "x", "method": "what/isThis" })).await;
+    let error = json!({ "code": -32601, "message": "exec-server client does not implement `what/isThis` yet" });
+    assert_eq!(peer.message().await, json!({ "error": error, "id": "x" }));
+}
+
+#[tokio::test]
+async fn listeners_hear_what_they_asked_for_until_they_fall_behind() {
+    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let link = environment.link();
+    let mut hearing = link.listen(&[NoticeMethod::FsChanged], 2);
+    peer.say(json!({ "method": "nobody/knows", "params": {} })).await;
+    for watch in 0..3 {
+        peer.say(json!({ "method": "fs/missingChanged", "params": { "watchId": watch } })).await;
+        peer.say(json!({ "method": "fs/changed", "params": { "watchId": "w", "n": watch } })).await;
+    }
+    // The third finds no room, so the listener is let go of; what it had heard is still there.
+    assert_eq!(within(hearing.recv()).await.expect("heard").method, NoticeMethod::FsChanged);
+    assert!(within(hearing.recv()).await.is_some());
+    assert!(within(hearing.recv()).await.is_none());
+}
+
+#[tokio::test]
+async fn a_block_as_raw_bytes_is_the_answer_to_its_request() {
+    let (environment, _stage, mut peer) = meet(OURS, Options { binary_frames: true, ..options() }).await;
+    let link = environment.link();
+    let params = ReadBlockParams { handle_id: "h".into(), offset: 4, len: 10 };
+    let serve = async {
+        let (id, _) = peer.expect("fs/readBlock").await;
+        let header = exec_wire::binary::Header::Block { request_id: &id.to_string(), offset: 4, eof: true };
+        let mut frame = Vec::new();
+        exec_wire::binary::encode(&mut frame, &header, b"raw").expect("a short id");
+        peer.say_raw(Message::Binary(frame.into())).await;
+    };
+    let (block, ()) = tokio::join!(link.call(params), serve);
+    let block = block.expect("answered");
+    assert_eq!((&block.chunk.0[..], block.eof), (&b"raw"[..], true));
+}
+
+#[tokio::test]
+async fn leaving_says_goodbye_and_leaves_the_session_alone() {
+    let (environment, _stage, peer) = meet(OURS, options()).await;
+    let link = environment.link().clone();
+    let ((), reason) = tokio::join!(environment.close(), peer.left());
+    assert_eq!(reason.map(|reason| reason.code), Some(1000));
+    assert_eq!(*link.states().borrow(), LinkState::Ended);
+    let after = link.call(StatusParams {}).await;
+    assert_eq!(after, Err(CallError::Lost { why: "the connection was closed by us".into() }));
+}
+
+#[tokio::test]
+async fn dropping_the_environment_closes_the_connection_too() {
+    let (environment, _stage, peer) = meet(OURS, options()).await;
+    drop(environment);
+    assert!(within(peer.left()).await.is_some());
+}
+
+#[tokio::test]
+async fn ending_closes_the_session_first() {
+    let (environment, _stage, mut peer) = meet(&["session/close"], options()).await;
+    let serve = async {
+        let (id, params) = peer.expect("session/close").await;
+        assert_eq!(params, json!({ "sessionId": "s" }));
+        peer.reply(&id, json!({ "closed": true })).await;
+        peer.left().await
+    };
+    let (ended, _) = tokio::join!(environment.end(), serve);
+    assert_eq!(ended, Ok(()));
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_fails_its_call_only() {
+    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let link = environment.link();
+    let serve = async {
+        let (id, _) = peer.expect("environment/status").await;
+        peer.reply(&id, json!({ "status": 7 })).await;
+        let (id, _) = peer.expect("environment/status").await;
+        peer.reply(&id, json!({ "status": "ready" })).await;
+    };
+    let calls = async {
+        let terms = Terms { deadline: Duration::from_secs(5), replay: Replay::IfUnsent };
+        (link.call_with(&StatusParams {}, terms).await.result, link.call(StatusParams {}).await)
+    };
+    let ((first, second), ()) = tokio::join!(calls, serve);
+    assert!(matches!(first, Err(CallError::Undecodable { method: Method::EnvironmentStatus, .. })), "{first:?}");
+    assert_eq!(second.expect("answered").status, "ready");
+}

@@ -1,0 +1,209 @@
+//! A scripted server at the other end of a memory pair: it says what the test tells it to, and nothing else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use exec_client::{ConnectFailure, Options, RemoteEnvironment};
+use exec_core::{Command, ProcessId};
+use exec_env::BoxFuture;
+use exec_transport::{CloseReason, ConnectError, Connection, Message, Received, memory_pair};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+/// The extensions our server has, as far as processes are concerned.
+pub(crate) const OURS: &[&str] = &[
+    "initialize.resumeFrom",
+    "process/start.size",
+    "process/start.timeoutMs",
+    "process/start.overflow",
+    "process/read.head",
+    "process/terminate.graceMs",
+    "process/signal.all",
+    "process/resize",
+    "process/closeStdin",
+    "process/list",
+    "process/wait",
+    "process/forget",
+    "osText",
+];
+
+/// Where a client's dials arrive.
+pub(crate) struct Stage {
+    dials: mpsc::Receiver<Connection>,
+    shut: Arc<AtomicBool>,
+}
+
+/// The server's end of one connection.
+pub(crate) struct Peer {
+    connection: Connection,
+}
+
+/// A stage, and the way to it.
+pub(crate) fn stage() -> (Stage, Arc<dyn exec_client::Dial>) {
+    let (dialed, dials) = mpsc::channel(16);
+    let shut = Arc::new(AtomicBool::new(false));
+    let closed = Arc::clone(&shut);
+    let dial = move || -> BoxFuture<'static, Result<Connection, ConnectError>> {
+        let (dialed, closed) = (dialed.clone(), Arc::clone(&closed));
+        Box::pin(async move {
+            let refused = |kind: std::io::ErrorKind| ConnectError::Unreachable { target: "memory".into(), source: kind.into() };
+            if closed.load(Ordering::Acquire) {
+                return Err(refused(std::io::ErrorKind::ConnectionRefused));
+            }
+            let (near, far) = memory_pair(4096);
+            dialed.send(far).await.map_err(|_| refused(std::io::ErrorKind::ConnectionReset))?;
+            Ok(near)
+        })
+    };
+    (Stage { dials, shut }, Arc::new(dial))
+}
+
+/// Options without chance, and without raw frames unless a test wants them.
+pub(crate) fn options() -> Options {
+    Options { seed: Some(1), binary_frames: false, ..Options::default() }
+}
+
+impl Stage {
+    /// The next connection.
+    pub(crate) async fn next(&mut self) -> Peer {
+        Peer { connection: self.dials.recv().await.expect("the client keeps the other end") }
+    }
+
+    /// From now on nobody answers.
+    pub(crate) fn shut(&self) {
+        self.shut.store(true, Ordering::Release);
+    }
+
+    /// The next connection, welcomed as session `s`.
+    pub(crate) async fn welcome(&mut self, extensions: &[&str]) -> Peer {
+        let mut peer = self.next().await;
+        let (id, params) = peer.expect("initialize").await;
+        let granted = params.get("resumeFrom").filter(|_| extensions.contains(&"initialize.resumeFrom")).cloned();
+        let mut result = json!({ "sessionId": "s", "environmentInfo": info(extensions) });
+        if let Some(granted) = granted {
+            result["resumeFrom"] = granted;
+        }
+        peer.reply(&id, result).await;
+        peer.initialized().await;
+        peer
+    }
+}
+
+/// A client and the server it has just met.
+pub(crate) async fn meet(extensions: &[&str], options: Options) -> (RemoteEnvironment, Stage, Peer) {
+    let (mut stage, dial) = stage();
+    let (environment, peer) = tokio::join!(RemoteEnvironment::open(dial, options), stage.welcome(extensions));
+    (environment.expect("it was welcomed"), stage, peer)
+}
+
+/// A client that is not welcome.
+pub(crate) async fn rejected(options: Options, error: Value) -> ConnectFailure {
+    let (mut stage, dial) = stage();
+    let refuse = async {
+        let mut peer = stage.next().await;
+        let (id, _) = peer.expect("initialize").await;
+        peer.refuse(&id, error).await;
+        peer
+    };
+    let (environment, _peer) = tokio::join!(RemoteEnvironment::open(dial, options), refuse);
+    environment.expect_err("it was refused")
+}
+
+fn info(extensions: &[&str]) -> Value {
+    json!({
+        "shell": { "name": "bash", "path": "/bin/bash" },
+        "executorVersion": "1.2.3",
+        "cwd": "file:///srv",
+        "platformOs": "linux",
+        "extensions": extensions,
+    })
+}
+
+impl Peer {
+    /// The next message, whatever it is.
+    pub(crate) async fn message(&mut self) -> Value {
+        match self.connection.receiver.next().await {
+            Received::Message(message) => serde_json::from_slice(message.bytes()).expect("the client writes JSON"),
+            other => panic!("a message was expected, not {other:?}"),
+        }
+    }
+
+    /// The next message, which must be this request: its id and params.
+    pub(crate) async fn expect(&mut self, method: &str) -> (Value, Value) {
+        let mut message = self.message().await;
+        assert_eq!(message["method"], method, "{message}");
+        (message["id"].take(), message["params"].take())
+    }
+
+    pub(crate) async fn initialized(&mut self) {
+        assert_eq!(self.message().await, json!({ "method": "initialized", "params": {} }));
+    }
+
+    pub(crate) async fn say(&mut self, message: Value) {
+        let text = Message::Text(message.to_string().into());
+        self.connection.sender.feed(text).await.expect("the client reads");
+    }
+
+    /// Raw bytes, as they are.
+    pub(crate) async fn say_raw(&mut self, message: Message) {
+        self.connection.sender.feed(message).await.expect("the client reads");
+    }
+
+    pub(crate) async fn reply(&mut self, id: &Value, result: Value) {
+        self.say(json!({ "id": id, "result": result })).await;
+    }
+
+    pub(crate) async fn refuse(&mut self, id: &Value, error: Value) {
+        self.say(json!({ "error": error, "id": id })).await;
+    }
+
+    pub(crate) async fn push(&mut self, seq: u64, text: &str) {
+        let chunk = exec_wire::bytes64::encode(text.as_bytes());
+        let params = json!({ "processId": "p", "seq": seq, "stream": "stdout", "chunk": chunk });
+        self.say(json!({ "method": "process/output", "params": params })).await;
+    }
+
+    pub(crate) async fn push_end(&mut self, exit_seq: u64, code: i32) {
+        let params = json!({ "processId": "p", "seq": exit_seq, "exitCode": code, "sandboxDenied": false });
+        self.say(json!({ "method": "process/exited", "params": params })).await;
+        let params = json!({ "processId": "p", "seq": exit_seq + 1 });
+        self.say(json!({ "method": "process/closed", "params": params })).await;
+    }
+
+    /// Answers one `process/start` of `p`.
+    pub(crate) async fn start(&mut self) {
+        let (id, params) = self.expect("process/start").await;
+        assert_eq!(params["processId"], "p");
+        self.reply(&id, json!({ "processId": "p", "pid": 42 })).await;
+    }
+
+    /// Waits until the client has left; why it said so.
+    pub(crate) async fn left(mut self) -> Option<CloseReason> {
+        loop {
+            match self.connection.receiver.next().await {
+                Received::Closed(exec_transport::Closed::ByPeer(reason)) => return Some(reason),
+                Received::Closed(_) => return None,
+                _ => {}
+            }
+        }
+    }
+
+    /// The line is cut.
+    pub(crate) fn cut(self) {
+        drop(self);
+    }
+}
+
+pub(crate) fn process_id() -> ProcessId {
+    ProcessId::new("p").expect("short")
+}
+
+pub(crate) fn command() -> Command {
+    Command::new(["/bin/true"], "/w")
+}
+
+/// Waits for something that has no event of its own in the client, without ever waiting for time that must pass.
+pub(crate) async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), what).await.expect("it happens within half a minute")
+}

@@ -1,0 +1,78 @@
+//! The index on disk: whatever a damaged disk gives back is read or refused, never a panic, and the format stands still.
+
+use exec_core::{Cause, Exit, Status, Stream, Usage};
+use exec_keeper::spool::index::{Dropped, Header, Kind, Record};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_reader_of_records_panic(mut bytes in vec(any::<u8>(), 0..48), kind in 0_u8..8) {
+        let _ = Record::decode(&bytes).map(|record| record.ends());
+        if let Some(first) = bytes.first_mut() {
+            *first = kind;
+        }
+        let _ = Record::decode(&bytes).map(|record| record.ends());
+    }
+
+    #[test]
+    fn no_bytes_make_a_reader_of_headers_panic(bytes in vec(any::<u8>(), 0..160), tag in 0_u8..6, cause in 0_u8..6) {
+        let _ = Header::decode(&bytes);
+        let mut nearly = [b"execlog1", &bytes[..]].concat();
+        for (at, value) in [(56, tag), (57, cause)] {
+            if let Some(byte) = nearly.get_mut(at) {
+                *byte = value;
+            }
+        }
+        let _ = Header::decode(&nearly);
+    }
+
+    #[test]
+    fn a_record_that_is_cut_short_is_none(kind in 1_u8..6, length in 0_usize..32) {
+        let bytes = [kind; 32];
+        prop_assert!(Record::decode(&bytes).is_some());
+        prop_assert_eq!(Record::decode(&bytes[..length]), None);
+    }
+}
+
+/// A keeper of an earlier build may have written it.
+#[test]
+fn a_record_is_32_bytes_in_this_order() {
+    let mut bytes = vec![2, 0, 0, 0];
+    bytes.extend(7_u32.to_le_bytes());
+    for number in [100_u64, 200, 300] {
+        bytes.extend(number.to_le_bytes());
+    }
+    let record = Record { kind: Kind::Output(Stream::Stderr), len: 7, offset: 100, other_end: 200, unix_micros: 300 };
+    assert_eq!(Record::decode(&bytes), Some(record));
+    assert_eq!(record.ends(), [200, 107]);
+    let kinds = [Kind::Output(Stream::Stdout), record.kind, Kind::Output(Stream::Pty), Kind::Exited, Kind::Closed];
+    for (tag, kind) in (1..).zip(kinds) {
+        bytes[0] = tag;
+        assert_eq!(Record::decode(&bytes).map(|record| record.kind), Some(kind));
+    }
+}
+
+#[test]
+fn a_header_tells_what_is_forgotten_and_how_it_ended() {
+    let mut bytes = b"execlog1".to_vec();
+    for number in [5_u64, 400, 300, 100, 0, 9] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend([3, 2, 0, 0]);
+    bytes.extend(11_i32.to_le_bytes());
+    for number in [1_u64, 2, 3] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.resize(128, 0);
+    let micros = std::time::Duration::from_micros;
+    let exit = Exit {
+        status: Status::Signal { number: 11, core_dumped: true },
+        cause: Cause::Terminated,
+        usage: Usage { user: micros(1), system: micros(2), max_rss_bytes: 3 },
+    };
+    let dropped = Dropped { first_seq: 5, bytes: 400, starts: [300, 100] };
+    assert_eq!(Header::decode(&bytes), Some(Header { dropped, exit: Some((9, exit)) }));
+    bytes[7] = b'2';
+    assert_eq!(Header::decode(&bytes), None, "another format is not guessed at");
+}

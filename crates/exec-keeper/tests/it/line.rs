@@ -1,0 +1,162 @@
+//! Owners that misbehave: the keeper lets go of them and serves the next.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use exec_keeper::channel::{Channel, Received};
+use exec_keeper::keeper;
+use exec_keeper::protocol::{Ask, Tell, VERSION};
+use exec_keeper::spool::folder::Folder;
+use exec_keeper::{Duty, Fate};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// A keeper that answers at all answers within this, on any machine.
+const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+
+#[test]
+fn an_owner_that_never_reads_and_dies_does_not_keep_the_place() {
+    let (folder, carrier) = keeper_in_a_thread();
+    let first = connect(folder.path());
+    hello(&first);
+    // More answers than the socket and the keeper's own queue hold.
+    let mut asked = 0;
+    while asked < 5000 {
+        match first.send(&Ask::Members { ticket: asked, number: 1 }.encode(), &[]) {
+            Ok(()) => asked += 1,
+            Err(Errno::AGAIN) if room_comes(&first) => {}
+            // The keeper has stopped listening to somebody who does not listen.
+            Err(Errno::AGAIN) => break,
+            Err(errno) => panic!("the line holds: {errno}"),
+        }
+    }
+    assert!((257..5000).contains(&asked), "the keeper took {asked}");
+    drop(first);
+    end(&folder, carrier);
+}
+
+#[test]
+fn an_owner_that_reads_late_gets_every_answer() {
+    let (folder, carrier) = keeper_in_a_thread();
+    let owner = connect(folder.path());
+    hello(&owner);
+    let (mut asked, mut heard) = (0, 0);
+    while heard < 3000 {
+        if asked < 3000 && owner.send(&Ask::Members { ticket: asked, number: 1 }.encode(), &[]).is_ok() {
+            asked += 1;
+            continue;
+        }
+        assert_eq!(hear(&owner), Some(Tell::Members { ticket: heard, pids: Vec::new() }));
+        heard += 1;
+    }
+    drop(owner);
+    end(&folder, carrier);
+}
+
+#[test]
+fn an_owner_that_talks_nonsense_is_let_go() {
+    let (folder, carrier) = keeper_in_a_thread();
+    for nonsense in [&[][..], &[0], &[2, 1, 2, 3], &[255; 3000]] {
+        let owner = connect(folder.path());
+        owner.send(nonsense, &[]).expect("there is room");
+        assert_eq!(hear(&owner), None, "{nonsense:?}");
+    }
+    end(&folder, carrier);
+}
+
+#[test]
+fn an_owner_of_another_version_is_told_ours_and_let_go() {
+    let (folder, carrier) = keeper_in_a_thread();
+    let owner = connect(folder.path());
+    owner.send(&Ask::Hello { version: VERSION + 1 }.encode(), &[]).expect("there is room");
+    assert!(matches!(hear(&owner), Some(Tell::Welcome { version: VERSION, .. })));
+    assert_eq!(hear(&owner), None);
+    end(&folder, carrier);
+}
+
+#[test]
+fn a_second_owner_hears_who_the_first_is_even_if_it_speaks_first() {
+    let (folder, carrier) = keeper_in_a_thread();
+    let first = connect(folder.path());
+    hello(&first);
+    for _ in 0..100 {
+        let second = connect(folder.path());
+        // It may be hung up on before or after this, read or unread.
+        let _ = second.send(&Ask::Hello { version: VERSION }.encode(), &[]);
+        assert_eq!(hear(&second), Some(Tell::Busy { owner_pid: std::process::id() }));
+        assert_eq!(hear(&second), None);
+    }
+    drop(first);
+    end(&folder, carrier);
+}
+
+/// The place is free and the keeper serves: it ends when it is told to.
+fn end(folder: &tempfile::TempDir, carrier: JoinHandle<Result<(), Errno>>) {
+    let last = connect(folder.path());
+    hello(&last);
+    last.send(&Ask::End.encode(), &[]).expect("there is room");
+    assert_eq!(hear(&last), None);
+    assert_eq!(carrier.join().expect("the loop does not panic"), Ok(()));
+}
+
+fn keeper_in_a_thread() -> (tempfile::TempDir, JoinHandle<Result<(), Errno>>) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let listener = socket();
+    let address = SocketAddrUnix::new(folder.path().join("socket")).expect("a short path");
+    rustix::net::bind(&listener, &address).expect("the name is new");
+    rustix::net::listen(&listener, 8).expect("it is bound");
+    let duty = Duty {
+        owner: None,
+        listener: Some(listener),
+        folder: Arc::new(Folder::new(folder.path(), 1 << 30)),
+        fate: Fate::Outlive { orphan_ttl: Duration::from_secs(600) },
+        own_process: false,
+        cgroups: false,
+    };
+    (folder, std::thread::spawn(move || keeper::run(duty)))
+}
+
+fn connect(folder: &Path) -> Channel {
+    let socket = socket();
+    let address = SocketAddrUnix::new(folder.join("socket")).expect("a short path");
+    rustix::net::connect(&socket, &address).expect("the keeper listens");
+    Channel::over(socket).expect("it is a socket")
+}
+
+fn socket() -> OwnedFd {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .expect("one more descriptor")
+}
+
+fn hello(channel: &Channel) {
+    channel.send(&Ask::Hello { version: VERSION }.encode(), &[]).expect("there is room");
+    let answer = hear(channel);
+    assert!(matches!(answer, Some(Tell::Welcome { version: VERSION, processes: 0, .. })), "{answer:?}");
+}
+
+/// Whether the keeper still reads. That it does not, no event tells; a keeper that is merely slow makes the test weaker,
+/// never wrong.
+fn room_comes(channel: &Channel) -> bool {
+    let moment = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+    let mut ready = [PollFd::from_borrowed_fd(channel.socket(), PollFlags::OUT)];
+    poll(&mut ready, Some(&moment)).expect("a socket can be waited for") > 0
+}
+
+/// The next answer; `None` when the keeper has hung up.
+fn hear(channel: &Channel) -> Option<Tell> {
+    loop {
+        match channel.receive() {
+            Ok(Received::Message(message, _)) => return Some(Tell::decode(&message).expect("it is one of ours")),
+            Ok(Received::Gone) => return None,
+            Err(Errno::AGAIN) => {
+                let mut ready = [PollFd::from_borrowed_fd(channel.socket(), PollFlags::IN)];
+                assert_eq!(poll(&mut ready, Some(&PATIENCE)), Ok(1), "the keeper says nothing");
+            }
+            Err(errno) => panic!("the line holds: {errno}"),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! A mover may be killed at any instruction. Its log is cut after every record here, and taken up again: the same bytes,
+//! in the same order per stream, dense seqs, one exit, one end.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use exec_core::flow::Quota;
+use exec_core::{Body, Cause, Exit, Overflow, Page, Status, Stream, Usage};
+use exec_keeper::spool::folder::Folder;
+use exec_keeper::spool::shelf::{Look, Patience};
+use exec_keeper::spool::{Files, Pumped, Source, Spool, Turn};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+const HEADER_BYTES: u64 = 128;
+const RECORD_BYTES: u64 = 32;
+const EXIT: Exit = Exit {
+    status: Status::Code(7),
+    cause: Cause::Own,
+    usage: Usage { user: std::time::Duration::ZERO, system: std::time::Duration::ZERO, max_rss_bytes: 1 },
+};
+const ROOMY: Quota = Quota { cap_bytes: 1 << 30, overflow: Overflow::DropOldest };
+
+/// What happens to a child's streams before its end.
+#[derive(Debug, Clone, Copy)]
+struct Print {
+    stream: Stream,
+    bytes: u16,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_log_cut_after_any_record_is_completed(prints in vec(print(), 0..12), exit_first in any::<bool>()) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = Arc::new(Folder::new(folder.path(), 1 << 30));
+        let whole = Whole::written(&folder, &prints, exit_first);
+        for records in 0..=whole.records {
+            for streams_left in [true, false] {
+                let page = whole.cut_and_completed(&folder, records, streams_left);
+                prop_assert_eq!(page.head.next_seq - 1, page.entries.len() as u64);
+                let seqs: Vec<u64> = page.entries.iter().map(|entry| entry.seq).collect();
+                prop_assert_eq!(seqs, (1..page.head.next_seq).collect::<Vec<_>>());
+                prop_assert_eq!(page.entries.iter().filter(|entry| entry.body == Body::Exited(EXIT)).count(), 1);
+                prop_assert_eq!(page.entries.last().map(|entry| &entry.body), Some(&Body::Closed));
+                for stream in [Stream::Stdout, Stream::Stderr] {
+                    prop_assert_eq!(bytes(&page, stream), expected(&prints, stream));
+                }
+            }
+        }
+    }
+}
+
+/// A finished log, and its files.
+struct Whole {
+    index: OwnedFd,
+    data: [Option<OwnedFd>; 2],
+    records: u64,
+    exit_seq: u64,
+}
+
+impl Whole {
+    fn written(folder: &Arc<Folder>, prints: &[Print], exit_first: bool) -> Self {
+        let index = new_index(folder);
+        let mut data = [None, None];
+        let (out, mut out_end) = pipe();
+        let (err, mut err_end) = pipe();
+        let sources = vec![(Stream::Stdout, out), (Stream::Stderr, err)];
+        let mut spool = Spool::begin(folder.clone(), duplicate(&index), ROOMY, sources);
+        let mut keep = |at: usize, file: &OwnedFd| {
+            data[at] = Some(duplicate(file));
+            Ok(())
+        };
+        for (at, print) in prints.iter().enumerate() {
+            let end = if print.stream == Stream::Stdout { &mut out_end } else { &mut err_end };
+            end.write_all(&said(at, *print)).expect("a pipe takes this much");
+            while matches!(spool.pump(print.stream, turn(), &mut keep), Pumped::Moved { .. }) {}
+        }
+        if exit_first {
+            spool.exited(EXIT, turn(), &mut keep);
+        }
+        drop((out_end, err_end));
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            assert_eq!(spool.pump(stream, turn(), &mut keep), Pumped::Eof);
+        }
+        spool.exited(EXIT, turn(), &mut keep);
+        let head = spool.head();
+        assert!(head.closed, "{head:?}");
+        let (exit_seq, _) = head.exit.expect("it was told");
+        drop(spool);
+        Self { index, data, records: head.next_seq - 1, exit_seq }
+    }
+
+    /// What is left of it when its mover died after `records` records, taken up by the next one. Streams that had
+    /// ended may have been let go of already.
+    fn cut_and_completed(&self, folder: &Arc<Folder>, records: u64, streams_left: bool) -> Page {
+        let index = folder.file().expect("the folder is there");
+        let mut bytes = vec![0; (HEADER_BYTES + records * RECORD_BYTES) as usize];
+        rustix::io::pread(&self.index, &mut bytes[..], 0).expect("it was written");
+        // The exit is noted just before its record.
+        let noted = records + 1 >= self.exit_seq;
+        if !noted {
+            bytes[48..96].fill(0);
+        }
+        rustix::io::pwrite(&index, &bytes, 0).expect("a disk with room");
+        let data = [0, 1].map(|at| self.data[at].as_ref().map(duplicate));
+        // A pipe whose writers are gone, as both are by now.
+        let sources =
+            if streams_left { vec![(Stream::Stdout, pipe().0), (Stream::Stderr, pipe().0)] } else { Vec::new() };
+        let files = Files { index, data };
+        let mut spool = Spool::resume(folder.clone(), files, ROOMY, sources).expect("the files are whole");
+        let mut keep = |_: usize, _: &OwnedFd| Ok(());
+        for stream in spool.open().iter() {
+            assert_eq!(spool.pump(stream, turn(), &mut keep), Pumped::Eof, "nothing is left in the pipe");
+        }
+        // What the keeper says of an exit it has witnessed; no news where the log tells it already.
+        if spool.head().exit.is_none() {
+            spool.exited(EXIT, turn(), &mut keep);
+            spool.on_time(Instant::now());
+        }
+        let head = spool.head();
+        assert!(head.closed, "cut after {records} of {} records, it ends all the same: {head:?}", self.records);
+        let look = Look { after: 0, max_bytes: None, patience: Patience::Disk };
+        spool.shelf().page(head, look).expect("the files are whole")
+    }
+}
+
+/// An empty index, as the keeper makes it for a child that is about to start.
+fn new_index(folder: &Folder) -> OwnedFd {
+    let mut header = b"execlog1".to_vec();
+    header.extend(1_u64.to_le_bytes());
+    header.resize(HEADER_BYTES as usize, 0);
+    let file = folder.file().expect("the folder is there");
+    rustix::io::pwrite(&file, &header, 0).expect("a disk with room");
+    file
+}
+
+fn pipe() -> (Source, std::io::PipeWriter) {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).expect("two more descriptors");
+    (Source::Pipe(Arc::new(read)), write.into())
+}
+
+fn duplicate(file: &OwnedFd) -> OwnedFd {
+    file.try_clone().expect("one more descriptor")
+}
+
+fn turn() -> Turn {
+    Turn { now: Instant::now(), others_ready: false }
+}
+
+fn said(at: usize, print: Print) -> Vec<u8> {
+    (0..print.bytes).map(|index| (usize::from(index) * 7 + at) as u8).collect()
+}
+
+fn expected(prints: &[Print], stream: Stream) -> Vec<u8> {
+    let of_stream = prints.iter().enumerate().filter(|(_, print)| print.stream == stream);
+    of_stream.flat_map(|(at, print)| said(at, *print)).collect()
+}
+
+fn bytes(page: &Page, stream: Stream) -> Vec<u8> {
+    let of_stream = page.entries.iter().filter_map(|entry| match &entry.body {
+        Body::Output { stream: from, bytes } if *from == stream => Some(bytes),
+        _ => None,
+    });
+    of_stream.flat_map(|bytes| bytes.iter().copied()).collect()
+}
+
+fn print() -> impl Strategy<Value = Print> {
+    let stream = prop_oneof![Just(Stream::Stdout), Just(Stream::Stderr)];
+    (stream, 1_u16..30_000).prop_map(|(stream, bytes)| Print { stream, bytes })
+}

@@ -1,0 +1,75 @@
+//! The real Codex CLI at work: the released client, a model played by the test, and a server behind a proxy that can cut.
+//!
+//! A behaviour is written once and played on our server and on Codex's own; what fails on ours alone is our fault. The
+//! few that only ours can show (WIRE A.1) say so. Reading order: [`agent`] (Codex and all it stands on), [`report`] (what
+//! its tools tell the model), then the behaviours.
+//!
+//! Deliberately absent: the wire. What passes between Codex and a server is judged in `compat`; here it only matters
+//! what the model gets to see.
+
+mod agent;
+mod report;
+
+mod commands;
+mod cuts;
+mod files;
+mod terminals;
+
+use exec_testkit::codex::codex_binary;
+
+use crate::compat::program::Side;
+use crate::durability::support::run;
+use agent::Agent;
+
+/// Plays a behaviour of a Codex that works on this server.
+fn play<F: Future<Output = ()>>(side: Side, behaviour: impl FnOnce(Agent) -> F) {
+    let Some(codex) = codex_binary() else { return };
+    run(async { behaviour(Agent::on(side, &codex).await).await });
+}
+
+macro_rules! behaviours {
+    ($side:ident: $($module:ident::$name:ident;)*) => { $(
+        #[test]
+        fn $name() {
+            super::play(super::Side::$side, super::$module::$name);
+        }
+    )* };
+}
+
+macro_rules! on_both {
+    ($($behaviours:tt)*) => {
+        mod ours {
+            behaviours! { Ours: $($behaviours)* }
+        }
+        mod theirs {
+            behaviours! { Theirs: $($behaviours)* }
+        }
+    };
+}
+
+on_both! {
+    commands::a_command_over_pipes_tells_its_output_and_exit_code;
+    commands::both_streams_of_a_command_arrive;
+    commands::a_command_runs_where_it_is_told_to;
+    commands::three_megabytes_are_counted_to_the_last_byte;
+    commands::a_command_that_goes_on_is_polled_to_its_end;
+    commands::an_interrupt_reaches_a_command_over_pipes;
+    commands::two_commands_run_side_by_side;
+    terminals::a_command_on_a_terminal_knows_it;
+    terminals::a_shell_remembers_between_two_writes;
+    terminals::an_interrupt_typed_into_a_terminal_leaves_the_shell;
+    cuts::a_command_outlives_a_cut_and_loses_nothing;
+    cuts::output_printed_while_nobody_was_connected_arrives;
+    cuts::a_shell_takes_input_after_a_cut;
+    files::a_patch_adds_updates_moves_and_deletes;
+    files::a_patch_that_does_not_fit_changes_nothing;
+    files::a_patch_typed_as_a_command_is_applied;
+    files::an_image_reaches_the_model_unchanged;
+}
+
+mod ours_alone {
+    behaviours! { Ours:
+        cuts::megabytes_printed_while_nobody_was_connected_are_counted_to_the_last_byte;
+        cuts::a_flood_survives_cut_after_cut;
+    }
+}

@@ -1,0 +1,226 @@
+//! Codex and all it stands on, in a folder of their own: the model that the test plays, the server, and the proxy
+//! between the two.
+//!
+//! Everything is on the loopback. Codex's proxy variables name the model's server, so a connection to anybody else
+//! would end there, and [`Agent::finish`] swears that there was none.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use exec_testkit::binaries;
+use exec_testkit::model::{Item, ScriptedModel, Turn};
+use exec_testkit::proxy::CuttingProxy;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use super::report::Report;
+use crate::compat::program::{Daemon, Program, Side};
+
+/// A model whose tools the client knows: with an unknown one it would offer no `apply_patch`.
+const MODEL: &str = "gpt-5.5";
+/// Where the client looks for the key of a provider that wants none.
+const KEY_VARIABLE: &str = "SCRIPTED_MODEL_KEY";
+/// Longer than a tool waits by itself: a call returns when its command ends.
+const PATIENT_MS: u64 = 30_000;
+
+/// A Codex at work. It has asked for something to do, and waits.
+pub(crate) struct Agent {
+    /// What stands between Codex and the server.
+    pub(crate) proxy: CuttingProxy,
+    model: ScriptedModel,
+    turn: Option<Turn>,
+    calls: u32,
+    codex: Child,
+    _daemon: Daemon,
+    scratch: TempDir,
+}
+
+impl Agent {
+    /// Starts a server, Codex on it, and waits for its first turn.
+    pub(crate) async fn on(side: Side, codex: &Path) -> Self {
+        let scratch = tempfile::tempdir().expect("a temporary folder");
+        for folder in ["work", "home", "server"] {
+            std::fs::create_dir(scratch.path().join(folder)).expect("the scratch folder is ours");
+        }
+        let binary = if side == Side::Ours { binaries::exec_server() } else { codex.to_owned() };
+        let daemon = Program::new(side, binary, &scratch.path().join("server")).listen(&[]).await;
+        let server: SocketAddr = daemon.address.parse().expect("the server tells an address");
+        let proxy = CuttingProxy::before(server).await;
+        let model = ScriptedModel::start().await;
+        let child = client(codex, scratch.path(), &model, &proxy);
+        let mut agent = Self { proxy, model, turn: None, calls: 0, codex: child, _daemon: daemon, scratch };
+        agent.next_turn().await;
+        agent
+    }
+
+    /// A path in the working directory of the commands.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join("work").join(name)
+    }
+
+    /// Runs a command over pipes and waits for its end.
+    pub(crate) async fn run(&mut self, command: &str) -> Report {
+        let [report] = self.exec([json!({"cmd": command})]).await;
+        report
+    }
+
+    /// Runs commands, all asked for at once.
+    pub(crate) async fn exec<const N: usize>(&mut self, commands: [Value; N]) -> [Report; N] {
+        let ids = self.begin(commands);
+        self.next_turn().await;
+        ids.map(|id| self.report(&id))
+    }
+
+    /// Asks for a command that is not waited for here; [`Agent::report_of`] waits.
+    pub(crate) fn begin_command(&mut self, command: &str) -> String {
+        let [id] = self.begin([json!({"cmd": command})]);
+        id
+    }
+
+    /// Waits until the call is over.
+    pub(crate) async fn report_of(&mut self, id: &str) -> Report {
+        self.next_turn().await;
+        self.report(id)
+    }
+
+    /// Writes to a session, or, with no characters, waits for more of it.
+    pub(crate) async fn write(&mut self, session: u64, characters: &str, yield_time_ms: u64) -> Report {
+        let arguments = json!({"session_id": session, "chars": characters, "yield_time_ms": yield_time_ms});
+        let output = self.call("write_stdin", arguments).await;
+        Report::of(&output)
+    }
+
+    /// Calls a tool and waits for what comes of it.
+    pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let id = self.next_id();
+        self.say(&[Item::Call { id: id.clone(), tool: tool.to_owned(), arguments }]);
+        self.next_turn().await;
+        self.output(&id)
+    }
+
+    /// Applies a patch and returns what Codex says of it.
+    pub(crate) async fn patch(&mut self, patch: &str) -> String {
+        let id = self.next_id();
+        self.say(&[Item::Grammar { id: id.clone(), tool: "apply_patch".to_owned(), input: patch.to_owned() }]);
+        self.next_turn().await;
+        self.output(&id).as_str().expect("apply_patch answers with a text").to_owned()
+    }
+
+    /// The model says that all is done; Codex must think so too, and have talked to nobody else.
+    pub(crate) async fn finish(mut self) {
+        self.say(&[Item::Words("done".to_owned())]);
+        let status = self.codex.wait().await.expect("it is our child");
+        assert!(status.success(), "codex ended with {status}");
+        assert!(self.log("stdout").contains(r#""turn.completed""#), "codex has completed its turn");
+        assert_eq!(self.model.strays(), Vec::<String>::new(), "codex asked nobody but the model");
+    }
+
+    fn begin<const N: usize>(&mut self, commands: [Value; N]) -> [String; N] {
+        let ids = commands.each_ref().map(|_| self.next_id());
+        let items: Vec<Item> = std::iter::zip(&ids, commands)
+            .map(|(id, mut arguments)| {
+                let patience = arguments.as_object_mut().expect("arguments have names").entry("yield_time_ms");
+                patience.or_insert(PATIENT_MS.into());
+                Item::Call { id: id.clone(), tool: "exec_command".to_owned(), arguments }
+            })
+            .collect();
+        self.say(&items);
+        ids
+    }
+
+    fn next_id(&mut self) -> String {
+        self.calls += 1;
+        format!("call-{}", self.calls)
+    }
+
+    fn say(&mut self, items: &[Item]) {
+        self.turn.take().expect("codex has asked for something to do").answer(items);
+    }
+
+    async fn next_turn(&mut self) {
+        tokio::select! {
+            turn = self.model.turn() => self.turn = Some(turn),
+            ended = self.codex.wait() => panic!("codex has ended before its work: {ended:?}"),
+        }
+    }
+
+    fn report(&self, id: &str) -> Report {
+        Report::of(&self.output(id))
+    }
+
+    fn output(&self, id: &str) -> Value {
+        let turn = self.turn.as_ref().expect("codex has asked for something to do");
+        turn.output(id).unwrap_or_else(|| panic!("nothing came of {id}; tools: {:?}", turn.tools())).clone()
+    }
+
+    fn log(&self, name: &str) -> String {
+        let bytes = std::fs::read(self.scratch.path().join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // The folder goes with us; whoever reads about the failure wants to know what Codex said.
+        if std::thread::panicking() {
+            eprintln!("codex said:\n{}\n{}", self.log("stdout"), self.log("stderr"));
+        }
+    }
+}
+
+fn client(codex: &Path, scratch: &Path, model: &ScriptedModel, proxy: &CuttingProxy) -> Child {
+    let home = scratch.join("home");
+    let model_url = format!("http://{}", model.address());
+    std::fs::write(home.join("config.toml"), config(&model_url)).expect("the scratch folder is ours");
+    let log = |name| std::fs::File::create(scratch.join(name)).expect("the scratch folder is ours");
+    let mut command = Command::new(codex);
+    command.args(["exec", "--json", "--skip-git-repo-check", "--sandbox", "danger-full-access", "--cd"]);
+    command.arg(scratch.join("work")).arg("do as the model says").current_dir(scratch).env_clear();
+    command.envs([("PATH", "/usr/local/bin:/usr/bin:/bin"), ("RUST_LOG", "warn"), (KEY_VARIABLE, "none")]);
+    command.env("HOME", &home).env("CODEX_HOME", &home);
+    command.env("CODEX_EXEC_SERVER_URL", format!("ws://{}", proxy.address()));
+    command.envs([("http_proxy", model_url.as_str()), ("https_proxy", model_url.as_str()), ("no_proxy", "127.0.0.1")]);
+    command.stdin(Stdio::null()).stdout(log("stdout")).stderr(log("stderr")).kill_on_drop(true);
+    command.spawn().expect("codex starts")
+}
+
+/// A provider that is the scripted model, and nothing that would look for company: no telemetry, no plugins, no search.
+fn config(model_url: &str) -> String {
+    format!(
+        r#"
+model = "{MODEL}"
+model_provider = "scripted"
+check_for_update_on_startup = false
+web_search = "disabled"
+
+[model_providers.scripted]
+name = "scripted"
+base_url = "{model_url}/v1"
+wire_api = "responses"
+env_key = "{KEY_VARIABLE}"
+request_max_retries = 0
+stream_max_retries = 0
+
+[analytics]
+enabled = false
+
+[otel]
+exporter = "none"
+
+[features]
+apps = false
+daemon_auto_start = false
+goals = false
+image_generation = false
+multi_agent = false
+plugin_discovery_prefetch = false
+plugin_sharing = false
+plugins = false
+remote_plugin = false
+skill_search = false
+tool_suggest = false
+"#
+    )
+}

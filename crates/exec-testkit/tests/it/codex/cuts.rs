@@ -1,0 +1,78 @@
+//! A connection that breaks in the middle of the work, and a model that never hears of it.
+
+use std::path::Path;
+
+use exec_testkit::gate::Gate;
+use exec_testkit::witness::eventually;
+
+use super::agent::Agent;
+use super::commands::assert_whole_count;
+use super::report::exited;
+
+pub(super) async fn a_command_outlives_a_cut_and_loses_nothing(mut agent: Agent) {
+    let gate = Gate::new(agent.path("gate"));
+    let command = "echo before; touch started; head -c 1 gate >/dev/null; seq 1 2000; echo after >&2; exit 5";
+    let call = agent.begin_command(command);
+    exists(&agent.path("started")).await;
+    agent.proxy.cut();
+    agent.proxy.until(|counts| counts.connections == 2).await;
+    gate.open_once();
+    let report = agent.report_of(&call).await;
+    let counted: String = (1..=2000).map(|number| format!("{number}\n")).collect();
+    assert_eq!(report, exited(5, &format!("before\n{counted}after\n")));
+    agent.finish().await;
+}
+
+pub(super) async fn output_printed_while_nobody_was_connected_arrives(mut agent: Agent) {
+    let report = across_an_outage(&mut agent, "echo meanwhile; echo {a..e}").await;
+    assert_eq!(report, exited(0, "meanwhile\na b c d e\n"));
+    agent.finish().await;
+}
+
+/// Codex's own server keeps 1 MiB of output, and its client gives up a process that has printed more.
+pub(super) async fn megabytes_printed_while_nobody_was_connected_are_counted_to_the_last_byte(mut agent: Agent) {
+    let report = across_an_outage(&mut agent, "seq 1 2000000").await;
+    assert_whole_count(&report, 2_000_000);
+    agent.finish().await;
+}
+
+pub(super) async fn a_shell_takes_input_after_a_cut(mut agent: Agent) {
+    let session = agent.open_shell().await;
+    agent.type_line(session, "number=41", "shell> ").await;
+    agent.proxy.cut();
+    agent.type_line(session, "echo [$((number + 1))]", "[42]").await;
+    agent.close_shell(session, 6).await;
+    assert_eq!(agent.proxy.counts().connections, 2);
+    agent.finish().await;
+}
+
+/// Live output must not overtake the client's reading of what it has missed: it holds little out of order (WIRE A.1).
+pub(super) async fn a_flood_survives_cut_after_cut(mut agent: Agent) {
+    const CUTS: u64 = 5;
+    let call = agent.begin_command("seq 1 6000000");
+    for cut in 1..=CUTS {
+        let before = agent.proxy.counts().answered_bytes;
+        agent.proxy.until(|counts| counts.connections == cut && counts.answered_bytes > before + (1 << 20)).await;
+        agent.proxy.cut();
+    }
+    let report = agent.report_of(&call).await;
+    assert_whole_count(&report, 6_000_000);
+    assert_eq!(agent.proxy.counts().connections, 1 + CUTS);
+    agent.finish().await;
+}
+
+/// Runs a command that prints all it has while Codex cannot reach the server, and ends.
+async fn across_an_outage(agent: &mut Agent, command: &str) -> super::report::Report {
+    let gate = Gate::new(agent.path("gate"));
+    let call = agent.begin_command(&format!("touch started; head -c 1 gate >/dev/null; {command}; touch done"));
+    exists(&agent.path("started")).await;
+    agent.proxy.shut();
+    gate.open_once();
+    exists(&agent.path("done")).await;
+    agent.proxy.open();
+    agent.report_of(&call).await
+}
+
+async fn exists(path: &Path) {
+    eventually(&format!("{} appears", path.display()), || path.exists()).await;
+}

@@ -1,0 +1,54 @@
+//! What the model is told of a command (WIRE 9): a few lines about it, then what it has printed.
+
+use serde_json::Value;
+
+/// One answer of `exec_command` or `write_stdin`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// What became of the command.
+    pub(crate) state: State,
+    /// What it has printed since the last report, as the model sees it.
+    pub(crate) output: String,
+}
+
+/// What became of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It is over, with this code.
+    Exited(i32),
+    /// It goes on, and this is its name for `write_stdin`.
+    Running(u64),
+}
+
+impl Report {
+    /// Reads an answer; one that is not a report at all fails the test with its words.
+    pub(crate) fn of(output: &Value) -> Self {
+        let text = output.as_str().unwrap_or_else(|| panic!("commands answer with a text, not {output}"));
+        let (head, output) = text.split_once("\nOutput:\n").unwrap_or_else(|| panic!("not a report: {text:?}"));
+        let number = |beginning: &str| head.lines().find_map(|line| line.strip_prefix(beginning));
+        let exited = number("Process exited with code ").and_then(|code| code.parse().ok()).map(State::Exited);
+        let running =
+            || number("Process running with session ID ").and_then(|id| id.parse().ok()).map(State::Running);
+        let state = exited.or_else(running).unwrap_or_else(|| panic!("it must have ended or go on: {head:?}"));
+        Self { state, output: output.to_owned() }
+    }
+
+    /// The name under which it goes on.
+    pub(crate) fn session(&self) -> u64 {
+        match self.state {
+            State::Running(session) => session,
+            State::Exited(_) => panic!("it should go on: {self:?}"),
+        }
+    }
+
+    /// How many bytes the client left out because they were too many to keep.
+    pub(crate) fn omitted_bytes(&self) -> u64 {
+        let line = self.output.lines().find_map(|line| line.strip_prefix("... ")?.strip_suffix(" bytes omitted ..."));
+        line.and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// An ended command that printed this.
+pub(crate) fn exited(code: i32, output: &str) -> Report {
+    Report { state: State::Exited(code), output: output.to_owned() }
+}

@@ -1,0 +1,110 @@
+//! The same machine at the far end of a connection: the suite judges it unchanged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use exec_client::{Dial, Options as ClientOptions, RemoteEnvironment};
+use exec_env::BoxFuture;
+use exec_local::{LocalEnvironment, Options};
+use exec_server::{Options as ServerOptions, Server};
+use exec_testkit::Bench;
+use exec_testkit::faulty::{Faults, faulty_pair};
+use exec_transport::{
+    ConnectError, ConnectOptions, Connection, ListenOptions, ListenUrl, Listener, Program, Target, memory_pair,
+};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use crate::environments::ACTOR;
+
+/// Messages a memory connection holds.
+const CAPACITY: usize = 64;
+
+/// A server over this machine, and the tasks that carry it; they end with the bench.
+struct Served {
+    server: Arc<Server>,
+    tasks: Arc<Mutex<JoinSet<()>>>,
+}
+
+async fn served() -> Served {
+    let environment = LocalEnvironment::open(Options::default()).await.expect("this machine can be set up");
+    let server = Server::begin(Arc::new(environment), ServerOptions::default()).await.expect("a server can begin");
+    let mut tasks = JoinSet::new();
+    tasks.spawn(server.clone().keep_house());
+    Served { server, tasks: Arc::new(Mutex::new(tasks)) }
+}
+
+async fn bench(dial: Arc<dyn Dial>, guard: impl std::any::Any + Send + Sync) -> Bench {
+    let options = ClientOptions { give_up: Some(Duration::from_secs(50)), ..ClientOptions::default() };
+    let environment = RemoteEnvironment::open(dial, options).await.expect("the server answers");
+    Bench::new(Arc::new(environment), ACTOR).keep(guard)
+}
+
+/// A dial whose every connection is served within this process.
+fn within(served: &Served, pair: impl Fn(&mut JoinSet<()>) -> (Connection, Connection) + Send + Sync + 'static) -> Arc<dyn Dial> {
+    let (server, tasks) = (served.server.clone(), served.tasks.clone());
+    let pair = Arc::new(pair);
+    Arc::new(move || -> BoxFuture<'static, Result<Connection, ConnectError>> {
+        let (server, tasks, pair) = (server.clone(), tasks.clone(), pair.clone());
+        Box::pin(async move {
+            let mut tasks = tasks.lock().await;
+            let (ours, theirs) = pair(&mut tasks);
+            tasks.spawn(async move { server.serve(theirs).await });
+            Ok(ours)
+        })
+    })
+}
+
+pub(crate) async fn over_memory() -> Bench {
+    let served = served().await;
+    let dial = within(&served, |_| memory_pair(CAPACITY));
+    bench(dial, served).await
+}
+
+pub(crate) async fn over_a_transport_that_breaks() -> Bench {
+    static SEED: AtomicU64 = AtomicU64::new(1);
+    let served = served().await;
+    let dial = within(&served, |tasks| {
+        let (ours, theirs, carrier) = faulty_pair(Faults::default(), SEED.fetch_add(1, Ordering::Relaxed));
+        tasks.spawn(carrier);
+        (ours, theirs)
+    });
+    bench(dial, served).await
+}
+
+pub(crate) async fn over_websocket() -> Bench {
+    over_listener(ListenUrl::WebSocket("127.0.0.1:0".parse().expect("an address"))).await
+}
+
+pub(crate) async fn over_unix_socket() -> Bench {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    over_listener(ListenUrl::Unix(folder.path().join("exec.sock"))).await.keep(folder)
+}
+
+async fn over_listener(url: ListenUrl) -> Bench {
+    let served = served().await;
+    let mut listener = Listener::bind(&url, ListenOptions::default()).await.expect("it can listen");
+    let target: Target = listener.url().parse().expect("what is listened on can be connected to");
+    let server = served.server.clone();
+    let acceptor = async move {
+        let mut connections = JoinSet::new();
+        while let Ok(connection) = listener.accept().await {
+            let server = server.clone();
+            connections.spawn(async move { server.serve(connection).await });
+        }
+    };
+    served.tasks.lock().await.spawn(acceptor);
+    let dial = exec_client::TargetDial::new(target, ConnectOptions::default());
+    bench(Arc::new(dial), served).await
+}
+
+pub(crate) async fn over_stdio() -> Bench {
+    let program = Program {
+        program: exec_testkit::binaries::exec_server().into(),
+        args: ["serve", "--listen", "stdio"].map(Into::into).to_vec(),
+        ..Program::default()
+    };
+    let dial = exec_client::TargetDial::new(Target::Program(program), ConnectOptions::default());
+    bench(Arc::new(dial), ()).await
+}
