@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::workspace::{Workspace, in_view};
-use crate::{setup, tidy};
+use crate::{fuzz, setup, tidy};
 
 /// Longer than this and people stop running it before they push.
 const BUDGET: Duration = Duration::from_secs(25 * 60);
@@ -41,6 +41,7 @@ const STEPS: &[Step] = &[
             words: &["doc", "--no-deps", "--workspace", "--lib"],
         },
     },
+    Step { name: "fuzz", work: Work::Here(fuzz::run) },
 ];
 
 // Tests start binaries of other packages (the actor, the server), which nextest alone does not
@@ -127,7 +128,7 @@ impl Step {
 }
 
 /// Runs a command with its output in the step's log, and shows the log if it fails.
-fn into_log(workspace: &Workspace, name: &str, command: &mut Command) -> Result<()> {
+pub(crate) fn into_log(workspace: &Workspace, name: &str, command: &mut Command) -> Result<()> {
     let folder = workspace.target.join("ci");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder:?}"))?;
     let path = folder.join(format!("{name}.log"));

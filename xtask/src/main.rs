@@ -7,6 +7,7 @@
 mod bench;
 mod ci;
 mod dist;
+mod fuzz;
 mod setup;
 mod soak;
 mod source;
@@ -56,6 +57,13 @@ enum Verb {
         #[arg(default_value_t = 10)]
         minutes: u64,
     },
+    /// Give every fuzz target inputs nobody thought of, for a while
+    Fuzz {
+        /// How long each target runs; EXEC_FUZZ_SECONDS or 30 if it is not said
+        seconds: Option<u64>,
+        /// Only these targets
+        targets: Vec<String>,
+    },
     /// Build the release binary and print its size and digest
     Dist,
 }
@@ -79,6 +87,7 @@ fn carry_out(verb: Verb, workspace: &Workspace) -> anyhow::Result<()> {
         Verb::Test { arguments } => ci::test(workspace, &arguments),
         Verb::Bench { what } => bench::run(workspace, what),
         Verb::Soak { minutes } => soak::run(workspace, minutes),
+        Verb::Fuzz { seconds, targets } => fuzz::run_some(workspace, seconds, &targets),
         Verb::Dist => dist::run(workspace),
     }
 }

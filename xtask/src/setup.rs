@@ -16,8 +16,14 @@ use crate::workspace::{Workspace, in_view, last_line_of};
 const NEXTEST_VERSION: &str = "0.9.143";
 
 /// Programs that tests start, and the Debian packages that bring them.
-const PROGRAMS: &[(&str, &[&str])] =
-    &[("tmux", &["tmux"]), ("bwrap", &["bubblewrap"]), ("socat", &["socat"]), ("npm", &["nodejs", "npm"])];
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("tmux", &["tmux"]),
+    ("bwrap", &["bubblewrap"]),
+    ("socat", &["socat"]),
+    ("npm", &["nodejs", "npm"]),
+    // Builds libFuzzer, for `cargo xtask fuzz`.
+    ("c++", &["g++"]),
+];
 
 /// Installs what is missing.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {

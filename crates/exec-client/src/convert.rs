@@ -1,5 +1,7 @@
 //! The customs office: the domain's words to the wire's and back. Nothing is decided here, and no error code is known.
 
+mod files;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -15,6 +17,11 @@ use exec_wire::bytes64::Base64;
 use exec_wire::environment::EnvironmentInfo;
 use exec_wire::process as wire;
 use exec_wire::{PathUri, text::OsText};
+
+pub(crate) use files::{
+    changes, copied, directory_entry, found_lines, http_params, metadata, search_params, search_summary, walk,
+    walk_options,
+};
 
 /// Something that a local environment could be told and the wire cannot say.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

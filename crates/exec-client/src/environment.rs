@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use exec_env::{Environment, Info, Processes};
+use exec_env::{Environment, Files, Http, Info, Processes};
 use exec_transport::{ConnectOptions, Target};
 use exec_wire::environment::InfoParams;
 use exec_wire::session::CloseParams;
@@ -14,6 +14,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::convert;
 use crate::dial::{Dial, TargetDial};
 use crate::error::CallError;
+use crate::files::RemoteFiles;
+use crate::http::RemoteHttp;
 use crate::inbox::{Inbox, Room};
 use crate::limits::{CALL_DEADLINE, GREETING_DEADLINE};
 use crate::link::driver::{Driver, Hello};
@@ -98,6 +100,8 @@ pub async fn connect(
 #[derive(Debug)]
 pub struct RemoteEnvironment {
     processes: RemoteProcesses,
+    files: RemoteFiles,
+    http: RemoteHttp,
     info: Info,
     link: Link,
     driver: JoinHandle<()>,
@@ -126,7 +130,15 @@ impl RemoteEnvironment {
         let end = end.drop_guard();
         connected(&shared).await?;
         let info = known_info(&link).await.map_err(|error| ConnectFailure::Refused { why: error.to_string() })?;
-        Ok(Self { processes: RemoteProcesses::new(link.clone()), info, link, driver, end })
+        Ok(Self {
+            processes: RemoteProcesses::new(link.clone()),
+            files: RemoteFiles::new(link.clone()),
+            http: RemoteHttp::new(link.clone()),
+            info,
+            link,
+            driver,
+            end,
+        })
     }
 
     /// The link, for verbs that are not of the waist.
@@ -178,6 +190,14 @@ impl RemoteEnvironment {
 impl Environment for RemoteEnvironment {
     fn processes(&self) -> &dyn Processes {
         &self.processes
+    }
+
+    fn files(&self) -> &dyn Files {
+        &self.files
+    }
+
+    fn http(&self) -> &dyn Http {
+        &self.http
     }
 
     fn info(&self) -> &Info {

@@ -3,6 +3,8 @@
 //! Where our server says what kind of error it was (`error.data`), the same typed error comes out as on a local
 //! machine. Where another server has a code and a text only, the text's errno is used if it has one.
 
+mod files;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +18,8 @@ use exec_wire::{ErrorData, Method, RpcError};
 
 use crate::session::{Failure, Loss, LossKind};
 
+pub(crate) use files::{file_error, http_error, is_answer_too_large, is_unknown_handle, reason_of, refused_file};
+
 /// Why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -25,7 +29,7 @@ pub enum CallError {
         /// What was asked.
         method: Method,
         /// What it said.
-        error: RpcError,
+        error: Box<RpcError>,
     },
     /// The server said nothing.
     #[error("{name} was not answered within {after:?}", name = method.name())]
@@ -67,7 +71,7 @@ impl CallError {
     /// The server's own words, if it was the server who said no.
     pub fn refusal(&self) -> Option<&RpcError> {
         match self {
-            Self::Refused { error, .. } => Some(error),
+            Self::Refused { error, .. } => Some(error.as_ref()),
             _ => None,
         }
     }
@@ -269,7 +273,7 @@ mod tests {
     use super::*;
 
     fn refused(error: RpcError) -> CallError {
-        CallError::Refused { method: Method::ProcessStart, error }
+        CallError::Refused { method: Method::ProcessStart, error: Box::new(error) }
     }
 
     fn id() -> ProcessId {

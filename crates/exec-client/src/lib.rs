@@ -5,6 +5,8 @@
 //! ```text
 //! environment   RemoteEnvironment: connect, what the place is, leaving
 //! processes     the verbs of the waist as calls; followers; waiting
+//! files         the verbs of files as calls; open files that outlive connections; streams
+//! http          requests from there
 //! link          calls and answers over connections that break; the driver and the writer
 //! session       rules: when to dial, resume, rest, give up            (pure)
 //! inbox, page   rules: what was pushed, what is fetched, in order     (pure)
@@ -25,6 +27,8 @@ mod dial;
 mod environment;
 pub mod environments;
 mod error;
+pub mod files;
+mod http;
 pub mod inbox;
 pub mod limits;
 mod link;

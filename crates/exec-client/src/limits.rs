@@ -58,3 +58,19 @@ pub const ANSWERS: usize = 64;
 
 /// Longest id of an environment, in characters.
 pub const ENVIRONMENT_ID_CHARS: usize = 64;
+
+/// A whole file in one message: as base64 it must fit. Larger ones are streamed.
+pub const WRITE_FILE_BYTES: usize = 47 << 20;
+
+/// One block of a stream. Small enough that a keystroke's echo does not wait long behind one.
+pub const STREAM_BLOCK_BYTES: usize = 256 << 10;
+
+/// Blocks of a stream under way: with 80 ms there and back, that is 50 MB/s.
+pub const STREAM_WINDOW: usize = 16;
+
+/// How often a file is opened again for one block. A connection that breaks more often than that carries nothing.
+pub const REOPENS: u32 = 64;
+
+/// Notifications of one watch, search or body that may wait to be taken. Past it the listener is cut off, because
+/// nobody else may wait for it.
+pub const HEARD: usize = 1024;

@@ -214,7 +214,7 @@ fn decode<C: Call>(outcome: Outcome) -> Result<C::Result, CallError> {
             let reason = || "a file block is the answer to fs/readBlock only".to_owned();
             result.downcast().map(|result| *result).map_err(|_| CallError::Undecodable { method, reason: reason() })
         }
-        Outcome::Refused(error) => Err(CallError::Refused { method, error }),
+        Outcome::Refused(error) => Err(CallError::Refused { method, error: Box::new(error) }),
         Outcome::Failed(error) => Err(error),
     }
 }

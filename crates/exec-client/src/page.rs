@@ -183,21 +183,19 @@ mod tests {
 
     #[test]
     fn numbers_alone_tell_where_exited_and_closed_stand() {
-        let cases: [(Seq, &[Seq], Seq, Option<i32>, bool, &str); 8] = [
-            (0, &[1, 2], 5, Some(3), true, "xxec"),
-            (0, &[1, 3], 5, Some(0), true, "xexc"),
-            (2, &[], 5, Some(3), true, "ec"),
-            (3, &[], 5, Some(3), true, "c"),
-            (4, &[], 5, Some(3), true, ""),
-            (0, &[1, 2], 3, None, false, "xx"),
-            (0, &[1, 2], 4, Some(0), false, "xxe"),
-            (9, &[], 5, Some(0), true, ""),
-        ];
-        for (after, seqs, next_seq, exit_code, closed, row) in cases {
+        let check = |after, seqs: &[Seq], next_seq, exit_code, closed, row: &str| {
             let page = page_of(after, result(seqs, next_seq, exit_code, closed), None);
             assert_eq!(shape(&page), (row.to_owned(), None), "after {after}: {seqs:?} {next_seq}");
             assert_eq!(page.head.next_seq, next_seq);
-        }
+        };
+        check(0, &[1, 2], 5, Some(3), true, "xxec");
+        check(0, &[1, 3], 5, Some(0), true, "xexc");
+        check(2, &[], 5, Some(3), true, "ec");
+        check(3, &[], 5, Some(3), true, "c");
+        check(4, &[], 5, Some(3), true, "");
+        check(0, &[1, 2], 3, None, false, "xx");
+        check(0, &[1, 2], 4, Some(0), false, "xxe");
+        check(9, &[], 5, Some(0), true, "");
     }
 
     #[test]
@@ -221,13 +219,27 @@ mod tests {
 
     #[test]
     fn a_page_that_ends_early_is_dense_up_to_its_end() {
-        let head =
-            LogHead { first_seq: 1, next_seq: 6, held_bytes: 3, dropped_bytes: 0, exit_seq: Some(3), closed: true, stalled: false };
+        let head = LogHead {
+            first_seq: 1,
+            next_seq: 6,
+            held_bytes: 3,
+            dropped_bytes: 0,
+            exit_seq: Some(3),
+            closed: true,
+            stalled: false,
+        };
         let with_head = |seqs: &[Seq], next| ReadResult { head: Some(head), ..result(seqs, next, Some(0), true) };
         assert_eq!(shape(&page_of(0, with_head(&[1], 2), None)).0, "x");
         assert_eq!(shape(&page_of(0, with_head(&[1, 2], 3), None)).0, "xxe");
         assert_eq!(shape(&page_of(1, with_head(&[2, 4], 5), None)).0, "xexc");
         assert_eq!(shape(&page_of(2, with_head(&[4], 5), None)).0, "exc");
-        assert_eq!(shape(&page_of(0, ReadResult { head: Some(LogHead { first_seq: 4, ..head }), ..result(&[4], 5, Some(0), true) }, None)), ("xc".into(), Some((1, 3))));
+        assert_eq!(
+            shape(&page_of(
+                0,
+                ReadResult { head: Some(LogHead { first_seq: 4, ..head }), ..result(&[4], 5, Some(0), true) },
+                None
+            )),
+            ("xc".into(), Some((1, 3)))
+        );
     }
 }

@@ -227,7 +227,10 @@ impl Session {
             return Vec::new();
         }
         self.state = State::Ended;
-        vec![Effect::Forfeit(Loss { kind: LossKind::Ended, why: "the connection was closed by us".into() }), Effect::Leave]
+        vec![
+            Effect::Forfeit(Loss { kind: LossKind::Ended, why: "the connection was closed by us".into() }),
+            Effect::Leave,
+        ]
     }
 
     /// When [`Self::tick`] has something to do.

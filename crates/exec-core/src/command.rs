@@ -95,12 +95,6 @@ pub enum BadCommand {
         /// Which string.
         place: Place,
     },
-    /// A variable's name that could not be told from its value.
-    #[error("environment variable name {name:?} is empty or contains '='")]
-    BadVariable {
-        /// The name as it came.
-        name: OsString,
-    },
     /// A relative folder has no meaning for a daemon.
     #[error("working directory {cwd:?} is not absolute: give a full path")]
     RelativeCwd {

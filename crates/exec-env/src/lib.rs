@@ -16,10 +16,16 @@ pub use futures_util::future::BoxFuture;
 pub use http::Http;
 pub use process::Processes;
 
-/// A place with processes.
+/// A place with processes and files.
 pub trait Environment: Send + Sync + 'static {
     /// What it runs.
     fn processes(&self) -> &dyn Processes;
+
+    /// What it keeps.
+    fn files(&self) -> &dyn Files;
+
+    /// Requests from there.
+    fn http(&self) -> &dyn Http;
 
     /// What it is.
     fn info(&self) -> &Info;

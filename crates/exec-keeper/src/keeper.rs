@@ -122,6 +122,8 @@ struct Keeper {
 struct Owner {
     channel: Channel,
     pid: u32,
+    /// It has said hello. Before, it is told nothing: what ends meanwhile, it finds ended.
+    greeted: bool,
     /// Answers the socket had no room for; bounded by [`UNREAD_ANSWERS`], since requests wait beyond.
     unsent: std::collections::VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
 }
@@ -324,7 +326,7 @@ impl Keeper {
 
     /// Says something to the owner, if there is one. A full socket is waited for without stopping the loop.
     fn tell(&mut self, tell: &Tell, descriptors: &[BorrowedFd<'_>]) {
-        let Some(owner) = &mut self.owner else { return };
+        let Some(owner) = self.owner.as_mut().filter(|owner| owner.greeted) else { return };
         let message = tell.encode();
         if owner.unsent.is_empty() {
             match owner.channel.send(&message, descriptors) {
@@ -370,6 +372,9 @@ impl Keeper {
     }
 
     fn greet(&mut self, version: u32) {
+        if let Some(owner) = &mut self.owner {
+            owner.greeted = true;
+        }
         let processes = self.wards.len() as u32;
         self.tell(&Tell::Welcome { version: VERSION, pid: std::process::id(), processes }, &[]);
         if version != VERSION {

@@ -114,9 +114,18 @@ impl Spool {
         let next = size.saturating_sub(index::HEADER_BYTES) / index::RECORD_BYTES + 1;
         let last = if next > 1 { Some(shelf.record(next - 1)?) } else { None };
         let ends = last.map_or([0; 2], |last| last.ends());
+        if !header.fits(next, ends) {
+            return Err(Errno::IO);
+        }
         shelf.publish_first(First { seq: header.dropped.first_seq, dropped_bytes: header.dropped.bytes });
-        let exited = header.exit.filter(|(seq, _)| *seq < next);
+        // A mover that was killed between the note of the exit and its record may have had a successor that recorded
+        // output in that place, and was killed too.
+        let told = |seq| seq < header.dropped.first_seq || shelf.record(seq).is_ok_and(|it| it.kind == Kind::Exited);
+        let exited = header.exit.filter(|(seq, _)| *seq < next && told(*seq));
         let closed = last.is_some_and(|last| last.kind == Kind::Closed);
+        if closed && exited.is_none() {
+            return Err(Errno::IO);
+        }
         let log = Log::resume(&Head {
             first_seq: header.dropped.first_seq,
             next_seq: next,
@@ -130,6 +139,8 @@ impl Spool {
         let mut spool = Self::over(folder, shelf, quota, log, life);
         spool.dropped = header.dropped;
         let sizes = spool.adopt(files.data, sources, ends)?;
+        // Nothing follows the end, whatever a damaged disk put into the files.
+        let sizes = if closed { ends } else { sizes };
         match spool.complete(sizes, ends, exited.map(|(_, exit)| exit)) {
             // A full disk keeps no new owner out: what cannot be recorded now is recorded when there is room.
             Err(errno) if may_pass(errno) => spool.retry_at = Some(Instant::now()),
@@ -280,6 +291,9 @@ impl Spool {
         for (at, file) in data.into_iter().enumerate() {
             if let Some(file) = file {
                 sizes[at] = rustix::fs::fstat(&file)?.st_size as u64;
+                if sizes[at] < ends[at] {
+                    return Err(Errno::IO);
+                }
                 let _ = self.shelf.data[at].set(file);
             }
         }
@@ -456,9 +470,12 @@ impl Spool {
         let head = self.log.head(false);
         let (mut freed, mut seq) = (0, head.first_seq);
         let mut dropped = self.dropped;
+        let mut held_bytes = head.held_bytes;
         let mut lens = Vec::new();
         while freed < bytes && seq < head.next_seq {
             let record = self.shelf.record(seq)?;
+            // A damaged record must not make us forget more than there is.
+            held_bytes = held_bytes.checked_sub(u64::from(record.len)).ok_or(Errno::IO)?;
             if let Kind::Output(stream) = record.kind {
                 dropped.starts[slot(stream)] = record.offset + u64::from(record.len);
                 dropped.bytes += u64::from(record.len);

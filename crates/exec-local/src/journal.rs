@@ -91,7 +91,7 @@ impl Follower {
         self.after = page.cursor(self.after);
         // Complete and all read; or the mover is gone and nothing will come.
         let nothing = page.entries.is_empty() && page.gap.is_none();
-        self.over = self.after + 1 >= page.head.next_seq && (page.head.closed || nothing);
+        self.over = self.after.saturating_add(1) >= page.head.next_seq && (page.head.closed || nothing);
         Ok((!page.entries.is_empty() || page.gap.is_some()).then_some(page))
     }
 }

@@ -1,16 +1,21 @@
 //! From a command to what the keeper is asked to run: the environment resolved, the quota known.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::time::SystemTime;
 
 use exec_core::flow::Quota;
-use exec_core::{Command, ProcessId};
+use exec_core::{Command, Io, ProcessId};
 use exec_keeper::protocol::{Card, Launch};
 
-/// The command has been checked.
-pub(crate) fn launch(id: &ProcessId, command: Command, default_spool_bytes: u64) -> Launch {
-    let variables = command.environ.resolve(std::env::vars_os());
-    let path = variables.get(std::ffi::OsStr::new("PATH")).cloned();
+/// The command has been checked. `shell` is the account's.
+pub(crate) fn launch(id: &ProcessId, command: Command, default_spool_bytes: u64, shell: &OsStr) -> Launch {
+    let mut variables = command.environ.resolve(std::env::vars_os());
+    if matches!(command.io, Io::Pty(_)) {
+        // The one thing added to what was asked for, as Codex's server does: programs of the terminal (editors, pagers,
+        // `script`) start a shell of their own by this name.
+        variables.entry("SHELL".into()).or_insert_with(|| shell.to_owned());
+    }
+    let path = variables.get(OsStr::new("PATH")).cloned();
     let environ = variables.into_iter().map(|(name, value)| join(name, &value)).collect();
     Launch {
         card: Card {
@@ -29,7 +34,7 @@ pub(crate) fn launch(id: &ProcessId, command: Command, default_spool_bytes: u64)
     }
 }
 
-fn join(mut name: OsString, value: &std::ffi::OsStr) -> OsString {
+fn join(mut name: OsString, value: &OsStr) -> OsString {
     name.push("=");
     name.push(value);
     name

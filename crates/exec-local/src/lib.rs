@@ -5,6 +5,8 @@
 //! (the log's head in a `watch`, its bytes in files) → whoever reads. [`stdin`] is the way in, [`wait`] waits for
 //! something to be true.
 //!
+//! [`files`] and [`http`] stand beside them and share nothing with them but the folder where unfinished writes are noted.
+//!
 //! Nothing here knows of connections, sessions or JSON.
 
 mod clerk;
@@ -24,11 +26,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exec_core::limits::{ORPHAN_TTL, SPOOL_BYTES, SPOOL_TOTAL_BYTES};
-use exec_env::{Environment, Info, Processes};
+use exec_env::{Environment, Files, Http, Info, Processes};
 use exec_keeper::hire::{self, HireError, Program};
 use exec_keeper::spool::folder::Folder;
 
 use clerk::Clerk;
+use files::LocalFiles;
+use http::LocalHttp;
 use processes::LocalProcesses;
 
 /// Who carries the keeper.
@@ -110,6 +114,14 @@ pub enum OpenError {
         /// Ours.
         ours: u32,
     },
+    /// There is no place to note unfinished writes.
+    #[error("cannot use the folder of unfinished writes {path:?}: {error}")]
+    Writes {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
     /// The keeper did not answer as one.
     #[error("the keeper does not answer: {why}")]
     NoAnswer {
@@ -121,6 +133,9 @@ pub enum OpenError {
 /// This machine.
 pub struct LocalEnvironment {
     processes: LocalProcesses,
+    files: LocalFiles,
+    /// Costs nothing until the first request.
+    http: LocalHttp,
     info: Info,
 }
 
@@ -154,8 +169,13 @@ impl LocalEnvironment {
             }
         };
         let (clerk, found) = Clerk::open(channel, carrier, &state).await?;
-        let processes = LocalProcesses::new(clerk, folder, options.spool_bytes, durable, found);
-        Ok(Self { processes, info: info::of_this_machine() })
+        let info = info::of_this_machine();
+        let shell = info.shell.path.clone().into_os_string();
+        let processes = LocalProcesses::new(clerk, folder, options.spool_bytes, shell, durable, found);
+        // Beside the logs in either case: whoever comes next for the same folder cleans up after the dead.
+        let writes = path.join(WRITES);
+        let files = LocalFiles::open(Some(&writes)).map_err(|error| OpenError::Writes { path: writes, error })?;
+        Ok(Self { processes, files, http: LocalHttp::new(), info })
     }
 
     /// Ends every process and waits until the keeper is gone. Dropping does the same without waiting; a durable keeper
@@ -175,10 +195,21 @@ impl Environment for LocalEnvironment {
         &self.processes
     }
 
+    fn files(&self) -> &dyn Files {
+        &self.files
+    }
+
+    fn http(&self) -> &dyn Http {
+        &self.http
+    }
+
     fn info(&self) -> &Info {
         &self.info
     }
 }
+
+/// The folder, below that of the logs, where unfinished writes are noted.
+const WRITES: &str = "writes";
 
 /// Logs of an environment without a state folder. Its files have no names, so the folder is always empty and can be
 /// shared; it is private all the same.

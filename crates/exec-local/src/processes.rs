@@ -7,6 +7,7 @@ mod process;
 mod verbs;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -34,6 +35,8 @@ struct Room {
     clerk: Arc<Clerk>,
     folder: Arc<Folder>,
     spool_bytes: u64,
+    /// The account's; children on a terminal are told of it.
+    shell: OsString,
     durable: bool,
     busy: Arc<AtomicUsize>,
     over_cap: Arc<Notify>,
@@ -61,6 +64,7 @@ impl LocalProcesses {
         clerk: Arc<Clerk>,
         folder: Arc<Folder>,
         spool_bytes: u64,
+        shell: OsString,
         durable: bool,
         found: Vec<(Card, Handed)>,
     ) -> Self {
@@ -68,6 +72,7 @@ impl LocalProcesses {
             clerk,
             folder,
             spool_bytes,
+            shell,
             durable,
             busy: Arc::default(),
             over_cap: Arc::default(),
@@ -149,7 +154,7 @@ impl Room {
     async fn start(self: &Arc<Self>, id: &ProcessId, command: Command) -> Result<Started, StartError> {
         command.check()?;
         let reservation = Reservation::new(self, id)?;
-        let launch = Box::new(launch(id, command, self.spool_bytes));
+        let launch = Box::new(launch(id, command, self.spool_bytes, &self.shell));
         let card = launch.card.clone();
         // The start goes on if the caller gives up: the keeper may have it already, and somebody must take the child.
         let room = self.clone();

@@ -7,6 +7,7 @@
 //! It never waits for an answer or for the writer. What can end it is one [`Event`]; whatever happens, its session is
 //! detached at once, and requests that change something are finished.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,10 +22,12 @@ use exec_wire::method::{Method, NoticeMethod};
 use exec_wire::session::TakenOverParams;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::belongings::Belongings;
+use crate::convert;
 use crate::dispatch::{self, Handshake, Request};
-use crate::limits::{ACCEPTED_REQUESTS, FAREWELL, LARGE_ANSWER_BYTES};
+use crate::limits::{ACCEPTED_REQUESTS, FAREWELL, LARGE_ANSWER_BYTES, LARGE_REQUEST_BYTES, SMALL_ANSWER_BYTES};
 use crate::mailroom::{Mailroom, Post, PostBox};
 use crate::server::Server;
 use crate::session::{ConnectionId, Session};
@@ -39,6 +42,10 @@ pub(crate) struct Desk {
     /// Bytes of large answers in memory.
     room: Arc<Semaphore>,
     jsonrpc: AtomicBool,
+    /// Whether the transport can carry binary frames, and whether the client has asked for them.
+    carries_binary: bool,
+    binary: AtomicBool,
+    belongings: Belongings,
 }
 
 impl Desk {
@@ -48,6 +55,21 @@ impl Desk {
 
     pub(crate) fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// What ends with this connection.
+    pub(crate) fn belongings(&self) -> &Belongings {
+        &self.belongings
+    }
+
+    /// Whether the peer writes `jsonrpc`.
+    pub(crate) fn jsonrpc(&self) -> bool {
+        self.jsonrpc.load(Ordering::Relaxed)
+    }
+
+    /// Whether blocks travel as raw bytes.
+    pub(crate) fn binary(&self) -> bool {
+        self.binary.load(Ordering::Relaxed)
     }
 
     /// Nobody takes posts any more once the connection is over; then they do not matter.
@@ -93,11 +115,15 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
     let (id, orders) = server.enter_connection();
     // bounded by the accepted requests, see `PostBox`
     let (posts, inbox) = mpsc::unbounded_channel();
+    let carries_binary = sender.carries_binary();
     let mailroom = Mailroom::new(server.environment().clone(), sender, inbox);
     let desk = Arc::new(Desk {
         turns: Arc::new(Semaphore::new(server.options().concurrent_requests)),
         room: Arc::new(Semaphore::new(LARGE_ANSWER_BYTES >> 10)),
         jsonrpc: AtomicBool::new(false),
+        carries_binary,
+        binary: AtomicBool::new(false),
+        belongings: Belongings::new(),
         server,
         peer,
         posts,
@@ -109,8 +135,10 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
         session: None,
         requests: JoinSet::new(),
         accepted: Arc::new(Semaphore::new(ACCEPTED_REQUESTS)),
+        incoming: Arc::new(Semaphore::new(LARGE_REQUEST_BYTES >> 10)),
         droppable: CancellationToken::new(),
         ignored_notices: 0,
+        stdin_order: StdinOrder::default(),
     };
     front.run(receiver, orders, tokio::spawn(mailroom.run())).await;
 }
@@ -122,9 +150,12 @@ struct FrontDesk {
     session: Option<Arc<Session>>,
     requests: JoinSet<()>,
     accepted: Arc<Semaphore>,
+    /// Bytes of large requests in memory.
+    incoming: Arc<Semaphore>,
     /// Cancelled at the end: requests that change nothing stop there.
     droppable: CancellationToken,
     ignored_notices: u64,
+    stdin_order: StdinOrder,
 }
 
 /// Whether to go on.
@@ -174,6 +205,7 @@ impl FrontDesk {
             }
         }
         while self.requests.join_next().await.is_some() {}
+        self.desk.belongings.end().await;
     }
 
     async fn on_event(&mut self, event: Event) -> Next {
@@ -207,7 +239,7 @@ impl FrontDesk {
                 let session_id = self.session.as_ref().map_or_else(String::new, |session| session.id.clone());
                 let mut out = Vec::new();
                 let name = NoticeMethod::SessionTakenOver.name();
-                envelope::write_notification(&mut out, name, &TakenOverParams { session_id }, self.jsonrpc());
+                envelope::write_notification(&mut out, name, &TakenOverParams { session_id }, self.desk.jsonrpc());
                 self.desk.post(Post::Message(Bytes::from(out), None));
                 Next::End(CloseReason::new(CloseReason::POLICY, "the session was taken over by another connection"))
             }
@@ -228,7 +260,9 @@ impl FrontDesk {
                     return Next::Go;
                 };
                 let params = SharedJson::new(&frame, request.params);
-                self.on_request(request.id, method, params, request.jsonrpc).await
+                let (id, jsonrpc) = (request.id, request.jsonrpc);
+                let Some(weight) = self.weigh(frame.len()).await else { return Next::Go };
+                self.on_request(id, method, params, jsonrpc, weight).await
             }
             Ok(Incoming::Notification(notice)) => self.on_notice(&notice.method),
             Ok(Incoming::Response(_) | Incoming::Error(_)) => {
@@ -240,7 +274,7 @@ impl FrontDesk {
                     Kind::WebSocket => RpcError::malformed_websocket(&self.desk.peer, reason),
                     Kind::Unix | Kind::Stdio | Kind::Memory => RpcError::malformed_line(reason),
                 };
-                self.refuse(&Id::MALFORMED, &error, self.jsonrpc());
+                self.refuse(&Id::MALFORMED, &error, self.desk.jsonrpc());
                 Next::Go
             }
         }
@@ -262,7 +296,23 @@ impl FrontDesk {
         Next::Go
     }
 
-    async fn on_request(&mut self, id: Id, method: Method, params: SharedJson, jsonrpc: bool) -> Next {
+    /// A place for a request of so many bytes; small ones take none.
+    async fn weigh(&self, bytes: usize) -> Option<Option<OwnedSemaphorePermit>> {
+        if bytes <= SMALL_ANSWER_BYTES {
+            return Some(None);
+        }
+        let kib = u32::try_from(bytes.min(LARGE_REQUEST_BYTES) >> 10).unwrap_or(u32::MAX);
+        self.incoming.clone().acquire_many_owned(kib).await.ok().map(Some)
+    }
+
+    async fn on_request(
+        &mut self,
+        id: Id,
+        method: Method,
+        params: SharedJson,
+        jsonrpc: bool,
+        weight: Option<OwnedSemaphorePermit>,
+    ) -> Next {
         if method == Method::Initialize {
             // In place: what is pipelined behind it must find the session.
             match self.initialize(&params).await {
@@ -279,15 +329,24 @@ impl FrontDesk {
             return Next::Go;
         }
         let Ok(accepted) = self.accepted.clone().acquire_owned().await else { return Next::Go };
-        let request = Request { id, method, params, jsonrpc, handshake: self.handshake.clone(), accepted };
+        let request =
+            Request { id, method, params, jsonrpc, handshake: self.handshake.clone(), accepted, _weight: weight };
+        let (before, done) = self.stdin_order.place(&request);
         let answer = dispatch::answer(self.desk.clone(), request);
+        let in_order = async move {
+            if let Some(before) = before {
+                before.cancelled().await;
+            }
+            answer.await;
+            drop(done);
+        };
         if dispatch::may_be_dropped(method) {
             let dropped = self.droppable.clone();
             self.requests.spawn(async move {
-                let _ = dropped.run_until_cancelled(answer).await;
+                let _ = dropped.run_until_cancelled(in_order).await;
             });
         } else {
-            self.requests.spawn(answer);
+            self.requests.spawn(in_order);
         }
         Next::Go
     }
@@ -305,6 +364,7 @@ impl FrontDesk {
         };
         let mut posts = Vec::new();
         if params.binary_frames {
+            self.desk.binary.store(self.desk.carries_binary, Ordering::Relaxed);
             posts.push(Post::BinaryFrames);
         }
         let resumed = params.resume_session_id.is_some();
@@ -312,7 +372,7 @@ impl FrontDesk {
         if resumed {
             for process in session.processes() {
                 posts.push(match resume_from.as_ref().and_then(|from| from.get(&process.wire_id)) {
-                    Some(after) => Post::Follow { after: *after, process },
+                    Some(after) => Post::Follow { after: convert::seq(*after), process },
                     None => Post::FollowLater { process },
                 });
             }
@@ -343,10 +403,40 @@ impl FrontDesk {
             self.desk.post(Post::Jsonrpc);
         }
     }
+}
 
-    fn jsonrpc(&self) -> bool {
-        self.desk.jsonrpc.load(Ordering::Relaxed)
+/// Requests run at the same time, but what is typed must arrive in the order in which it was typed: each request for a
+/// process's stdin waits for the one before it.
+#[derive(Default)]
+struct StdinOrder {
+    last: HashMap<String, CancellationToken>,
+}
+
+/// Processes whose last request is remembered before those that are done are cleared out.
+const REMEMBERED_STDINS: usize = 256;
+
+impl StdinOrder {
+    /// Whom a request waits for, and what it drops when it is done.
+    fn place(&mut self, request: &Request) -> (Option<CancellationToken>, Option<DropGuard>) {
+        if !matches!(request.method, Method::ProcessWrite | Method::ProcessCloseStdin) {
+            return (None, None);
+        }
+        // Params that do not decode are refused later, with the right words.
+        let Ok(whose) = request.params.decode::<Whose>() else { return (None, None) };
+        if self.last.len() > REMEMBERED_STDINS {
+            self.last.retain(|_, done| !done.is_cancelled());
+        }
+        let done = CancellationToken::new();
+        let before = self.last.insert(whose.process_id, done.clone()).filter(|before| !before.is_cancelled());
+        (before, Some(done.drop_guard()))
     }
+}
+
+/// The one member that says whose stdin it is.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Whose {
+    process_id: String,
 }
 
 async fn ordered(orders: &mut watch::Receiver<Order>) -> Order {

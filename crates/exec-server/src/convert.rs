@@ -1,11 +1,13 @@
 //! The customs office: shapes of the wire become values of the domain, and back. Nothing else knows both.
 
+mod files;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use exec_core::command::BadCommand;
 use exec_core::{
-    Cause, Command, EnvPolicy, Environ, Exit, Head, Inherit, Io, Overflow, Signal, Size, Status, TimeLimit,
+    Cause, Command, EnvPolicy, Environ, Exit, Head, Inherit, Io, Overflow, Seq, Signal, Size, Status, TimeLimit,
 };
 use exec_env::Info;
 use exec_env::process::{ProcessInfo, Until, Waited};
@@ -14,6 +16,17 @@ use exec_wire::environment::{Capabilities, EnvironmentInfo, ShellInfo};
 use exec_wire::path_uri::PathUri;
 use exec_wire::process::{self as wire, ExitKind};
 use exec_wire::text::OsText;
+
+pub(crate) use files::{
+    changes, copied, directory_entry, found_lines, glob_query, http_answer, http_request, links, metadata, open_mode,
+    search_query, search_summary, walk, walk_options,
+};
+
+/// An entry that a client names. No log gets half as far as numbers do; whoever names a later entry than that means
+/// "nothing that is there", and the rest of us can count on from it without running over.
+pub(crate) fn seq(named: u64) -> Seq {
+    named.min(Seq::MAX >> 1)
+}
 
 pub(crate) fn stream(stream: exec_core::Stream) -> wire::Stream {
     match stream {
@@ -110,7 +123,7 @@ pub(crate) fn until(until: wire::Until) -> Until {
     match until {
         wire::Until::Exited => Until::Exited,
         wire::Until::Closed => Until::Closed,
-        wire::Until::Output { regex, after_seq } => Until::Output { regex, after: after_seq },
+        wire::Until::Output { regex, after_seq } => Until::Output { regex, after: seq(after_seq) },
         wire::Until::Silence { silent_ms } => Until::Silence(Duration::from_millis(silent_ms)),
         wire::Until::Port { port } => Until::Port(port),
     }

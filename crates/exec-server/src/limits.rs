@@ -53,3 +53,39 @@ pub const SNAPSHOT_SCOPE_BYTES: usize = 256;
 
 /// How long a connection that is to end may take to say so to its peer.
 pub const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Watches of one connection; each costs an inotify instance, of which a user has 128 by default.
+pub const WATCHES: usize = 32;
+
+/// Searches of one connection that run at once.
+pub const SEARCHES: usize = 16;
+
+/// Bodies of HTTP answers that one connection streams at once.
+pub const BODIES: usize = 64;
+
+/// Longest name a client may give a watch or a search, in bytes.
+pub const SOURCE_ID_BYTES: usize = 64;
+
+/// Changes in one `fs/changed`: with the longest paths there are, each escaped, they still fit a message.
+pub const CHANGES_PER_NOTICE: usize = 1024;
+
+/// What a long listing takes while it is made: 50,000 names of ordinary length.
+pub const LISTING_BYTES: usize = 4 << 20;
+
+/// What the answer of a walk or a glob may take.
+pub const WALK_BYTES: usize = 16 << 20;
+
+/// A body that is answered whole, not streamed: as base64 it must fit a message.
+pub const WHOLE_BODY_BYTES: usize = 47 << 20;
+
+/// Contents that one discovery may answer with: as JSON text, some of it escaped, they must fit a message.
+pub const DISCOVERY_BYTES: usize = 32 << 20;
+
+/// Contents of one root, as in Codex's server.
+pub const CAPABILITY_ROOT_BYTES: usize = 16 << 20;
+
+/// One file of a root, as in Codex's server.
+pub const CAPABILITY_FILE_BYTES: usize = 1 << 20;
+
+/// Bytes of large requests of one connection in memory. Beyond, its socket is not read until some are answered.
+pub const LARGE_REQUEST_BYTES: usize = 128 << 20;

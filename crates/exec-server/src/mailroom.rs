@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   replies, control ──────────────► first, in order ─┐
-//!   process ──► follower ──► ready ──► turns (fair) ──┴─► transport
+//!   large replies, bodies, changes ──► every other ───┼─► transport
+//!   process ──► follower ──► ready ──► turns (fair) ──┘
 //! ```
 //!
 //! Output is not queued here: when a process has its turn, a page is read from its log and sent. So a client that stops
@@ -11,7 +12,7 @@
 mod lane;
 mod turns;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,10 +22,10 @@ use exec_env::SharedEnvironment;
 use exec_transport::{CloseReason, Message, SendError, Sender};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::limits::{RESUME_WAIT, TURN_BYTES};
-use crate::session::Process;
+use crate::session::{Process, Reading};
 use lane::{Lane, Ready};
 use turns::Turns;
 
@@ -32,13 +33,18 @@ use turns::Turns;
 pub(crate) enum Post {
     /// An answer or a remark. What it holds is given back when it is on its way.
     Message(Bytes, Option<Held>),
+    /// A large answer, or a piece of something that goes on. It takes turns with the output of processes, so that
+    /// somebody's keystroke does not wait behind somebody's file.
+    Bulk(Message, Option<Held>),
+    /// Everything posted before is on its way.
+    Begin(oneshot::Sender<()>),
     /// A process's output from here on.
     Follow { process: Arc<Process>, after: Seq },
     /// A process of a resumed session: its output goes on where the client's first read ends, or after a while from
     /// where the last writer stopped.
     FollowLater { process: Arc<Process> },
-    /// The client has read `process` up to `after`; if its output waits for that, it begins.
-    HasRead { process: Arc<Process>, after: Seq },
+    /// The client has read a process up to `after`; if its output waits for that, it begins.
+    HasRead { reading: Reading, after: Seq },
     /// The process is forgotten.
     Unfollow { process: Arc<Process> },
     /// Output as binary frames from here on.
@@ -65,6 +71,10 @@ pub(crate) struct Mailroom {
     lanes: HashMap<String, Lane>,
     idle: FuturesUnordered<Ready>,
     turns: Turns<Turn>,
+    /// Bounded by what their requests and sources hold.
+    bulk: VecDeque<(Message, Option<Held>)>,
+    /// Whether the last turn was a bulk's.
+    bulk_was_last: bool,
     next_token: u64,
     jsonrpc: bool,
     binary: bool,
@@ -86,6 +96,8 @@ impl Mailroom {
             lanes: HashMap::new(),
             idle: FuturesUnordered::new(),
             turns: Turns::default(),
+            bulk: VecDeque::new(),
+            bulk_was_last: false,
             next_token: 0,
             jsonrpc: false,
             binary: false,
@@ -115,8 +127,16 @@ impl Mailroom {
         while let Some(Some(ready)) = self.idle.next().now_or_never() {
             self.on_ready(ready);
         }
+        if !self.bulk_was_last && self.send_bulk().await? {
+            self.bulk_was_last = true;
+            return Ok(None);
+        }
+        self.bulk_was_last = false;
         if let Some(turn) = self.turns.next() {
             self.send_output(turn).await?;
+            return Ok(None);
+        }
+        if !self.bulk.is_empty() {
             return Ok(None);
         }
         self.sender.flush().await?;
@@ -144,12 +164,16 @@ impl Mailroom {
                 self.sender.feed(Message::Text(bytes)).await?;
                 drop(held);
             }
+            Post::Bulk(message, held) => self.bulk.push_back((message, held)),
+            // Nobody waits for it any more: what was to begin is over.
+            Post::Begin(begin) => drop(begin.send(())),
             Post::Follow { process, after } => self.follow(process, after).await,
             Post::FollowLater { process } => {
                 let lane = Lane::waiting(process, Instant::now() + RESUME_WAIT);
                 self.lanes.insert(lane.wire_id().to_owned(), lane);
             }
-            Post::HasRead { process, after } => {
+            Post::HasRead { reading, after } => {
+                let process = reading.0.clone();
                 if self.lanes.get(&process.wire_id).is_some_and(|lane| lane.waits_for(&process)) {
                     self.follow(process, after).await;
                 }
@@ -162,7 +186,11 @@ impl Mailroom {
             }
             Post::BinaryFrames => self.binary = self.sender.carries_binary(),
             Post::Jsonrpc => self.jsonrpc = true,
-            Post::Close(reason) => return Ok(Some(reason)),
+            Post::Close(reason) => {
+                // What was answered before the end is still told.
+                while self.send_bulk().await? {}
+                return Ok(Some(reason));
+            }
         }
         Ok(None)
     }
@@ -181,6 +209,13 @@ impl Mailroom {
         let overdue = self.lanes.values().filter(|lane| lane.begins_by().is_some_and(|by| by <= now));
         let overdue: Vec<Arc<Process>> = overdue.map(Lane::process).collect();
         for process in overdue {
+            // The read has come and its page, a large one, is still being made. Output from further on would be there
+            // before it, and a Codex client fails a process that runs ahead by more than 1 MiB.
+            if process.is_being_read() {
+                let lane = Lane::waiting(process, now + RESUME_WAIT);
+                self.lanes.insert(lane.wire_id().to_owned(), lane);
+                continue;
+            }
             let after = process.sent();
             self.follow(process, after).await;
         }
@@ -191,6 +226,14 @@ impl Mailroom {
         if let Some(lane) = self.lanes.get(&wire_id).filter(|lane| lane.token() == token) {
             self.turns.ready(Turn { wire_id, token, follower }, lane.last_bytes());
         }
+    }
+
+    /// The next bulk; whether there was one.
+    async fn send_bulk(&mut self) -> Result<bool, SendError> {
+        let Some((message, held)) = self.bulk.pop_front() else { return Ok(false) };
+        self.sender.feed(message).await?;
+        drop(held);
+        Ok(true)
     }
 
     /// One page of one process.

@@ -2,6 +2,8 @@
 //!
 //! Texts equal those of Codex's server where it has one; `data` is ours, so that a client can rebuild the very error.
 
+mod files;
+
 use exec_core::command::{BadCommand, Place};
 use exec_env::process::{
     ForgetError, ListError, ReadError, ResizeError, SignalError, StartError, Step, TerminateError, UnknownProcess,
@@ -9,6 +11,12 @@ use exec_env::process::{
 };
 use exec_wire::error::{ErrorData, RpcError, code, kind};
 use exec_wire::path_uri::ForeignPath;
+
+pub(crate) use files::{
+    bad_base64, body_active, body_too_large, file_data, file_error, file_sandbox_not_enforceable, file_too_large,
+    foreign_path, foreign_sandbox_path, handle_refused, http_error, no_place, sandbox_without_cwd, too_many_roots,
+    unknown_handle,
+};
 
 /// An error of some verb, for a process that is called `wire_id` on the wire.
 pub(crate) trait Refuse {
@@ -208,6 +216,10 @@ pub(crate) fn answer_too_large(bytes: usize) -> RpcError {
     let text =
         format!("the answer would take {bytes} bytes, more than a message may: read in parts (fs/open, maxBytes)");
     RpcError::new(code::INVALID_REQUEST, text).with_data(ErrorData::new(kind::TOO_LARGE))
+}
+
+pub(crate) fn broken(method: &str) -> RpcError {
+    RpcError::new(code::INTERNAL, format!("{method} broke down: this is a fault of the server, see its log"))
 }
 
 fn os_text(errno: i32) -> String {

@@ -72,6 +72,22 @@ const EXTENSIONS: &[&str] = &[
     "process/list",
     "process/wait",
     "process/forget",
+    "fs/open.append",
+    "fs/copy.report",
+    "fs/createDirectory.mode",
+    "fs/rename",
+    "fs/setPermissions",
+    "fs/readLink",
+    "fs/createSymlink",
+    "fs/writeFile.ifMatch",
+    "fs/writeFile.append",
+    "fs/writeFile.mode",
+    "fs/writeFile.sync",
+    "fs/getMetadata.mode",
+    "fs/readDirectory.path",
+    "fs/watch",
+    "fs/search",
+    "fs/glob",
     "session/list",
     "session/close",
     "session/takenOver",
@@ -178,7 +194,13 @@ impl Server {
     }
 
     pub(crate) fn environment_info(&self) -> EnvironmentInfo {
-        let capabilities = Capabilities { environment_config_read: true, ..Capabilities::default() };
+        let capabilities = Capabilities {
+            environment_config_read: true,
+            fs_watch_missing: true,
+            file_write_streaming: true,
+            http_header_env_vars: true,
+            ..Capabilities::default()
+        };
         convert::environment_info(self.environment.info(), capabilities, EXTENSIONS)
     }
 

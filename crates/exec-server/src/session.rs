@@ -33,10 +33,29 @@ pub(crate) struct Process {
     pub(crate) id: ProcessId,
     /// The last entry that was handed to a transport, on any connection.
     sent: AtomicU64,
+    /// Reads whose answer is not yet on its way, on any connection.
+    readers: AtomicU64,
     /// When it was first seen to be closed.
     closed_since: Mutex<Option<Instant>>,
     /// Keys of signals that were sent; the last few, enough for what can be in flight when a connection breaks.
     signals: Mutex<VecDeque<String>>,
+}
+
+/// A read of a process that is under way until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Reading(pub(crate) Arc<Process>);
+
+impl Reading {
+    pub(crate) fn of(process: Arc<Process>) -> Self {
+        process.readers.fetch_add(1, Ordering::Relaxed);
+        Self(process)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -122,7 +141,14 @@ impl Session {
 
 impl Process {
     pub(crate) fn new(wire_id: String, id: ProcessId) -> Self {
-        Self { wire_id, id, sent: AtomicU64::new(0), closed_since: Mutex::default(), signals: Mutex::default() }
+        Self {
+            wire_id,
+            id,
+            sent: AtomicU64::new(0),
+            readers: AtomicU64::new(0),
+            closed_since: Mutex::default(),
+            signals: Mutex::default(),
+        }
     }
 
     /// Where the last writer stopped.
@@ -132,6 +158,11 @@ impl Process {
 
     pub(crate) fn note_sent(&self, seq: Seq) {
         self.sent.fetch_max(seq, Ordering::Relaxed);
+    }
+
+    /// Whether somebody's read of it is under way.
+    pub(crate) fn is_being_read(&self) -> bool {
+        self.readers.load(Ordering::Relaxed) > 0
     }
 
     /// It is closed; answers for how long that has been known.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use exec_transport::{CloseReason, Connection, Receiver, Received, Sender, memory_pair};
+use exec_transport::{CloseReason, Connection, Received, Receiver, Sender, memory_pair};
 
 use crate::pattern::Dice;
 

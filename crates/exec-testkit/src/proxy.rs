@@ -96,7 +96,12 @@ impl CuttingProxy {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, door: watch::Receiver<Door>, count: Arc<watch::Sender<Counts>>) {
+async fn accept(
+    listener: TcpListener,
+    server: SocketAddr,
+    door: watch::Receiver<Door>,
+    count: Arc<watch::Sender<Counts>>,
+) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -109,7 +114,12 @@ async fn accept(listener: TcpListener, server: SocketAddr, door: watch::Receiver
 }
 
 /// One connection, until an end closes it or the proxy cuts it. Leaving this function closes both sockets at once.
-async fn relay(client: TcpStream, server: SocketAddr, mut door: watch::Receiver<Door>, count: Arc<watch::Sender<Counts>>) {
+async fn relay(
+    client: TcpStream,
+    server: SocketAddr,
+    mut door: watch::Receiver<Door>,
+    count: Arc<watch::Sender<Counts>>,
+) {
     let at_start = *door.borrow_and_update();
     if at_start.shut {
         return;

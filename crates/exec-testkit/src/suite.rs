@@ -106,7 +106,6 @@ macro_rules! conformance {
                 refusal:
                     an_empty_argv_is_refused,
                     a_nul_byte_is_refused_wherever_it_hides,
-                    a_bad_variable_name_is_refused,
                     a_relative_folder_no_cells_and_a_tiny_spool_are_refused,
                     a_missing_program_is_told_by_its_name,
                     a_file_that_is_not_executable_and_a_folder_are_told_apart_from_a_missing_one,
@@ -184,6 +183,7 @@ macro_rules! conformance {
                 terminal:
                     the_terminal_controls_the_childs_session_and_has_its_size,
                     a_terminal_has_one_stream,
+                    a_child_on_a_terminal_is_told_its_shell_and_nothing_else,
                     what_is_typed_is_echoed_and_read,
                     a_resize_reaches_the_child,
                     ctrl_c_as_a_byte_interrupts_the_foreground,

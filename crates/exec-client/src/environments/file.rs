@@ -264,7 +264,8 @@ fn judge_url(entry: &Entry, url: &Spanned<String>) -> Result<Way, Wrong> {
     if parsed.scheme() != "wss" && !is_loopback(&parsed) {
         return Err(Wrong { at: token.span(), problem: Problem::TokenInTheClear });
     }
-    if token.get_ref().is_empty() || token.get_ref().bytes().any(|byte| byte != b'\t' && !(b' '..=b'~').contains(&byte)) {
+    if token.get_ref().is_empty() || token.get_ref().bytes().any(|byte| byte != b'\t' && !(b' '..=b'~').contains(&byte))
+    {
         return Err(Wrong { at: token.span(), problem: Problem::BadToken });
     }
     Ok(way(Some(token.get_ref().clone())))

@@ -20,16 +20,7 @@ use crate::records::Record;
 pub(super) async fn follow(link: &Link, id: &ProcessId, after: Seq) -> Result<Follower, ReadError> {
     let news = watched(link, id).await?;
     let reader = link.shared().lock().inbox.join(id, after).ok_or_else(|| unknown(id))?;
-    Ok(Follower {
-        link: link.clone(),
-        id: id.clone(),
-        reader,
-        after,
-        news,
-        fetched: None,
-        over: false,
-        barren: false,
-    })
+    Ok(Follower { link: link.clone(), id: id.clone(), reader, after, news, fetched: None, over: false, barren: false })
 }
 
 /// Makes sure that the pushes of `id` are taken in, asking the server whether it exists if nobody here knows it.

@@ -12,9 +12,14 @@ use tokio::time::{Instant, timeout};
 
 use super::follow::follow;
 use super::{reachable, unsupported};
+use crate::error::CallError;
 use crate::limits::{LONG_CALL, MATCH_BYTES, MATCH_WINDOW_BYTES, REFETCH_BYTES};
 use crate::link::{Link, Terms};
+use crate::replay::Replay;
 use crate::{convert, error};
+
+/// How much later than the deadline the server's answer may come.
+const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
 pub(super) async fn wait(
     link: &Link,
@@ -24,11 +29,15 @@ pub(super) async fn wait(
 ) -> Result<Waited, WaitError> {
     reachable(link, id)?;
     let waiting = async {
-        if link.has("process/wait") { wait_there(link, id, until, deadline).await } else { wait_here(link, id, until).await }
+        if link.has("process/wait") {
+            wait_there(link, id, until, deadline).await
+        } else {
+            wait_here(link, id, until).await
+        }
     };
     let Some(deadline) = deadline else { return waiting.await };
-    // The server keeps the deadline; we keep it too, with a margin, in case a break has made it begin anew.
-    let margin = if link.has("process/wait") { link.terms(Method::ProcessWait).deadline } else { Duration::ZERO };
+    // The server keeps the deadline; so do we, a moment later, in case its answer is lost.
+    let margin = if link.has("process/wait") { ANSWER_MARGIN } else { Duration::ZERO };
     timeout(deadline.saturating_add(margin), waiting).await.unwrap_or(Ok(Waited::DeadlinePassed))
 }
 
@@ -52,8 +61,12 @@ async fn wait_there(
         let turn = left.unwrap_or(longest).min(longest);
         let params =
             WaitParams { process_id: id.as_str().to_owned(), until: until.clone(), timeout_ms: convert::millis(turn) };
-        let terms = Terms { deadline: usual.deadline.saturating_add(turn), ..usual };
-        let result = link.call_with(&params, terms).await.result.map_err(|error| error::wait_error(id, error))?;
+        // After a break it is asked anew, for the time that is left then.
+        let terms = Terms { deadline: usual.deadline.saturating_add(turn), replay: Replay::IfUnsent };
+        let result = match link.call_with(&params, terms).await.result {
+            Err(CallError::Interrupted { .. }) => continue,
+            other => other.map_err(|error| error::wait_error(id, error))?,
+        };
         match convert::waited(result.outcome) {
             Ok(Waited::DeadlinePassed) if left.is_none_or(|left| left > turn) => {}
             Ok(waited) => return Ok(waited),

@@ -100,11 +100,7 @@ fn everything_that_is_wrong_is_told_with_its_line_in_the_words_of_the_original()
         ("id = \"none\"", 2, "environment id `none` is reserved".into()),
         (&format!("id = \"{long}\""), 2, format!("environment id `{long}` cannot be longer than 64 characters")),
         ("id = \"a.b\"", 2, "environment id `a.b` must contain only ASCII letters, numbers, '-' or '_'".into()),
-        (
-            "id = \"a\"\nurl = \"ws://h\"\n[[environments]]\nid = \"a\"",
-            5,
-            "environment id `a` is duplicated".into(),
-        ),
+        ("id = \"a\"\nurl = \"ws://h\"\n[[environments]]\nid = \"a\"", 5, "environment id `a` is duplicated".into()),
         ("id = \"a\"", 2, "environment `a` must set exactly one of url or program".into()),
         (
             "id = \"a\"\nurl = \"ws://h\"\nprogram = \"p\"",

@@ -154,8 +154,7 @@ async fn a_full_window_lets_go_of_what_comes_and_fetches_it_later() {
         let (id, _) = peer.expect("environment/status").await;
         peer.reply(&id, json!({ "status": "ready" })).await;
     };
-    let (status, ()) =
-        tokio::join!(environment.link().call(exec_wire::environment::StatusParams {}), serve);
+    let (status, ()) = tokio::join!(environment.link().call(exec_wire::environment::StatusParams {}), serve);
     status.expect("answered");
     assert!(environment.metrics().held_bytes <= 1000, "{:?}", environment.metrics());
     assert_eq!(environment.metrics().lag_entries, 50);

@@ -30,7 +30,8 @@ async fn the_handshake_says_who_we_are_and_learns_where_we_are() {
         peer.reply(&id, json!({ "sessionId": "s" })).await;
         peer.initialized().await;
         let (id, _) = peer.expect("environment/info").await;
-        peer.reply(&id, json!({ "shell": { "name": "zsh", "path": "/bin/zsh" }, "extensions": ["process/list"] })).await;
+        peer.reply(&id, json!({ "shell": { "name": "zsh", "path": "/bin/zsh" }, "extensions": ["process/list"] }))
+            .await;
         peer
     };
     let (environment, _peer) = tokio::join!(exec_client::RemoteEnvironment::open(dial, wishes), serve);

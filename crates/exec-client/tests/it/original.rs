@@ -8,23 +8,11 @@ use exec_client::{Options, RemoteEnvironment, connect};
 use exec_core::{Command, Environ, Io, ProcessId, Status, Stream, WriteId};
 use exec_env::Environment;
 use exec_env::process::{ReadError, Signalled, StartError, Step, Until, Waited, Written};
+use exec_testkit::codex::codex_binary;
 use exec_transport::{ConnectOptions, Program, Target};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::peer::within;
-
-/// Where `bench/get-codex` has put it, or installs it now.
-fn codex() -> Option<String> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/bench/get-codex");
-    let folder = std::env::var("CODEX_FOLDER").unwrap_or_else(|_| "/tmp/codex-wire".to_owned());
-    let found = std::process::Command::new("bash").arg(script).arg(folder).output();
-    let path = found.ok().map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    let path = path.filter(|path| !path.is_empty());
-    if path.is_none() {
-        eprintln!("skipped: codex 0.166.0 cannot be installed from npm here");
-    }
-    path
-}
 
 struct Served {
     environment: RemoteEnvironment,
@@ -35,7 +23,7 @@ struct Served {
 
 async fn over_websocket() -> Option<Served> {
     let home = tempfile::tempdir().expect("a folder");
-    let mut server = tokio::process::Command::new(codex()?)
+    let mut server = tokio::process::Command::new(codex_binary()?)
         .args(["exec-server", "--listen", "ws://127.0.0.1:0"])
         .env("CODEX_HOME", home.path())
         .stdin(Stdio::null())
@@ -55,7 +43,7 @@ async fn over_websocket() -> Option<Served> {
 async fn over_stdio() -> Option<Served> {
     let home = tempfile::tempdir().expect("a folder");
     let program = Program {
-        program: codex()?.into(),
+        program: codex_binary()?.into(),
         args: ["exec-server", "--listen", "stdio"].map(Into::into).into(),
         env: vec![("CODEX_HOME".into(), home.path().into())],
         cwd: None,
@@ -161,7 +149,10 @@ async fn a_conversation_a_wait_a_signal_and_an_end() {
 async fn half_a_megabyte_arrives_whole() {
     let Some(served) = over_websocket().await else { return };
     let processes = served.environment.processes();
-    processes.start(&id("flood"), shell("i=0; while [ $i -lt 500 ]; do printf '%01000d\n' $i; i=$((i+1)); done")).await.expect("it starts");
+    processes
+        .start(&id("flood"), shell("i=0; while [ $i -lt 500 ]; do printf '%01000d\n' $i; i=$((i+1)); done"))
+        .await
+        .expect("it starts");
     let (out, _, status) = transcript(&served, &id("flood")).await;
     let expected: String = (0..500).map(|number| format!("{number:01000}\n")).collect();
     assert!(out == expected, "{} bytes", out.len());

@@ -47,7 +47,8 @@ pub(crate) fn stage() -> (Stage, Arc<dyn exec_client::Dial>) {
     let dial = move || -> BoxFuture<'static, Result<Connection, ConnectError>> {
         let (dialed, closed) = (dialed.clone(), Arc::clone(&closed));
         Box::pin(async move {
-            let refused = |kind: std::io::ErrorKind| ConnectError::Unreachable { target: "memory".into(), source: kind.into() };
+            let refused =
+                |kind: std::io::ErrorKind| ConnectError::Unreachable { target: "memory".into(), source: kind.into() };
             if closed.load(Ordering::Acquire) {
                 return Err(refused(std::io::ErrorKind::ConnectionRefused));
             }

@@ -267,7 +267,8 @@ async fn a_session_that_was_taken_over_is_not_fought_for() {
     let (environment, mut stage, mut peer) = meet(OURS, options()).await;
     let mut states = environment.link().states();
     peer.say(json!({ "method": "session/takenOver", "params": { "sessionId": "s" } })).await;
-    let lost = within(states.wait_for(|state| matches!(state, LinkState::Lost(_)))).await.expect("the link lives").clone();
+    let lost =
+        within(states.wait_for(|state| matches!(state, LinkState::Lost(_)))).await.expect("the link lives").clone();
     let LinkState::Lost(loss) = lost else { panic!("{lost:?}") };
     assert_eq!(loss.why, "the session was taken over by another connection");
     // The next call does not take it back: it opens another.

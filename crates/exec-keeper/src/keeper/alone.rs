@@ -9,6 +9,7 @@ use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
+use super::ward::Ward;
 use super::{Fate, Keeper, Owner, Token};
 use crate::channel::Channel;
 use crate::protocol::{Number, Tell};
@@ -25,7 +26,7 @@ impl Keeper {
             }
         }
         self.watch(channel.socket(), Token::Owner, EventFlags::IN)?;
-        self.owner = Some(Owner { channel, pid, unsent: std::collections::VecDeque::new() });
+        self.owner = Some(Owner { channel, pid, greeted: false, unsent: std::collections::VecDeque::new() });
         self.alone_since = None;
         Ok(())
     }
@@ -35,6 +36,8 @@ impl Keeper {
         let Some(owner) = self.owner.take() else { return };
         let _ = epoll::delete(&self.epoll, owner.channel.socket());
         self.alone_since = Some(Instant::now());
+        // The next owner numbers its requests anew, and would take an answer to the old one's for its own.
+        self.wards.values_mut().for_each(Ward::forget_askers);
         if self.fate == Fate::WithOwner || self.listener.is_none() {
             self.over = true;
             return;

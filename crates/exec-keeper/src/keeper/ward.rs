@@ -264,6 +264,11 @@ impl Ward {
         }
     }
 
+    /// Nobody waits any more to hear that the tree is gone. It is ended all the same.
+    pub(super) fn forget_askers(&mut self) {
+        self.waiting.clear();
+    }
+
     /// Lets the log go; answers which streams were being watched.
     pub(super) fn stop_moving(&mut self) -> Vec<Stream> {
         let watched = self.moving().iter().collect();

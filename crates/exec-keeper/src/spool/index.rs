@@ -168,6 +168,14 @@ impl Header {
         };
         Some(Self { dropped, exit: decode_exit(bytes.get(EXIT_AT as usize..)?) })
     }
+
+    /// Whether it can stand before records up to `next` that name bytes up to `ends`. Ours always can; after a damaged
+    /// one the log would count below zero.
+    pub(crate) fn fits(&self, next: Seq, ends: [u64; 2]) -> bool {
+        let Dropped { first_seq, bytes, starts } = self.dropped;
+        let within = starts.into_iter().zip(ends).all(|(start, end)| start <= end);
+        first_seq <= next && within && ends[0].checked_add(ends[1]).is_some() && starts[0] + starts[1] == bytes
+    }
 }
 
 fn encode_dropped(dropped: &Dropped) -> [u8; 40] {

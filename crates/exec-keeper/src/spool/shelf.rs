@@ -8,6 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytes::{Bytes, BytesMut};
+use exec_core::limits::ENTRY_BYTES;
 use exec_core::{Body, Entry, Head, Page, Seq};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -92,7 +93,7 @@ impl Shelf {
     fn page_once(&self, head: Head, look: Look) -> Result<Page, Errno> {
         let gap = head.gap(look.after);
         let mut entries = Vec::new();
-        let mut next = (look.after + 1).max(head.first_seq);
+        let mut next = look.after.saturating_add(1).max(head.first_seq);
         let mut budget = Budget { left: look.max_bytes.unwrap_or(PAGE_BYTES), any: false };
         let mut exit = head.exit;
         while next < head.next_seq {
@@ -110,7 +111,9 @@ impl Shelf {
 
     fn records(&self, from: Seq, count: usize, patience: Patience) -> Result<Vec<Record>, Errno> {
         let bytes = read(&self.index, index::position(from), count * RECORD_BYTES as usize, patience)?;
-        bytes.chunks_exact(RECORD_BYTES as usize).map(|bytes| Record::decode(bytes).ok_or(Errno::IO)).collect()
+        // What claims more than an entry can have is damaged, and must not have us reserve memory for it.
+        let record = |bytes| Record::decode(bytes).filter(|record| record.len <= ENTRY_BYTES).ok_or(Errno::IO);
+        bytes.chunks_exact(RECORD_BYTES as usize).map(record).collect()
     }
 
     /// Adjacent records of one stream are one read.

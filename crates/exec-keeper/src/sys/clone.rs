@@ -291,7 +291,8 @@ extern "C" fn child(plan: *mut c_void) -> ! {
     }
 }
 
-/// Tries the candidates as `execvp` does: not found goes on, no permission is remembered, all else ends the search.
+/// Tries the candidates as `execvp` does: not found goes on, no permission is remembered, all else ends the search. A
+/// program with a path is the only candidate, and fails with its own error.
 ///
 /// # Safety
 /// As in [`child`].
@@ -300,9 +301,11 @@ unsafe fn exec(plan: *mut Plan) -> ! {
     // SAFETY: as in `child`; the candidate array ends with null.
     unsafe {
         let mut candidate = (*plan).candidates;
+        let only = !(*candidate).is_null() && (*candidate.add(1)).is_null();
         while !(*candidate).is_null() {
             libc::execve(*candidate, (*plan).argv, (*plan).envp);
             match *libc::__errno_location() {
+                _ if only => fail(plan, ChildStep::Exec),
                 libc::ENOENT | libc::ENOTDIR => {}
                 libc::EACCES => refused = true,
                 _ => fail(plan, ChildStep::Exec),

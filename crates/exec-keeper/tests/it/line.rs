@@ -4,11 +4,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use exec_core::flow::Quota;
+use exec_core::{Io, Overflow, ProcessId};
 use exec_keeper::channel::{Channel, Received};
 use exec_keeper::keeper;
-use exec_keeper::protocol::{Ask, Tell, VERSION};
+use exec_keeper::protocol::{Ask, Card, Launch, Tell, VERSION};
 use exec_keeper::spool::folder::Folder;
 use exec_keeper::{Duty, Fate};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -92,6 +94,71 @@ fn a_second_owner_hears_who_the_first_is_even_if_it_speaks_first() {
     }
     drop(first);
     end(&folder, carrier);
+}
+
+#[test]
+fn an_answer_to_a_dead_owner_is_not_given_to_the_next() {
+    let (folder, carrier) = keeper_in_a_thread();
+    let first = connect(folder.path());
+    hello(&first);
+    let launch = Box::new(stubborn());
+    first.send(&Ask::Start { ticket: 1, launch }.encode(), &[]).expect("there is room");
+    let Some(Tell::Started { number, .. }) = hear(&first) else { panic!("it starts") };
+    let grace = Duration::from_millis(200);
+    first.send(&Ask::Terminate { ticket: 7, number, grace }.encode(), &[]).expect("there is room");
+    drop(first);
+
+    let second = connect(folder.path());
+    second.send(&Ask::Hello { version: VERSION }.encode(), &[]).expect("there is room");
+    assert!(matches!(hear(&second), Some(Tell::Welcome { processes: 1, .. })));
+    let Some(Tell::Found { exit, .. }) = hear(&second) else { panic!("it is found") };
+    if exit.is_none() {
+        assert!(matches!(hear(&second), Some(Tell::Exited { .. })), "it ends, and nothing else is said");
+    }
+    second.send(&Ask::Terminate { ticket: 9, number, grace }.encode(), &[]).expect("there is room");
+    let answer = hear(&second);
+    assert!(matches!(answer, Some(Tell::Terminated { ticket: 9, left: 0, .. })), "{answer:?}");
+    second.send(&Ask::Forget { number }.encode(), &[]).expect("there is room");
+    drop(second);
+    end(&folder, carrier);
+}
+
+#[test]
+fn what_ends_before_the_hello_is_not_told_before_the_welcome() {
+    let (folder, carrier) = keeper_in_a_thread();
+    let first = connect(folder.path());
+    hello(&first);
+    let launch = Box::new(stubborn());
+    first.send(&Ask::Start { ticket: 1, launch }.encode(), &[]).expect("there is room");
+    let Some(Tell::Started { number, .. }) = hear(&first) else { panic!("it starts") };
+    let grace = Duration::from_millis(50);
+    first.send(&Ask::Terminate { ticket: 2, number, grace }.encode(), &[]).expect("there is room");
+    drop(first);
+    let second = connect(folder.path());
+    // Silent, like one that is slow, for longer than the child lives.
+    let mut ready = [PollFd::from_borrowed_fd(second.socket(), PollFlags::IN)];
+    let while_it_ends = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+    assert_eq!(poll(&mut ready, Some(&while_it_ends)), Ok(0), "nothing is said to one that has not said hello");
+    second.send(&Ask::Hello { version: VERSION }.encode(), &[]).expect("there is room");
+    assert!(matches!(hear(&second), Some(Tell::Welcome { processes: 1, .. })));
+    assert!(matches!(hear(&second), Some(Tell::Found { .. })));
+    second.send(&Ask::Forget { number }.encode(), &[]).expect("there is room");
+    drop(second);
+    end(&folder, carrier);
+}
+
+/// A child that ends only by KILL.
+fn stubborn() -> Launch {
+    let card = Card {
+        id: ProcessId::new("stubborn").expect("short"),
+        argv: ["/bin/sh", "-c", "trap '' TERM; sleep 600"].map(Into::into).to_vec(),
+        cwd: "/".into(),
+        io: Io::Pipes { stdin: false },
+        quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest },
+        started: SystemTime::now(),
+        label: Vec::new(),
+    };
+    Launch { card, arg0: None, environ: Vec::new(), path: None, time_limit: None }
 }
 
 /// The place is free and the keeper serves: it ends when it is told to.

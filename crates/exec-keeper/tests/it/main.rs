@@ -1,6 +1,7 @@
 //! The keeper from outside: what it says and keeps on disk, read back from anything, and how it bears owners that
 //! misbehave.
 
+mod damage;
 mod index;
 mod line;
 mod protocol;

@@ -145,8 +145,8 @@ fn ask() -> impl Strategy<Value = Ask> {
     prop_oneof![
         any::<u32>().prop_map(|version| Ask::Hello { version }),
         (any::<u64>(), launch()).prop_map(|(ticket, launch)| Ask::Start { ticket, launch: Box::new(launch) }),
-        (numbers.clone(), any::<i32>()).prop_map(|((ticket, number), signal)| Ask::Signal { ticket, number, signal }),
-        (numbers.clone(), duration()).prop_map(|((ticket, number), grace)| Ask::Terminate { ticket, number, grace }),
+        (numbers, any::<i32>()).prop_map(|((ticket, number), signal)| Ask::Signal { ticket, number, signal }),
+        (numbers, duration()).prop_map(|((ticket, number), grace)| Ask::Terminate { ticket, number, grace }),
         numbers.prop_map(|(ticket, number)| Ask::Members { ticket, number }),
         (any::<u64>(), part()).prop_map(|(number, part)| Ask::Keep { number, part }),
         (any::<u64>(), part()).prop_map(|(number, part)| Ask::Drop { number, part }),

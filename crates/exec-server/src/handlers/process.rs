@@ -20,7 +20,7 @@ use crate::dispatch::{Counter, Done};
 use crate::limits::{ID_REUSE, SMALL_ANSWER_BYTES};
 use crate::mailroom::Post;
 use crate::reply::{self, Refuse};
-use crate::session::{Found, Label, Process};
+use crate::session::{Found, Label, Process, Reading};
 
 mod wishes;
 
@@ -77,7 +77,8 @@ pub(crate) async fn start(counter: Counter, params: StartParams) -> Result<Done<
 
 pub(crate) async fn read(counter: Counter, params: ReadParams) -> Result<Done<ReadResult>, RpcError> {
     let process = counter.live(&params.process_id)?;
-    let after = params.after_seq.unwrap_or(0);
+    let reading = Reading::of(process.clone());
+    let after = convert::seq(params.after_seq.unwrap_or(0));
     let query = |max_bytes| ReadQuery { after, max_bytes, wait: Duration::ZERO };
     let wait = Duration::from_millis(params.wait_ms.unwrap_or(0));
     let refuse = |error: exec_env::process::ReadError| error.refuse(&params.process_id);
@@ -93,7 +94,7 @@ pub(crate) async fn read(counter: Counter, params: ReadParams) -> Result<Done<Re
     let most = params.max_bytes.map_or(READ_PAGE_BYTES, |most| most.min(READ_PAGE_BYTES));
     let page = counter.processes().read(&process.id, query(Some(most))).await.map_err(refuse)?;
     let (result, upto) = read_result(page, after, params.max_bytes.is_some());
-    Ok(Done { result, then: Some(Post::HasRead { process, after: upto }), bytes: room })
+    Ok(Done { result, then: Some(Post::HasRead { reading, after: upto }), bytes: room })
 }
 
 /// The page as the original tells it, and the last seq it covers.

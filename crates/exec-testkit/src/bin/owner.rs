@@ -57,7 +57,7 @@ async fn serve() -> ExitCode {
                 owner.complete(parts).await;
                 background.extend(ids.into_iter().map(|id| Owner { environment: environment.clone() }.follow(id)));
             }
-            Order::Start(Part { id, command }) => owner.start(&id, command).await,
+            Order::Start(part) => owner.start(&part.id, part.command).await,
             Order::CloseStdin { id } => owner.close_stdin(&id).await,
             Order::Write { id, key, bytes } => drop(background.spawn(owner.write(id, key, bytes))),
             Order::Digest { id } => drop(background.spawn(owner.digest(id))),
@@ -89,7 +89,7 @@ fn options() -> Options {
 /// What a line asks for.
 enum Order {
     /// `start ID pipes|stdin|pty SCRIPT…`: `started ID PID` or `refused ID WHY`.
-    Start(Part),
+    Start(Box<Part>),
     /// `roster PATH`: starts what stands in the file (as `ID IO SCRIPT…`) and is not there yet, then says `ready`, and
     /// reads all of them from then on.
     Roster { path: PathBuf },
@@ -114,7 +114,7 @@ impl Order {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         let words: Vec<&str> = rest.split(' ').collect();
         match (verb, &words[..]) {
-            ("start", _) => Self::Start(Part::parse(rest)),
+            ("start", _) => Self::Start(Box::new(Part::parse(rest))),
             ("roster", [path]) => Self::Roster { path: path.into() },
             ("write", [id, key, seed, bytes]) => Self::Write {
                 id: process_id(id),

@@ -27,11 +27,13 @@ pub async fn an_overflow_is_told_with_its_exact_bytes_and_the_tail_is_exact(benc
     let [gap] = transcript.gaps[..] else {
         panic!("one gap, at the beginning: {:?}", transcript.gaps);
     };
-    assert_eq!((gap.from_seq, gap.to_seq), (1, head.first_seq - 1));
-    assert_eq!(gap.dropped_bytes, head.dropped_bytes);
-    let tail = transcript.bytes(Stream::Stdout);
-    assert_eq!(tail.len() as u64, head.held_bytes);
-    assert_eq!(PATTERN.first_difference(gap.dropped_bytes, &tail), None);
+    assert_eq!((gap.to_seq, gap.dropped_bytes), (head.first_seq - 1, head.dropped_bytes));
+    // A far reader may have been handed the first entries before they were forgotten; what it has is exact, too.
+    let bytes = transcript.bytes(Stream::Stdout);
+    let (early, tail) = bytes.split_at(bytes.len() - head.held_bytes as usize);
+    assert_eq!(PATTERN.first_difference(0, early), None);
+    assert_eq!(PATTERN.first_difference(head.dropped_bytes, tail), None);
+    assert_eq!(gap.from_seq == 1, early.is_empty());
     assert_eq!(transcript.exit().status, exec_core::Status::Code(3));
 }
 

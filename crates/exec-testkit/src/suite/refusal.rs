@@ -44,16 +44,6 @@ pub async fn a_nul_byte_is_refused_wherever_it_hides(bench: &Bench) {
     }
 }
 
-/// A variable whose name could not be told from its value.
-pub async fn a_bad_variable_name_is_refused(bench: &Bench) {
-    for name in ["", "A=B"] {
-        let mut command = bench.command("say");
-        command.environ = Environ::exactly([(name, "1")]);
-        let name = name.into();
-        refused(bench, command, BadCommand::BadVariable { name }).await;
-    }
-}
-
 /// A relative folder, a terminal without cells, a spool that could not hold an entry.
 pub async fn a_relative_folder_no_cells_and_a_tiny_spool_are_refused(bench: &Bench) {
     let mut command = bench.command("say");

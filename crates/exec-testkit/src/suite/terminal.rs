@@ -1,7 +1,7 @@
 //! Processes on a pseudo terminal.
 
 use bytes::Bytes;
-use exec_core::{Cause, Io, Signal, Size, Status, Stream};
+use exec_core::{Cause, Environ, Io, Signal, Size, Status, Stream};
 use exec_env::process::{Signalled, Written};
 
 use crate::bench::Bench;
@@ -30,6 +30,21 @@ pub async fn a_terminal_has_one_stream(bench: &Bench) {
     assert_eq!(transcript.terminal(), "out\nerr\n");
     assert_eq!(transcript.exit().status, Status::Code(3));
     assert!(process.info().await.tty);
+}
+
+/// The account's shell is the one variable that a terminal adds, and only where there is none.
+pub async fn a_child_on_a_terminal_is_told_its_shell_and_nothing_else(bench: &Bench) {
+    let variables = async |name: &str, environ: Environ| {
+        let mut command = bench.command("env");
+        command.io = Io::Pty(Size::default());
+        command.environ = environ;
+        bench.launch(name, command).await.transcript().await.terminal()
+    };
+    let told = variables("none", Environ::exactly([("A", "1")])).await;
+    let mut lines: Vec<&str> = told.lines().collect();
+    lines.sort_unstable();
+    assert!(matches!(lines[..], ["A=1", shell] if shell.starts_with("SHELL=/")), "{lines:?}");
+    assert_eq!(variables("own", Environ::exactly([("SHELL", "")])).await, "SHELL=\n");
 }
 
 /// What is typed is echoed by the terminal, and read by the child.

@@ -15,6 +15,7 @@ mod talk;
 pub(crate) mod wire;
 
 mod closing;
+mod doors;
 mod env_policy;
 mod envelope;
 mod execution;
@@ -25,13 +26,16 @@ mod reads;
 mod sessions;
 mod signals;
 mod starts;
+mod startup;
 mod stdio;
 mod writes;
 
 use std::time::Duration;
 
 use exec_testkit::{binaries, codex};
+use futures_util::{StreamExt, stream};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use program::{Program, Side};
 use script::{Case, Over, Step};
@@ -65,24 +69,57 @@ sections! {
     sessions_live_alike: sessions::cases();
 }
 
+#[tokio::test]
+async fn the_doors_open_to_the_same() {
+    doors::compare().await;
+}
+
+#[tokio::test]
+async fn the_command_line_is_refused_alike() {
+    startup::compare().await;
+}
+
+/// Both programs, with one home.
+struct Programs {
+    theirs: Program,
+    ours: Program,
+    home: TempDir,
+}
+
+impl Programs {
+    /// None without npm; the reason has been printed.
+    fn find() -> Option<Self> {
+        let codex = codex::codex_binary()?;
+        let home = tempfile::tempdir().expect("a temporary folder");
+        let theirs = Program::new(Side::Theirs, codex, home.path());
+        let ours = Program::new(Side::Ours, binaries::exec_server(), home.path());
+        Some(Self { theirs, ours, home })
+    }
+}
+
 /// Plays every case on both servers and shows all that differs.
 async fn compare(cases: Vec<Case>) {
-    let Some(codex) = codex::codex_binary() else { return };
-    let home = tempfile::tempdir().expect("a temporary folder");
-    let theirs = Program::new(Side::Theirs, codex, home.path());
-    let ours = Program::new(Side::Ours, binaries::exec_server(), home.path());
-    let (their_daemon, our_daemon) = tokio::join!(theirs.listen(&[]), ours.listen(&[]));
+    let Some(programs) = Programs::find() else { return };
+    let (theirs, ours) = tokio::join!(programs.theirs.listen(&[]), programs.ours.listen(&[]));
+    // To look at one case more closely.
     let only = std::env::var("COMPAT_CASE").ok();
-    let mut complaints = Vec::new();
-    for case in cases.iter().filter(|case| only.as_ref().is_none_or(|only| case.name.contains(only.as_str()))) {
-        for over in &case.over {
+    let chosen = cases.iter().filter(|case| only.as_ref().is_none_or(|only| case.name.contains(only.as_str())));
+    let plays = chosen.flat_map(|case| case.over.iter().map(move |over| (case, *over)));
+    let verdicts = stream::iter(plays).map(|(case, over)| {
+        let at_theirs = Place { program: &programs.theirs, daemon: &theirs, over };
+        let at_ours = Place { program: &programs.ours, daemon: &ours, over };
+        async move {
             let steps = || case.steps.iter().map(|(step, _)| step);
-            let at_theirs = Place { program: &theirs, daemon: &their_daemon, over: *over };
-            let at_ours = Place { program: &ours, daemon: &our_daemon, over: *over };
-            let (their_words, our_words) = tokio::join!(talk::play(&at_theirs, steps()), talk::play(&at_ours, steps()));
-            complaints.extend(complaint(case, *over, &their_words, &our_words));
+            let (theirs, ours) = tokio::join!(talk::play(&at_theirs, steps()), talk::play(&at_ours, steps()));
+            complaint(case, over, &theirs, &ours)
         }
-    }
+    });
+    // Most of a case is waiting, so a few at a time.
+    let complaints: Vec<String> = verdicts.buffered(4).filter_map(async |complaint| complaint).collect().await;
+    report(&complaints);
+}
+
+fn report(complaints: &[String]) {
     assert!(complaints.is_empty(), "{} differences:\n\n{}", complaints.len(), complaints.join("\n"));
 }
 

@@ -7,6 +7,8 @@ mod durability;
 mod environments;
 mod hostile;
 mod remote;
+mod remote_files;
+mod server_robust;
 mod volume;
 
 use exec_testkit::conformance;

@@ -42,7 +42,10 @@ async fn bench(dial: Arc<dyn Dial>, guard: impl std::any::Any + Send + Sync) -> 
 }
 
 /// A dial whose every connection is served within this process.
-fn within(served: &Served, pair: impl Fn(&mut JoinSet<()>) -> (Connection, Connection) + Send + Sync + 'static) -> Arc<dyn Dial> {
+fn within(
+    served: &Served,
+    pair: impl Fn(&mut JoinSet<()>) -> (Connection, Connection) + Send + Sync + 'static,
+) -> Arc<dyn Dial> {
     let (server, tasks) = (served.server.clone(), served.tasks.clone());
     let pair = Arc::new(pair);
     Arc::new(move || -> BoxFuture<'static, Result<Connection, ConnectError>> {

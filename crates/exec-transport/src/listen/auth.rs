@@ -88,12 +88,12 @@ pub enum AuthError {
     },
     /// Flags of the signed mode in the capability mode.
     #[error(
-        "`--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience` and `--ws-max-clock-skew-seconds` \
+        "`--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience`, and `--ws-max-clock-skew-seconds` \
          require `--ws-auth signed-bearer-token`"
     )]
     SignedFlagsMisplaced,
     /// Flags of the capability mode in the signed mode.
-    #[error("`--ws-token-file` and `--ws-token-sha256` require `--ws-auth capability-token`")]
+    #[error("`--ws-token-file` and `--ws-token-sha256` require `--ws-auth capability-token`, not `signed-bearer-token`")]
     TokenFlagsMisplaced,
 }
 

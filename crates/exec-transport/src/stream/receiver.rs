@@ -94,7 +94,12 @@ impl StreamReceiver {
                 Phase::Over(closed) => return Received::Closed(closed.take().unwrap_or(Closed::EndOfStream)),
                 Phase::Open => match self.decoding.next() {
                     Ok(None) => None,
-                    Ok(Some(incoming)) => self.understand(incoming),
+                    Ok(Some(incoming)) => match self.understand(incoming) {
+                        // What came behind a ping or a pong may be here already, and then the socket has nothing to
+                        // wake us for.
+                        None if matches!(self.phase, Phase::Open) => continue,
+                        understood => understood,
+                    },
                     Err(violation) => self.cut_off(violation),
                 },
                 Phase::Parting(_) => None,

@@ -7,7 +7,11 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame as TheirFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 
-use crate::support::{closed, long_text, message, read_frame, send, text, with_raw_client, with_tungstenite, within};
+use tokio::io::AsyncWriteExt;
+
+use crate::support::{
+    closed, long_text, masked, message, read_frame, send, text, with_raw_client, with_tungstenite, within,
+};
 
 #[tokio::test]
 async fn text_and_binary_go_both_ways() {
@@ -134,4 +138,12 @@ async fn peers_are_named_by_their_address() {
     assert_eq!(ours.peer.to_string(), address.to_string());
     assert_eq!(ours.peer.kind(), exec_transport::Kind::WebSocket);
     assert!(ours.sender.carries_binary());
+}
+
+#[tokio::test]
+async fn a_message_right_behind_a_pong_is_not_left_lying() {
+    let (mut ours, mut raw) = with_raw_client(ListenOptions::default()).await;
+    let both = [masked(0x8A, b""), masked(0x81, b"behind the pong")].concat();
+    raw.write_all(&both).await.expect("we read");
+    assert_eq!(message(&mut ours.receiver).await, text("behind the pong"));
 }

@@ -60,6 +60,8 @@ fn foreign_paths_decode_and_are_refused_where_they_are_used() {
         ("file:///C%3a/x", "file:///C%3a/x"),
         ("file:///a/../C:/x", "file:///C:/x"),
         ("file://HOST/x", "file://host/x"),
+        ("file://HOST/C:/x", "file:///C:/x"),
+        ("file://HOST//C:/x", "file:///C:/x"),
         ("file:///%00/bad/path/L3RtcA", "file:///%00/bad/path/L3RtcA"),
         ("file:///%00/bad/path/AAA", "file:///%00/bad/path/AAA"),
     ] {

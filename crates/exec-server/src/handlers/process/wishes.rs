@@ -17,8 +17,11 @@ pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
         if snapshot.scope_id.is_empty() || snapshot.scope_id.len() > SNAPSHOT_SCOPE_BYTES {
             return Err(reply::bad_params("shell snapshot scope must be non-empty and at most 256 bytes"));
         }
+        // Of no effect for anything but a login shell's script, so then any name will do.
+        let of_this_shell = matches!(&params.argv[..], [program, login, _, ..]
+            if program.0 == *snapshot.shell.path && login.0 == "-lc");
         let name = &snapshot.shell.name;
-        if !["bash", "zsh", "sh"].contains(&name.as_str()) {
+        if of_this_shell && !["bash", "zsh", "sh"].contains(&name.as_str()) {
             return Err(reply::bad_params(format!("shell snapshots are unsupported for shell `{name}`")));
         }
     }

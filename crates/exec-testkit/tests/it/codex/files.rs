@@ -44,8 +44,7 @@ pub(super) async fn a_patch_adds_updates_moves_and_deletes(mut agent: Agent) {
 
 pub(super) async fn a_patch_that_does_not_fit_changes_nothing(mut agent: Agent) {
     put(&agent, "file.txt", "one\n");
-    let said =
-        agent.patch("*** Begin Patch\n*** Update File: file.txt\n@@\n-two\n+three\n*** End Patch").await;
+    let said = agent.patch("*** Begin Patch\n*** Update File: file.txt\n@@\n-two\n+three\n*** End Patch").await;
     assert!(said.contains("Failed to find expected lines"), "{said}");
     let said = agent.patch("*** Begin Patch\n*** Update File: none.txt\n@@\n-two\n+three\n*** End Patch").await;
     assert!(said.contains("No such file or directory (os error 2)"), "{said}");

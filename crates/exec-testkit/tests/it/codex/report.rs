@@ -27,8 +27,7 @@ impl Report {
         let (head, output) = text.split_once("\nOutput:\n").unwrap_or_else(|| panic!("not a report: {text:?}"));
         let number = |beginning: &str| head.lines().find_map(|line| line.strip_prefix(beginning));
         let exited = number("Process exited with code ").and_then(|code| code.parse().ok()).map(State::Exited);
-        let running =
-            || number("Process running with session ID ").and_then(|id| id.parse().ok()).map(State::Running);
+        let running = || number("Process running with session ID ").and_then(|id| id.parse().ok()).map(State::Running);
         let state = exited.or_else(running).unwrap_or_else(|| panic!("it must have ended or go on: {head:?}"));
         Self { state, output: output.to_owned() }
     }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::rows::Row;
 use super::script::{Case, case, greeted, start};
 
 /// A method of every family, with params that decode.
@@ -107,7 +108,19 @@ fn params() -> Vec<Case> {
         greeted("read with a number for an id").call("process/read", json!({"processId": 1})),
         greeted("params as a list of members").call("process/read", json!(["p", null, null, null])),
         greeted("params as a list too short").call("process/terminate", json!([])),
-        greeted("a signal of another name").call("process/signal", json!({"processId": "p", "signal": "sigfoo"})),
+        greeted("a signal of another name")
+            .call("process/signal", json!({"processId": "p", "signal": "sigfoo"}))
+            .better(
+                Row::Added,
+                json!({
+                    "error": {
+                        "code": -32602,
+                        "message": "unknown variant `sigfoo`, expected one of `hangup`, `interrupt`, `quit`, `kill`, \
+                                    `user1`, `user2`, `terminate`, `stop`, `continue`, `windowChange`"
+                    },
+                    "id": 2
+                }),
+            ),
         greeted("a signal that is a number").call("process/signal", json!({"processId": "p", "signal": 2})),
         greeted("base64 with a bad symbol")
             .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "****"})),

@@ -74,22 +74,24 @@ const THEIR_CAPABILITIES: [&str; 14] = [
     "linuxApprovedRootWritePreservesRestrictions",
 ];
 
-/// What was told of a process, in the order of seqs: `[stream, text]`, `["exited", code, sandboxDenied]`, `["closed"]`.
-/// Where output is cut into chunks depends on the moment, so neighbours of one stream are one. The seqs themselves must
-/// be 1, 2, 3 …
+/// What was told of a process: `[stream, text]` in the order of seqs, then `["exited", code, sandboxDenied]` and
+/// `["closed"]`. Where output is cut into chunks depends on the moment, so neighbours of one stream are one; and theirs may
+/// number the exit before the last output of a quick child. The seqs themselves must be 1, 2, 3 …
 pub(crate) fn log(notices: &[Value]) -> Value {
+    let told = in_order(notices);
+    let dense = told.iter().zip(1..).all(|((seq, _), expected)| *seq == expected);
+    let (output, mut ends): (Vec<Value>, Vec<Value>) = told.into_iter().map(|(_, line)| line).partition(is_output);
     let mut lines: Vec<Value> = Vec::new();
-    let mut dense = true;
-    for (expected, (seq, line)) in (1..).zip(in_order(notices)) {
-        dense &= seq == expected;
+    for line in output {
         match lines.last_mut() {
-            Some(last) if is_output(&line) && last[0] == line[0] => {
+            Some(last) if last[0] == line[0] => {
                 let text = format!("{}{}", last[1].as_str().unwrap_or_default(), line[1].as_str().unwrap_or_default());
                 last[1] = json!(text);
             }
             _ => lines.push(line),
         }
     }
+    lines.append(&mut ends);
     json!({"dense": dense, "lines": lines})
 }
 
@@ -123,6 +125,13 @@ fn is_output(line: &Value) -> bool {
 pub(crate) fn text_of(chunk: &Value) -> String {
     let bytes = base64_simd::STANDARD.decode_to_vec(chunk.as_str().unwrap_or_default()).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Theirs puts a folder with programs it brings along before everything else in `PATH`.
+pub(crate) fn variable(line: &str) -> String {
+    let Some(path) = line.strip_prefix("PATH=") else { return line.to_owned() };
+    let folders: Vec<&str> = path.split(':').filter(|folder| !folder.ends_with("/codex-path")).collect();
+    format!("PATH={}", folders.join(":"))
 }
 
 fn without_port(text: &str) -> String {

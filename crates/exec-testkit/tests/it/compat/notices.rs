@@ -7,18 +7,30 @@ use super::script::{Case, greeted, start};
 pub(super) fn cases() -> Vec<Case> {
     vec![
         greeted("nothing but the end").sh("p", "exit 6").exact_log("p"),
-        greeted("one line").sh("p", "echo one").exact_log("p"),
+        greeted("one line")
+            .sh_with_stdin("p", "echo one; read x")
+            .printed("p", "one\n")
+            .write("p", "1", "\n")
+            .exact_log("p"),
         greeted("stdout and stderr share the numbers")
-            .sh_with_stdin("p", "echo a; read x; echo b >&2; read x; echo c; exit 1")
+            .sh_with_stdin("p", "echo a; read x; echo b >&2; read x; echo c; read x; exit 1")
             .printed("p", "a\n")
             .write("p", "1", "\n")
             .printed("p", "b\n")
             .write("p", "2", "\n")
+            .printed("p", "c\n")
+            .write("p", "3", "\n")
             .exact_log("p"),
-        greeted("a terminal has one stream").sh_on_tty("p", "printf a; exit 1").exact_log("p"),
+        greeted("a terminal has one stream")
+            .sh_on_tty("p", "stty -echo; printf a; read x; printf b >&2; read x; exit 1")
+            .printed("p", "a")
+            .write("p", "1", "\n")
+            .printed("p", "b")
+            .write("p", "2", "\n")
+            .exact_log("p"),
         greeted("two processes have numbers of their own")
-            .sh("p", "echo p")
-            .sh("q", "echo q")
+            .sh("p", "exit 1")
+            .sh("q", "exit 2")
             .exact_log("p")
             .exact_log("q"),
         greeted("closed stdout and stderr do not close before the exit")
@@ -32,6 +44,6 @@ pub(super) fn cases() -> Vec<Case> {
             .log("p")
             .sh("q", "echo 2")
             .log("q")
-            .read("p", json!({})),
+            .read("p", json!({"afterSeq": 3})),
     ]
 }

@@ -11,9 +11,11 @@ pub(super) fn cases() -> Vec<Case> {
 /// `out` is entry 1, `err` is 2, the exit 3, the end 4.
 fn three(name: &str) -> Case {
     greeted(name)
-        .sh_with_stdin("p", "echo out; read x; echo err >&2; exit 3")
+        .sh_with_stdin("p", "echo out; read x; echo err >&2; read x; exit 3")
         .printed("p", "out\n")
         .write("p", "1", "\n")
+        .printed("p", "err\n")
+        .write("p", "2", "\n")
         .exact_log("p")
 }
 
@@ -57,7 +59,12 @@ fn golden() -> Vec<Case> {
         running("after 1, 2 bytes", json!({"afterSeq": 1, "maxBytes": 2})),
         running("after 3", json!({"afterSeq": 3})),
         running("after 9", json!({"afterSeq": 9})),
-        greeted("a page of a terminal").sh_on_tty("p", "printf abc").log("p").read("p", json!({})),
+        greeted("a page of a terminal")
+            .sh_on_tty("p", "stty -echo; printf abc; read x")
+            .printed("p", "abc")
+            .write("p", "1", "\n")
+            .exact_log("p")
+            .read("p", json!({})),
     ]);
     cases
 }

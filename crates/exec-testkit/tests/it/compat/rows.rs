@@ -3,16 +3,14 @@
 /// Why ours may differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Row {
-    /// "requests of a connection run one after another"
-    RequestsRunTogether,
     /// "resuming an attached session is refused (-32010)"
     TakeOver,
-    /// "terminate … after the leader's exit it does nothing": it also ends descendants of an exited leader.
-    WholeTree,
     /// "a PTY child killed by a signal exits 1"
     SignalOfPtyChild,
     /// "`arg0` of a PTY child replaces the program"
     Arg0OfPtyChild,
+    /// "… | the same as for pipes": a PTY child's program is looked for, and refused, as a pipe child's is.
+    PtyChildLikePipeChild,
     /// "a missing cwd of a PTY child falls back to home"
     CwdOfPtyChild,
     /// "`accepted` means queued; a write after exit is `accepted`"
@@ -23,6 +21,4 @@ pub(crate) enum Row {
     Jsonrpc,
     /// A.2: `process/signal` with any of …; methods and members we add.
     Added,
-    /// 2.13, 2.5.4 and 4: what we do not have is refused, not ignored.
-    NotHere,
 }

@@ -20,7 +20,9 @@ pub(crate) enum Step {
     On(usize),
     /// `initialize`; its session is called `$SESSION` from then on.
     Hello,
-    /// Goes on with the session, as soon as the server has noticed that its connection is gone.
+    /// Goes on with the session; only whether that succeeds is compared.
+    Resume,
+    /// The same, as soon as the server has noticed that its connection is gone.
     ResumeSoon,
     /// A message, as it is.
     Say(String),

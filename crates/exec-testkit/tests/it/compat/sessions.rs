@@ -56,8 +56,8 @@ pub(super) fn cases() -> Vec<Case> {
             .read("p", json!({})),
         websocket("an attached session is resumed by another")
             .connect()
-            .call("initialize", resume.clone())
-            .better(Row::TakeOver, json!({"id": 1, "result": {"sessionId": "SESSION", "environmentInfo": "$INFO"}}))
+            .step(Step::Resume)
+            .better(Row::TakeOver, json!("resumed"))
             .on(0)
             .alive()
             .better(Row::TakeOver, json!("not alive")),

@@ -63,7 +63,11 @@ fn refusals() -> Vec<Case> {
         one("a program that is not there", json!({"argv": ["/no/such/program"]})),
         one("a program that is not there, on a tty", json!({"argv": ["/no/such/program"], "tty": true})),
         one("a program that is not in PATH", json!({"argv": ["no-such-program"]})),
-        one("a program that is not in PATH, on a tty", json!({"argv": ["no-such-program"], "tty": true})),
+        one("a program that is not in PATH, on a tty", json!({"argv": ["no-such-program"], "tty": true}))
+            .better_at_start(
+                Row::PtyChildLikePipeChild,
+                json!({"error": {"code": -32603, "message": "No such file or directory (os error 2)"}, "id": 2}),
+            ),
         one("a program that is a directory", json!({"argv": ["/usr"]})),
         one("a program that is a directory, on a tty", json!({"argv": ["/usr"], "tty": true})),
         one("a program that is not executable", json!({"argv": ["/etc/passwd"]})),
@@ -114,7 +118,17 @@ fn wishes() -> Vec<Case> {
         one("a snapshot with an empty scope", shell("bash", "")),
         one("a snapshot with a scope of 256 bytes", shell("bash", &"s".repeat(256))),
         one("a snapshot with a scope of 257 bytes", shell("bash", &"s".repeat(257))),
-        one("a snapshot of another shell", shell("fish", "s")),
+        one("a snapshot of another shell, for another program", shell("fish", "s")),
+        one("a snapshot of another shell", with(shell("fish", "s"), json!({"argv": ["/bin/sh", "-lc", "true"]}))),
+        one(
+            "a snapshot of another shell, without a script",
+            with(shell("fish", "s"), json!({"argv": ["/bin/sh", "-lc"]})),
+        ),
+        one("a snapshot of a shell by another path", with(shell("fish", "s"), json!({"argv": ["sh", "-lc", "true"]}))),
+        one(
+            "a snapshot with more arguments",
+            with(shell("fish", "s"), json!({"argv": ["/bin/sh", "-lc", "true", "x"]})),
+        ),
         one("a snapshot without a shell", json!({"shellSnapshot": {"scopeId": "s"}})),
         one("a sandbox of null", json!({"sandbox": null})),
         one("a sandbox that is disabled", json!({"sandbox": {"permissions": {"type": "disabled"}}})),

@@ -18,7 +18,6 @@ pub(super) fn cases() -> Vec<Case> {
             .hear()
             .hear(),
         stdio("a message in two writes").step(raw("{\"id\":\"x\",\"me")).step(raw("thod\":\"a\"}\n")).hear().alive(),
-        stdio("a last line without an end").step(raw("{\"id\":\"x\",\"method\":\"a\"}")).step(Step::Finish).hear(),
         stdio("EOF ends the server with 0").step(Step::Finish).ended(),
         case("EOF before a word ends the server with 0").only(Over::Stdio).step(Step::Finish).ended(),
         stdio("a line that is not UTF-8 ends it with 0").step(Step::Raw(b"\xff\xfe\n".to_vec())).ended(),

@@ -57,6 +57,7 @@ impl Talk<'_> {
             Step::Connect => self.connect().await,
             Step::On(connection) => self.current = *connection,
             Step::Hello => return self.hello().await,
+            Step::Resume => return self.resume().await,
             Step::ResumeSoon => return self.resume_soon().await,
             Step::Say(text) => {
                 let text = text.replace("$SESSION", &self.session);
@@ -93,7 +94,7 @@ impl Talk<'_> {
             Step::ExactLog(process) => return normal::exact_log(self.line().log_of(process)),
             Step::SortedOutput(process) => {
                 let output = printed(self.line().log_of(process));
-                let mut lines: Vec<&str> = output.lines().collect();
+                let mut lines: Vec<String> = output.lines().map(normal::variable).collect();
                 lines.sort_unstable();
                 return json!(lines);
             }
@@ -127,14 +128,19 @@ impl Talk<'_> {
         json!({"greeted": !self.session.is_empty()})
     }
 
+    async fn resume(&mut self) -> Value {
+        let params = json!({"clientName": "again", "resumeSessionId": "$SESSION"});
+        let id = self.ask("initialize", &params).await;
+        let answer = self.line().answer(id).await;
+        if answer["result"]["sessionId"] == self.session { json!("resumed") } else { answer["error"]["code"].clone() }
+    }
+
     /// A Codex client asks again for as long as its old connection is taken to be alive; so do we.
     async fn resume_soon(&mut self) -> Value {
-        let params = json!({"clientName": "again", "resumeSessionId": "$SESSION"});
         loop {
-            let id = self.ask("initialize", &params).await;
-            let answer = self.line().answer(id).await;
-            if answer["error"]["code"] != -32010 {
-                return json!({"resumed": answer["result"]["sessionId"] == self.session});
+            let answer = self.resume().await;
+            if answer != -32010 {
+                return answer;
             }
         }
     }

@@ -1,0 +1,175 @@
+//! The part of [`error`](super) that speaks of files and HTTP: the same error comes out as went in over there.
+
+use std::path::Path;
+
+use exec_env::files::{ContentHash, FileError, Reason, Verb, WatchLimit};
+use exec_env::http::HttpError;
+use exec_env::process::Unreachable;
+use exec_wire::error::{code, kind};
+use exec_wire::{ErrorData, RpcError};
+
+use super::CallError;
+
+const ENOENT: i32 = 2;
+const EAGAIN: i32 = 11;
+const ENOSYS: i32 = 38;
+
+/// Why a verb of files failed.
+pub(crate) fn file_error(verb: Verb, path: &Path, error: CallError) -> FileError {
+    match error.refusal() {
+        Some(refusal) => refused_file(verb, path, refusal),
+        None => FileError::new(verb, path, Reason::Unreachable { why: error.to_string() }),
+    }
+}
+
+/// The same, where the server's words came by themselves.
+pub(crate) fn refused_file(verb: Verb, path: &Path, refusal: &RpcError) -> FileError {
+    let told = refusal.data.as_ref();
+    let at = told.and_then(|data| data.path.as_ref()).and_then(|path| path.to_path().ok());
+    let reason = told.and_then(reason_of).unwrap_or_else(|| reason_of_text(refusal));
+    FileError::new(verb, at.unwrap_or_else(|| path.to_owned()), reason)
+}
+
+/// What `data` says, if it is ours.
+pub(crate) fn reason_of(data: &ErrorData) -> Option<Reason> {
+    let detail = data.detail.as_deref();
+    let words = || detail.unwrap_or_default().to_owned();
+    Some(match data.kind.as_str() {
+        "notAFile" => Reason::NotAFile,
+        "notRegular" => Reason::NotRegular,
+        "tooLarge" => Reason::TooLarge { limit_bytes: detail?.parse().ok()? },
+        "symlinkInPath" => Reason::SymlinkInPath,
+        "recursiveNoFollow" => Reason::RecursiveNoFollow,
+        "recursiveRequired" => Reason::RecursiveRequired,
+        "copyIntoItself" => Reason::CopyIntoItself,
+        "copyOntoItself" => Reason::CopyOntoItself,
+        "copySpecial" => Reason::CopySpecial,
+        "tooManyEntries" => Reason::TooManyEntries { found: detail?.parse().ok()? },
+        "walkLimitsTooLarge" => Reason::WalkLimitsTooLarge,
+        "walkLimitsZero" => Reason::WalkLimitsZero,
+        "readBlockLength" => Reason::ReadBlockLength,
+        "writeBlockLength" => Reason::WriteBlockLength,
+        "writeRange" => Reason::WriteRange,
+        "changed" => {
+            let present: Option<ContentHash> = match detail {
+                Some(hash) => Some(hash.parse().ok()?),
+                None => None,
+            };
+            Reason::Changed { present }
+        }
+        "watchLimit" => Reason::WatchLimit(WatchLimit::Watches),
+        "watcherLimit" => Reason::WatchLimit(WatchLimit::Instances),
+        "badPattern" => Reason::BadPattern { why: words() },
+        "unreachable" => Reason::Unreachable { why: words() },
+        kind::BUSY => Reason::Os(EAGAIN),
+        _ => Reason::Os(data.errno?),
+    })
+}
+
+/// What is left of an error of a server that has only codes and texts.
+fn reason_of_text(refusal: &RpcError) -> Reason {
+    let text = refusal.message.as_str();
+    let errno = text.rsplit_once("(os error ").and_then(|(_, rest)| rest.strip_suffix(')')?.parse().ok());
+    if let Some(errno) = errno {
+        return Reason::Os(errno);
+    }
+    match text {
+        "path is not a regular file" => Reason::NotRegular,
+        "path contains a symbolic link" => Reason::SymlinkInPath,
+        "recursive no-follow removal is unsupported" => Reason::RecursiveNoFollow,
+        "fs/copy requires recursive: true when sourcePath is a directory" => Reason::RecursiveRequired,
+        "fs/copy cannot copy a directory to itself or one of its descendants" => Reason::CopyIntoItself,
+        "fs/copy only supports regular files, directories, and symlinks" => Reason::CopySpecial,
+        text if text.starts_with("path `") && text.ends_with("` is not a file") => Reason::NotAFile,
+        _ if refusal.code == code::NOT_FOUND => Reason::Os(ENOENT),
+        _ if refusal.code == code::METHOD_NOT_FOUND => Reason::Os(ENOSYS),
+        _ => Reason::Unreachable { why: refusal.message.clone() },
+    }
+}
+
+/// Whether a file was not read because it does not fit one answer, though blocks of it do.
+pub(crate) fn is_answer_too_large(error: &CallError) -> bool {
+    let data = error.refusal().and_then(|refusal| refusal.data.as_ref());
+    data.is_some_and(|data| data.kind == kind::TOO_LARGE && data.detail.is_none())
+}
+
+/// Whether the server does not know a handle, as those of an earlier connection.
+pub(crate) fn is_unknown_handle(error: &CallError) -> bool {
+    error.refusal().is_some_and(|refusal| {
+        super::is(refusal, kind::UNKNOWN_HANDLE) || refusal.message.starts_with("unknown file handle")
+    })
+}
+
+/// Why there is no answer to an HTTP request.
+pub(crate) fn http_error(error: CallError) -> HttpError {
+    let known = error.refusal().and_then(|refusal| refusal.data.as_ref()).and_then(http_reason);
+    match (known, error.refusal()) {
+        (Some(known), _) => known,
+        (None, Some(refusal)) => http_reason_of_text(refusal),
+        (None, None) => Unreachable::from(error).into(),
+    }
+}
+
+fn http_reason(data: &ErrorData) -> Option<HttpError> {
+    let detail = || data.detail.clone();
+    let name = || data.step.clone();
+    Some(match data.kind.as_str() {
+        "badMethod" => HttpError::BadMethod { why: detail()? },
+        "badUrl" => HttpError::BadUrl { why: detail()? },
+        "badScheme" => HttpError::BadScheme { scheme: detail()? },
+        "badHeaderName" => HttpError::BadHeaderName { why: detail()? },
+        "badHeaderValue" => HttpError::BadHeaderValue { name: name()?, why: detail()? },
+        "variableMissing" => HttpError::VariableMissing { name: name()?, variable: detail()? },
+        "variableEmpty" => HttpError::VariableEmpty { name: name()?, variable: detail()? },
+        "variableRefused" => HttpError::VariableRefused { name: name()?, variable: detail()? },
+        "httpTimedOut" => HttpError::TimedOut,
+        "httpFailed" => HttpError::Failed { why: detail()? },
+        "httpBody" => HttpError::Body { why: detail()? },
+        _ => return None,
+    })
+}
+
+fn http_reason_of_text(refusal: &RpcError) -> HttpError {
+    let after = |prefix: &str| refusal.message.strip_prefix(prefix).map(str::to_owned);
+    if let Some(why) = after("failed to read http/request response body: ") {
+        return HttpError::Body { why };
+    }
+    match after("http/request failed: ") {
+        Some(why) if why == "route-aware request timed out" => HttpError::TimedOut,
+        Some(why) => HttpError::Failed { why },
+        None => HttpError::Failed { why: refusal.message.clone() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use exec_wire::{Method, PathUri};
+
+    use super::*;
+
+    fn refused(error: RpcError) -> CallError {
+        CallError::Refused { method: Method::FsReadFile, error: Box::new(error) }
+    }
+
+    #[test]
+    fn data_gives_back_the_very_error() {
+        let path = PathUri::from_path("/w/below".as_ref()).expect("absolute");
+        let data = ErrorData { errno: Some(28), path: Some(path), ..ErrorData::new("ENOSPC") };
+        let error = RpcError::new(code::INTERNAL, "No space left on device (os error 28)").with_data(data);
+        let expected = FileError::new(Verb::Copy, "/w/below", Reason::Os(28));
+        assert_eq!(file_error(Verb::Copy, Path::new("/w"), refused(error)), expected);
+        let hash = ContentHash([7; 32]);
+        let data = ErrorData { detail: Some(hash.to_string()), ..ErrorData::new("changed") };
+        assert_eq!(reason_of(&data), Some(Reason::Changed { present: Some(hash) }));
+        assert_eq!(reason_of(&ErrorData::new("changed")), Some(Reason::Changed { present: None }));
+    }
+
+    #[test]
+    fn the_originals_texts_are_understood() {
+        let told = |code, text: &str| reason_of_text(&RpcError::new(code, text));
+        assert_eq!(told(-32603, "Symbolic link loop (os error 40)"), Reason::Os(40));
+        assert_eq!(told(-32600, "path `/x` is not a file"), Reason::NotAFile);
+        assert_eq!(told(-32004, "gone"), Reason::Os(2));
+        assert_eq!(told(-32601, "exec-server stub does not implement `fs/rename` yet"), Reason::Os(38));
+    }
+}

@@ -1,0 +1,391 @@
+//! The files at the far end: the verbs of the waist as calls over a link.
+//!
+//! A call that changes nothing, or whose repetition is the same as the one time, is sent again after a break; any other
+//! fails and says that it may have happened. What our server adds to the original is asked for only where it is there:
+//! a server that would silently leave out a condition is not asked at all.
+//!
+//! Reading order: [`handle`] (a file that stays open, over connections that do not), [`stream`] (any size in little
+//! memory), [`watch`], [`search`].
+
+mod handle;
+mod search;
+pub mod stream;
+mod watch;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use exec_env::files::{
+    Changes, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, Expect, FileError, FileFuture, Files, Found,
+    GlobQuery, Globbed, Links, Metadata, Missing, OpenFile, OpenMode, Reason, RemoveOptions, RenameOptions,
+    SearchQuery, Verb, Walk, WalkOptions, WatchOptions, WriteOptions, limits,
+};
+use exec_wire::fs as wire;
+use exec_wire::{Call, PathUri};
+
+use crate::convert;
+use crate::error;
+use crate::limits::{LONG_CALL, STREAM_BLOCK_BYTES, WRITE_FILE_BYTES};
+use crate::link::{Link, Terms};
+use crate::replay::Replay;
+use handle::RemoteFile;
+use watch::MissingWatches;
+
+/// A server that cannot do what is asked.
+const ENOSYS: i32 = 38;
+
+/// More than one message holds.
+const EFBIG: i32 = 27;
+
+/// The files at the far end.
+#[derive(Debug)]
+pub(crate) struct RemoteFiles {
+    link: Link,
+    missing: MissingWatches,
+}
+
+impl RemoteFiles {
+    pub(crate) fn new(link: Link) -> Self {
+        Self { link, missing: MissingWatches::default() }
+    }
+
+    /// Asks on terms that suit files: a tree may take long, and a dead link is noticed by the transport.
+    async fn ask<C: Call>(&self, at: At<'_>, params: C, replay: Replay) -> Result<C::Result, FileError> {
+        ask(&self.link, at, &params, replay).await
+    }
+
+    fn need(&self, at: At<'_>, extension: &str) -> Result<(), FileError> {
+        match self.link.has(extension) {
+            true => Ok(()),
+            false => Err(at.error(Reason::Os(ENOSYS))),
+        }
+    }
+
+    /// What does not fit one answer is fetched in blocks; it must not change meanwhile.
+    async fn read_in_blocks(&self, at: At<'_>, links: Links) -> Result<Bytes, FileError> {
+        let file = RemoteFile::open(self.link.clone(), at.path, OpenMode::Read, links).await?;
+        let size_bytes = usize::try_from(file.size_bytes()).unwrap_or(usize::MAX);
+        let file: Arc<dyn OpenFile> = Arc::new(file);
+        let mut blocks = stream::Blocks::new(file, 0);
+        let mut bytes = BytesMut::with_capacity(size_bytes.min(limits::READ_BYTES as usize));
+        while let Some(block) = blocks.next().await.map_err(|error| FileError { verb: at.verb, ..error })? {
+            if (bytes.len() + block.len()) as u64 > limits::READ_BYTES {
+                return Err(at.error(Reason::TooLarge { limit_bytes: limits::READ_BYTES }));
+            }
+            bytes.extend_from_slice(&block);
+        }
+        Ok(bytes.freeze())
+    }
+}
+
+/// What is asked, and of which path: the two things that every error names.
+#[derive(Debug, Clone, Copy)]
+struct At<'a> {
+    verb: Verb,
+    path: &'a Path,
+}
+
+impl<'a> At<'a> {
+    fn new(verb: Verb, path: &'a Path) -> Self {
+        Self { verb, path }
+    }
+
+    fn error(&self, reason: Reason) -> FileError {
+        FileError::new(self.verb, self.path, reason)
+    }
+
+    fn uri(&self) -> Result<PathUri, FileError> {
+        uri(*self, self.path)
+    }
+}
+
+/// A path as the wire has it. One that depends on a working directory means nothing over there.
+fn uri(at: At<'_>, path: &Path) -> Result<PathUri, FileError> {
+    const EINVAL: i32 = 22;
+    PathUri::from_path(path).map_err(|_| FileError::new(at.verb, path, Reason::Os(EINVAL)))
+}
+
+async fn ask<C: Call>(link: &Link, at: At<'_>, params: &C, replay: Replay) -> Result<C::Result, FileError> {
+    let answered = link.call_with(params, Terms { deadline: LONG_CALL, replay }).await;
+    answered.result.map_err(|error| error::file_error(at.verb, at.path, error))
+}
+
+/// Tells the server something that nobody waits for, as when a handle is dropped. The task ends by itself: with the
+/// answer, with the link, or at the call's deadline.
+fn tell<C: Call + Sync>(link: &Link, params: C) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        let link = link.clone();
+        drop(runtime.spawn(async move { link.call(params).await.map(drop) }));
+    }
+}
+
+fn follow(links: Links) -> Option<bool> {
+    match links {
+        Links::Follow => None,
+        Links::Refuse => Some(false),
+    }
+}
+
+impl Files for RemoteFiles {
+    fn read<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, Bytes> {
+        Box::pin(async move {
+            let at = At::new(Verb::Read, path);
+            let params = wire::ReadFileParams { path: at.uri()?, follow_symlinks: follow(links), sandbox: None };
+            let terms = Terms { deadline: LONG_CALL, replay: Replay::Again };
+            match self.link.call_with(&params, terms).await.result {
+                Ok(read) => Ok(read.data_base64.0),
+                Err(error) if error::is_answer_too_large(&error) => self.read_in_blocks(at, links).await,
+                Err(error) => Err(error::file_error(at.verb, path, error)),
+            }
+        })
+    }
+
+    fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: Links) -> FileFuture<'a, Box<dyn OpenFile>> {
+        Box::pin(async move {
+            if mode == OpenMode::Append || links == Links::Refuse {
+                self.need(At::new(Verb::Open, path), "fs/open.append")?;
+            }
+            let file = RemoteFile::open(self.link.clone(), path, mode, links).await?;
+            Ok(Box::new(file) as Box<dyn OpenFile>)
+        })
+    }
+
+    fn write<'a>(&'a self, path: &'a Path, bytes: Bytes, options: WriteOptions) -> FileFuture<'a, ()> {
+        Box::pin(async move {
+            let at = At::new(Verb::Write, path);
+            if bytes.len() > WRITE_FILE_BYTES {
+                return Err(at.error(Reason::Os(EFBIG)));
+            }
+            let wishes = [
+                (options.append, "fs/writeFile.append"),
+                (options.expect != Expect::Anything, "fs/writeFile.ifMatch"),
+                (options.mode.is_some(), "fs/writeFile.mode"),
+                (options.sync, "fs/writeFile.sync"),
+            ];
+            for (_, extension) in wishes.iter().filter(|(wished, _)| *wished) {
+                self.need(at, extension)?;
+            }
+            let if_match = match options.expect {
+                Expect::Anything => None,
+                Expect::Absent => Some("absent".to_owned()),
+                Expect::Content(hash) => Some(hash.to_string()),
+            };
+            // The same bytes once more make the same file, unless they are added, or what was there has changed by it.
+            let same_again = !options.append && options.expect == Expect::Anything;
+            let replay = if same_again { Replay::Again } else { Replay::IfUnsent };
+            let params = wire::WriteFileParams {
+                path: at.uri()?,
+                data_base64: bytes.into(),
+                follow_symlinks: follow(options.links),
+                sandbox: None,
+                append: options.append,
+                if_match,
+                mode: options.mode,
+                sync: options.sync,
+            };
+            self.ask(at, params, replay).await.map(drop)
+        })
+    }
+
+    fn create_directory<'a>(&'a self, path: &'a Path, options: CreateDirectoryOptions) -> FileFuture<'a, ()> {
+        Box::pin(async move {
+            let at = At::new(Verb::CreateDirectory, path);
+            if options.mode.is_some() {
+                self.need(at, "fs/createDirectory.mode")?;
+            }
+            let params = wire::CreateDirectoryParams {
+                path: at.uri()?,
+                recursive: Some(options.recursive),
+                follow_symlinks: follow(options.links),
+                sandbox: None,
+                mode: options.mode,
+            };
+            let replay = if options.recursive { Replay::Again } else { Replay::IfUnsent };
+            self.ask(at, params, replay).await.map(drop)
+        })
+    }
+
+    fn remove<'a>(&'a self, path: &'a Path, options: RemoveOptions) -> FileFuture<'a, ()> {
+        Box::pin(async move {
+            let at = At::new(Verb::Remove, path);
+            let params = wire::RemoveParams {
+                path: at.uri()?,
+                recursive: Some(options.recursive),
+                force: Some(options.force),
+                follow_symlinks: follow(options.links),
+                sandbox: None,
+            };
+            // Sent again, it could remove what somebody has put there since.
+            self.ask(at, params, Replay::IfUnsent).await.map(drop)
+        })
+    }
+
+    fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied> {
+        Box::pin(async move {
+            let at = At::new(Verb::Copy, source);
+            let params = wire::CopyParams {
+                source_path: at.uri()?,
+                destination_path: uri(at, destination)?,
+                recursive: options.recursive,
+                sandbox: None,
+                report: true,
+            };
+            let copied = self.ask(at, params, Replay::IfUnsent).await?;
+            let copied = copied.copied.map_or_else(Copied::default, convert::copied);
+            // The server tells nothing on the way, so that the end is all there is to tell.
+            if let Some(progress) = &options.progress {
+                progress(&copied);
+            }
+            Ok(copied)
+        })
+    }
+
+    fn rename<'a>(&'a self, from: &'a Path, to: &'a Path, options: RenameOptions) -> FileFuture<'a, ()> {
+        Box::pin(async move {
+            let at = At::new(Verb::Rename, from);
+            let params = wire::RenameParams {
+                source_path: at.uri()?,
+                destination_path: uri(at, to)?,
+                no_replace: options.no_replace,
+                follow_symlinks: follow(options.links),
+                sandbox: None,
+            };
+            self.ask(at, params, Replay::IfUnsent).await.map(drop)
+        })
+    }
+
+    fn metadata<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, Metadata> {
+        Box::pin(async move {
+            let at = At::new(Verb::Metadata, path);
+            let params = wire::GetMetadataParams { path: at.uri()?, follow_symlinks: follow(links), sandbox: None };
+            self.ask(at, params, Replay::Again).await.map(|found| convert::metadata(&found))
+        })
+    }
+
+    fn canonicalize<'a>(&'a self, path: &'a Path) -> FileFuture<'a, PathBuf> {
+        Box::pin(async move {
+            let at = At::new(Verb::Canonicalize, path);
+            let params = wire::CanonicalizeParams { path: at.uri()?, sandbox: None };
+            let canonical = self.ask(at, params, Replay::Again).await?;
+            native(at, &canonical.path)
+        })
+    }
+
+    fn read_directory<'a>(&'a self, path: &'a Path) -> FileFuture<'a, Vec<DirectoryEntry>> {
+        Box::pin(async move {
+            let at = At::new(Verb::ReadDirectory, path);
+            let params = wire::ReadDirectoryParams { path: at.uri()?, sandbox: None };
+            let listed = self.ask(at, params, Replay::Again).await?;
+            Ok(listed.entries.into_iter().map(convert::directory_entry).collect())
+        })
+    }
+
+    fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, Walk> {
+        Box::pin(async move {
+            let at = At::new(Verb::Walk, root);
+            let params = wire::WalkParams { path: at.uri()?, options: convert::walk_options(options), sandbox: None };
+            self.ask(at, params, Replay::Again).await.map(convert::walk)
+        })
+    }
+
+    fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: Links) -> FileFuture<'a, ()> {
+        Box::pin(async move {
+            let at = At::new(Verb::SetPermissions, path);
+            let follow_symlinks = follow(links);
+            let params = wire::SetPermissionsParams { path: at.uri()?, mode, follow_symlinks, sandbox: None };
+            self.ask(at, params, Replay::Again).await.map(drop)
+        })
+    }
+
+    fn read_link<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, PathBuf> {
+        Box::pin(async move {
+            let at = At::new(Verb::ReadLink, path);
+            let params = wire::ReadLinkParams { path: at.uri()?, follow_symlinks: follow(links), sandbox: None };
+            self.ask(at, params, Replay::Again).await.map(|link| PathBuf::from(link.target.0))
+        })
+    }
+
+    fn create_symlink<'a>(&'a self, target: &'a Path, path: &'a Path, links: Links) -> FileFuture<'a, ()> {
+        Box::pin(async move {
+            let at = At::new(Verb::CreateSymlink, path);
+            let params = wire::CreateSymlinkParams {
+                path: at.uri()?,
+                target: target.as_os_str().into(),
+                follow_symlinks: follow(links),
+                sandbox: None,
+            };
+            self.ask(at, params, Replay::IfUnsent).await.map(drop)
+        })
+    }
+
+    fn watch_missing<'a>(
+        &'a self,
+        missing: &'a [PathBuf],
+        present: Option<&'a Path>,
+    ) -> FileFuture<'a, Option<Box<dyn Missing>>> {
+        Box::pin(self.missing.watch(&self.link, missing, present))
+    }
+
+    fn watch<'a>(&'a self, root: &'a Path, options: WatchOptions) -> FileFuture<'a, Box<dyn Changes>> {
+        Box::pin(async move { watch::watch(self.link.clone(), root.to_owned(), options).await })
+    }
+
+    fn search<'a>(&'a self, query: SearchQuery) -> FileFuture<'a, Box<dyn Found>> {
+        Box::pin(search::search(self.link.clone(), query))
+    }
+
+    fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, Globbed> {
+        Box::pin(async move {
+            let at = At::new(Verb::Glob, &query.root);
+            let params = wire::GlobParams {
+                path: at.uri()?,
+                patterns: query.patterns.clone(),
+                ignore_files: Some(query.ignore_files),
+                hidden: Some(query.hidden),
+                max_paths: Some(query.max_paths),
+                sandbox: None,
+            };
+            let found = self.ask(at, params, Replay::Again).await?;
+            let paths = found.paths.iter().map(|path| native(at, path)).collect::<Result<_, _>>()?;
+            Ok(Globbed { paths, truncated: found.truncated })
+        })
+    }
+}
+
+/// A path that the server names. One of another operating system is nothing that could be used here.
+fn native(at: At<'_>, path: &PathUri) -> Result<PathBuf, FileError> {
+    path.to_path().map_err(|foreign| at.error(Reason::Unreachable { why: foreign.to_string() }))
+}
+
+/// A name that no other handle, watch, search or body of this client has.
+pub(crate) fn fresh_id() -> String {
+    static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    format!("{:08x}-{count:x}", std::process::id())
+}
+
+/// The bytes of a stream's blocks must fit what one block may be.
+const _: () = assert!(STREAM_BLOCK_BYTES <= limits::BLOCK_BYTES);
+
+/// Why a stream's end failed to arrive: the server was not the one who said so.
+fn unreachable(at: At<'_>, why: impl Into<String>) -> FileError {
+    at.error(Reason::Unreachable { why: why.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_path_is_an_invalid_argument() {
+        let at = At::new(Verb::Read, Path::new("here"));
+        assert_eq!(at.uri().map_err(|error| error.reason), Err(Reason::Os(22)));
+    }
+
+    #[test]
+    fn ids_differ() {
+        assert_ne!(fresh_id(), fresh_id());
+        assert!(fresh_id().len() <= exec_wire::limits::HANDLE_ID_BYTES);
+    }
+}

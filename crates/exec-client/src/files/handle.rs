@@ -1,0 +1,200 @@
+//! A file that stays open, over connections that do not.
+//!
+//! A handle of the wire belongs to its connection. After a break the server does not know it any more; then the file is
+//! opened again and the block is asked for again, because blocks say where they belong. A file that is written is not
+//! emptied a second time. A file that is no longer the same is told as stale, rather than read on: half of one version
+//! and half of another would be no version at all.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use exec_env::files::{Block, FileError, FileFuture, Links, OpenFile, OpenMode, Reason, Verb};
+use exec_wire::PathUri;
+use exec_wire::bytes64::Base64;
+use exec_wire::fs as wire;
+use tokio::sync::Mutex;
+
+use super::{At, ask, follow, fresh_id, tell};
+use crate::error;
+use crate::limits::{LONG_CALL, REOPENS};
+use crate::link::{Link, Terms};
+use crate::replay::Replay;
+
+/// The file is another one now.
+const ESTALE: i32 = 116;
+
+/// A file of the far end, open for blocks.
+#[derive(Debug)]
+pub(super) struct RemoteFile {
+    link: Link,
+    path: PathBuf,
+    uri: PathUri,
+    mode: OpenMode,
+    links: Links,
+    size_bytes: u64,
+    identity: Option<Identity>,
+    /// Held while it is opened again, so that of many blocks that find it gone one opens it.
+    handle: Mutex<Handle>,
+}
+
+#[derive(Debug, Clone)]
+struct Handle {
+    id: String,
+    opened: u32,
+}
+
+/// What makes it the same file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Identity {
+    device: Option<u64>,
+    inode: Option<u64>,
+    /// Size and time, of a file that is only read.
+    version: Option<(u64, i64)>,
+}
+
+impl RemoteFile {
+    pub(super) async fn open(link: Link, path: &Path, mode: OpenMode, links: Links) -> Result<Self, FileError> {
+        let at = At::new(Verb::Open, path);
+        let uri = at.uri()?;
+        let mut file = Self {
+            handle: Mutex::new(Handle { id: fresh_id(), opened: 0 }),
+            link,
+            path: path.to_owned(),
+            uri,
+            mode,
+            links,
+            size_bytes: 0,
+            identity: None,
+        };
+        let id = file.handle.get_mut().id.clone();
+        let size_bytes = match mode {
+            OpenMode::Read => {
+                // At once: a second way there and back would double what a small file costs.
+                let (opened, identity) = tokio::join!(file.open_handle(&id, mode), file.look());
+                file.identity = identity;
+                opened?
+            }
+            OpenMode::Replace | OpenMode::Append => {
+                let opened = file.open_handle(&id, mode).await?;
+                file.identity = file.look().await;
+                opened
+            }
+        };
+        file.size_bytes = match size_bytes {
+            Some(size_bytes) => size_bytes,
+            // The original does not tell it.
+            None => file.identity.as_ref().and_then(|identity| identity.version).map_or(0, |(size, _)| size),
+        };
+        Ok(file)
+    }
+
+    async fn open_handle(&self, id: &str, mode: OpenMode) -> Result<Option<u64>, FileError> {
+        let params = wire::OpenParams {
+            handle_id: id.to_owned(),
+            path: self.uri.clone(),
+            mode: match mode {
+                OpenMode::Read => wire::OpenMode::Read,
+                OpenMode::Replace => wire::OpenMode::Replace,
+                OpenMode::Append => wire::OpenMode::Append,
+            },
+            sandbox: None,
+            follow_symlinks: follow(self.links),
+        };
+        // The handle of a connection that broke is gone, so that the second open is the first on its own.
+        let opened = ask(&self.link, At::new(Verb::Open, &self.path), &params, Replay::Again).await?;
+        Ok(opened.size_bytes)
+    }
+
+    async fn look(&self) -> Option<Identity> {
+        let params =
+            wire::GetMetadataParams { path: self.uri.clone(), follow_symlinks: follow(self.links), sandbox: None };
+        let found = ask(&self.link, At::new(Verb::Metadata, &self.path), &params, Replay::Again).await.ok()?;
+        let modified = found.modified_ns.unwrap_or(found.modified_at_ms);
+        let version = (self.mode == OpenMode::Read).then_some((found.size, modified));
+        Some(Identity { device: found.device, inode: found.inode, version })
+    }
+
+    /// Opens it again, unless somebody has done so since the handle was `seen`.
+    async fn reopen(&self, seen: &Handle, at: At<'_>) -> Result<(), FileError> {
+        let mut handle = self.handle.lock().await;
+        if handle.opened != seen.opened {
+            return Ok(());
+        }
+        let mode = match self.mode {
+            OpenMode::Read => OpenMode::Read,
+            OpenMode::Replace | OpenMode::Append => OpenMode::Append,
+        };
+        if mode == OpenMode::Append && !self.link.has("fs/open.append") {
+            return Err(super::unreachable(at, "the connection broke, and this server cannot open a file to write on"));
+        }
+        let id = fresh_id();
+        let known = |error: FileError| FileError { verb: at.verb, ..error };
+        self.open_handle(&id, mode).await.map_err(known)?;
+        *handle = Handle { id, opened: handle.opened + 1 };
+        if self.identity.is_some() && self.look().await != self.identity {
+            return Err(at.error(Reason::Os(ESTALE)));
+        }
+        Ok(())
+    }
+
+    /// Asks about a block, on whatever handle there is.
+    async fn ask_block<C: exec_wire::Call>(
+        &self,
+        verb: Verb,
+        params: impl Fn(String) -> C,
+    ) -> Result<C::Result, FileError> {
+        let at = At::new(verb, &self.path);
+        let mut reopened = 0;
+        loop {
+            let handle = self.handle.lock().await.clone();
+            let terms = Terms { deadline: LONG_CALL, replay: Replay::Again };
+            match self.link.call_with(&params(handle.id.clone()), terms).await.result {
+                Ok(result) => return Ok(result),
+                Err(error) if error::is_unknown_handle(&error) && reopened < REOPENS => {
+                    reopened += 1;
+                    self.reopen(&handle, at).await?;
+                }
+                Err(error) => return Err(error::file_error(verb, &self.path, error)),
+            }
+        }
+    }
+}
+
+impl OpenFile for RemoteFile {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, Block> {
+        Box::pin(async move {
+            let params = |handle_id| wire::ReadBlockParams { handle_id, offset, len };
+            let block = self.ask_block(Verb::ReadBlock, params).await?;
+            Ok(Block { bytes: block.chunk.0, eof: block.eof })
+        })
+    }
+
+    fn write_block(&self, offset: u64, bytes: Bytes) -> FileFuture<'_, ()> {
+        Box::pin(async move {
+            let params = |handle_id| wire::WriteBlockParams { handle_id, offset, chunk: Base64(bytes.clone()) };
+            self.ask_block(Verb::WriteBlock, params).await.map(drop)
+        })
+    }
+
+    fn close(self: Box<Self>) -> FileFuture<'static, ()> {
+        Box::pin(async move {
+            let handle_id = std::mem::take(&mut self.handle.lock().await.id);
+            let params = wire::CloseParams { handle_id };
+            ask(&self.link, At::new(Verb::Close, &self.path), &params, Replay::Again).await.map(drop)
+        })
+    }
+}
+
+impl Drop for RemoteFile {
+    fn drop(&mut self) {
+        let handle_id = std::mem::take(&mut self.handle.get_mut().id);
+        // Empty once it is closed.
+        if !handle_id.is_empty() {
+            tell(&self.link, wire::CloseParams { handle_id });
+        }
+    }
+}

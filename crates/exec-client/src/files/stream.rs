@@ -1,0 +1,241 @@
+//! Files of any size in little memory: a window of blocks is under way at a time, so that the way there and back does
+//! not stop the stream. Any [`OpenFile`] will do, local or far; one that finds its connection again goes on where it was.
+//!
+//! Both directions count a BLAKE3 of what went through, so that the two ends can be compared: [`confirm`] asks the
+//! other end whether it has these very bytes.
+
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use exec_env::files::{Block, ContentHash, Expect, FileError, FileFuture, Files, OpenFile, WriteOptions};
+use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::limits::{STREAM_BLOCK_BYTES, STREAM_WINDOW};
+
+/// A file's blocks, in order, read ahead.
+pub struct Blocks {
+    file: Arc<dyn OpenFile>,
+    /// Where the next block to ask for begins.
+    next: u64,
+    /// Bounded by the window.
+    ahead: FuturesOrdered<FileFuture<'static, Block>>,
+    ended: bool,
+    hasher: blake3::Hasher,
+    passed_bytes: u64,
+}
+
+impl Blocks {
+    /// From `offset` on.
+    pub fn new(file: Arc<dyn OpenFile>, offset: u64) -> Self {
+        Self {
+            file,
+            next: offset,
+            ahead: FuturesOrdered::new(),
+            ended: false,
+            hasher: blake3::Hasher::new(),
+            passed_bytes: 0,
+        }
+    }
+
+    /// The next bytes, never empty; `None` at the end. Cancelling it loses nothing.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, FileError> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The hash of everything that came so far.
+    pub fn hash(&self) -> ContentHash {
+        ContentHash(*self.hasher.finalize().as_bytes())
+    }
+
+    /// How much came so far.
+    pub fn passed_bytes(&self) -> u64 {
+        self.passed_bytes
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, FileError>> {
+        if self.ended {
+            return Poll::Ready(Ok(None));
+        }
+        while self.ahead.len() < STREAM_WINDOW {
+            let (file, offset) = (Arc::clone(&self.file), self.next);
+            self.next = self.next.saturating_add(STREAM_BLOCK_BYTES as u64);
+            self.ahead.push_back(Box::pin(async move { file.read_block(offset, STREAM_BLOCK_BYTES).await }));
+        }
+        let block = match ready!(self.ahead.poll_next_unpin(context)) {
+            Some(Ok(block)) => block,
+            Some(Err(error)) => {
+                self.end();
+                return Poll::Ready(Err(error));
+            }
+            None => Block { bytes: Bytes::new(), eof: true },
+        };
+        if block.eof {
+            self.end();
+        }
+        if block.bytes.is_empty() {
+            return Poll::Ready(Ok(None));
+        }
+        self.hasher.update(&block.bytes);
+        self.passed_bytes += block.bytes.len() as u64;
+        Poll::Ready(Ok(Some(block.bytes)))
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        self.ahead.clear();
+    }
+}
+
+impl std::fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Blocks")
+            .field("passed_bytes", &self.passed_bytes)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file to read, as tokio reads.
+#[derive(Debug)]
+pub struct ReadStream {
+    blocks: Blocks,
+    rest: Bytes,
+}
+
+impl ReadStream {
+    /// From `offset` on.
+    pub fn new(file: Arc<dyn OpenFile>, offset: u64) -> Self {
+        Self { blocks: Blocks::new(file, offset), rest: Bytes::new() }
+    }
+
+    /// The hash of everything that came so far, what waits to be taken included.
+    pub fn hash(&self) -> ContentHash {
+        self.blocks.hash()
+    }
+}
+
+impl AsyncRead for ReadStream {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.rest.is_empty() {
+            match ready!(self.blocks.poll_next(context)) {
+                Ok(Some(bytes)) => self.rest = bytes,
+                Ok(None) => return Poll::Ready(Ok(())),
+                Err(error) => return Poll::Ready(Err(io_error(error))),
+            }
+        }
+        let taken = self.rest.len().min(buf.remaining());
+        buf.put_slice(&self.rest[..taken]);
+        self.rest.advance(taken);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A file to write, as tokio writes. What was written is there once `flush` or `shutdown` has answered.
+pub struct WriteStream {
+    file: Arc<dyn OpenFile>,
+    /// Where what is gathered belongs.
+    offset: u64,
+    gathered: BytesMut,
+    /// Bounded by the window.
+    under_way: FuturesUnordered<FileFuture<'static, ()>>,
+    hasher: blake3::Hasher,
+    failed: Option<FileError>,
+}
+
+impl WriteStream {
+    /// From `offset` on.
+    pub fn new(file: Arc<dyn OpenFile>, offset: u64) -> Self {
+        Self {
+            file,
+            offset,
+            gathered: BytesMut::new(),
+            under_way: FuturesUnordered::new(),
+            hasher: blake3::Hasher::new(),
+            failed: None,
+        }
+    }
+
+    /// Where the next byte goes.
+    pub fn position(&self) -> u64 {
+        self.offset + self.gathered.len() as u64
+    }
+
+    /// The hash of everything that was written so far.
+    pub fn hash(&self) -> ContentHash {
+        ContentHash(*self.hasher.finalize().as_bytes())
+    }
+
+    fn send_gathered(&mut self) {
+        if self.gathered.is_empty() {
+            return;
+        }
+        let (file, offset, bytes) = (Arc::clone(&self.file), self.offset, self.gathered.split().freeze());
+        self.offset += bytes.len() as u64;
+        self.under_way.push(Box::pin(async move { file.write_block(offset, bytes).await }));
+    }
+
+    /// Ready when fewer than `most` blocks are under way. After a failure there is nothing but the failure.
+    fn poll_room(&mut self, context: &mut Context<'_>, most: usize) -> Poll<io::Result<()>> {
+        loop {
+            if let Some(error) = &self.failed {
+                return Poll::Ready(Err(io_error(error.clone())));
+            }
+            if self.under_way.len() < most {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(Err(error)) = ready!(self.under_way.poll_next_unpin(context)) {
+                self.under_way.clear();
+                self.failed = Some(error);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for WriteStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriteStream").field("position", &self.position()).finish_non_exhaustive()
+    }
+}
+
+impl AsyncWrite for WriteStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_room(context, STREAM_WINDOW))?;
+        let taken = bytes.len().min(STREAM_BLOCK_BYTES - self.gathered.len());
+        self.hasher.update(&bytes[..taken]);
+        self.gathered.extend_from_slice(&bytes[..taken]);
+        if self.gathered.len() == STREAM_BLOCK_BYTES {
+            self.send_gathered();
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.send_gathered();
+        self.poll_room(context, 1)
+    }
+
+    /// The file itself is closed when its last owner lets go of it.
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(context)
+    }
+}
+
+/// Whether the file at `path` has the contents with this hash; an error that carries the present hash if not. The other
+/// end reads the whole file for it. It must be one that may be written, because it asks to add nothing to it.
+pub async fn confirm(files: &dyn Files, path: &Path, hash: ContentHash) -> Result<(), FileError> {
+    let options = WriteOptions { append: true, expect: Expect::Content(hash), ..WriteOptions::default() };
+    files.write(path, Bytes::new(), options).await
+}
+
+/// The error as tokio's traits have it: the kernel's own where there is one, and the whole story where there is not.
+fn io_error(error: FileError) -> io::Error {
+    match error.errno() {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => io::Error::other(error),
+    }
+}

@@ -1,0 +1,92 @@
+//! HTTP from the far end. Every body is streamed; it belongs to its connection, and ends with it.
+
+use bytes::Bytes;
+use exec_env::BoxFuture;
+use exec_env::http::{Body, Http, HttpError, Request, Response};
+use exec_wire::NoticeMethod;
+use exec_wire::http::BodyDeltaParams;
+use tokio::sync::mpsc;
+
+use crate::convert;
+use crate::error;
+use crate::files::fresh_id;
+use crate::limits::{HEARD, LONG_CALL};
+use crate::link::{Heard, Link, Terms};
+use crate::replay::Replay;
+
+/// The HTTP of the far end.
+#[derive(Debug)]
+pub(crate) struct RemoteHttp {
+    link: Link,
+}
+
+impl RemoteHttp {
+    pub(crate) fn new(link: Link) -> Self {
+        Self { link }
+    }
+}
+
+impl Http for RemoteHttp {
+    fn request(&self, request: Request) -> BoxFuture<'_, Result<Response, HttpError>> {
+        Box::pin(async move {
+            let request_id = fresh_id();
+            let hearing = self.link.listen(&[NoticeMethod::HttpBodyDelta], HEARD);
+            // What was sent to somebody may have had its effect there, so it is never sent twice.
+            let terms = Terms { deadline: LONG_CALL, replay: Replay::IfUnsent };
+            let params = convert::http_params(request, request_id.clone());
+            let answer = self.link.call_with(&params, terms).await.result.map_err(error::http_error)?;
+            let headers = answer.headers.into_iter().map(|header| (header.name, header.value)).collect();
+            let body = Box::new(RemoteBody { request_id, hearing, seq: 0, ended: false });
+            Ok(Response { status: answer.status, headers, body })
+        })
+    }
+}
+
+/// A body on its way. The server reads on as long as the connection takes it; one that is not taken here in time is
+/// given up and says so.
+struct RemoteBody {
+    request_id: String,
+    hearing: mpsc::Receiver<Heard>,
+    seq: u64,
+    ended: bool,
+}
+
+impl RemoteBody {
+    async fn hear(&mut self) -> Result<BodyDeltaParams, HttpError> {
+        let broken = |why: &str| HttpError::Body { why: why.to_owned() };
+        loop {
+            let Some(heard) = self.hearing.recv().await else {
+                return Err(broken("the connection to the executor broke, or the body was not taken in time"));
+            };
+            match heard.params.decode::<BodyDeltaParams>() {
+                // What was heard already may be said again.
+                Ok(delta) if delta.request_id == self.request_id && delta.seq > self.seq => {
+                    self.seq += 1;
+                    return match delta.seq == self.seq {
+                        true => Ok(delta),
+                        false => Err(broken("a part of the body is missing")),
+                    };
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Body for RemoteBody {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, HttpError>> {
+        Box::pin(async move {
+            while !self.ended {
+                let delta = self.hear().await.inspect_err(|_| self.ended = true)?;
+                self.ended = delta.done;
+                if let Some(why) = delta.error {
+                    return Err(HttpError::Body { why });
+                }
+                if !delta.delta_base64.0.is_empty() {
+                    return Ok(Some(delta.delta_base64.0));
+                }
+            }
+            Ok(None)
+        })
+    }
+}

@@ -1,0 +1,230 @@
+//! The part of [`convert`](super) that speaks of files and HTTP.
+
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use exec_env::files::search::Case;
+use exec_env::files::{
+    Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FoundLines, GlobQuery, Links, Metadata, OpenMode,
+    Pattern, SearchQuery, SearchSummary, Walk, WalkKind, WalkOptions, limits,
+};
+use exec_env::http;
+use exec_wire::bytes64::Base64;
+use exec_wire::fs as wire;
+use exec_wire::http as wire_http;
+use exec_wire::path_uri::ForeignPath;
+use exec_wire::text::OsText;
+
+use super::{root, uri};
+use crate::reply;
+
+pub(crate) fn links(follow: Option<bool>) -> Links {
+    match follow {
+        Some(false) => Links::Refuse,
+        Some(true) | None => Links::Follow,
+    }
+}
+
+pub(crate) fn open_mode(mode: wire::OpenMode) -> OpenMode {
+    match mode {
+        wire::OpenMode::Read => OpenMode::Read,
+        wire::OpenMode::Replace => OpenMode::Replace,
+        wire::OpenMode::Append => OpenMode::Append,
+    }
+}
+
+pub(crate) fn metadata(found: &Metadata) -> wire::GetMetadataResult {
+    wire::GetMetadataResult {
+        is_directory: found.kind == FileKind::Directory,
+        is_file: found.kind == FileKind::File,
+        is_symlink: found.is_symlink,
+        size: found.size_bytes,
+        created_at_ms: found.created.map_or(0, |time| nanoseconds(time) / 1_000_000),
+        modified_at_ms: nanoseconds(found.modified) / 1_000_000,
+        kind: Some(kind(found.kind)),
+        mode: Some(found.mode),
+        uid: Some(found.uid),
+        gid: Some(found.gid),
+        inode: Some(found.inode),
+        device: Some(found.device),
+        nlink: Some(found.nlink),
+        created_ns: found.created.map(nanoseconds),
+        modified_ns: Some(nanoseconds(found.modified)),
+        accessed_ns: Some(nanoseconds(found.accessed)),
+        changed_ns: Some(nanoseconds(found.changed)),
+    }
+}
+
+fn kind(kind: FileKind) -> wire::FileKind {
+    match kind {
+        FileKind::File => wire::FileKind::File,
+        FileKind::Directory => wire::FileKind::Directory,
+        FileKind::Symlink => wire::FileKind::Symlink,
+        FileKind::Special => wire::FileKind::Special,
+    }
+}
+
+/// Since 1970; earlier times are negative. Two hundred and ninety years fit on either side.
+fn nanoseconds(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanoseconds| -nanoseconds),
+    }
+}
+
+/// An entry as the original tells it, with what it leaves out: where the entry is byte for byte, and links that lead
+/// nowhere.
+pub(crate) fn directory_entry(parent: &Path, entry: DirectoryEntry) -> wire::DirectoryEntry {
+    wire::DirectoryEntry {
+        path: uri(&parent.join(&entry.name)),
+        file_name: entry.name.to_string_lossy().into_owned(),
+        is_directory: entry.kind == FileKind::Directory,
+        is_file: entry.kind == FileKind::File,
+        is_symlink: Some(entry.is_symlink),
+    }
+}
+
+pub(crate) fn walk_options(options: wire::WalkOptions) -> WalkOptions {
+    WalkOptions {
+        max_depth: options.max_depth,
+        max_directories: options.max_directories,
+        max_entries: options.max_entries,
+        follow_directory_symlinks: options.follow_directory_symlinks,
+        prune_hidden_directories: options.prune_hidden_directories,
+    }
+}
+
+pub(crate) fn walk(walk: Walk) -> wire::WalkResult {
+    let entries = walk.entries.into_iter().filter_map(|entry| {
+        let kind = match entry.kind {
+            WalkKind::File => wire::WalkEntryKind::File,
+            WalkKind::Directory => wire::WalkEntryKind::Directory,
+        };
+        Some(wire::WalkEntry { path: uri(&entry.path)?, kind, is_symlink: false })
+    });
+    wire::WalkResult {
+        entries: entries.collect(),
+        errors: walk.errors.iter().map(problem).collect(),
+        truncated: walk.truncated,
+    }
+}
+
+pub(crate) fn problem(error: &FileError) -> wire::PathProblem {
+    wire::PathProblem {
+        path: uri(&error.path).unwrap_or_else(root),
+        message: error.to_string(),
+        data: Some(reply::file_data(error)),
+    }
+}
+
+pub(crate) fn copied(copied: &Copied) -> wire::Copied {
+    wire::Copied {
+        files: copied.files,
+        directories: copied.directories,
+        symlinks: copied.symlinks,
+        bytes: copied.bytes,
+        skipped: copied.skipped,
+    }
+}
+
+/// What changed, in pieces that fit a message whatever the names.
+pub(crate) fn changes(batch: ChangeBatch) -> (Vec<wire::Change>, Option<exec_wire::PathUri>) {
+    let changes = batch.changes.into_iter().filter_map(|change| {
+        Some(match change {
+            Change::Created(path) => wire::Change::Created { path: uri(&path)? },
+            Change::Modified(path) => wire::Change::Modified { path: uri(&path)? },
+            Change::Removed(path) => wire::Change::Removed { path: uri(&path)? },
+            Change::Renamed { from, to } => wire::Change::Renamed { from: uri(&from)?, to: uri(&to)? },
+        })
+    });
+    (changes.collect(), batch.overflow.as_deref().and_then(uri))
+}
+
+pub(crate) fn search_query(params: wire::SearchParams) -> Result<SearchQuery, ForeignPath> {
+    let pattern = match params.pattern {
+        wire::SearchPattern::Regex(regex) => Pattern::Regex(regex),
+        wire::SearchPattern::Literal(text) => Pattern::Literal(text),
+    };
+    let case = match params.case {
+        wire::SearchCase::Sensitive => Case::Sensitive,
+        wire::SearchCase::Insensitive => Case::Insensitive,
+        wire::SearchCase::Smart => Case::Smart,
+    };
+    Ok(SearchQuery {
+        root: params.path.to_path()?,
+        pattern,
+        case,
+        word: params.word,
+        globs: params.globs,
+        ignore_files: params.ignore_files.unwrap_or(true),
+        hidden: params.hidden,
+        follow_symlinks: params.follow_symlinks,
+        before_lines: params.before_lines,
+        after_lines: params.after_lines,
+        max_matches: params.max_matches.unwrap_or(limits::SEARCH_MATCHES),
+        max_matches_per_file: params.max_matches_per_file,
+        max_file_bytes: params.max_file_bytes,
+        max_line_bytes: params.max_line_bytes.unwrap_or(limits::SEARCH_LINE_BYTES),
+    })
+}
+
+pub(crate) fn found_lines(found: FoundLines) -> Option<wire::FoundLines> {
+    let lines = found.lines.into_iter().map(|line| wire::FoundLine {
+        number: line.number,
+        offset: line.offset,
+        text: OsText(std::ffi::OsString::from_vec(line.text.into())),
+        cut: line.cut,
+        spans: line.spans,
+    });
+    Some(wire::FoundLines { path: uri(&found.path)?, lines: lines.collect() })
+}
+
+pub(crate) fn search_summary(summary: &SearchSummary) -> wire::SearchSummary {
+    wire::SearchSummary {
+        files: summary.files,
+        files_matched: summary.files_matched,
+        matches: summary.matches,
+        truncated: summary.truncated,
+        problems: summary.problems.iter().map(problem).collect(),
+        problem_count: summary.problem_count,
+    }
+}
+
+pub(crate) fn glob_query(params: wire::GlobParams) -> Result<GlobQuery, ForeignPath> {
+    Ok(GlobQuery {
+        root: params.path.to_path()?,
+        patterns: params.patterns,
+        ignore_files: params.ignore_files.unwrap_or(true),
+        hidden: params.hidden.unwrap_or(true),
+        max_paths: params.max_paths.unwrap_or(limits::GLOB_PATHS),
+    })
+}
+
+pub(crate) fn http_request(params: wire_http::RequestParams) -> http::Request {
+    let header = |header: wire_http::Header| http::Header {
+        name: header.name,
+        value: header.value,
+        value_env_var: header.value_env_var,
+    };
+    http::Request {
+        method: params.method,
+        url: params.url,
+        headers: params.headers.into_iter().map(header).collect(),
+        body: params.body_base64.map(|body| body.0),
+        timeout: params.timeout_ms.map(Duration::from_millis),
+        redirects: match params.redirect_policy {
+            wire_http::RedirectPolicy::Follow => http::Redirects::Follow,
+            wire_http::RedirectPolicy::Stop => http::Redirects::Stop,
+        },
+    }
+}
+
+pub(crate) fn http_answer(
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: impl Into<Base64>,
+) -> wire_http::RequestResult {
+    let header = |(name, value)| wire_http::Header { name, value, value_env_var: None };
+    wire_http::RequestResult { status, headers: headers.into_iter().map(header).collect(), body_base64: body.into() }
+}

@@ -1,0 +1,39 @@
+//! Looking through roots for skills and plugins, as the original does: what is where is decided here, what it means is
+//! the client's business.
+//!
+//! A root that fails has its error to itself; only a request that makes no sense fails as a whole. Everything goes
+//! through the environment's own files. Deliberately absent: `capabilities/discoverV2`, whose shapes nobody knows.
+
+mod manifest;
+mod scan;
+
+use exec_wire::discovery::{DiscoverRootsParams, DiscoverRootsResult};
+use exec_wire::error::RpcError;
+use exec_wire::limits::DISCOVERY_ROOTS;
+
+use super::fs::permission::{self, Need};
+use crate::dispatch::{Counter, Done};
+use crate::limits::DISCOVERY_BYTES;
+use crate::reply;
+
+pub(crate) async fn roots(
+    counter: Counter,
+    params: DiscoverRootsParams,
+) -> Result<Done<DiscoverRootsResult>, RpcError> {
+    if params.roots.len() > DISCOVERY_ROOTS {
+        return Err(reply::too_many_roots(DISCOVERY_ROOTS));
+    }
+    for root in &params.roots {
+        permission::check(root.sandbox.as_ref(), Need::Read)?;
+    }
+    // One after another: each may hold many files, and together they must fit one answer.
+    let room = counter.desk.room(DISCOVERY_BYTES).await;
+    let mut left_bytes = DISCOVERY_BYTES;
+    let mut roots = Vec::with_capacity(params.roots.len());
+    for root in params.roots {
+        let (found, taken_bytes) = scan::root(counter.files(), root.id, root.path, left_bytes).await;
+        left_bytes = left_bytes.saturating_sub(taken_bytes);
+        roots.push(found);
+    }
+    Ok(Done { bytes: room, ..DiscoverRootsResult { roots }.into() })
+}

@@ -1,0 +1,93 @@
+//! Files: from the wire's verbs to the environment's.
+//!
+//! Reading order: what a call may do at all ([`permission`]), contents ([`content`]), names and trees ([`tree`]), what
+//! goes on for longer ([`watch`], [`search`]).
+
+pub(crate) mod content;
+pub(super) mod permission;
+pub(crate) mod search;
+pub(crate) mod tree;
+pub(crate) mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use exec_env::Files;
+use exec_wire::envelope;
+use exec_wire::error::RpcError;
+use exec_wire::{Notice, PathUri};
+use tokio::sync::{Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::Desk;
+use crate::dispatch::Counter;
+use crate::limits::SMALL_ANSWER_BYTES;
+use crate::mailroom::Post;
+use crate::reply;
+
+impl Counter {
+    pub(super) fn files(&self) -> &dyn Files {
+        self.desk.server().environment().files()
+    }
+}
+
+/// The path on this machine.
+fn native(path: &PathUri) -> Result<PathBuf, RpcError> {
+    path.to_path().map_err(|foreign| reply::foreign_path(&foreign))
+}
+
+/// The voice of something that goes on after its answer: one message under way at a time, none before the answer.
+pub(super) struct Voice {
+    desk: Arc<Desk>,
+    turn: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+impl Voice {
+    /// Waits for the answer to be on its way; `None` if it shall stop before that. The post belongs behind the answer.
+    pub(super) fn new(desk: Arc<Desk>, stop: CancellationToken) -> (Later, Post) {
+        let (begin, answered) = oneshot::channel();
+        (Later { voice: Self { desk, turn: Arc::new(Semaphore::new(1)), stop }, answered }, Post::Begin(begin))
+    }
+
+    /// Says something, once what was said before is on its way. Whether to go on.
+    pub(super) async fn say<N: Notice>(&self, params: &N) -> bool {
+        let turn = self.turn.clone().acquire_owned();
+        let Some(Ok(turn)) = self.stop.run_until_cancelled(turn).await else { return false };
+        let mut out = Vec::new();
+        envelope::write_notification(&mut out, N::METHOD.name(), params, self.desk.jsonrpc());
+        let room = match out.len() {
+            // The message exists already, so that only further ones wait; each source has one at the most.
+            bytes if bytes > SMALL_ANSWER_BYTES => {
+                let room = self.desk.room(bytes / 4 * 3);
+                let Some(room) = self.stop.run_until_cancelled(room).await else { return false };
+                room
+            }
+            _ => None,
+        };
+        self.desk.post(Post::Bulk(exec_transport::Message::Text(Bytes::from(out)), Some((turn, room))));
+        true
+    }
+
+    /// What `work` gives, unless it shall stop first.
+    pub(super) async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        self.stop.run_until_cancelled(work).await
+    }
+}
+
+/// A voice that has to wait.
+pub(super) struct Later {
+    voice: Voice,
+    answered: oneshot::Receiver<()>,
+}
+
+impl Later {
+    pub(super) async fn begin(self) -> Option<Voice> {
+        match self.voice.stop.run_until_cancelled(self.answered).await {
+            Some(Ok(())) => Some(self.voice),
+            // Nobody was told that it is there.
+            Some(Err(_)) | None => None,
+        }
+    }
+}

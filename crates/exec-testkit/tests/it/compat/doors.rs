@@ -1,0 +1,263 @@
+//! WIRE 1.5 and 1.7: requests that are answered before there is a connection: routes, headers, tokens.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::program::Daemon;
+use super::{DEADLINE, Programs, report};
+
+/// A secret of 32 bytes.
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// One request.
+struct Knock {
+    name: &'static str,
+    request: String,
+}
+
+fn knock(name: &'static str, first_line: &str, headers: &[&str]) -> Knock {
+    let mut request = format!("{first_line} HTTP/1.1\r\nHost: 127.0.0.1\r\n");
+    for header in headers {
+        request.push_str(header);
+        request.push_str("\r\n");
+    }
+    request.push_str("\r\n");
+    Knock { name, request }
+}
+
+const UPGRADE: [&str; 4] = [
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+];
+
+fn upgrade(name: &'static str, more: &[&str]) -> Knock {
+    knock(name, "GET /", &[&UPGRADE[..], more].concat())
+}
+
+fn upgrade_without(name: &'static str, header: &str) -> Knock {
+    let rest: Vec<&str> = UPGRADE.into_iter().filter(|line| !line.starts_with(header)).collect();
+    knock(name, "GET /", &rest)
+}
+
+fn open_door() -> Vec<Knock> {
+    let end = "Connection: close";
+    vec![
+        upgrade("an upgrade", &[]),
+        knock("an upgrade with a query", "GET /?x=1&y", &UPGRADE),
+        knock("an upgrade elsewhere", "GET /other", &[&UPGRADE[..], &[end]].concat()),
+        upgrade("an upgrade with a subprotocol", &["Sec-WebSocket-Protocol: a, b"]),
+        upgrade("an upgrade with an extension", &["Sec-WebSocket-Extensions: permessage-deflate"]),
+        upgrade("an upgrade with an origin", &["Origin: http://localhost"]),
+        upgrade("an upgrade with an empty origin", &["Origin:"]),
+        upgrade("an upgrade with the origin null", &["Origin: null"]),
+        upgrade_without("an upgrade without Connection", "Connection"),
+        upgrade_without("an upgrade without Upgrade", "Upgrade"),
+        upgrade_without("an upgrade without a version", "Sec-WebSocket-Version"),
+        upgrade_without("an upgrade without a key", "Sec-WebSocket-Key"),
+        knock(
+            "an upgrade with words in other cases",
+            "GET /",
+            &[
+                "connection: keep-alive, UPGRADE",
+                "UPGRADE: WebSocket",
+                "Sec-WebSocket-Version: 13",
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            ],
+        ),
+        knock(
+            "an upgrade to version 8",
+            "GET /",
+            &[
+                "Connection: Upgrade",
+                "Upgrade: websocket",
+                "Sec-WebSocket-Version: 8",
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            ],
+        ),
+        knock("a post of an upgrade", "POST /", &UPGRADE),
+        knock("the root without an upgrade", "GET /", &[end]),
+        knock("a post to the root", "POST /", &[end, "Content-Length: 0"]),
+        knock("the head of the root", "HEAD /", &[end]),
+        knock("readyz", "GET /readyz", &[end]),
+        knock("readyz with a query", "GET /readyz?x", &[end]),
+        knock("the head of readyz", "HEAD /readyz", &[end]),
+        knock("a post to readyz", "POST /readyz", &[end, "Content-Length: 0"]),
+        knock("readyz with an origin", "GET /readyz", &[end, "Origin: http://evil.example"]),
+        knock("readyz with a slash", "GET /readyz/", &[end]),
+        knock("healthz", "GET /healthz", &[end]),
+        knock("another path", "GET /no/such", &[end]),
+        knock("another path with an origin", "GET /no/such", &[end, "Origin: x"]),
+        knock("a method of our own", "BREW /readyz", &[end]),
+    ]
+}
+
+/// A server that asks for a token.
+fn token_door() -> Vec<Knock> {
+    let with = |name, header: &str| upgrade(name, &[header, "X-End: 1"]);
+    vec![
+        upgrade("no token", &[]),
+        with("the token", "Authorization: Bearer the token"),
+        with("the token, and another case of Bearer", "Authorization: bEARER the token"),
+        with("the token, and spaces", "Authorization:   Bearer    the token  "),
+        with("another token", "Authorization: Bearer other"),
+        with("an empty token", "Authorization: Bearer "),
+        with("no token after Bearer", "Authorization: Bearer"),
+        with("another scheme", "Authorization: Basic dGhlIHRva2Vu"),
+        with("no scheme", "Authorization: the"),
+        with("an empty header", "Authorization:"),
+        with("an origin and no token", "Origin: x"),
+        knock("readyz needs no token", "GET /readyz", &["Connection: close"]),
+        knock("a token in the query", "GET /?token=the%20token", &UPGRADE),
+        knock("another path and no token", "GET /other", &["Connection: close"]),
+        knock("the root without an upgrade and no token", "GET /", &["Connection: close"]),
+    ]
+}
+
+fn signed_door() -> Vec<Knock> {
+    let with = |name, token: &str| upgrade(name, &[&format!("Authorization: Bearer {token}")]);
+    let far = 4_102_444_800_i64;
+    let good = json!({"exp": far, "iss": "me", "aud": "you"});
+    let but = |change: Value| super::script::with(good.clone(), change);
+    vec![
+        upgrade("signed: no token", &[]),
+        with("signed: a good token", &jwt(&good)),
+        with("signed: audiences in a list", &jwt(&but(json!({"aud": ["x", "you"]})))),
+        with("signed: other audiences in a list", &jwt(&but(json!({"aud": ["x"]})))),
+        with("signed: another audience", &jwt(&but(json!({"aud": "x"})))),
+        with("signed: no audience", &jwt(&but(json!({"aud": "$ABSENT"})))),
+        with("signed: another issuer", &jwt(&but(json!({"iss": "x"})))),
+        with("signed: no issuer", &jwt(&but(json!({"iss": "$ABSENT"})))),
+        with("signed: expired", &jwt(&but(json!({"exp": 1000})))),
+        with("signed: no end", &jwt(&but(json!({"exp": "$ABSENT"})))),
+        with("signed: an end that is a text", &jwt(&but(json!({"exp": "tomorrow"})))),
+        with("signed: an end with a fraction", &jwt(&but(json!({"exp": 4_102_444_800.5})))),
+        with("signed: not yet", &jwt(&but(json!({"nbf": far})))),
+        with("signed: long since", &jwt(&but(json!({"nbf": 1000})))),
+        with("signed: made in the future", &jwt(&but(json!({"iat": far})))),
+        with("signed: not a token", "abc"),
+        with("signed: two parts", "abc.def"),
+        with("signed: another signature", &format!("{}x", jwt(&good))),
+        with("signed: another algorithm", &signed(&json!({"alg": "HS512"}), &good)),
+        with("signed: no algorithm", &signed(&json!({"alg": "none"}), &good)),
+        with("signed: a kind of token", &signed(&json!({"alg": "HS256", "typ": "JWT"}), &good)),
+        with("signed: another kind of token", &signed(&json!({"alg": "HS256", "typ": "X"}), &good)),
+        with("signed: claims that are no object", &signed(&json!({"alg": "HS256"}), &json!([]))),
+    ]
+}
+
+pub(super) async fn compare() {
+    let Some(programs) = Programs::find() else { return };
+    let home = programs.home.path().to_owned();
+    let token = secret_file(&home, "token", " the token\n");
+    let secret = secret_file(&home, "secret", &format!("{SECRET}\n"));
+    let signed = ["--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", &secret];
+    let signed = [&signed[..], &["--ws-issuer", "me", "--ws-audience", "you"]].concat();
+    let doors: [(&[&str], Vec<Knock>); 4] = [
+        (&[], open_door()),
+        (&["--ws-auth", "capability-token", "--ws-token-file", &token], token_door()),
+        // sha256sum of `the token`
+        (&["--ws-auth", "capability-token", "--ws-token-sha256", TOKEN_SHA256], token_door()),
+        (&signed, signed_door()),
+    ];
+    let mut complaints = Vec::new();
+    for (words, knocks) in doors {
+        let (theirs, ours) = tokio::join!(programs.theirs.listen(words), programs.ours.listen(words));
+        for knock in knocks {
+            let (their_answer, our_answer) = tokio::join!(answer(&theirs, &knock), answer(&ours, &knock));
+            if their_answer != our_answer {
+                complaints.push(format!("{}\n    theirs: {their_answer}\n    ours:   {our_answer}", knock.name));
+            }
+        }
+    }
+    report(&complaints);
+}
+
+const TOKEN_SHA256: &str = "d94772fd76a9e3a1c170673847ba8f96851fd423b1a7834871cd2c78633c7e97";
+
+fn secret_file(home: &Path, name: &str, content: &str) -> String {
+    let path = home.join(name);
+    std::fs::write(&path, content).expect("a file in our own folder");
+    path.to_str().expect("temporary folders have plain names").to_owned()
+}
+
+async fn answer(daemon: &Daemon, knock: &Knock) -> Value {
+    let mut stream = TcpStream::connect(&daemon.address).await.expect("the server accepts");
+    stream.write_all(knock.request.as_bytes()).await.expect("the server reads");
+    let mut bytes = Vec::new();
+    let whole = async {
+        let mut buffer = [0; 4096];
+        loop {
+            match stream.read(&mut buffer).await {
+                Ok(0) | Err(_) => return,
+                Ok(read) => bytes.extend_from_slice(&buffer[..read]),
+            }
+            if is_whole(&knock.request, &bytes) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, whole).await.expect("the server answers");
+    shown(&String::from_utf8_lossy(&bytes))
+}
+
+/// The head, and as much body as it promises.
+fn is_whole(request: &str, bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = header(head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    request.starts_with("HEAD") || body.len() >= length
+}
+
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines()
+        .find_map(|line| line.split_once(':').filter(|(key, _)| key.eq_ignore_ascii_case(name)))
+        .map(|(_, value)| value.trim())
+}
+
+/// Everything a client could go by.
+fn shown(answer: &str) -> Value {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
+    let status = head.lines().next().unwrap_or_default();
+    let names = [
+        "allow",
+        "connection",
+        "content-length",
+        "content-type",
+        "sec-websocket-accept",
+        "sec-websocket-extensions",
+        "sec-websocket-protocol",
+        "sec-websocket-version",
+        "upgrade",
+        "www-authenticate",
+    ];
+    let headers: Vec<(&str, Option<&str>)> = names.into_iter().map(|name| (name, header(head, name))).collect();
+    let headers: Vec<_> = headers.into_iter().filter(|(_, value)| value.is_some()).collect();
+    json!({"status": status, "headers": headers, "body": body})
+}
+
+fn jwt(claims: &Value) -> String {
+    signed(&json!({"alg": "HS256"}), claims)
+}
+
+/// A token of these two parts, signed with HMAC-SHA-256 whatever the header says.
+fn signed(header: &Value, claims: &Value) -> String {
+    let base64 = |bytes: &[u8]| base64_simd::URL_SAFE_NO_PAD.encode_to_string(bytes);
+    let content = format!("{}.{}", base64(header.to_string().as_bytes()), base64(claims.to_string().as_bytes()));
+    let signature = hmac_sha256(SECRET.as_bytes(), content.as_bytes());
+    format!("{content}.{}", base64(&signature))
+}
+
+/// RFC 2104, for a key of at most one block.
+fn hmac_sha256(key: &[u8], content: &[u8]) -> [u8; 32] {
+    use sha2::{Digest, Sha256};
+    let mut block = [0; 64];
+    block[..key.len()].copy_from_slice(key);
+    let pad = |with: u8| block.map(|byte| byte ^ with);
+    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(content).finalize();
+    Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
+}

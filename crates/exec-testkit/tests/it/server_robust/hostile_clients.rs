@@ -1,0 +1,173 @@
+//! Clients that lie, dawdle and break off: the others do not notice, and memory stays bounded.
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::MEMORY_BYTES;
+use super::client::{Client, Served, in_time};
+use crate::compat::wire::Came;
+
+/// Connections of each test that holds many.
+const CROWD: usize = 500;
+
+const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+/// The server still serves, and has not grown.
+async fn all_is_well(served: &Served) {
+    let mut client = served.client().await;
+    let status = client.call("environment/status", json!({})).await;
+    assert_eq!(status["result"]["status"], "ready");
+    client.sh("p", "echo served").await;
+    let used = served.resident_bytes();
+    assert!(used < MEMORY_BYTES, "{used} bytes");
+}
+
+async fn raw(served: &Served, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(&served.daemon.address).await.expect("the server accepts");
+    stream.write_all(bytes).await.expect("the server reads");
+    stream
+}
+
+/// A connection after the upgrade, below any framing.
+async fn upgraded(served: &Served) -> TcpStream {
+    let mut stream = raw(served, UPGRADE.as_bytes()).await;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.expect("the server answers"));
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101"));
+    stream
+}
+
+/// Everything the server still says, to its end.
+async fn farewell(mut stream: TcpStream) -> Vec<u8> {
+    let mut said = Vec::new();
+    let _ = in_time(stream.read_to_end(&mut said)).await;
+    said
+}
+
+#[tokio::test]
+async fn a_crowd_that_never_finishes_its_request_alone() {
+    let served = Served::begin().await;
+    let mut crowd = Vec::new();
+    for number in 0..CROWD {
+        let cut = number % UPGRADE.len();
+        crowd.push(raw(&served, &UPGRADE.as_bytes()[..cut]).await);
+    }
+    all_is_well(&served).await;
+}
+
+#[tokio::test]
+async fn a_crowd_that_never_finishes_its_frame_alone() {
+    let served = Served::begin().await;
+    let mut crowd = Vec::new();
+    for number in 0..CROWD {
+        let mut stream = upgraded(&served).await;
+        // 16 MiB are promised; a few bytes come.
+        let head = [0x81, 0xff, 0, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4];
+        stream.write_all(&head[..2 + number % 13]).await.expect("the server reads");
+        crowd.push(stream);
+    }
+    all_is_well(&served).await;
+}
+
+#[tokio::test]
+async fn a_crowd_that_shakes_hands_and_is_silent_alone() {
+    let served = Served::begin().await;
+    let mut crowd = Vec::new();
+    for _ in 0..CROWD {
+        crowd.push(served.client().await);
+    }
+    all_is_well(&served).await;
+    let mut last = crowd.pop().expect("there is a crowd");
+    assert_eq!(last.call("environment/status", json!({})).await["result"]["status"], "ready");
+}
+
+#[tokio::test]
+async fn frames_against_the_rules_are_answered_with_a_close() {
+    let served = Served::begin().await;
+    let violations: [(&str, &[u8], [u8; 2]); 6] = [
+        ("an unmasked frame", b"\x81\x02{}", 1002_u16.to_be_bytes()),
+        ("bytes that are not UTF-8", b"\x81\x82\0\0\0\0\xff\xfe", 1007_u16.to_be_bytes()),
+        ("a frame beyond every limit", b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0", 1009_u16.to_be_bytes()),
+        ("a frame of 17 MiB", b"\x81\xff\0\0\0\0\x01\x10\0\0\0\0\0\0", 1009_u16.to_be_bytes()),
+        ("a reserved bit", b"\xf1\x80\0\0\0\0", 1002_u16.to_be_bytes()),
+        ("a control frame that is too long", b"\x89\xfe\0\x80\0\0\0\0", 1002_u16.to_be_bytes()),
+    ];
+    for (name, bytes, code) in violations {
+        let mut stream = upgraded(&served).await;
+        stream.write_all(bytes).await.expect("the server reads");
+        let said = farewell(stream).await;
+        assert_eq!((said.first(), said.get(2..4)), (Some(&0x88), Some(&code[..])), "{name}");
+    }
+    all_is_well(&served).await;
+}
+
+#[tokio::test]
+async fn malformed_messages_are_refused_and_the_connection_goes_on() {
+    let served = Served::begin().await;
+    let mut client = served.client().await;
+    let deep = format!(r#"{{"id":1,"method":"x","params":{}"#, "[".repeat(1 << 20));
+    let wide = format!("[{}]", vec!["0"; 1 << 20].join(","));
+    let long = format!(r#"{{"id":1,"method":"{}"#, "x".repeat(8 << 20));
+    let key = format!(r#"{{"{}":1}}"#, "k".repeat(1 << 20));
+    let texts = ["", "{", "[]", "nonsense", r#"{"id":{}}"#, &deep, &wide, &long, &key];
+    for round in 0..texts.len() * 8 {
+        client.wire.send(texts[round % texts.len()]).await;
+        let refusal = client.next().await;
+        assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&json!(-1), &json!(-32600)), "round {round}");
+    }
+    assert_eq!(client.call("environment/status", json!({})).await["result"]["status"], "ready");
+    all_is_well(&served).await;
+}
+
+#[tokio::test]
+async fn a_client_that_asks_for_everything_and_reads_nothing_alone() {
+    let served = Served::begin().await;
+    let mut greedy = served.client().await;
+    let bell = served.bell("done");
+    greedy.sh("p", &super::flood(40 << 20, 3, &bell)).await;
+    in_time(bell.rung(1)).await;
+    // Each answer is a page of 32 MiB.
+    for _ in 0..200 {
+        greedy.ask("process/read", json!({"processId": "p", "afterSeq": 0})).await;
+    }
+    let mut other = served.client().await;
+    assert_eq!(other.call("environment/status", json!({})).await["result"]["status"], "ready");
+    let used = served.resident_bytes();
+    // One page and its text, and what the connection may hold beside it.
+    assert!(used < 6 * MEMORY_BYTES, "{used} bytes");
+}
+
+#[tokio::test]
+async fn connections_that_break_off_leave_nothing_behind_alone() {
+    let served = Served::begin().await;
+    let before = descriptors(&served);
+    for _ in 0..CROWD {
+        let mut client = Client::connect(&served.daemon.address).await;
+        client.ask("initialize", json!({"clientName": "brief"})).await;
+        drop(client);
+    }
+    let mut last = served.client().await;
+    last.wire.finish().await;
+    while let Some(came) = last.wire.next().await {
+        if matches!(came, Came::End(_)) {
+            break;
+        }
+    }
+    all_is_well(&served).await;
+    // The server learns of each end by itself, and has no event to tell us; it must get there.
+    in_time(async {
+        while descriptors(&served) > before + 16 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+fn descriptors(served: &Served) -> usize {
+    let pid = served.daemon.child.id().expect("it runs");
+    std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count()
+}
