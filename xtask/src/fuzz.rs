@@ -31,6 +31,7 @@ const TARGETS: &[Target] = &[
     Target { name: "path_uri", seeds: &["fuzz/corpus-seeds/path_uri"] },
     Target { name: "keeper_messages", seeds: &["fuzz/corpus-seeds/keeper_messages"] },
     Target { name: "spool_index", seeds: &["fuzz/corpus-seeds/spool_index"] },
+    Target { name: "read_page", seeds: &["fuzz/corpus-seeds/read_page"] },
     Target { name: "output_frames", seeds: &["fuzz/corpus-seeds/output_frames"] },
     Target { name: "lines", seeds: &["fuzz/corpus-seeds/lines"] },
     Target { name: "environments", seeds: &["fuzz/corpus-seeds/environments"] },
@@ -39,7 +40,7 @@ const TARGETS: &[Target] = &[
 
 /// What makes a program tell libFuzzer where it has been.
 const COVERAGE: &[&str] = &[
-    "--cfg=fuzzing",
+    "--cfg fuzzing",
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",

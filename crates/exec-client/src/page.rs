@@ -60,8 +60,9 @@ pub fn page_of(after: Seq, result: ReadResult, known_exit: Option<(Seq, Exit)>) 
 /// The server has told where everything stands.
 fn told(after: Seq, chunks: Vec<Chunk>, head: LogHead, exit: Option<Exit>) -> Page {
     let mut head = Head {
-        first_seq: head.first_seq,
-        next_seq: head.next_seq,
+        // Seqs begin with 1; a server that says otherwise must not have us count below that.
+        first_seq: head.first_seq.max(1),
+        next_seq: head.next_seq.max(1),
         held_bytes: head.held_bytes,
         dropped_bytes: head.dropped_bytes,
         exit: head.exit_seq.zip(exit),
@@ -71,9 +72,10 @@ fn told(after: Seq, chunks: Vec<Chunk>, head: LogHead, exit: Option<Exit>) -> Pa
     };
     let exit_seq = head.exit.map(|(seq, _)| seq);
     // Between the look at the counters and the look at the bytes the log may have forgotten some more.
+    let expected = head.first_seq.max(after.saturating_add(1));
     if let Some(first) = chunks.first()
-        && first.seq > head.first_seq.max(after + 1)
-        && !is_explained(head.first_seq.max(after + 1), first.seq, exit_seq)
+        && first.seq > expected
+        && !is_explained(expected, first.seq, exit_seq)
     {
         head.first_seq = first.seq;
     }
@@ -83,7 +85,7 @@ fn told(after: Seq, chunks: Vec<Chunk>, head: LogHead, exit: Option<Exit>) -> Pa
 
 /// Whether `exited` alone lies between `from` and `chunk`.
 fn is_explained(from: Seq, chunk: Seq, exit_seq: Option<Seq>) -> bool {
-    exit_seq == Some(from) && chunk == from + 1
+    exit_seq == Some(from) && from.checked_add(1) == Some(chunk)
 }
 
 /// The server has told numbers only.
@@ -104,7 +106,7 @@ fn inferred(after: Seq, result: ReadResult, known_exit: Option<(Seq, Exit)>, exi
     let gap = to_seq.filter(|to| *to > after).map(|to_seq| Gap { from_seq: after + 1, to_seq, dropped_bytes: 0 });
     let head = Head {
         first_seq: gap.map_or(1, |gap| gap.to_seq + 1),
-        next_seq,
+        next_seq: next_seq.max(1),
         held_bytes: chunks.iter().map(|chunk| chunk.chunk.0.len() as u64).sum(),
         dropped_bytes: 0,
         exit,

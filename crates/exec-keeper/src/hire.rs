@@ -99,8 +99,14 @@ pub fn process(
     Ok((Channel::over(ours)?, child))
 }
 
-/// The keeper of a state folder: the one that is there, or a new one that outlives us.
-pub fn durable(program: &Program, state: &Path, total_bytes: u64, orphan_ttl: Duration) -> Result<Channel, HireError> {
+/// The keeper of a state folder: the one that is there, or a new one that outlives us and keeps logs in `spool`.
+pub fn durable(
+    program: &Program,
+    state: &Path,
+    spool: &Path,
+    total_bytes: u64,
+    orphan_ttl: Duration,
+) -> Result<Channel, HireError> {
     private_folder(state)?;
     let path = state.join(SOCKET);
     let address = SocketAddrUnix::new(&path).map_err(|_| HireError::LongPath { path: path.clone() })?;
@@ -119,7 +125,7 @@ pub fn durable(program: &Program, state: &Path, total_bytes: u64, orphan_ttl: Du
     let log = std::fs::File::options().create(true).append(true).open(state.join(LOG)).map_err(at)?;
     let args = ["--orphan-ttl-ms".into(), orphan_ttl.as_millis().to_string().into()];
     // It is not waited for: it is meant to be there after us, and what becomes of it then is init's business.
-    drop(start(program, listener, &args, state, total_bytes, Stdio::from(log))?);
+    drop(start(program, listener, &args, spool, total_bytes, Stdio::from(log))?);
     connect(&address)?.ok_or(HireError::System(Errno::CONNREFUSED))
 }
 

@@ -4,56 +4,24 @@
 //! owner's own name for it and everything else a later owner needs travels on the [`Card`], which the keeper keeps but
 //! never reads beyond what starting takes.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+mod card;
 
-use exec_core::flow::Quota;
-use exec_core::{Exit, Io, Overflow, ProcessId, Size, Stream, TimeLimit};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use exec_core::{Exit, Stream};
 
 use crate::codec::{Garbled, Reader, Writer};
 use crate::spool::index::{decode_exit, encode_exit};
+use card::micros;
+pub use card::{Card, Launch};
 
 /// Both sides must speak the same; an owner of another version is refused by name.
 pub const VERSION: u32 = 1;
 
 /// The keeper's name of a process; never used twice.
 pub type Number = u64;
-
-/// What a later owner must know of a process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Card {
-    /// The owner's name for it.
-    pub id: ProcessId,
-    /// What was asked to run.
-    pub argv: Vec<OsString>,
-    /// Where.
-    pub cwd: PathBuf,
-    /// How it is wired.
-    pub io: Io,
-    /// How much it may hold.
-    pub quota: Quota,
-    /// When it was asked for.
-    pub started: SystemTime,
-    /// The owner's own words.
-    pub label: Vec<u8>,
-}
-
-/// A request to start something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
-    /// What is kept of it.
-    pub card: Card,
-    /// The child's own name for itself, if not `argv[0]`.
-    pub arg0: Option<OsString>,
-    /// The child's exact environment, as `NAME=VALUE`.
-    pub environ: Vec<OsString>,
-    /// Where plain program names are looked for.
-    pub path: Option<OsString>,
-    /// When to end it.
-    pub time_limit: Option<TimeLimit>,
-}
 
 /// What an owner says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -409,76 +377,10 @@ impl Tell {
     }
 }
 
-impl Launch {
-    fn encode(&self, writer: Writer) -> Writer {
-        let optional = |value: &Option<OsString>| -> Vec<OsString> { value.iter().cloned().collect() };
-        let (after, grace) = self.time_limit.map_or((u64::MAX, 0), |limit| (micros(limit.after), micros(limit.grace)));
-        let writer = writer
-            .strings(optional(&self.arg0).iter())
-            .strings(self.environ.iter())
-            .strings(optional(&self.path).iter())
-            .u64(after)
-            .u64(grace);
-        self.card.encode(writer)
-    }
-
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, Garbled> {
-        let arg0 = reader.strings()?.pop();
-        let environ = reader.strings()?;
-        let path = reader.strings()?.pop();
-        let (after, grace) = (reader.u64()?, Duration::from_micros(reader.u64()?));
-        let time_limit = (after != u64::MAX).then(|| TimeLimit { after: Duration::from_micros(after), grace });
-        Ok(Self { card: Card::decode(reader)?, arg0, environ, path, time_limit })
-    }
-}
-
-impl Card {
-    pub(crate) fn encode(&self, writer: Writer) -> Writer {
-        let started = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let (io, size) = match self.io {
-            Io::Pipes { stdin } => (u8::from(stdin), Size { rows: 0, cols: 0 }),
-            Io::Pty(size) => (2, size),
-        };
-        writer
-            .bytes(self.id.as_str().as_bytes())
-            .strings(self.argv.iter())
-            .bytes(self.cwd.as_os_str().as_bytes())
-            .u8(io)
-            .u16(size.rows)
-            .u16(size.cols)
-            .u64(self.quota.cap_bytes)
-            .u8(u8::from(self.quota.overflow == Overflow::Block))
-            .u64(micros(started))
-            .bytes(&self.label)
-    }
-
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Garbled> {
-        let id = ProcessId::new(reader.text()?).map_err(|_| Garbled)?;
-        let argv = reader.strings()?;
-        let cwd = PathBuf::from(OsString::from_vec(reader.bytes()?.to_vec()));
-        let (io, rows, cols) = (reader.u8()?, reader.u16()?, reader.u16()?);
-        let io = match io {
-            0 => Io::Pipes { stdin: false },
-            1 => Io::Pipes { stdin: true },
-            2 => Io::Pty(Size { rows, cols }),
-            _ => return Err(Garbled),
-        };
-        let cap_bytes = reader.u64()?;
-        let overflow = if reader.u8()? == 0 { Overflow::DropOldest } else { Overflow::Block };
-        let started = SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(reader.u64()?)).ok_or(Garbled)?;
-        let label = reader.bytes()?.to_vec();
-        Ok(Self { id, argv, cwd, io, quota: Quota { cap_bytes, overflow }, started, label })
-    }
-}
-
 fn parts_bytes(parts: &[Part]) -> Vec<u8> {
     parts.iter().map(|part| *part as u8).collect()
 }
 
 fn parts_from(bytes: &[u8]) -> Result<Vec<Part>, Garbled> {
     bytes.iter().map(|byte| Part::decode(*byte)).collect()
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX - 1)
 }

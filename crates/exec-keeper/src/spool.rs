@@ -14,6 +14,8 @@
 pub mod folder;
 pub mod index;
 mod lane;
+mod recovery;
+mod retention;
 pub mod shelf;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,16 +24,15 @@ use std::time::{Instant, SystemTime};
 
 use exec_core::flow::{Quota, Room};
 use exec_core::life::{Append, Life, Streams};
-use exec_core::limits::{ENTRY_BYTES, PTY_GATHER, PUNCH_BYTES, STALL_RETRY};
+use exec_core::limits::{ENTRY_BYTES, PTY_GATHER, STALL_RETRY};
 use exec_core::{Exit, Head, Log, Stream};
-use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use folder::Folder;
 use index::{Dropped, Kind, Record, slot};
 pub use lane::Source;
 use lane::{Bite, Lane};
-use shelf::{First, Shelf};
+use shelf::Shelf;
 
 /// The mover of one process's output.
 #[derive(Debug)]
@@ -99,58 +100,6 @@ impl Spool {
             spool.lanes[slot(stream)] = Some(Lane::new(stream, source, 0));
         }
         spool
-    }
-
-    /// A log whose mover is gone: reads the index, names the bytes no record names yet, and goes on.
-    pub fn resume(
-        folder: Arc<Folder>,
-        files: Files,
-        quota: Quota,
-        sources: Vec<(Stream, Source)>,
-    ) -> Result<Self, Errno> {
-        let size = rustix::fs::fstat(&files.index)?.st_size as u64;
-        let shelf = Shelf::new(files.index);
-        let header = shelf.header()?;
-        let next = size.saturating_sub(index::HEADER_BYTES) / index::RECORD_BYTES + 1;
-        let last = if next > 1 { Some(shelf.record(next - 1)?) } else { None };
-        let ends = last.map_or([0; 2], |last| last.ends());
-        if !header.fits(next, ends) {
-            return Err(Errno::IO);
-        }
-        shelf.publish_first(First { seq: header.dropped.first_seq, dropped_bytes: header.dropped.bytes });
-        // A mover that was killed between the note of the exit and its record may have had a successor that recorded
-        // output in that place, and was killed too.
-        let told = |seq| seq < header.dropped.first_seq || shelf.record(seq).is_ok_and(|it| it.kind == Kind::Exited);
-        let exited = header.exit.filter(|(seq, _)| *seq < next && told(*seq));
-        let closed = last.is_some_and(|last| last.kind == Kind::Closed);
-        if closed && exited.is_none() {
-            return Err(Errno::IO);
-        }
-        let log = Log::resume(&Head {
-            first_seq: header.dropped.first_seq,
-            next_seq: next,
-            held_bytes: (ends[0] + ends[1]).saturating_sub(header.dropped.bytes),
-            dropped_bytes: header.dropped.bytes,
-            exit: exited,
-            closed,
-            stalled: false,
-        });
-        let life = Life::resume(streams(&sources), false, closed);
-        let mut spool = Self::over(folder, shelf, quota, log, life);
-        spool.dropped = header.dropped;
-        let sizes = spool.adopt(files.data, sources, ends)?;
-        // Nothing follows the end, whatever a damaged disk put into the files.
-        let sizes = if closed { ends } else { sizes };
-        match spool.complete(sizes, ends, exited.map(|(_, exit)| exit)) {
-            // A full disk keeps no new owner out: what cannot be recorded now is recorded when there is room.
-            Err(errno) if may_pass(errno) => spool.retry_at = Some(Instant::now()),
-            other => other?,
-        }
-        if let (Some((_, exit)), None) = (header.exit, exited) {
-            spool.pending_exit = Some((exit, Instant::now()));
-        }
-        spool.account();
-        Ok(spool)
     }
 
     /// Where readers find it.
@@ -252,16 +201,6 @@ impl Spool {
         }
     }
 
-    /// Forgets at least `bytes` of the oldest output, if the policy allows; answers how many.
-    pub fn shed(&mut self, bytes: u64) -> u64 {
-        let before = self.log.cost_bytes();
-        if self.quota.overflow == exec_core::Overflow::DropOldest {
-            let _ = self.forget(bytes);
-            self.account();
-        }
-        before - self.log.cost_bytes()
-    }
-
     fn over(folder: Arc<Folder>, shelf: Shelf, quota: Quota, log: Log, life: Life) -> Self {
         folder.enter();
         Self {
@@ -278,54 +217,6 @@ impl Spool {
             stalled: Streams::NONE,
             accounted_bytes: 0,
         }
-    }
-
-    /// Takes over data files and sources; answers the size of each file.
-    fn adopt(
-        &mut self,
-        data: [Option<OwnedFd>; 2],
-        sources: Vec<(Stream, Source)>,
-        ends: [u64; 2],
-    ) -> Result<[u64; 2], Errno> {
-        let mut sizes = ends;
-        for (at, file) in data.into_iter().enumerate() {
-            if let Some(file) = file {
-                sizes[at] = rustix::fs::fstat(&file)?.st_size as u64;
-                if sizes[at] < ends[at] {
-                    return Err(Errno::IO);
-                }
-                let _ = self.shelf.data[at].set(file);
-            }
-        }
-        for (stream, source) in sources {
-            let at = slot(stream);
-            let mut lane = Lane::new(stream, source, ends[at]);
-            lane.written = sizes[at];
-            self.lanes[at] = Some(lane);
-        }
-        Ok(sizes)
-    }
-
-    /// Names what a mover that died had moved, and says what it would have said next.
-    fn complete(&mut self, sizes: [u64; 2], ends: [u64; 2], exited: Option<Exit>) -> Result<(), Errno> {
-        let mut outcome = Ok(());
-        for (at, size) in sizes.into_iter().enumerate() {
-            if let Some(lane) = &mut self.lanes[at] {
-                outcome = outcome.and(lane.drain_relay(self.shelf.data[at].get(), size));
-            } else if size > ends[at] {
-                // The stream had ended, its last bytes had no record yet.
-                let stream = if at == 1 { Stream::Stderr } else { Stream::Stdout };
-                self.lanes[at] = Some(Lane::ended(stream, ends[at], size));
-            }
-            outcome = outcome.and(self.seal(at));
-        }
-        // It may have died between the record of the exit and that of the end, with no stream left to bring about one.
-        if let Some(exit) = exited
-            && let (_, Some(Append::Closed)) = self.life.on_exit(exit)
-        {
-            outcome = outcome.and(self.tell_closed());
-        }
-        outcome
     }
 
     fn try_pump(&mut self, stream: Stream, turn: Turn, keep: Keep<'_>) -> Result<Pumped, Errno> {
@@ -464,65 +355,11 @@ impl Spool {
         let size = |file: &OwnedFd| rustix::fs::fstat(file).map_or(0, |stat| stat.st_size as u64);
         self.shelf.data[1 - at].get().map_or(0, size)
     }
-
-    /// Forgets the oldest entries: notes it, tells readers, then punches.
-    fn forget(&mut self, bytes: u64) -> Result<(), Errno> {
-        let head = self.log.head(false);
-        let (mut freed, mut seq) = (0, head.first_seq);
-        let mut dropped = self.dropped;
-        let mut held_bytes = head.held_bytes;
-        let mut lens = Vec::new();
-        while freed < bytes && seq < head.next_seq {
-            let record = self.shelf.record(seq)?;
-            // A damaged record must not make us forget more than there is.
-            held_bytes = held_bytes.checked_sub(u64::from(record.len)).ok_or(Errno::IO)?;
-            if let Kind::Output(stream) = record.kind {
-                dropped.starts[slot(stream)] = record.offset + u64::from(record.len);
-                dropped.bytes += u64::from(record.len);
-            }
-            freed += u64::from(record.len) + index::RECORD_BYTES;
-            lens.push(record.len);
-            seq += 1;
-        }
-        dropped.first_seq = seq;
-        index::note_dropped(&self.shelf.index, &dropped)?;
-        self.shelf.publish_first(First { seq, dropped_bytes: dropped.bytes });
-        for len in lens {
-            self.log.forget_first(len);
-        }
-        let before = std::mem::replace(&mut self.dropped, dropped);
-        for at in 0..2 {
-            if let Some(file) = self.shelf.data[at].get() {
-                punch(file, before.starts[at], dropped.starts[at]);
-            }
-        }
-        punch(&self.shelf.index, index::position(before.first_seq), index::position(seq));
-        Ok(())
-    }
-
-    fn account(&mut self) {
-        let now = self.log.cost_bytes();
-        self.folder.take(now);
-        self.folder.give_back(self.accounted_bytes);
-        self.accounted_bytes = now;
-    }
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
         self.folder.leave(self.accounted_bytes);
-    }
-}
-
-/// Gives whole pages between `from` and `to` back to the disk. What cannot be punched stays, and costs only room.
-fn punch(file: &OwnedFd, from: u64, to: u64) {
-    // The header's page is never punched: positions below one step stay, and steps begin at multiples.
-    let from = from / PUNCH_BYTES * PUNCH_BYTES;
-    let to = to / PUNCH_BYTES * PUNCH_BYTES;
-    let from = if from == 0 { 4096 } else { from };
-    if to > from {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let _ = rustix::fs::fallocate(file, flags, from, to - from);
     }
 }
 

@@ -165,7 +165,7 @@ impl LocalEnvironment {
                 (channel, clerk::Carrier::Process(child))
             }
             KeeperChoice::Durable { program, state, orphan_ttl } => {
-                (hire::durable(program, state, total, *orphan_ttl)?, clerk::Carrier::Nobody)
+                (hire::durable(program, state, &path, total, *orphan_ttl)?, clerk::Carrier::Nobody)
             }
         };
         let (clerk, found) = Clerk::open(channel, carrier, &state).await?;

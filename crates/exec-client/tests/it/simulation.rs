@@ -69,12 +69,15 @@ enum ToClient {
     Page { after: Seq, result: Box<ReadResult> },
 }
 
+/// Per process, the last seq it has seen.
+type Places = BTreeMap<String, Seq>;
+
 struct Line {
     to_server: VecDeque<ToServer>,
     to_client: VecDeque<ToClient>,
     /// The seq after which the server pushes on this connection, once it was greeted.
     push_after: Option<Seq>,
-    welcome: Option<(BTreeMap<String, Seq>, Option<BTreeMap<String, Seq>>)>,
+    welcome: Option<(Places, Option<Places>)>,
     useful: bool,
 }
 

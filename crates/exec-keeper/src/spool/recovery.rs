@@ -1,0 +1,118 @@
+//! Going on where a mover that died has stopped: nothing is lost, nothing is guessed.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use exec_core::flow::Quota;
+use exec_core::life::{Append, Life};
+use exec_core::{Exit, Head, Log, Stream};
+use rustix::io::Errno;
+
+use super::folder::Folder;
+use super::index::{self, Kind, slot};
+use super::lane::Lane;
+use super::shelf::{First, Shelf};
+use super::{Files, Source, Spool, may_pass, streams};
+
+impl Spool {
+    /// A log whose mover is gone: reads the index, names the bytes no record names yet, and goes on.
+    pub fn resume(
+        folder: Arc<Folder>,
+        files: Files,
+        quota: Quota,
+        sources: Vec<(Stream, Source)>,
+    ) -> Result<Self, Errno> {
+        let size = rustix::fs::fstat(&files.index)?.st_size as u64;
+        let shelf = Shelf::new(files.index);
+        let header = shelf.header()?;
+        let next = size.saturating_sub(index::HEADER_BYTES) / index::RECORD_BYTES + 1;
+        let last = if next > 1 { Some(shelf.record(next - 1)?) } else { None };
+        let ends = last.map_or([0; 2], |last| last.ends());
+        if !header.fits(next, ends) {
+            return Err(Errno::IO);
+        }
+        shelf.publish_first(First { seq: header.dropped.first_seq, dropped_bytes: header.dropped.bytes });
+        // A mover that was killed between the note of the exit and its record may have had a successor that recorded
+        // output in that place, and was killed too.
+        let told = |seq| seq < header.dropped.first_seq || shelf.record(seq).is_ok_and(|it| it.kind == Kind::Exited);
+        let exited = header.exit.filter(|(seq, _)| *seq < next && told(*seq));
+        let closed = last.is_some_and(|last| last.kind == Kind::Closed);
+        if closed && exited.is_none() {
+            return Err(Errno::IO);
+        }
+        let log = Log::resume(&Head {
+            first_seq: header.dropped.first_seq,
+            next_seq: next,
+            held_bytes: (ends[0] + ends[1]).saturating_sub(header.dropped.bytes),
+            dropped_bytes: header.dropped.bytes,
+            exit: exited,
+            closed,
+            stalled: false,
+        });
+        let life = Life::resume(streams(&sources), false, closed);
+        let mut spool = Self::over(folder, shelf, quota, log, life);
+        spool.dropped = header.dropped;
+        let sizes = spool.adopt(files.data, sources, ends)?;
+        // Nothing follows the end, whatever a damaged disk put into the files.
+        let sizes = if closed { ends } else { sizes };
+        match spool.complete(sizes, ends, exited.map(|(_, exit)| exit)) {
+            // A full disk keeps no new owner out: what cannot be recorded now is recorded when there is room.
+            Err(errno) if may_pass(errno) => spool.retry_at = Some(Instant::now()),
+            other => other?,
+        }
+        if let (Some((_, exit)), None) = (header.exit, exited) {
+            spool.pending_exit = Some((exit, Instant::now()));
+        }
+        spool.account();
+        Ok(spool)
+    }
+
+    /// Takes over data files and sources; answers the size of each file.
+    fn adopt(
+        &mut self,
+        data: [Option<OwnedFd>; 2],
+        sources: Vec<(Stream, Source)>,
+        ends: [u64; 2],
+    ) -> Result<[u64; 2], Errno> {
+        let mut sizes = ends;
+        for (at, file) in data.into_iter().enumerate() {
+            if let Some(file) = file {
+                sizes[at] = rustix::fs::fstat(&file)?.st_size as u64;
+                if sizes[at] < ends[at] {
+                    return Err(Errno::IO);
+                }
+                let _ = self.shelf.data[at].set(file);
+            }
+        }
+        for (stream, source) in sources {
+            let at = slot(stream);
+            let mut lane = Lane::new(stream, source, ends[at]);
+            lane.written = sizes[at];
+            self.lanes[at] = Some(lane);
+        }
+        Ok(sizes)
+    }
+
+    /// Names what a mover that died had moved, and says what it would have said next.
+    fn complete(&mut self, sizes: [u64; 2], ends: [u64; 2], exited: Option<Exit>) -> Result<(), Errno> {
+        let mut outcome = Ok(());
+        for (at, size) in sizes.into_iter().enumerate() {
+            if let Some(lane) = &mut self.lanes[at] {
+                outcome = outcome.and(lane.drain_relay(self.shelf.data[at].get(), size));
+            } else if size > ends[at] {
+                // The stream had ended, its last bytes had no record yet.
+                let stream = if at == 1 { Stream::Stderr } else { Stream::Stdout };
+                self.lanes[at] = Some(Lane::ended(stream, ends[at], size));
+            }
+            outcome = outcome.and(self.seal(at));
+        }
+        // It may have died between the record of the exit and that of the end, with no stream left to bring about one.
+        if let Some(exit) = exited
+            && let (_, Some(Append::Closed)) = self.life.on_exit(exit)
+        {
+            outcome = outcome.and(self.tell_closed());
+        }
+        outcome
+    }
+}

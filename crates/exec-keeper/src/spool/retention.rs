@@ -1,0 +1,77 @@
+//! What a log lets go of: the oldest entries, noted and told before their bytes are given back to the disk.
+
+use std::os::fd::OwnedFd;
+
+use exec_core::limits::PUNCH_BYTES;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::Spool;
+use super::index::{self, Kind, slot};
+use super::shelf::First;
+
+impl Spool {
+    /// Forgets at least `bytes` of the oldest output, if the policy allows; answers how many.
+    pub fn shed(&mut self, bytes: u64) -> u64 {
+        let before = self.log.cost_bytes();
+        if self.quota.overflow == exec_core::Overflow::DropOldest {
+            let _ = self.forget(bytes);
+            self.account();
+        }
+        before - self.log.cost_bytes()
+    }
+
+    /// Forgets the oldest entries: notes it, tells readers, then punches.
+    pub(super) fn forget(&mut self, bytes: u64) -> Result<(), Errno> {
+        let head = self.log.head(false);
+        let (mut freed, mut seq) = (0, head.first_seq);
+        let mut dropped = self.dropped;
+        let mut held_bytes = head.held_bytes;
+        let mut lens = Vec::new();
+        while freed < bytes && seq < head.next_seq {
+            let record = self.shelf.record(seq)?;
+            // A damaged record must not make us forget more than there is.
+            held_bytes = held_bytes.checked_sub(u64::from(record.len)).ok_or(Errno::IO)?;
+            if let Kind::Output(stream) = record.kind {
+                dropped.starts[slot(stream)] = record.offset + u64::from(record.len);
+                dropped.bytes += u64::from(record.len);
+            }
+            freed += u64::from(record.len) + index::RECORD_BYTES;
+            lens.push(record.len);
+            seq += 1;
+        }
+        dropped.first_seq = seq;
+        index::note_dropped(&self.shelf.index, &dropped)?;
+        self.shelf.publish_first(First { seq, dropped_bytes: dropped.bytes });
+        for len in lens {
+            self.log.forget_first(len);
+        }
+        let before = std::mem::replace(&mut self.dropped, dropped);
+        for at in 0..2 {
+            if let Some(file) = self.shelf.data[at].get() {
+                punch(file, before.starts[at], dropped.starts[at]);
+            }
+        }
+        punch(&self.shelf.index, index::position(before.first_seq), index::position(seq));
+        Ok(())
+    }
+
+    pub(super) fn account(&mut self) {
+        let now = self.log.cost_bytes();
+        self.folder.take(now);
+        self.folder.give_back(self.accounted_bytes);
+        self.accounted_bytes = now;
+    }
+}
+
+/// Gives whole pages between `from` and `to` back to the disk. What cannot be punched stays, and costs only room.
+fn punch(file: &OwnedFd, from: u64, to: u64) {
+    // The header's page is never punched: positions below one step stay, and steps begin at multiples.
+    let from = from / PUNCH_BYTES * PUNCH_BYTES;
+    let to = to / PUNCH_BYTES * PUNCH_BYTES;
+    let from = if from == 0 { 4096 } else { from };
+    if to > from {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(file, flags, from, to - from);
+    }
+}

@@ -1,0 +1,160 @@
+//! Files of any size through little memory, over connections that break.
+//!
+//! `EXEC_STREAM_MB` is the size of the large one in MiB.
+
+use std::io::BufRead;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use exec_client::files::stream::{ReadStream, WriteStream, confirm};
+use exec_client::{Options, RemoteEnvironment, TargetDial};
+use exec_env::Environment;
+use exec_env::files::{Files, Links, OpenFile, OpenMode, Reason};
+use exec_transport::{ConnectOptions, Target};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::durability::support::run;
+use crate::remote;
+
+/// What either end may grow by while a large file passes.
+const GROWTH_BYTES: u64 = 16 << 20;
+
+/// Bytes that are nowhere the same.
+fn noise(at: u64) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+async fn open(files: &dyn Files, path: &Path, mode: OpenMode) -> Arc<dyn OpenFile> {
+    Arc::from(files.open(path, mode, Links::Follow).await.expect("the folder is ours"))
+}
+
+#[test]
+fn a_stream_over_a_transport_that_breaks_arrives_whole_both_ways() {
+    run(async {
+        let bench = remote::over_a_transport_that_breaks().await;
+        let files = bench.environment.files();
+        let path = bench.scratch().join("file");
+        let bytes: Vec<u8> = (0..32 << 20).map(noise).collect();
+        let mut writing = WriteStream::new(open(files, &path, OpenMode::Replace).await, 0);
+        writing.write_all(&bytes).await.expect("the server is found again");
+        writing.shutdown().await.expect("the server is found again");
+        assert!(std::fs::read(&path).expect("it was written") == bytes);
+        let written = writing.hash();
+        drop(writing);
+        let mut reading = ReadStream::new(open(files, &path, OpenMode::Read).await, 0);
+        let mut read = Vec::new();
+        reading.read_to_end(&mut read).await.expect("the server is found again");
+        assert!(read == bytes);
+        assert_eq!(reading.hash(), written);
+    });
+}
+
+#[test]
+fn what_was_written_can_be_confirmed_by_its_hash() {
+    run(async {
+        let bench = remote::over_memory().await;
+        let files = bench.environment.files();
+        let path = bench.scratch().join("file");
+        let mut writing = WriteStream::new(open(files, &path, OpenMode::Replace).await, 0);
+        writing.write_all(b"these very bytes").await.expect("the folder is ours");
+        writing.shutdown().await.expect("the folder is ours");
+        confirm(files, &path, writing.hash()).await.expect("they are there");
+        std::fs::write(&path, "others").expect("the folder is ours");
+        let refused = confirm(files, &path, writing.hash()).await.expect_err("they are not there any more");
+        assert!(matches!(refused.reason, Reason::Changed { present: Some(_) }), "{refused}");
+        assert_eq!(std::fs::read(&path).expect("it is there"), b"others");
+    });
+}
+
+#[test]
+fn alone_a_large_file_passes_both_ways_while_neither_end_grows_by_16_mebibytes() {
+    run(async {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (daemon, target) = Daemon::start();
+        let dial = TargetDial::new(target, ConnectOptions::default());
+        let environment = RemoteEnvironment::open(Arc::new(dial), Options::default()).await;
+        let environment = environment.expect("the server answers");
+        let files = environment.files();
+        let path = folder.path().join("file");
+        let size = megabytes() << 20;
+        // A little of it first: threads, buffers and pools are there before anything is measured.
+        pass(files, &path, 8 << 20).await;
+        let ends = [std::process::id(), daemon.0.id()];
+        ends.iter().for_each(|pid| forget_peak(*pid));
+        let before = ends.map(resident_bytes);
+        pass(files, &path, size).await;
+        for (pid, before) in ends.into_iter().zip(before) {
+            let grown = peak_bytes(pid).saturating_sub(before);
+            eprintln!("process {pid}: {} KiB at first, {} KiB more at the peak", before >> 10, grown >> 10);
+            assert!(grown < GROWTH_BYTES, "process {pid} grew by {grown} bytes");
+        }
+        environment.close().await;
+    });
+}
+
+/// Writes and reads back so many bytes.
+async fn pass(files: &dyn Files, path: &Path, size: u64) {
+    let piece: Vec<u8> = (0..1 << 20).map(noise).collect();
+    let mut writing = WriteStream::new(open(files, path, OpenMode::Replace).await, 0);
+    for _ in 0..size >> 20 {
+        writing.write_all(&piece).await.expect("the folder is ours");
+    }
+    writing.shutdown().await.expect("the folder is ours");
+    let mut reading = ReadStream::new(open(files, path, OpenMode::Read).await, 0);
+    let mut back = vec![0; piece.len()];
+    for _ in 0..size >> 20 {
+        reading.read_exact(&mut back).await.expect("it is there");
+        assert!(back == piece);
+    }
+    assert_eq!(reading.read(&mut back).await.expect("it is there"), 0);
+    assert_eq!(reading.hash(), writing.hash());
+}
+
+fn megabytes() -> u64 {
+    std::env::var("EXEC_STREAM_MB").ok().and_then(|megabytes| megabytes.parse().ok()).unwrap_or(256)
+}
+
+/// The daemon in a process of its own; it ends with this.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start() -> (Self, Target) {
+        let mut child = Command::new(exec_testkit::binaries::exec_server())
+            .args(["serve", "--listen", "ws://127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary is there");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        std::io::BufReader::new(stdout).read_line(&mut line).expect("it tells where it listens");
+        let target = line.trim().parse().expect("what is listened on can be connected to");
+        (Self(child), target)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn resident_bytes(pid: u32) -> u64 {
+    status_bytes(pid, "VmRSS:")
+}
+
+fn peak_bytes(pid: u32) -> u64 {
+    status_bytes(pid, "VmHWM:")
+}
+
+/// The kernel counts the peak anew.
+fn forget_peak(pid: u32) {
+    std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("it is a process of ours");
+}
+
+fn status_bytes(pid: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("every process has it");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
