@@ -2,6 +2,7 @@
 //!
 //! Values are parsed here, once; what a command gets is durations and bytes, not strings.
 
+mod remote;
 mod run;
 mod serve;
 mod values;
@@ -9,6 +10,7 @@ mod values;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvVerb, KillArgs, ListArgs, LogsArgs, PsArgs, WhereArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{LogFormat, ServeArgs};
 pub(crate) use values::EnvWord;
@@ -19,6 +21,10 @@ Examples:
   exec-server run --timeout 30s -- make test   after 30 seconds, end it and all that it started
   exec-server run --tty -- bash                a shell on a terminal of its own
   exec-server run --json -- ls /               one JSON object per event, for programs
+  exec-server serve --listen unix:///tmp/x.sock          this machine, for others to use
+  exec-server run --connect unix:///tmp/x.sock -- ls    the same, on a machine that is served
+  exec-server run --detach --environment build -- make  start it there and leave; then ps, logs, attach, kill
+  exec-server env check                        which environments there are, and whether they answer
   exec-server completions bash                 what bash needs to complete our options
   exec-server man run | man -l -               the manual of a command
 
@@ -40,6 +46,18 @@ pub(crate) enum Verb {
     Run(Box<RunArgs>),
     // Likewise.
     Serve(Box<ServeArgs>),
+    // Likewise.
+    Ps(PsArgs),
+    // Likewise.
+    Attach(AttachArgs),
+    // Likewise.
+    Logs(LogsArgs),
+    // Likewise.
+    Kill(KillArgs),
+    // Likewise.
+    Env(EnvArgs),
+    /// Print the JSON Schema of the wire
+    Schema,
     /// Print the completion script of a shell
     Completions {
         /// Which shell

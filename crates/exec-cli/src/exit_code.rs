@@ -5,6 +5,8 @@ use exec_env::process::{StartError, Step};
 
 /// We did not understand the words. (Before `run` has a child this is [`OWN_FAILURE`].)
 pub(crate) const MISUNDERSTOOD: u8 = 2;
+/// A command without a child has failed, or found something that has.
+pub(crate) const FAILED: u8 = 1;
 /// The time limit ran out.
 pub(crate) const TIMED_OUT: u8 = 124;
 /// We failed ourselves; the child has no say in it.

@@ -1,20 +1,34 @@
 //! The binary `exec-server`: words on a command line in, calls on the rooms below out.
 //!
-//! Reading order: [`args`] (what can be said), then one file per command ([`run`], [`serve`], [`manual`]), then what they share:
-//! [`terminal`] (the user's terminal, and its way back to normal), [`exit_code`] (what a shell is told), [`say`] (what
-//! a person is told) and [`logs`].
+//! Reading order: [`args`] (what can be said), then one file per command ([`run`], [`serve`], [`ps`], [`attach`], [`logs`],
+//! [`kill`], [`env`], [`manual`]), then what they share: [`attend`] (the loop between a person and a process), [`place`]
+//! (which environment, and the way there), [`notebook`] and [`visit`] (processes that were left there), [`errand`],
+//! [`table`], [`spinner`], [`terminal`] (the user's terminal, and its way back to normal), [`exit_code`] (what a shell
+//! is told), [`say`] (what a person is told) and [`own_log`].
 //!
 //! It knows every room and decides nothing about processes. A new command is a variant of [`args::Verb`], a file, and
 //! a line in `main`.
 
 mod args;
+mod attach;
+mod attend;
+mod env;
+mod errand;
 mod exit_code;
+mod kill;
 mod logs;
 mod manual;
+mod notebook;
+mod own_log;
+mod place;
+mod ps;
 mod run;
 mod say;
 mod serve;
+mod spinner;
+mod table;
 mod terminal;
+mod visit;
 
 use std::process::ExitCode;
 
@@ -31,21 +45,30 @@ fn main() -> ExitCode {
     }
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return misunderstood(&error, first.is_some_and(|word| word == "run")),
+        Err(error) => {
+            let has_a_child = first.is_some_and(|word| word == "run" || word == "attach");
+            return misunderstood(&error, has_a_child);
+        }
     };
-    logs::to_stderr(args.verb.log_format());
+    own_log::to_stderr(args.verb.log_format());
     match args.verb {
         Verb::Run(args) => run::main(&args),
         Verb::Serve(args) => serve::main(&args),
+        Verb::Ps(args) => ps::main(&args),
+        Verb::Attach(args) => attach::main(&args),
+        Verb::Logs(args) => logs::main(&args),
+        Verb::Kill(args) => kill::main(&args),
+        Verb::Env(args) => env::main(&args.verb),
+        Verb::Schema => manual::schema(),
         Verb::Completions { shell } => manual::completions(shell),
         Verb::Man { command } => manual::page(command.as_deref()),
     }
 }
 
-/// Help and version are answers, not mistakes. A mistake before `run` has a child must not look like a child's 2.
-fn misunderstood(error: &clap::Error, of_run: bool) -> ExitCode {
+/// Help and version are answers, not mistakes. A mistake where a child's code is expected must not look like its 2.
+fn misunderstood(error: &clap::Error, has_a_child: bool) -> ExitCode {
     let _ = error.print();
-    match (error.use_stderr(), of_run) {
+    match (error.use_stderr(), has_a_child) {
         (false, _) => ExitCode::SUCCESS,
         (true, true) => exit_code::OWN_FAILURE.into(),
         (true, false) => exit_code::MISUNDERSTOOD.into(),

@@ -1,4 +1,5 @@
-//! `completions` and `man`: both are made from the same description as `--help`, so they cannot disagree with it.
+//! `completions`, `man` and `schema`: made from the same description as `--help`, or from the types of the wire, so that
+//! they cannot disagree with them.
 
 use std::process::ExitCode;
 
@@ -33,6 +34,13 @@ pub(crate) fn page(command: Option<&str>) -> ExitCode {
     let mut roff = Vec::new();
     let rendered = clap_mangen::Man::new(described).render(&mut roff);
     told(rendered.and_then(|()| say::answer(&roff)))
+}
+
+/// The JSON Schema of the wire, on stdout.
+pub(crate) fn schema() -> ExitCode {
+    let mut text = format!("{:#}", exec_wire::schema::schema()).into_bytes();
+    text.push(b'\n');
+    told(say::answer(&text))
 }
 
 fn told(outcome: std::io::Result<()>) -> ExitCode {

@@ -1,40 +1,30 @@
-//! `exec-server run`: one program, embedded, as if it were started directly; but with its tree held together.
+//! `exec-server run`: one program, here or far away, as if it were started directly; but with its tree held together.
 //!
-//! ```text
-//!   stdin ──► feeder ──► Processes::write            signals ──► Processes::signal, resize
-//!   log ──► follower ──► view (plain or JSON) ──► outlet ──► stdout, stderr
-//! ```
-//!
-//! [`command`] says what to run, [`attend`] is the loop between a start and an end, [`farewell`] the rules of when it
-//! ends. The runtime has one thread; reading stdin and writing output, which may block for as long as somebody else
-//! likes, have a thread each, so that a signal never waits for a pipe.
+//! [`command`] says what to run, [`machine`] where, [`detach`] how to leave it there. The loop between a start and an
+//! end is [`crate::attend`], the same for near and far. The runtime has one thread.
 
-mod attend;
 mod command;
-mod farewell;
-mod feeder;
-mod outlet;
-mod signals;
-mod view;
+mod detach;
+mod machine;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
-use exec_core::limits::SPOOL_TOTAL_BYTES;
 use exec_core::{Cause, Exit, ProcessId, Status, signal};
-use exec_env::Environment;
 use exec_env::process::{SpawnFailure, StartError, Step};
-use exec_local::{LocalEnvironment, Options};
 
 use crate::args::RunArgs;
-use crate::terminal::{self, RawTerminal};
+use crate::attend::feeder::{End, Feeder};
+use crate::attend::outlet::{Broken, Outlet};
+use crate::attend::signals::{Bond, Signals};
+use crate::attend::view::View;
+use crate::attend::{self, Attendant, Outcome, Remains, Terms};
+use crate::place::{self, Place};
+use crate::terminal::RawTerminal;
 use crate::{exit_code, say};
-use attend::{Attendant, Outcome};
-use feeder::{End, Feeder};
-use outlet::{Broken, Outlet};
-use signals::Signals;
-use view::View;
+use machine::Machine;
 
 /// Runs it and says with what code to end.
 pub(crate) fn main(args: &RunArgs) -> ExitCode {
@@ -70,23 +60,36 @@ impl From<anyhow::Error> for Failure {
 }
 
 async fn run(args: &RunArgs) -> Result<u8, Failure> {
-    let command = command::of(args, terminal::size(), |name| std::env::var_os(name))?;
+    let place = place::choose(&args.place)?;
+    if args.detach {
+        return detach::run(args, place).await;
+    }
+    let near = matches!(place, Place::Here);
+    let machine = Machine::open(place, args.spool).await?;
+    let ended = attended(args, &machine, near).await;
+    // Everything is gone before the code is told: whoever waits for us may rely on it.
+    let within_reach = machine.is_within_reach();
+    machine.end().await;
+    if !within_reach && !args.quiet {
+        say::note("the connection is gone; if the program still runs there, its server ends it within a minute");
+    }
+    let (view, outcome) = ended?;
+    told(args, &view, outcome)
+}
+
+/// From the start to the end. When it returns, our terminal is as it was.
+async fn attended(args: &RunArgs, machine: &Machine, near: bool) -> Result<(View, Outcome), Failure> {
+    let command = command::of(args, machine.setting(), |name| std::env::var_os(name))?;
     let id = ProcessId::new("run").context("cannot name the process")?;
-    let total = SPOOL_TOTAL_BYTES.max(args.spool);
-    let options = Options { spool_total_bytes: total, ..Options::default() };
-    let environment = LocalEnvironment::open(options).await.context("cannot set up this machine")?;
     // Listened to before there is a child, so that no signal falls between.
-    let mut signals = Signals::listen(args.tty).context("cannot listen for signals")?;
+    let resizes = args.tty && machine.can("process/resize");
+    let mut signals = Signals::listen(Bond::Own, resizes).context("cannot listen for signals")?;
     let outlet = Outlet::open().context("cannot start the thread that writes output")?;
-    let processes = environment.processes();
-    let started = match processes.start(&id, command).await {
-        Ok(started) => started,
-        Err(error) => {
-            let failure = Failure { message: unstarted(&error), exit_code: exit_code::of_start(&error) };
-            environment.end().await;
-            return Err(failure);
-        }
-    };
+    let processes = machine.environment().processes();
+    let started = processes
+        .start(&id, command)
+        .await
+        .map_err(|error| Failure { message: unstarted(&error, near), exit_code: exit_code::of_start(&error) })?;
     let raw = if args.tty && !args.no_stdin { raw_terminal()? } else { None };
     let end = match (args.tty, &raw) {
         (false, _) => End::OfPipe,
@@ -94,16 +97,21 @@ async fn run(args: &RunArgs) -> Result<u8, Failure> {
         (true, Some(_)) => End::HungUp,
     };
     let feeder = if args.no_stdin { Feeder::none() } else { Feeder::open(end)? };
-    let mut view = View::new(args, raw.is_some());
-    let attendant = Attendant { processes, id: &id, args, signals: &mut signals, raw: raw.as_ref(), view: &mut view };
-    let outcome = attendant.run(started, outlet, feeder).await;
-    if let Ok(Outcome::Broken(_) | Outcome::Interrupted(_)) | Err(_) = &outcome {
-        attend::end(processes, &id, args.grace, &mut signals).await;
+    let mut view = View::new(args.json, raw.is_some());
+    // A server that knows no grace kills at once.
+    let grace = if machine.can("process/terminate.graceMs") { args.grace } else { Duration::ZERO };
+    let terms = Terms { after: 0, wait_all: args.wait_all, limit: args.timeout, remains: Remains::Sweep { grace } };
+    let link = machine.link(raw.is_some(), args.quiet);
+    let (signals, raw) = (&mut signals, raw.as_ref());
+    let attendant = Attendant { processes, id: &id, terms, signals, raw, view: &mut view, link };
+    let outcome = attendant.run(Some(started), outlet, feeder).await;
+    let cut_off = !machine.is_within_reach();
+    if let Ok(Outcome::Broken(_) | Outcome::Interrupted(_)) | Err(_) = &outcome
+        && !cut_off
+    {
+        attend::end(processes, &id, grace, signals).await;
     }
-    // Everything is gone before the code is told: whoever waits for us may rely on it.
-    environment.end().await;
-    drop(raw);
-    told(args, &view, outcome?)
+    Ok((view, outcome?))
 }
 
 /// What is left to say about an end, and its code.
@@ -111,6 +119,8 @@ fn told(args: &RunArgs, view: &View, outcome: Outcome) -> Result<u8, Failure> {
     let (exit, mut swept, cut_short) = match outcome {
         Outcome::Finished { exit, swept, cut_short } => (exit, swept, cut_short),
         Outcome::Interrupted(signal) => return Ok(exit_code::of_signal(signal.number())),
+        // Asked for by guests only.
+        Outcome::Detached => return Ok(0),
         Outcome::Broken(broken) if broken.nobody_reads() => return Ok(exit_code::NOBODY_READS),
         Outcome::Broken(Broken { to, errno }) => {
             let message = format!("cannot write to {to}: {errno}; the program was ended");
@@ -169,11 +179,11 @@ fn remarkable(args: &RunArgs, exit: &Exit, overdue: bool) -> Option<String> {
 
 const SIGPIPE: i32 = 13;
 
-/// A start's failure without the name we gave the process, which means nothing to the caller.
-fn unstarted(error: &StartError) -> String {
+/// A start's failure without the name we gave the process, which means nothing to the caller. `near`: its files are ours.
+fn unstarted(error: &StartError, near: bool) -> String {
     match error {
         StartError::Spawn { failure: SpawnFailure { step: Step::Exec, errno: 2, subject }, .. }
-            if subject.components().count() > 1 && subject.exists() =>
+            if near && subject.components().count() > 1 && subject.exists() =>
         {
             format!("program {subject:?} is there, but not what runs it: check its #! line, or its loader")
         }

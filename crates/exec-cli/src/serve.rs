@@ -37,7 +37,7 @@ pub(crate) fn main(args: &ServeArgs) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say::note(format_args!("{error:#}"));
+            say::note(say::chain(&error));
             ExitCode::FAILURE
         }
     }
@@ -75,6 +75,8 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
 }
 
 async fn listen(args: &ServeArgs, urls: &[ListenUrl], auth: Option<Auth>, server: &Arc<Server>) -> anyhow::Result<End> {
+    // Before the URL is printed: whoever reads it may tell us to end at once.
+    let mut signals = Signals::new()?;
     let (arrivals, mut arrived) = mpsc::channel(ARRIVALS);
     let mut listeners = JoinSet::new();
     for url in urls {
@@ -94,7 +96,6 @@ async fn listen(args: &ServeArgs, urls: &[ListenUrl], auth: Option<Auth>, server
     drop(arrivals);
     let mut housekeeping = JoinSet::new();
     housekeeping.spawn(server.clone().keep_house());
-    let mut signals = Signals::new()?;
     let mut connections = JoinSet::new();
     let stdio_only = urls.iter().all(|url| matches!(url, ListenUrl::Stdio));
     loop {

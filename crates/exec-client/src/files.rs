@@ -16,18 +16,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use exec_env::files::tree::CopyProgress;
 use exec_env::files::{
     Changes, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, Expect, FileError, FileFuture, Files, Found,
     GlobQuery, Globbed, Links, Metadata, Missing, OpenFile, OpenMode, Reason, RemoveOptions, RenameOptions,
     SearchQuery, Verb, Walk, WalkOptions, WatchOptions, WriteOptions, limits,
 };
 use exec_wire::fs as wire;
-use exec_wire::{Call, PathUri};
+use exec_wire::{Call, NoticeMethod, PathUri};
+use tokio::sync::mpsc;
 
 use crate::convert;
 use crate::error;
-use crate::limits::{LONG_CALL, STREAM_BLOCK_BYTES, WRITE_FILE_BYTES};
-use crate::link::{Link, Terms};
+use crate::limits::{HEARD, LONG_CALL, STREAM_BLOCK_BYTES, WRITE_FILE_BYTES};
+use crate::link::{Heard, Link, Terms};
 use crate::replay::Replay;
 use handle::RemoteFile;
 use watch::MissingWatches;
@@ -224,19 +226,23 @@ impl Files for RemoteFiles {
     fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied> {
         Box::pin(async move {
             let at = At::new(Verb::Copy, source);
+            let progress_id = options.progress.is_some().then(fresh_id);
             let params = wire::CopyParams {
                 source_path: at.uri()?,
                 destination_path: uri(at, destination)?,
                 recursive: options.recursive,
                 sandbox: None,
                 report: true,
+                progress_id: progress_id.clone(),
             };
-            let copied = self.ask(at, params, Replay::IfUnsent).await?;
+            let (Some(progress_id), Some(progress)) = (progress_id, &options.progress) else {
+                let copied = self.ask(at, params, Replay::IfUnsent).await?;
+                return Ok(copied.copied.map_or_else(Copied::default, convert::copied));
+            };
+            let hearing = self.link.listen_about(NoticeMethod::FsCopyProgress, &progress_id, HEARD);
+            let copied = report_on(hearing, progress, self.ask(at, params, Replay::IfUnsent)).await?;
             let copied = copied.copied.map_or_else(Copied::default, convert::copied);
-            // The server tells nothing on the way, so that the end is all there is to tell.
-            if let Some(progress) = &options.progress {
-                progress(&copied);
-            }
+            progress(&copied);
             Ok(copied)
         })
     }
@@ -350,6 +356,32 @@ impl Files for RemoteFiles {
             let paths = found.paths.iter().map(|path| native(at, path)).collect::<Result<_, _>>()?;
             Ok(Globbed { paths, truncated: found.truncated })
         })
+    }
+}
+
+/// Passes on what is heard of a copy until it is answered. What came before the answer is heard before it.
+async fn report_on<T>(
+    mut hearing: mpsc::Receiver<Heard>,
+    progress: &CopyProgress,
+    answer: impl Future<Output = T>,
+) -> T {
+    let tell = |heard: &Heard| {
+        if let Ok(told) = heard.params.decode::<wire::CopyProgressParams>() {
+            progress(&convert::copied(told.copied));
+        }
+    };
+    let mut answer = std::pin::pin!(answer);
+    loop {
+        tokio::select! {
+            biased;
+            Some(heard) = hearing.recv() => tell(&heard),
+            answer = &mut answer => {
+                while let Ok(heard) = hearing.try_recv() {
+                    tell(&heard);
+                }
+                return answer;
+            }
+        }
     }
 }
 

@@ -30,7 +30,7 @@ impl Http for RemoteHttp {
     fn request(&self, request: Request) -> BoxFuture<'_, Result<Response, HttpError>> {
         Box::pin(async move {
             let request_id = fresh_id();
-            let hearing = self.link.listen(&[NoticeMethod::HttpBodyDelta], HEARD);
+            let hearing = self.link.listen_about(NoticeMethod::HttpBodyDelta, &request_id, HEARD);
             // What was sent to somebody may have had its effect there, so it is never sent twice.
             let terms = Terms { deadline: LONG_CALL, replay: Replay::IfUnsent };
             let params = convert::http_params(request, request_id.clone());

@@ -164,8 +164,20 @@ impl Link {
     /// (changes, bodies, findings) belongs to it; and when `capacity` of them wait, because nobody else may wait for a
     /// slow listener.
     pub fn listen(&self, methods: &[NoticeMethod], capacity: usize) -> mpsc::Receiver<Heard> {
+        self.hear(methods, None, capacity)
+    }
+
+    /// The same, but only what is about the watch, search, body or copy of that name.
+    pub fn listen_about(&self, method: NoticeMethod, name: &str, capacity: usize) -> mpsc::Receiver<Heard> {
+        self.hear(&[method], Some(name.to_owned()), capacity)
+    }
+
+    fn hear(&self, methods: &[NoticeMethod], about: Option<String>, capacity: usize) -> mpsc::Receiver<Heard> {
         let (heard, hearing) = mpsc::channel(capacity.max(1));
-        self.shared.lock().listeners.push(shared::Listener { methods: methods.into(), heard });
+        let mut state = self.shared.lock();
+        // Those who stopped listening are noticed here, or they would only be when something comes for them.
+        state.listeners.retain(|listener| !listener.heard.is_closed());
+        state.listeners.push(shared::Listener { methods: methods.into(), about, heard });
         hearing
     }
 

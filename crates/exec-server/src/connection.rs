@@ -7,13 +7,15 @@
 //! It never waits for an answer or for the writer. What can end it is one [`Event`]; whatever happens, its session is
 //! detached at once, and requests that change something are finished.
 
-use std::collections::HashMap;
+mod desk;
+mod stdin_order;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_transport::{CloseReason, Connection, Kind, Peer, Received, Receiver, SendError};
+use exec_transport::{CloseReason, Connection, Kind, Received, Receiver, SendError};
 use exec_wire::SharedJson;
 use exec_wire::envelope::{self, Id, Incoming};
 use exec_wire::error::RpcError;
@@ -22,72 +24,17 @@ use exec_wire::method::{Method, NoticeMethod};
 use exec_wire::session::TakenOverParams;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::belongings::Belongings;
 use crate::convert;
 use crate::dispatch::{self, Handshake, Request};
 use crate::limits::{ACCEPTED_REQUESTS, FAREWELL, LARGE_ANSWER_BYTES, LARGE_REQUEST_BYTES, SMALL_ANSWER_BYTES};
-use crate::mailroom::{Mailroom, Post, PostBox};
+use crate::mailroom::{Mailroom, Post};
 use crate::server::Server;
 use crate::session::{ConnectionId, Session};
-
-/// What the requests of a connection share.
-pub(crate) struct Desk {
-    server: Arc<Server>,
-    peer: Peer,
-    posts: PostBox,
-    /// Requests that run at once.
-    turns: Arc<Semaphore>,
-    /// Bytes of large answers in memory.
-    room: Arc<Semaphore>,
-    jsonrpc: AtomicBool,
-    /// Whether the transport can carry binary frames, and whether the client has asked for them.
-    carries_binary: bool,
-    binary: AtomicBool,
-    belongings: Belongings,
-}
-
-impl Desk {
-    pub(crate) fn server(&self) -> &Arc<Server> {
-        &self.server
-    }
-
-    pub(crate) fn peer(&self) -> &Peer {
-        &self.peer
-    }
-
-    /// What ends with this connection.
-    pub(crate) fn belongings(&self) -> &Belongings {
-        &self.belongings
-    }
-
-    /// Whether the peer writes `jsonrpc`.
-    pub(crate) fn jsonrpc(&self) -> bool {
-        self.jsonrpc.load(Ordering::Relaxed)
-    }
-
-    /// Whether blocks travel as raw bytes.
-    pub(crate) fn binary(&self) -> bool {
-        self.binary.load(Ordering::Relaxed)
-    }
-
-    /// Nobody takes posts any more once the connection is over; then they do not matter.
-    pub(crate) fn post(&self, post: Post) {
-        let _ = self.posts.send(post);
-    }
-
-    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        self.turns.clone().acquire_owned().await.ok()
-    }
-
-    /// Room for a large answer; waits until others are on their way.
-    pub(crate) async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        // As base64 it takes a third more.
-        let kib = (bytes / 3 * 4).min(LARGE_ANSWER_BYTES) >> 10;
-        self.room.clone().acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX)).await.ok()
-    }
-}
+pub(crate) use desk::Desk;
+use stdin_order::StdinOrder;
 
 /// What the connection is told from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -403,40 +350,6 @@ impl FrontDesk {
             self.desk.post(Post::Jsonrpc);
         }
     }
-}
-
-/// Requests run at the same time, but what is typed must arrive in the order in which it was typed: each request for a
-/// process's stdin waits for the one before it.
-#[derive(Default)]
-struct StdinOrder {
-    last: HashMap<String, CancellationToken>,
-}
-
-/// Processes whose last request is remembered before those that are done are cleared out.
-const REMEMBERED_STDINS: usize = 256;
-
-impl StdinOrder {
-    /// Whom a request waits for, and what it drops when it is done.
-    fn place(&mut self, request: &Request) -> (Option<CancellationToken>, Option<DropGuard>) {
-        if !matches!(request.method, Method::ProcessWrite | Method::ProcessCloseStdin) {
-            return (None, None);
-        }
-        // Params that do not decode are refused later, with the right words.
-        let Ok(whose) = request.params.decode::<Whose>() else { return (None, None) };
-        if self.last.len() > REMEMBERED_STDINS {
-            self.last.retain(|_, done| !done.is_cancelled());
-        }
-        let done = CancellationToken::new();
-        let before = self.last.insert(whose.process_id, done.clone()).filter(|before| !before.is_cancelled());
-        (before, Some(done.drop_guard()))
-    }
-}
-
-/// The one member that says whose stdin it is.
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Whose {
-    process_id: String,
 }
 
 async fn ordered(orders: &mut watch::Receiver<Order>) -> Order {

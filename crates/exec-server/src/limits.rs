@@ -57,8 +57,8 @@ pub const FAREWELL: Duration = Duration::from_secs(3);
 /// Watches of one connection; each costs an inotify instance, of which a user has 128 by default.
 pub const WATCHES: usize = 32;
 
-/// Searches of one connection that run at once.
-pub const SEARCHES: usize = 16;
+/// Searches of one connection; the environment lets fewer run at once, and the others wait.
+pub const SEARCHES: usize = 64;
 
 /// Bodies of HTTP answers that one connection streams at once.
 pub const BODIES: usize = 64;
@@ -89,3 +89,6 @@ pub const CAPABILITY_FILE_BYTES: usize = 1 << 20;
 
 /// Bytes of large requests of one connection in memory. Beyond, its socket is not read until some are answered.
 pub const LARGE_REQUEST_BYTES: usize = 128 << 20;
+
+/// Reports of a copy that wait to be sent; more are left out, because a copy must not wait for its reader.
+pub const COPY_REPORTS: usize = 64;

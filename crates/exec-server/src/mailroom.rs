@@ -88,6 +88,7 @@ struct Turn {
 }
 
 impl Mailroom {
+    /// `posts` is bounded by [`PostBox`]'s rule.
     pub(crate) fn new(environment: SharedEnvironment, sender: Sender, posts: mpsc::UnboundedReceiver<Post>) -> Self {
         Self {
             environment,

@@ -1,5 +1,7 @@
 //! The server: an environment, its sessions, and the connections that come and go.
 
+mod extensions;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +23,7 @@ use crate::limits::{
 };
 use crate::reply;
 use crate::session::{Attachment, ConnectionId, Label, Process, Remembered, Roster, Session, Store, unix_ms};
+use extensions::EXTENSIONS;
 
 /// How to serve.
 #[derive(Debug, Clone)]
@@ -48,52 +51,6 @@ impl Default for Options {
         }
     }
 }
-
-/// What we add to the original and have built. Names are those of the wire.
-const EXTENSIONS: &[&str] = &[
-    "initialize.detachedTtlMs",
-    "initialize.resumeFrom",
-    "initialize.binaryFrames",
-    "process/start.size",
-    "process/start.timeoutMs",
-    "process/start.graceMs",
-    "process/start.overflow",
-    "process/start.spoolBytes",
-    "process/start.label",
-    "process/read.firstSeq",
-    "process/read.exit",
-    "process/read.head",
-    "process/exited.exit",
-    "process/terminate.graceMs",
-    "process/signal.all",
-    "process/signal.signalId",
-    "process/resize",
-    "process/closeStdin",
-    "process/list",
-    "process/wait",
-    "process/forget",
-    "fs/open.append",
-    "fs/copy.report",
-    "fs/createDirectory.mode",
-    "fs/rename",
-    "fs/setPermissions",
-    "fs/readLink",
-    "fs/createSymlink",
-    "fs/writeFile.ifMatch",
-    "fs/writeFile.append",
-    "fs/writeFile.mode",
-    "fs/writeFile.sync",
-    "fs/getMetadata.mode",
-    "fs/readDirectory.path",
-    "fs/watch",
-    "fs/search",
-    "fs/glob",
-    "session/list",
-    "session/close",
-    "session/takenOver",
-    "error.data",
-    "osText",
-];
 
 /// Why a server could not begin.
 #[derive(Debug, thiserror::Error)]

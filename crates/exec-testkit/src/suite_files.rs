@@ -47,6 +47,8 @@ pub(crate) fn soak_rounds() -> Option<u32> {
 pub struct FilesBench {
     holder: Box<dyn Holder>,
     scratch: TempDir,
+    /// How many times fewer races are enough: over a wire each takes longer, and the kernel below is the same.
+    fewer_races: u64,
     /// Kept until the files are gone: a server's task, a state folder.
     guards: Vec<Box<dyn Any + Send + Sync>>,
 }
@@ -70,8 +72,16 @@ impl FilesBench {
         Self {
             holder: Box::new(Held(owner, files)),
             scratch: tempfile::tempdir().expect("a test needs a temporary folder"),
+            fewer_races: 1,
             guards: Vec::new(),
         }
+    }
+
+    /// Says that the files are at the far end of a connection.
+    #[must_use]
+    pub fn far(mut self) -> Self {
+        self.fewer_races = 20;
+        self
     }
 
     /// Keeps `guard` alive until the test is over.

@@ -18,7 +18,7 @@ pub use search::{
     SearchParams, SearchPattern, SearchResult, SearchSummary,
 };
 pub use tree::{
-    CanonicalizeParams, CanonicalizeResult, Copied, CopyParams, CopyResult, CreateDirectoryParams,
+    CanonicalizeParams, CanonicalizeResult, Copied, CopyParams, CopyProgressParams, CopyResult, CreateDirectoryParams,
     CreateDirectoryResult, CreateSymlinkParams, CreateSymlinkResult, DirectoryEntry, FileKind, GetMetadataParams,
     GetMetadataResult, PathProblem, ReadDirectoryParams, ReadDirectoryResult, ReadLinkParams, ReadLinkResult,
     RemoveParams, RemoveResult, RenameParams, RenameResult, SetPermissionsParams, SetPermissionsResult, WalkEntry,

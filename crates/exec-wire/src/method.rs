@@ -310,6 +310,8 @@ notices! {
     FsMissingChanged "fs/missingChanged" fs::MissingChangedParams;
     /// What changed. Ours.
     FsChanged "fs/changed" fs::ChangedParams;
+    /// How far a copy is. Ours.
+    FsCopyProgress "fs/copyProgress" fs::CopyProgressParams;
     /// What was found. Ours.
     FsFound "fs/found" fs::FoundParams;
     /// The session now belongs to another connection. Ours.

@@ -6,15 +6,23 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::WhereArgs;
 use super::values::{EnvWord, bytes, duration, env_word};
 
 const LONG: &str = "\
-Run a program here, embedded: no server is needed.
+Run a program: here, embedded, with no server; or in another environment.
 
 The program runs in a session of its own. Its stdout and stderr come out of ours, byte for byte and apart; our stdin \
 goes in, and so does its end. Signals sent to us (INT, TERM, QUIT, HUP, USR1, USR2) are passed on, and Ctrl-Z stops \
 and resumes both. Nothing is left behind: when the program has exited and its output is out, background processes it \
-left running are ended, with a note on stderr.";
+left running are ended, with a note on stderr.
+
+Where: --environment and --connect say so; without them, the default of environments.toml, else EXEC_SERVER_URL, else \
+here. Elsewhere it all works the same, over a connection that may break: it is looked for again for 25 seconds, and \
+nothing printed meanwhile is lost. The program sees the variables of the server over there, and --env.
+
+--detach starts the program there, prints its id, and leaves. `exec-server ps`, `logs`, `attach` and `kill` find it \
+again, from this account on this machine.";
 
 const AFTER: &str = "\
 Exit codes:
@@ -33,6 +41,7 @@ Events of --json, one object per line on stdout:
   {\"event\":\"closed\",\"seq\":3}              no output can follow
   {\"event\":\"gap\",\"fromSeq\":1,\"toSeq\":9,\"droppedBytes\":65536}   dropped, see --spool
   {\"event\":\"leftBehind\",\"ended\":1,\"left\":0}   background processes were ended
+  {\"event\":\"detached\",\"id\":\"make-x7q2\",...}   instead of all others, with --detach
   {\"event\":\"failed\",\"message\":\"...\",\"exitCode\":127}    there is no child, or we failed
 
 Examples:
@@ -41,9 +50,11 @@ Examples:
   exec-server run --clear-env --env PATH --env HOME -- env
   exec-server run --tty -- vim notes.txt
   tar c src | exec-server run -- sha256sum
-  exec-server run --json -- sh -c 'echo out; echo err >&2; exit 3'";
+  exec-server run --json -- sh -c 'echo out; echo err >&2; exit 3'
+  exec-server run --connect ws://127.0.0.1:7000 --tty -- bash
+  exec-server run --environment build --detach -- make all";
 
-/// Run a program here, embedded: no server is needed
+/// Run a program here, or in another environment
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(long_about = LONG, after_long_help = AFTER, after_help = "`--help` tells more: exit codes, events, examples.")]
 pub(crate) struct RunArgs {
@@ -60,7 +71,21 @@ pub(crate) struct RunArgs {
     #[arg(short, long)]
     pub(crate) no_stdin: bool,
 
-    /// Folder to start in [default: this one]
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+
+    /// Start it there, print its id, and leave it running
+    ///
+    /// Only the id goes to stdout. Our stdin is left alone; the program's stays open for `exec-server attach`, unless
+    /// --no-stdin is given. Its server keeps what it printed, and its exit code, until some minutes after its end.
+    #[arg(short, long, help_heading = "Where", conflicts_with = "wait_all")]
+    pub(crate) detach: bool,
+
+    /// How long a detached program may go on without anybody looking at it; its server may allow less
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "7d", help_heading = "Where")]
+    pub(crate) keep: Duration,
+
+    /// Folder to start in [default: this one; elsewhere, the one its server was started in]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
 

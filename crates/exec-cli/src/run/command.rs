@@ -1,43 +1,72 @@
 //! From words to a command: where, with which variables, wired how.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use exec_core::{Command, Environ, Io, Size, TimeLimit};
+use exec_env::Info;
 
-use crate::args::RunArgs;
+use crate::args::{EnvWord, RunArgs};
 
-/// What to run. `size` is that of our terminal, `own` looks a variable of ours up.
-pub(super) fn of(
-    args: &RunArgs,
-    size: Option<Size>,
-    own: impl Fn(&OsStr) -> Option<OsString>,
-) -> anyhow::Result<Command> {
-    let variables = variables(args, own)?;
-    let environ = if args.clear_env { Environ::exactly(variables) } else { Environ::inherit_and(variables) };
-    let io = if args.tty { Io::Pty(size.unwrap_or_default()) } else { Io::Pipes { stdin: !args.no_stdin } };
-    let time_limit = args.timeout.map(|after| TimeLimit { after, grace: args.grace });
-    let spool_bytes = Some(args.spool);
-    Ok(Command { environ, io, time_limit, spool_bytes, ..Command::new(args.argv.clone(), cwd(args)?) })
+/// What the words mean depends on it.
+#[derive(Debug)]
+pub(super) struct Setting {
+    /// Of our terminal; of the usual size without it.
+    pub(super) size: Option<Size>,
+    /// The folder that is meant if none is named, and where a relative one begins.
+    pub(super) base: Option<PathBuf>,
+    /// What kind of terminal ours is, if the child would not learn it by itself.
+    pub(super) term: Option<OsString>,
 }
 
-fn cwd(args: &RunArgs) -> anyhow::Result<PathBuf> {
-    match &args.cwd {
-        Some(cwd) if cwd.is_absolute() => Ok(cwd.clone()),
+impl Setting {
+    /// Of a program that runs here: it inherits what we have.
+    pub(super) fn here(size: Option<Size>) -> Self {
+        Self { size, base: std::env::current_dir().ok(), term: None }
+    }
+
+    /// Of a program that runs in a far place: our folder means nothing there, and its server has no terminal.
+    pub(super) fn there(size: Option<Size>, info: &Info) -> Self {
+        let base = info.cwd.clone().or_else(|| info.home.clone());
+        Self { size, base, term: std::env::var_os("TERM") }
+    }
+}
+
+/// What to run. `own` looks a variable of ours up.
+pub(super) fn of(
+    args: &RunArgs,
+    setting: Setting,
+    own: impl Fn(&OsStr) -> Option<OsString>,
+) -> anyhow::Result<Command> {
+    let cwd = cwd(args.cwd.as_deref(), setting.base)?;
+    let mut variables = variables(&args.env, own)?;
+    if let Some(term) = setting.term.filter(|_| args.tty) {
+        // First, so that --env has the last word.
+        variables.insert(0, ("TERM".into(), term));
+    }
+    let environ = if args.clear_env { Environ::exactly(variables) } else { Environ::inherit_and(variables) };
+    let io = if args.tty { Io::Pty(setting.size.unwrap_or_default()) } else { Io::Pipes { stdin: !args.no_stdin } };
+    let time_limit = args.timeout.map(|after| TimeLimit { after, grace: args.grace });
+    let spool_bytes = Some(args.spool);
+    Ok(Command { environ, io, time_limit, spool_bytes, ..Command::new(args.argv.clone(), cwd) })
+}
+
+fn cwd(asked: Option<&Path>, base: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    match asked {
+        Some(cwd) if cwd.is_absolute() => Ok(cwd.to_owned()),
         cwd => {
-            let here = std::env::current_dir()
-                .context("cannot tell the current folder (was it removed?): give --cwd a full path")?;
-            Ok(cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd)))
+            let base = base.context("cannot tell the current folder (was it removed?): give --cwd a full path")?;
+            Ok(cwd.map_or(base.clone(), |cwd| base.join(cwd)))
         }
     }
 }
 
-fn variables(args: &RunArgs, own: impl Fn(&OsStr) -> Option<OsString>) -> anyhow::Result<Vec<(OsString, OsString)>> {
-    let pair = |word: &crate::args::EnvWord| {
+fn variables(words: &[EnvWord], own: impl Fn(&OsStr) -> Option<OsString>) -> anyhow::Result<Vec<(OsString, OsString)>> {
+    let pair = |word: &EnvWord| {
         let value = word.value.clone().or_else(|| own(&word.name));
         let unset = || format!("--env {}: it is not set here; give it a value with NAME=VALUE", word.name.display());
         Ok((word.name.clone(), value.with_context(unset)?))
     };
-    args.env.iter().map(pair).collect()
+    words.iter().map(pair).collect()
 }

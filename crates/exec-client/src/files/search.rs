@@ -18,7 +18,7 @@ pub(super) async fn search(link: Link, query: SearchQuery) -> Result<Box<dyn Fou
     let at = At::new(Verb::Search, &query.root);
     let search_id = fresh_id();
     let params = convert::search_params(search_id.clone(), at.uri()?, &query);
-    let hearing = link.listen(&[NoticeMethod::FsFound], HEARD);
+    let hearing = link.listen_about(NoticeMethod::FsFound, &search_id, HEARD);
     ask(&link, at, &params, Replay::IfUnsent).await?;
     Ok(Box::new(RemoteFound { link, query, search_id, hearing, seq: 0, waiting: VecDeque::new(), over: None }))
 }

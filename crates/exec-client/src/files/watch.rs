@@ -43,8 +43,8 @@ async fn listen(link: Link, root: PathBuf, options: WatchOptions) -> Result<Ear,
     let path = at.uri()?;
     loop {
         // Listening begins before the question, or the first change could be missed.
-        let hearing = link.listen(&[NoticeMethod::FsChanged], HEARD);
         let watch_id = fresh_id();
+        let hearing = link.listen_about(NoticeMethod::FsChanged, &watch_id, HEARD);
         let params = wire::WatchParams {
             watch_id: watch_id.clone(),
             path: path.clone(),
@@ -146,7 +146,7 @@ impl MissingWatches {
             missing: missing.iter().map(|path| uri(at, path)).collect::<Result<_, _>>()?,
             present: present.map(|path| uri(at, path)).transpose()?,
         };
-        let hearing = link.listen(&[NoticeMethod::FsMissingChanged], HEARD);
+        let hearing = link.listen_about(NoticeMethod::FsMissingChanged, &watch_id.to_string(), HEARD);
         let answer = ask(link, at, &params, Replay::Again).await?;
         Ok(answer.watching.then(|| Box::new(RemoteMissing { watch_id, hearing, replaced }) as Box<dyn Missing>))
     }

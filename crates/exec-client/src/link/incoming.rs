@@ -88,6 +88,34 @@ fn take_frame(shared: &Shared, frame: &Bytes) -> Meaning {
     Meaning::Delivered
 }
 
+/// What a notification is about; each kind has one of these.
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct About {
+    search_id: Option<String>,
+    request_id: Option<String>,
+    progress_id: Option<String>,
+    watch_id: Option<WatchId>,
+}
+
+/// The original's watches have numbers, ours have names.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum WatchId {
+    Number(u64),
+    Name(String),
+}
+
+impl About {
+    fn name(self) -> Option<String> {
+        let watch = self.watch_id.map(|id| match id {
+            WatchId::Number(number) => number.to_string(),
+            WatchId::Name(name) => name,
+        });
+        self.search_id.or(self.request_id).or(self.progress_id).or(watch)
+    }
+}
+
 fn take_notification(shared: &Shared, frame: &Bytes, notification: &Notification<'_>) -> Meaning {
     // What we do not know is not for us.
     let Some(method) = NoticeMethod::parse(&notification.method) else { return Meaning::Delivered };
@@ -106,7 +134,8 @@ fn take_notification(shared: &Shared, frame: &Bytes, notification: &Notification
             .map(|closed| (closed.process_id, Entry { seq: closed.seq, body: Body::Closed })),
         NoticeMethod::SessionTakenOver => return Meaning::TakenOver,
         other => {
-            shared.lock().notify(other, &SharedJson::new(frame, params));
+            let about = params.decode::<About>().unwrap_or_default().name();
+            shared.lock().notify(other, about.as_deref(), &SharedJson::new(frame, params));
             return Meaning::Delivered;
         }
     };

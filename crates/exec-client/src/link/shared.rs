@@ -101,6 +101,8 @@ pub(crate) enum Outcome {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) methods: Box<[NoticeMethod]>,
+    /// Only what is about this watch, search, body or copy; everything if `None`.
+    pub(crate) about: Option<String>,
     pub(crate) heard: mpsc::Sender<Heard>,
 }
 
@@ -267,11 +269,13 @@ impl State {
         }
     }
 
-    /// A notification came for whoever listens.
-    pub(crate) fn notify(&mut self, method: NoticeMethod, params: &SharedJson) {
+    /// A notification came for whoever listens; `about` is the name of what it is about.
+    pub(crate) fn notify(&mut self, method: NoticeMethod, about: Option<&str>, params: &SharedJson) {
         self.listeners.retain(|listener| {
             let heard = || Heard { method, params: params.clone() };
-            !listener.methods.contains(&method) || listener.heard.try_send(heard()).is_ok()
+            let concerned = listener.methods.contains(&method)
+                && listener.about.as_deref().is_none_or(|wanted| about == Some(wanted));
+            !concerned || listener.heard.try_send(heard()).is_ok()
         });
     }
 

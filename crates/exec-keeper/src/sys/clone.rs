@@ -5,10 +5,13 @@
 //! cgroup, comes with a pidfd, and can tell *which* step failed, because the memory it reports into is ours.
 //! docs/decisions/0002 says why we do not call `posix_spawn` itself.
 
+mod call;
+
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use call::clone_call;
 use rustix::io::Errno;
 
 /// Enough for a few frames of system calls; the page below is a guard.
@@ -333,78 +336,4 @@ unsafe fn fail(plan: *mut Plan, step: ChildStep) -> ! {
 unsafe fn raw_sigmask(how: i32, new: &u64, old: *mut u64) {
     // SAFETY: the kernel's own mask is 8 bytes; the pointers are as the caller promised.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, ptr::from_ref(new), old, 8) };
-}
-
-/// A clone call whose child continues in `entry(argument)` on the stack named by `arguments`.
-///
-/// # Safety
-/// `arguments` must ask for a stack of its own (with `CLONE_VM`), and `entry` must never return.
-#[cfg(target_arch = "x86_64")]
-unsafe fn clone_call(
-    number: libc::c_long,
-    arguments: [usize; 5],
-    entry: extern "C" fn(*mut c_void) -> !,
-    argument: *mut c_void,
-) -> isize {
-    let mut result = number as isize;
-    // SAFETY: in the parent this is one system call. In the child it is a jump to `entry` on a fresh, 16-aligned
-    // stack: nothing of our own frame is touched there.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r13",
-            "call r12",
-            "ud2",
-            "2:",
-            inlateout("rax") result,
-            in("rdi") arguments[0],
-            in("rsi") arguments[1],
-            in("rdx") arguments[2],
-            in("r10") arguments[3],
-            in("r8") arguments[4],
-            in("r12") entry,
-            in("r13") argument,
-            lateout("rcx") _,
-            lateout("r11") _,
-        );
-    }
-    result
-}
-
-/// A clone call whose child continues in `entry(argument)` on the stack named by `arguments`.
-///
-/// # Safety
-/// `arguments` must ask for a stack of its own (with `CLONE_VM`), and `entry` must never return.
-#[cfg(target_arch = "aarch64")]
-unsafe fn clone_call(
-    number: libc::c_long,
-    arguments: [usize; 5],
-    entry: extern "C" fn(*mut c_void) -> !,
-    argument: *mut c_void,
-) -> isize {
-    let mut result = arguments[0] as isize;
-    // SAFETY: as on x86_64.
-    unsafe {
-        std::arch::asm!(
-            "svc 0",
-            "cbnz x0, 2f",
-            "mov x29, xzr",
-            "mov x0, x20",
-            "blr x21",
-            "brk 1",
-            "2:",
-            inlateout("x0") result,
-            in("x8") number,
-            in("x1") arguments[1],
-            in("x2") arguments[2],
-            in("x3") arguments[3],
-            in("x4") arguments[4],
-            in("x20") argument,
-            in("x21") entry,
-        );
-    }
-    result
 }

@@ -14,6 +14,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
 const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
 const EXITED: u8 = 4;
 const CLOSED: u8 = 5;
 
@@ -83,6 +84,8 @@ fn a_header_that_does_not_fit_its_records_is_refused() {
 fn records_that_name_more_than_there_is_are_refused() {
     assert_eq!(resumed(PLAIN, &[(STDOUT, 11, 0)]).map(drop), Err(Errno::IO));
     assert_eq!(resumed(PLAIN, &[(STDOUT, 10, u64::MAX - 10)]).map(drop), Err(Errno::IO));
+    // Of stderr there is no file at all here.
+    assert_eq!(resumed(PLAIN, &[(STDERR, 10, u64::MAX - 20)]).map(drop), Err(Errno::IO));
 }
 
 #[test]

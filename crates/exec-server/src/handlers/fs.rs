@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_env::Files;
+use exec_transport::Message;
 use exec_wire::envelope;
 use exec_wire::error::RpcError;
 use exec_wire::{Notice, PathUri};
@@ -48,7 +49,12 @@ impl Voice {
     /// Waits for the answer to be on its way; `None` if it shall stop before that. The post belongs behind the answer.
     pub(super) fn new(desk: Arc<Desk>, stop: CancellationToken) -> (Later, Post) {
         let (begin, answered) = oneshot::channel();
-        (Later { voice: Self { desk, turn: Arc::new(Semaphore::new(1)), stop }, answered }, Post::Begin(begin))
+        (Later { voice: Self::before_the_answer(desk, stop), answered }, Post::Begin(begin))
+    }
+
+    /// One that has something to say before its answer.
+    pub(super) fn before_the_answer(desk: Arc<Desk>, stop: CancellationToken) -> Self {
+        Self { desk, turn: Arc::new(Semaphore::new(1)), stop }
     }
 
     /// Says something, once what was said before is on its way. Whether to go on.
@@ -57,17 +63,21 @@ impl Voice {
         let Some(Ok(turn)) = self.stop.run_until_cancelled(turn).await else { return false };
         let mut out = Vec::new();
         envelope::write_notification(&mut out, N::METHOD.name(), params, self.desk.jsonrpc());
-        let room = match out.len() {
-            // The message exists already, so that only further ones wait; each source has one at the most.
-            bytes if bytes > SMALL_ANSWER_BYTES => {
-                let room = self.desk.room(bytes / 4 * 3);
-                let Some(room) = self.stop.run_until_cancelled(room).await else { return false };
-                room
-            }
-            _ => None,
-        };
-        self.desk.post(Post::Bulk(exec_transport::Message::Text(Bytes::from(out)), Some((turn, room))));
+        if out.len() <= SMALL_ANSWER_BYTES {
+            self.desk.post(Post::Message(Bytes::from(out), Some((turn, None))));
+            return true;
+        }
+        // The message exists already, so that only further ones wait; each source has one at the most.
+        let room = self.stop.run_until_cancelled(self.desk.room(out.len() / 4 * 3)).await;
+        let Some(room) = room else { return false };
+        self.desk.post(Post::Bulk(Message::Text(Bytes::from(out)), Some((turn, room))));
         true
+    }
+
+    /// Waits until the last word is on its way, so that nothing is said after the answer to whoever stopped it.
+    pub(super) async fn settle(self) {
+        // Never closed; and the permit comes back when the connection is gone.
+        let _ = self.turn.acquire().await;
     }
 
     /// What `work` gives, unless it shall stop first.

@@ -57,8 +57,13 @@ async fn whole(counter: &Counter, mut body: Box<dyn Body>) -> Result<(Bytes, Opt
     Ok((bytes.freeze(), room))
 }
 
-async fn tell_body(later: Later, place: Place, mut body: Box<dyn Body>) {
+async fn tell_body(later: Later, place: Place, body: Box<dyn Body>) {
     let Some(voice) = later.begin().await else { return };
+    tell_until_stopped(&voice, &place, body).await;
+    voice.settle().await;
+}
+
+async fn tell_until_stopped(voice: &Voice, place: &Place, mut body: Box<dyn Body>) {
     let mut seq = 0;
     let mut delta = |bytes, done, error| {
         seq += 1;

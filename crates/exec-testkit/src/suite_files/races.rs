@@ -17,8 +17,8 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 
 use super::{FilesBench, contents, names_in, soak_rounds};
 
-fn races() -> u64 {
-    u64::from(soak_rounds().unwrap_or(5).max(1)) * 10_000
+fn races(bench: &FilesBench) -> u64 {
+    u64::from(soak_rounds().unwrap_or(5).max(1)) * 10_000 / bench.fewer_races
 }
 
 /// The folders, and the thread that swaps them.
@@ -27,6 +27,8 @@ struct Swapper {
     /// The real folder, wherever its name is just now.
     held: Arc<std::fs::File>,
     outside: PathBuf,
+    /// How often the verb is to run.
+    races: u64,
     swaps: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -56,7 +58,7 @@ impl Swapper {
                 }
             }
         });
-        Self { inside: gate, held, outside, swaps, stop, thread: Some(thread) }
+        Self { inside: gate, held, outside, races: races(bench), swaps, stop, thread: Some(thread) }
     }
 
     /// Puts the name back, for verbs that take it away. By handle, or the test itself would escape.
@@ -75,7 +77,7 @@ impl Swapper {
         files: &'a dyn Files,
         verb: impl Fn(&'a dyn Files, PathBuf, u64) -> BoxFuture<'a, bool>,
     ) {
-        let (races, before) = (races(), State::of(&self.outside));
+        let (races, before) = (self.races, State::of(&self.outside));
         let inside = self.inside.clone();
         let won = futures_util::stream::iter(0..races)
             .map(|race| verb(files, inside.clone(), race))

@@ -388,7 +388,7 @@ async fn until_within(bench: &Bench, total_bytes: u64, of: &Process<'_>) -> Head
         if listed.iter().map(|process| cost(process.head)).sum::<u64>() <= total_bytes {
             return of.info().await.head;
         }
-        // Between two looks at a fact without an event, others get the processor.
+        // not a wait: between two looks at a fact without an event, others get the processor
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

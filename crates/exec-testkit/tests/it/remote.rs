@@ -22,7 +22,7 @@ use crate::environments::ACTOR;
 const CAPACITY: usize = 64;
 
 /// A server over this machine, and the tasks that carry it; they end with the bench.
-struct Served {
+pub(crate) struct Served {
     server: Arc<Server>,
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
@@ -86,9 +86,17 @@ pub(crate) async fn over_unix_socket() -> Bench {
 }
 
 async fn over_listener(url: ListenUrl) -> Bench {
+    let (url, served) = listening(url).await;
+    let target: Target = url.parse().expect("what is listened on can be connected to");
+    let dial = exec_client::TargetDial::new(target, ConnectOptions::default());
+    bench(Arc::new(dial), served).await
+}
+
+/// A server that listens, and where.
+pub(crate) async fn listening(url: ListenUrl) -> (String, Served) {
     let served = served().await;
     let mut listener = Listener::bind(&url, ListenOptions::default()).await.expect("it can listen");
-    let target: Target = listener.url().parse().expect("what is listened on can be connected to");
+    let url = listener.url();
     let server = served.server.clone();
     let acceptor = async move {
         let mut connections = JoinSet::new();
@@ -98,8 +106,7 @@ async fn over_listener(url: ListenUrl) -> Bench {
         }
     };
     served.tasks.lock().await.spawn(acceptor);
-    let dial = exec_client::TargetDial::new(target, ConnectOptions::default());
-    bench(Arc::new(dial), served).await
+    (url, served)
 }
 
 pub(crate) async fn over_stdio() -> Bench {

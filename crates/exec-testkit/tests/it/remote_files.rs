@@ -1,5 +1,10 @@
 //! Files at the far end of a connection: the suite of files judges them unchanged, and what lies beyond the waist is
-//! judged here, in [`sizes`] and [`streams`].
+//! judged here: [`sizes`] and their texts, [`streams`], [`requests`].
+
+mod raw;
+mod requests;
+mod sizes;
+mod streams;
 
 use exec_testkit::suite_files::FilesBench;
 use exec_testkit::{Bench, files_conformance};
@@ -15,19 +20,19 @@ async fn local() -> FilesBench {
 }
 
 async fn memory() -> FilesBench {
-    files_of(remote::over_memory().await)
+    files_of(remote::over_memory().await).far()
 }
 
 async fn unix_socket() -> FilesBench {
-    files_of(remote::over_unix_socket().await)
+    files_of(remote::over_unix_socket().await).far()
 }
 
 async fn websocket() -> FilesBench {
-    files_of(remote::over_websocket().await)
+    files_of(remote::over_websocket().await).far()
 }
 
 async fn stdio() -> FilesBench {
-    files_of(remote::over_stdio().await)
+    files_of(remote::over_stdio().await).far()
 }
 
 files_conformance!(files_of_the_local_environment, local());

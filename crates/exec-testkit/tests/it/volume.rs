@@ -46,7 +46,7 @@ async fn the_keeper_alone(state: &Path, stream_bytes: u64) {
     gate.open_once();
     let leader = leader.expect("it waited at the gate");
     while leader.is_present() {
-        // Not a time to hope for: between two looks at a fact without an event, others get the processor.
+        // not a wait: between two looks at a fact without an event, others get the processor
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     let mut owner = OwnerProcess::of(state, LONG_TTL, MOST_SPOOL_BYTES);

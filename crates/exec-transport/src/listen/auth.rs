@@ -93,7 +93,9 @@ pub enum AuthError {
     )]
     SignedFlagsMisplaced,
     /// Flags of the capability mode in the signed mode.
-    #[error("`--ws-token-file` and `--ws-token-sha256` require `--ws-auth capability-token`, not `signed-bearer-token`")]
+    #[error(
+        "`--ws-token-file` and `--ws-token-sha256` require `--ws-auth capability-token`, not `signed-bearer-token`"
+    )]
     TokenFlagsMisplaced,
 }
 

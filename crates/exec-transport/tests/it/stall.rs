@@ -62,7 +62,7 @@ async fn a_slow_reader_is_no_stall_as_long_as_it_reads() {
         let mut frames = 0;
         while !read_frame(&mut client).await.expect("well formed").fin {
             frames += 1;
-            // Time is the subject here: the whole takes longer than the deadline, no part of it does.
+            // not a wait: time is the subject; the whole takes longer than the deadline, no part of it does
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         frames

@@ -275,6 +275,19 @@ pub struct CopyParams {
     /// Ours: whether to answer what was copied.
     #[serde(default, skip_serializing_if = "is_false")]
     pub report: bool,
+    /// Ours: `fs/copyProgress` tells under this name how far it is, before the answer comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_id: Option<String>,
+}
+
+/// How far a copy is. Some are left out where they would come too fast.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CopyProgressParams {
+    /// Of which copy.
+    pub progress_id: String,
+    /// What is copied so far.
+    pub copied: Copied,
 }
 
 /// It is copied.

@@ -28,8 +28,13 @@ pub(crate) async fn search(counter: Counter, params: SearchParams) -> Result<Don
     Ok(Done { then: Some(begin), ..SearchResult { search_id }.into() })
 }
 
-async fn tell_findings(later: Later, place: Place, mut found: Box<dyn Found>) {
+async fn tell_findings(later: Later, place: Place, found: Box<dyn Found>) {
     let Some(voice) = later.begin().await else { return };
+    tell_until_stopped(&voice, &place, found).await;
+    voice.settle().await;
+}
+
+async fn tell_until_stopped(voice: &Voice, place: &Place, mut found: Box<dyn Found>) {
     let mut seq = 0;
     while let Some(next) = voice.unless_stopped(found.next()).await {
         seq += 1;

@@ -1,20 +1,25 @@
 //! Names and trees: make, look, list, walk, remove, copy, rename, links, permissions, glob.
 
-use exec_env::files::{CopyOptions, CreateDirectoryOptions, FileError, RemoveOptions, RenameOptions};
+use std::sync::Arc;
+
+use exec_env::files::tree::CopyProgress;
+use exec_env::files::{Copied, CopyOptions, CreateDirectoryOptions, FileError, RemoveOptions, RenameOptions};
 use exec_wire::error::RpcError;
 use exec_wire::fs::{
-    CanonicalizeParams, CanonicalizeResult, CopyParams, CopyResult, CreateDirectoryParams, CreateDirectoryResult,
-    CreateSymlinkParams, CreateSymlinkResult, GetMetadataParams, GetMetadataResult, GlobParams, GlobResult,
-    ReadDirectoryParams, ReadDirectoryResult, ReadLinkParams, ReadLinkResult, RemoveParams, RemoveResult, RenameParams,
-    RenameResult, SetPermissionsParams, SetPermissionsResult, WalkParams, WalkResult,
+    CanonicalizeParams, CanonicalizeResult, CopyParams, CopyProgressParams, CopyResult, CreateDirectoryParams,
+    CreateDirectoryResult, CreateSymlinkParams, CreateSymlinkResult, GetMetadataParams, GetMetadataResult, GlobParams,
+    GlobResult, ReadDirectoryParams, ReadDirectoryResult, ReadLinkParams, ReadLinkResult, RemoveParams, RemoveResult,
+    RenameParams, RenameResult, SetPermissionsParams, SetPermissionsResult, WalkParams, WalkResult,
 };
 use exec_wire::text::OsText;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
-use super::native;
 use super::permission::{self, Need};
+use super::{Voice, native};
 use crate::convert;
 use crate::dispatch::{Counter, Done};
-use crate::limits::{LISTING_BYTES, WALK_BYTES};
+use crate::limits::{COPY_REPORTS, LISTING_BYTES, WALK_BYTES};
 use crate::reply;
 
 fn refuse(error: FileError) -> RpcError {
@@ -101,9 +106,29 @@ pub(crate) async fn remove(counter: Counter, params: RemoveParams) -> Result<Don
 pub(crate) async fn copy(counter: Counter, params: CopyParams) -> Result<Done<CopyResult>, RpcError> {
     let (source, destination) = (native(&params.source_path)?, native(&params.destination_path)?);
     permission::check(params.sandbox.as_ref(), Need::Write)?;
-    let options = CopyOptions { recursive: params.recursive, progress: None };
-    let copied = counter.files().copy(&source, &destination, options).await.map_err(refuse)?;
+    let (reports, told) = mpsc::channel(COPY_REPORTS);
+    let progress = params.progress_id.is_some().then(|| -> CopyProgress {
+        Arc::new(move |copied: &Copied| {
+            // One that does not fit is left out; the answer has the last.
+            let _ = reports.try_send(*copied);
+        })
+    });
+    let options = CopyOptions { recursive: params.recursive, progress };
+    let copying = counter.files().copy(&source, &destination, options);
+    let (copied, ()) = tokio::join!(copying, tell_progress(&counter, params.progress_id, told));
+    let copied = copied.map_err(refuse)?;
     Ok(CopyResult { copied: params.report.then(|| convert::copied(&copied)) }.into())
+}
+
+/// Ends with the copy, which alone can report.
+async fn tell_progress(counter: &Counter, progress_id: Option<String>, mut told: mpsc::Receiver<Copied>) {
+    let Some(progress_id) = progress_id else { return };
+    let voice = Voice::before_the_answer(counter.desk.clone(), CancellationToken::new());
+    while let Some(copied) = told.recv().await {
+        let notice = CopyProgressParams { progress_id: progress_id.clone(), copied: convert::copied(&copied) };
+        voice.say(&notice).await;
+    }
+    voice.settle().await;
 }
 
 pub(crate) async fn rename(counter: Counter, params: RenameParams) -> Result<Done<RenameResult>, RpcError> {

@@ -35,8 +35,13 @@ pub(crate) async fn watch(counter: Counter, params: WatchParams) -> Result<Done<
     Ok(Done { then: Some(begin), ..WatchResult { watch_id }.into() })
 }
 
-async fn tell_changes(later: Later, place: Place, root: PathUri, mut changes: Box<dyn Changes>) {
+async fn tell_changes(later: Later, place: Place, root: PathUri, changes: Box<dyn Changes>) {
     let Some(voice) = later.begin().await else { return };
+    tell_until_stopped(&voice, &place, root, changes).await;
+    voice.settle().await;
+}
+
+async fn tell_until_stopped(voice: &Voice, place: &Place, root: PathUri, mut changes: Box<dyn Changes>) {
     let notice = |changes, overflow, ended| ChangedParams { watch_id: place.id().to_owned(), changes, overflow, ended };
     while let Some(next) = voice.unless_stopped(changes.next()).await {
         let batch = match next {

@@ -41,7 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
             .call("process/start", start("p", &[]))
             .alive(),
         websocket("a session outlives a violation")
-            .sh_with_stdin("p", "read x; echo $x")
+            .sh_with_stdin("p", "while read x; do echo $x; done")
             .step(frame(&[0x81, 0x02], b"{}"))
             .ended()
             .connect()

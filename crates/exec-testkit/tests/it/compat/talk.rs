@@ -89,7 +89,7 @@ impl Talk<'_> {
             }
             Step::Printed(process, text) => return self.line().until(process, |log| printed(log).contains(text)).await,
             Step::Exited(process) => return self.line().until(process, |log| told(log, "process/exited")).await,
-            Step::Closed(process) => return self.line().until(process, |log| told(log, "process/closed")).await,
+            Step::Closed(process) => return self.line().until(process, all_told).await,
             Step::Log(process) => return normal::log(self.line().log_of(process)),
             Step::ExactLog(process) => return normal::exact_log(self.line().log_of(process)),
             Step::SortedOutput(process) => {
@@ -260,6 +260,12 @@ impl Line {
 
 fn told(log: &[Value], what: &str) -> bool {
     log.iter().any(|notice| notice["method"] == what)
+}
+
+/// Whether the end was told, and everything before it. Theirs may send notices out of order.
+fn all_told(log: &[Value]) -> bool {
+    let closed = log.iter().find(|notice| notice["method"] == "process/closed");
+    closed.is_some_and(|closed| closed["params"]["seq"] == log.len())
 }
 
 fn printed(log: &[Value]) -> String {

@@ -51,7 +51,7 @@ async fn survive(seed: u64, kills: usize) {
             complete = true;
         }
         parts.iter().for_each(Part::prompt);
-        // Not a wait for something: the instant is what is drawn.
+        // not a wait: the instant of the kill is what is drawn
         tokio::time::sleep(Duration::from_micros(dice.below(INSTANTS_MICROS) as u64)).await;
         owner.kill();
     }

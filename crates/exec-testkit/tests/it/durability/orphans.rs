@@ -56,7 +56,8 @@ fn an_owner_that_comes_back_in_time_stops_the_clock() {
         let keeper = support::keeper_of(state.path());
         support::take_back(bench, environment).hand_over().await;
         let environment = support::open(state.path(), SHORT_TTL).await.expect("the keeper still waits");
-        // Owned for longer than the keeper would have waited alone: what must not happen sends no event.
+        // Owned for longer than the keeper would have waited alone.
+        // not a wait: what must not happen sends no event
         tokio::time::sleep(SHORT_TTL * 2).await;
         assert!(keeper.is_alive() && leader.is_alive());
         support::end(environment, keeper).await;

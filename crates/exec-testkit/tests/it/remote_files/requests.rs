@@ -136,7 +136,10 @@ fn skills_and_plugins_are_found_as_the_original_finds_them() {
             {"id": "1", "path": uri(&plug)}, {"id": "2", "path": uri(&skills)}, {"id": "3", "path": uri(&missing)},
         ]});
         let warning = format!("ignoring apps in {}: path must start with `./`", own["path"].as_str().expect("a URI"));
-        let gone = format!("failed to inspect capability root file://{}: No such file or directory (os error 2)", missing.display());
+        let gone = format!(
+            "failed to inspect capability root file://{}: No such file or directory (os error 2)",
+            missing.display()
+        );
         let expected = json!({"roots": [
             {"id": "1", "path": uri(&plug),
              "plugin": {"manifest": own, "mcpConfig": file("plug/m.json", "{}"), "appsConfig": file("plug/.app.json", "[]")},

@@ -19,7 +19,7 @@ const DEPTH: usize = 2;
 
 /// One of our two streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum To {
+pub(crate) enum To {
     Stdout,
     Stderr,
 }
@@ -35,30 +35,30 @@ impl fmt::Display for To {
 
 /// Bytes for one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) to: To,
-    pub(super) bytes: Bytes,
+pub(crate) struct Piece {
+    pub(crate) to: To,
+    pub(crate) bytes: Bytes,
 }
 
 /// Pieces in their order.
-pub(super) type Parcel = Vec<Piece>;
+pub(crate) type Parcel = Vec<Piece>;
 
 /// A stream that takes no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Broken {
-    pub(super) to: To,
-    pub(super) errno: Errno,
+pub(crate) struct Broken {
+    pub(crate) to: To,
+    pub(crate) errno: Errno,
 }
 
 impl Broken {
     /// The reader has seen enough and left: no reason for a message.
-    pub(super) fn nobody_reads(self) -> bool {
+    pub(crate) fn nobody_reads(self) -> bool {
         self.errno == Errno::PIPE
     }
 }
 
 /// The writing thread and the way to it.
-pub(super) struct Outlet {
+pub(crate) struct Outlet {
     parcels: SyncSender<Parcel>,
     results: mpsc::Receiver<Result<(), Broken>>,
     under_way: usize,
@@ -66,7 +66,7 @@ pub(super) struct Outlet {
 }
 
 impl Outlet {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let (parcels, inbox) = sync_channel(DEPTH);
         let (told, results) = mpsc::channel(DEPTH);
         let write = move || write_parcels(&inbox, &told);
@@ -75,17 +75,17 @@ impl Outlet {
     }
 
     /// Whether [`Self::put`] may be called.
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.under_way < DEPTH
     }
 
     /// Whether everything put was written.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.under_way == 0
     }
 
     /// Hands a parcel over; there must be room.
-    pub(super) fn put(&mut self, parcel: Parcel) {
+    pub(crate) fn put(&mut self, parcel: Parcel) {
         debug_assert!(self.has_room(), "the channel would block the loop");
         if !parcel.is_empty() && self.parcels.try_send(parcel).is_ok() {
             self.under_way += 1;
@@ -93,7 +93,7 @@ impl Outlet {
     }
 
     /// Waits for the next parcel to be written. Cancelling it loses nothing.
-    pub(super) async fn written(&mut self) -> Result<(), Broken> {
+    pub(crate) async fn written(&mut self) -> Result<(), Broken> {
         if self.under_way == 0 {
             return std::future::pending().await;
         }
@@ -104,7 +104,7 @@ impl Outlet {
     }
 
     /// Waits for the thread, which has nothing left to write.
-    pub(super) fn close(self) {
+    pub(crate) fn close(self) {
         debug_assert!(self.is_idle(), "the thread may be blocked");
         drop(self.parcels);
         let _ = self.thread.join();

@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use rustix::stdio::stdin;
 use tokio::sync::mpsc;
 
-use crate::terminal;
+use super::keys::Keys;
+use crate::{say, terminal};
 
 /// As much as a pipe holds.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -25,30 +26,41 @@ const BLOCK_BYTES: usize = 64 << 10;
 const BACKGROUND_LOOK: Duration = Duration::from_millis(200);
 
 /// Where the child's input comes from.
-pub(super) struct Feeder {
+pub(crate) struct Feeder {
     blocks: Option<mpsc::Receiver<Bytes>>,
     end: End,
 }
 
 /// What the end of our stdin means to the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// The end of its own.
     OfPipe,
     /// The end-of-file character, typed.
     Typed,
     /// A raw terminal ends in one way only: it hung up. The child's does the same.
     HungUp,
+    /// Likewise, but the child is not ours: it goes on without us. So it does when the keys for that are pressed.
+    Detach,
+}
+
+/// How feeding came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fed {
+    /// Our stdin or the child's has ended.
+    Over,
+    /// We are to leave.
+    Detach,
 }
 
 impl Feeder {
     /// No input at all.
-    pub(super) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self { blocks: None, end: End::OfPipe }
     }
 
     /// Our stdin, from now on.
-    pub(super) fn open(end: End) -> anyhow::Result<Self> {
+    pub(crate) fn open(end: End) -> anyhow::Result<Self> {
         let (sender, blocks) = mpsc::channel(1);
         let read = move || read_all(&sender);
         std::thread::Builder::new().name("stdin".into()).spawn(read).context("cannot start the thread of stdin")?;
@@ -56,18 +68,31 @@ impl Feeder {
     }
 
     /// Feeds the child until our stdin or its stdin ends.
-    pub(super) async fn feed(self, processes: &dyn Processes, id: &ProcessId) -> anyhow::Result<()> {
-        let Some(mut blocks) = self.blocks else { return Ok(()) };
+    pub(crate) async fn feed(self, processes: &dyn Processes, id: &ProcessId) -> anyhow::Result<Fed> {
+        let Some(mut blocks) = self.blocks else { return Ok(Fed::Over) };
+        // A key is applied once per process, and others may have fed this one before us.
+        let tag = say::random();
         let (mut number, mut last) = (0_u64, b'\n');
+        let mut keys = (self.end == End::Detach).then(Keys::default);
         while let Some(block) = blocks.recv().await {
-            number += 1;
-            last = *block.last().expect("an empty read ends the reader and is not sent");
-            let key = WriteId::new(format!("stdin-{number}")).expect("a short key that is not empty");
-            if processes.write(id, key, block).await? != Written::Accepted {
-                return Ok(());
+            let (block, leave) = match &mut keys {
+                Some(keys) => keys.sift(block),
+                None => (block, false),
+            };
+            if let Some(byte) = block.last() {
+                number += 1;
+                last = *byte;
+                let key = WriteId::new(format!("stdin-{tag:x}-{number}")).expect("a short key that is not empty");
+                if processes.write(id, key, block).await? != Written::Accepted && keys.is_none() {
+                    return Ok(Fed::Over);
+                }
+            }
+            if leave {
+                return Ok(Fed::Detach);
             }
         }
         match self.end {
+            End::Detach => return Ok(Fed::Detach),
             End::HungUp => {
                 processes.signal(id, Signal::Hangup).await?;
             }
@@ -80,7 +105,7 @@ impl Feeder {
                 processes.close_stdin(id).await?;
             }
         }
-        Ok(())
+        Ok(Fed::Over)
     }
 }
 

@@ -11,25 +11,45 @@ use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(crate) enum Asked {
     /// The child is to have it.
     PassOn(Signal),
     /// Our terminal has another size.
     Resize,
     /// Ctrl-Z: we and the child stop until somebody resumes us.
     Suspend,
+    /// Ctrl-Z: we stop, and the child goes on.
+    Pause,
+    /// We leave, and the child goes on.
+    Detach,
+}
+
+/// What the child is to us, which decides what a signal to us means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bond {
+    /// It lives and dies with us.
+    Own,
+    /// It was there before us and goes on after us.
+    Guest {
+        /// Ctrl-\ is a key of our terminal, which sends us QUIT; it is the way to leave.
+        quit_leaves: bool,
+    },
 }
 
 /// The signals we listen to.
-pub(super) struct Signals(Vec<(Asked, Listener)>);
+pub(crate) struct Signals(Vec<(Asked, Listener)>);
 
 impl Signals {
-    pub(super) fn listen(tty: bool) -> std::io::Result<Self> {
-        let passed_on =
-            [Signal::Hangup, Signal::Interrupt, Signal::Quit, Signal::Terminate, Signal::User1, Signal::User2];
-        let mut wanted = passed_on.map(|signal| (Asked::PassOn(signal), signal.number())).to_vec();
-        wanted.push((Asked::Suspend, Raw::TSTP.as_raw()));
-        if tty {
+    /// `resizes`: the child has a terminal that follows ours.
+    pub(crate) fn listen(bond: Bond, resizes: bool) -> std::io::Result<Self> {
+        let all = [Signal::Hangup, Signal::Interrupt, Signal::Quit, Signal::Terminate, Signal::User1, Signal::User2];
+        let meant = |signal| match (bond, signal) {
+            (Bond::Guest { .. }, Signal::Hangup) | (Bond::Guest { quit_leaves: true }, Signal::Quit) => Asked::Detach,
+            _ => Asked::PassOn(signal),
+        };
+        let mut wanted = all.map(|signal| (meant(signal), signal.number())).to_vec();
+        wanted.push((if bond == Bond::Own { Asked::Suspend } else { Asked::Pause }, Raw::TSTP.as_raw()));
+        if resizes {
             wanted.push((Asked::Resize, Signal::WindowChange.number()));
         }
         let ignored = ignored();
@@ -41,7 +61,7 @@ impl Signals {
     }
 
     /// The next one. Cancelling it loses nothing.
-    pub(super) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> Asked {
         std::future::poll_fn(|context| {
             for (asked, listener) in &mut self.0 {
                 if listener.poll_recv(context).is_ready() {
@@ -62,6 +82,6 @@ fn ignored() -> u64 {
 }
 
 /// Stops us as Ctrl-Z would have, had we not listened. Returns when we are resumed.
-pub(super) fn stop_ourselves() {
+pub(crate) fn stop_ourselves() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Raw::STOP);
 }

@@ -10,11 +10,10 @@ use exec_env::process::{Event, Terminated};
 use serde::Serialize;
 
 use super::outlet::{Parcel, Piece, To};
-use crate::args::RunArgs;
 
 /// How to show, and what was missed.
 #[derive(Debug)]
-pub(super) struct View {
+pub(crate) struct View {
     json: bool,
     /// In raw mode a line needs its carriage return.
     raw: bool,
@@ -22,22 +21,22 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(args: &RunArgs, raw: bool) -> Self {
-        Self { json: args.json, raw, dropped_bytes: 0 }
+    pub(crate) fn new(json: bool, raw: bool) -> Self {
+        Self { json, raw, dropped_bytes: 0 }
     }
 
     /// Whether output was dropped before we could show it.
-    pub(super) fn saw_a_gap(&self) -> bool {
+    pub(crate) fn saw_a_gap(&self) -> bool {
         self.dropped_bytes > 0
     }
 
     /// The child runs.
-    pub(super) fn started(&self, pid: u32) -> Parcel {
+    pub(crate) fn started(&self, pid: u32) -> Parcel {
         if self.json { vec![to_stdout(Line::Started { pid }.encode())] } else { Vec::new() }
     }
 
     /// A page of the log.
-    pub(super) fn page(&mut self, page: Page) -> Parcel {
+    pub(crate) fn page(&mut self, page: Page) -> Parcel {
         Event::of(page).filter_map(|event| self.event(event)).collect()
     }
 
@@ -54,7 +53,8 @@ impl View {
     }
 
     fn gap(&mut self, gap: Gap) -> Option<Piece> {
-        let lost_bytes = gap.dropped_bytes - self.dropped_bytes;
+        // A server that numbers what it dropped anew must not stop us.
+        let lost_bytes = gap.dropped_bytes.saturating_sub(self.dropped_bytes);
         self.dropped_bytes = gap.dropped_bytes;
         if self.json {
             let Gap { from_seq, to_seq, dropped_bytes } = gap;
@@ -69,12 +69,17 @@ impl View {
     }
 
     /// What was ended at the end.
-    pub(super) fn left_behind(swept: Terminated) -> Bytes {
+    pub(crate) fn left_behind(swept: Terminated) -> Bytes {
         Line::LeftBehind { ended: swept.ended, left: swept.left }.encode()
     }
 
+    /// The child was left to go on.
+    pub(crate) fn detached(id: &str, pid: u32, at: &str, session: &str) -> Bytes {
+        Line::Detached { id, pid, at, session }.encode()
+    }
+
     /// There is no child, or we failed.
-    pub(super) fn failed(message: &str, exit_code: u8) -> Bytes {
+    pub(crate) fn failed(message: &str, exit_code: u8) -> Bytes {
         Line::Failed { message, exit_code }.encode()
     }
 }
@@ -112,6 +117,12 @@ enum Line<'a> {
         ended: u32,
         left: u32,
     },
+    Detached {
+        id: &'a str,
+        pid: u32,
+        at: &'a str,
+        session: &'a str,
+    },
     Failed {
         message: &'a str,
         exit_code: u8,
@@ -126,9 +137,10 @@ enum Content<'a> {
     Base64(String),
 }
 
+/// How a process ended, as JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ExitLine {
+pub(crate) struct ExitLine {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<i32>,
@@ -168,7 +180,7 @@ impl<'a> Line<'a> {
 }
 
 impl ExitLine {
-    fn of(exit: &Exit) -> Self {
+    pub(crate) fn of(exit: &Exit) -> Self {
         let (code, signal, core_dumped) = match exit.status {
             Status::Code(code) => (Some(code), None, false),
             Status::Signal { number, core_dumped } => (None, Some(number), core_dumped),

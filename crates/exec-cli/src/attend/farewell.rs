@@ -24,7 +24,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What is known of the end.
 #[derive(Debug)]
-pub(super) struct Farewell {
+pub(crate) struct Farewell {
     wait_all: bool,
     /// The end of all patience, leader or not.
     limit: Option<Instant>,
@@ -44,7 +44,7 @@ enum Sweep {
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Go on; if a moment is given, ask again then.
     GoOn(Option<Instant>),
     /// End what is left of the tree, and tell.
@@ -54,34 +54,34 @@ pub(super) enum Step {
 }
 
 impl Farewell {
-    pub(super) fn new(wait_all: bool, limit: Option<Instant>) -> Self {
+    pub(crate) fn new(wait_all: bool, limit: Option<Instant>) -> Self {
         Self { wait_all, limit, exited: None, closed: None, sweep: Sweep::NotYet, cut_short: false }
     }
 
-    pub(super) fn on_exited(&mut self, now: Instant) {
+    pub(crate) fn on_exited(&mut self, now: Instant) {
         self.exited.get_or_insert(now);
     }
 
-    pub(super) fn on_closed(&mut self, now: Instant) {
+    pub(crate) fn on_closed(&mut self, now: Instant) {
         self.closed.get_or_insert(now);
     }
 
-    pub(super) fn on_swept(&mut self, now: Instant) {
+    pub(crate) fn on_swept(&mut self, now: Instant) {
         self.sweep = Sweep::Done(now);
     }
 
     /// Whether the output has ended.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_some()
     }
 
     /// Whether the background was ended while it held the output open.
-    pub(super) fn is_cut_short(&self) -> bool {
+    pub(crate) fn is_cut_short(&self) -> bool {
         self.cut_short
     }
 
     /// Says `Sweep` once.
-    pub(super) fn step(&mut self, now: Instant) -> Step {
+    pub(crate) fn step(&mut self, now: Instant) -> Step {
         // The keeper itself watches the leader's time.
         let Some(exited) = self.exited else { return Step::GoOn(None) };
         match self.sweep {

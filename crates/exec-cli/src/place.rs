@@ -1,0 +1,270 @@
+//! Which environment is meant, and the way to it.
+//!
+//! A person names one by its id or by a URL, or means the default. What a detached process is remembered by is an
+//! [`Address`]: an id as long as environments.toml has it, because its URL and its token may change there; else the URL.
+//!
+//! Deliberately absent: what is done once we are there.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use exec_client::environments::{self, PlaceKind, Remote, Way};
+use exec_client::{ConnectFailure, Environments, Options, RemoteEnvironment};
+use serde::{Deserialize, Serialize};
+
+use crate::args::WhereArgs;
+use crate::spinner::Spinner;
+
+/// Who we say we are.
+const CLIENT_NAME: &str = "exec-server-cli";
+
+/// A place a person may mean.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// This machine, embedded.
+    Here,
+    /// Somewhere a connection leads to.
+    There(There),
+}
+
+/// A far place and the way to it.
+#[derive(Debug)]
+pub(crate) struct There {
+    pub(crate) address: Address,
+    remote: Remote,
+}
+
+/// By what a far place is found again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Address {
+    /// An id of environments.toml.
+    Environment(String),
+    /// A URL.
+    Url(String),
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Environment(name) | Self::Url(name)) = self;
+        f.write_str(name)
+    }
+}
+
+/// The environments there are, and what says so.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) environments: Environments,
+    pub(crate) source: Source,
+}
+
+/// What says which environments there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    File(PathBuf),
+    Variable(&'static str),
+    /// Nobody says anything, so there is this machine.
+    Nobody,
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Variable(name) => f.write_str(name),
+            Self::Nobody => f.write_str("built in"),
+        }
+    }
+}
+
+impl Known {
+    /// As this process's variables and files say.
+    pub(crate) fn discover() -> anyhow::Result<Self> {
+        Self::of(&|name| std::env::var_os(name))
+    }
+
+    fn of(variable: &dyn Fn(&str) -> Option<OsString>) -> anyhow::Result<Self> {
+        let environments = Environments::from_variables(variable)?;
+        let set = |name: &&str| variable(name).is_some_and(|value| !value.is_empty());
+        let file = file(variable).filter(|path| path.exists());
+        let source = match file {
+            Some(path) => Source::File(path),
+            None => match ["EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL"].into_iter().find(set) {
+                Some(name) => Source::Variable(name),
+                None => Source::Nobody,
+            },
+        };
+        Ok(Self { environments, source })
+    }
+
+    /// The environment of that id.
+    pub(crate) fn place(&self, id: &str) -> anyhow::Result<Place> {
+        let found = match self.environments.place(id) {
+            Ok(found) => found,
+            // A variable or a file may leave it out as a choice, and it is there all the same.
+            Err(_) if id == environments::LOCAL => return Ok(Place::Here),
+            Err(unknown) => bail!("{unknown}: they come from {}", self.source),
+        };
+        Ok(match &found.kind {
+            PlaceKind::Local => Place::Here,
+            PlaceKind::Remote(remote) => {
+                let address = match (&self.source, &remote.way) {
+                    // The variable may be gone tomorrow; the URL is what it meant.
+                    (Source::Variable(_), Way::Url { url, .. }) => Address::Url(url.clone()),
+                    _ => Address::Environment(id.to_owned()),
+                };
+                Place::There(There { address, remote: same(remote) })
+            }
+        })
+    }
+}
+
+/// The place that is meant by these words.
+pub(crate) fn choose(words: &WhereArgs) -> anyhow::Result<Place> {
+    if let Some(url) = &words.connect {
+        return Ok(Place::There(There::at_url(url)));
+    }
+    let known = Known::discover()?;
+    match words.environment.as_deref().or(known.environments.default_id()) {
+        Some(id) => known.place(id),
+        None => bail!(
+            "no environment is the default, says {}: name one with --environment or --connect, or `local`",
+            known.source
+        ),
+    }
+}
+
+impl There {
+    /// A server by its URL.
+    pub(crate) fn at_url(url: &str) -> Self {
+        let remote = Remote::new(Way::Url { url: url.to_owned(), bearer_token: None });
+        Self { address: Address::Url(url.to_owned()), remote }
+    }
+
+    /// The place that is remembered so.
+    pub(crate) fn at(address: &Address) -> anyhow::Result<Self> {
+        match address {
+            Address::Url(url) => Ok(Self::at_url(url)),
+            Address::Environment(id) => match Known::discover()?.place(id)? {
+                Place::There(there) => Ok(there),
+                Place::Here => bail!("environment `{id}` is this machine now, which has no server to ask"),
+            },
+        }
+    }
+
+    /// Whether what is left there can be found again: a server over stdio ends with its connection.
+    pub(crate) fn outlives_us(&self) -> bool {
+        matches!(self.remote.way, Way::Url { .. })
+    }
+
+    /// The way, for people.
+    pub(crate) fn way(&self) -> String {
+        way(&self.remote.way)
+    }
+
+    /// Connects, with something to look at meanwhile.
+    pub(crate) async fn connect(&self, options: Options) -> Result<RemoteEnvironment, ConnectFailure> {
+        let spinner = Spinner::show(format!("connecting to {}", self.address));
+        let options = Options { client_name: CLIENT_NAME.to_owned(), ..options };
+        let connected = self.remote.connect(options).await;
+        spinner.clear();
+        connected
+    }
+
+    /// What to tell a person whose connection failed: what, and what to do about it.
+    pub(crate) fn failure(&self, failure: &ConnectFailure) -> String {
+        let place = match &self.address {
+            Address::Environment(id) => format!("environment `{id}`: "),
+            Address::Url(_) => String::new(),
+        };
+        let why = failure.to_string();
+        let advice = match failure {
+            _ if why.contains("HTTP 401") => {
+                ": put its token into environments.toml, as auth_bearer_token, and use --environment"
+            }
+            ConnectFailure::Unreachable { .. } if matches!(self.remote.way, Way::Program(_)) => {
+                ": does the program work by hand, and speak only the protocol on its stdout?"
+            }
+            ConnectFailure::Unreachable { .. } => ": is `exec-server serve` running there?",
+            ConnectFailure::Refused { .. } | ConnectFailure::UnknownSession { .. } => "",
+        };
+        format!("{place}{why}{advice}")
+    }
+}
+
+/// A way, for people.
+pub(crate) fn way(way: &Way) -> String {
+    match way {
+        Way::Url { url, .. } => url.clone(),
+        Way::Program(program) => {
+            let words = std::iter::once(&program.program).chain(&program.args);
+            words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+/// The same way, not connected yet.
+fn same(remote: &Remote) -> Remote {
+    let mut same = Remote::new(remote.way.clone());
+    same.connect_timeout = remote.connect_timeout;
+    same.initialize_timeout = remote.initialize_timeout;
+    same
+}
+
+/// Where the file is looked for; as `exec_client::environments` does, which does not tell.
+fn file(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = set("EXEC_SERVER_HOME").or_else(|| set("CODEX_HOME"));
+    let home = home.or_else(|| set("HOME").map(|home| home.join(".codex")));
+    home.map(|home| home.join(environments::FILE_NAME))
+}
+
+/// The folder of our own notes.
+pub(crate) fn state_folder() -> anyhow::Result<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = set("EXEC_SERVER_HOME")
+        .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("exec-server")))
+        .or_else(|| set("HOME").map(|home| home.join(".local/state/exec-server")));
+    let folder = folder.context("there is no folder to remember processes in: set EXEC_SERVER_HOME, or HOME")?;
+    std::path::absolute(Path::new(&folder)).context("cannot make the path of our folder absolute")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(variables: &[(&str, &str)]) -> anyhow::Result<Known> {
+        Known::of(&|name| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn with_nothing_configured_the_default_is_here() {
+        let known = known(&[]).expect("nothing to be wrong");
+        assert_eq!((known.environments.default_id(), &known.source), (Some("local"), &Source::Nobody));
+        assert!(matches!(known.place("local"), Ok(Place::Here)));
+    }
+
+    #[test]
+    fn a_place_of_a_variable_is_remembered_by_its_url_and_one_of_a_file_by_its_id() {
+        let of_variable = known(&[("CODEX_EXEC_SERVER_URL", "ws://127.0.0.1:1")]).expect("well formed");
+        assert_eq!(of_variable.source, Source::Variable("CODEX_EXEC_SERVER_URL"));
+        let Ok(Place::There(there)) = of_variable.place("remote") else { panic!("it is far") };
+        assert_eq!(there.address, Address::Url("ws://127.0.0.1:1".into()));
+
+        let home = tempfile::tempdir().expect("a folder can be made");
+        let path = home.path().join("environments.toml");
+        std::fs::write(&path, "[[environments]]\nid = \"b\"\nurl = \"ws://127.0.0.1:1\"\n").expect("it is ours");
+        let of_file = known(&[("EXEC_SERVER_HOME", &home.path().to_string_lossy())]).expect("well formed");
+        assert_eq!(of_file.source, Source::File(path));
+        let Ok(Place::There(there)) = of_file.place("b") else { panic!("it is far") };
+        assert_eq!(there.address, Address::Environment("b".into()));
+    }
+
+    #[test]
+    fn an_environment_nobody_has_heard_of_is_told_with_those_there_are() {
+        let known = known(&[]).expect("nothing to be wrong");
+        let error = known.place("x").expect_err("there is none");
+        assert_eq!(error.to_string(), "environment `x` is not configured; there is `local`: they come from built in");
+    }
+}

@@ -1,0 +1,69 @@
+//! What the requests of a connection share: the way to its writer, and its bounds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use exec_transport::Peer;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::belongings::Belongings;
+use crate::limits::LARGE_ANSWER_BYTES;
+use crate::mailroom::{Post, PostBox};
+use crate::server::Server;
+
+/// What the requests of a connection share.
+pub(crate) struct Desk {
+    pub(super) server: Arc<Server>,
+    pub(super) peer: Peer,
+    pub(super) posts: PostBox,
+    /// Requests that run at once.
+    pub(super) turns: Arc<Semaphore>,
+    /// Bytes of large answers in memory.
+    pub(super) room: Arc<Semaphore>,
+    pub(super) jsonrpc: AtomicBool,
+    /// Whether the transport can carry binary frames, and whether the client has asked for them.
+    pub(super) carries_binary: bool,
+    pub(super) binary: AtomicBool,
+    pub(super) belongings: Belongings,
+}
+
+impl Desk {
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// What ends with this connection.
+    pub(crate) fn belongings(&self) -> &Belongings {
+        &self.belongings
+    }
+
+    /// Whether the peer writes `jsonrpc`.
+    pub(crate) fn jsonrpc(&self) -> bool {
+        self.jsonrpc.load(Ordering::Relaxed)
+    }
+
+    /// Whether blocks travel as raw bytes.
+    pub(crate) fn binary(&self) -> bool {
+        self.binary.load(Ordering::Relaxed)
+    }
+
+    /// Nobody takes posts any more once the connection is over; then they do not matter.
+    pub(crate) fn post(&self, post: Post) {
+        let _ = self.posts.send(post);
+    }
+
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.turns.clone().acquire_owned().await.ok()
+    }
+
+    /// Room for a large answer; waits until others are on their way.
+    pub(crate) async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        // As base64 it takes a third more.
+        let kib = (bytes / 3 * 4).min(LARGE_ANSWER_BYTES) >> 10;
+        self.room.clone().acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX)).await.ok()
+    }
+}
