@@ -93,7 +93,10 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Target>> {
     }
     let find = |name: &String| TARGETS.iter().find(|target| target.name == name.as_str());
     let known = || TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ");
-    names.iter().map(|name| find(name).with_context(|| format!("no fuzz target {name:?}; there are {}", known()))).collect()
+    names
+        .iter()
+        .map(|name| find(name).with_context(|| format!("no fuzz target {name:?}; there are {}", known())))
+        .collect()
 }
 
 /// Builds all targets; answers the folder of their programs.
