@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use exec_client::LinkState;
 use exec_core::{Exit, Page, ProcessId, Seq, Signal};
-use exec_env::process::{ReadError, ResizeError, SignalError, Signalled, Started, TerminateError, Terminated};
+use exec_env::process::{Follow, ReadError, ResizeError, SignalError, Signalled, Started, TerminateError, Terminated};
 use exec_env::{BoxFuture, Processes};
 
 use crate::spinner::LinkNews;
@@ -100,86 +100,91 @@ enum Event {
     Due,
 }
 
-impl Attendant<'_> {
+impl<'a> Attendant<'a> {
     /// To the end. `started`: what to tell of a process that is new.
     pub(crate) async fn run(
         mut self,
         started: Option<Started>,
-        mut outlet: Outlet,
+        outlet: Outlet,
         feeder: Feeder,
     ) -> anyhow::Result<Outcome> {
         let Self { processes, id, terms, .. } = self;
-        let mut follower = processes.follow(id, terms.after).await.context("cannot follow the output")?;
         let limit = terms.limit.and_then(|after| Instant::now().checked_add(after));
-        let mut farewell = Farewell::new(terms.wait_all, limit);
-        let mut feeding = Some(Box::pin(feeder.feed(processes, id)));
-        let mut sweeping: Option<BoxFuture<'_, _>> = None;
-        let mut passing = Passing::default();
-        let mut ended: (Option<Exit>, Option<Terminated>) = (None, None);
+        let mut course = Course {
+            follower: processes.follow(id, terms.after).await.context("cannot follow the output")?,
+            farewell: Farewell::new(terms.wait_all, limit),
+            feeding: Some(Box::pin(feeder.feed(processes, id))),
+            passing: Passing::default(),
+            sweeping: None,
+            exit: None,
+            swept: None,
+            outlet,
+        };
         if let Some(started) = started {
-            outlet.put(self.view.started(started.pid));
+            course.outlet.put(self.view.started(started.pid));
         }
         loop {
-            let due = match farewell.step(Instant::now()) {
+            let due = match course.farewell.step(Instant::now()) {
                 Step::GoOn(due) => due,
                 Step::Sweep => {
-                    sweeping = Some(sweep(processes, id, terms.remains));
+                    course.sweeping = Some(sweep(processes, id, terms.remains));
                     None
                 }
-                Step::Leave if outlet.is_idle() => break,
+                Step::Leave if course.outlet.is_idle() => return course.close(),
                 Step::Leave => None,
             };
-            let follows = !farewell.is_closed() && outlet.has_room();
             let event = tokio::select! {
                 asked = self.signals.next() => Event::Asked(asked),
-                page = follower.next(PAGE_BYTES), if follows => Event::Page(page),
-                written = outlet.written() => Event::Written(written),
-                fed = when(&mut feeding) => Event::Fed(fed),
-                swept = when(&mut sweeping) => Event::Swept(swept),
-                passed = when(&mut passing.under_way) => Event::Passed(passed),
                 state = news(&mut self.link) => Event::Link(state),
+                event = course.next() => event,
                 () = at(due) => Event::Due,
             };
-            match event {
-                Event::Asked(Asked::PassOn(signal)) => {
-                    // One that a broken link holds up must not hold us up: the next one is for us.
-                    if ended.0.is_some() || (passing.under_way.is_some() && self.is_cut_off()) {
-                        return Ok(Outcome::Interrupted(signal));
-                    }
-                    passing.add(processes, id, signal);
-                }
-                Event::Passed((signal, passed)) => match passed.context("cannot pass a signal on")? {
-                    Signalled::Sent => passing.next(processes, id),
-                    Signalled::AlreadyExited => return Ok(Outcome::Interrupted(signal)),
-                },
-                Event::Asked(Asked::Resize) => self.resize().await?,
-                Event::Asked(Asked::Suspend) => self.suspend().await?,
-                Event::Asked(Asked::Pause) => self.pause()?,
-                Event::Asked(Asked::Detach) => return Ok(Outcome::Detached),
-                Event::Page(page) => match page.context("cannot read the output")? {
-                    Some(page) => {
-                        ended.0 = ended.0.or(note(&page, &mut farewell));
-                        outlet.put(self.view.page(page));
-                    }
-                    None if ended.0.is_none() => bail!("the output ended before the program did"),
-                    None => farewell.on_closed(Instant::now()),
-                },
-                Event::Written(Err(broken)) => return Ok(Outcome::Broken(broken)),
-                Event::Fed(fed) => match fed.context("cannot pass stdin on")? {
-                    Fed::Over => {}
-                    Fed::Detach => return Ok(Outcome::Detached),
-                },
-                Event::Swept(swept) => {
-                    ended.1 = Some(swept.context("cannot end what the program left behind")?);
-                    farewell.on_swept(Instant::now());
-                }
-                Event::Link(state) => self.on_link(&state).await?,
-                Event::Written(Ok(())) | Event::Due => {}
+            if let Some(outcome) = self.handle(&mut course, event).await? {
+                return Ok(outcome);
             }
         }
-        outlet.close();
-        let (exit, swept) = (ended.0.context("the end was not told")?, ended.1.context("the sweep was not told")?);
-        Ok(Outcome::Finished { exit, swept, cut_short: farewell.is_cut_short() })
+    }
+
+    /// An outcome if that was the last event.
+    async fn handle(&mut self, course: &mut Course<'a>, event: Event) -> anyhow::Result<Option<Outcome>> {
+        let Self { processes, id, .. } = *self;
+        match event {
+            Event::Asked(Asked::PassOn(signal)) => {
+                // One that a broken link holds up must not hold us up: the next one is for us.
+                if course.exit.is_some() || (course.passing.under_way.is_some() && self.is_cut_off()) {
+                    return Ok(Some(Outcome::Interrupted(signal)));
+                }
+                course.passing.add(processes, id, signal);
+            }
+            Event::Passed((signal, passed)) => match passed.context("cannot pass a signal on")? {
+                Signalled::Sent => course.passing.next(processes, id),
+                Signalled::AlreadyExited => return Ok(Some(Outcome::Interrupted(signal))),
+            },
+            Event::Asked(Asked::Resize) => self.resize().await?,
+            Event::Asked(Asked::Suspend) => self.suspend().await?,
+            Event::Asked(Asked::Pause) => self.pause()?,
+            Event::Asked(Asked::Detach) => return Ok(Some(Outcome::Detached)),
+            Event::Page(page) => match page.context("cannot read the output")? {
+                Some(page) => {
+                    course.exit = course.exit.or(note(&page, &mut course.farewell));
+                    course.outlet.put(self.view.page(page));
+                }
+                None if course.exit.is_none() => bail!("the output ended before the program did"),
+                None => course.farewell.on_closed(Instant::now()),
+            },
+            Event::Written(Err(broken)) => return Ok(Some(Outcome::Broken(broken))),
+            Event::Fed(fed) => match fed.context("cannot pass stdin on")? {
+                Fed::Over => {}
+                Fed::Detach => return Ok(Some(Outcome::Detached)),
+            },
+            Event::Swept(swept) => {
+                course.swept = Some(swept.context("cannot end what the program left behind")?);
+                course.farewell.on_swept(Instant::now());
+            }
+            Event::Link(state) => self.on_link(&state).await?,
+            Event::Written(Ok(())) | Event::Due => {}
+        }
+        Ok(None)
     }
 
     async fn resize(&self) -> anyhow::Result<()> {
@@ -220,6 +225,39 @@ impl Attendant<'_> {
 
     fn is_cut_off(&self) -> bool {
         self.link.as_ref().is_some_and(LinkNews::is_broken)
+    }
+}
+
+/// What is under way, and what is known so far.
+struct Course<'a> {
+    follower: Box<dyn Follow>,
+    farewell: Farewell,
+    feeding: Option<BoxFuture<'a, anyhow::Result<Fed>>>,
+    passing: Passing<'a>,
+    sweeping: Option<BoxFuture<'a, Result<Terminated, TerminateError>>>,
+    exit: Option<Exit>,
+    swept: Option<Terminated>,
+    outlet: Outlet,
+}
+
+impl Course<'_> {
+    /// What comes next. Cancelling it loses nothing.
+    async fn next(&mut self) -> Event {
+        let follows = !self.farewell.is_closed() && self.outlet.has_room();
+        tokio::select! {
+            page = self.follower.next(PAGE_BYTES), if follows => Event::Page(page),
+            written = self.outlet.written() => Event::Written(written),
+            fed = when(&mut self.feeding) => Event::Fed(fed),
+            swept = when(&mut self.sweeping) => Event::Swept(swept),
+            passed = when(&mut self.passing.under_way) => Event::Passed(passed),
+        }
+    }
+
+    fn close(self) -> anyhow::Result<Outcome> {
+        self.outlet.close();
+        let exit = self.exit.context("the end was not told")?;
+        let swept = self.swept.context("the sweep was not told")?;
+        Ok(Outcome::Finished { exit, swept, cut_short: self.farewell.is_cut_short() })
     }
 }
 

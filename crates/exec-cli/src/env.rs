@@ -119,7 +119,7 @@ async fn check(args: &CheckArgs) -> anyhow::Result<u8> {
 fn chosen(args: &CheckArgs) -> anyhow::Result<Vec<(String, Place)>> {
     let (urls, ids): (Vec<&String>, Vec<&String>) = args.which.iter().partition(|word| word.contains("://"));
     let mut places: Vec<(String, Place)> =
-        urls.into_iter().map(|url| (url.clone(), Place::There(There::at_url(url)))).collect();
+        urls.into_iter().map(|url| (url.clone(), Place::There(Box::new(There::at_url(url))))).collect();
     if !ids.is_empty() || args.which.is_empty() {
         // Read only if it is asked for: a mistake in the file is no reason not to check a URL.
         let known = Known::discover()?;

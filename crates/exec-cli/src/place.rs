@@ -25,7 +25,7 @@ pub(crate) enum Place {
     /// This machine, embedded.
     Here,
     /// Somewhere a connection leads to.
-    There(There),
+    There(Box<There>),
 }
 
 /// A far place and the way to it.
@@ -114,7 +114,7 @@ impl Known {
                     (Source::Variable(_), Way::Url { url, .. }) => Address::Url(url.clone()),
                     _ => Address::Environment(id.to_owned()),
                 };
-                Place::There(There { address, remote: same(remote) })
+                Place::There(Box::new(There { address, remote: same(remote) }))
             }
         })
     }
@@ -123,7 +123,7 @@ impl Known {
 /// The place that is meant by these words.
 pub(crate) fn choose(words: &WhereArgs) -> anyhow::Result<Place> {
     if let Some(url) = &words.connect {
-        return Ok(Place::There(There::at_url(url)));
+        return Ok(Place::There(Box::new(There::at_url(url))));
     }
     let known = Known::discover()?;
     match words.environment.as_deref().or(known.environments.default_id()) {
@@ -147,7 +147,7 @@ impl There {
         match address {
             Address::Url(url) => Ok(Self::at_url(url)),
             Address::Environment(id) => match Known::discover()?.place(id)? {
-                Place::There(there) => Ok(there),
+                Place::There(there) => Ok(*there),
                 Place::Here => bail!("environment `{id}` is this machine now, which has no server to ask"),
             },
         }

@@ -79,6 +79,10 @@ async fn run(args: &RunArgs) -> Result<u8, Failure> {
 
 /// From the start to the end. When it returns, our terminal is as it was.
 async fn attended(args: &RunArgs, machine: &Machine, near: bool) -> Result<(View, Outcome), Failure> {
+    if !args.tty && !args.no_stdin && !machine.can("process/closeStdin") {
+        let message = "this server cannot tell a program that its input has ended: say --no-stdin, or --tty";
+        return Err(anyhow::Error::msg(message).into());
+    }
     let command = command::of(args, machine.setting(), |name| std::env::var_os(name))?;
     let id = ProcessId::new("run").context("cannot name the process")?;
     // Listened to before there is a child, so that no signal falls between.

@@ -182,7 +182,7 @@ pub(crate) fn read_error(id: &ProcessId, error: CallError) -> ReadError {
     if let Some(unknown) = unknown(id, &error) {
         return unknown.into();
     }
-    match error.refusal().and_then(|refusal| refusal.data.as_ref()) {
+    match error.refusal().and_then(|refusal| refusal.data.as_deref()) {
         Some(ErrorData { kind: word, errno: Some(errno), .. }) if word == kind::SPOOL_READ => {
             ReadError::Spool { id: id.clone(), errno: *errno }
         }
@@ -215,7 +215,7 @@ pub(crate) fn signal_error(id: &ProcessId, error: CallError) -> SignalError {
     if let Some(unknown) = unknown(id, &error) {
         return unknown.into();
     }
-    match error.refusal().and_then(|refusal| refusal.data.as_ref()) {
+    match error.refusal().and_then(|refusal| refusal.data.as_deref()) {
         Some(ErrorData { errno: Some(errno), .. }) => SignalError::Refused { id: id.clone(), errno: *errno },
         _ => Unreachable::from(error).into(),
     }
@@ -236,7 +236,7 @@ pub(crate) fn wait_error(id: &ProcessId, error: CallError) -> WaitError {
     }
     match error.refusal() {
         Some(refusal) if is(refusal, kind::BAD_REGEX) => {
-            let detail = refusal.data.as_ref().and_then(|data| data.detail.clone());
+            let detail = refusal.data.as_deref().and_then(|data| data.detail.clone());
             WaitError::BadRegex { why: detail.unwrap_or_else(|| refusal.message.clone()) }
         }
         _ => read_error(id, error).into(),

@@ -212,6 +212,26 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_no_log_has_do_no_harm() {
+        for (after, next_seq, head_seq) in [(0, 0, None), (0, 0, Some(0)), (u64::MAX, 1, Some(0)), (u64::MAX, 0, None)]
+        {
+            let mut result = result(&[u64::MAX], next_seq, Some(0), true);
+            result.head = head_seq.map(|seq| LogHead {
+                first_seq: seq,
+                next_seq: seq,
+                held_bytes: 0,
+                dropped_bytes: 0,
+                exit_seq: Some(seq),
+                closed: true,
+                stalled: false,
+            });
+            let page = page_of(after, result, None);
+            assert!(page.cursor(after) >= after);
+            let _ = (page.head.has_news(after), page.head.gap(after));
+        }
+    }
+
+    #[test]
     fn a_pushed_exit_is_not_guessed_again() {
         let exit = convert::exit_of_code(Some(0));
         let page = page_of(3, result(&[8], 10, Some(0), true), Some((2, exit)));

@@ -170,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_is_free_again_when_its_place_is_dropped_and_whoever_stopped_it_may_go_on() {
         let belongings = Belongings::new();
-        let place = belongings.watches.reserve("a").ok().expect("nothing is there yet");
+        let place = belongings.watches.reserve("a").expect("nothing is there yet");
         assert_eq!(belongings.watches.reserve("a").err(), Some(NoPlace::Taken));
         let stop = place.stop();
         belongings.run(async move {
@@ -186,7 +186,7 @@ mod tests {
     #[tokio::test]
     async fn the_end_stops_what_runs() {
         let belongings = Belongings::new();
-        let place = belongings.searches.reserve("a").ok().expect("nothing is there yet");
+        let place = belongings.searches.reserve("a").expect("nothing is there yet");
         belongings.run(async move { place.stop().cancelled().await });
         belongings.end().await;
         assert!(belongings.searches.reserve("a").is_ok(), "its place is free");

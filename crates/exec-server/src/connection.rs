@@ -65,6 +65,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
     let carries_binary = sender.carries_binary();
     let mailroom = Mailroom::new(server.environment().clone(), sender, inbox);
     let desk = Arc::new(Desk {
+        id,
         turns: Arc::new(Semaphore::new(server.options().concurrent_requests)),
         room: Arc::new(Semaphore::new(LARGE_ANSWER_BYTES >> 10)),
         jsonrpc: AtomicBool::new(false),
@@ -270,6 +271,7 @@ impl FrontDesk {
                     for post in follow_ups {
                         self.desk.post(post);
                     }
+                    self.hold_session();
                 }
                 Err(error) => self.refuse(&id, &error, jsonrpc),
             }
@@ -337,6 +339,16 @@ impl FrontDesk {
             binary_frames: params.binary_frames,
         };
         Ok((result, posts))
+    }
+
+    /// From here on, what a start of an earlier connection brings is told to this one. Those that ended since the session
+    /// was looked at are looked for again; a process that is followed already is left as it is.
+    fn hold_session(&self) {
+        let Some(session) = &self.session else { return };
+        session.hold(self.id, &self.desk.posts);
+        for process in session.processes() {
+            self.desk.post(Post::FollowLater { process });
+        }
     }
 
     fn refuse(&self, id: &Id, error: &RpcError, jsonrpc: bool) {

@@ -63,6 +63,9 @@ pub(crate) type Held = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 /// causes one post more at the most; remarks come from sources that have their own bounds.
 pub(crate) type PostBox = mpsc::UnboundedSender<Post>;
 
+/// The same, for whoever must not keep a connection alive.
+pub(crate) type WeakPostBox = mpsc::WeakUnboundedSender<Post>;
+
 pub(crate) struct Mailroom {
     environment: SharedEnvironment,
     sender: Sender,
@@ -170,6 +173,9 @@ impl Mailroom {
             Post::Begin(begin) => drop(begin.send(())),
             Post::Follow { process, after } => self.follow(process, after).await,
             Post::FollowLater { process } => {
+                if self.lanes.get(&process.wire_id).is_some_and(|lane| lane.is_of(&process)) {
+                    return Ok(None);
+                }
                 let lane = Lane::waiting(process, Instant::now() + RESUME_WAIT);
                 self.lanes.insert(lane.wire_id().to_owned(), lane);
             }

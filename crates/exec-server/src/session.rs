@@ -11,6 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use exec_core::{ProcessId, Seq};
 
+use crate::mailroom::{PostBox, WeakPostBox};
+
 pub(crate) use label::Label;
 pub(crate) use roster::{Attachment, ConnectionId, Roster};
 pub(crate) use store::{Remembered, Store};
@@ -22,6 +24,8 @@ pub(crate) struct Session {
     pub(crate) client_name: String,
     pub(crate) opened_at_ms: u64,
     processes: Mutex<HashMap<String, Slot>>,
+    /// The connection that has the session, for starts that outlive the one that asked for them.
+    holder: Mutex<Option<(ConnectionId, WeakPostBox)>>,
 }
 
 /// One process as its session knows it.
@@ -74,7 +78,19 @@ pub(crate) enum Found {
 
 impl Session {
     pub(crate) fn new(id: String, client_name: String, opened_at_ms: u64) -> Self {
-        Self { id, client_name, opened_at_ms, processes: Mutex::default() }
+        Self { id, client_name, opened_at_ms, processes: Mutex::default(), holder: Mutex::default() }
+    }
+
+    /// `connection` has the session now.
+    pub(crate) fn hold(&self, connection: ConnectionId, posts: &PostBox) {
+        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        *holder = Some((connection, posts.downgrade()));
+    }
+
+    /// Who has the session, as long as it can be posted to.
+    pub(crate) fn holder(&self) -> Option<(ConnectionId, PostBox)> {
+        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        holder.as_ref().and_then(|(connection, posts)| Some((*connection, posts.upgrade()?)))
     }
 
     pub(crate) fn find(&self, wire_id: &str) -> Found {

@@ -72,8 +72,9 @@ pub struct RpcError {
     /// For people.
     pub message: String,
     /// For programs.
+    // Apart from the rest, so that a `Result` that may carry one stays small.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub data: Option<ErrorData>,
+    pub data: Option<Box<ErrorData>>,
 }
 
 /// What a program may want to know of an error.
@@ -132,7 +133,7 @@ impl RpcError {
 
     /// The same error with data.
     pub fn with_data(mut self, data: ErrorData) -> Self {
-        self.data = Some(data);
+        self.data = Some(Box::new(data));
         self
     }
 

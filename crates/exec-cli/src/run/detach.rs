@@ -38,7 +38,7 @@ pub(super) async fn run(args: &RunArgs, place: Place) -> Result<u8, Failure> {
 
 fn judge(place: Place) -> anyhow::Result<There> {
     match place {
-        Place::There(there) if there.outlives_us() => Ok(there),
+        Place::There(there) if there.outlives_us() => Ok(*there),
         Place::There(there) => bail!(
             "--detach needs a server that stays when we leave: environment `{}` is a program whose server ends with \
              its connection; run `exec-server serve` there, on ws:// or unix://",

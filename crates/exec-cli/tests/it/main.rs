@@ -3,9 +3,13 @@
 //! One file per subject. The child is a shell or a small tool everywhere, because how a shell sees us is the subject.
 
 mod background;
+mod detached;
 mod environment;
 mod exit_codes;
 mod json;
+mod places;
+mod remote;
+mod server;
 mod signals;
 mod streams;
 mod support;

@@ -9,7 +9,16 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) fn exec_server(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_exec-server"));
     command.args(words).stdin(Stdio::null());
+    unconfigured(&mut command);
     command
+}
+
+/// Variables and files of whoever runs the tests must not decide what they test.
+pub(crate) fn unconfigured(command: &mut Command) {
+    for name in ["CODEX_HOME", "EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL", "XDG_STATE_HOME"] {
+        command.env_remove(name);
+    }
+    command.env("EXEC_SERVER_HOME", "/nonexistent");
 }
 
 /// `exec-server run` with these words, to its end.
@@ -79,12 +88,21 @@ impl Running {
         stdin.write_all(text.as_bytes()).expect("the binary reads its stdin");
     }
 
+    pub(crate) fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
     pub(crate) fn close_stdout(&mut self) {
         self.stdout = None;
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("it is our child and not waited for");
+    }
+
+    /// Collects one that a signal has ended.
+    pub(crate) fn abandon(mut self) {
+        self.child.wait().expect("it is our child");
     }
 
     /// Waits for the end with stdin still open; what is left of stdout, stderr, and the code.

@@ -1,4 +1,4 @@
-//! `--tty`, with us on a real terminal: the test plays the person in front of it.
+//! `--tty` and `attach`, with us on a real terminal: the test plays the person in front of it.
 
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -9,9 +9,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-use super::support::{code, exec_server, finish, stdout};
+use super::server::{Server, Way};
+use super::support::{code, exec_server, finish, stdout, unconfigured};
 
-/// A terminal with `exec-server run --tty` on it.
+/// A terminal with an `exec-server` on it.
 struct Desk {
     screen: OwnedFd,
     /// Held so that the terminal keeps its state when the binary is gone.
@@ -21,7 +22,12 @@ struct Desk {
 }
 
 impl Desk {
+    /// With `exec-server run --tty`.
     fn start(words: &[&str]) -> Self {
+        Self::open(&[&["run", "--tty"], words].concat(), "/nonexistent".as_ref())
+    }
+
+    fn open(words: &[&str], home: &std::path::Path) -> Self {
         let screen =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("there are terminals");
         grantpt(&screen).and_then(|()| unlockpt(&screen)).expect("it is ours");
@@ -31,9 +37,12 @@ impl Desk {
         resize(&screen, 33, 101);
         let stdio = || Stdio::from(slave.try_clone().expect("there are descriptors"));
         // Makes it the controlling terminal, so that the kernel itself tells of a new size.
-        let child = Command::new("setsid")
-            .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_exec-server"), "run", "--tty"])
+        let mut command = Command::new("setsid");
+        unconfigured(&mut command);
+        let child = command
+            .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_exec-server")])
             .args(words)
+            .env("EXEC_SERVER_HOME", home)
             .stdin(stdio())
             .stdout(stdio())
             .stderr(stdio())
@@ -173,4 +182,54 @@ fn the_end_of_a_piped_stdin_is_typed_even_after_half_a_line() {
         assert!(first.starts_with(text.trim_end()), "{first:?}");
         assert_eq!(running.end().2, 0);
     }
+}
+
+#[test]
+fn ctrl_backslash_d_leaves_a_far_terminal_and_another_attach_finds_it() {
+    let server = Server::start(Way::WebSocket);
+    let id = server.detach(&["--tty"], "stty size; while read x; do stty size; echo got-$x; done");
+    let mut desk = Desk::open(&["attach", &id], server.home.path());
+    desk.until("Ctrl-\\ d leaves it running");
+    desk.until("24 80\r\n");
+    desk.press("one\r");
+    desk.until("33 101\r\n");
+    desk.until("got-one\r\n");
+    assert!(desk.is_raw());
+    desk.press("\x1cd");
+    desk.until(&format!("left {id} running"));
+    assert_eq!(desk.end(), Some(0));
+    assert!(!desk.is_raw());
+
+    let mut desk = Desk::open(&["attach", "--quiet", &id], server.home.path());
+    desk.until("got-one\r\n");
+    resize(&desk.screen, 20, 60);
+    desk.press("two\r");
+    desk.until("got-two\r\n");
+    desk.press("\x04");
+    assert_eq!(desk.end(), Some(0));
+}
+
+#[test]
+fn a_terminal_that_hangs_up_leaves_an_attached_process_running() {
+    let server = Server::start(Way::Unix);
+    let id = server.detach(&["--tty"], "echo ready; cat");
+    let mut desk = Desk::open(&["attach", &id], server.home.path());
+    desk.until("ready\r\n");
+    let Desk { screen, slave, mut child, .. } = desk;
+    drop(slave);
+    drop(screen);
+    assert_eq!(child.wait().expect("it is our child").code(), Some(0));
+    assert_eq!(server.only_process()["state"].as_str(), Some("running"));
+}
+
+#[test]
+fn a_program_without_a_terminal_is_left_by_ctrl_backslash_alone() {
+    let server = Server::start(Way::Unix);
+    let id = server.detach(&[], "trap 'echo quit' QUIT; echo ready; cat");
+    let mut desk = Desk::open(&["attach", &id], server.home.path());
+    desk.until("ready\r\n");
+    desk.press("\x1c");
+    desk.until(&format!("left {id} running"));
+    assert_eq!(desk.end(), Some(0));
+    assert_eq!(server.only_process()["state"].as_str(), Some("running"));
 }

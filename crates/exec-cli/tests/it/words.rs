@@ -4,7 +4,9 @@ use super::support::{code, exec_server, finish, stderr, stdout};
 
 #[test]
 fn help_and_version_are_answers() {
-    for words in [&["--help"][..], &["run", "--help"], &["run", "-h"], &["--version"]] {
+    for words in
+        [&["--help"][..], &["run", "--help"], &["run", "-h"], &["attach", "--help"], &["env", "-h"], &["--version"]]
+    {
         let output = finish(&mut exec_server(words));
         assert_eq!((code(&output), stderr(&output)), (0, ""), "{words:?}");
     }
@@ -17,8 +19,23 @@ fn every_option_of_run_is_in_its_help_its_manual_and_its_completions() {
     let help = finish(&mut exec_server(&["run", "--help"]));
     let manual = finish(&mut exec_server(&["man", "run"]));
     let completions = finish(&mut exec_server(&["completions", "bash"]));
-    let options =
-        ["tty", "no-stdin", "cwd", "env", "clear-env", "timeout", "grace", "wait-all", "spool", "json", "quiet"];
+    let options = [
+        "tty",
+        "no-stdin",
+        "cwd",
+        "env",
+        "clear-env",
+        "timeout",
+        "grace",
+        "wait-all",
+        "spool",
+        "json",
+        "quiet",
+        "environment",
+        "connect",
+        "detach",
+        "keep",
+    ];
     for option in options {
         assert!(stdout(&help).contains(&format!("--{option}")), "{option}");
         assert!(stdout(&manual).contains(&format!("\\-\\-{}", option.replace('-', "\\-"))), "{option}");

@@ -24,7 +24,7 @@ pub(crate) fn file_error(verb: Verb, path: &Path, error: CallError) -> FileError
 
 /// The same, where the server's words came by themselves.
 pub(crate) fn refused_file(verb: Verb, path: &Path, refusal: &RpcError) -> FileError {
-    let told = refusal.data.as_ref();
+    let told = refusal.data.as_deref();
     let at = told.and_then(|data| data.path.as_ref()).and_then(|path| path.to_path().ok());
     let reason = told.and_then(reason_of).unwrap_or_else(|| reason_of_text(refusal));
     FileError::new(verb, at.unwrap_or_else(|| path.to_owned()), reason)
@@ -102,7 +102,7 @@ pub(crate) fn is_unknown_handle(error: &CallError) -> bool {
 
 /// Why there is no answer to an HTTP request.
 pub(crate) fn http_error(error: CallError) -> HttpError {
-    let known = error.refusal().and_then(|refusal| refusal.data.as_ref()).and_then(http_reason);
+    let known = error.refusal().and_then(|refusal| refusal.data.as_deref()).and_then(http_reason);
     match (known, error.refusal()) {
         (Some(known), _) => known,
         (None, Some(refusal)) => http_reason_of_text(refusal),

@@ -20,8 +20,10 @@ pub(super) fn walk(root: &Path, options: WalkOptions, stop: &Stop) -> Result<Wal
     options.check()?;
     let own = statat(CWD, root, AtFlags::SYMLINK_NOFOLLOW).map_err(os)?;
     let kind = match kind_of(&own) {
-        FileKind::Symlink if options.follow_directory_symlinks => {
-            kind_of(&statat(CWD, root, AtFlags::empty()).map_err(os)?)
+        FileKind::Symlink => {
+            // A link that leads nowhere fails either way; one that leads somewhere is entered only where that is wanted.
+            let target = statat(CWD, root, AtFlags::empty()).map_err(os)?;
+            if options.follow_directory_symlinks { kind_of(&target) } else { FileKind::Symlink }
         }
         other => other,
     };

@@ -10,9 +10,11 @@ use crate::belongings::Belongings;
 use crate::limits::LARGE_ANSWER_BYTES;
 use crate::mailroom::{Post, PostBox};
 use crate::server::Server;
+use crate::session::{ConnectionId, Session};
 
 /// What the requests of a connection share.
 pub(crate) struct Desk {
+    pub(super) id: ConnectionId,
     pub(super) server: Arc<Server>,
     pub(super) peer: Peer,
     pub(super) posts: PostBox,
@@ -30,6 +32,13 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) fn server(&self) -> &Arc<Server> {
         &self.server
+    }
+
+    /// Posts to the connection that has the session by now, if that is no longer this one.
+    pub(crate) fn post_to_successor(&self, session: &Session, post: Post) {
+        if let Some(successor) = session.holder().filter(|(holder, _)| *holder != self.id) {
+            let _ = successor.1.send(post);
+        }
     }
 
     pub(crate) fn peer(&self) -> &Peer {

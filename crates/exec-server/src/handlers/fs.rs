@@ -47,7 +47,7 @@ pub(super) struct Voice {
 
 impl Voice {
     /// Waits for the answer to be on its way; `None` if it shall stop before that. The post belongs behind the answer.
-    pub(super) fn new(desk: Arc<Desk>, stop: CancellationToken) -> (Later, Post) {
+    pub(super) fn after_the_answer(desk: Arc<Desk>, stop: CancellationToken) -> (Later, Post) {
         let (begin, answered) = oneshot::channel();
         (Later { voice: Self::before_the_answer(desk, stop), answered }, Post::Begin(begin))
     }

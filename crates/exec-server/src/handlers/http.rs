@@ -32,7 +32,7 @@ pub(crate) async fn request(counter: Counter, params: RequestParams) -> Result<D
         let (body, room) = whole(&counter, answer.body).await?;
         return Ok(Done { bytes: room, ..convert::http_answer(answer.status, answer.headers, body).into() });
     };
-    let (later, begin) = Voice::new(counter.desk.clone(), place.stop());
+    let (later, begin) = Voice::after_the_answer(counter.desk.clone(), place.stop());
     belongings.run(tell_body(later, place, answer.body));
     Ok(Done { then: Some(begin), ..convert::http_answer(answer.status, answer.headers, Bytes::new()).into() })
 }

@@ -58,6 +58,8 @@ pub(crate) async fn start(counter: Counter, params: StartParams) -> Result<Done<
         Ok(started) => {
             let process = Arc::new(Process::new(wire_id.clone(), id));
             counter.session.enter(process.clone());
+            // A client whose connection broke meanwhile has come back; it must hear of the process there.
+            counter.desk.post_to_successor(&counter.session, Post::FollowLater { process: process.clone() });
             counter.desk.server().trim(&counter.session);
             (process, started.pid)
         }

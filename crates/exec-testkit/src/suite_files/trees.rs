@@ -172,6 +172,8 @@ pub async fn a_walk_of_a_file_or_a_link_is_empty_and_of_nothing_not_found(bench:
     assert_eq!(walk(bench, &link, ALL).await, Walk::default());
     let following = WalkOptions { follow_directory_symlinks: true, ..ALL };
     assert_eq!(told(&walk(bench, &link, following).await, &link), ["file"]);
+    let dangling = bench.link("leads-nowhere", "nowhere");
+    assert_eq!(reason(bench.files().walk(&dangling, ALL).await), Some(Reason::Os(2)));
     let missing = bench.files().walk(&bench.path("missing"), ALL).await;
     assert_eq!(reason(missing), Some(Reason::Os(2)));
 }

@@ -67,6 +67,8 @@ on_both! {
     files::an_image_reaches_the_model_unchanged;
 }
 
+/// What only ours can show. It is a matter of megabytes and the client's patience is a matter of seconds, so these run
+/// alone, which their name tells nextest.
 mod ours_alone {
     behaviours! { Ours:
         cuts::megabytes_printed_while_nobody_was_connected_are_counted_to_the_last_byte;

@@ -109,12 +109,8 @@ async fn compare(cases: Vec<Case>) {
         let at_theirs = Place { program: &programs.theirs, daemon: &theirs, over };
         let at_ours = Place { program: &programs.ours, daemon: &ours, over };
         async move {
-            let begun = std::time::Instant::now();
             let steps = || case.steps.iter().map(|(step, _)| step);
             let (theirs, ours) = tokio::join!(talk::play(&at_theirs, steps()), talk::play(&at_ours, steps()));
-            if begun.elapsed().as_secs() > 2 {
-                eprintln!("SLOW {:?} {} {over:?}", begun.elapsed(), case.name);
-            }
             complaint(case, over, &theirs, &ours)
         }
     });

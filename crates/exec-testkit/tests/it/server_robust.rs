@@ -14,7 +14,7 @@ const MEMORY_BYTES: u64 = 64 << 20;
 
 #[tokio::test]
 async fn a_chatty_process_and_a_thousand_pipelined_requests_are_all_answered() {
-    const BYTES: u64 = 64 << 20;
+    const BYTES: u64 = 16 << 20;
     let served = Served::begin().await;
     let bell = served.bell("done");
     let mut client = served.client().await;
@@ -129,6 +129,30 @@ async fn a_half_open_link_is_taken_over_at_once() {
     let told = old.next().await;
     assert_eq!((&told["method"], &told["params"]["sessionId"]), (&json!("session/takenOver"), &json!(old.session)));
     assert_eq!(old.receive().await, None);
+}
+
+#[tokio::test]
+async fn a_start_that_outlives_its_connection_is_heard_on_the_next() {
+    let served = Served::begin().await;
+    let mut old = served.client().await;
+    // A keeper that stands still makes a start that takes as long as we like.
+    let keeper = served.keeper();
+    rustix::process::kill_process(keeper, rustix::process::Signal::STOP).expect("it is our child's child");
+    old.ask("process/start", shell("slow", "echo heard", false)).await;
+    // Answered behind the start, so the start is under way.
+    old.call("environment/status", json!({})).await;
+    let mut new = served.resume(&old.session.clone()).await;
+    rustix::process::kill_process(keeper, rustix::process::Signal::CONT).expect("it is our child's child");
+    let mut output = String::new();
+    loop {
+        let notice = new.next().await;
+        match notice["method"].as_str() {
+            Some("process/output") => output.push_str(notice["params"]["chunk"].as_str().expect("base64")),
+            Some("process/closed") => break,
+            _ => {}
+        }
+    }
+    assert_eq!(output, base64_simd::STANDARD.encode_to_string("heard\n"));
 }
 
 #[tokio::test]

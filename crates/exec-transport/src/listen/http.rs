@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{
-    ALLOW, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
+    ALLOW, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
     SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use hyper::http::uri::Authority;
@@ -133,10 +133,13 @@ impl Refusal {
     }
 
     fn response(self) -> Response<Full<Bytes>> {
+        let length = self.text.len();
         let mut response = match self.text {
             Cow::Borrowed(text) => plain(self.status, text),
             Cow::Owned(text) => plain(self.status, text),
         };
+        // Said here because a HEAD has no body to tell it by.
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
         if let Some(allow) = self.allow {
             response.headers_mut().insert(ALLOW, allow);
         }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use exec_env::files::limits::READ_BYTES;
-use exec_env::files::{Block, Expect, FileKind, WriteOptions};
+use exec_env::files::{Block, Expect, FileError, FileKind, Reason, Verb, WriteOptions};
 use exec_wire::binary;
 use exec_wire::bytes64::Base64;
 use exec_wire::envelope::Id;
@@ -99,10 +99,13 @@ pub(crate) async fn read_raw_block(
 }
 
 async fn block(counter: &Counter, params: &ReadBlockParams) -> Result<(Block, Option<OwnedSemaphorePermit>), RpcError> {
+    if !(1..=BLOCK_BYTES).contains(&params.len) {
+        return Err(nonsense(Verb::ReadBlock, Reason::ReadBlockLength));
+    }
     let handles = &counter.desk.belongings().handles;
     let file = handles.find(&params.handle_id).ok_or_else(|| reply::unknown_handle(&params.handle_id))?;
     let room = match params.len {
-        len if len > SMALL_ANSWER_BYTES && len <= BLOCK_BYTES => counter.desk.room(len).await,
+        len if len > SMALL_ANSWER_BYTES => counter.desk.room(len).await,
         _ => None,
     };
     match file.read_block(params.offset, params.len).await {
@@ -118,13 +121,25 @@ async fn block(counter: &Counter, params: &ReadBlockParams) -> Result<(Block, Op
     }
 }
 
+/// A block that makes no sense whatever the file is. The original says so before it looks for the handle.
+fn nonsense(verb: Verb, reason: Reason) -> RpcError {
+    reply::file_error(&FileError::new(verb, "", reason))
+}
+
 pub(crate) async fn write_block(
     counter: Counter,
     params: WriteBlockParams,
 ) -> Result<Done<WriteBlockResult>, RpcError> {
+    let bytes: Bytes = params.chunk.0;
+    if !(1..=BLOCK_BYTES).contains(&bytes.len()) {
+        return Err(nonsense(Verb::WriteBlock, Reason::WriteBlockLength));
+    }
+    let end = params.offset.checked_add(bytes.len() as u64);
+    if end.is_none_or(|end| i64::try_from(end).is_err()) {
+        return Err(nonsense(Verb::WriteBlock, Reason::WriteRange));
+    }
     let handles = &counter.desk.belongings().handles;
     let file = handles.find(&params.handle_id).ok_or_else(|| reply::unknown_handle(&params.handle_id))?;
-    let bytes: Bytes = params.chunk.0;
     file.write_block(params.offset, bytes).await.map_err(|error| reply::file_error(&error))?;
     Ok(WriteBlockResult {}.into())
 }

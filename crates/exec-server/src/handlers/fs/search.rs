@@ -23,7 +23,7 @@ pub(crate) async fn search(counter: Counter, params: SearchParams) -> Result<Don
     let place = belongings.searches.reserve(&search_id);
     let place = place.map_err(|refusal| reply::no_place("searchId", &search_id, "searches", refusal))?;
     let found = counter.files().search(query).await.map_err(|error| reply::file_error(&error))?;
-    let (later, begin) = Voice::new(counter.desk.clone(), place.stop());
+    let (later, begin) = Voice::after_the_answer(counter.desk.clone(), place.stop());
     belongings.run(tell_findings(later, place, found));
     Ok(Done { then: Some(begin), ..SearchResult { search_id }.into() })
 }

@@ -30,7 +30,7 @@ pub(crate) async fn watch(counter: Counter, params: WatchParams) -> Result<Done<
     let place = place.map_err(|refusal| reply::no_place("watchId", &watch_id, "watches", refusal))?;
     let options = WatchOptions { recursive: params.recursive.unwrap_or(true), ignore_files: params.ignore_files };
     let changes = counter.files().watch(&path, options).await.map_err(|error| reply::file_error(&error))?;
-    let (later, begin) = Voice::new(counter.desk.clone(), place.stop());
+    let (later, begin) = Voice::after_the_answer(counter.desk.clone(), place.stop());
     belongings.run(tell_changes(later, place, params.path, changes));
     Ok(Done { then: Some(begin), ..WatchResult { watch_id }.into() })
 }
@@ -93,7 +93,7 @@ pub(crate) async fn watch_missing(
             return Ok(not_watching());
         }
     };
-    let (later, begin) = Voice::new(counter.desk.clone(), stop);
+    let (later, begin) = Voice::after_the_answer(counter.desk.clone(), stop);
     belongings.run(tell_appearance(later, params.watch_id, watch));
     Ok(Done { then: Some(begin), ..WatchMissingResult { watching: true }.into() })
 }

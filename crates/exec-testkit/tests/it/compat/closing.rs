@@ -1,4 +1,5 @@
-//! WIRE 1.4: what ends a connection, and what does not.
+//! WIRE 1.4: what ends a connection, and what does not. On stdio theirs notices its own end only at the next EOF, so
+//! most of it is played over WebSocket; [`super::stdio`] has the rest.
 
 use serde_json::json;
 
@@ -9,22 +10,23 @@ pub(super) fn cases() -> Vec<Case> {
     let websocket = |name: &str| greeted(name).only(Over::WebSocket);
     let frame = |head: &[u8], body: &[u8]| Step::Raw([head, body].concat());
     vec![
-        greeted("an unknown notification")
+        websocket("an unknown notification")
             .say(r#"{"method":"no/such"}"#)
             .alive()
             .better(Row::UnknownNotice, json!("alive")),
-        greeted("a request's method without an id")
+        websocket("a request's method without an id")
             .say(r#"{"method":"environment/status"}"#)
             .alive()
             .better(Row::UnknownNotice, json!("alive")),
         case("an unknown notification before initialize")
+            .only(Over::WebSocket)
             .say(r#"{"method":"no/such","params":{}}"#)
             .alive()
             .better(Row::UnknownNotice, json!("alive")),
-        greeted("a response nobody asked for").say(r#"{"id":77,"result":{}}"#).alive(),
-        greeted("an error nobody asked for").say(r#"{"id":"x","error":{"code":1,"message":"m"}}"#).alive(),
-        greeted("a response with an id of zero").say(r#"{"id":0,"result":null}"#).alive(),
-        case("a response before initialize").say(r#"{"id":1,"result":{}}"#).alive(),
+        websocket("a response nobody asked for").say(r#"{"id":77,"result":{}}"#).alive(),
+        websocket("an error nobody asked for").say(r#"{"id":"x","error":{"code":1,"message":"m"}}"#).alive(),
+        websocket("a response with an id of zero").say(r#"{"id":0,"result":null}"#).alive(),
+        case("a response before initialize").only(Over::WebSocket).say(r#"{"id":1,"result":{}}"#).alive(),
         websocket("a text frame that is not UTF-8").step(frame(&[0x81, 0x83, 0, 0, 0, 0], &[0xff, 0xfe, b'x'])).alive(),
         websocket("a frame without a mask").step(frame(&[0x81, 0x02], b"{}")).alive(),
         websocket("a reserved opcode").step(frame(&[0x83, 0x80, 0, 0, 0, 0], b"")).alive(),

@@ -13,6 +13,10 @@ fn run(name: &str, argv: &[&str], change: Value) -> Case {
     greeted(name).call("process/start", with(start("p", argv), change)).log("p")
 }
 
+fn refused(name: &str, argv: &[&str], change: Value) -> Case {
+    greeted(name).call("process/start", with(start("p", argv), change)).alive()
+}
+
 fn environment() -> Vec<Case> {
     let env = |name: &str, change: Value| {
         greeted(name).call("process/start", with(start("p", &["/usr/bin/env"]), change)).sorted_output("p")
@@ -50,13 +54,13 @@ fn lookup() -> Vec<Case> {
         greeted("a name without PATH, on a tty")
             .call("process/start", with(start("p", &["echo", "found"]), json!({"env": {}, "tty": true})))
             .better(Row::PtyChildLikePipeChild, json!({"id": 2, "result": {"processId": "p", "sandboxType": "none"}})),
-        run("an empty PATH finds nothing", &["echo", "found"], json!({"env": {"PATH": ""}})),
-        run("a PATH that leads elsewhere", &["echo", "found"], json!({"env": {"PATH": "/no/such"}})),
+        refused("an empty PATH finds nothing", &["echo", "found"], json!({"env": {"PATH": ""}})),
+        refused("a PATH that leads elsewhere", &["echo", "found"], json!({"env": {"PATH": "/no/such"}})),
         run("a relative program is the cwd's", &["./sh", "-c", "echo $0"], json!({"cwd": "file:///bin"})),
         run("a relative program with a folder", &["bin/sh", "-c", "echo $0"], json!({"cwd": "file:///"})),
         run("a relative program on a tty", &["./sh", "-c", "echo $0"], json!({"cwd": "file:///bin", "tty": true})),
         run("the cwd in PATH", &["sh", "-c", "echo $0"], json!({"cwd": "file:///bin", "env": {"PATH": "."}})),
-        run("a script without a first line is refused", &["/etc/hostname"], json!({})),
+        refused("a script without a first line is refused", &["/etc/hostname"], json!({})),
     ]
 }
 

@@ -75,6 +75,6 @@ pub(super) fn cases() -> Vec<Case> {
             terminate("p"),
         )
         .closed("p")
-        .read("p", json!({"afterSeq": 1})),
+        .read("p", json!({"afterSeq": 3})),
     ]
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::program::{Program, Side};
+use super::wire::Wire;
 use super::{DEADLINE, Programs, report};
 
 /// The words, and what ours says instead where it has more to offer (WIRE A.2: unix sockets).
@@ -112,9 +113,11 @@ async fn last_words(program: &Program, words: &[&str]) -> Value {
     json!({"code": ended.status.code(), "said": said})
 }
 
-/// The exit code of a server that is told to end while a process of its runs.
+/// The exit code of a server that is told to end.
 async fn told_to_end(program: &Program, signal: rustix::process::Signal) -> Value {
     let mut daemon = program.listen(&[]).await;
+    // Theirs prints its URL before it listens for signals; whoever is served comes after both.
+    let _served = Wire::connect(&daemon.address).await;
     let pid = daemon.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()));
     rustix::process::kill_process(pid.expect("it runs"), signal).expect("it is our child");
     let ended = tokio::time::timeout(DEADLINE, daemon.child.wait()).await.expect("it ends").expect("it is our child");

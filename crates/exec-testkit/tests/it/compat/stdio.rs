@@ -24,6 +24,19 @@ pub(super) fn cases() -> Vec<Case> {
         stdio("a line of 64 MiB").say(padded(64 << 20)).hear().alive(),
         stdio("a line of 64 MiB and a byte ends it with 0").say(padded((64 << 20) + 1)).ended(),
         stdio("a response nobody asked for ends it with 0").say(r#"{"id":5,"result":1}"#).step(Step::Finish).ended(),
+        case("initialized before initialize ends it with 0")
+            .only(Over::Stdio)
+            .say(r#"{"method":"initialized"}"#)
+            .step(Step::Finish)
+            .ended(),
+        stdio("an error nobody asked for ends it with 0")
+            .say(r#"{"id":"x","error":{"code":1,"message":"m"}}"#)
+            .step(Step::Finish)
+            .ended(),
+        stdio("an unknown notification and EOF end it with 0")
+            .say(r#"{"method":"no/such"}"#)
+            .step(Step::Finish)
+            .ended(),
         stdio("processes end with the connection")
             .sh("p", "echo $$; exec sleep 1000")
             .step(Step::Printed("p".to_owned(), "\n".to_owned()))

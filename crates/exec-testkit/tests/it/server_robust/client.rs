@@ -50,6 +50,14 @@ impl Served {
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
     }
 
+    /// The process that starts and reaps for the server.
+    pub(crate) fn keeper(&self) -> rustix::process::Pid {
+        let pid = self.daemon.child.id().expect("it runs");
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
+        let child = children.split_whitespace().next().and_then(|child| child.parse().ok());
+        child.and_then(rustix::process::Pid::from_raw).expect("a server has a keeper")
+    }
+
     /// A FIFO through which children say that they are done.
     pub(crate) fn bell(&self, name: &str) -> Bell {
         let path = self.folder.path().join(name);

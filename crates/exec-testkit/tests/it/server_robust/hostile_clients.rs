@@ -114,7 +114,7 @@ async fn malformed_messages_are_refused_and_the_connection_goes_on() {
     let long = format!(r#"{{"id":1,"method":"{}"#, "x".repeat(8 << 20));
     let key = format!(r#"{{"{}":1}}"#, "k".repeat(1 << 20));
     let texts = ["", "{", "[]", "nonsense", r#"{"id":{}}"#, &deep, &wide, &long, &key];
-    for round in 0..texts.len() * 8 {
+    for round in 0..texts.len() * 2 {
         client.wire.send(texts[round % texts.len()]).await;
         let refusal = client.next().await;
         assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&json!(-1), &json!(-32600)), "round {round}");

@@ -1,0 +1,190 @@
+//! `run --detach` and what finds the process again: ps, logs, attach, kill.
+
+use rustix::process::Signal;
+
+use super::server::{Server, Way};
+use super::support::{Running, code, is_running, stderr, stdout};
+
+/// Says who it is, and answers lines until its stdin ends.
+const ECHO: &str = "echo pid $$; echo oops >&2; while read x; do echo \"got $x\"; done; exit 7";
+
+#[test]
+fn a_detached_process_is_listed_read_attached_to_and_its_code_is_ours() {
+    for way in [Way::WebSocket, Way::Unix] {
+        let server = Server::start(way);
+        let id = server.detach(&[], ECHO);
+        assert!(id.starts_with("sh-"), "{id}");
+        let listed = server.only_process();
+        assert_eq!((listed["id"].as_str(), listed["state"].as_str()), (Some(id.as_str()), Some("running")));
+
+        let mut attached = Running::start(&mut server.command(&["attach", &id]));
+        assert!(attached.line().starts_with("pid "));
+        attached.say("one\n");
+        assert_eq!(attached.line(), "got one");
+        attached.close_stdin();
+        assert_eq!(attached.end(), (String::new(), "oops\n".to_owned(), 7), "{way:?}");
+
+        let listed = server.only_process();
+        assert_eq!((listed["state"].as_str(), listed["exit"]["code"].as_i64()), (Some("exited"), Some(7)));
+        let logs = server.finish(&["logs", &id]);
+        assert!(stdout(&logs).ends_with("\ngot one\n"), "{logs:?}");
+        assert_eq!((stderr(&logs), code(&logs)), ("oops\n", 0));
+    }
+}
+
+#[test]
+fn ps_is_a_table_for_people() {
+    let server = Server::start(Way::Unix);
+    let none = server.finish(&["ps"]);
+    assert_eq!((stdout(&none), code(&none)), ("", 0));
+    assert!(stderr(&none).contains("no detached processes"), "{none:?}");
+    let id = server.detach(&[], ECHO);
+    let output = server.finish(&["ps"]);
+    let lines: Vec<&str> = stdout(&output).lines().collect();
+    let head: Vec<&str> = lines[0].split_whitespace().collect();
+    assert_eq!(head, ["ID", "WHERE", "STATE", "PID", "STARTED", "OUTPUT", "COMMAND"]);
+    assert!(lines[1].starts_with(&id) && lines[1].contains("running") && lines[1].contains("sh -c"), "{lines:?}");
+}
+
+#[test]
+fn logs_follow_until_the_end_and_begin_where_they_are_told() {
+    let server = Server::start(Way::WebSocket);
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let fifo = super::support::fifo(folder.path());
+    let id = server.detach(&["--no-stdin"], &format!("echo first; read x < {}; echo last", fifo.display()));
+    let mut following = Running::start(&mut server.command(&["logs", "--follow", &id]));
+    assert_eq!(following.line(), "first");
+    std::fs::write(&fifo, "go\n").expect("it waits for us");
+    assert_eq!(following.line(), "last");
+    assert_eq!(following.end(), (String::new(), String::new(), 0));
+
+    let rest = server.finish(&["logs", "--since-seq", "1", &id]);
+    assert_eq!(stdout(&rest), "last\n");
+    let json = server.finish(&["logs", "--json", "--since-seq", "1", &id]);
+    let events: Vec<serde_json::Value> =
+        stdout(&json).lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
+    assert_eq!(events[0], serde_json::json!({"event": "output", "seq": 2, "stream": "stdout", "text": "last\n"}));
+    assert_eq!(events[2], serde_json::json!({"event": "closed", "seq": 4}));
+}
+
+#[test]
+fn kill_ends_the_tree_and_says_how_many() {
+    let server = Server::start(Way::Unix);
+    let id = server.detach(&[], "setsid sleep 1000 & echo $!; exec sleep 1000");
+    let mut following = Running::start(&mut server.command(&["logs", "--follow", &id]));
+    let sleeper = following.line();
+    following.signal(Signal::KILL);
+    following.abandon();
+
+    let output = server.finish(&["kill", "--json", &id]);
+    let line: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a line is JSON");
+    let expected = serde_json::json!({"id": id, "wasRunning": true, "ended": 2, "left": 0, "forgotten": false});
+    assert_eq!((line, code(&output)), (expected, 0));
+    assert!(!is_running(&sleeper));
+    let again = server.finish(&["kill", "--forget", &id]);
+    assert_eq!(stdout(&again), format!("{id}: had already ended; forgotten\n"));
+    assert_eq!(server.notes(), Vec::<std::path::PathBuf>::new());
+    let gone = server.finish(&["kill", &id]);
+    assert_eq!(code(&gone), 1);
+    assert!(stderr(&gone).contains("no detached process is called"), "{gone:?}");
+}
+
+#[test]
+fn a_process_outlives_its_server_between_detach_and_attach() {
+    let mut server = Server::start_durable();
+    let id = server.detach(&[], ECHO);
+    server.crash_and_return();
+    let mut attached = Running::start(&mut server.command(&["attach", &id]));
+    assert!(attached.line().starts_with("pid "));
+    attached.say("two\n");
+    assert_eq!(attached.line(), "got two");
+    attached.close_stdin();
+    assert_eq!(attached.end().2, 7);
+}
+
+#[test]
+fn a_process_that_its_server_never_heard_of_is_told_and_no_longer_listed() {
+    let server = Server::start(Way::Unix);
+    let id = server.detach(&[], ECHO);
+    let other = Server::start(Way::Unix);
+    // The same note, with the address of another server.
+    let path = &server.notes()[0];
+    let text = std::fs::read(path).expect("it is there");
+    let mut note: serde_json::Value = serde_json::from_slice(&text).expect("a note is JSON");
+    note["at"] = serde_json::json!({ "url": other.url });
+    std::fs::write(path, note.to_string()).expect("it is ours");
+    let gone = server.finish(&["attach", &id]);
+    assert_eq!(code(&gone), 125);
+    assert!(stderr(&gone).contains(&format!("{id} is gone")), "{gone:?}");
+    let listed = server.finish(&["ps", "--json"]);
+    assert_eq!((stdout(&listed), code(&listed)), ("", 0));
+}
+
+#[test]
+fn a_server_that_does_not_answer_leaves_its_processes_listed() {
+    let server = Server::start(Way::Unix);
+    server.detach(&[], ECHO);
+    let path = &server.notes()[0];
+    let text = std::fs::read_to_string(path).expect("it is there");
+    let nowhere = format!("unix://{}", server.home.path().join("nobody").display());
+    std::fs::write(path, text.replace(&server.url, &nowhere)).expect("it is ours");
+    let listed = server.only_process();
+    assert_eq!(listed["state"].as_str(), Some("unreachable"));
+    assert!(listed["message"].as_str().is_some_and(|text| text.contains("is `exec-server serve` running there?")));
+    assert_eq!(server.notes().len(), 1);
+}
+
+#[test]
+fn two_places_do_not_fight_over_a_process() {
+    let server = Server::start(Way::WebSocket);
+    let id = server.detach(&[], ECHO);
+    let mut first = Running::start(&mut server.command(&["attach", &id]));
+    assert!(first.line().starts_with("pid "));
+    assert_eq!(server.only_process()["state"].as_str(), Some("attached"));
+    let second = server.finish(&["logs", &id]);
+    assert_eq!(code(&second), 1);
+    assert!(stderr(&second).contains("attached in another place on this machine"), "{second:?}");
+    // The first was not disturbed by any of that.
+    first.say("still\n");
+    assert_eq!(first.line(), "got still");
+    let taken = server.finish(&["logs", "--take-over", &id]);
+    assert!(stdout(&taken).ends_with("got still\n"), "{taken:?}");
+    let (_, err, code) = first.end();
+    assert_eq!(code, 125);
+    assert!(err.contains(&format!("another exec-server has taken {id} over")), "{err}");
+}
+
+#[test]
+fn a_hangup_leaves_the_process_running_and_other_signals_reach_it() {
+    let server = Server::start(Way::Unix);
+    let id = server.detach(&[], "trap 'echo bye; exit 8' TERM; echo ready; while :; do sleep 0.02; done");
+    let mut attached = Running::start(&mut server.command(&["attach", &id]));
+    assert_eq!(attached.line(), "ready");
+    attached.signal(Signal::HUP);
+    let (_, err, code) = attached.end();
+    assert_eq!(code, 0);
+    assert!(err.contains(&format!("left {id} running")), "{err}");
+    let mut attached = Running::start(&mut server.command(&["attach", &id]));
+    assert_eq!(attached.line(), "ready");
+    attached.signal(Signal::TERM);
+    assert_eq!(attached.line(), "bye");
+    assert_eq!(attached.end().2, 8);
+}
+
+#[test]
+fn detach_without_a_server_is_refused_with_a_way_out() {
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let mut command = super::support::exec_server(&["run", "--detach", "--", "true"]);
+    super::server::at_home(&mut command, &home);
+    let output = super::support::finish(&mut command);
+    assert_eq!(code(&output), 125);
+    assert!(stderr(&output).contains("start `exec-server serve` and name it with --connect"), "{output:?}");
+}
+
+#[test]
+fn what_cannot_start_there_leaves_no_note() {
+    let server = Server::start(Way::Unix);
+    let output = server.run(&["--detach", "--", "no-such-program-anywhere"]);
+    assert_eq!((stdout(&output), code(&output)), ("", 127));
+    assert_eq!(server.notes(), Vec::<std::path::PathBuf>::new());
+}

@@ -1,0 +1,123 @@
+//! A real `exec-server serve` for the tests of the commands that need one, with a home of its own.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::support::{exec_server, finish};
+
+/// A server, and the home that the commands of a test share.
+pub(crate) struct Server {
+    pub(crate) home: tempfile::TempDir,
+    pub(crate) url: String,
+    child: Child,
+    /// Held open: a server that cannot print must not die of it.
+    _stdout: BufReader<ChildStdout>,
+}
+
+/// On what it listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    WebSocket,
+    Unix,
+}
+
+impl Server {
+    /// A server that forgets everything when it ends.
+    pub(crate) fn start(way: Way) -> Self {
+        let home = tempfile::tempdir().expect("a folder can be made");
+        let listen = match way {
+            Way::WebSocket => "ws://127.0.0.1:0".to_owned(),
+            Way::Unix => format!("unix://{}", home.path().join("s").display()),
+        };
+        Self::listening(home, &["--listen", &listen])
+    }
+
+    /// A server whose keeper outlives it.
+    pub(crate) fn start_durable() -> Self {
+        let home = tempfile::tempdir().expect("a folder can be made");
+        let listen = format!("unix://{}", home.path().join("s").display());
+        let state = home.path().join("state").display().to_string();
+        Self::listening(home, &["--listen", &listen, "--state-dir", &state])
+    }
+
+    fn listening(home: tempfile::TempDir, words: &[&str]) -> Self {
+        let (child, stdout, url) = serve(&home, words);
+        Self { home, url, child, _stdout: stdout }
+    }
+
+    /// Ends it as a crash does, and starts another on the same state.
+    pub(crate) fn crash_and_return(&mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().expect("it is our child");
+        let state = self.home.path().join("state").display().to_string();
+        let (child, stdout, url) = serve(&self.home, &["--listen", &self.url, "--state-dir", &state]);
+        assert_eq!(url, self.url);
+        (self.child, self._stdout) = (child, stdout);
+    }
+
+    /// A command of ours with this server's home and no configuration of whoever runs the tests.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = exec_server(words);
+        at_home(&mut command, &self.home);
+        command
+    }
+
+    /// To its end.
+    pub(crate) fn finish(&self, words: &[&str]) -> Output {
+        finish(&mut self.command(words))
+    }
+
+    /// `run --connect` to this server.
+    pub(crate) fn run(&self, words: &[&str]) -> Output {
+        self.finish(&[&["run", "--connect", &self.url], words].concat())
+    }
+
+    /// Leaves a shell there; its id.
+    pub(crate) fn detach(&self, words: &[&str], script: &str) -> String {
+        let output = self.run(&[&["--detach", "--quiet"], words, &["--", "sh", "-c", script]].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("an id is ASCII").trim_end().to_owned()
+    }
+
+    /// What `ps --json` says of the only process there is.
+    pub(crate) fn only_process(&self) -> serde_json::Value {
+        let output = self.finish(&["ps", "--json"]);
+        let lines: Vec<&[u8]> = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+        assert_eq!(lines.len(), 1, "{output:?}");
+        serde_json::from_slice(lines[0]).expect("a line is JSON")
+    }
+
+    pub(crate) fn notes(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.home.path().join("detached")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is our child and not waited for");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.signal(Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+/// Whose notes and files a command finds.
+pub(crate) fn at_home(command: &mut Command, home: &tempfile::TempDir) {
+    command.env("EXEC_SERVER_HOME", home.path());
+}
+
+fn serve(home: &tempfile::TempDir, words: &[&str]) -> (Child, BufReader<ChildStdout>, String) {
+    let mut command = exec_server(&[&["serve"], words].concat());
+    at_home(&mut command, home);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary can be started");
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let mut url = String::new();
+    stdout.read_line(&mut url).expect("a server says where it listens");
+    (child, stdout, url.trim_end().to_owned())
+}

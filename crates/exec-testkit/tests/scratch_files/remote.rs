@@ -1,1 +1,0 @@
-../it/remote.rs
