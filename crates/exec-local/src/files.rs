@@ -21,7 +21,6 @@ mod walk;
 mod watch;
 mod write;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ use bytes::Bytes;
 use exec_env::files::{
     Changes, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, FileError, FileFuture, Files, Found,
     GlobQuery, Globbed, Links, Metadata, Missing, OpenFile, OpenMode, Reason, RemoveOptions, RenameOptions,
-    SearchQuery, Verb, Walk, WalkOptions, WatchOptions, WriteOptions,
+    SearchQuery, Times, Verb, Walk, WalkOptions, WatchOptions, WriteOptions,
 };
 
 use gate::{Gate, Stop};
@@ -63,13 +62,13 @@ struct Shared {
 impl LocalFiles {
     /// Opens them. `registers` is a folder of our own where a killed predecessor noted its unfinished writes; they are
     /// cleaned up now, before this returns. Without one, temporary files of killed writes stay where they are.
-    pub fn open(registers: Option<&Path>) -> io::Result<Self> {
-        Ok(Self {
+    pub fn open(registers: Option<&Path>) -> Self {
+        Self {
             short: Gate::new(SHORT_CALLS),
             long: Gate::new(LONG_CALLS),
             searches: Gate::new(SEARCHES),
-            shared: Arc::new(Shared { leftovers: Leftovers::open(registers)?, turns: Turns::new() }),
-        })
+            shared: Arc::new(Shared { leftovers: Leftovers::open(registers), turns: Turns::new() }),
+        }
     }
 
     /// A verb that takes microseconds, disk willing.
@@ -155,6 +154,10 @@ impl Files for LocalFiles {
 
     fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: Links) -> FileFuture<'a, ()> {
         self.short(Verb::SetPermissions, path, move |path, _| names::set_permissions(path, mode, links))
+    }
+
+    fn set_times<'a>(&'a self, path: &'a Path, times: Times, links: Links) -> FileFuture<'a, ()> {
+        self.short(Verb::SetTimes, path, move |path, _| names::set_times(path, times, links))
     }
 
     fn read_link<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, PathBuf> {

@@ -114,14 +114,6 @@ pub enum OpenError {
         /// Ours.
         ours: u32,
     },
-    /// There is no place to note unfinished writes.
-    #[error("cannot use the folder of unfinished writes {path:?}: {error}")]
-    Writes {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
     /// The keeper did not answer as one.
     #[error("the keeper does not answer: {why}")]
     NoAnswer {
@@ -174,7 +166,7 @@ impl LocalEnvironment {
         let processes = LocalProcesses::new(clerk, folder, options.spool_bytes, shell, durable, found);
         // Beside the logs in either case: whoever comes next for the same folder cleans up after the dead.
         let writes = path.join(WRITES);
-        let files = LocalFiles::open(Some(&writes)).map_err(|error| OpenError::Writes { path: writes, error })?;
+        let files = LocalFiles::open(Some(&writes));
         Ok(Self { processes, files, http: LocalHttp::new(), info })
     }
 

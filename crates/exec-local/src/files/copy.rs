@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use exec_env::files::{Copied, CopyOptions, FileError, FileKind, Links, Reason, Verb};
 use rustix::fs::{
-    AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Stat, chmodat, copy_file_range, fstat, ftruncate, ioctl_ficlone, openat,
-    readlinkat, seek, statat, symlinkat,
+    AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, chmodat, copy_file_range, fstat, ftruncate,
+    futimens, ioctl_ficlone, openat, readlinkat, seek, statat, symlinkat, utimensat,
 };
 use rustix::io::{Errno, retry_on_intr};
 
@@ -100,7 +100,10 @@ impl Copier<'_> {
             let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             openat(&to.dir, &to.name, flags, Mode::empty())
-                .and_then(|held| chmodat(CWD, proc_path(&held), mode, AtFlags::empty()))
+                .and_then(|held| {
+                    self.take_over_times(stat, |times| utimensat(CWD, proc_path(&held), times, AtFlags::empty()))?;
+                    chmodat(CWD, proc_path(&held), mode, AtFlags::empty())
+                })
                 .map_err(|errno| at(destination, errno))?;
         }
         self.report();
@@ -133,7 +136,8 @@ impl Copier<'_> {
         let before = self.copied;
         put(&target, how, leftovers, &mut |to| {
             self.copied = before;
-            self.copy_contents(&file, &stat, to).map_err(os)
+            self.copy_contents(&file, &stat, to).map_err(os)?;
+            self.take_over_times(&stat, |times| futimens(to, times)).map_err(os)
         })
         .map_err(|reason| FileError::new(Verb::Copy, destination, reason))?;
         self.copied.files += 1;
@@ -216,6 +220,17 @@ impl Copier<'_> {
             }
         }
         Ok(())
+    }
+
+    fn take_over_times(&self, from: &Stat, set: impl FnOnce(&Timestamps) -> Result<(), Errno>) -> Result<(), Errno> {
+        if !self.options.keep_times {
+            return Ok(());
+        }
+        let stamp = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
+        set(&Timestamps {
+            last_access: stamp(from.st_atime as _, from.st_atime_nsec as i64),
+            last_modification: stamp(from.st_mtime as _, from.st_mtime_nsec as i64),
+        })
     }
 
     fn check_stop(&self) -> Result<(), Errno> {

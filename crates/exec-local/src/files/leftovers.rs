@@ -38,51 +38,52 @@ pub(super) struct Leftovers {
     register: Option<Register>,
 }
 
+/// Made with the first note: whoever writes no file leaves no trace, and needs no folder that can be written.
 struct Register {
-    path: PathBuf,
+    folder: PathBuf,
     noted: Mutex<Noted>,
 }
 
+#[derive(Default)]
 struct Noted {
-    file: File,
+    file: Option<File>,
     directories: HashSet<(u64, u64)>,
 }
 
 impl Leftovers {
-    /// Cleans up after the dead, then opens a register of its own. Without a folder nothing is noted, and what a kill
-    /// leaves behind stays.
-    pub(super) fn open(folder: Option<&Path>) -> io::Result<Self> {
+    /// Cleans up after the dead. Without a folder nothing is noted, and what a kill leaves behind stays.
+    pub(super) fn open(folder: Option<&Path>) -> Self {
         let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
-        let register = match folder {
-            Some(folder) => {
-                fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-                clean_up(folder)?;
-                Some(Register::create(folder.join(&instance))?)
-            }
-            None => None,
-        };
-        Ok(Self { instance, count: AtomicU64::new(0), register })
+        let register = folder.map(|folder| {
+            clean_up(folder);
+            Register { folder: folder.to_owned(), noted: Mutex::default() }
+        });
+        Self { instance, count: AtomicU64::new(0), register }
     }
 
     /// A name for a temporary file that is about to be made in `dir`.
     pub(super) fn name_in(&self, dir: &OwnedFd) -> OsString {
         if let Some(register) = &self.register {
             // A register that cannot be written (disk full) must not stop the write itself, which may well make room.
-            let _unnoted = register.note(dir);
+            let _unnoted = register.note(&self.instance, dir);
         }
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         OsString::from(format!("{PREFIX}{}-{count}{SUFFIX}", self.instance))
     }
 }
 
-impl Register {
-    fn create(path: PathBuf) -> io::Result<Self> {
-        let file = fs::OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self { path, noted: Mutex::new(Noted { file, directories: HashSet::new() }) })
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        let Some(register) = &self.register else { return };
+        // An end in good order leaves nothing to clean up; if this fails, the next start finds an empty errand. The
+        // folder stays as long as another has a register there.
+        let _gone = fs::remove_file(register.folder.join(&self.instance));
+        let _gone = fs::remove_dir(&register.folder);
     }
+}
 
-    fn note(&self, dir: &OwnedFd) -> io::Result<()> {
+impl Register {
+    fn note(&self, instance: &str, dir: &OwnedFd) -> io::Result<()> {
         let stat = fstat(dir)?;
         let mut noted = self.noted.lock().expect("no holder of this lock panics");
         if noted.directories.contains(&(stat.st_dev, stat.st_ino)) {
@@ -91,46 +92,52 @@ impl Register {
         let path = fs::read_link(proc_path(dir))?;
         let mut line = path.into_os_string().into_encoded_bytes();
         line.push(0);
-        noted.file.write_all(&line)?;
+        let file = match &mut noted.file {
+            Some(file) => file,
+            none => none.insert(self.create(instance)?),
+        };
+        file.write_all(&line)?;
         if noted.directories.len() >= REMEMBERED_DIRECTORIES {
             noted.directories.clear();
         }
         noted.directories.insert((stat.st_dev, stat.st_ino));
         Ok(())
     }
-}
 
-impl Drop for Register {
-    fn drop(&mut self) {
-        // An end in good order leaves nothing to clean up; if this fails, the next start finds an empty errand.
-        let _gone = fs::remove_file(&self.path);
+    /// It gets its name when it is locked already, so that nobody takes it for one of the dead.
+    fn create(&self, instance: &str) -> io::Result<File> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let nameless = self.folder.join(format!("new-{instance}"));
+        let file = fs::OpenOptions::new().append(true).create_new(true).mode(0o600).open(&nameless)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        fs::rename(nameless, self.folder.join(instance))?;
+        Ok(file)
     }
 }
 
-/// Removes the temporary files of every owner that is dead.
-fn clean_up(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
+/// Removes the temporary files of every owner that is dead, as far as that is possible: one that starts must not fail
+/// because of what another left behind.
+fn clean_up(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
         let name = entry.file_name();
-        if !is_instance(&name) {
-            continue;
+        if is_instance(&name) {
+            let _best_effort = clean_up_after(&entry.path(), &name);
         }
-        let Ok(mut file) = File::open(entry.path()) else {
-            continue;
-        };
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            continue;
-        }
-        let mut directories = Vec::new();
-        file.read_to_end(&mut directories)?;
-        for directory in directories.split(|byte| *byte == 0) {
-            if !directory.is_empty() {
-                remove_temporary_files(Path::new(OsStr::from_bytes(directory)), &name);
-            }
-        }
-        fs::remove_file(entry.path())?;
     }
-    Ok(())
+}
+
+fn clean_up_after(register: &Path, instance: &OsStr) -> io::Result<()> {
+    let mut file = File::open(register)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let mut directories = Vec::new();
+    file.read_to_end(&mut directories)?;
+    for directory in directories.split(|byte| *byte == 0) {
+        if !directory.is_empty() {
+            remove_temporary_files(Path::new(OsStr::from_bytes(directory)), instance);
+        }
+    }
+    fs::remove_file(register)
 }
 
 /// Best effort: the directory may be gone, or ours no longer.
@@ -165,7 +172,7 @@ mod tests {
         let registers = folder.path().join("writes");
         let dir = OwnedFd::from(File::open(work.path()).expect("it exists"));
 
-        let living = Leftovers::open(Some(&registers)).expect("the folder is ours");
+        let living = Leftovers::open(Some(&registers));
         let kept = work.path().join(living.name_in(&dir));
         fs::write(&kept, "unfinished").expect("the directory is ours");
 
@@ -178,13 +185,12 @@ mod tests {
         fs::write(&left, "unfinished").expect("the directory is ours");
         fs::write(work.path().join("innocent"), "").expect("the directory is ours");
 
-        let next = Leftovers::open(Some(&registers)).expect("the folder is ours");
+        let next = Leftovers::open(Some(&registers));
         assert!(!left.exists());
         assert!(!registers.join(dead).exists());
         assert!(kept.exists());
         assert!(work.path().join("innocent").exists());
         drop((living, next));
-        let remaining = fs::read_dir(&registers).expect("it exists").count();
-        assert_eq!(remaining, 0);
+        assert!(!registers.exists(), "the last one out removes the folder");
     }
 }

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use exec_env::files::limits::DIRECTORY_ENTRIES;
-use exec_env::files::{CreateDirectoryOptions, DirectoryEntry, FileKind, Links, Metadata, Reason, RenameOptions};
+use exec_env::files::{
+    CreateDirectoryOptions, DirectoryEntry, FileKind, Links, Metadata, Reason, RenameOptions, Times,
+};
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, StatxTimestamp, chmodat, fstat, linkat,
-    makedev, mkdirat, openat, readlinkat, renameat, renameat_with, statat, statx, symlinkat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
+    chmodat, fstat, linkat, makedev, mkdirat, openat, readlinkat, renameat, renameat_with, statat, statx, symlinkat,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -199,6 +202,41 @@ pub(super) fn set_permissions(path: &Path, mode: u32, links: Links) -> Result<()
     };
     // What is held cannot be swapped, and is no link; a handle of this kind takes a mode only through its path.
     chmodat(CWD, proc_path(&held), mode, AtFlags::empty()).map_err(os)
+}
+
+/// Sets when it was read and changed.
+pub(super) fn set_times(path: &Path, times: Times, links: Links) -> Result<(), Reason> {
+    let times = stamps(times);
+    if links == Links::Follow {
+        return utimensat(CWD, path, &times, AtFlags::empty()).map_err(os);
+    }
+    let held = match hold(path, links) {
+        Err(Errno::LOOP) => return Err(Reason::SymlinkInPath),
+        other => other.map_err(os)?,
+    };
+    // As above: held, so it cannot be swapped, and taken by its path.
+    utimensat(CWD, proc_path(&held), &times, AtFlags::empty()).map_err(os)
+}
+
+/// Times as the kernel takes them.
+pub(super) fn stamps(times: Times) -> Timestamps {
+    Timestamps { last_access: stamp(times.accessed), last_modification: stamp(times.modified) }
+}
+
+fn stamp(time: SystemTime) -> Timespec {
+    let (seconds, nanoseconds) = match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),
+        // Before 1970 the seconds count down, and the nanoseconds still up.
+        Err(before) => {
+            let before = before.duration();
+            let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            match before.subsec_nanos() {
+                0 => (-whole, 0),
+                nanos => (-whole - 1, 1_000_000_000 - nanos),
+            }
+        }
+    };
+    Timespec { tv_sec: seconds, tv_nsec: i64::from(nanoseconds) }
 }
 
 /// The text of a link.

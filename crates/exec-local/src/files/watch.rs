@@ -92,7 +92,10 @@ impl LocalChanges {
                 _ => timeout(BATCH_SILENCE, self.queue.readable()).await.ok(),
             };
             let is_complete = match ready {
-                None => true,
+                None => {
+                    self.tree().settle_move(self.queue.get_ref());
+                    true
+                }
                 Some(ready) => {
                     let mut ready = ready.map_err(|error| {
                         let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());

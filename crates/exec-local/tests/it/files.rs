@@ -12,7 +12,7 @@ use exec_testkit::suite_files::FilesBench;
 
 async fn local_files() -> FilesBench {
     let registers = tempfile::tempdir().expect("a test needs a temporary folder");
-    let files = LocalFiles::open(Some(registers.path())).expect("the folder is ours");
+    let files = LocalFiles::open(Some(registers.path()));
     FilesBench::new(files, |files| files).keep(registers)
 }
 
@@ -36,7 +36,7 @@ fn victim_of_a_kill() {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a test can make a runtime");
     runtime.block_on(async {
-        let files = LocalFiles::open(Some(&folder.join("registers"))).expect("the folder is ours");
+        let files = LocalFiles::open(Some(&folder.join("registers")));
         println!("ready");
         for letter in (b'b'..=b'z').cycle() {
             for number in 0..VICTIM_FILES {
@@ -62,7 +62,7 @@ fn a_kill_leaves_every_file_old_or_new_and_no_temporary_file() {
         kill_a_victim(folder.path(), round);
         left_behind += temporary_files(&files).len();
         // The next start cleans up.
-        drop(LocalFiles::open(Some(&folder.path().join("registers"))).expect("the folder is ours"));
+        drop(LocalFiles::open(Some(&folder.path().join("registers"))));
         assert_eq!(temporary_files(&files), Vec::<PathBuf>::new());
         for number in 0..VICTIM_FILES {
             let contents = std::fs::read(files.join(format!("{number}"))).expect("every file is still there");
@@ -107,7 +107,7 @@ async fn an_overflow_is_told_with_the_root_to_look_through_again() {
     }
     let folder = tempfile::tempdir().expect("a test needs a temporary folder");
     let root = folder.path().canonicalize().expect("it is there");
-    let files = LocalFiles::open(None).expect("nothing is opened");
+    let files = LocalFiles::open(None);
     let mut changes = files.watch(&root, WatchOptions::default()).await.expect("the kernel has watches left");
     // Nobody asks meanwhile, so the kernel's queue has to hold it all, and cannot.
     std::fs::create_dir(root.join("early")).expect("the folder is ours");
@@ -141,13 +141,17 @@ async fn an_abandoned_copy_stops_and_leaves_nothing() {
     for number in 0..2000 {
         std::fs::write(from.join(format!("{number:04}")), vec![1; 10_000]).expect("the folder is ours");
     }
-    let files = LocalFiles::open(None).expect("nothing is opened");
+    let files = LocalFiles::open(None);
     let (begun, mut has_begun) = tokio::sync::mpsc::channel(1);
     let progress = move |_: &_| {
         // Full: one report is enough.
         let _told = begun.try_send(());
     };
-    let options = exec_env::files::CopyOptions { recursive: true, progress: Some(std::sync::Arc::new(progress)) };
+    let options = exec_env::files::CopyOptions {
+        recursive: true,
+        keep_times: true,
+        progress: Some(std::sync::Arc::new(progress)),
+    };
     {
         let copy = files.copy(&from, &to, options);
         tokio::pin!(copy);
@@ -168,7 +172,7 @@ async fn long_calls_do_not_keep_short_ones_waiting() {
     let folder = tempfile::tempdir().expect("a test needs a temporary folder");
     let root = folder.path().canonicalize().expect("it is there");
     std::fs::write(root.join("file"), "x\n".repeat(100_000)).expect("the folder is ours");
-    let files = LocalFiles::open(None).expect("nothing is opened");
+    let files = LocalFiles::open(None);
     // Searches that nobody reads fill every place there is for searches.
     let mut unread = Vec::new();
     for _ in 0..20 {

@@ -9,6 +9,6 @@ mod embedded;
 mod keeper_death;
 mod kills;
 mod orphans;
-mod parts;
+pub(crate) mod parts;
 mod state_folder;
 pub(crate) mod support;

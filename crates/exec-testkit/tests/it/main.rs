@@ -4,6 +4,7 @@
 mod codex;
 mod compat;
 mod durability;
+mod endurance;
 mod environments;
 mod hostile;
 mod remote;

@@ -96,8 +96,11 @@ impl StreamReceiver {
                     Ok(None) => None,
                     Ok(Some(incoming)) => match self.understand(incoming) {
                         // What came behind a ping or a pong may be here already, and then the socket has nothing to
-                        // wake us for.
-                        None if matches!(self.phase, Phase::Open) => continue,
+                        // wake us for. The pong leaves first: nobody knows when we are asked again.
+                        None if matches!(self.phase, Phase::Open) => {
+                            poll_fn(|cx| self.offer_control(cx)).await;
+                            continue;
+                        }
                         understood => understood,
                     },
                     Err(violation) => self.cut_off(violation),
@@ -119,6 +122,15 @@ impl StreamReceiver {
                 return received;
             }
         }
+    }
+
+    /// Sends what is owed if the socket takes it now. Never waits: if not now, then with the next event.
+    fn offer_control(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // A broken write half shows on the read half too.
+        if self.owes_control && self.link.writer().poll_control(cx).is_ready() {
+            self.owes_control = false;
+        }
+        Poll::Ready(())
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {

@@ -79,8 +79,9 @@ impl Tree {
         &self.root
     }
 
+    /// Whether there is something to tell, if only the first half of a rename.
     pub(super) fn has_changes(&self) -> bool {
-        !self.batch.is_empty()
+        !self.batch.is_empty() || self.moving.is_some()
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -97,30 +98,25 @@ impl Tree {
     pub(super) fn drain(&mut self, queue: &OwnedFd) -> Result<Drained, Errno> {
         let mut buffer = [MaybeUninit::uninit(); 64 << 10];
         let mut reader = Reader::new(queue, &mut buffer);
-        let drained = loop {
+        loop {
             if self.gone {
-                break Drained::Gone;
+                return Ok(Drained::Gone);
             }
             // Events that were read but not handled would be lost, so only stop between reads.
             if reader.is_buffer_empty() && self.batch.is_full() {
-                break Drained::Full;
+                return Ok(Drained::Full);
             }
             let (watch, events, cookie, name) = match reader.next() {
                 Ok(event) => {
                     (event.wd(), event.events(), event.cookie(), event.file_name().map(|name| name.to_bytes().to_vec()))
                 }
-                Err(Errno::AGAIN) => break Drained::Empty,
+                Err(Errno::AGAIN) => return Ok(Drained::Empty),
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno),
             };
             let name = name.as_deref().map(OsStr::from_bytes);
             self.handle(queue, watch, events, cookie, name)?;
-        };
-        // The halves of a rename come together; a first half that is still alone left the tree.
-        if drained == Drained::Empty {
-            self.settle_move(queue);
         }
-        Ok(drained)
     }
 
     fn handle(
@@ -144,6 +140,7 @@ impl Tree {
         if events.intersects(ReadFlags::DELETE_SELF.union(ReadFlags::MOVE_SELF)) {
             // Of directories below, their parents tell.
             if watch == self.root_watch {
+                self.settle_move(queue);
                 self.batch.add(Change::Removed(self.root.clone()));
                 self.gone = true;
             }
@@ -205,8 +202,9 @@ impl Tree {
         Ok(())
     }
 
-    /// A first half without a second: it is gone from this tree.
-    fn settle_move(&mut self, queue: &OwnedFd) {
+    /// A first half without a second: it is gone from this tree. The kernel queues the halves one after the other, so an
+    /// empty queue does not say that there is no second; only silence does, or that something else comes first.
+    pub(super) fn settle_move(&mut self, queue: &OwnedFd) {
         let Some(moving) = self.moving.take() else {
             return;
         };

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use exec_core::{Status, Stream};
+use exec_core::{Command, Io, Size, Status, Stream};
 use exec_testkit::gate::Gate;
 use exec_testkit::pattern::{Dice, Pattern};
 use exec_testkit::transcript::Transcript;
@@ -71,6 +71,16 @@ impl Part {
         }
         let script = script.split_whitespace().collect::<Vec<_>>().join(" ");
         Self { id, gate, io, script, expected, status, announces }
+    }
+
+    /// The child as a command.
+    pub(crate) fn command(&self) -> Command {
+        let argv = std::iter::once(ACTOR).chain(self.script.split(' '));
+        let io = match self.io {
+            "pty" => Io::Pty(Size::default()),
+            io => Io::Pipes { stdin: io == "stdin" },
+        };
+        Command { io, ..Command::new(argv, "/") }
     }
 
     /// Lets it print its next piece.

@@ -28,11 +28,16 @@ pub(crate) const SPOOL_BYTES: u64 = 256 << 20;
 
 /// Runs one test inside a runtime and its deadline.
 pub(crate) fn run(test: impl Future<Output = ()>) {
+    run_for(DEADLINE, test);
+}
+
+/// The same with another deadline.
+pub(crate) fn run_for(deadline: Duration, test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a test can make a runtime");
-    let verdict = runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await });
+    let verdict = runtime.block_on(async { tokio::time::timeout(deadline, test).await });
     runtime.shutdown_timeout(Duration::from_secs(5));
-    assert!(verdict.is_ok(), "not over after {DEADLINE:?}");
+    assert!(verdict.is_ok(), "not over after {deadline:?}");
 }
 
 /// An owner that can be killed.

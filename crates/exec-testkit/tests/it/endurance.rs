@@ -1,0 +1,236 @@
+//! A link and a daemon that break again and again, under load, with a client whose caller must notice nothing but pauses.
+//!
+//! The daemon is the real binary, the network a proxy that cuts; the instants are drawn from seeds that are printed.
+
+mod daemon;
+mod writes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use exec_client::{Options, RemoteEnvironment, TargetDial};
+use exec_core::{Body, Command, ProcessId, Stream};
+use exec_env::Environment;
+use exec_env::files::{Files, OpenFile, OpenMode};
+use exec_env::process::Follow;
+use exec_testkit::bench::{process_id, write_id};
+use exec_testkit::pattern::{Dice, Pattern};
+use exec_testkit::proxy::CuttingProxy;
+use exec_testkit::transcript::Transcript;
+use exec_transport::{ConnectOptions, Target};
+use tokio::task::JoinSet;
+
+use crate::durability::parts::{self, Part};
+use crate::durability::support::run_for;
+use crate::environments::ACTOR;
+use daemon::Daemon;
+
+/// Output of one process, and how often its connection breaks on the way. `EXEC_CUT_MB` makes it shorter or longer.
+const CUT_MEGABYTES: u64 = 1000;
+const CUTS: usize = 1000;
+
+/// Kills of the daemon, at least; `EXEC_SOAK_ROUNDS` asks for more.
+const KILLS: usize = 200;
+
+/// Longest time for these, on a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// Output a page brings at the most.
+const PAGE_BYTES: usize = 1 << 20;
+
+pub(crate) async fn connected(target: Target) -> RemoteEnvironment {
+    let dial = TargetDial::new(target, ConnectOptions::default());
+    let options = Options { give_up: Some(DEADLINE), ..Options::default() };
+    RemoteEnvironment::open(Arc::new(dial), options).await.expect("the server answers")
+}
+
+/// A number from the environment, for whoever wants more or less than is usual.
+fn wished(name: &str, usual: u64) -> u64 {
+    let value = std::env::var(name).ok();
+    value.map_or(usual, |value| value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
+}
+
+#[test]
+fn alone_a_thousand_cuts_in_a_gigabyte_of_output_cost_no_byte_and_repeat_none() {
+    run_for(DEADLINE, async {
+        let bytes = wished("EXEC_CUT_MB", CUT_MEGABYTES) * 1_000_000;
+        let daemon = Daemon::on_a_port();
+        let proxy = CuttingProxy::before(daemon.address()).await;
+        let environment = connected(format!("ws://{}", proxy.address()).parse().expect("a target")).await;
+        let id = process_id("flood");
+        let argv = [ACTOR.to_owned(), "flood".into(), "stdout".into(), bytes.to_string(), "7".into(), "65536".into()];
+        let command = Command { spool_bytes: Some(2 * bytes), ..Command::new(argv, "/") };
+        environment.processes().start(&id, command).await.expect("the actor is there");
+        let follower = environment.processes().follow(&id, 0).await.expect("it was started");
+        let mut reading = JoinSet::new();
+        reading.spawn(judge_flood(follower, bytes));
+        let mut dice = Dice::new(11);
+        let step = 2 * bytes as usize / CUTS;
+        let mut cuts = 0;
+        while cuts < CUTS {
+            let at = proxy.counts().answered_bytes + dice.below(step) as u64;
+            tokio::select! {
+                _ = proxy.until(|counts| counts.answered_bytes >= at) => {}
+                judged = reading.join_next() => {
+                    judged.expect("one reads").expect("every byte is as it was printed");
+                    break;
+                }
+            }
+            proxy.cut();
+            cuts += 1;
+        }
+        while let Some(judged) = reading.join_next().await {
+            judged.expect("every byte is as it was printed");
+        }
+        let metrics = environment.metrics();
+        eprintln!("{cuts} cuts, {metrics:?}");
+        assert!(metrics.reconnects >= cuts as u64 / 2 && cuts >= CUTS * 9 / 10, "{cuts} cuts, {metrics:?}");
+        environment.close().await;
+    });
+}
+
+/// Reads a log to its end: dense numbers, the bytes of the pattern, no gap.
+async fn judge_flood(mut follower: Box<dyn Follow>, bytes: u64) {
+    let (mut seq, mut offset) = (0, 0);
+    while let Some(page) = follower.next(PAGE_BYTES).await.expect("the session lives") {
+        assert_eq!(page.gap, None);
+        for entry in page.entries {
+            seq += 1;
+            assert_eq!(entry.seq, seq);
+            if let Body::Output { stream, bytes } = entry.body {
+                assert_eq!(stream, Stream::Stdout);
+                assert_eq!(Pattern::new(7).first_difference(offset, &bytes), None);
+                offset += bytes.len() as u64;
+            }
+        }
+    }
+    assert_eq!(offset, bytes);
+}
+
+#[test]
+fn alone_two_hundred_kills_of_the_daemon_are_pauses_to_its_client() {
+    let mut left = wished("EXEC_SOAK_ROUNDS", 0).max(KILLS as u64) as usize;
+    let mut seed = wished("EXEC_SOAK_SEED", 1);
+    while left > 0 {
+        let kills = left.min(100);
+        println!("{kills} kills with EXEC_SOAK_SEED={seed}");
+        run_for(DEADLINE, survive(seed, kills));
+        left -= kills;
+        seed += 1;
+    }
+}
+
+async fn survive(seed: u64, kills: usize) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut dice = Dice::new(seed);
+    let parts: Arc<Vec<Part>> = Arc::new(parts::cast(folder.path(), &mut dice, kills));
+    let mut daemon = Daemon::with_state(folder.path());
+    let environment = Arc::new(connected(daemon.target()).await);
+    let mut readers = JoinSet::new();
+    for (at, part) in parts.iter().enumerate() {
+        let id = process_id(&part.id);
+        environment.processes().start(&id, part.command()).await.expect("the actor is there");
+        readers.spawn(transcript(environment.clone(), id, at));
+    }
+    readers.spawn(converse(environment.clone(), kills));
+    for _ in 0..kills {
+        parts.iter().for_each(Part::prompt);
+        // not a wait: the instant of the kill is what is drawn
+        tokio::time::sleep(Duration::from_micros(dice.below(30_000) as u64)).await;
+        daemon.kill_and_restart();
+    }
+    while let Some(read) = readers.join_next().await {
+        if let Some((at, seen)) = read.expect("a reader notices nothing") {
+            parts[at].judge(&seen);
+        }
+    }
+    let environment = Arc::into_inner(environment).expect("the readers are done");
+    environment.end().await.expect("the session is there");
+    daemon.end().await;
+}
+
+async fn transcript(environment: Arc<RemoteEnvironment>, id: ProcessId, at: usize) -> Option<(usize, Transcript)> {
+    let mut seen = Transcript::new(0);
+    let mut follower = environment.processes().follow(&id, 0).await.expect("it was started");
+    while let Some(page) = follower.next(PAGE_BYTES).await.expect("the session lives") {
+        seen.absorb(page);
+    }
+    Some((at, seen))
+}
+
+/// Writes lines to a `cat` all the while: each arrives once and in order, but for those that the server says it cannot
+/// know of, which arrive once or not at all.
+async fn converse(environment: Arc<RemoteEnvironment>, lines: usize) -> Option<(usize, Transcript)> {
+    use exec_env::process::Written;
+    let id = process_id("cat");
+    let command = Command { io: exec_core::Io::Pipes { stdin: true }, ..Command::new(["/bin/cat"], "/") };
+    environment.processes().start(&id, command).await.expect("every machine has cat");
+    let mut certain = Vec::new();
+    let mut doubtful = Vec::new();
+    for number in 0..lines {
+        let line = format!("line {number}\n");
+        let key = write_id(&number.to_string());
+        match environment.processes().write(&id, key, line.clone().into()).await.expect("the session lives") {
+            Written::Accepted => certain.push(line),
+            Written::InDoubt => doubtful.push(line),
+            Written::StdinClosed => panic!("cat reads until the end"),
+        }
+    }
+    environment.processes().close_stdin(&id).await.expect("the session lives");
+    let (_, seen) = transcript(environment, id, 0).await.expect("it has an end");
+    let shown = seen.stdout();
+    let mut found: Vec<&str> = shown.split_inclusive('\n').collect();
+    found.retain(|line| !doubtful.iter().any(|doubt| doubt == line));
+    assert_eq!(found, certain);
+    eprintln!("{} lines certain, {} in doubt", certain.len(), doubtful.len());
+    None
+}
+
+#[test]
+fn alone_a_file_arrives_whole_over_a_connection_that_is_cut_fifty_times() {
+    use exec_client::files::stream::{ReadStream, WriteStream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    run_for(DEADLINE, async {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let megabytes = wished("EXEC_CUT_MB", 256);
+        let daemon = Daemon::on_a_port();
+        let proxy = CuttingProxy::before(daemon.address()).await;
+        let environment = connected(format!("ws://{}", proxy.address()).parse().expect("a target")).await;
+        let path = folder.path().join("file");
+        let piece = Pattern::new(3).bytes(1 << 20);
+        let every = (megabytes / 25).max(1);
+        let mut cuts = 0;
+        let mut writing = WriteStream::new(open(environment.files(), &path, OpenMode::Replace).await, 0);
+        for at in 0..megabytes {
+            writing.write_all(&piece).await.expect("the folder is ours");
+            if at % every == 0 {
+                proxy.cut();
+                cuts += 1;
+            }
+        }
+        writing.shutdown().await.expect("the folder is ours");
+        let sent_bytes = environment.metrics().bytes_out;
+        let mut reading = ReadStream::new(open(environment.files(), &path, OpenMode::Read).await, 0);
+        let mut back = vec![0; piece.len()];
+        for at in 0..megabytes {
+            reading.read_exact(&mut back).await.expect("it is there");
+            assert!(back == piece, "megabyte {at}");
+            if at % every == 0 {
+                proxy.cut();
+                cuts += 1;
+            }
+        }
+        assert_eq!(reading.read(&mut back).await.expect("it is there"), 0);
+        assert_eq!(reading.hash(), writing.hash());
+        let metrics = environment.metrics();
+        eprintln!("{cuts} cuts, {sent_bytes} bytes sent for {} written, {metrics:?}", megabytes << 20);
+        // As base64, and some of it twice; but never all of it again.
+        assert!(sent_bytes < (megabytes << 20) * 2, "{sent_bytes} bytes were sent");
+        assert!(cuts >= 50 && metrics.reconnects >= 25, "{cuts} cuts, {metrics:?}");
+        environment.close().await;
+    });
+}
+
+async fn open(files: &dyn Files, path: &std::path::Path, mode: OpenMode) -> Arc<dyn OpenFile> {
+    Arc::from(files.open(path, mode, exec_env::files::Links::Follow).await.expect("the folder is ours"))
+}

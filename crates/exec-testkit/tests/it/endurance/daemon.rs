@@ -1,0 +1,76 @@
+//! The real daemon, which can be killed and started again.
+
+use std::io::BufRead;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use exec_testkit::binaries;
+use exec_transport::Target;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A daemon in a process of its own; it ends with this.
+pub(crate) struct Daemon {
+    child: Child,
+    listens: String,
+    arguments: Vec<PathBuf>,
+}
+
+impl Daemon {
+    /// Without a state folder, on a free port.
+    pub(crate) fn on_a_port() -> Self {
+        Self::start(vec!["serve".into(), "--listen".into(), "ws://127.0.0.1:0".into()])
+    }
+
+    /// On a socket that stays the same, with everything it must find again in `folder`.
+    pub(crate) fn with_state(folder: &Path) -> Self {
+        let socket = format!("unix://{}", folder.join("socket").display());
+        Self::start(vec!["serve".into(), "--listen".into(), socket.into(), "--state-dir".into(), folder.join("state")])
+    }
+
+    fn start(arguments: Vec<PathBuf>) -> Self {
+        let (child, listens) = spawn(&arguments);
+        Self { child, listens, arguments }
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        self.listens.parse().expect("what is listened on can be connected to")
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listens.trim_start_matches("ws://").parse().expect("an address and a port")
+    }
+
+    /// `kill -9`, and another in its place.
+    pub(crate) fn kill_and_restart(&mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it is ours");
+        (self.child, self.listens) = spawn(&self.arguments);
+    }
+
+    /// The end in good order.
+    pub(crate) async fn end(mut self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).expect("it runs");
+        let status = tokio::task::block_in_place(|| self.child.wait()).expect("it is ours");
+        assert!(status.success(), "{status}");
+    }
+}
+
+fn spawn(arguments: &[PathBuf]) -> (Child, String) {
+    let mut command = Command::new(binaries::exec_server());
+    let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().expect("the binary is there");
+    let stdout = child.stdout.take().expect("it is piped");
+    let mut line = String::new();
+    std::io::BufReader::new(stdout).read_line(&mut line).expect("it tells where it listens");
+    assert!(!line.is_empty(), "the daemon must start");
+    (child, line.trim().to_owned())
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already; and whether or not, it must not be left behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
