@@ -93,7 +93,7 @@ impl LocalChanges {
             };
             let is_complete = match ready {
                 None => {
-                    self.tree().settle_move(self.queue.get_ref());
+                    self.tree().rest(self.queue.get_ref());
                     true
                 }
                 Some(ready) => {

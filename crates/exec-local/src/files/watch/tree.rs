@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use exec_env::files::{Change, ChangeBatch, FileKind, WatchOptions};
 use rustix::fs::inotify::{ReadFlags, Reader, WatchFlags};
@@ -43,10 +44,14 @@ pub(super) struct Tree {
 }
 
 struct Moving {
+    since: Instant,
     cookie: u32,
     from: PathBuf,
     is_directory: bool,
 }
+
+/// How long the second half of a rename may take.
+const MOVE_PATIENCE: Duration = Duration::from_millis(200);
 
 const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
@@ -86,6 +91,14 @@ impl Tree {
 
     pub(super) fn is_gone(&self) -> bool {
         self.gone
+    }
+
+    /// Gives up on the second half of a rename that does not come. The kernel queues the halves one after the other, and
+    /// whoever renames may lose the processor in between: an empty queue alone does not say that there is no second.
+    pub(super) fn rest(&mut self, queue: &OwnedFd) {
+        if self.moving.as_ref().is_some_and(|moving| moving.since.elapsed() >= MOVE_PATIENCE) {
+            self.settle_move(queue);
+        }
     }
 
     /// What was gathered, if anything.
@@ -164,7 +177,7 @@ impl Tree {
             rules.load(parent);
         }
         if events.contains(ReadFlags::MOVED_FROM) {
-            self.moving = Some(Moving { cookie, from: path, is_directory });
+            self.moving = Some(Moving { since: Instant::now(), cookie, from: path, is_directory });
         } else if events.contains(ReadFlags::MOVED_TO) {
             self.arrive(queue, cookie, path, is_directory)?;
         } else if events.contains(ReadFlags::CREATE) {
@@ -202,9 +215,8 @@ impl Tree {
         Ok(())
     }
 
-    /// A first half without a second: it is gone from this tree. The kernel queues the halves one after the other, so an
-    /// empty queue does not say that there is no second; only silence does, or that something else comes first.
-    pub(super) fn settle_move(&mut self, queue: &OwnedFd) {
+    /// A first half without a second: it is gone from this tree.
+    fn settle_move(&mut self, queue: &OwnedFd) {
         let Some(moving) = self.moving.take() else {
             return;
         };
