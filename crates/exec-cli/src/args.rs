@@ -2,6 +2,7 @@
 //!
 //! Values are parsed here, once; what a command gets is durations and bytes, not strings.
 
+mod files;
 mod remote;
 mod run;
 mod serve;
@@ -10,6 +11,10 @@ mod values;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use files::{
+    CatArgs, CpArgs, FindArgs, FindKind, FsArgs, FsVerb, GrepArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs,
+    WatchArgs,
+};
 pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvVerb, KillArgs, ListArgs, LogsArgs, PsArgs, WhereArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{LogFormat, ServeArgs};
@@ -25,6 +30,8 @@ Examples:
   exec-server run --connect unix:///tmp/x.sock -- ls    the same, on a machine that is served
   exec-server run --detach --environment build -- make  start it there and leave; then ps, logs, attach, kill
   exec-server env check                        which environments there are, and whether they answer
+  exec-server fs ls build:/srv                 files there; also cat, stat, rm, mkdir, mv, find, grep, watch
+  exec-server cp -r src build:/srv/app         copy files there, back, or between environments
   exec-server completions bash                 what bash needs to complete our options
   exec-server man run | man -l -               the manual of a command
 
@@ -56,6 +63,10 @@ pub(crate) enum Verb {
     Kill(KillArgs),
     // Likewise.
     Env(EnvArgs),
+    // Likewise.
+    Fs(FsArgs),
+    // Likewise.
+    Cp(CpArgs),
     /// Print the JSON Schema of the wire
     Schema,
     /// Print the completion script of a shell
@@ -65,8 +76,8 @@ pub(crate) enum Verb {
     },
     /// Print the manual page, in the format of man(1)
     Man {
-        /// The manual of one command, such as `run`; of the whole without it
-        command: Option<String>,
+        /// The manual of one command, such as `run` or `fs ls`; of the whole without it
+        command: Vec<String>,
     },
 }
 

@@ -1,9 +1,10 @@
 //! The binary `exec-server`: words on a command line in, calls on the rooms below out.
 //!
 //! Reading order: [`args`] (what can be said), then one file per command ([`run`], [`serve`], [`ps`], [`attach`], [`logs`],
-//! [`kill`], [`env`], [`manual`]), then what they share: [`attend`] (the loop between a person and a process), [`place`]
-//! (which environment, and the way there), [`notebook`] and [`visit`] (processes that were left there), [`errand`],
-//! [`table`], [`spinner`], [`terminal`] (the user's terminal, and its way back to normal), [`exit_code`] (what a shell
+//! [`kill`], [`env`], [`fs`], [`cp`], [`manual`]), then what they share: [`attend`] (the loop between a person and a
+//! process), [`place`] (which environment, and the way there), [`notebook`] and [`visit`] (processes that were left
+//! there), [`site`], [`trouble`] and [`paper`] (files: where they are, how they fail, what is printed of them),
+//! [`errand`], [`table`], [`spinner`], [`terminal`] (the user's terminal, and its way back to normal), [`exit_code`] (what a shell
 //! is told), [`say`] (what a person is told) and [`own_log`].
 //!
 //! It knows every room and decides nothing about processes. A new command is a variant of [`args::Verb`], a file, and
@@ -12,22 +13,27 @@
 mod args;
 mod attach;
 mod attend;
+mod cp;
 mod env;
 mod errand;
 mod exit_code;
+mod fs;
 mod kill;
 mod logs;
 mod manual;
 mod notebook;
 mod own_log;
+mod paper;
 mod place;
 mod ps;
 mod run;
 mod say;
 mod serve;
+mod site;
 mod spinner;
 mod table;
 mod terminal;
+mod trouble;
 mod visit;
 
 use std::process::ExitCode;
@@ -59,9 +65,11 @@ fn main() -> ExitCode {
         Verb::Logs(args) => logs::main(&args),
         Verb::Kill(args) => kill::main(&args),
         Verb::Env(args) => env::main(&args.verb),
+        Verb::Fs(args) => fs::main(&args.verb),
+        Verb::Cp(args) => cp::main(&args),
         Verb::Schema => manual::schema(),
         Verb::Completions { shell } => manual::completions(shell),
-        Verb::Man { command } => manual::page(command.as_deref()),
+        Verb::Man { command } => manual::page(&command),
     }
 }
 

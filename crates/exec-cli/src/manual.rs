@@ -17,19 +17,14 @@ pub(crate) fn completions(shell: Shell) -> ExitCode {
 }
 
 /// The man page of the whole, or of one command, on stdout.
-pub(crate) fn page(command: Option<&str>) -> ExitCode {
+pub(crate) fn page(command: &[String]) -> ExitCode {
     let mut whole = Args::command();
     // Fills in what the commands inherit: their full names and usage lines.
     whole.build();
-    let described = match command {
-        None => whole,
-        Some(name) => match whole.find_subcommand(name) {
-            Some(found) => found.clone(),
-            None => {
-                say::note(format_args!("there is no command {name:?}: see `exec-server --help`"));
-                return exit_code::MISUNDERSTOOD.into();
-            }
-        },
+    let found = command.iter().try_fold(&whole, |within, name| within.find_subcommand(name));
+    let Some(described) = found.cloned() else {
+        say::note(format_args!("there is no command {:?}: see `exec-server --help`", command.join(" ")));
+        return exit_code::MISUNDERSTOOD.into();
     };
     let mut roff = Vec::new();
     let rendered = clap_mangen::Man::new(described).render(&mut roff);

@@ -19,8 +19,8 @@ use exec_wire::process as wire;
 use exec_wire::{PathUri, text::OsText};
 
 pub(crate) use files::{
-    changes, copied, directory_entry, found_lines, http_params, metadata, search_params, search_summary, walk,
-    walk_options,
+    changes, copied, directory_entry, found_lines, http_params, metadata, nanoseconds, search_params, search_summary,
+    walk, walk_options,
 };
 
 /// Something that a local environment could be told and the wire cannot say.

@@ -20,7 +20,7 @@ use exec_env::files::tree::CopyProgress;
 use exec_env::files::{
     Changes, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, Expect, FileError, FileFuture, Files, Found,
     GlobQuery, Globbed, Links, Metadata, Missing, OpenFile, OpenMode, Reason, RemoveOptions, RenameOptions,
-    SearchQuery, Verb, Walk, WalkOptions, WatchOptions, WriteOptions, limits,
+    SearchQuery, Times, Verb, Walk, WalkOptions, WatchOptions, WriteOptions, limits,
 };
 use exec_wire::fs as wire;
 use exec_wire::{Call, NoticeMethod, PathUri};
@@ -226,6 +226,9 @@ impl Files for RemoteFiles {
     fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied> {
         Box::pin(async move {
             let at = At::new(Verb::Copy, source);
+            if options.keep_times {
+                self.need(at, "fs/copy.keepTimes")?;
+            }
             let progress_id = options.progress.is_some().then(fresh_id);
             let params = wire::CopyParams {
                 source_path: at.uri()?,
@@ -234,6 +237,7 @@ impl Files for RemoteFiles {
                 sandbox: None,
                 report: true,
                 progress_id: progress_id.clone(),
+                keep_times: options.keep_times,
             };
             let (Some(progress_id), Some(progress)) = (progress_id, &options.progress) else {
                 let copied = self.ask(at, params, Replay::IfUnsent).await?;
@@ -300,6 +304,19 @@ impl Files for RemoteFiles {
             let at = At::new(Verb::SetPermissions, path);
             let follow_symlinks = follow(links);
             let params = wire::SetPermissionsParams { path: at.uri()?, mode, follow_symlinks, sandbox: None };
+            self.ask(at, params, Replay::Again).await.map(drop)
+        })
+    }
+
+    fn set_times<'a>(&'a self, path: &'a Path, times: Times, links: Links) -> FileFuture<'a, ()> {
+        Box::pin(async move {
+            let at = At::new(Verb::SetTimes, path);
+            self.need(at, "fs/setTimes")?;
+            let (accessed_ns, modified_ns) =
+                (convert::nanoseconds(times.accessed), convert::nanoseconds(times.modified));
+            let follow_symlinks = follow(links);
+            let path = at.uri()?;
+            let params = wire::SetTimesParams { path, accessed_ns, modified_ns, follow_symlinks, sandbox: None };
             self.ask(at, params, Replay::Again).await.map(drop)
         })
     }

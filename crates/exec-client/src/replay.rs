@@ -39,6 +39,7 @@ impl Replay {
             | Method::FsWalk
             | Method::FsReadLink
             | Method::FsSetPermissions
+            | Method::FsSetTimes
             | Method::FsGlob
             | Method::SessionList
             | Method::SessionClose => Self::Again,

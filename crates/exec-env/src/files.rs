@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 pub use content::{Block, ContentHash, Expect, OpenMode, WriteOptions};
 pub use error::{FileError, Reason, Verb, WatchLimit};
-pub use metadata::{DirectoryEntry, FileKind, Metadata};
+pub use metadata::{DirectoryEntry, FileKind, Metadata, Times};
 pub use search::{Found, FoundLine, FoundLines, Pattern, SearchQuery, SearchStep, SearchSummary};
 pub use tree::{
     Copied, CopyOptions, CreateDirectoryOptions, GlobQuery, Globbed, RemoveOptions, RenameOptions, Walk, WalkEntry,
@@ -73,6 +73,9 @@ pub trait Files: Send + Sync {
 
     /// Sets the permission bits, with set-user-id, set-group-id and sticky.
     fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: Links) -> FileFuture<'a, ()>;
+
+    /// Sets when it was read and when its contents changed.
+    fn set_times<'a>(&'a self, path: &'a Path, times: Times, links: Links) -> FileFuture<'a, ()>;
 
     /// The text of a symbolic link. `links` speaks of the components before the last.
     fn read_link<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, PathBuf>;

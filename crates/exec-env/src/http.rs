@@ -139,14 +139,19 @@ pub enum HttpError {
         /// The variable.
         variable: String,
     },
-    /// It took too long.
-    #[error("http/request failed: route-aware request timed out")]
-    TimedOut,
-    /// No connection, no trust, or no answer.
-    #[error("http/request failed: {why}")]
-    Failed {
-        /// What happened.
+    /// There was no answer in time.
+    #[error("http/request failed: {why}: the time is over")]
+    TimedOut {
+        /// What did not come to its end.
         why: String,
+    },
+    /// No connection, no trust, or no answer.
+    #[error("http/request failed: {why}{}", causes.iter().map(|cause| format!(": {cause}")).collect::<String>())]
+    Failed {
+        /// What happened, in the words existing clients know.
+        why: String,
+        /// What was behind it, the last cause last.
+        causes: Vec<String>,
     },
     /// The answer broke off.
     #[error("failed to read http/request response body: {why}")]

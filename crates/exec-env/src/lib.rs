@@ -5,6 +5,7 @@
 //!
 //! Deliberately absent: connections, sessions, JSON, error codes.
 
+pub mod errno;
 pub mod files;
 pub mod http;
 pub mod process;

@@ -1,8 +1,11 @@
 //! HTTP from this machine.
 //!
-//! There is one client that follows redirections and one that does not. They are made at the first request, because
-//! making one reads the machine's trust store. A machine without one still speaks plain HTTP. Deliberately absent: cookies, decompression, HTTP/2 (every
-//! server still speaks 1.1), and any header of our own but `accept: */*` and what the protocol demands.
+//! The client is made at the first request, because making one reads the machine's trust store. A machine without one
+//! still speaks plain HTTP. Redirections are followed [hop by hop](hop), since their words are part of the contract.
+//! Deliberately absent: cookies, decompression, HTTP/2 (every server still speaks 1.1), and any header of our own but
+//! `accept: */*` and what the protocol demands.
+
+mod hop;
 
 use std::ffi::OsString;
 use std::sync::OnceLock;
@@ -16,6 +19,8 @@ use reqwest::redirect::Policy;
 use reqwest::{Method, Url};
 use tokio::time::Instant;
 
+use hop::Hop;
+
 /// How long a connection nobody uses stays open for the next request.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -27,8 +32,7 @@ type Lookup = Box<dyn Fn(&str) -> Option<OsString> + Send + Sync>;
 
 /// This machine's HTTP.
 pub struct LocalHttp {
-    following: Clients,
-    stopping: Clients,
+    clients: Clients,
     lookup: Lookup,
 }
 
@@ -40,46 +44,60 @@ impl LocalHttp {
 
     /// One that takes variables from `lookup`.
     pub fn with_variables(lookup: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static) -> Self {
-        Self {
-            following: Clients::new(|| Policy::limited(REDIRECTS)),
-            stopping: Clients::new(Policy::none),
-            lookup: Box::new(lookup),
-        }
+        Self { clients: Clients::default(), lookup: Box::new(lookup) }
     }
 
     async fn send(&self, request: Request) -> Result<Response, HttpError> {
-        let deadline = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let clients = match request.redirects {
-            Redirects::Follow => &self.following,
-            Redirects::Stop => &self.stopping,
-        };
-        let outgoing = self.outgoing(request)?;
-        let client = clients.take(outgoing.url().scheme() == "https").await?;
-        let sent = before(deadline, client.execute(outgoing)).await;
-        let answer = sent.ok_or(HttpError::TimedOut)?.map_err(|error| {
-            if error.is_timeout() { HttpError::TimedOut } else { HttpError::Failed { why: with_causes(&error) } }
-        })?;
-        let headers = answer.headers().iter();
-        let headers = headers.filter_map(|(name, value)| {
-            let value = value.to_str().ok()?;
-            Some((name.as_str().to_owned(), value.to_owned()))
-        });
-        Ok(Response {
-            status: answer.status().as_u16(),
-            headers: headers.collect(),
-            body: Box::new(LocalBody { answer, deadline }),
+        let (timeout, redirects) = (request.timeout, request.redirects);
+        let mut hop = self.first_hop(request)?;
+        // The caller's time is not spent on making the client.
+        self.clients.take(hop.url.scheme() == "https").await?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        for _ in 0..=REDIRECTS {
+            let answer = self.ask(&hop, deadline).await?;
+            if redirects == Redirects::Follow && hop.redirect(answer.status(), answer.headers())? {
+                continue;
+            }
+            let headers = answer.headers().iter();
+            let headers = headers.filter_map(|(name, value)| {
+                let value = value.to_str().ok()?;
+                Some((name.as_str().to_owned(), value.to_owned()))
+            });
+            let (status, headers) = (answer.status().as_u16(), headers.collect());
+            return Ok(Response { status, headers, body: Box::new(LocalBody { answer }) });
+        }
+        Err(HttpError::Failed { why: "too many redirects".to_owned(), causes: Vec::new() })
+    }
+
+    /// Sends it once. The time covers the body of the answer, too.
+    async fn ask(&self, hop: &Hop, deadline: Option<Instant>) -> Result<reqwest::Response, HttpError> {
+        let client = self.clients.take(hop.url.scheme() == "https").await?;
+        // The builder makes a header of a name and a password in the URL.
+        let mut request = client.request(hop.method.clone(), hop.url.clone()).headers(hop.headers.clone());
+        if let Some(body) = &hop.body {
+            request = request.body(body.clone());
+        }
+        if let Some(deadline) = deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(HttpError::TimedOut { why: "route-aware request timed out".to_owned() });
+            }
+            request = request.timeout(left);
+        }
+        request.send().await.map_err(|error| match error.is_timeout() {
+            true => HttpError::TimedOut { why: error.to_string() },
+            false => failure(&error),
         })
     }
 
     /// Judges the request. The order of the checks is part of the contract: the first thing that is wrong is told.
-    fn outgoing(&self, request: Request) -> Result<reqwest::Request, HttpError> {
+    fn first_hop(&self, request: Request) -> Result<Hop, HttpError> {
         let method = Method::from_bytes(request.method.as_bytes())
             .map_err(|error| HttpError::BadMethod { why: error.to_string() })?;
         let url = Url::parse(&request.url).map_err(|error| HttpError::BadUrl { why: error.to_string() })?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(HttpError::BadScheme { scheme: url.scheme().to_owned() });
         }
-        let mut outgoing = reqwest::Request::new(method, url);
         let mut headers = HeaderMap::with_capacity(request.headers.len());
         for header in request.headers {
             let name = HeaderName::from_bytes(header.name.as_bytes())
@@ -91,9 +109,7 @@ impl LocalHttp {
             value.set_sensitive(header.value_env_var.is_some());
             headers.append(name, value);
         }
-        *outgoing.headers_mut() = headers;
-        *outgoing.body_mut() = request.body.map(reqwest::Body::from);
-        Ok(outgoing)
+        Ok(Hop { method, url, headers, body: request.body })
     }
 
     fn value_of(&self, header: &Header) -> Result<Vec<u8>, HttpError> {
@@ -116,19 +132,15 @@ impl LocalHttp {
     }
 }
 
-/// The client for one way to treat redirections.
+/// The client; it follows no redirection by itself.
+#[derive(Default)]
 struct Clients {
-    policy: fn() -> Policy,
     trusting: OnceLock<reqwest::Client>,
     /// Where the machine trusts nobody: good for plain HTTP, and TLS always fails.
     plain: OnceLock<reqwest::Client>,
 }
 
 impl Clients {
-    fn new(policy: fn() -> Policy) -> Self {
-        Self { policy, trusting: OnceLock::new(), plain: OnceLock::new() }
-    }
-
     /// The client for a request, made now if it is the first. Two first requests at once may both make one; the
     /// loser's is dropped.
     async fn take(&self, needs_trust: bool) -> Result<&reqwest::Client, HttpError> {
@@ -138,11 +150,11 @@ impl Clients {
         if !needs_trust && let Some(client) = self.plain.get() {
             return Ok(client);
         }
-        match build(self.policy, true).await {
+        match build(true).await {
             Ok(client) => Ok(self.trusting.get_or_init(|| client)),
             Err(error) if needs_trust => Err(error),
             Err(_) => {
-                let client = build(self.policy, false).await?;
+                let client = build(false).await?;
                 Ok(self.plain.get_or_init(|| client))
             }
         }
@@ -150,15 +162,15 @@ impl Clients {
 }
 
 /// Makes a client, off the runtime: reading the trust store takes milliseconds of disk.
-async fn build(policy: fn() -> Policy, trusting: bool) -> Result<reqwest::Client, HttpError> {
+async fn build(trusting: bool) -> Result<reqwest::Client, HttpError> {
     let built = tokio::task::spawn_blocking(move || {
-        let builder =
-            reqwest::Client::builder().redirect(policy()).pool_idle_timeout(IDLE).pool_max_idle_per_host(IDLE_PER_HOST);
+        let builder = reqwest::Client::builder().redirect(Policy::none());
+        let builder = builder.pool_idle_timeout(IDLE).pool_max_idle_per_host(IDLE_PER_HOST);
         if trusting { builder.build() } else { builder.tls_certs_only([]).build() }
     });
     match built.await {
-        Ok(built) => built.map_err(|error| HttpError::Failed { why: with_causes(&error) }),
-        Err(error) => Err(HttpError::Failed { why: error.to_string() }),
+        Ok(built) => built.map_err(|error| failure(&error)),
+        Err(error) => Err(HttpError::Failed { why: error.to_string(), causes: Vec::new() }),
     }
 }
 
@@ -177,43 +189,24 @@ impl Http for LocalHttp {
 /// The rest of an answer, straight from the connection: what is not asked for is not read.
 struct LocalBody {
     answer: reqwest::Response,
-    deadline: Option<Instant>,
 }
 
 impl Body for LocalBody {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, HttpError>> {
         Box::pin(async move {
             loop {
-                let chunk = before(self.deadline, self.answer.chunk()).await;
-                let chunk = chunk.ok_or_else(|| HttpError::Body { why: "route-aware request timed out".to_owned() })?;
-                match chunk {
+                match self.answer.chunk().await {
                     Ok(Some(bytes)) if bytes.is_empty() => {}
                     Ok(bytes) => return Ok(bytes),
-                    Err(error) => {
-                        return Err(HttpError::Body { why: error.to_string() });
-                    }
+                    Err(error) => return Err(HttpError::Body { why: error.to_string() }),
                 }
             }
         })
     }
 }
 
-/// `None`: the deadline came first.
-async fn before<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
-    match deadline {
-        Some(deadline) => tokio::time::timeout_at(deadline, work).await.ok(),
-        None => Some(work.await),
-    }
-}
-
-/// What happened and what was behind it; the first part is what existing clients know.
-fn with_causes(error: &reqwest::Error) -> String {
-    let mut why = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        why.push_str(": ");
-        why.push_str(&error.to_string());
-        cause = error.source();
-    }
-    why
+/// What happened, in the words existing clients know, and what was behind it.
+fn failure(error: &reqwest::Error) -> HttpError {
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    HttpError::Failed { why: error.to_string(), causes: causes.map(ToString::to_string).collect() }
 }

@@ -142,23 +142,24 @@ impl Drop for Place {
 
 /// The one `fs/watchMissing` that a connection may have: a newer one replaces it.
 pub(crate) struct MissingWatch {
-    state: Mutex<(Option<u64>, CancellationToken)>,
+    /// The last id, and what stops its watch. The original counts from 1.
+    state: Mutex<(u64, CancellationToken)>,
     over: CancellationToken,
 }
 
 impl MissingWatch {
     fn new(over: &CancellationToken) -> Self {
-        Self { state: Mutex::new((None, over.child_token())), over: over.clone() }
+        Self { state: Mutex::new((0, over.child_token())), over: over.clone() }
     }
 
     /// The token of a watch that takes the place of the last one; `None` if its id is not greater.
     pub(crate) fn replace(&self, watch_id: u64) -> Option<CancellationToken> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.0.is_some_and(|last| watch_id <= last) {
+        if watch_id <= state.0 {
             return None;
         }
         state.1.cancel();
-        *state = (Some(watch_id), self.over.child_token());
+        *state = (watch_id, self.over.child_token());
         Some(state.1.clone())
     }
 }

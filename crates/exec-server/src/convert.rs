@@ -19,7 +19,7 @@ use exec_wire::text::OsText;
 
 pub(crate) use files::{
     changes, copied, directory_entry, found_lines, glob_query, http_answer, http_request, links, metadata, open_mode,
-    search_query, search_summary, walk, walk_options,
+    search_query, search_summary, times, walk, walk_options,
 };
 
 /// An entry that a client names. No log gets half as far as numbers do; whoever names a later entry than that means

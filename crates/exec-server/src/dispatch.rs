@@ -148,6 +148,7 @@ async fn route(desk: &Arc<Desk>, request: &Request, out: &mut Vec<u8>) -> Result
         Method::FsCopy => typed(desk, request, out, tree::copy).await,
         Method::FsRename => typed(desk, request, out, tree::rename).await,
         Method::FsSetPermissions => typed(desk, request, out, tree::set_permissions).await,
+        Method::FsSetTimes => typed(desk, request, out, tree::set_times).await,
         Method::FsReadLink => typed(desk, request, out, tree::read_link).await,
         Method::FsCreateSymlink => typed(desk, request, out, tree::create_symlink).await,
         Method::FsGlob => typed(desk, request, out, tree::glob).await,

@@ -5,6 +5,7 @@
 mod files;
 
 use exec_core::command::{BadCommand, Place};
+use exec_env::errno::ErrnoText;
 use exec_env::process::{
     ForgetError, ListError, ReadError, ResizeError, SignalError, StartError, Step, TerminateError, UnknownProcess,
     Unreachable, WaitError, WriteError,
@@ -14,8 +15,8 @@ use exec_wire::path_uri::ForeignPath;
 
 pub(crate) use files::{
     bad_base64, body_active, body_too_large, file_data, file_error, file_sandbox_not_enforceable, file_too_large,
-    foreign_path, foreign_sandbox_path, handle_refused, http_error, no_place, sandbox_without_cwd, too_many_roots,
-    unknown_handle,
+    foreign_path, foreign_sandbox_path, handle_refused, http_error, no_place, nul_in_path, sandbox_without_cwd,
+    too_many_roots, unknown_handle,
 };
 
 /// An error of some verb, for a process that is called `wire_id` on the wire.
@@ -223,7 +224,7 @@ pub(crate) fn broken(method: &str) -> RpcError {
 }
 
 fn os_text(errno: i32) -> String {
-    std::io::Error::from_raw_os_error(errno).to_string()
+    ErrnoText(errno).to_string()
 }
 
 fn step_name(step: Step) -> &'static str {

@@ -237,6 +237,7 @@ macro_rules! files_conformance {
                     a_rename_moves_a_link_itself,
                     a_rename_across_file_systems_is_told,
                     permissions_are_set_with_their_special_bits,
+                    times_are_set_to_the_nanosecond,
                     a_link_reads_back_its_text_byte_for_byte,
                     names_that_are_not_text_work_everywhere,
                     a_name_too_long_is_told;
@@ -270,6 +271,7 @@ macro_rules! files_conformance {
                     special_files_are_not_copied,
                     holes_stay_holes,
                     a_file_of_proc_is_copied_though_it_says_it_is_empty,
+                    a_copy_keeps_times_where_it_is_asked_to,
                     a_copy_reports_its_progress;
                 links:
                     a_link_as_the_last_component_is_refused_by_each_verb_in_its_words,

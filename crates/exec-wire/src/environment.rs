@@ -10,7 +10,7 @@ use crate::path_uri::PathUri;
 
 /// Everything this wire adds to the original, as `environmentInfo.extensions` may name it: a method by its name, a
 /// member by its method and its own name. A server that leaves something out leaves its name out.
-pub const EXTENSIONS: [&str; 46] = [
+pub const EXTENSIONS: [&str; 48] = [
     "initialize.detachedTtlMs",
     "initialize.resumeFrom",
     "initialize.binaryFrames",
@@ -37,9 +37,11 @@ pub const EXTENSIONS: [&str; 46] = [
     "fs/open.append",
     "fs/copy.report",
     "fs/copy.progressId",
+    "fs/copy.keepTimes",
     "fs/createDirectory.mode",
     "fs/rename",
     "fs/setPermissions",
+    "fs/setTimes",
     "fs/readLink",
     "fs/createSymlink",
     "fs/writeFile.ifMatch",

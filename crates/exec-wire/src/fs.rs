@@ -1,14 +1,20 @@
 //! Files: every `fs/*` method.
 //!
-//! Reading order: contents ([`content`]), names and trees ([`tree`]), what goes on for longer ([`watch`], [`search`]).
+//! Reading order: contents ([`content`]), names and trees ([`tree`]), permissions,
+//! times and links ([`attributes`]), what goes on for longer ([`watch`], [`search`]).
 //! Every method takes a `sandbox` as the original has it. Members marked as ours are named in
 //! [`EXTENSIONS`](crate::environment::EXTENSIONS).
 
+pub mod attributes;
 pub mod content;
 pub mod search;
 pub mod tree;
 pub mod watch;
 
+pub use attributes::{
+    CreateSymlinkParams, CreateSymlinkResult, ReadLinkParams, ReadLinkResult, SetPermissionsParams,
+    SetPermissionsResult, SetTimesParams, SetTimesResult,
+};
 pub use content::{
     CloseParams, CloseResult, OpenMode, OpenParams, OpenResult, ReadBlockParams, ReadBlockResult, ReadFileParams,
     ReadFileResult, WriteBlockParams, WriteBlockResult, WriteFileParams, WriteFileResult,
@@ -19,9 +25,8 @@ pub use search::{
 };
 pub use tree::{
     CanonicalizeParams, CanonicalizeResult, Copied, CopyParams, CopyProgressParams, CopyResult, CreateDirectoryParams,
-    CreateDirectoryResult, CreateSymlinkParams, CreateSymlinkResult, DirectoryEntry, FileKind, GetMetadataParams,
-    GetMetadataResult, PathProblem, ReadDirectoryParams, ReadDirectoryResult, ReadLinkParams, ReadLinkResult,
-    RemoveParams, RemoveResult, RenameParams, RenameResult, SetPermissionsParams, SetPermissionsResult, WalkEntry,
+    CreateDirectoryResult, DirectoryEntry, FileKind, GetMetadataParams, GetMetadataResult, PathProblem,
+    ReadDirectoryParams, ReadDirectoryResult, RemoveParams, RemoveResult, RenameParams, RenameResult, WalkEntry,
     WalkEntryKind, WalkOptions, WalkParams, WalkResult,
 };
 pub use watch::{

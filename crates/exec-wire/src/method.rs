@@ -271,6 +271,8 @@ methods! {
     FsRename "fs/rename" Filesystem Ordinary fs::RenameParams => fs::RenameResult;
     /// Sets permission bits. Ours.
     FsSetPermissions "fs/setPermissions" Filesystem Ordinary fs::SetPermissionsParams => fs::SetPermissionsResult;
+    /// Sets times. Ours.
+    FsSetTimes "fs/setTimes" Filesystem Ordinary fs::SetTimesParams => fs::SetTimesResult;
     /// What a link says. Ours.
     FsReadLink "fs/readLink" Filesystem Ordinary fs::ReadLinkParams => fs::ReadLinkResult;
     /// Makes a link. Ours.

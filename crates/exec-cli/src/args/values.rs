@@ -78,6 +78,14 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(bad)
 }
 
+/// `750`, `0644`: permission bits, octal.
+pub(super) fn mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err(format!("{text:?} is no mode: write it as chmod takes it, in octal, as 755 or 0640")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,9 +3,11 @@
 //! One file per subject. The child is a shell or a small tool everywhere, because how a shell sees us is the subject.
 
 mod background;
+mod cp;
 mod detached;
 mod environment;
 mod exit_codes;
+mod fs;
 mod json;
 mod places;
 mod remote;

@@ -65,6 +65,12 @@ impl Server {
         command
     }
 
+    /// Makes it an environment of this id, for the commands that have this server's home.
+    pub(crate) fn name(&self, id: &str) {
+        let text = format!("default = \"local\"\n[[environments]]\nid = \"{id}\"\nurl = \"{}\"\n", self.url);
+        std::fs::write(self.home.path().join("environments.toml"), text).expect("the folder is ours");
+    }
+
     /// To its end.
     pub(crate) fn finish(&self, words: &[&str]) -> Output {
         finish(&mut self.command(words))

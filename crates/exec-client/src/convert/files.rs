@@ -68,6 +68,14 @@ fn time(ns: i64) -> SystemTime {
     time.unwrap_or(UNIX_EPOCH)
 }
 
+/// Since 1970; earlier times are negative. Two hundred and ninety years fit on either side.
+pub(crate) fn nanoseconds(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanoseconds| -nanoseconds),
+    }
+}
+
 pub(crate) fn directory_entry(entry: wire::DirectoryEntry) -> DirectoryEntry {
     let exact = entry.path.as_ref().and_then(|path| path.to_path().ok());
     let is_symlink = entry.is_symlink.unwrap_or(false);

@@ -122,8 +122,8 @@ fn http_reason(data: &ErrorData) -> Option<HttpError> {
         "variableMissing" => HttpError::VariableMissing { name: name()?, variable: detail()? },
         "variableEmpty" => HttpError::VariableEmpty { name: name()?, variable: detail()? },
         "variableRefused" => HttpError::VariableRefused { name: name()?, variable: detail()? },
-        "httpTimedOut" => HttpError::TimedOut,
-        "httpFailed" => HttpError::Failed { why: detail()? },
+        "httpTimedOut" => HttpError::TimedOut { why: detail()? },
+        "httpFailed" => HttpError::Failed { why: detail()?, causes: Vec::new() },
         "httpBody" => HttpError::Body { why: detail()? },
         _ => return None,
     })
@@ -135,9 +135,9 @@ fn http_reason_of_text(refusal: &RpcError) -> HttpError {
         return HttpError::Body { why };
     }
     match after("http/request failed: ") {
-        Some(why) if why == "route-aware request timed out" => HttpError::TimedOut,
-        Some(why) => HttpError::Failed { why },
-        None => HttpError::Failed { why: refusal.message.clone() },
+        Some(why) if why == "route-aware request timed out" => HttpError::TimedOut { why },
+        Some(why) => HttpError::Failed { why, causes: Vec::new() },
+        None => HttpError::Failed { why: refusal.message.clone(), causes: Vec::new() },
     }
 }
 

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use exec_env::files::{Block, ContentHash, Expect, FileError, FileFuture, Files, OpenFile, WriteOptions};
+use exec_env::files::{
+    Block, ContentHash, Expect, FileError, FileFuture, Files, Links, OpenFile, Reason, WriteOptions,
+};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -22,6 +24,8 @@ pub struct Blocks {
     file: Arc<dyn OpenFile>,
     /// Where the next block to ask for begins.
     next: u64,
+    /// How many are asked for ahead.
+    window: usize,
     /// Bounded by the window.
     ahead: FuturesOrdered<FileFuture<'static, Block>>,
     ended: bool,
@@ -35,11 +39,17 @@ impl Blocks {
         Self {
             file,
             next: offset,
+            window: STREAM_WINDOW,
             ahead: FuturesOrdered::new(),
             ended: false,
             hasher: blake3::Hasher::new(),
             passed_bytes: 0,
         }
+    }
+
+    /// The same with fewer blocks ahead: enough for a file that is near.
+    pub fn with_window(self, blocks: usize) -> Self {
+        Self { window: blocks.clamp(1, STREAM_WINDOW), ..self }
     }
 
     /// The next bytes, never empty; `None` at the end. Cancelling it loses nothing.
@@ -61,7 +71,7 @@ impl Blocks {
         if self.ended {
             return Poll::Ready(Ok(None));
         }
-        while self.ahead.len() < STREAM_WINDOW {
+        while self.ahead.len() < self.window {
             let (file, offset) = (Arc::clone(&self.file), self.next);
             self.next = self.next.saturating_add(STREAM_BLOCK_BYTES as u64);
             self.ahead.push_back(Box::pin(async move { file.read_block(offset, STREAM_BLOCK_BYTES).await }));
@@ -231,6 +241,25 @@ pub async fn confirm(files: &dyn Files, path: &Path, hash: ContentHash) -> Resul
     let options = WriteOptions { append: true, expect: Expect::Content(hash), ..WriteOptions::default() };
     files.write(path, Bytes::new(), options).await
 }
+
+/// The hash of the file at `path`; the other end reads the whole file for it, and nothing is changed.
+///
+/// It is asked as a write that adds nothing to a file with a hash that no file has: the refusal names the hash there is.
+pub async fn fingerprint(files: &dyn Files, path: &Path, links: Links) -> Result<ContentHash, FileError> {
+    let expect = Expect::Content(ContentHash([0; 32]));
+    let options = WriteOptions { append: true, expect, links, ..WriteOptions::default() };
+    match files.write(path, Bytes::new(), options).await {
+        Err(FileError { reason: Reason::Changed { present: Some(hash) }, .. }) => Ok(hash),
+        Err(FileError { verb, path, reason: Reason::Changed { present: None } }) => {
+            Err(FileError { verb, path, reason: Reason::Os(ENOENT) })
+        }
+        Err(error) => Err(error),
+        Ok(()) => Ok(ContentHash([0; 32])),
+    }
+}
+
+/// There is no such file.
+const ENOENT: i32 = 2;
 
 /// The error as tokio's traits have it: the kernel's own where there is one, and the whole story where there is not.
 fn io_error(error: FileError) -> io::Error {

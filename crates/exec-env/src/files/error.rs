@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use super::content::ContentHash;
 use super::limits;
+use crate::errno::ErrnoText;
 
 /// Something did not work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +109,7 @@ pub enum Verb {
     ReadDirectory,
     Walk,
     SetPermissions,
+    SetTimes,
     ReadLink,
     CreateSymlink,
     Watch,
@@ -186,7 +188,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let block = limits::BLOCK_BYTES;
         match self {
-            Self::Os(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(*errno)),
+            Self::Os(errno) => write!(f, "{}", ErrnoText(*errno)),
             Self::NotAFile => write!(f, "path is not a file"),
             Self::NotRegular => write!(f, "path is not a regular file"),
             Self::TooLarge { limit_bytes } => {
@@ -259,6 +261,7 @@ impl fmt::Display for Verb {
             Self::ReadDirectory => "list",
             Self::Walk => "walk",
             Self::SetPermissions => "set permissions of",
+            Self::SetTimes => "set times of",
             Self::ReadLink => "read link",
             Self::CreateSymlink => "create link",
             Self::Watch => "watch",

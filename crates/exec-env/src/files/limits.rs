@@ -27,7 +27,10 @@ pub const WALK_BYTES: usize = 16 << 20;
 /// What an entry of a walk weighs beside its URI.
 pub const WALK_ENTRY_BYTES: usize = 64;
 
-/// Directories `watch_missing` may have to look at.
+/// Paths `watch_missing` may be asked for at once.
+pub const MISSING_PATHS: usize = 64;
+
+/// Directories `watch_missing` may have to look at: all that are on the way, from the root on.
 pub const MISSING_WATCHES: usize = 64;
 
 /// Most changes in one batch. What comes later stays in the kernel's queue.

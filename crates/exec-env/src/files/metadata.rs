@@ -47,6 +47,22 @@ pub struct Metadata {
     pub nlink: u32,
 }
 
+impl Metadata {
+    /// What `set_times` takes to make another file as old as this one.
+    pub fn times(&self) -> Times {
+        Times { accessed: self.accessed, modified: self.modified }
+    }
+}
+
+/// The two times that can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// When it was read.
+    pub accessed: SystemTime,
+    /// When its contents changed.
+    pub modified: SystemTime,
+}
+
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {

@@ -56,6 +56,8 @@ pub struct RenameOptions {
 pub struct CopyOptions {
     /// Copy a directory with everything in it.
     pub recursive: bool,
+    /// What is copied is as old as what it was copied from. Links are as old as their copy.
+    pub keep_times: bool,
     /// Is told how far it is, after every file and every few MiB of a large one.
     pub progress: Option<CopyProgress>,
 }
@@ -67,6 +69,7 @@ impl fmt::Debug for CopyOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CopyOptions")
             .field("recursive", &self.recursive)
+            .field("keep_times", &self.keep_times)
             .field("progress", &self.progress.is_some())
             .finish()
     }
@@ -105,14 +108,14 @@ pub struct WalkOptions {
 impl WalkOptions {
     /// Whether the numbers are within what a walk may do.
     pub fn check(&self) -> Result<(), Reason> {
+        if self.max_directories == 0 || self.max_entries == 0 {
+            return Err(Reason::WalkLimitsZero);
+        }
         if self.max_depth > limits::WALK_DEPTH
             || self.max_directories > limits::WALK_DIRECTORIES
             || self.max_entries > limits::WALK_ENTRIES
         {
             return Err(Reason::WalkLimitsTooLarge);
-        }
-        if self.max_directories == 0 || self.max_entries == 0 {
-            return Err(Reason::WalkLimitsZero);
         }
         Ok(())
     }

@@ -5,6 +5,8 @@
 use exec_core::command::BadCommand;
 use exec_core::{Exit, ProcessId, Size};
 
+use crate::errno::ErrnoText;
+
 /// Why a process was not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
@@ -69,7 +71,7 @@ pub enum Step {
 impl std::fmt::Display for SpawnFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let subject = &self.subject;
-        let error = std::io::Error::from_raw_os_error(self.errno);
+        let error = ErrnoText(self.errno);
         match (self.step, self.errno) {
             (Step::Cwd, 2) => write!(f, "working directory {subject:?} does not exist"),
             (Step::Cwd, 20) => write!(f, "working directory {subject:?} is not a directory"),
@@ -118,7 +120,7 @@ pub enum ReadError {
     #[error(transparent)]
     Unknown(#[from] UnknownProcess),
     /// The spool could not be read.
-    #[error("cannot read the output of process {id}: {error}", error = std::io::Error::from_raw_os_error(*errno))]
+    #[error("cannot read the output of process {id}: {error}", error = ErrnoText(*errno))]
     Spool {
         /// The process.
         id: ProcessId,
@@ -179,7 +181,7 @@ pub enum SignalError {
     #[error(transparent)]
     Unknown(#[from] UnknownProcess),
     /// The kernel refused, as for a program that changed its user.
-    #[error("cannot signal process {id}: {error}", error = std::io::Error::from_raw_os_error(*errno))]
+    #[error("cannot signal process {id}: {error}", error = ErrnoText(*errno))]
     Refused {
         /// The process.
         id: ProcessId,

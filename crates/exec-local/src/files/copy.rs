@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use exec_env::files::{Copied, CopyOptions, FileError, FileKind, Links, Reason, Verb};
+use exec_env::files::{Copied, CopyOptions, CreateDirectoryOptions, FileError, FileKind, Links, Reason, Verb};
 use rustix::fs::{
     AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, chmodat, copy_file_range, fstat, ftruncate,
     futimens, ioctl_ficlone, openat, readlinkat, seek, statat, symlinkat, utimensat,
@@ -13,6 +13,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::gate::Stop;
 use super::leftovers::Leftovers;
+use super::names::create_directory;
 use super::place::{Place, kind_of, os, proc_path, reopen};
 use super::staged::{Put, put};
 use super::target::Target;
@@ -66,13 +67,13 @@ impl Copier<'_> {
     /// Goes by paths, so that a tree may be deeper than a process may hold handles.
     fn copy_directory(&mut self, source: &Path, stat: &Stat, destination: &Path) -> Result<(), FileError> {
         let at = |path: &Path, errno| FileError::new(Verb::Copy, path, os(errno));
-        let to = Place::of(destination, Links::Follow).map_err(|errno| at(destination, errno))?;
+        let to = place_of_directory(destination).map_err(|reason| FileError::new(Verb::Copy, destination, reason))?;
         // Open to us while it is filled; its own mode comes last, because that may close it.
         let made = match rustix::fs::mkdirat(&to.dir, &to.name, Mode::from_raw_mode(0o700)) {
             Ok(()) => true,
             Err(Errno::EXIST) => {
-                let there = statat(&to.dir, &to.name, AtFlags::empty()).map_err(|errno| at(destination, errno))?;
-                if kind_of(&there) != FileKind::Directory {
+                let there = statat(&to.dir, &to.name, AtFlags::empty()).map(|stat| kind_of(&stat));
+                if there != Ok(FileKind::Directory) {
                     return Err(at(destination, Errno::EXIST));
                 }
                 false
@@ -244,6 +245,17 @@ impl Copier<'_> {
         if let Some(progress) = &self.options.progress {
             progress(&self.copied);
         }
+    }
+}
+
+/// Where a directory is to be made. What is missing on the way to it is made, too.
+fn place_of_directory(path: &Path) -> Result<Place, Reason> {
+    match (Place::of(path, Links::Follow), path.parent()) {
+        (Err(Errno::NOENT), Some(parent)) => {
+            create_directory(parent, CreateDirectoryOptions::default())?;
+            Place::of(path, Links::Follow).map_err(os)
+        }
+        (place, _) => place.map_err(os),
     }
 }
 

@@ -138,6 +138,8 @@ pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> 
             Ok(()) => {}
             // Made by somebody else meanwhile, or there before. A file at that name is no directory.
             Err(Errno::EXIST) if is_directory(path, options.links) => {}
+            // The original goes down step by step where it refuses links, and cannot step into this.
+            Err(Errno::EXIST) if options.links == Links::Refuse => return Err(os(Errno::NOTDIR)),
             Err(errno) => return Err(os(errno)),
         }
         if let Some(next) = missing.last() {

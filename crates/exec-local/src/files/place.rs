@@ -78,8 +78,12 @@ pub(super) fn hold(path: &Path, links: Links) -> Result<OwnedFd, Errno> {
 pub(super) fn open_regular(path: &Path, links: Links, flags: OFlags) -> Result<(OwnedFd, Stat), Reason> {
     let held = hold(path, links).map_err(os)?;
     let stat = fstat(&held).map_err(os)?;
-    if kind_of(&stat) != FileKind::File {
-        return Err(not_a_file(links));
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        // What the kernel would say to an open that does not wait.
+        FileType::Socket => return Err(os(Errno::NXIO)),
+        FileType::Fifo if flags.contains(OFlags::WRONLY) => return Err(os(Errno::NXIO)),
+        _ => return Err(not_a_file(links)),
     }
     let file = match reopen(&held, flags) {
         // No /proc here: open by name again, and see that it is still the same.

@@ -136,10 +136,6 @@ impl OpenFile for LocalFile {
 fn read_at(file: &OwnedFd, mut offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
-        // No file is longer than this, so there is nothing; the kernel would call it an invalid argument.
-        if i64::try_from(offset).is_err() {
-            break;
-        }
         match retry_on_intr(|| pread(file, spare_capacity(&mut bytes), offset))? {
             0 => break,
             got => offset += got as u64,

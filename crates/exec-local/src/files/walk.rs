@@ -130,6 +130,11 @@ impl Walker {
                     if matches!(name, b"." | b"..") {
                         continue;
                     }
+                    // A link that leads nowhere is nothing to examine.
+                    let may_lead = matches!(entry.file_type(), FileType::Symlink | FileType::Unknown);
+                    if may_lead && statat(dir, entry.file_name(), AtFlags::empty()).is_err() {
+                        continue;
+                    }
                     names.push(Named(OsStr::from_bytes(name).to_owned(), entry.file_type()));
                     if names.len() > wanted {
                         names.pop();

@@ -202,7 +202,11 @@ async fn time_limits_cover_head_and_body() {
     let http = LocalHttp::new();
     let hurried = Request { timeout: Some(Duration::from_millis(50)), ..get(&url) };
     let error = http.request(hurried).await.expect_err("nobody answers");
-    assert_eq!(error.to_string(), "http/request failed: route-aware request timed out");
+    let why = format!("error sending request for url ({url}/)");
+    assert_eq!(error, HttpError::TimedOut { why });
+    let at_once = Request { timeout: Some(Duration::ZERO), ..get(&url) };
+    let error = http.request(at_once).await.expect_err("there is no time");
+    assert_eq!(error, HttpError::TimedOut { why: "route-aware request timed out".to_owned() });
 
     let slow_server = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
     let url = format!("http://{}", slow_server.local_addr().expect("it is bound"));

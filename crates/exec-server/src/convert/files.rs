@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use exec_env::files::search::Case;
 use exec_env::files::{
     Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FoundLines, GlobQuery, Links, Metadata, OpenMode,
-    Pattern, SearchQuery, SearchSummary, Walk, WalkKind, WalkOptions, limits,
+    Pattern, SearchQuery, SearchSummary, Times, Walk, WalkKind, WalkOptions, limits,
 };
 use exec_env::http;
 use exec_wire::bytes64::Base64;
@@ -71,6 +71,16 @@ fn nanoseconds(time: SystemTime) -> i64 {
         Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
         Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanoseconds| -nanoseconds),
     }
+}
+
+/// What a client wants a file's times to be.
+pub(crate) fn times(accessed_ns: i64, modified_ns: i64) -> Times {
+    let time = |ns: i64| {
+        let span = Duration::from_nanos(ns.unsigned_abs());
+        let time = if ns < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) };
+        time.unwrap_or(UNIX_EPOCH)
+    };
+    Times { accessed: time(accessed_ns), modified: time(modified_ns) }
 }
 
 /// An entry as the original tells it, with what it leaves out: where the entry is byte for byte, and links that lead

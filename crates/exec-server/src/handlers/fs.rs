@@ -9,6 +9,7 @@ pub(crate) mod search;
 pub(crate) mod tree;
 pub(crate) mod watch;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -35,7 +36,11 @@ impl Counter {
 
 /// The path on this machine.
 fn native(path: &PathUri) -> Result<PathBuf, RpcError> {
-    path.to_path().map_err(|foreign| reply::foreign_path(&foreign))
+    let path = path.to_path().map_err(|foreign| reply::foreign_path(&foreign))?;
+    match path.as_os_str().as_bytes().contains(&0) {
+        true => Err(reply::nul_in_path()),
+        false => Ok(path),
+    }
 }
 
 /// The voice of something that goes on after its answer: one message under way at a time, none before the answer.

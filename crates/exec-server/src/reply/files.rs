@@ -65,6 +65,11 @@ pub(crate) fn foreign_path(foreign: &ForeignPath) -> RpcError {
     RpcError::new(code::INVALID_REQUEST, foreign.to_string())
 }
 
+/// A path that has a name on the wire and none in any file system.
+pub(crate) fn nul_in_path() -> RpcError {
+    RpcError::new(code::INVALID_REQUEST, "file name contained an unexpected NUL byte")
+}
+
 pub(crate) fn foreign_sandbox_path(foreign: &ForeignPath) -> RpcError {
     RpcError::new(code::INVALID_REQUEST, format!("invalid sandbox permission path URI: {foreign}"))
 }
@@ -138,7 +143,7 @@ pub(crate) fn http_error(error: &HttpError) -> RpcError {
         HttpError::VariableMissing { .. } => (code::INVALID_PARAMS, "variableMissing"),
         HttpError::VariableEmpty { .. } => (code::INVALID_PARAMS, "variableEmpty"),
         HttpError::VariableRefused { .. } => (code::INVALID_PARAMS, "variableRefused"),
-        HttpError::TimedOut => (code::INTERNAL, "httpTimedOut"),
+        HttpError::TimedOut { .. } => (code::INTERNAL, "httpTimedOut"),
         HttpError::Failed { .. } => (code::INTERNAL, "httpFailed"),
         HttpError::Body { .. } => (code::INTERNAL, "httpBody"),
         HttpError::Unreachable(_) => (code::INTERNAL, "unreachable"),
@@ -148,13 +153,15 @@ pub(crate) fn http_error(error: &HttpError) -> RpcError {
         | HttpError::BadUrl { why }
         | HttpError::BadHeaderName { why }
         | HttpError::BadHeaderValue { why, .. }
-        | HttpError::Failed { why }
+        | HttpError::TimedOut { why }
         | HttpError::Body { why } => Some(why.clone()),
+        // All that is known; the message has the original's bare words.
+        HttpError::Failed { why, causes } => Some([std::slice::from_ref(why), causes].concat().join(": ")),
         HttpError::BadScheme { scheme } => Some(scheme.clone()),
         HttpError::VariableMissing { variable, .. }
         | HttpError::VariableEmpty { variable, .. }
         | HttpError::VariableRefused { variable, .. } => Some(variable.clone()),
-        HttpError::TimedOut | HttpError::Unreachable(_) => None,
+        HttpError::Unreachable(_) => None,
     };
     // The step names the header, where one is at fault.
     let step = match error {
@@ -164,7 +171,11 @@ pub(crate) fn http_error(error: &HttpError) -> RpcError {
         | HttpError::VariableRefused { name, .. } => Some(name.clone()),
         _ => None,
     };
-    RpcError::new(code, error.to_string()).with_data(ErrorData { detail, step, ..ErrorData::new(kind) })
+    let message = match error {
+        HttpError::TimedOut { why } | HttpError::Failed { why, .. } => format!("http/request failed: {why}"),
+        other => other.to_string(),
+    };
+    RpcError::new(code, message).with_data(ErrorData { detail, step, ..ErrorData::new(kind) })
 }
 
 pub(crate) fn too_many_roots(most: usize) -> RpcError {

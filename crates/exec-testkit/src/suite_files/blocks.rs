@@ -22,10 +22,11 @@ pub async fn blocks_read_anywhere_and_know_the_end(bench: &FilesBench) {
         (6, 5, block(b"6789", true)),
         (10, 1, block(b"", true)),
         (1 << 40, 1, block(b"", true)),
-        (u64::MAX, 1, block(b"", true)),
     ] {
         assert_eq!(file.read_block(offset, len).await, Ok(expected));
     }
+    let beyond_every_file = file.read_block(u64::MAX, 1).await;
+    assert_eq!(reason(beyond_every_file), Some(Reason::Os(22)));
     file.close().await.expect("nothing can go wrong on a local disk");
 }
 

@@ -3,13 +3,14 @@
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use exec_env::files::{Copied, CopyOptions, Reason};
 
 use super::{FilesBench, contents, names_in};
 
 async fn copy(bench: &FilesBench, from: &Path, to: &Path, recursive: bool) -> Result<Copied, Reason> {
-    let options = CopyOptions { recursive, progress: None };
+    let options = CopyOptions { recursive, ..CopyOptions::default() };
     bench.files().copy(from, to, options).await.map_err(|error| error.reason)
 }
 
@@ -132,6 +133,23 @@ pub async fn a_file_of_proc_is_copied_though_it_says_it_is_empty(bench: &FilesBe
     assert_eq!(contents(&to), contents(Path::new("/proc/version")));
 }
 
+/// Files and folders; what is not asked for is new.
+pub async fn a_copy_keeps_times_where_it_is_asked_to(bench: &FilesBench) {
+    let old = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 7);
+    let file = bench.file("from/sub/file", "x");
+    for path in [file, bench.path("from/sub"), bench.path("from")] {
+        std::fs::File::open(path).and_then(|file| file.set_modified(old)).expect("it is ours");
+    }
+    let modified = |path: &str| std::fs::metadata(bench.path(path)).and_then(|found| found.modified()).ok();
+    for (to, keep_times) in [("new", false), ("old", true)] {
+        let options = CopyOptions { recursive: true, keep_times, ..CopyOptions::default() };
+        bench.files().copy(&bench.path("from"), &bench.path(to), options).await.expect("the folder is ours");
+        for path in [to.to_owned(), format!("{to}/sub"), format!("{to}/sub/file")] {
+            assert_eq!(modified(&path) == Some(old), keep_times, "{path}");
+        }
+    }
+}
+
 /// Never backwards, and to the end.
 pub async fn a_copy_reports_its_progress(bench: &FilesBench) {
     for number in 0..5 {
@@ -140,7 +158,7 @@ pub async fn a_copy_reports_its_progress(bench: &FilesBench) {
     let reports = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&reports);
     let progress = move |copied: &Copied| seen.lock().expect("nobody panics with it").push(*copied);
-    let options = CopyOptions { recursive: true, progress: Some(Arc::new(progress)) };
+    let options = CopyOptions { recursive: true, progress: Some(Arc::new(progress)), ..CopyOptions::default() };
     let copied = bench.files().copy(&bench.path("from"), &bench.path("to"), options).await;
     let copied = copied.expect("the folder is ours");
     let reports = reports.lock().expect("nobody panics with it");

@@ -36,7 +36,7 @@ pub async fn a_link_as_the_last_component_is_refused_by_each_verb_in_its_words(b
     assert_eq!(reason(files.set_permissions(&link, 0o600, Links::Refuse).await), Some(Reason::SymlinkInPath));
     bench.folder("folder");
     let to_folder = bench.link("to-folder", "folder");
-    assert_eq!(reason(files.create_directory(&to_folder, MAKE).await), Some(Reason::Os(17)));
+    assert_eq!(reason(files.create_directory(&to_folder, MAKE).await), Some(Reason::Os(20)));
     assert_eq!((contents(&file), names_in(&bench.path("folder")).len()), (b"safe".to_vec(), 0));
 }
 

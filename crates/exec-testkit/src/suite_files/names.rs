@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use exec_env::files::{
-    CreateDirectoryOptions, FileKind, Links, OpenMode, Reason, RemoveOptions, RenameOptions, WalkOptions, WriteOptions,
+    CreateDirectoryOptions, FileKind, Links, OpenMode, Reason, RemoveOptions, RenameOptions, Times, WalkOptions,
+    WriteOptions,
 };
 
 use super::{FilesBench, contents, names_in, reason};
@@ -134,6 +135,25 @@ pub async fn permissions_are_set_with_their_special_bits(bench: &FilesBench) {
     }
     let missing = bench.files().set_permissions(&bench.path("missing"), 0o644, Links::Follow).await;
     assert_eq!(reason(missing), Some(Reason::Os(2)));
+}
+
+/// To the nanosecond, before 1970 too; a link only where it may be followed.
+pub async fn times_are_set_to_the_nanosecond(bench: &FilesBench) {
+    let path = bench.file("file", "");
+    let link = bench.link("link", "file");
+    let epoch = SystemTime::UNIX_EPOCH;
+    let span = Duration::new(1_234_567, 89);
+    for times in [
+        Times { accessed: epoch + span, modified: epoch + 2 * span },
+        Times { accessed: epoch, modified: epoch - span },
+    ] {
+        bench.files().set_times(&path, times, Links::Refuse).await.expect("it is ours");
+        let found = bench.files().metadata(&path, Links::Follow).await.expect("it is there");
+        assert_eq!(found.times(), times);
+        let refused = bench.files().set_times(&link, times, Links::Refuse).await;
+        assert_eq!(reason(refused), Some(Reason::SymlinkInPath));
+        bench.files().set_times(&link, times, Links::Follow).await.expect("it leads to a file of ours");
+    }
 }
 
 /// The text need not be a path, nor text.

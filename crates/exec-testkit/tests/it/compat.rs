@@ -7,27 +7,40 @@
 //!
 //! Deliberately absent: files, HTTP and discovery; expiry, because it takes the original half a minute.
 
+mod folder;
 mod normal;
 pub(crate) mod program;
 mod rows;
 mod script;
 mod talk;
+mod web;
 pub(crate) mod wire;
 
+mod blocks;
 mod closing;
+mod copies;
+mod directories;
+mod discovery;
 mod doors;
 mod env_policy;
 mod envelope;
 mod execution;
+mod files;
 mod handshake;
+mod http;
 mod notices;
+mod params;
+mod paths;
 mod place;
 mod reads;
+mod sandboxes;
 mod sessions;
 mod signals;
 mod starts;
 mod startup;
 mod stdio;
+mod walks;
+mod watches;
 mod writes;
 
 use std::time::Duration;
@@ -40,6 +53,7 @@ use tempfile::TempDir;
 use program::{Program, Side};
 use script::{Case, Over, Step};
 use talk::Place;
+use web::Web;
 
 /// How long a test waits for something that must come.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
@@ -67,6 +81,17 @@ sections! {
     processes_are_signalled_and_ended_alike: signals::cases();
     the_same_is_told_of_processes: notices::cases();
     sessions_live_alike: sessions::cases();
+    params_are_judged_alike: params::cases();
+    paths_are_understood_alike: paths::cases();
+    files_are_read_and_written_alike: files::cases();
+    files_are_taken_in_blocks_alike: blocks::cases();
+    folders_are_made_listed_and_removed_alike: directories::cases();
+    copies_are_the_same: copies::cases();
+    walks_see_the_same: walks::cases();
+    what_is_missing_is_awaited_alike: watches::cases();
+    sandboxes_are_understood_alike: sandboxes::cases();
+    the_web_is_asked_alike: http::cases();
+    skills_and_plugins_are_found_alike: discovery::cases();
 }
 
 #[tokio::test]
@@ -101,13 +126,14 @@ impl Programs {
 async fn compare(cases: Vec<Case>) {
     let Some(programs) = Programs::find() else { return };
     let (theirs, ours) = tokio::join!(programs.theirs.listen(&[]), programs.ours.listen(&[]));
+    let web = Web::start().await;
     // To look at one case more closely.
     let only = std::env::var("COMPAT_CASE").ok();
     let chosen = cases.iter().filter(|case| only.as_ref().is_none_or(|only| case.name.contains(only.as_str())));
     let plays = chosen.flat_map(|case| case.over.iter().map(move |over| (case, *over)));
     let verdicts = stream::iter(plays).map(|(case, over)| {
-        let at_theirs = Place { program: &programs.theirs, daemon: &theirs, over };
-        let at_ours = Place { program: &programs.ours, daemon: &ours, over };
+        let at_theirs = Place { program: &programs.theirs, daemon: &theirs, over, web: &web.address };
+        let at_ours = Place { program: &programs.ours, daemon: &ours, over, web: &web.address };
         async move {
             let steps = || case.steps.iter().map(|(step, _)| step);
             let (theirs, ours) = tokio::join!(talk::play(&at_theirs, steps()), talk::play(&at_ours, steps()));

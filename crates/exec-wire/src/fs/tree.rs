@@ -1,4 +1,4 @@
-//! Names and trees: make, look, list, walk, remove, copy, rename, links, permissions.
+//! Names and trees: make, look, list, walk, remove, copy, rename.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,6 @@ use crate::error::ErrorData;
 use crate::initialize::is_false;
 use crate::path_uri::PathUri;
 use crate::sandbox::SandboxContext;
-use crate::text::OsText;
 
 /// Makes a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -278,6 +277,9 @@ pub struct CopyParams {
     /// Ours: `fs/copyProgress` tells under this name how far it is, before the answer comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_id: Option<String>,
+    /// Ours: whether what is copied is as old as what it was copied from.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub keep_times: bool,
 }
 
 /// How far a copy is. Some are left out where they would come too fast.
@@ -332,59 +334,6 @@ pub struct RenameParams {
     pub sandbox: Option<SandboxContext>,
 }
 
-/// Sets permission bits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SetPermissionsParams {
-    /// Of which file.
-    pub path: PathUri,
-    /// The bits, as a number: 420 is 0644.
-    pub mode: u32,
-    /// Whether links may be followed; true if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follow_symlinks: Option<bool>,
-    /// What the call may see.
-    #[serde(default)]
-    pub sandbox: Option<SandboxContext>,
-}
-
-/// Asks what a link says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ReadLinkParams {
-    /// Which link.
-    pub path: PathUri,
-    /// Whether links before the last component may be followed; true if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follow_symlinks: Option<bool>,
-    /// What the call may see.
-    #[serde(default)]
-    pub sandbox: Option<SandboxContext>,
-}
-
-/// What it says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ReadLinkResult {
-    /// The link's own text, relative or not; no URI.
-    pub target: OsText,
-}
-
-/// Makes a link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CreateSymlinkParams {
-    /// Where.
-    pub path: PathUri,
-    /// The link's own text, relative or not; no URI.
-    pub target: OsText,
-    /// Whether links before the last component may be followed; true if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follow_symlinks: Option<bool>,
-    /// What the call may see.
-    #[serde(default)]
-    pub sandbox: Option<SandboxContext>,
-}
-
 empty_results! {
     /// The directory is there.
     CreateDirectoryResult,
@@ -392,8 +341,4 @@ empty_results! {
     RemoveResult,
     /// It has its new name.
     RenameResult,
-    /// It has its new permissions.
-    SetPermissionsResult,
-    /// The link is there.
-    CreateSymlinkResult,
 }

@@ -24,7 +24,7 @@ pub struct StartParams {
     /// The client's name for the process, unique in its session.
     pub process_id: String,
     /// What the client knows about it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
     /// Program and arguments; never empty.
     pub argv: Vec<OsText>,

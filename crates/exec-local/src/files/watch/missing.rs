@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use exec_env::BoxFuture;
-use exec_env::files::limits::MISSING_WATCHES;
+use exec_env::files::limits::{MISSING_PATHS, MISSING_WATCHES};
 use exec_env::files::{FileError, Missing, Verb};
 use rustix::fs::inotify::{Reader, WatchFlags};
 use rustix::fs::{AtFlags, CWD, statat};
@@ -69,7 +69,7 @@ struct Watched {
 
 impl Watched {
     fn begin(missing: &[PathBuf], present: Option<&Path>) -> Result<Option<(OwnedFd, Self)>, Errno> {
-        if missing.is_empty() {
+        if missing.is_empty() || missing.len() > MISSING_PATHS {
             return Ok(None);
         }
         let mut points = HashSet::new();
@@ -80,7 +80,12 @@ impl Watched {
             };
             waits.push(wait);
         }
-        points.extend(present.map(Path::to_owned));
+        if let Some(present) = present {
+            if !leads_straight(present) {
+                return Ok(None);
+            }
+            points.extend(present.ancestors().skip(1).map(Path::to_owned));
+        }
         if points.len() > MISSING_WATCHES {
             return Ok(None);
         }
@@ -181,12 +186,13 @@ impl Wait {
         if exists(path) {
             return None;
         }
+        points.extend(path.ancestors().skip(1).map(Path::to_owned));
         let mut path = path;
         loop {
             let (parent, name) = (path.parent()?, path.file_name()?);
-            points.insert(parent.to_owned());
             if parent.is_dir() {
-                return Some(Self { directory: parent.to_owned(), name: name.to_owned() });
+                let wait = Self { directory: parent.to_owned(), name: name.to_owned() };
+                return leads_straight(parent).then_some(wait);
             }
             // A file, or a link to nowhere, stands where a directory should: no name is missing there.
             if exists(parent) {
@@ -195,6 +201,11 @@ impl Wait {
             path = parent;
         }
     }
+}
+
+/// Whether no link is on the way, the last step included: exchanging one would be no event of what it led to.
+fn leads_straight(path: &Path) -> bool {
+    std::fs::canonicalize(path).is_ok_and(|real| real == path)
 }
 
 /// A link that leads nowhere exists.

@@ -2,6 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use serde::Deserialize;
 use serde_json::Value;
 
 /// Where a part of a plugin's configuration is.
@@ -19,12 +20,20 @@ pub(super) enum Config {
 
 /// Where the servers and the apps are. A manifest that cannot be read says nothing about them.
 pub(super) fn configs(manifest: &str) -> (Config, Config) {
-    let manifest: Value = serde_json::from_str(manifest).unwrap_or(Value::Null);
-    let servers = match &manifest["mcpServers"] {
+    let manifest: Manifest = serde_json::from_str(manifest).unwrap_or_default();
+    let servers = match &manifest.mcp_servers {
         Value::Object(_) => Config::Inline,
         other => named(other),
     };
-    (servers, named(&manifest["apps"]))
+    (servers, named(&manifest.apps))
+}
+
+/// The members that count; each may come once.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Manifest {
+    mcp_servers: Value,
+    apps: Value,
 }
 
 fn named(member: &Value) -> Config {

@@ -81,7 +81,7 @@ impl Scan<'_> {
         // By their text, as the original sorts URIs; paths themselves would compare name by name.
         listed.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
         self.skills(&listed).await;
-        self.namespaces(&root, manifest.is_some(), &listed).await;
+        self.namespaces(&root, manifest, listed).await;
         Ok(())
     }
 
@@ -130,8 +130,8 @@ impl Scan<'_> {
     }
 
     /// The manifests of the root and below it; of a root without one, also the nearest above.
-    async fn namespaces(&mut self, root: &Path, has_own: bool, listed: &[PathBuf]) {
-        if !has_own {
+    async fn namespaces(&mut self, root: &Path, own: Option<PathBuf>, mut listed: Vec<PathBuf>) {
+        if own.is_none() {
             for above in root.ancestors().skip(1) {
                 if let Some(manifest) = self.bundle.first_manifest(above).await {
                     let manifest = self.bundle.read(&manifest).await;
@@ -140,6 +140,8 @@ impl Scan<'_> {
                 }
             }
         }
+        // A walk does not list links to files, and the root's own manifest may be one.
+        listed.extend(own);
         let mut folders: Vec<(&Path, usize, &PathBuf)> = listed.iter().filter_map(|path| manifest_of(path)).collect();
         // Of several in one folder the first by rank counts.
         folders.sort();

@@ -11,11 +11,12 @@ use exec_wire::fs::{
     CloseParams, CloseResult, OpenMode, OpenParams, OpenResult, ReadBlockParams, ReadBlockResult, ReadFileParams,
     ReadFileResult, WriteBlockParams, WriteBlockResult, WriteFileParams, WriteFileResult,
 };
-use exec_wire::limits::{BLOCK_BYTES, MESSAGE_BYTES};
+use exec_wire::limits::{BLOCK_BYTES, HANDLE_ID_BYTES, MESSAGE_BYTES};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::native;
 use super::permission::{self, Need};
+use crate::belongings::OpenRefusal;
 use crate::convert;
 use crate::dispatch::{Counter, Done};
 use crate::limits::SMALL_ANSWER_BYTES;
@@ -66,6 +67,7 @@ pub(crate) async fn write_file(counter: Counter, params: WriteFileParams) -> Res
 }
 
 pub(crate) async fn open(counter: Counter, params: OpenParams) -> Result<Done<OpenResult>, RpcError> {
+    known_length(&params.handle_id)?;
     let path = native(&params.path)?;
     let need = if params.mode == OpenMode::Read { Need::Read } else { Need::Write };
     permission::check(params.sandbox.as_ref(), need)?;
@@ -99,6 +101,7 @@ pub(crate) async fn read_raw_block(
 }
 
 async fn block(counter: &Counter, params: &ReadBlockParams) -> Result<(Block, Option<OwnedSemaphorePermit>), RpcError> {
+    known_length(&params.handle_id)?;
     if !(1..=BLOCK_BYTES).contains(&params.len) {
         return Err(nonsense(Verb::ReadBlock, Reason::ReadBlockLength));
     }
@@ -121,6 +124,14 @@ async fn block(counter: &Counter, params: &ReadBlockParams) -> Result<(Block, Op
     }
 }
 
+/// No handle has such a name, so none is looked for.
+fn known_length(handle_id: &str) -> Result<(), RpcError> {
+    match handle_id.len() > HANDLE_ID_BYTES {
+        true => Err(reply::handle_refused(handle_id, OpenRefusal::LongId)),
+        false => Ok(()),
+    }
+}
+
 /// A block that makes no sense whatever the file is. The original says so before it looks for the handle.
 fn nonsense(verb: Verb, reason: Reason) -> RpcError {
     reply::file_error(&FileError::new(verb, "", reason))
@@ -130,6 +141,7 @@ pub(crate) async fn write_block(
     counter: Counter,
     params: WriteBlockParams,
 ) -> Result<Done<WriteBlockResult>, RpcError> {
+    known_length(&params.handle_id)?;
     let bytes: Bytes = params.chunk.0;
     if !(1..=BLOCK_BYTES).contains(&bytes.len()) {
         return Err(nonsense(Verb::WriteBlock, Reason::WriteBlockLength));
@@ -145,6 +157,7 @@ pub(crate) async fn write_block(
 }
 
 pub(crate) async fn close(counter: Counter, params: CloseParams) -> Result<Done<CloseResult>, RpcError> {
+    known_length(&params.handle_id)?;
     let closed = counter.desk.belongings().handles.close(&params.handle_id).await;
     closed.map_err(|error| reply::file_error(&error))?;
     Ok(CloseResult {}.into())

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use exec_env::files::tree::CopyProgress;
-use exec_env::files::{Copied, CopyOptions, CreateDirectoryOptions, FileError, RemoveOptions, RenameOptions};
+use exec_env::files::{Copied, CopyOptions, CreateDirectoryOptions, FileError, RemoveOptions, RenameOptions, Verb};
 use exec_wire::error::RpcError;
 use exec_wire::fs::{
     CanonicalizeParams, CanonicalizeResult, CopyParams, CopyProgressParams, CopyResult, CreateDirectoryParams,
     CreateDirectoryResult, CreateSymlinkParams, CreateSymlinkResult, GetMetadataParams, GetMetadataResult, GlobParams,
     GlobResult, ReadDirectoryParams, ReadDirectoryResult, ReadLinkParams, ReadLinkResult, RemoveParams, RemoveResult,
-    RenameParams, RenameResult, SetPermissionsParams, SetPermissionsResult, WalkParams, WalkResult,
+    RenameParams, RenameResult, SetPermissionsParams, SetPermissionsResult, SetTimesParams, SetTimesResult, WalkParams,
+    WalkResult,
 };
 use exec_wire::text::OsText;
 use tokio::sync::mpsc;
@@ -75,10 +76,13 @@ pub(crate) async fn read_directory(
 }
 
 pub(crate) async fn walk(counter: Counter, params: WalkParams) -> Result<Done<WalkResult>, RpcError> {
+    let options = convert::walk_options(params.options);
+    // The original judges the numbers before it looks at the path.
+    options.check().map_err(|reason| refuse(FileError::new(Verb::Walk, "", reason)))?;
     let path = native(&params.path)?;
     permission::check(params.sandbox.as_ref(), Need::Read)?;
     let room = counter.desk.room(WALK_BYTES).await;
-    let walk = counter.files().walk(&path, convert::walk_options(params.options)).await.map_err(refuse)?;
+    let walk = counter.files().walk(&path, options).await.map_err(refuse)?;
     Ok(Done { bytes: room, ..convert::walk(walk).into() })
 }
 
@@ -113,7 +117,7 @@ pub(crate) async fn copy(counter: Counter, params: CopyParams) -> Result<Done<Co
             let _ = reports.try_send(*copied);
         })
     });
-    let options = CopyOptions { recursive: params.recursive, progress };
+    let options = CopyOptions { recursive: params.recursive, keep_times: params.keep_times, progress };
     let copying = counter.files().copy(&source, &destination, options);
     let (copied, ()) = tokio::join!(copying, tell_progress(&counter, params.progress_id, told));
     let copied = copied.map_err(refuse)?;
@@ -148,6 +152,14 @@ pub(crate) async fn set_permissions(
     let links = convert::links(params.follow_symlinks);
     counter.files().set_permissions(&path, params.mode, links).await.map_err(refuse)?;
     Ok(SetPermissionsResult {}.into())
+}
+
+pub(crate) async fn set_times(counter: Counter, params: SetTimesParams) -> Result<Done<SetTimesResult>, RpcError> {
+    let path = native(&params.path)?;
+    permission::check(params.sandbox.as_ref(), Need::Write)?;
+    let times = convert::times(params.accessed_ns, params.modified_ns);
+    counter.files().set_times(&path, times, convert::links(params.follow_symlinks)).await.map_err(refuse)?;
+    Ok(SetTimesResult {}.into())
 }
 
 pub(crate) async fn read_link(counter: Counter, params: ReadLinkParams) -> Result<Done<ReadLinkResult>, RpcError> {

@@ -79,11 +79,13 @@ pub(crate) async fn watch_missing(
     counter: Counter,
     params: WatchMissingParams,
 ) -> Result<Done<WatchMissingResult>, RpcError> {
-    let missing = params.missing.iter().map(native).collect::<Result<Vec<PathBuf>, _>>()?;
-    let present = params.present.as_ref().map(native).transpose()?;
     let not_watching = || WatchMissingResult { watching: false }.into();
     let belongings = counter.desk.belongings();
     let Some(stop) = belongings.missing.replace(params.watch_id) else { return Ok(not_watching()) };
+    let missing = params.missing.iter().map(native).collect::<Result<Vec<PathBuf>, _>>();
+    let present = params.present.as_ref().map(native).transpose();
+    // What no path of this machine is called will never be there.
+    let (Ok(missing), Ok(present)) = (missing, present) else { return Ok(not_watching()) };
     let watch = match counter.files().watch_missing(&missing, present.as_deref()).await {
         Ok(Some(watch)) => watch,
         Ok(None) => return Ok(not_watching()),

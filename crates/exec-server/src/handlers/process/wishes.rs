@@ -3,7 +3,7 @@
 use exec_core::command::BadCommand;
 use exec_wire::error::RpcError;
 use exec_wire::process::StartParams;
-use exec_wire::sandbox::{FileSystemPermissions, NetworkPermission, PermissionProfile};
+use exec_wire::sandbox::{FileSystemPermissions, NetworkPermission, PermissionProfile, WindowsSandboxLevel};
 
 use crate::limits::SNAPSHOT_SCOPE_BYTES;
 use crate::reply::{self, Refuse};
@@ -26,6 +26,9 @@ pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
         }
     }
     match &params.sandbox {
+        Some(context) if context.windows_sandbox_level == WindowsSandboxLevel::Mxc => {
+            Err(reply::bad_params("native MXC is unavailable on this executor"))
+        }
         Some(context) if !allows_everything(&context.permissions) => Err(reply::sandbox_not_enforceable()),
         _ => Ok(()),
     }

@@ -5,7 +5,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 /// An answer to `method`, or any other message if there is none.
-pub(crate) fn reply(method: &str, mut message: Value, session: &str) -> Value {
+pub(crate) fn reply(method: &str, mut message: Value, session: &str, folder: &str) -> Value {
     if let Some(error) = message.get_mut("error").and_then(Value::as_object_mut) {
         error.remove("data");
         if let Some(text) = error.get("message").and_then(Value::as_str) {
@@ -25,6 +25,13 @@ pub(crate) fn reply(method: &str, mut message: Value, session: &str) -> Value {
         if method == "environment/info" {
             environment(result);
         }
+        match method {
+            "fs/getMetadata" => metadata(result),
+            "fs/readDirectory" => listing(result),
+            "fs/walk" => walk(result),
+            "http/request" => answer(result),
+            _ => {}
+        }
         if let Some(chunks) = result.get_mut("chunks").and_then(Value::as_array_mut) {
             for chunk in chunks {
                 let text = text_of(&chunk["chunk"]);
@@ -32,7 +39,58 @@ pub(crate) fn reply(method: &str, mut message: Value, session: &str) -> Value {
             }
         }
     }
-    without_session(message, session)
+    without_folder(without_session(message, session), folder)
+}
+
+/// When a file was made is no matter of the script. Theirs cannot tell it where it follows links, and says 0.
+fn metadata(found: &mut Value) {
+    if let Some(made) = found.get_mut("createdAtMs") {
+        *made = json!(made.is_i64());
+    }
+}
+
+/// In the order of names, since theirs has none.
+fn listing(listing: &mut Value) {
+    let Some(entries) = listing["entries"].as_array_mut() else { return };
+    for entry in entries.iter_mut() {
+        remove(entry, "isSymlink");
+        remove(entry, "path");
+    }
+    entries.sort_by_key(|entry| entry["fileName"].to_string());
+}
+
+fn walk(walk: &mut Value) {
+    for entry in walk["entries"].as_array_mut().into_iter().flatten() {
+        remove(entry, "isSymlink");
+    }
+    for error in walk["errors"].as_array_mut().into_iter().flatten() {
+        remove(error, "data");
+    }
+}
+
+/// The body of an answer as text: it may show the request, and with it the port.
+fn answer(answer: &mut Value) {
+    let text = without_port(&text_of(&answer["bodyBase64"]));
+    let text = if text.len() > 2000 { format!("{} bytes", text.len()) } else { text };
+    answer["bodyBase64"] = json!(text);
+}
+
+/// What was told of a streamed body: whether the seqs were 1, 2, 3 …, the text, the end; and that no piece is too large.
+pub(crate) fn body(deltas: &[Value]) -> Value {
+    let dense = deltas.iter().zip(1..).all(|(delta, seq)| delta["params"]["seq"] == seq);
+    let texts: Vec<String> = deltas.iter().map(|delta| text_of(&delta["params"]["deltaBase64"])).collect();
+    let small = texts.iter().all(|text| text.len() <= 1 << 20);
+    let early = deltas.iter().rev().skip(1).any(|delta| delta["params"]["done"] != false);
+    let text = texts.concat();
+    let text = if text.len() > 2000 { format!("{} bytes", text.len()) } else { without_port(&text) };
+    let error = deltas.last().map(|delta| delta["params"]["error"].clone());
+    let last_is_empty = texts.last().is_some_and(String::is_empty);
+    json!({"dense": dense, "small": small, "early": early, "text": text, "error": error, "lastIsEmpty": last_is_empty})
+}
+
+fn without_folder(value: Value, folder: &str) -> Value {
+    let text = value.to_string().replace(folder, "$ROOT");
+    serde_json::from_str(&text).expect("the name needs no escape")
 }
 
 /// Members of results that we add.
@@ -42,6 +100,20 @@ fn additions(method: &str) -> &'static [&'static str] {
         "process/read" => &["firstSeq", "droppedBytes", "exit", "head"],
         "process/terminate" => &["ended", "left", "known"],
         "process/signal" => &["status"],
+        "fs/open" => &["sizeBytes"],
+        "fs/getMetadata" => &[
+            "kind",
+            "mode",
+            "uid",
+            "gid",
+            "inode",
+            "device",
+            "nlink",
+            "createdNs",
+            "modifiedNs",
+            "accessedNs",
+            "changedNs",
+        ],
         _ => &[],
     }
 }

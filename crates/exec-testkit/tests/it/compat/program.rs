@@ -28,6 +28,9 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ("DB_PASSWORD", "p"),
     ("PLAIN", "plain"),
     ("PLAIN2", "plain two"),
+    ("EMPTY", ""),
+    ("UMLAUT", "ü"),
+    ("TWO_LINES", "one\ntwo"),
     ("NODE_REPL_AUTH_TOKEN", "never"),
     ("openai_identity_token_file", "never"),
 ];

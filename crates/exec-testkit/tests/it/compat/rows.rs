@@ -19,6 +19,12 @@ pub(crate) enum Row {
     UnknownNotice,
     /// "`jsonrpc` is never written"
     Jsonrpc,
+    /// "copying a file onto itself empties it"
+    CopyOntoItself,
+    /// "names that are not UTF-8 come back lossy"
+    ByteExactNames,
+    /// Not in A.1: a folder's permissions are copied as a file's are, or a private folder would become a public one.
+    FolderMode,
     /// A.2: `process/signal` with any of …; methods and members we add.
     Added,
 }

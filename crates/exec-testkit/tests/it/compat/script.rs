@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::folder::Thing;
 use super::rows::Row;
 
 /// Over what a case is played.
@@ -56,6 +57,12 @@ pub(crate) enum Step {
     ExactLog(String),
     /// What a process printed, its lines sorted.
     SortedOutput(String),
+    /// Until a streamed body is told; its pieces count as one.
+    Body(String),
+    /// Something is put into the script's folder.
+    Furnish(Thing),
+    /// What the script's folder holds.
+    Look,
     /// Whether the connection is still served.
     Alive,
     /// Until the server ends the connection.
@@ -162,6 +169,11 @@ impl Case {
 
     pub(crate) fn ended(self) -> Self {
         self.step(Step::Ended)
+    }
+
+    /// What is told of the body of a streamed answer.
+    pub(crate) fn body(self, request: &str) -> Self {
+        self.step(Step::Body(request.to_owned()))
     }
 
     pub(crate) fn printed(self, process: &str, text: &str) -> Self {

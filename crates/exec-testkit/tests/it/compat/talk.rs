@@ -7,6 +7,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
+use super::folder::Folder;
 use super::normal;
 use super::program::{Daemon, Program};
 use super::script::{Over, Step};
@@ -17,11 +18,13 @@ pub(crate) struct Place<'a> {
     pub(crate) program: &'a Program,
     pub(crate) daemon: &'a Daemon,
     pub(crate) over: Over,
+    /// The web server that requests may be sent to.
+    pub(crate) web: &'a str,
 }
 
 /// What each step shows, in the order of the steps.
 pub(crate) async fn play(place: &Place<'_>, steps: impl Iterator<Item = &Step>) -> Vec<Value> {
-    let mut talk = Talk { place, lines: Vec::new(), current: 0, session: String::new() };
+    let mut talk = Talk { place, lines: Vec::new(), current: 0, session: String::new(), folder: Folder::new() };
     let mut shown = Vec::new();
     for step in steps {
         shown.push(talk.perform(step).await);
@@ -34,6 +37,7 @@ struct Talk<'a> {
     lines: Vec<Line>,
     current: usize,
     session: String,
+    folder: Folder,
 }
 
 /// One connection, and what has been heard on it.
@@ -45,6 +49,7 @@ struct Line {
     answers: BTreeMap<i64, Value>,
     strays: VecDeque<Value>,
     processes: BTreeMap<String, Vec<Value>>,
+    bodies: BTreeMap<String, Vec<Value>>,
 }
 
 impl Talk<'_> {
@@ -60,7 +65,7 @@ impl Talk<'_> {
             Step::Resume => return self.resume().await,
             Step::ResumeSoon => return self.resume_soon().await,
             Step::Say(text) => {
-                let text = text.replace("$SESSION", &self.session);
+                let text = self.named(text);
                 self.line().send(&text).await;
             }
             Step::Raw(bytes) => self.line().raw(bytes).await,
@@ -74,18 +79,18 @@ impl Talk<'_> {
             Step::Drop => drop(self.line().wire.take()),
             Step::Hear => {
                 let heard = self.line().hear().await;
-                return normal::reply("", heard, &self.session);
+                return self.normal("", heard);
             }
             Step::Ask(method, params) => drop(self.ask(method, params).await),
             Step::Call(method, params) => {
                 let id = self.ask(method, params).await;
                 let answer = self.line().answer(id).await;
-                return normal::reply(method, answer, &self.session);
+                return self.normal(method, answer);
             }
             Step::Answer(asked) => {
                 let (id, method) = self.line().asked[asked - 1].clone();
                 let answer = self.line().answer(id).await;
-                return normal::reply(&method, answer, &self.session);
+                return self.normal(&method, answer);
             }
             Step::Printed(process, text) => return self.line().until(process, |log| printed(log).contains(text)).await,
             Step::Exited(process) => return self.line().until(process, |log| told(log, "process/exited")).await,
@@ -98,10 +103,23 @@ impl Talk<'_> {
                 lines.sort_unstable();
                 return json!(lines);
             }
+            Step::Body(request) => return self.line().body(request).await,
+            Step::Furnish(thing) => self.folder.furnish(thing),
+            Step::Look => return self.folder.picture(),
             Step::Alive => return self.line().alive().await,
             Step::Ended => return self.line().ended().await,
         }
         Value::Null
+    }
+
+    /// `text` with what its names stand for.
+    fn named(&self, text: &str) -> String {
+        let text = text.replace("$SESSION", &self.session).replace("$ROOT", self.folder.name());
+        text.replace("$WEB", self.place.web)
+    }
+
+    fn normal(&self, method: &str, message: Value) -> Value {
+        normal::reply(method, message, &self.session, self.folder.name())
     }
 
     async fn connect(&mut self) {
@@ -118,6 +136,7 @@ impl Talk<'_> {
             answers: BTreeMap::new(),
             strays: VecDeque::new(),
             processes: BTreeMap::new(),
+            bodies: BTreeMap::new(),
         });
     }
 
@@ -146,7 +165,7 @@ impl Talk<'_> {
     }
 
     async fn ask(&mut self, method: &str, params: &Value) -> i64 {
-        let params = params.to_string().replace("$SESSION", &self.session);
+        let params = self.named(&params.to_string());
         let line = self.line();
         let id = line.next_id;
         line.next_id += 1;
@@ -204,6 +223,11 @@ impl Line {
     fn sort(&mut self, text: &str) {
         let message: Value = serde_json::from_str(text).expect("a server sends JSON");
         let process = message["params"]["processId"].as_str();
+        if message["method"] == "http/request/bodyDelta" {
+            let request = message["params"]["requestId"].as_str().unwrap_or_default().to_owned();
+            self.bodies.entry(request).or_default().push(message);
+            return;
+        }
         match (message["method"].is_string(), process, message["id"].as_i64()) {
             (true, Some(process), _) => self.processes.entry(process.to_owned()).or_default().push(message),
             (false, _, Some(id)) if self.asked.iter().any(|(asked, _)| *asked == id) => {
@@ -221,6 +245,17 @@ impl Line {
     async fn answer(&mut self, id: i64) -> Value {
         while !self.answers.contains_key(&id) && self.take().await {}
         self.answers.remove(&id).unwrap_or_else(|| self.over())
+    }
+
+    async fn body(&mut self, request: &str) -> Value {
+        let done = |deltas: &Vec<Value>| deltas.last().is_some_and(|delta| delta["params"]["done"] == true);
+        while !self.bodies.get(request).is_some_and(done) {
+            if !self.take().await {
+                return self.over();
+            }
+        }
+        // The same name may be used again.
+        normal::body(&self.bodies.remove(request).unwrap_or_default())
     }
 
     async fn until(&mut self, process: &str, enough: impl Fn(&[Value]) -> bool) -> Value {

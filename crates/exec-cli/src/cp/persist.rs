@@ -1,0 +1,22 @@
+//! Questions that may be asked again, though they change something: because whoever asks can tell from the second answer
+//! what became of the first.
+
+use exec_env::files::{FileError, Reason};
+
+/// How often one is asked again. A link that is lost for good answers at once each time.
+const TRIES: u32 = 5;
+
+/// The last answer, and whether an earlier question may have been carried out without one.
+pub(super) async fn persist<T, F>(mut ask: impl FnMut() -> F) -> (Result<T, FileError>, bool)
+where
+    F: Future<Output = Result<T, FileError>>,
+{
+    let mut unsure = false;
+    for _ in 1..TRIES {
+        match ask().await {
+            Err(FileError { reason: Reason::Unreachable { .. }, .. }) => unsure = true,
+            answer => return (answer, unsure),
+        }
+    }
+    (ask().await, unsure)
+}

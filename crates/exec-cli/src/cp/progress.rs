@@ -1,0 +1,236 @@
+//! How far it is: a bar on a terminal, a line now and then in a pipe, objects for programs, or nothing.
+
+use std::collections::HashSet;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use exec_client::LinkState;
+use exec_env::files::Copied;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::{errand, say, table};
+
+/// How often it is looked at.
+pub(super) const TICK: Duration = Duration::from_millis(250);
+
+/// Between two objects.
+const OBJECT_EVERY: Duration = Duration::from_secs(1);
+
+/// Between two lines in a pipe, where they stay.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// How far the copying is.
+#[derive(Debug)]
+pub(super) struct Progress {
+    view: View,
+    begun: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum View {
+    Bar(ProgressBar),
+    Lines,
+    Objects,
+    Nothing,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    copied: Copied,
+    total_bytes: u64,
+    /// What was measured of the files named on the command line, which are met twice: by whoever measures and by
+    /// whoever copies.
+    named: HashSet<PathBuf>,
+    told: Option<Instant>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "camelCase", rename_all_fields = "camelCase")]
+enum Line {
+    Progress { bytes: u64, total_bytes: u64 },
+    Done { files: u64, directories: u64, symlinks: u64, bytes: u64, skipped: u64, elapsed_ms: u64 },
+}
+
+impl Progress {
+    pub(super) fn begin(quiet: bool, json: bool) -> Self {
+        let view = match (json, quiet) {
+            (true, _) => View::Objects,
+            (false, true) => View::Nothing,
+            (false, false) if std::io::stderr().is_terminal() => View::Bar(bar()),
+            (false, false) => View::Lines,
+        };
+        Self { view, begun: Instant::now(), state: Mutex::default() }
+    }
+
+    pub(super) fn has_bar(&self) -> bool {
+        matches!(self.view, View::Bar(_))
+    }
+
+    pub(super) fn is_shown(&self) -> bool {
+        !matches!(self.view, View::Nothing)
+    }
+
+    /// For objects of other kinds on the same stream.
+    pub(super) fn is_for_programs(&self) -> bool {
+        matches!(self.view, View::Objects)
+    }
+
+    /// A named file of this size will be copied; counted once, however often it is said.
+    pub(super) fn expect(&self, path: &Path, bytes: u64) {
+        let is_new = self.state().named.insert(path.to_owned());
+        if is_new {
+            self.expect_more(bytes);
+        }
+    }
+
+    /// So much more will be copied.
+    pub(super) fn expect_more(&self, bytes: u64) {
+        let mut state = self.state();
+        state.total_bytes += bytes;
+        if let View::Bar(bar) = &self.view {
+            bar.set_length(state.total_bytes);
+        }
+    }
+
+    /// So much more is copied.
+    pub(super) fn add(&self, more: &Copied) {
+        let mut state = self.state();
+        let copied = &mut state.copied;
+        copied.files += more.files;
+        copied.directories += more.directories;
+        copied.symlinks += more.symlinks;
+        copied.bytes += more.bytes;
+        copied.skipped += more.skipped;
+        if let View::Bar(bar) = &self.view {
+            bar.set_position(copied.bytes);
+        }
+    }
+
+    pub(super) fn bytes(&self, bytes: u64) {
+        self.add(&Copied { bytes, ..Copied::default() });
+    }
+
+    /// Tells how far it is, if it is time.
+    pub(super) fn tick(&self) -> anyhow::Result<()> {
+        let every = match &self.view {
+            View::Bar(bar) => {
+                bar.tick();
+                return Ok(());
+            }
+            View::Nothing => return Ok(()),
+            View::Objects => OBJECT_EVERY,
+            View::Lines => LINE_EVERY,
+        };
+        let now = Instant::now();
+        let (bytes, total_bytes) = {
+            let mut state = self.state();
+            if now.duration_since(state.told.unwrap_or(self.begun)) < every {
+                return Ok(());
+            }
+            state.told = Some(now);
+            (state.copied.bytes, state.total_bytes)
+        };
+        match self.view {
+            View::Objects => errand::json_line(&Line::Progress { bytes, total_bytes }),
+            _ => {
+                say::note(so_far(bytes, total_bytes, self.begun.elapsed()));
+                Ok(())
+            }
+        }
+    }
+
+    /// A link broke or is there again.
+    pub(super) fn link(&self, state: &LinkState) {
+        if let View::Bar(bar) = &self.view {
+            bar.set_message(match state {
+                LinkState::Reconnecting { .. } => "connection lost, looking for it again ",
+                _ => "",
+            });
+        }
+    }
+
+    /// Takes the bar away.
+    pub(super) fn end(&self) {
+        if let View::Bar(bar) = &self.view {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// What was copied, at the end.
+    pub(super) fn summary(&self) -> anyhow::Result<()> {
+        let (Copied { files, directories, symlinks, bytes, skipped }, elapsed) =
+            (self.state().copied, self.begun.elapsed());
+        if self.is_for_programs() {
+            let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+            return errand::json_line(&Line::Done { files, directories, symlinks, bytes, skipped, elapsed_ms });
+        }
+        let counts = [(files, "file", "files"), (directories, "directory", "directories"), (symlinks, "link", "links")];
+        let counts: Vec<String> = counts
+            .into_iter()
+            .filter(|(count, ..)| *count > 0)
+            .map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
+            .collect();
+        if counts.is_empty() {
+            return Ok(());
+        }
+        let mut text = format!("copied {}: {}, {}", counts.join(", "), table::size(bytes), rate(bytes, elapsed));
+        if skipped > 0 {
+            text += &format!("; left out {skipped} FIFOs, sockets or devices");
+        }
+        say::note(text);
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Numbers only: a panic under it leaves nothing broken.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+    let template = "{msg}{wide_bar} {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.with_style(style.progress_chars("█▉▊▋▌▍▎▏ "))
+}
+
+/// `12 MiB of 64 MiB, 30 MiB/s, 2s left`.
+fn so_far(bytes: u64, total_bytes: u64, elapsed: Duration) -> String {
+    let speed = rate(bytes, elapsed);
+    if total_bytes <= bytes || bytes == 0 {
+        return format!("{} copied, {speed}", table::size(bytes));
+    }
+    let left = elapsed.mul_f64((total_bytes - bytes) as f64 / bytes as f64);
+    format!("{} of {} copied, {speed}, {}s left", table::size(bytes), table::size(total_bytes), left.as_secs() + 1)
+}
+
+/// `30 MiB/s`.
+fn rate(bytes: u64, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64().max(0.001);
+    format!("{}/s", table::size((bytes as f64 / seconds) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_much_how_fast_and_how_long() {
+        let ten = Duration::from_secs(10);
+        assert_eq!(so_far(10 << 20, 40 << 20, ten), "10 MiB of 40 MiB copied, 1.0 MiB/s, 31s left");
+        assert_eq!(so_far(10 << 20, 0, ten), "10 MiB copied, 1.0 MiB/s");
+    }
+
+    #[test]
+    fn a_named_file_counts_once() {
+        let progress = Progress::begin(true, false);
+        progress.expect(Path::new("/a"), 5);
+        progress.expect(Path::new("/a"), 5);
+        progress.expect(Path::new("/b"), 7);
+        assert_eq!(progress.state().total_bytes, 12);
+    }
+}

@@ -1,0 +1,87 @@
+//! The contents of one file, block by block, in little memory.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use exec_client::files::stream::Blocks;
+use exec_env::files::{ContentHash, FileError, OpenFile};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::progress::Progress;
+use crate::site::Site;
+
+/// Blocks of a far file under way: with 80 ms there and back, that is 30 MB/s. More would cost memory: one that is
+/// written is held as it is, as text, and as a message.
+const FAR_BLOCKS: usize = 10;
+
+/// Blocks of a near file: one that is worked on, one that is ready.
+const NEAR_BLOCKS: usize = 2;
+
+/// How many blocks may be under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window {
+    ahead: usize,
+    behind: usize,
+}
+
+impl Window {
+    pub(super) fn between(from: &Site, to: &Site) -> Self {
+        let blocks = |site: &Site| if site.is_here() { NEAR_BLOCKS } else { FAR_BLOCKS };
+        Self { ahead: blocks(from), behind: blocks(to) }
+    }
+}
+
+/// Which end failed.
+pub(super) enum Failure {
+    Source(FileError),
+    Target(FileError),
+}
+
+/// Block by block. A window is read ahead and a window is written behind; blocks of zeros become holes.
+pub(super) async fn pump(
+    source: Arc<dyn OpenFile>,
+    target: Arc<dyn OpenFile>,
+    window: Window,
+    progress: &Progress,
+) -> Result<(u64, ContentHash), Failure> {
+    let mut blocks = Blocks::new(source, 0).with_window(window.ahead);
+    let mut under_way = FuturesUnordered::new();
+    let mut ends_in_a_hole = false;
+    loop {
+        let offset = blocks.passed_bytes();
+        let step = tokio::select! {
+            Some(written) = under_way.next() => Step::Written(written),
+            block = blocks.next(), if under_way.len() < window.behind => Step::Read(block),
+        };
+        match step {
+            Step::Written(written) => progress.bytes(written.map_err(Failure::Target)?),
+            Step::Read(Ok(Some(bytes))) => {
+                ends_in_a_hole = bytes.iter().all(|byte| *byte == 0);
+                match ends_in_a_hole {
+                    true => progress.bytes(bytes.len() as u64),
+                    false => under_way.push(write_block(Arc::clone(&target), offset, bytes)),
+                }
+            }
+            Step::Read(Ok(None)) => break,
+            Step::Read(Err(error)) => return Err(Failure::Source(error)),
+        }
+    }
+    if ends_in_a_hole {
+        let last = write_block(Arc::clone(&target), blocks.passed_bytes() - 1, Bytes::from_static(&[0]));
+        last.await.map_err(Failure::Target)?;
+    }
+    while let Some(written) = under_way.next().await {
+        progress.bytes(written.map_err(Failure::Target)?);
+    }
+    Ok((blocks.passed_bytes(), blocks.hash()))
+}
+
+enum Step {
+    Read(Result<Option<Bytes>, FileError>),
+    Written(Result<u64, FileError>),
+}
+
+async fn write_block(file: Arc<dyn OpenFile>, offset: u64, bytes: Bytes) -> Result<u64, FileError> {
+    let len = bytes.len() as u64;
+    file.write_block(offset, bytes).await.map(|()| len)
+}

@@ -1,0 +1,160 @@
+//! What is known about a file, as people and programs are told it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use exec_env::files::{FileKind, Metadata};
+use serde::Serialize;
+
+use crate::paper::Text;
+
+/// One file for programs. What is not known is left out.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Line {
+    pub(super) path: Text,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) environment: Option<String>,
+    pub(super) kind: &'static str,
+    pub(super) is_symlink: bool,
+    /// What the link says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) target: Option<Text>,
+    #[serde(flatten)]
+    pub(super) facts: Option<Facts>,
+    /// BLAKE3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hash: Option<String>,
+}
+
+/// What the kernel knows.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Facts {
+    size_bytes: u64,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    inode: u64,
+    device: u64,
+    nlink: u32,
+    modified_ns: i128,
+    accessed_ns: i128,
+    changed_ns: i128,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created_ns: Option<i128>,
+}
+
+impl Facts {
+    pub(super) fn of(found: &Metadata) -> Self {
+        Self {
+            size_bytes: found.size_bytes,
+            mode: found.mode,
+            uid: found.uid,
+            gid: found.gid,
+            inode: found.inode,
+            device: found.device,
+            nlink: found.nlink,
+            modified_ns: nanoseconds(found.modified),
+            accessed_ns: nanoseconds(found.accessed),
+            changed_ns: nanoseconds(found.changed),
+            created_ns: found.created.map(nanoseconds),
+        }
+    }
+}
+
+/// Since 1970; earlier times are negative.
+pub(super) fn nanoseconds(time: SystemTime) -> i128 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i128::try_from(after.as_nanos()).unwrap_or(i128::MAX),
+        Err(before) => i128::try_from(before.duration().as_nanos()).map_or(i128::MIN, |nanoseconds| -nanoseconds),
+    }
+}
+
+/// Its kind in one word.
+pub(super) fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Special => "special",
+    }
+}
+
+/// `drwxr-x---`, as `ls -l` has it; `l` for a link, with the permissions of what it leads to.
+pub(super) fn mode(kind: FileKind, is_symlink: bool, mode: u32) -> String {
+    let letter = match kind {
+        _ if is_symlink => 'l',
+        FileKind::File => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::Special => 's',
+    };
+    let bit = |mask: u32, letter: char| if mode & mask != 0 { letter } else { '-' };
+    let special = |x: u32, special: u32, with: char, without: char| match (mode & x != 0, mode & special != 0) {
+        (true, true) => with,
+        (false, true) => without,
+        (true, false) => 'x',
+        (false, false) => '-',
+    };
+    [
+        letter,
+        bit(0o400, 'r'),
+        bit(0o200, 'w'),
+        special(0o100, 0o4000, 's', 'S'),
+        bit(0o040, 'r'),
+        bit(0o020, 'w'),
+        special(0o010, 0o2000, 's', 'S'),
+        bit(0o004, 'r'),
+        bit(0o002, 'w'),
+        special(0o001, 0o1000, 't', 'T'),
+    ]
+    .into_iter()
+    .collect()
+}
+
+/// `2026-11-16 00:05:24 UTC`.
+pub(super) fn date(time: SystemTime) -> String {
+    let seconds = i64::try_from(nanoseconds(time).div_euclid(1_000_000_000)).unwrap_or(0);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Days since 1970 as year, month and day. Counted in eras of 400 years that begin with March, so that the leap day is
+/// the last of its year.
+fn civil(days: i64) -> (i64, i64, i64) {
+    const DAYS_PER_ERA: i64 = 146_097;
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(DAYS_PER_ERA), days.rem_euclid(DAYS_PER_ERA));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn permissions_look_as_ls_shows_them() {
+        assert_eq!(mode(FileKind::Directory, false, 0o1777), "drwxrwxrwt");
+        assert_eq!(mode(FileKind::File, false, 0o4750), "-rwsr-x---");
+        assert_eq!(mode(FileKind::File, true, 0o2644), "lrw-r-Sr--");
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let at = |seconds| date(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(at(951_782_399), "2000-02-28 23:59:59 UTC");
+        assert_eq!(at(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(at(1_794_787_524), "2026-11-16 00:05:24 UTC");
+        assert_eq!(date(UNIX_EPOCH - Duration::from_secs(1)), "1969-12-31 23:59:59 UTC");
+    }
+}

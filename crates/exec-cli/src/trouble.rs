@@ -1,0 +1,135 @@
+//! How files fail, in words for a person: which path, why, and what to do about it.
+//!
+//! One line per failure on stderr; with `--json` one object on stdout as well, so that a program need not read words.
+
+use std::ffi::OsStr;
+
+use exec_env::files::{FileError, Reason, Verb};
+use serde::Serialize;
+
+use crate::site::Spot;
+use crate::{errand, exit_code, say};
+
+/// The failures of one command: told as they come, and remembered for its code.
+#[derive(Debug)]
+pub(crate) struct Troubles {
+    json: bool,
+    any: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    event: &'static str,
+    reason: &'a str,
+    message: &'a str,
+}
+
+impl Troubles {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json, any: false }
+    }
+
+    /// Something failed at or below a spot.
+    pub(crate) fn at(&mut self, spot: &Spot, error: &FileError) -> anyhow::Result<()> {
+        self.tell(error.reason.name(), &sentence(&spot.shown(&error.path), error))
+    }
+
+    /// Something failed, in these words.
+    pub(crate) fn tell(&mut self, reason: &str, message: &str) -> anyhow::Result<()> {
+        self.any = true;
+        say::note(message);
+        match self.json {
+            true => errand::json_line(&Line { event: "failed", reason, message }),
+            false => Ok(()),
+        }
+    }
+
+    /// What the shell is told.
+    pub(crate) fn code(&self) -> u8 {
+        if self.any { exit_code::FAILED } else { 0 }
+    }
+}
+
+/// What failed, at which path, why, and what to do.
+pub(crate) fn sentence(shown: &OsStr, error: &FileError) -> String {
+    format!("cannot {} {shown:?}: {}", error.verb, why(error))
+}
+
+/// Why, in words that do not need a manual of the kernel.
+fn why(error: &FileError) -> String {
+    let known = match (&error.reason, error.verb) {
+        (Reason::Os(ENOENT), Verb::CreateDirectory) => {
+            "the folder it should be in does not exist: make that first, or say -p"
+        }
+        (Reason::Os(ENOENT), Verb::Write | Verb::CreateSymlink) => {
+            "the folder it should be in does not exist: make it with `exec-server fs mkdir -p`"
+        }
+        (Reason::Os(ENOENT), _) => "no such file or directory",
+        (Reason::Os(EPERM | EACCES), _) => "permission denied to the account that works there",
+        (Reason::Os(EEXIST), _) => "there is something of that name already",
+        (Reason::Os(EXDEV), _) => {
+            "the two are on different file systems: use `exec-server cp -r`, then `exec-server fs rm -r`"
+        }
+        (Reason::Os(ENOTDIR), Verb::ReadDirectory) => "it is no directory",
+        (Reason::Os(ENOTDIR), _) => "a part of the path is a file, no directory",
+        (Reason::Os(EISDIR), _) => "it is a directory",
+        (Reason::Os(EBUSY), Verb::Remove) => "it is in use, as a root or a mount, and stays",
+        (Reason::Os(ENOTEMPTY), Verb::Remove) => {
+            "the directory is not empty: say -r to remove it with everything in it"
+        }
+        (Reason::Os(ENOTEMPTY), _) => "there is a directory of that name that is not empty",
+        (Reason::Os(ENOSPC), _) => "no space left on that file system",
+        (Reason::Os(EDQUOT), _) => "the account's quota there is used up",
+        (Reason::Os(EROFS), _) => "that file system is read-only",
+        (Reason::Os(ENOSYS), _) => "the server there does not know how: it needs a newer exec-server",
+        (Reason::Os(ESTALE), _) => "it became another file meanwhile: try again",
+        (Reason::Os(ELOOP), _) => "it is a symbolic link, or links lead in a circle",
+        (Reason::NotAFile | Reason::NotRegular, _) => {
+            "it is a directory, or a FIFO, socket or device, and no regular file"
+        }
+        (Reason::RecursiveRequired, _) => "it is a directory: say -r to copy it with everything in it",
+        (Reason::CopyIntoItself, _) => "a directory cannot be copied into itself",
+        (Reason::CopyOntoItself, _) => "source and destination are the same file",
+        (Reason::CopySpecial, _) => "only files, directories and links can be copied",
+        (Reason::SymlinkInPath, _) => "there is a symbolic link in its path",
+        (Reason::TooManyEntries { .. }, _) => {
+            "the directory has more than 50,000 entries, which is more than one answer holds"
+        }
+        (Reason::Changed { .. }, _) => "it changed meanwhile: try again",
+        _ => return error.to_string(),
+    };
+    known.to_owned()
+}
+
+pub(crate) const ENOENT: i32 = 2;
+pub(crate) const EEXIST: i32 = 17;
+pub(crate) const ENOSPC: i32 = 28;
+pub(crate) const ENOSYS: i32 = 38;
+pub(crate) const ELOOP: i32 = 40;
+pub(crate) const EDQUOT: i32 = 122;
+const EPERM: i32 = 1;
+const EACCES: i32 = 13;
+const EBUSY: i32 = 16;
+const EXDEV: i32 = 18;
+const ENOTDIR: i32 = 20;
+const EISDIR: i32 = 21;
+const EROFS: i32 = 30;
+const ENOTEMPTY: i32 = 39;
+const ESTALE: i32 = 116;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_what_where_why_and_what_to_do() {
+        let of = |verb, reason| sentence(OsStr::new("far:/x"), &FileError::new(verb, "/x", reason));
+        assert_eq!(of(Verb::Open, Reason::Os(ENOENT)), "cannot open \"far:/x\": no such file or directory");
+        assert_eq!(
+            of(Verb::Remove, Reason::Os(ENOTEMPTY)),
+            "cannot remove \"far:/x\": the directory is not empty: say -r to remove it with everything in it"
+        );
+        let odd = Reason::BadPattern { why: "unclosed group".to_owned() };
+        assert_eq!(of(Verb::Search, odd), "cannot search \"far:/x\": bad pattern: unclosed group");
+    }
+}

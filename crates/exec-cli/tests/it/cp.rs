@@ -1,0 +1,355 @@
+//! `cp`: between here and there, whole, checked, and never outside of the target.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::server::{Server, Way};
+use super::support::{code, exec_server, fifo, finish, stderr, stdout};
+
+/// Two folders, one of which commands name as one of the environment `far`.
+struct Desk {
+    near: tempfile::TempDir,
+    far: tempfile::TempDir,
+    server: Server,
+}
+
+impl Desk {
+    fn new(way: Way) -> Self {
+        let server = Server::start(way);
+        server.name("far");
+        let folder = || tempfile::tempdir().expect("a folder can be made");
+        Self { near: folder(), far: folder(), server }
+    }
+
+    fn near(&self, name: &str) -> PathBuf {
+        self.near.path().join(name)
+    }
+
+    fn far(&self, name: &str) -> PathBuf {
+        self.far.path().join(name)
+    }
+
+    /// How a command names it.
+    fn far_word(&self, name: &str) -> String {
+        format!("far:{}", self.far(name).display())
+    }
+
+    fn near_word(&self, name: &str) -> String {
+        self.near(name).display().to_string()
+    }
+
+    fn cp(&self, words: &[&str]) -> Output {
+        self.server.finish(&[&["cp"], words].concat())
+    }
+}
+
+const OLD: Duration = Duration::new(1_000_000_000, 123_456_789);
+
+fn age(path: &Path) {
+    let file = std::fs::File::open(path).expect("it is ours");
+    file.set_modified(SystemTime::UNIX_EPOCH + OLD).expect("it is ours");
+}
+
+fn is_old(path: &Path) -> bool {
+    let found = std::fs::symlink_metadata(path).expect("it is there");
+    found.modified().expect("Linux knows it") == SystemTime::UNIX_EPOCH + OLD
+}
+
+fn chmod(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).expect("it is there").mode() & 0o7777
+}
+
+fn names(folder: &Path) -> Vec<OsString> {
+    let entries = std::fs::read_dir(folder).expect("it is a folder").flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+    names.sort();
+    names
+}
+
+/// Bytes that do not repeat within a block, with a hole in the middle.
+fn large(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let words = std::iter::repeat_with(move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    let mut bytes: Vec<u8> = words.take(bytes / 8).flatten().collect();
+    let middle = bytes.len() / 2;
+    let hole = bytes.len() / 8;
+    bytes[middle..middle + hole].fill(0);
+    bytes
+}
+
+fn hash(path: &Path) -> blake3::Hash {
+    blake3::hash(&std::fs::read(path).expect("it is there"))
+}
+
+#[test]
+fn a_large_file_arrives_there_and_back_with_mode_and_time() {
+    for way in [Way::WebSocket, Way::Unix] {
+        let desk = Desk::new(way);
+        std::fs::write(desk.near("large"), large(64 << 20)).expect("the folder is ours");
+        chmod(&desk.near("large"), 0o750);
+        age(&desk.near("large"));
+        let there = desk.cp(&["--json", &desk.near_word("large"), &desk.far_word("copy")]);
+        assert_eq!((stderr(&there), code(&there)), ("", 0), "{way:?}");
+        let lines: Vec<Value> =
+            stdout(&there).lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
+        let file = lines.iter().find(|line| line["event"] == "file").expect("it is told");
+        assert_eq!(file["hash"], json!(hash(&desk.near("large")).to_hex().to_string()));
+        assert_eq!(file["to"], json!({"environment": "far", "path": desk.far_word("copy")[4..]}));
+        let done = lines.last().expect("it is told");
+        assert_eq!((&done["event"], &done["files"], &done["bytes"]), (&json!("done"), &json!(1), &json!(64 << 20)));
+        let back = desk.cp(&["-q", &desk.far_word("copy"), &desk.near_word("back")]);
+        assert_eq!((stdout(&back), stderr(&back), code(&back)), ("", "", 0), "{way:?}");
+        for path in [desk.far("copy"), desk.near("back")] {
+            assert_eq!(hash(&path), hash(&desk.near("large")), "{path:?}");
+            assert!(mode(&path) == 0o750 && is_old(&path), "{path:?}");
+        }
+        let blocks = std::fs::metadata(desk.far("copy")).expect("it is there").blocks();
+        assert!(blocks * 512 < 60 << 20, "the hole is one there, too: {blocks} blocks");
+        assert_eq!(names(desk.far.path()), ["copy"], "nothing temporary is left");
+    }
+}
+
+/// A tree with everything that is hard about trees.
+fn plant(root: &Path) {
+    std::fs::create_dir_all(root.join("sub/empty")).expect("the folder is ours");
+    std::fs::write(root.join("sub/file"), "contents").expect("the folder is ours");
+    std::fs::write(root.join("zero"), "").expect("the folder is ours");
+    std::fs::write(root.join(OsString::from_vec(b"n\xff\n".to_vec())), "no text").expect("the folder is ours");
+    std::fs::write(root.join("large"), large(4 << 20)).expect("the folder is ours");
+    symlink("sub/file", root.join("link")).expect("the folder is ours");
+    symlink("/nowhere/at/all", root.join("dangling")).expect("the folder is ours");
+    chmod(&root.join("sub/file"), 0o600);
+    chmod(&root.join("sub/empty"), 0o711);
+    for name in ["sub/file", "zero", "large", "sub/empty", "sub", ""] {
+        age(&root.join(name));
+    }
+}
+
+fn judge(copy: &Path, original: &Path) {
+    assert_eq!(names(copy), names(original));
+    assert_eq!(names(&copy.join("sub")), ["empty", "file"]);
+    assert_eq!(names(&copy.join("sub/empty")), [""; 0]);
+    assert_eq!(
+        std::fs::read(copy.join(OsString::from_vec(b"n\xff\n".to_vec()))).ok().as_deref(),
+        Some(&b"no text"[..])
+    );
+    assert_eq!(hash(&copy.join("large")), hash(&original.join("large")));
+    assert_eq!(std::fs::read_link(copy.join("link")).ok(), Some("sub/file".into()));
+    assert_eq!(std::fs::read_link(copy.join("dangling")).ok(), Some("/nowhere/at/all".into()));
+    assert_eq!((mode(&copy.join("sub/file")), mode(&copy.join("sub/empty"))), (0o600, 0o711));
+    for name in ["sub/file", "zero", "large", "sub/empty", "sub", ""] {
+        assert!(is_old(&copy.join(name)), "{name:?} is as old as it was");
+    }
+}
+
+#[test]
+fn a_tree_arrives_there_and_back_and_within_each_machine() {
+    for way in [Way::WebSocket, Way::Unix] {
+        let desk = Desk::new(way);
+        plant(&desk.near("tree"));
+        let ways = [
+            (desk.near_word("tree"), desk.far_word("there"), desk.far("there")),
+            (desk.far_word("there"), desk.near_word("back"), desk.near("back")),
+            (desk.far_word("there"), desk.far_word("again"), desk.far("again")),
+            (desk.near_word("tree"), desk.near_word("beside"), desk.near("beside")),
+        ];
+        for (from, to, copy) in ways {
+            let output = desk.cp(&["-r", &from, &to]);
+            assert_eq!((stdout(&output), code(&output)), ("", 0), "{from} {to}: {}", stderr(&output));
+            assert!(
+                stderr(&output).contains("copied 4 files, 3 directories, 2 links: 4.0 MiB"),
+                "{from} {to}: {}",
+                stderr(&output)
+            );
+            judge(&copy, &desk.near("tree"));
+        }
+    }
+}
+
+#[test]
+fn a_tree_over_an_older_copy_of_itself_makes_it_new() {
+    let desk = Desk::new(Way::Unix);
+    plant(&desk.near("tree"));
+    for (to, copy) in [(desk.far_word(""), desk.far("tree")), (desk.near_word("into"), desk.near("into/tree"))] {
+        std::fs::create_dir_all(desk.near("into")).expect("the folder is ours");
+        for round in 0..2 {
+            let output = desk.cp(&["-r", &desk.near_word("tree"), &to]);
+            assert_eq!(code(&output), 0, "{round} {to}: {}", stderr(&output));
+            std::fs::write(copy.join("sub/file"), "older").expect("it is ours");
+            age(&copy.join("sub"));
+        }
+        let output = desk.cp(&["-r", &format!("{}/.", desk.near_word("tree")), &format!("{to}/tree")]);
+        assert_eq!(code(&output), 0, "{to}: {}", stderr(&output));
+        assert_eq!(std::fs::read(copy.join("sub/file")).ok().as_deref(), Some(&b"contents"[..]));
+        assert!(!copy.join("tree").exists(), "what is in it was copied, not the directory");
+    }
+}
+
+#[test]
+fn a_directory_needs_r_and_nothing_goes_onto_or_into_itself() {
+    let desk = Desk::new(Way::Unix);
+    plant(&desk.near("tree"));
+    std::fs::write(desk.near("file"), "x").expect("the folder is ours");
+    // The same machine, by another way: only what a file is tells that it is the same.
+    let far = |name: &str| format!("far:{}", desk.near(name).display());
+    let cases = [
+        (vec![desk.near_word("tree"), desk.far_word("x")], "it is a directory: say -r"),
+        (vec![desk.near_word("file"), far("file")], "onto itself"),
+        (vec![desk.near_word("file"), desk.near_word("file")], "onto itself"),
+        (vec!["-r".into(), desk.near_word("tree"), far("tree/sub")], "into itself"),
+        (vec!["-r".into(), desk.near_word("tree"), far("tree/sub/new")], "into itself"),
+        (vec!["-r".into(), desk.near_word("tree"), desk.near_word("tree/sub/new")], "into itself"),
+        (vec!["-r".into(), format!("{}/.", desk.near_word("tree")), far("tree")], "onto itself"),
+        (vec![desk.near_word("file"), desk.near_word("not/")], "it is no directory"),
+        (vec![desk.near_word("file"), desk.near_word("zero"), desk.far_word("not")], "it is no directory"),
+        (vec![desk.near_word("nothing"), desk.far_word("x")], "no such file or directory"),
+        (vec![desk.near_word("file"), desk.far_word("no/such")], "the folder it should be in does not exist"),
+    ];
+    for (words, why) in cases {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let output = desk.cp(&words);
+        assert_eq!(code(&output), 1, "{words:?}");
+        assert!(stderr(&output).contains(why), "{words:?}: {}", stderr(&output));
+    }
+    assert_eq!(names(desk.far.path()), [""; 0]);
+    assert_eq!(names(&desk.near("tree/sub")), ["empty", "file"]);
+}
+
+#[test]
+fn several_files_go_into_a_directory_and_one_that_fails_does_not_stop_the_others() {
+    let desk = Desk::new(Way::Unix);
+    for name in ["a", "b"] {
+        std::fs::write(desk.near(name), name).expect("the folder is ours");
+    }
+    let words = [desk.near_word("a"), desk.near_word("not"), desk.near_word("b"), desk.far_word("")];
+    let output = desk.cp(&words.each_ref().map(String::as_str));
+    assert_eq!((code(&output), names(desk.far.path())), (1, vec!["a".into(), "b".into()]));
+    let said = format!("exec-server: cannot look at {:?}: no such file or directory\n", desk.near_word("not"));
+    assert!(stderr(&output).starts_with(&said), "{}", stderr(&output));
+}
+
+#[test]
+fn links_in_the_target_lead_no_write_out_of_it() {
+    let desk = Desk::new(Way::Unix);
+    let outside = tempfile::tempdir().expect("a folder can be made");
+    std::fs::write(outside.path().join("file"), "safe").expect("the folder is ours");
+    plant(&desk.near("tree"));
+    std::fs::create_dir(desk.far("tree")).expect("the folder is ours");
+    symlink(outside.path(), desk.far("tree/sub")).expect("the folder is ours");
+    symlink(outside.path().join("file"), desk.far("tree/zero")).expect("the folder is ours");
+    symlink(outside.path().join("file"), desk.far("tree/large")).expect("the folder is ours");
+    let output = desk.cp(&["-r", &desk.near_word("tree"), &desk.far_word("")]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("or a link that leads away"), "{}", stderr(&output));
+    assert_eq!(names(outside.path()), ["file"]);
+    assert_eq!(std::fs::read(outside.path().join("file")).ok().as_deref(), Some(&b"safe"[..]));
+    assert_eq!(hash(&desk.far("tree/large")), hash(&desk.near("tree/large")), "the link was replaced");
+    assert!(!desk.far("tree/zero").is_symlink());
+    // A single file goes where a link says, as with cp.
+    std::fs::write(desk.near("new"), "new").expect("the folder is ours");
+    symlink(outside.path().join("file"), desk.far("link")).expect("the folder is ours");
+    assert_eq!(code(&desk.cp(&["-q", &desk.near_word("new"), &desk.far_word("link")])), 0);
+    assert_eq!(std::fs::read(outside.path().join("file")).ok().as_deref(), Some(&b"new"[..]));
+    assert!(desk.far("link").is_symlink());
+}
+
+#[test]
+fn special_files_are_left_out_and_counted() {
+    let desk = Desk::new(Way::Unix);
+    std::fs::create_dir(desk.near("tree")).expect("the folder is ours");
+    fifo(&desk.near("tree"));
+    let output = desk.cp(&["-r", &desk.near_word("tree"), &desk.far_word("copy")]);
+    assert!(stderr(&output).contains("left out 1 FIFOs, sockets or devices"), "{}", stderr(&output));
+    assert_eq!(names(&desk.far("copy")), [""; 0]);
+    let alone = desk.cp(&[&desk.near_word("tree/fifo"), &desk.far_word("x")]);
+    assert!(code(&alone) == 1 && stderr(&alone).contains("is a FIFO, a socket or a device"), "{alone:?}");
+    std::fs::write(desk.near("x"), "x").expect("the folder is ours");
+    assert_eq!(code(&desk.cp(&[&desk.near_word("x"), "far:/dev/null"])), 1);
+}
+
+#[test]
+fn a_path_after_a_colon_alone_is_one_of_the_named_server() {
+    let desk = Desk::new(Way::WebSocket);
+    std::fs::write(desk.near("file"), "x").expect("the folder is ours");
+    let to = format!(":{}", desk.far("copy").display());
+    let output = desk.cp(&["--connect", &desk.server.url, &desk.near_word("file"), &to]);
+    assert_eq!((stdout(&output), code(&output)), ("", 0), "{}", stderr(&output));
+    assert!(stderr(&output).starts_with("exec-server: copied 1 file: 1 B"), "{}", stderr(&output));
+    assert!(desk.far("copy").exists());
+    let unknown = desk.cp(&[&desk.near_word("file"), "fra:/x"]);
+    assert!(stderr(&unknown).contains("there is `local`, `far`"), "{}", stderr(&unknown));
+}
+
+#[test]
+fn a_file_that_may_not_be_read_leaves_the_target_as_it_was() {
+    if rustix::process::geteuid().is_root() {
+        eprintln!("not judged: root may read everything");
+        return;
+    }
+    let desk = Desk::new(Way::Unix);
+    std::fs::write(desk.near("secret"), "new").expect("the folder is ours");
+    chmod(&desk.near("secret"), 0o000);
+    std::fs::write(desk.far("copy"), "old").expect("the folder is ours");
+    let output = desk.cp(&[&desk.near_word("secret"), &desk.far_word("copy")]);
+    assert_eq!((code(&output), std::fs::read(desk.far("copy")).ok().as_deref()), (1, Some(&b"old"[..])));
+    assert!(stderr(&output).contains("permission denied"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_copy_goes_on_when_the_server_dies_and_returns() {
+    let mut server = Server::start_durable();
+    server.name("far");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    std::fs::write(&from, large(24 << 20)).expect("the folder is ours");
+    let word = format!("far:{}", to.display());
+    let mut child =
+        server.command(&["cp", "-q", &from.display().to_string(), &word]).spawn().expect("it can be started");
+    // Under way, as soon as the temporary file has something in it.
+    let begun = || {
+        let sizes = std::fs::read_dir(folder.path()).into_iter().flatten().flatten();
+        sizes
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(".exec-server-cp-"))
+            .any(|entry| entry.metadata().is_ok_and(|found| found.len() > 0))
+    };
+    while !begun() && child.try_wait().is_ok_and(|ended| ended.is_none()) {
+        std::thread::yield_now();
+    }
+    server.crash_and_return();
+    assert!(child.wait().expect("it is our child").success());
+    assert_eq!(hash(&to), hash(&from));
+    assert_eq!(names(folder.path()), ["from", "to"]);
+}
+
+#[test]
+fn the_words_of_cp_and_fs_are_in_help_manual_and_completions() {
+    let completions = finish(&mut exec_server(&["completions", "bash"]));
+    for verb in ["ls", "cat", "stat", "rm", "mkdir", "mv", "find", "grep", "watch"] {
+        let help = finish(&mut exec_server(&["fs", verb, "--help"]));
+        let manual = finish(&mut exec_server(&["man", "fs", verb]));
+        assert_eq!((code(&help), code(&manual)), (0, 0), "{verb}");
+        assert!(stdout(&help).contains("ENV:PATH") && stdout(&manual).contains("ENV:PATH"), "{verb}");
+        assert!(
+            stdout(&completions).contains(&format!("exec__server__subcmd__fs__subcmd__{verb}"))
+                || stdout(&completions).contains(&format!("exec__server__fs__{verb}")),
+            "{verb}"
+        );
+    }
+    let manual = finish(&mut exec_server(&["man", "cp"]));
+    assert!(stdout(&manual).contains("ENV:PATH") && stdout(&manual).contains("\\-\\-recursive"));
+}

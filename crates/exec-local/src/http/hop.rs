@@ -1,0 +1,120 @@
+//! A request that may be sent again elsewhere: what an answer does to it. Pure.
+//!
+//! The rules are those of browsers, and their order is the original's, because it shows in the order of the headers.
+//! Deliberately absent: counting, which is the sender's.
+
+use bytes::Bytes;
+use exec_env::http::HttpError;
+use reqwest::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue,
+    LOCATION, PROXY_AUTHORIZATION, REFERER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
+};
+use reqwest::{Method, StatusCode, Url};
+
+/// Headers that say something about a body.
+const ABOUT_THE_BODY: [HeaderName; 4] = [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING];
+
+/// Headers that are meant for one host only.
+const SECRETS: [HeaderName; 5] =
+    [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, WWW_AUTHENTICATE, HeaderName::from_static("cookie2")];
+
+/// What is sent next.
+#[derive(Debug, Clone)]
+pub(super) struct Hop {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Option<Bytes>,
+}
+
+impl Hop {
+    /// Turns it into the request that the answer asks for. Whether it did; if not, the answer counts.
+    pub(super) fn redirect(&mut self, status: StatusCode, answer: &HeaderMap) -> Result<bool, HttpError> {
+        let keeps_method = match status.as_u16() {
+            301 | 302 => self.method != Method::POST,
+            303 => matches!(self.method, Method::GET | Method::HEAD),
+            307 | 308 => true,
+            _ => return Ok(false),
+        };
+        let place = answer.get(LOCATION).and_then(|place| place.to_str().ok());
+        let Some(next) = place.and_then(|place| self.url.join(place).ok()) else { return Ok(false) };
+        if !matches!(next.scheme(), "http" | "https") {
+            let why = format!("redirect target uses unsupported URL scheme: {}", next.scheme());
+            return Err(HttpError::Failed { why, causes: Vec::new() });
+        }
+        if !keeps_method {
+            self.method = Method::GET;
+            self.body = None;
+            ABOUT_THE_BODY.iter().for_each(|name| drop(self.headers.remove(name)));
+        }
+        let same_origin = self.url.origin() == next.origin();
+        if !same_origin {
+            SECRETS.iter().for_each(|name| drop(self.headers.remove(name)));
+        }
+        self.headers.remove(REFERER);
+        if let Some(referer) = referer(&self.url, &next, same_origin) {
+            self.headers.insert(REFERER, referer);
+        }
+        self.url = next;
+        Ok(true)
+    }
+}
+
+/// Where the request came from: all of it to the same origin, the origin to others, nothing in the clear.
+fn referer(from: &Url, to: &Url, same_origin: bool) -> Option<HeaderValue> {
+    if from.scheme() == "https" && to.scheme() == "http" {
+        return None;
+    }
+    let mut referer = from.clone();
+    // These fail only for URLs without a host, and this one has been asked.
+    let _ = referer.set_username("");
+    let _ = referer.set_password(None);
+    referer.set_fragment(None);
+    if !same_origin {
+        referer.set_path("/");
+        referer.set_query(None);
+    }
+    referer.as_str().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hop(method: Method, headers: &[(HeaderName, &'static str)]) -> Hop {
+        let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+        let url = Url::parse("http://u:p@one.invalid/a?b#c").expect("a URL");
+        Hop { method, url, headers: headers.collect(), body: Some(Bytes::from_static(b"body")) }
+    }
+
+    fn sent_to(hop: &mut Hop, status: u16, place: &'static str) -> Result<bool, HttpError> {
+        let answer = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static(place))]);
+        hop.redirect(StatusCode::from_u16(status).expect("a status"), &answer)
+    }
+
+    #[test]
+    fn a_form_becomes_a_question_and_loses_what_described_its_body() {
+        let mut form = hop(Method::POST, &[(CONTENT_TYPE, "text/plain"), (AUTHORIZATION, "s")]);
+        assert_eq!(sent_to(&mut form, 302, "/x"), Ok(true));
+        assert_eq!((form.method.as_str(), form.url.as_str(), &form.body), ("GET", "http://u:p@one.invalid/x", &None));
+        let names: Vec<&str> = form.headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["authorization", "referer"]);
+        assert_eq!(form.headers[REFERER], "http://one.invalid/a?b");
+    }
+
+    #[test]
+    fn another_host_learns_no_secrets_and_only_the_origin() {
+        let mut form = hop(Method::POST, &[(COOKIE, "c"), (CONTENT_TYPE, "t")]);
+        assert_eq!(sent_to(&mut form, 308, "http://two.invalid/"), Ok(true));
+        assert_eq!((form.method.as_str(), form.body.is_some()), ("POST", true));
+        assert!(!form.headers.contains_key(COOKIE) && form.headers.contains_key(CONTENT_TYPE));
+        assert_eq!(form.headers[REFERER], "http://one.invalid/");
+    }
+
+    #[test]
+    fn an_answer_counts_unless_it_names_a_place() {
+        assert_eq!(sent_to(&mut hop(Method::GET, &[]), 304, "/x"), Ok(false));
+        assert_eq!(sent_to(&mut hop(Method::GET, &[]), 302, "http://[bad"), Ok(false));
+        assert!(sent_to(&mut hop(Method::GET, &[]), 302, "ftp://x/").is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! What can be set on a file beside its contents: permissions, times; and links, which are nothing but their text. All ours.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::empty::empty_results;
+use crate::path_uri::PathUri;
+use crate::sandbox::SandboxContext;
+use crate::text::OsText;
+
+/// Sets permission bits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SetPermissionsParams {
+    /// Of which file.
+    pub path: PathUri,
+    /// The bits, as a number: 420 is 0644.
+    pub mode: u32,
+    /// Whether links may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// Sets times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SetTimesParams {
+    /// Of which file.
+    pub path: PathUri,
+    /// When it was read, in nanoseconds since 1970.
+    pub accessed_ns: i64,
+    /// When its contents changed, in nanoseconds since 1970.
+    pub modified_ns: i64,
+    /// Whether links may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// Asks what a link says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadLinkParams {
+    /// Which link.
+    pub path: PathUri,
+    /// Whether links before the last component may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// What it says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReadLinkResult {
+    /// The link's own text, relative or not; no URI.
+    pub target: OsText,
+}
+
+/// Makes a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CreateSymlinkParams {
+    /// Where.
+    pub path: PathUri,
+    /// The link's own text, relative or not; no URI.
+    pub target: OsText,
+    /// Whether links before the last component may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// What the call may see.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+empty_results! {
+    /// It has its new permissions.
+    SetPermissionsResult,
+    /// It has its new times.
+    SetTimesResult,
+    /// The link is there.
+    CreateSymlinkResult,
+}
