@@ -146,12 +146,12 @@ pub enum HttpError {
         why: String,
     },
     /// No connection, no trust, or no answer.
-    #[error("http/request failed: {why}{}", causes.iter().map(|cause| format!(": {cause}")).collect::<String>())]
+    #[error("http/request failed: {why}{}{causes}", if causes.is_empty() { "" } else { ": " })]
     Failed {
         /// What happened, in the words existing clients know.
         why: String,
-        /// What was behind it, the last cause last.
-        causes: Vec<String>,
+        /// What was behind it, the last cause last; empty if that is all.
+        causes: String,
     },
     /// The answer broke off.
     #[error("failed to read http/request response body: {why}")]

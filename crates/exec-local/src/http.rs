@@ -66,7 +66,7 @@ impl LocalHttp {
             let (status, headers) = (answer.status().as_u16(), headers.collect());
             return Ok(Response { status, headers, body: Box::new(LocalBody { answer }) });
         }
-        Err(HttpError::Failed { why: "too many redirects".to_owned(), causes: Vec::new() })
+        Err(HttpError::Failed { why: "too many redirects".to_owned(), causes: String::new() })
     }
 
     /// Sends it once. The time covers the body of the answer, too.
@@ -170,7 +170,7 @@ async fn build(trusting: bool) -> Result<reqwest::Client, HttpError> {
     });
     match built.await {
         Ok(built) => built.map_err(|error| failure(&error)),
-        Err(error) => Err(HttpError::Failed { why: error.to_string(), causes: Vec::new() }),
+        Err(error) => Err(HttpError::Failed { why: error.to_string(), causes: String::new() }),
     }
 }
 
@@ -208,5 +208,6 @@ impl Body for LocalBody {
 /// What happened, in the words existing clients know, and what was behind it.
 fn failure(error: &reqwest::Error) -> HttpError {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    HttpError::Failed { why: error.to_string(), causes: causes.map(ToString::to_string).collect() }
+    let causes: Vec<String> = causes.map(ToString::to_string).collect();
+    HttpError::Failed { why: error.to_string(), causes: causes.join(": ") }
 }

@@ -123,7 +123,7 @@ fn http_reason(data: &ErrorData) -> Option<HttpError> {
         "variableEmpty" => HttpError::VariableEmpty { name: name()?, variable: detail()? },
         "variableRefused" => HttpError::VariableRefused { name: name()?, variable: detail()? },
         "httpTimedOut" => HttpError::TimedOut { why: detail()? },
-        "httpFailed" => HttpError::Failed { why: detail()?, causes: Vec::new() },
+        "httpFailed" => HttpError::Failed { why: detail()?, causes: name().unwrap_or_default() },
         "httpBody" => HttpError::Body { why: detail()? },
         _ => return None,
     })
@@ -136,8 +136,8 @@ fn http_reason_of_text(refusal: &RpcError) -> HttpError {
     }
     match after("http/request failed: ") {
         Some(why) if why == "route-aware request timed out" => HttpError::TimedOut { why },
-        Some(why) => HttpError::Failed { why, causes: Vec::new() },
-        None => HttpError::Failed { why: refusal.message.clone(), causes: Vec::new() },
+        Some(why) => HttpError::Failed { why, causes: String::new() },
+        None => HttpError::Failed { why: refusal.message.clone(), causes: String::new() },
     }
 }
 

@@ -40,7 +40,7 @@ impl Hop {
         let Some(next) = place.and_then(|place| self.url.join(place).ok()) else { return Ok(false) };
         if !matches!(next.scheme(), "http" | "https") {
             let why = format!("redirect target uses unsupported URL scheme: {}", next.scheme());
-            return Err(HttpError::Failed { why, causes: Vec::new() });
+            return Err(HttpError::Failed { why, causes: String::new() });
         }
         if !keeps_method {
             self.method = Method::GET;

@@ -154,21 +154,22 @@ pub(crate) fn http_error(error: &HttpError) -> RpcError {
         | HttpError::BadHeaderName { why }
         | HttpError::BadHeaderValue { why, .. }
         | HttpError::TimedOut { why }
+        | HttpError::Failed { why, .. }
         | HttpError::Body { why } => Some(why.clone()),
-        // All that is known; the message has the original's bare words.
-        HttpError::Failed { why, causes } => Some([std::slice::from_ref(why), causes].concat().join(": ")),
         HttpError::BadScheme { scheme } => Some(scheme.clone()),
         HttpError::VariableMissing { variable, .. }
         | HttpError::VariableEmpty { variable, .. }
         | HttpError::VariableRefused { variable, .. } => Some(variable.clone()),
         HttpError::Unreachable(_) => None,
     };
-    // The step names the header, where one is at fault.
+    // The step names the header, where one is at fault, or what was behind a failure: the message has the bare words of
+    // the original.
     let step = match error {
         HttpError::BadHeaderValue { name, .. }
         | HttpError::VariableMissing { name, .. }
         | HttpError::VariableEmpty { name, .. }
         | HttpError::VariableRefused { name, .. } => Some(name.clone()),
+        HttpError::Failed { causes, .. } if !causes.is_empty() => Some(causes.clone()),
         _ => None,
     };
     let message = match error {

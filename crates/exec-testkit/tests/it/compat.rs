@@ -1,11 +1,12 @@
 //! A drop-in is what cannot be told from the original: every case here is a short script, played on the released Codex
 //! exec-server and on ours, and what both show must be equal, but for differences that WIRE A.1 declares.
 //!
-//! Reading order: [`script`] (how a case is written), [`program`] (the two servers, started alike), [`wire`] and [`talk`]
-//! (a script is played), [`normal`] (what may differ without anybody minding), [`rows`] (what differs on purpose); then
-//! the cases by section of WIRE. A test is a section: it collects every difference and shows them together.
+//! Reading order: [`script`] (how a case is written), [`folder`] and [`web`] (what it works on), [`program`] (the two
+//! servers, started alike), [`wire`] and [`talk`] (a script is played), [`normal`] (what may differ without anybody
+//! minding), [`rows`] (what differs on purpose); then the cases by section of WIRE. A test is a section: it collects
+//! every difference and shows them together.
 //!
-//! Deliberately absent: files, HTTP and discovery; expiry, because it takes the original half a minute.
+//! Deliberately absent: expiry, because it takes the original half a minute; sandboxes that have to be enforced.
 
 mod folder;
 mod normal;
