@@ -85,6 +85,8 @@ struct Window {
     followed: bool,
     /// The highest seq that was pushed.
     pushed: Seq,
+    /// `closed` was pushed. The head says so once the exit is known, too: whoever reads of the end must learn how it ended.
+    ended: bool,
 }
 
 impl Inbox {
@@ -246,6 +248,7 @@ impl Window {
             readers: HashMap::new(),
             followed: false,
             pushed: 0,
+            ended: false,
         }
     }
 
@@ -258,10 +261,18 @@ impl Window {
             Body::Output { bytes, .. } if news => self.head.held_bytes += bytes.len() as u64,
             Body::Output { .. } => {}
             Body::Exited(exit) => self.head.exit = self.head.exit.or(Some((entry.seq, *exit))),
-            Body::Closed if self.head.exit.is_some() => self.head.closed = true,
-            // `exited` was missed: whoever reads must ask before the log may be called complete.
-            Body::Closed => self.stale = true,
+            Body::Closed => {
+                self.ended = true;
+                // If `exited` was missed, whoever reads must ask before the log may be called complete.
+                self.stale |= self.head.exit.is_none();
+            }
         }
+        self.conclude();
+    }
+
+    /// The end and how it came may be heard of in any order, from pushes and from looks.
+    fn conclude(&mut self) {
+        self.head.closed |= self.ended && self.head.exit.is_some();
     }
 
     fn learn(&mut self, head: Head) {
@@ -277,6 +288,7 @@ impl Window {
             closed: head.closed || ours.closed,
             stalled: head.stalled,
         };
+        self.conclude();
     }
 
     fn fastest(&self) -> Seq {
@@ -326,4 +338,25 @@ fn cost_bytes(body: &Body) -> usize {
         Body::Exited(_) | Body::Closed => 0,
     };
     bytes + ENTRY_OVERHEAD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert;
+
+    #[test]
+    fn an_end_that_is_heard_of_before_the_exit_is_an_end_once_both_are_known() {
+        let id = ProcessId::new("p").expect("a short name");
+        let mut inbox = Inbox::new(Room::default());
+        inbox.open(&id);
+        inbox.push(&id, Entry { seq: 3, body: Body::Closed });
+        let before = inbox.head(&id).expect("it is open");
+        assert!(!before.closed, "how it ended is not known yet");
+        // The answer to a look from before the end.
+        let exit = convert::exit_of_code(Some(8));
+        inbox.learn(&id, Head { exit: Some((1, exit)), next_seq: 3, ..before });
+        let after = inbox.head(&id).expect("it is open");
+        assert!(after.closed && after.next_seq == 4, "{after:?}");
+    }
 }

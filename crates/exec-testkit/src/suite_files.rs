@@ -254,7 +254,7 @@ macro_rules! files_conformance {
                     a_walk_prunes_hidden_folders_but_lists_them,
                     a_walk_of_a_file_or_a_link_is_empty_and_of_nothing_not_found,
                     a_walk_asks_for_no_more_than_it_may,
-                    forty_thousand_entries_are_walked_whole,
+                    fifty_thousand_entries_are_walked_whole,
                     a_file_a_link_and_a_tree_are_removed,
                     a_full_folder_needs_recursive,
                     force_only_forgives_what_is_not_there,

@@ -1,4 +1,4 @@
-//! The files of this machine: the conformance suite, and what the waist does not show.
+//! The files of this machine: what the waist does not show. The conformance suite runs on them in `exec-testkit`.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,16 +7,6 @@ use std::process::{Command, Stdio};
 use bytes::Bytes;
 use exec_env::files::{Change, Files, Links, WatchOptions, WriteOptions};
 use exec_local::files::LocalFiles;
-use exec_testkit::files_conformance;
-use exec_testkit::suite_files::FilesBench;
-
-async fn local_files() -> FilesBench {
-    let registers = tempfile::tempdir().expect("a test needs a temporary folder");
-    let files = LocalFiles::open(Some(registers.path()));
-    FilesBench::new(files, |files| files).keep(registers)
-}
-
-files_conformance!(local, local_files());
 
 /// Where the victim of a kill writes.
 const VICTIM_FOLDER: &str = "EXEC_LOCAL_VICTIM_FOLDER";

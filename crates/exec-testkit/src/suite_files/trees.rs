@@ -191,13 +191,13 @@ pub async fn a_walk_asks_for_no_more_than_it_may(bench: &FilesBench) {
 }
 
 /// In 200 folders; whole, because the answer may reach 16 MiB.
-pub async fn forty_thousand_entries_are_walked_whole(bench: &FilesBench) {
+pub async fn fifty_thousand_entries_are_walked_whole(bench: &FilesBench) {
     let root = bench.folder("root");
     for number in 0..200 {
-        fill(&bench.folder(format!("root/{number:03}")), 199);
+        fill(&bench.folder(format!("root/{number:03}")), 249);
     }
     let walked = walk(bench, &root, ALL).await;
-    assert_eq!((walked.entries.len(), walked.truncated, walked.errors.len()), (40_000, false, 0));
+    assert_eq!((walked.entries.len(), walked.truncated, walked.errors.len()), (50_000, false, 0));
     let files: Vec<&PathBuf> = walked.entries[200..].iter().map(|entry| &entry.path).collect();
     assert!(files.is_sorted());
 }

@@ -17,7 +17,7 @@ use crate::durability::support::run_for;
 const FILES: usize = 1000;
 
 /// Large enough that a write takes several steps of the kernel.
-const FILE_BYTES: usize = 100_000;
+const FILE_BYTES: usize = 20_000;
 
 /// Kills spread over the writes.
 const KILLS: usize = 10;
