@@ -1,7 +1,7 @@
 //! The files at the far end: the verbs of the waist as calls over a link.
 //!
-//! A call that changes nothing, or whose repetition is the same as the one time, is sent again after a break; any other
-//! fails and says that it may have happened. What our server adds to the original is asked for only where it is there:
+//! A call that changes nothing, whose repetition is the same as the one time, or that the server knows by its id, is sent
+//! again after a break; any other fails and says that it may have happened. What our server adds to the original is asked for only where it is there:
 //! a server that would silently leave out a condition is not asked at all.
 //!
 //! Reading order: [`handle`] (a file that stays open, over connections that do not), [`stream`] (any size in little
@@ -175,7 +175,7 @@ impl Files for RemoteFiles {
             };
             // The same bytes once more make the same file, unless they are added, or what was there has changed by it.
             let same_again = !options.append && options.expect == Expect::Anything;
-            let replay = if same_again { Replay::Again } else { Replay::IfUnsent };
+            let replay = if same_again { Replay::Again } else { Replay::Known };
             let params = wire::WriteFileParams {
                 path: at.uri()?,
                 data_base64: bytes.into(),
@@ -203,7 +203,7 @@ impl Files for RemoteFiles {
                 sandbox: None,
                 mode: options.mode,
             };
-            let replay = if options.recursive { Replay::Again } else { Replay::IfUnsent };
+            let replay = if options.recursive { Replay::Again } else { Replay::Known };
             self.ask(at, params, replay).await.map(drop)
         })
     }
@@ -219,7 +219,7 @@ impl Files for RemoteFiles {
                 sandbox: None,
             };
             // Sent again, it could remove what somebody has put there since.
-            self.ask(at, params, Replay::IfUnsent).await.map(drop)
+            self.ask(at, params, Replay::Known).await.map(drop)
         })
     }
 
@@ -240,11 +240,11 @@ impl Files for RemoteFiles {
                 keep_times: options.keep_times,
             };
             let (Some(progress_id), Some(progress)) = (progress_id, &options.progress) else {
-                let copied = self.ask(at, params, Replay::IfUnsent).await?;
+                let copied = self.ask(at, params, Replay::Known).await?;
                 return Ok(copied.copied.map_or_else(Copied::default, convert::copied));
             };
             let hearing = self.link.listen_about(NoticeMethod::FsCopyProgress, &progress_id, HEARD);
-            let copied = report_on(hearing, progress, self.ask(at, params, Replay::IfUnsent)).await?;
+            let copied = report_on(hearing, progress, self.ask(at, params, Replay::Known)).await?;
             let copied = copied.copied.map_or_else(Copied::default, convert::copied);
             progress(&copied);
             Ok(copied)
@@ -261,7 +261,7 @@ impl Files for RemoteFiles {
                 follow_symlinks: follow(options.links),
                 sandbox: None,
             };
-            self.ask(at, params, Replay::IfUnsent).await.map(drop)
+            self.ask(at, params, Replay::Known).await.map(drop)
         })
     }
 
@@ -338,7 +338,7 @@ impl Files for RemoteFiles {
                 follow_symlinks: follow(links),
                 sandbox: None,
             };
-            self.ask(at, params, Replay::IfUnsent).await.map(drop)
+            self.ask(at, params, Replay::Known).await.map(drop)
         })
     }
 

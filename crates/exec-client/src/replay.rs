@@ -8,6 +8,8 @@ use exec_wire::Method;
 pub enum Replay {
     /// It is sent again: it changes nothing, the same again is the same, or the server knows its key.
     Again,
+    /// It is sent again if the same server is there, which then knows it by its id; otherwise as [`Self::IfUnsent`].
+    Known,
     /// It is sent again only if it had not been sent; otherwise it fails, and says that it may have happened.
     IfUnsent,
 }
@@ -43,8 +45,13 @@ impl Replay {
             | Method::FsGlob
             | Method::SessionList
             | Method::SessionClose => Self::Again,
-            // A signal counts; handles, watches, searches and bodies belong to the connection that broke; and what
-            // changes files a second time may meet another world.
+            Method::FsWriteFile
+            | Method::FsCreateDirectory
+            | Method::FsRemove
+            | Method::FsCopy
+            | Method::FsRename
+            | Method::FsCreateSymlink => Self::Known,
+            // A signal counts; handles, watches, searches and bodies belong to the connection that broke.
             _ => Self::IfUnsent,
         }
     }

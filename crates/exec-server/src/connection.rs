@@ -10,8 +10,8 @@
 mod desk;
 mod stdin_order;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,7 +29,9 @@ use tokio_util::sync::CancellationToken;
 use crate::belongings::Belongings;
 use crate::convert;
 use crate::dispatch::{self, Handshake, Request};
-use crate::limits::{ACCEPTED_REQUESTS, FAREWELL, LARGE_ANSWER_BYTES, LARGE_REQUEST_BYTES, SMALL_ANSWER_BYTES};
+use crate::limits::{
+    ACCEPTED_REQUESTS, FAREWELL, LARGE_ANSWER_BYTES, LARGE_REQUEST_BYTES, REQUEST_SCOPE_BYTES, SMALL_ANSWER_BYTES,
+};
 use crate::mailroom::{Mailroom, Post};
 use crate::server::Server;
 use crate::session::{ConnectionId, Session};
@@ -70,6 +72,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
         room: Arc::new(Semaphore::new(LARGE_ANSWER_BYTES >> 10)),
         jsonrpc: AtomicBool::new(false),
         carries_binary,
+        scope: OnceLock::new(),
         binary: AtomicBool::new(false),
         belongings: Belongings::new(),
         server,
@@ -316,6 +319,7 @@ impl FrontDesk {
             self.desk.binary.store(self.desk.carries_binary, Ordering::Relaxed);
             posts.push(Post::BinaryFrames);
         }
+        let request_memory = params.request_scope.as_deref().and_then(|scope| self.adopt_scope(scope));
         let resumed = params.resume_session_id.is_some();
         let mut resume_from = params.resume_from.clone();
         if resumed {
@@ -337,8 +341,16 @@ impl FrontDesk {
             detached_ttl_ms: params.detached_ttl_ms.map(|_| granted.as_millis() as u64),
             resume_from,
             binary_frames: params.binary_frames,
+            request_memory,
         };
         Ok((result, posts))
+    }
+
+    /// From here on, requests are known by this word and their ids. Whose memory that is; none for a word that is too long.
+    fn adopt_scope(&self, scope: &str) -> Option<String> {
+        let fits = (1..=REQUEST_SCOPE_BYTES).contains(&scope.len());
+        let adopted = fits && self.desk.scope.set(Arc::from(scope)).is_ok();
+        adopted.then(|| self.desk.server.memory_id().to_owned())
     }
 
     /// From here on, what a start of an earlier connection brings is told to this one. Those that ended since the session

@@ -21,7 +21,7 @@ use crate::handlers;
 use crate::limits::SMALL_ANSWER_BYTES;
 use crate::mailroom::Post;
 use crate::reply;
-use crate::session::Session;
+use crate::session::{Claim, Session};
 
 /// How far the handshake was when a request came.
 #[derive(Debug, Clone)]
@@ -65,6 +65,14 @@ pub(crate) struct Counter {
 
 /// Answers a request. Dropping this future gives a request up; only those that change nothing are ever dropped.
 pub(crate) async fn answer(desk: Arc<Desk>, request: Request) {
+    let remembered = remembered(&desk, &request);
+    let first = match &remembered {
+        None => None,
+        Some((session, scope)) => match session.answers.claim(scope, &request.id).await {
+            Claim::First(first) => Some(first),
+            Claim::Known(answer) => return desk.post(Post::Message(answer, Some((request.accepted, None)))),
+        },
+    };
     let _turn = match request.method.spec().lane {
         Lane::Control => None,
         Lane::Ordinary => desk.turn().await,
@@ -83,16 +91,31 @@ pub(crate) async fn answer(desk: Arc<Desk>, request: Request) {
         out.clear();
         envelope::write_error(&mut out, &request.id, &error, request.jsonrpc);
     }
+    let out = Bytes::from(out);
+    if let Some(first) = first {
+        first.settle(out.clone());
+    }
     let held = Some((request.accepted, bytes));
     // What follows an answer must not overtake it, so such an answer never waits for its turn.
     desk.post(match (raw, then.is_none() && out.len() > SMALL_ANSWER_BYTES) {
-        (true, _) => Post::Bulk(Message::Binary(Bytes::from(out)), held),
-        (false, true) => Post::Bulk(Message::Text(Bytes::from(out)), held),
-        (false, false) => Post::Message(Bytes::from(out), held),
+        (true, _) => Post::Bulk(Message::Binary(out), held),
+        (false, true) => Post::Bulk(Message::Text(out), held),
+        (false, false) => Post::Message(out, held),
     });
     // After the answer, never before it: output follows the reply to its own start.
     if let Some(then) = then {
         desk.post(then);
+    }
+}
+
+/// Where the answer to a request is remembered: it changes files, and its client has a word for its requests.
+fn remembered(desk: &Desk, request: &Request) -> Option<(Arc<Session>, Arc<str>)> {
+    use Method::{FsCopy, FsCreateDirectory, FsCreateSymlink, FsRemove, FsRename, FsWriteFile};
+    let changes_files =
+        matches!(request.method, FsWriteFile | FsCreateDirectory | FsRemove | FsCopy | FsRename | FsCreateSymlink);
+    match &request.handshake {
+        Handshake::Done(session) if changes_files => Some((session.clone(), desk.scope()?.clone())),
+        _ => None,
     }
 }
 

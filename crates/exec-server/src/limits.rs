@@ -90,5 +90,11 @@ pub const CAPABILITY_FILE_BYTES: usize = 1 << 20;
 /// Bytes of large requests of one connection in memory. Beyond, its socket is not read until some are answered.
 pub const LARGE_REQUEST_BYTES: usize = 128 << 20;
 
+/// Answers to requests that change files which a session remembers, in case they are asked again after a break.
+pub const REMEMBERED_ANSWERS: usize = 1024;
+
+/// The word by which a client tells its requests from those of others.
+pub const REQUEST_SCOPE_BYTES: usize = 64;
+
 /// Reports of a copy that wait to be sent; more are left out, because a copy must not wait for its reader.
 pub const COPY_REPORTS: usize = 64;

@@ -75,6 +75,8 @@ pub struct Server {
     store: Store,
     state: Mutex<State>,
     next_connection: AtomicU64,
+    /// Tells what this server remembers from what another did.
+    memory_id: String,
     /// Some session has too many closed processes.
     crowded: Notify,
 }
@@ -98,6 +100,7 @@ impl Server {
             store,
             state: Mutex::default(),
             next_connection: AtomicU64::new(1),
+            memory_id: uuid::Uuid::new_v4().to_string(),
             crowded: Notify::new(),
         };
         let found = server.environment.processes().list().await?;
@@ -144,6 +147,11 @@ impl Server {
 
     pub(crate) fn environment(&self) -> &SharedEnvironment {
         &self.environment
+    }
+
+    /// Tells what this server remembers from what another did.
+    pub(crate) fn memory_id(&self) -> &str {
+        &self.memory_id
     }
 
     pub(crate) fn options(&self) -> &Options {

@@ -1,5 +1,6 @@
 //! What survives connections: a session and its processes.
 
+mod answers;
 mod label;
 mod roster;
 mod store;
@@ -13,6 +14,8 @@ use exec_core::{ProcessId, Seq};
 
 use crate::mailroom::{PostBox, WeakPostBox};
 
+use answers::Answers;
+pub(crate) use answers::Claim;
 pub(crate) use label::Label;
 pub(crate) use roster::{Attachment, ConnectionId, Roster};
 pub(crate) use store::{Remembered, Store};
@@ -24,6 +27,7 @@ pub(crate) struct Session {
     pub(crate) client_name: String,
     pub(crate) opened_at_ms: u64,
     processes: Mutex<HashMap<String, Slot>>,
+    pub(crate) answers: Answers,
     /// The connection that has the session, for starts that outlive the one that asked for them.
     holder: Mutex<Option<(ConnectionId, WeakPostBox)>>,
 }
@@ -78,7 +82,14 @@ pub(crate) enum Found {
 
 impl Session {
     pub(crate) fn new(id: String, client_name: String, opened_at_ms: u64) -> Self {
-        Self { id, client_name, opened_at_ms, processes: Mutex::default(), holder: Mutex::default() }
+        Self {
+            id,
+            client_name,
+            opened_at_ms,
+            processes: Mutex::default(),
+            answers: Answers::default(),
+            holder: Mutex::default(),
+        }
     }
 
     /// `connection` has the session now.

@@ -10,10 +10,11 @@ use crate::path_uri::PathUri;
 
 /// Everything this wire adds to the original, as `environmentInfo.extensions` may name it: a method by its name, a
 /// member by its method and its own name. A server that leaves something out leaves its name out.
-pub const EXTENSIONS: [&str; 48] = [
+pub const EXTENSIONS: [&str; 49] = [
     "initialize.detachedTtlMs",
     "initialize.resumeFrom",
     "initialize.binaryFrames",
+    "initialize.requestScope",
     "process/start.size",
     "process/start.timeoutMs",
     "process/start.graceMs",

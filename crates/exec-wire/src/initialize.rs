@@ -1,7 +1,7 @@
 //! The handshake: `initialize`, and the notification `initialized` that confirms its answer.
 //!
-//! What the client may ask for beyond the original (`detachedTtlMs`, `resumeFrom`, `binaryFrames`) is echoed as it was
-//! granted, and only if it was asked for. There is no version here; features are told by `environmentInfo`.
+//! What the client may ask for beyond the original (`detachedTtlMs`, `resumeFrom`, `binaryFrames`, `requestScope`) is echoed
+//! as it was granted, and only if it was asked for. There is no version here; features are told by `environmentInfo`.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +29,10 @@ pub struct InitializeParams {
     /// Whether output and file blocks may come as binary frames.
     #[serde(default, skip_serializing_if = "is_false")]
     pub binary_frames: bool,
+    /// A word of the client's own. With it, a request that changes files is known by its id: asked again in the same session,
+    /// it is answered and not carried out twice. At most 64 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_scope: Option<String>,
 }
 
 /// The session that was opened.
@@ -49,6 +53,9 @@ pub struct InitializeResult {
     /// Whether binary frames will come.
     #[serde(default, skip_serializing_if = "is_false")]
     pub binary_frames: bool,
+    /// Whose memory of requests it is. Another word than before: those made before are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_memory: Option<String>,
 }
 
 empty_params! {

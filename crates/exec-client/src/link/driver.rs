@@ -244,6 +244,7 @@ impl Driver {
             detached_ttl_ms: self.hello.detached_ttl_ms,
             resume_from: (!asked.is_empty()).then(|| asked.clone()),
             binary_frames: self.hello.binary_frames && open.carries_binary,
+            request_scope: Some(self.shared.scope.clone()),
         };
         let id = self.shared.new_id();
         let mut out = Vec::new();
@@ -263,6 +264,7 @@ impl Driver {
                 state.info = Some(info);
             }
             state.session_id = Some(result.session_id);
+            state.remember_by(result.request_memory);
             if resumed {
                 state.inbox.resume(&asked, result.resume_from.as_ref());
             }

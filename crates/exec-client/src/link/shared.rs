@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::writer::Outgoing;
 use super::{Heard, LinkMetrics, LinkState};
+use crate::environment::random_seed;
 use crate::error::CallError;
 use crate::inbox::Inbox;
 use crate::limits::{ANSWERS, CALLS};
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) answers: Arc<Semaphore>,
     /// Ids are unique over all connections, so that a call can be sent again as it is.
     next_id: AtomicI64,
+    /// Our own word for our calls, by which and by their ids a server knows them.
+    pub(crate) scope: String,
     pub(crate) call_deadline: Duration,
     pub(crate) link_state: watch::Sender<LinkState>,
     pub(crate) reconnects: AtomicU64,
@@ -57,6 +60,8 @@ pub(crate) struct State {
     pub(crate) extensions: BTreeSet<String>,
     pub(crate) info: Option<EnvironmentInfo>,
     pub(crate) session_id: Option<String>,
+    /// Whose memory of requests it is; `None` if the server has none.
+    pub(crate) request_memory: Option<String>,
 }
 
 /// Whether a call can be sent at once.
@@ -66,6 +71,11 @@ pub(crate) enum Phase {
     /// Bounded by the permits that everything in it holds.
     Live(mpsc::Sender<Outgoing>),
     Ended,
+}
+
+/// A word that no other client has.
+fn scope() -> String {
+    format!("{:016x}{:016x}", random_seed(), random_seed())
 }
 
 /// A call that waits.
@@ -118,8 +128,10 @@ impl Shared {
             extensions: BTreeSet::new(),
             info: None,
             session_id: None,
+            request_memory: None,
         };
         Self {
+            scope: scope(),
             state: Mutex::new(state),
             wanted: Notify::new(),
             places: Arc::new(Semaphore::new(CALLS)),
@@ -207,15 +219,14 @@ impl Shared {
         let doomed: Vec<i64> = state
             .calls
             .iter()
-            .filter(|(_, call)| call.replay == Replay::IfUnsent && call.outgoing.was_sent())
+            .filter(|(_, call)| match call.replay {
+                Replay::Again => false,
+                Replay::Known => state.request_memory.is_none() && call.outgoing.was_sent(),
+                Replay::IfUnsent => call.outgoing.was_sent(),
+            })
             .map(|(id, _)| *id)
             .collect();
-        for id in doomed {
-            if let Some(call) = state.calls.remove(&id) {
-                let error = CallError::Interrupted { method: call.method };
-                call.tell(Outcome::Failed(error));
-            }
-        }
+        state.doom(doomed);
     }
 
     /// The session is gone, and everything that belonged to it.
@@ -252,6 +263,27 @@ impl Shared {
 }
 
 impl State {
+    /// A server has welcomed us that remembers calls under this name. If the last one was another, those that were sent may
+    /// have happened, and nobody knows.
+    pub(crate) fn remember_by(&mut self, memory: Option<String>) {
+        if self.request_memory != memory || memory.is_none() {
+            let sent = self.calls.iter().filter(|(_, call)| call.replay == Replay::Known && call.outgoing.was_sent());
+            let sent = sent.map(|(id, _)| *id).collect();
+            self.doom(sent);
+        }
+        self.request_memory = memory;
+    }
+
+    /// These may have happened, and cannot be asked again.
+    fn doom(&mut self, ids: Vec<i64>) {
+        for id in ids {
+            if let Some(call) = self.calls.remove(&id) {
+                let error = CallError::Interrupted { method: call.method };
+                call.tell(Outcome::Failed(error));
+            }
+        }
+    }
+
     /// An entry was pushed.
     pub(crate) fn push(&mut self, id: &str, entry: Entry) {
         let Ok(id) = ProcessId::new(id) else { return };

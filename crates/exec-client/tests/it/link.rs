@@ -22,7 +22,10 @@ async fn the_handshake_says_who_we_are_and_learns_where_we_are() {
     wishes.binary_frames = true;
     let serve = async {
         let mut peer = stage.next().await;
-        let (id, params) = peer.expect("initialize").await;
+        let (id, mut params) = peer.expect("initialize").await;
+        let scope =
+            params.as_object_mut().and_then(|params| params.remove("requestScope")).expect("it has its own word");
+        assert_eq!(scope.as_str().map(str::len), Some(32), "{scope}");
         let expected =
             json!({ "clientName": "tester", "resumeSessionId": null, "detachedTtlMs": 60_000, "binaryFrames": true });
         assert_eq!(params, expected);

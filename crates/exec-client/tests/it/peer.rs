@@ -111,7 +111,7 @@ pub(crate) async fn rejected(options: Options, error: Value) -> ConnectFailure {
     environment.expect_err("it was refused")
 }
 
-fn info(extensions: &[&str]) -> Value {
+pub(crate) fn info(extensions: &[&str]) -> Value {
     json!({
         "shell": { "name": "bash", "path": "/bin/bash" },
         "executorVersion": "1.2.3",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_client::{CallError, LinkState};
+use exec_client::{CallError, LinkState, RemoteEnvironment};
 use exec_core::{Signal, WriteId};
 use exec_env::Environment;
 use exec_env::process::{ReadError, SignalError, Signalled, StartError, Started, Unreachable, WriteError, Written};
@@ -12,7 +12,7 @@ use exec_wire::environment::StatusParams;
 use exec_wire::fs::RemoveParams;
 use serde_json::{Value, json};
 
-use crate::peer::{OURS, command, meet, options, process_id, within};
+use crate::peer::{OURS, command, info, meet, options, process_id, stage, within};
 
 fn write_id() -> WriteId {
     WriteId::new("w1").expect("short")
@@ -158,17 +158,53 @@ async fn what_was_not_sent_yet_waits_for_the_next_connection_whatever_it_is() {
     assert!(removed.is_ok(), "{removed:?}");
 }
 
-#[tokio::test]
-async fn what_changes_files_is_not_asked_twice() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
-    let path = exec_wire::PathUri::from_path("/w/x".as_ref()).expect("absolute");
-    let params = RemoveParams { path, recursive: None, force: None, follow_symlinks: None, sandbox: None };
+/// A removal whose connection breaks; the server remembers requests as it says with each welcome. What came of it, and
+/// whether it was asked again.
+async fn removal(memories: [Option<&str>; 2]) -> Result<(), CallError> {
+    let (mut stage, dial) = stage();
     let serve = async {
-        peer.expect("fs/remove").await;
-        peer.cut();
+        let mut asked = Vec::new();
+        for memory in memories {
+            let mut peer = stage.next().await;
+            let (id, _) = peer.expect("initialize").await;
+            let mut result = json!({ "sessionId": "s", "environmentInfo": info(OURS) });
+            if let Some(memory) = memory {
+                result["requestMemory"] = json!(memory);
+            }
+            peer.reply(&id, result).await;
+            peer.initialized().await;
+            if asked.is_empty() {
+                asked.push(peer.expect("fs/remove").await);
+                peer.cut();
+            } else if memories[0].is_some() && memories[0] == memories[1] {
+                let (id, params) = peer.expect("fs/remove").await;
+                assert_eq!((&id, &params), (&asked[0].0, &asked[0].1), "the same request under the same name");
+                peer.reply(&id, json!({})).await;
+                return peer;
+            } else {
+                return peer;
+            }
+        }
+        unreachable!("the second welcome is the last");
     };
-    let (removed, ()) = tokio::join!(environment.link().call(params), serve);
-    assert_eq!(removed, Err(CallError::Interrupted { method: Method::FsRemove }));
+    let ask = async {
+        let environment = RemoteEnvironment::open(dial, options()).await.expect("it is welcomed");
+        let path = exec_wire::PathUri::from_path("/w/x".as_ref()).expect("absolute");
+        let params = RemoveParams { path, recursive: None, force: None, follow_symlinks: None, sandbox: None };
+        let removed = environment.link().call(params).await.map(drop);
+        (removed, environment)
+    };
+    let ((removed, _environment), _peer) = tokio::join!(ask, serve);
+    removed
+}
+
+#[tokio::test]
+async fn what_changes_files_is_asked_again_only_of_the_server_that_knows_it() {
+    let interrupted = Err(CallError::Interrupted { method: Method::FsRemove });
+    assert_eq!(removal([Some("a"), Some("a")]).await, Ok(()));
+    assert_eq!(removal([Some("a"), Some("b")]).await, interrupted);
+    assert_eq!(removal([Some("a"), None]).await, interrupted);
+    assert_eq!(removal([None, Some("a")]).await, interrupted);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! What the requests of a connection share: the way to its writer, and its bounds.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use exec_transport::Peer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,6 +26,8 @@ pub(crate) struct Desk {
     /// Whether the transport can carry binary frames, and whether the client has asked for them.
     pub(super) carries_binary: bool,
     pub(super) binary: AtomicBool,
+    /// The client's own word for its requests; unset if it has none.
+    pub(super) scope: OnceLock<Arc<str>>,
     pub(super) belongings: Belongings,
 }
 
@@ -39,6 +41,11 @@ impl Desk {
         if let Some(successor) = session.holder().filter(|(holder, _)| *holder != self.id) {
             let _ = successor.1.send(post);
         }
+    }
+
+    /// The client's own word for its requests.
+    pub(crate) fn scope(&self) -> Option<&Arc<str>> {
+        self.scope.get()
     }
 
     pub(crate) fn peer(&self) -> &Peer {

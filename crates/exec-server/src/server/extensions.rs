@@ -5,6 +5,7 @@ pub(super) const EXTENSIONS: &[&str] = &[
     "initialize.detachedTtlMs",
     "initialize.resumeFrom",
     "initialize.binaryFrames",
+    "initialize.requestScope",
     "process/start.size",
     "process/start.timeoutMs",
     "process/start.graceMs",

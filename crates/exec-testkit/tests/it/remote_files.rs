@@ -35,8 +35,13 @@ async fn stdio() -> FilesBench {
     files_of(remote::over_stdio().await).far()
 }
 
+async fn transport_that_breaks() -> FilesBench {
+    files_of(remote::over_a_transport_that_breaks().await).far()
+}
+
 files_conformance!(files_of_the_local_environment, local());
 files_conformance!(files_over_memory, memory());
 files_conformance!(files_over_a_unix_socket, unix_socket());
 files_conformance!(files_over_websocket, websocket());
 files_conformance!(files_over_stdio, stdio());
+files_conformance!(files_over_a_transport_that_breaks, transport_that_breaks(), calls);
