@@ -88,6 +88,46 @@ async fn an_echo_overtakes_four_floods_alone() {
 }
 
 #[tokio::test]
+async fn an_echo_overtakes_a_file_on_the_same_connection_alone() {
+    const BLOCK_BYTES: u64 = 1 << 20;
+    const BLOCKS: u64 = 64;
+    const ECHOES: u64 = 2;
+    let served = Served::begin().await;
+    let file = served.folder.path().join("file");
+    std::fs::write(&file, vec![b'x'; (BLOCKS * BLOCK_BYTES) as usize]).expect("the folder is ours");
+    let mut client = served.client().await;
+    let started = client.call("process/start", shell("echo", "while read x; do echo $x; done", true)).await;
+    assert_eq!(started["result"]["processId"], "echo");
+    let path = format!("file://{}", file.display());
+    let opened = client.call("fs/open", json!({"handleId": "h", "path": path})).await;
+    assert_eq!(opened["result"]["handleId"], "h", "{opened}");
+    let mut overtaken = 0;
+    for number in 0..ECHOES {
+        client.forget_heard();
+        let mut blocks = std::collections::BTreeSet::new();
+        for block in 0..BLOCKS {
+            let params = json!({"handleId": "h", "offset": block * BLOCK_BYTES, "len": BLOCK_BYTES});
+            blocks.insert(client.ask("fs/readBlock", params).await);
+        }
+        let chunk = base64_simd::STANDARD.encode_to_string(format!("{number}\n"));
+        client.ask("process/write", json!({"processId": "echo", "writeId": number.to_string(), "chunk": chunk})).await;
+        in_time(async {
+            while !blocks.is_empty() {
+                let message = client.next().await;
+                match message["id"].as_i64() {
+                    Some(id) => drop(blocks.remove(&id)),
+                    None if message["params"]["chunk"] == chunk => overtaken += blocks.len() as u64,
+                    None => {}
+                }
+            }
+        })
+        .await;
+    }
+    // Before it are those that lay in sockets already, or left while the shell woke up; behind it, most of the file.
+    assert!(overtaken / ECHOES > BLOCKS / 2, "an echo overtook {} of {BLOCKS} blocks", overtaken / ECHOES);
+}
+
+#[tokio::test]
 async fn a_client_that_stops_reading_costs_little_and_loses_nothing_alone() {
     const FLOODS: u64 = 20;
     const BYTES: u64 = 8 << 20;
