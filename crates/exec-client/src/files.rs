@@ -4,8 +4,8 @@
 //! again after a break; any other fails and says that it may have happened. What our server adds to the original is asked for only where it is there:
 //! a server that would silently leave out a condition is not asked at all.
 //!
-//! Reading order: [`handle`] (a file that stays open, over connections that do not), [`stream`] (any size in little
-//! memory), [`watch`], [`search`].
+//! Reading order: `handle` (a file that stays open, over connections that do not), [`stream`] (any size in little
+//! memory), `watch`, `search`.
 
 mod handle;
 mod search;

@@ -144,7 +144,7 @@ fn serve(folder: &Path, total_bytes: u64, fate: Fate) -> Result<(), Errno> {
     keeper::run(Duty { owner, listener, folder, fate, own_process: true, cgroups: true })
 }
 
-/// What a keeper process does with its arguments (those of [`start`]); its exit code.
+/// What a keeper process does with its arguments (those of `start`); its exit code.
 pub fn main(args: impl Iterator<Item = std::ffi::OsString>) -> std::process::ExitCode {
     let Some((folder, total_bytes, fate)) = parse(args) else {
         eprintln!("exec-server keeper: this is started by exec-server itself, not by hand");

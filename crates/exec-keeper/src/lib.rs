@@ -6,8 +6,8 @@
 //! keeper moves them, with the same code, until an owner comes back. A thread carries it when the library is embedded,
 //! a process of its own when the daemon serves; it does not know which.
 //!
-//! Reading order: what is said ([`protocol`], [`channel`]), the loop ([`keeper`]), how a child is made ([`spawn`],
-//! `sys/clone`), how its tree is found and ended ([`tree`]), how its output is kept ([`spool`]), and how an owner gets a
+//! Reading order: what is said ([`protocol`], [`channel`]), the loop ([`keeper`]), how a child is made (`spawn`,
+//! `sys/clone`), how its tree is found and ended (`tree`), how its output is kept ([`spool`]), and how an owner gets a
 //! keeper ([`hire`]).
 
 pub mod channel;

@@ -1,8 +1,8 @@
 //! The files of this machine.
 //!
-//! Every verb crosses the [`gate`] and is one function beside: [`read`], [`write`] (through [`target`], [`staged`] and
-//! [`leftovers`]), [`names`], [`remove`], [`copy`], [`walk`], [`watch`], [`search`], [`trees`]. How a path becomes a
-//! handle, and what links are worth on the way, is decided in [`place`] alone.
+//! Every verb crosses the `gate` and is one function beside: `read`, [`write`] (through `target`, `staged` and
+//! `leftovers`), `names`, `remove`, `copy`, `walk`, `watch`, `search`, `trees`. How a path becomes a
+//! handle, and what links are worth on the way, is decided in `place` alone.
 //!
 //! Nothing here knows of connections, handle names, URIs or JSON.
 

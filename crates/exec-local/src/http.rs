@@ -1,7 +1,7 @@
 //! HTTP from this machine.
 //!
 //! The client is made at the first request, because making one reads the machine's trust store. A machine without one
-//! still speaks plain HTTP. Redirections are followed [hop by hop](hop), since their words are part of the contract.
+//! still speaks plain HTTP. Redirections are followed hop by hop (`hop`), since their words are part of the contract.
 //! Deliberately absent: cookies, decompression, HTTP/2 (every server still speaks 1.1), and any header of our own but
 //! `accept: */*` and what the protocol demands.
 

@@ -1,8 +1,8 @@
 //! The environment of this machine.
 //!
-//! The way of a request: [`processes`] (the table: reserves the name) → [`launch`] (what exactly to run) → [`clerk`]
-//! (the line to the keeper). The way of a byte: [`mover`] (one task per process, calls the keeper's spool) → [`journal`]
-//! (the log's head in a `watch`, its bytes in files) → whoever reads. [`stdin`] is the way in, [`wait`] waits for
+//! The way of a request: `processes` (the table: reserves the name) → `launch` (what exactly to run) → `clerk`
+//! (the line to the keeper). The way of a byte: `mover` (one task per process, calls the keeper's spool) → `journal`
+//! (the log's head in a `watch`, its bytes in files) → whoever reads. `stdin` is the way in, `wait` waits for
 //! something to be true.
 //!
 //! [`files`] and [`http`] stand beside them and share nothing with them but the folder where unfinished writes are noted.
