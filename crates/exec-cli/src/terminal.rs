@@ -52,10 +52,18 @@ pub(crate) fn size() -> Option<Size> {
 /// with all our threads; so it is asked first.
 pub(crate) fn stdin_is_ours() -> bool {
     match tcgetpgrp(stdin()) {
-        Ok(foreground) => foreground == rustix::process::getpgrp(),
+        Ok(foreground) => own_group().is_none_or(|own| own == foreground.as_raw_pid()),
         // Not a terminal, or not our controlling one: nobody will stop us.
         Err(_) => true,
     }
+}
+
+/// Our process group: 0 if its leader is outside our pid namespace, as after `nsenter` or in a container's first
+/// process. Read from the process table, for rustix's `getpgrp` promises a pid and 0 is none.
+fn own_group() -> Option<i32> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // After the name, which may contain anything: state, parent, group.
+    stat.rsplit(')').next()?.split_whitespace().nth(2)?.parse().ok()
 }
 
 fn make_raw() -> std::io::Result<()> {

@@ -43,6 +43,17 @@ impl Witness {
         self.row().map(|row| row.state)
     }
 
+    /// The group it is in. 0 where the leader lives outside our pid namespace, as in many a container: no pid at all,
+    /// which is why the process table is asked and not `getpgid`, whose answer must be one.
+    pub fn group(&self) -> Option<u32> {
+        self.row().map(|row| row.group)
+    }
+
+    /// The session it is in; 0 as with [`Witness::group`].
+    pub fn session(&self) -> Option<u32> {
+        self.row().map(|row| row.session)
+    }
+
     /// Waits until it has left the process table; fails loudly if it stays.
     pub async fn leaves(&self) {
         eventually(&format!("process {} leaves the process table", self.pid), || !self.is_present()).await;
@@ -70,6 +81,8 @@ pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 struct Row {
     state: char,
+    group: u32,
+    session: u32,
     start_ticks: u64,
 }
 
@@ -80,9 +93,11 @@ fn look(pid: u32) -> Option<Row> {
     let fields = String::from_utf8_lossy(&stat[name_end + 1..]).into_owned();
     let mut fields = fields.split_whitespace();
     let state = fields.next()?.chars().next()?;
-    // The state is field 3 of proc_pid_stat(5), the start time field 22.
-    let start_ticks = fields.nth(18)?.parse().ok()?;
-    Some(Row { state, start_ticks })
+    // The state is field 3 of proc_pid_stat(5), the group 5, the session 6, the start time 22.
+    let group = fields.nth(1)?.parse().ok()?;
+    let session = fields.next()?.parse().ok()?;
+    let start_ticks = fields.nth(15)?.parse().ok()?;
+    Some(Row { state, group, session, start_ticks })
 }
 
 #[cfg(test)]

@@ -80,8 +80,8 @@ fn every_kind_of_descendant_is_announced_alive_and_in_its_shape() {
         let witness = Witness::from_line(&line()).expect("a descendant is announced");
         assert_eq!(line(), "done");
         let kin = rustix::process::Pid::from_raw(witness.pid as i32).expect("not 0");
-        let leader = rustix::process::Pid::from_child(&child);
-        let same_session = rustix::process::getsid(Some(kin)) == rustix::process::getsid(Some(leader));
+        let leader = Witness::of(child.id()).expect("not yet waited for");
+        let same_session = witness.session() == leader.session();
         assert_eq!(same_session, !matches!(kind, "setsid" | "daemonise"), "{kind}");
         assert!(witness.is_present(), "{kind}");
         rustix::process::kill_process(kin, rustix::process::Signal::KILL).expect("still ours");

@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use exec_testkit::witness::Witness;
 use rustix::fs::{CWD, Dir, Mode, OFlags};
 use rustix::stdio::{stderr, stdin, stdout};
 use rustix::termios::{isatty, tcgetpgrp, tcgetwinsize};
@@ -72,13 +73,12 @@ fn terminal() {
     let marks = [isatty(stdin()), isatty(stdout()), isatty(stderr())];
     say(&format!("isatty {}", marks.map(|mark| if mark { "yes" } else { "no" }).join(" ")));
     size(stdin());
-    let own = rustix::process::getpid();
-    let leads_session = rustix::process::getsid(None) == Ok(own);
-    let leads_group = rustix::process::getpgid(None) == Ok(own);
+    let Some(own) = Witness::of(std::process::id()) else { reject("/proc does not know me") };
     let controlled = std::fs::File::open("/dev/tty").is_ok();
-    let foreground = tcgetpgrp(stdin()) == rustix::process::getpgid(None);
-    answer("session-leader", leads_session);
-    answer("group-leader", leads_group);
+    let in_front = tcgetpgrp(stdin()).ok().and_then(|group| u32::try_from(group.as_raw_pid()).ok());
+    let foreground = in_front.is_some() && in_front == own.group();
+    answer("session-leader", own.session() == Some(own.pid));
+    answer("group-leader", own.group() == Some(own.pid));
     answer("controlling-terminal", controlled);
     answer("foreground", foreground);
 }
