@@ -178,7 +178,11 @@ pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8
     }
 }
 
-pub(crate) fn environment_info(info: &Info, capabilities: Capabilities, extensions: &[&str]) -> EnvironmentInfo {
+pub(crate) fn environment_info<'a>(
+    info: &Info,
+    capabilities: Capabilities,
+    extensions: impl Iterator<Item = &'a &'a str>,
+) -> EnvironmentInfo {
     EnvironmentInfo {
         shell: ShellInfo { name: info.shell.name.clone(), path: info.shell.path.to_string_lossy().into_owned() },
         executor_version: Some(info.version.clone()),
@@ -190,7 +194,7 @@ pub(crate) fn environment_info(info: &Info, capabilities: Capabilities, extensio
         temporary_directories: Some(info.temporary_directories.iter().filter_map(|folder| uri(folder)).collect()),
         temp_dir: uri(&info.temp_dir),
         capabilities,
-        extensions: extensions.iter().map(|name| (*name).to_owned()).collect(),
+        extensions: extensions.map(|name| (*name).to_owned()).collect(),
     }
 }
 

@@ -1,7 +1,5 @@
 //! The server: an environment, its sessions, and the connections that come and go.
 
-mod extensions;
-
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use exec_env::SharedEnvironment;
 use exec_env::process::{ListError, ProcessInfo};
 use exec_transport::Connection;
-use exec_wire::environment::{Capabilities, EnvironmentInfo};
+use exec_wire::environment::{Capabilities, EXTENSIONS, EnvironmentInfo};
 use exec_wire::error::RpcError;
 use exec_wire::session as wire;
 use tokio::sync::{Notify, watch};
@@ -23,7 +21,6 @@ use crate::limits::{
 };
 use crate::reply;
 use crate::session::{Attachment, ConnectionId, Label, Process, Remembered, Roster, Session, Store, unix_ms};
-use extensions::EXTENSIONS;
 
 /// How to serve.
 #[derive(Debug, Clone)]
@@ -67,6 +64,9 @@ pub enum BeginError {
     #[error(transparent)]
     List(#[from] ListError),
 }
+
+/// What the wire can say and this server does not: a walk does not tell which of its folders are links.
+const NOT_BUILT: &[&str] = &["fs/walk.isSymlink"];
 
 /// Serves an environment.
 pub struct Server {
@@ -166,7 +166,8 @@ impl Server {
             http_header_env_vars: true,
             ..Capabilities::default()
         };
-        convert::environment_info(self.environment.info(), capabilities, EXTENSIONS)
+        let built = EXTENSIONS.iter().filter(|name| !NOT_BUILT.contains(name));
+        convert::environment_info(self.environment.info(), capabilities, built)
     }
 
     pub(crate) fn enter_connection(&self) -> (ConnectionId, watch::Receiver<Order>) {

@@ -2,7 +2,7 @@
 //!
 //! The daemon is the real binary, the network a proxy that cuts; the instants are drawn from seeds that are printed.
 
-mod daemon;
+pub(crate) mod daemon;
 mod writes;
 
 use std::sync::Arc;

@@ -37,6 +37,10 @@ impl Daemon {
         self.listens.parse().expect("what is listened on can be connected to")
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.listens.trim_start_matches("ws://").parse().expect("an address and a port")
     }

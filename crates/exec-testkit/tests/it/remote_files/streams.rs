@@ -2,19 +2,17 @@
 //!
 //! `EXEC_STREAM_MB` is the size of the large one in MiB.
 
-use std::io::BufRead;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use exec_client::files::stream::{ReadStream, WriteStream, confirm};
-use exec_client::{Options, RemoteEnvironment, TargetDial};
 use exec_env::Environment;
 use exec_env::files::{Files, Links, OpenFile, OpenMode, Reason};
-use exec_transport::{ConnectOptions, Target};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::durability::support::run;
+use crate::endurance::connected;
+use crate::endurance::daemon::Daemon;
 use crate::remote;
 
 /// What either end may grow by while a large file passes.
@@ -71,16 +69,14 @@ fn what_was_written_can_be_confirmed_by_its_hash() {
 fn alone_a_large_file_passes_both_ways_while_neither_end_grows_by_16_mebibytes() {
     run(async {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let (daemon, target) = Daemon::start();
-        let dial = TargetDial::new(target, ConnectOptions::default());
-        let environment = RemoteEnvironment::open(Arc::new(dial), Options::default()).await;
-        let environment = environment.expect("the server answers");
+        let daemon = Daemon::on_a_port();
+        let environment = connected(daemon.target()).await;
         let files = environment.files();
         let path = folder.path().join("file");
         let size = megabytes() << 20;
         // A little of it first: threads, buffers and pools are there before anything is measured.
         pass(files, &path, 8 << 20).await;
-        let ends = [std::process::id(), daemon.0.id()];
+        let ends = [std::process::id(), daemon.pid()];
         ends.iter().for_each(|pid| forget_peak(*pid));
         let before = ends.map(resident_bytes);
         pass(files, &path, size).await;
@@ -113,31 +109,6 @@ async fn pass(files: &dyn Files, path: &Path, size: u64) {
 
 fn megabytes() -> u64 {
     std::env::var("EXEC_STREAM_MB").ok().and_then(|megabytes| megabytes.parse().ok()).unwrap_or(256)
-}
-
-/// The daemon in a process of its own; it ends with this.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start() -> (Self, Target) {
-        let mut child = Command::new(exec_testkit::binaries::exec_server())
-            .args(["serve", "--listen", "ws://127.0.0.1:0"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the binary is there");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("it is piped");
-        std::io::BufReader::new(stdout).read_line(&mut line).expect("it tells where it listens");
-        let target = line.trim().parse().expect("what is listened on can be connected to");
-        (Self(child), target)
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn resident_bytes(pid: u32) -> u64 {
