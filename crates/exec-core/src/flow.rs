@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::command::Overflow;
-use crate::limits::{BITE_BYTES, ENTRY_BYTES, PTY_GATHER, PUNCH_BYTES};
+use crate::limits::{BITE_BYTES, ENTRY_BYTES, PTY_ECHO_BYTES, PTY_ECHO_GAP, PTY_GATHER, PUNCH_BYTES};
 
 /// How much a spool may hold, and what happens beyond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +49,8 @@ pub fn bite_bytes(others_ready: bool) -> u32 {
 
 /// Decides when gathered terminal output becomes an entry.
 ///
-/// A terminal gives 4 KiB a read. The first bytes after a quiet time (a keystroke's echo) are sealed at once; while it
-/// floods, reads are gathered to 64 KiB or [`PTY_GATHER`].
+/// A terminal gives 4 KiB a read. The first bytes after a quiet time are sealed at once, and so are a few bytes (a
+/// keystroke's echo); while it floods, reads are gathered to 64 KiB or [`PTY_GATHER`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Gather {
     sealed_at: Option<Instant>,
@@ -71,7 +71,8 @@ impl Gather {
     /// `bytes` are gathered; `more` says that the terminal has not run dry.
     pub fn weigh(&mut self, bytes: u32, more: bool, now: Instant) -> Seal {
         let since = *self.since.get_or_insert(now);
-        let due = self.sealed_at.map_or(since, |at| at + PTY_GATHER);
+        let gap = if bytes < PTY_ECHO_BYTES { PTY_ECHO_GAP } else { PTY_GATHER };
+        let due = self.sealed_at.map_or(since, |at| at + gap);
         if bytes >= ENTRY_BYTES || (!more && now >= due) || now >= due + PTY_GATHER {
             *self = Self { sealed_at: Some(now), since: None };
             return Seal::Now;

@@ -33,6 +33,13 @@ pub const RECORD_BYTES: u64 = 32;
 /// While a PTY floods, its 4 KiB reads are gathered this long before an entry is sealed.
 pub const PTY_GATHER: Duration = Duration::from_millis(2);
 
+/// A few bytes of a terminal that has run dry are an answer somebody waits for, not a flood, unless the last ones were
+/// this short a time ago: no answer to an answer is faster.
+pub const PTY_ECHO_GAP: Duration = Duration::from_micros(40);
+
+/// What counts as a few bytes: a line or two, redrawn.
+pub const PTY_ECHO_BYTES: u32 = 1 << 10;
+
 /// Ids of accepted stdin writes remembered per process, as Codex's server does.
 pub const REMEMBERED_WRITES: usize = 4096;
 
@@ -57,6 +64,10 @@ pub const TREE_GONE: Duration = Duration::from_secs(5);
 
 /// How long a keeper without an owner keeps its processes, unless told otherwise.
 pub const ORPHAN_TTL: Duration = Duration::from_secs(600);
+
+/// Output that an attached reader has not read yet is not dropped for newer output: the child waits. But not for a
+/// reader that takes nothing for so long; it may have been stopped, or forgotten.
+pub const READER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// While a spool has no room (disk full, or `block` and full), the mover looks again this often.
 pub const STALL_RETRY: Duration = Duration::from_millis(50);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use exec_core::Overflow;
 use exec_core::flow::{Flood, Gather, Quota, Room, Seal, bite_bytes};
-use exec_core::limits::{BITE_BYTES, ENTRY_BYTES, PTY_GATHER, PUNCH_BYTES};
+use exec_core::limits::{BITE_BYTES, ENTRY_BYTES, PTY_ECHO_BYTES, PTY_ECHO_GAP, PTY_GATHER, PUNCH_BYTES};
 use proptest::prelude::*;
 
 proptest! {
@@ -55,7 +55,8 @@ proptest! {
         prop_assert_eq!(told, third.map(|first| first + 2).into_iter().collect::<Vec<_>>());
     }
 
-    /// Gathered output becomes an entry at once after a quiet time, at 64 KiB, or soon; never two in a short time.
+    /// Gathered output becomes an entry at once after a quiet time, at 64 KiB, or soon; never two in a short time, which
+    /// is a very short one for a few bytes.
     #[test]
     fn gathered_output_is_sealed_at_once_or_soon(
         reads in prop::collection::vec((0_u64..5000, 1_u32..=4095, any::<bool>()), 1..300),
@@ -67,7 +68,8 @@ proptest! {
         for (passed_us, bytes, more) in reads {
             now += Duration::from_micros(passed_us);
             gathered += bytes;
-            let quiet = sealed.is_none_or(|at| now >= at + PTY_GATHER);
+            let gap = if gathered < PTY_ECHO_BYTES { PTY_ECHO_GAP } else { PTY_GATHER };
+            let quiet = sealed.is_none_or(|at| now >= at + gap);
             let late = sealed.is_some_and(|at| now >= at + 2 * PTY_GATHER);
             match gather.weigh(gathered, more, now) {
                 Seal::Now => {
