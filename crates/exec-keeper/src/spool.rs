@@ -25,13 +25,14 @@ use std::time::{Instant, SystemTime};
 use exec_core::flow::{Quota, Room};
 use exec_core::life::{Append, Life, Streams};
 use exec_core::limits::{ENTRY_BYTES, PTY_GATHER, STALL_RETRY};
-use exec_core::{Exit, Head, Log, Stream};
+use exec_core::{Exit, Head, Log, Seq, Stream};
 use rustix::io::Errno;
 
 use folder::Folder;
 use index::{Dropped, Kind, Record, slot};
 pub use lane::Source;
 use lane::{Bite, Lane};
+use retention::Overfull;
 use shelf::Shelf;
 
 /// The mover of one process's output.
@@ -68,6 +69,8 @@ pub enum Pumped {
     Eof,
     /// No room: the spool is full and may not drop, or the disk is full. The child waits; ask again later.
     Stalled,
+    /// The spool is full of what somebody still wants ([`Turn::wanted`]). The child waits; ask again when that changes.
+    Held,
 }
 
 /// Circumstances of a turn.
@@ -77,6 +80,8 @@ pub struct Turn {
     pub now: Instant,
     /// Whether other streams wait for their turn.
     pub others_ready: bool,
+    /// The first entry that somebody is about to read: it and those after it are not dropped for newer ones.
+    pub wanted: Option<Seq>,
 }
 
 /// Told of each new data file before a byte goes into it, so that the other holder has it first.
@@ -139,7 +144,11 @@ impl Spool {
 
     /// Moves what `stream` has, at most one bite.
     pub fn pump(&mut self, stream: Stream, turn: Turn, keep: Keep<'_>) -> Pumped {
-        let pumped = self.try_pump(stream, turn, keep).unwrap_or_else(|errno| {
+        self.pump_or(Overfull::Hold, stream, turn, keep)
+    }
+
+    fn pump_or(&mut self, overfull: Overfull, stream: Stream, turn: Turn, keep: Keep<'_>) -> Pumped {
+        let pumped = self.try_pump(overfull, stream, turn, keep).unwrap_or_else(|errno| {
             debug_assert!(may_pass(errno), "only what may pass makes a child wait, not {errno}");
             Pumped::Stalled
         });
@@ -219,18 +228,18 @@ impl Spool {
         }
     }
 
-    fn try_pump(&mut self, stream: Stream, turn: Turn, keep: Keep<'_>) -> Result<Pumped, Errno> {
+    fn try_pump(&mut self, overfull: Overfull, stream: Stream, turn: Turn, keep: Keep<'_>) -> Result<Pumped, Errno> {
         self.write_records()?;
         let at = slot(stream);
-        let Some(lane) = self.lanes[at].as_mut().filter(|lane| lane.is_open()) else { return Ok(Pumped::Eof) };
-        let shared_excess = match self.folder.excess_bytes() {
-            excess if self.log.cost_bytes() > self.folder.fair_bytes() => excess,
-            _ => 0,
-        };
-        let room = self.quota.room(self.log.cost_bytes() + lane.unsealed_bytes(), shared_excess);
-        if room == Room::Wait {
-            return Ok(Pumped::Stalled);
+        let Some(lane) = self.lanes[at].as_ref().filter(|lane| lane.is_open()) else { return Ok(Pumped::Eof) };
+        let unsealed_bytes = lane.unsealed_bytes();
+        let room = self.make_room(unsealed_bytes, turn.wanted)?;
+        match room {
+            Room::Wait => return Ok(Pumped::Stalled),
+            Room::Drop { .. } if turn.wanted.is_some() && overfull == Overfull::Hold => return Ok(Pumped::Held),
+            Room::Drop { .. } | Room::Free => {}
         }
+        let Some(lane) = self.lanes[at].as_mut() else { return Ok(Pumped::Eof) };
         if self.shelf.data[at].get().is_none() {
             match lane.peek() {
                 Bite::Bytes(_) => {}
@@ -257,7 +266,7 @@ impl Spool {
                     self.seal(at)?;
                 }
                 if let Room::Drop { bytes } = room {
-                    self.forget(bytes)?;
+                    self.forget(bytes, turn.wanted)?;
                 }
                 self.account();
                 Ok(Pumped::Moved { bytes })
@@ -269,7 +278,7 @@ impl Spool {
     fn drain(&mut self, stream: Stream, turn: Turn, keep: Keep<'_>) -> Pumped {
         let mut left = i64::from(self.lanes[slot(stream)].as_ref().map_or(0, Lane::ready_bytes));
         loop {
-            match self.pump(stream, turn, keep) {
+            match self.pump_or(Overfull::Take, stream, turn, keep) {
                 Pumped::Moved { bytes } => left -= i64::from(bytes),
                 done => return done,
             }

@@ -10,17 +10,20 @@ use exec_keeper::spool::shelf::{Look, Patience, Shelf};
 use rustix::io::Errno;
 use tokio::sync::watch;
 
+use crate::readers::{Reader, Readers};
+
 /// What readers share.
 #[derive(Debug, Clone)]
 pub(crate) struct Journal {
     id: ProcessId,
     shelf: Arc<Shelf>,
     head: watch::Receiver<Head>,
+    readers: Arc<Readers>,
 }
 
 impl Journal {
-    pub(crate) fn new(id: ProcessId, shelf: Arc<Shelf>, head: watch::Receiver<Head>) -> Self {
-        Self { id, shelf, head }
+    pub(crate) fn new(id: ProcessId, shelf: Arc<Shelf>, head: watch::Receiver<Head>, readers: Arc<Readers>) -> Self {
+        Self { id, shelf, head, readers }
     }
 
     /// The log as it is.
@@ -69,7 +72,7 @@ impl Journal {
 
     /// A place in the log.
     pub(crate) fn follow(&self, after: Seq) -> Follower {
-        Follower { journal: self.clone(), after, over: false }
+        Follower { journal: self.clone(), reader: self.readers.enter(after), after, over: false }
     }
 }
 
@@ -77,6 +80,7 @@ impl Journal {
 #[derive(Debug)]
 pub(crate) struct Follower {
     journal: Journal,
+    reader: Reader,
     after: Seq,
     over: bool,
 }
@@ -89,6 +93,7 @@ impl Follower {
         self.journal.news(self.after, None).await;
         let page = self.journal.page(self.after, Some(max_bytes)).await?;
         self.after = page.cursor(self.after);
+        self.reader.is_at(self.after);
         // Complete and all read; or the mover is gone and nothing will come.
         let nothing = page.entries.is_empty() && page.gap.is_none();
         self.over = self.after.saturating_add(1) >= page.head.next_seq && (page.head.closed || nothing);

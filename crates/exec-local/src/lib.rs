@@ -17,6 +17,7 @@ mod journal;
 mod launch;
 mod mover;
 mod processes;
+mod readers;
 mod stdin;
 mod stdin_notes;
 mod wait;

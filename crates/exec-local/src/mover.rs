@@ -1,6 +1,6 @@
 //! The task that moves one process's output: it waits for one event, tells the spool, publishes the head.
 //!
-//! It knows nothing of readers. When the keeper dies it goes on with what it holds, waits for the leader itself, and
+//! Of readers it knows the place of the slowest, and nothing else. When the keeper dies it goes on with what it holds, waits for the leader itself, and
 //! says honestly that the exit code is lost.
 
 use std::os::fd::OwnedFd;
@@ -17,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
 use crate::clerk::Clerk;
+use crate::readers::Readers;
 
 /// A descriptor the runtime waits for.
 pub(crate) type Watched = Arc<AsyncFd<Arc<OwnedFd>>>;
@@ -39,6 +40,9 @@ pub(crate) struct Mover {
     pub(crate) sources: [Option<Watched>; 2],
     pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) head: watch::Sender<Head>,
+    pub(crate) readers: Arc<Readers>,
+    /// Since when the child waits for a reader.
+    pub(crate) held: Option<Instant>,
     pub(crate) notices: mpsc::Receiver<Notice>,
     pub(crate) clerk: Arc<Clerk>,
     /// Somebody outlives us who must hold every data file before it is filled.
@@ -52,6 +56,10 @@ enum Event {
     Ready(usize),
     Notice(Notice),
     Time,
+    /// A reader moved or left.
+    Read,
+    /// The slowest reader has stood still for too long.
+    Unread,
     KeeperGone,
     LeaderGone,
     /// Everybody who could want something of it has let go.
@@ -74,8 +82,13 @@ impl Mover {
                     self.mark_flood(&mut flooding, more);
                 }
                 Event::Notice(Notice::Exited(exit)) => self.exited(exit),
-                Event::Notice(Notice::Shed(bytes)) => drop(self.spool.shed(bytes)),
+                Event::Notice(Notice::Shed(bytes)) => drop(self.spool.shed(bytes, self.readers.wanted())),
                 Event::Time => self.on_time(),
+                Event::Read => self.pump_all(),
+                Event::Unread => {
+                    self.readers.give_up();
+                    self.pump_all();
+                }
                 Event::KeeperGone => match self.pidfd.take().map(AsyncFd::new) {
                     Some(Ok(pidfd)) => leader = Some(pidfd),
                     _ => self.exited(Exit::LOST),
@@ -90,12 +103,16 @@ impl Mover {
                 self.mark_flood(&mut flooding, false);
             }
             self.publish();
+            if flooding {
+                // A pipe that is filled as fast as it is emptied would keep us here; others want their turn.
+                tokio::task::yield_now().await;
+            }
         }
         self.mark_flood(&mut flooding, false);
         // The log is complete, but may still be asked to give room to others, until its process is forgotten.
         while let Some(notice) = self.notices.recv().await {
             if let Notice::Shed(bytes) = notice {
-                self.spool.shed(bytes);
+                self.spool.shed(bytes, self.readers.wanted());
                 self.publish();
             }
         }
@@ -114,15 +131,18 @@ impl Mover {
         leader: Option<&AsyncFd<OwnedFd>>,
     ) -> Event {
         let deadline = self.spool.deadline();
-        let stalled = self.spool.head().stalled;
+        let waits = self.spool.head().stalled || self.held.is_some();
+        let patience = self.held.and_then(|since| self.readers.patience(since));
         let [first, second] = &self.sources;
         tokio::select! {
             // An exit is told first: what the leader printed is drained by it, whoever else floods the pipe.
             biased;
             notice = self.notices.recv() => notice.map_or(Event::Abandoned, Event::Notice),
             () = until(deadline) => Event::Time,
-            () = ready(first), if !stalled => Event::Ready(0),
-            () = ready(second), if !stalled => Event::Ready(1),
+            () = self.readers.moved(), if self.held.is_some() => Event::Read,
+            () = until(patience) => Event::Unread,
+            () = ready(first), if !waits => Event::Ready(0),
+            () = ready(second), if !waits => Event::Ready(1),
             _ = gone.wait_for(|gone| *gone), if !keeper_known_gone => Event::KeeperGone,
             () = ended(leader) => Event::LeaderGone,
         }
@@ -138,8 +158,13 @@ impl Mover {
             _ => None,
         };
         let stream = self.stream(at);
-        let turn = Turn { now: Instant::now(), others_ready: self.busy.load(Ordering::Relaxed) > 1 };
-        match self.with_keep(|spool, keep| spool.pump(stream, turn, keep)) {
+        let turn = self.turn(self.busy.load(Ordering::Relaxed) > 1);
+        let pumped = self.with_keep(|spool, keep| spool.pump(stream, turn, keep));
+        self.held = match pumped {
+            Pumped::Held => self.held.or(Some(turn.now)),
+            _ => None,
+        };
+        match pumped {
             Pumped::Moved { .. } => {
                 if self.spool.excess_of_others() {
                     self.over_cap.notify_one();
@@ -152,13 +177,17 @@ impl Mover {
                 }
             }
             Pumped::Eof => self.let_go(at),
-            Pumped::Stalled => {}
+            Pumped::Stalled | Pumped::Held => {}
         }
         false
     }
 
+    fn turn(&self, others_ready: bool) -> Turn {
+        Turn { now: Instant::now(), others_ready, wanted: self.readers.wanted() }
+    }
+
     fn exited(&mut self, exit: Exit) {
-        let turn = Turn { now: Instant::now(), others_ready: true };
+        let turn = self.turn(true);
         self.with_keep(|spool, keep| spool.exited(exit, turn, keep));
         for at in 0..2 {
             if self.sources[at].is_some() && !self.spool.open().contains(self.stream(at)) {
@@ -171,10 +200,15 @@ impl Mover {
         let was_stalled = self.spool.head().stalled;
         self.spool.on_time(Instant::now());
         if was_stalled {
-            for at in 0..2 {
-                if self.sources[at].is_some() {
-                    self.pump(at);
-                }
+            self.pump_all();
+        }
+    }
+
+    /// A bite of each stream, whether or not it is known to have something.
+    fn pump_all(&mut self) {
+        for at in 0..2 {
+            if self.sources[at].is_some() {
+                self.pump(at);
             }
         }
     }

@@ -112,7 +112,8 @@ impl Mailroom {
     pub(crate) async fn run(mut self) -> Result<(), SendError> {
         let reason = loop {
             match self.round().await {
-                Ok(None) => {}
+                // A peer that takes all we have would keep us here; its own next request wants to be read.
+                Ok(None) => tokio::task::yield_now().await,
                 Ok(Some(reason)) => break reason,
                 Err(error) => return Err(error),
             }

@@ -216,7 +216,7 @@ macro_rules! conformance {
                     alternate_writes_keep_their_order_across_streams;
                 overflow:
                     an_overflow_is_told_with_its_exact_bytes_and_the_tail_is_exact,
-                    a_slow_follower_is_told_what_it_missed,
+                    a_slow_poller_is_told_what_it_missed,
                     the_exit_is_known_even_when_its_entry_is_forgotten,
                     a_blocked_child_waits_and_nothing_is_dropped,
                     a_child_within_its_cap_is_not_blocked,
@@ -280,7 +280,7 @@ fn signal_of(exit: Exit) -> Option<i32> {
 }
 
 /// Asserts that a stream is the first `length` bytes of `pattern`, and says where it is not.
-fn assert_pattern(transcript: &Transcript, stream: Stream, pattern: Pattern, length: usize) {
+pub fn assert_pattern(transcript: &Transcript, stream: Stream, pattern: Pattern, length: usize) {
     let found = transcript.bytes(stream);
     let difference = pattern.first_difference(0, &found);
     assert_eq!(difference, None, "{stream:?} differs at this offset");

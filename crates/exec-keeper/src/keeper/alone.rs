@@ -79,7 +79,7 @@ impl Keeper {
             (0, Io::Pipes { .. }) => Stream::Stdout,
             _ => Stream::Stderr,
         };
-        let turn = Turn { now: Instant::now(), others_ready };
+        let turn = Turn { now: Instant::now(), others_ready, wanted: None };
         match ward.pump(stream, turn) {
             Some(Pumped::Eof) => {
                 if let Some(source) = ward.source(stream) {

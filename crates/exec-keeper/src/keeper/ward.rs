@@ -247,7 +247,11 @@ impl Ward {
             return Ok(());
         }
         if let Some(exit) = self.exit {
-            mover.exited(exit, Turn { now: Instant::now(), others_ready: true }, &mut keep_in(&mut self.parts));
+            mover.exited(
+                exit,
+                Turn { now: Instant::now(), others_ready: true, wanted: None },
+                &mut keep_in(&mut self.parts),
+            );
         }
         self.mover = Some(mover);
         Ok(())
@@ -297,7 +301,7 @@ impl Ward {
 
     pub(super) fn tell_log_of_exit(&mut self, exit: Exit) {
         if let Some(mover) = &mut self.mover {
-            let turn = Turn { now: Instant::now(), others_ready: true };
+            let turn = Turn { now: Instant::now(), others_ready: true, wanted: None };
             mover.exited(exit, turn, &mut keep_in(&mut self.parts));
         }
     }
@@ -323,7 +327,7 @@ impl Ward {
 
     pub(super) fn shed(&mut self, bytes: u64) {
         if let Some(mover) = &mut self.mover {
-            mover.shed(bytes);
+            mover.shed(bytes, None);
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
+use exec_core::Seq;
+use exec_core::flow::Room;
 use exec_core::limits::PUNCH_BYTES;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -10,25 +12,59 @@ use super::Spool;
 use super::index::{self, Kind, slot};
 use super::shelf::First;
 
+/// What a bite may do when the spool is full of what is still wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Overfull {
+    Hold,
+    /// Last words, a pipe's worth at the most.
+    Take,
+}
+
 impl Spool {
-    /// Forgets at least `bytes` of the oldest output, if the policy allows; answers how many.
-    pub fn shed(&mut self, bytes: u64) -> u64 {
+    /// Whether more may come beside so many bytes that have no record yet. While something is wanted, what is not is
+    /// forgotten here and now: it may not be enough, and then nothing may come.
+    pub(super) fn make_room(&mut self, unsealed_bytes: u64, wanted: Option<Seq>) -> Result<Room, Errno> {
+        match (self.room(unsealed_bytes), wanted) {
+            (Room::Drop { bytes }, Some(_)) => {
+                self.forget(bytes, wanted)?;
+                self.account();
+                Ok(self.room(unsealed_bytes))
+            }
+            (room, _) => Ok(room),
+        }
+    }
+
+    fn room(&self, unsealed_bytes: u64) -> Room {
+        let shared_excess = match self.folder.excess_bytes() {
+            excess if self.log.cost_bytes() > self.folder.fair_bytes() => excess,
+            _ => 0,
+        };
+        self.quota.room(self.log.cost_bytes() + unsealed_bytes, shared_excess)
+    }
+
+    /// Forgets at least `bytes` of the oldest output, if the policy allows, but nothing from `wanted` on; answers how
+    /// many.
+    pub fn shed(&mut self, bytes: u64, wanted: Option<Seq>) -> u64 {
         let before = self.log.cost_bytes();
         if self.quota.overflow == exec_core::Overflow::DropOldest {
-            let _ = self.forget(bytes);
+            let _ = self.forget(bytes, wanted);
             self.account();
         }
         before - self.log.cost_bytes()
     }
 
     /// Forgets the oldest entries: notes it, tells readers, then punches.
-    pub(super) fn forget(&mut self, bytes: u64) -> Result<(), Errno> {
+    pub(super) fn forget(&mut self, bytes: u64, wanted: Option<Seq>) -> Result<(), Errno> {
         let head = self.log.head(false);
+        let end = wanted.map_or(head.next_seq, |wanted| wanted.min(head.next_seq));
+        if head.first_seq >= end {
+            return Ok(());
+        }
         let (mut freed, mut seq) = (0, head.first_seq);
         let mut dropped = self.dropped;
         let mut held_bytes = head.held_bytes;
         let mut lens = Vec::new();
-        while freed < bytes && seq < head.next_seq {
+        while freed < bytes && seq < end {
             let record = self.shelf.record(seq)?;
             // A damaged record must not make us forget more than there is.
             held_bytes = held_bytes.checked_sub(u64::from(record.len)).ok_or(Errno::IO)?;

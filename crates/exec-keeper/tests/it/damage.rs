@@ -105,7 +105,7 @@ fn a_record_longer_than_any_entry_is_an_error_and_takes_no_memory() {
 #[test]
 fn no_more_is_forgotten_than_there_is() {
     let mut spool = resumed(PLAIN, &[(STDOUT, 9, 0), (STDOUT, 9, 0), (STDOUT, 10, 0)]).expect("its end is true");
-    assert_eq!(spool.shed(1 << 10), 0);
+    assert_eq!(spool.shed(1 << 10, None), 0);
     assert_eq!(spool.head().held_bytes, 10);
 }
 

@@ -149,7 +149,7 @@ fn duplicate(file: &OwnedFd) -> OwnedFd {
 }
 
 fn turn() -> Turn {
-    Turn { now: Instant::now(), others_ready: false }
+    Turn { now: Instant::now(), others_ready: false, wanted: None }
 }
 
 fn said(at: usize, print: Print) -> Vec<u8> {

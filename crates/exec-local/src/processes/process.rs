@@ -17,6 +17,7 @@ use super::Room;
 use crate::clerk::Handed;
 use crate::journal::Journal;
 use crate::mover::{Mover, NOTICES, Notice, Watched, watch_source};
+use crate::readers::Readers;
 use crate::stdin::{Stdin, StdinEnd};
 use crate::stdin_notes::Notes;
 
@@ -96,13 +97,16 @@ impl Process {
         let (stdin, stdin_task) = Stdin::new(number, room.clerk.clone(), end, ledger, notes);
         let (head, head_receiver) = watch::channel(spool.head());
         let (notices, notices_receiver) = mpsc::channel(NOTICES);
-        let journal = Journal::new(card.id.clone(), spool.shelf().clone(), head_receiver);
+        let readers = Arc::new(Readers::default());
+        let journal = Journal::new(card.id.clone(), spool.shelf().clone(), head_receiver, readers.clone());
         let mover = Mover {
             number,
             spool,
             sources,
             pidfd: parts.take(Part::Pidfd),
             head,
+            readers,
+            held: None,
             notices: notices_receiver,
             clerk: room.clerk.clone(),
             durable: room.durable,

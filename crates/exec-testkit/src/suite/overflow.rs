@@ -37,8 +37,8 @@ pub async fn an_overflow_is_told_with_its_exact_bytes_and_the_tail_is_exact(benc
     assert_eq!(transcript.exit().status, exec_core::Status::Code(3));
 }
 
-/// A child over its cap is never slowed, and a follower that cannot keep up is told each time what it missed.
-pub async fn a_slow_follower_is_told_what_it_missed(bench: &Bench) {
+/// A child over its cap is not slowed by somebody who asks now and then, and who is told each time what it missed.
+pub async fn a_slow_poller_is_told_what_it_missed(bench: &Bench) {
     let gate = bench.gate("gate");
     let command =
         flood(bench, Overflow::DropOldest, &format!("{} ; flood stdout {FLOOD_BYTES} 22 65536 ; exit 0", gate.wait()));

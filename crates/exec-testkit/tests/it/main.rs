@@ -1,6 +1,7 @@
 //! The conformance suite on every environment there is (a new environment is one more line), and what lies beyond one
 //! environment's waist: death of owner and keeper, volume, hostile disks.
 
+mod attached;
 mod codex;
 mod compat;
 mod durability;

@@ -40,6 +40,27 @@ async fn a_chatty_process_and_a_thousand_pipelined_requests_are_all_answered() {
 }
 
 #[tokio::test]
+async fn a_client_that_reads_misses_nothing_of_a_flood_many_times_the_spool() {
+    const BYTES: u64 = 64 << 20;
+    let served = Served::begin().await;
+    let bell = served.bell("done");
+    let mut client = served.client().await;
+    let mut start = shell("flood", &format!("read go; {}", flood(BYTES, 1, &bell)), true);
+    start["spoolBytes"] = json!(1 << 20);
+    let started = client.call("process/start", start).await;
+    assert_eq!(started["result"]["processId"], "flood");
+    client.ask("process/write", json!({"processId": "flood", "writeId": "go", "chunk": "Z28K"})).await;
+    let mut arrivals = Arrivals::default();
+    in_time(async {
+        while arrivals.closed() < 1 {
+            arrivals.take(&client.next().await, |_| 1);
+        }
+    })
+    .await;
+    assert_eq!(arrivals.of("flood").expect("it was heard").bytes, BYTES);
+}
+
+#[tokio::test]
 async fn terminate_does_not_wait_behind_a_long_poll() {
     let served = Served::begin().await;
     let mut client = served.client().await;
