@@ -6,6 +6,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -26,7 +27,11 @@ const IN_FILE: u8 = 1;
 
 /// One side of the line between keeper and owner.
 #[derive(Debug)]
-pub struct Channel(OwnedFd);
+pub struct Channel {
+    socket: OwnedFd,
+    /// Where the next message is received: made once, for a message may be large and most are tiny.
+    landing: Mutex<Vec<u8>>,
+}
 
 /// What came.
 #[derive(Debug)]
@@ -42,18 +47,22 @@ impl Channel {
     pub fn pair() -> Result<(Self, Self), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        Ok((Self(one), Self(other)))
+        Ok((Self::new(one), Self::new(other)))
     }
 
     /// A side that was connected or accepted elsewhere.
     pub fn over(socket: OwnedFd) -> Result<Self, Errno> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Self(socket))
+        Ok(Self::new(socket))
+    }
+
+    fn new(socket: OwnedFd) -> Self {
+        Self { socket, landing: Mutex::new(vec![0; INLINE_BYTES + 1]) }
     }
 
     /// The socket, to wait for.
     pub fn socket(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 
     /// Sends a message; `EAGAIN` if the socket is full, and then nothing was sent.
@@ -80,7 +89,7 @@ impl Channel {
         }
         let parts = [IoSlice::new(std::slice::from_ref(&how)), IoSlice::new(message)];
         loop {
-            match rustix::net::sendmsg(&self.0, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
+            match rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
                 Err(Errno::INTR) => {}
                 other => return other.map(drop),
             }
@@ -89,12 +98,12 @@ impl Channel {
 
     /// The next message; `EAGAIN` if there is none.
     pub fn receive(&self) -> Result<Received, Errno> {
-        let mut buffer = vec![0; INLINE_BYTES + 1];
+        let mut landing = self.landing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
-            let mut parts = [IoSliceMut::new(&mut buffer)];
-            match rustix::net::recvmsg(&self.0, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            let mut parts = [IoSliceMut::new(&mut landing)];
+            match rustix::net::recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
                 // The other side closed without having read all we said. The kernel tells that once, before what it had
                 // said itself; its last words (an exit, who the owner is) are still there to be read.
                 Err(Errno::INTR | Errno::CONNRESET) => {}
@@ -113,10 +122,8 @@ impl Channel {
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(Errno::MSGSIZE);
         }
-        buffer.truncate(received.bytes);
-        if buffer[0] == INLINE {
-            buffer.drain(..1);
-            return Ok(Received::Message(buffer, descriptors));
+        if landing[0] == INLINE {
+            return Ok(Received::Message(landing[1..received.bytes].to_vec(), descriptors));
         }
         if descriptors.is_empty() {
             return Err(Errno::BADMSG);

@@ -32,6 +32,9 @@ use ward::Ward;
 const UNREAD_ANSWERS: usize = 256;
 /// Events taken in one go.
 const EVENTS: usize = 64;
+/// After the end of a process its owner often starts the next one at once. So long we look for that before we sleep: a
+/// processor that sleeps takes as long to wake, in a virtual machine twice.
+const LINGER: Duration = Duration::from_micros(150);
 
 /// What becomes of the processes when the owner goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +120,10 @@ struct Keeper {
     next_number: Number,
     /// Since when nobody owns us.
     alone_since: Option<Instant>,
+    /// Its last descriptors close when nobody waits for us: giving a file back to the disk takes time.
+    forgotten: Vec<Ward>,
+    /// Until when it is worth staying awake.
+    linger: Option<Instant>,
     over: bool,
 }
 
@@ -146,6 +153,8 @@ impl Keeper {
             wards: BTreeMap::new(),
             next_number: 1,
             alone_since: Some(Instant::now()),
+            forgotten: Vec::new(),
+            linger: None,
             over: false,
         };
         if let Some(listener) = &keeper.listener {
@@ -158,20 +167,12 @@ impl Keeper {
         if let Some(channel) = duty.owner {
             keeper.receive_owner(channel, std::process::id())?;
         }
-        keeper.spawner.prepare(&keeper.folder);
         Ok(keeper)
     }
 
     fn turn(&mut self) -> Result<(), Errno> {
-        let timeout = self.deadline().map(|at| {
-            let left = at.saturating_duration_since(Instant::now());
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
-        });
         let mut events = Vec::with_capacity(EVENTS);
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
+        self.wait(&mut events)?;
         for event in &events {
             match Token::decode(event.data.u64()) {
                 Token::Owner => self.on_owner(),
@@ -182,10 +183,38 @@ impl Keeper {
             }
         }
         self.on_time(Instant::now());
+        Ok(())
+    }
+
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
+        self.look_for(events, Some(Duration::ZERO))?;
+        if !events.is_empty() {
+            return Ok(());
+        }
         // Whoever asked has the answer; now what the next one will need.
+        self.forgotten.clear();
         self.forest.prepare();
         self.spawner.prepare(&self.folder);
-        Ok(())
+        if let Some(until) = self.linger.take() {
+            while events.is_empty() && Instant::now() < until {
+                std::thread::yield_now();
+                self.look_for(events, Some(Duration::ZERO))?;
+            }
+            if !events.is_empty() {
+                return Ok(());
+            }
+        }
+        let left = self.deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        self.look_for(events, left)
+    }
+
+    fn look_for(&self, events: &mut Vec<epoll::Event>, within: Option<Duration>) -> Result<(), Errno> {
+        let timeout =
+            within.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn watch(&self, descriptor: BorrowedFd<'_>, token: Token, flags: EventFlags) -> Result<(), Errno> {
@@ -232,10 +261,11 @@ impl Keeper {
         if ward.tree_is_empty()
             && let Some(tree) = ward.leave_tree()
         {
-            self.forest.fell(tree);
+            self.forest.clear(tree);
         }
         self.tell_all(tells);
         self.reap_orphans();
+        self.linger = Some(Instant::now() + LINGER);
     }
 
     fn on_owner(&mut self) {
@@ -285,8 +315,11 @@ impl Keeper {
                 }
             }
             Ask::Forget { number } => {
-                if let Some(tree) = self.wards.remove(&number).and_then(|mut ward| ward.leave_tree()) {
-                    self.forest.fell(tree);
+                if let Some(mut ward) = self.wards.remove(&number) {
+                    if let Some(tree) = ward.leave_tree() {
+                        self.forest.fell(tree);
+                    }
+                    self.forgotten.push(ward);
                 }
             }
             Ask::End => self.over = true,

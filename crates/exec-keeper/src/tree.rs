@@ -42,11 +42,19 @@ impl Forest {
 
     /// Takes a tree back. One that is not empty is killed first.
     pub(crate) fn fell(&mut self, tree: Tree) {
-        if !tree.is_empty() {
-            tree.kill();
+        if tree.is_empty() {
+            return self.clear(tree);
         }
+        tree.kill();
         if let (Some(nursery), Some(cgroup)) = (&mut self.nursery, tree.cgroup) {
             nursery.put_back(cgroup);
+        }
+    }
+
+    /// Takes back a tree that was found empty.
+    pub(crate) fn clear(&mut self, tree: Tree) {
+        if let (Some(nursery), Some(cgroup)) = (&mut self.nursery, tree.cgroup) {
+            nursery.keep(cgroup);
         }
     }
 

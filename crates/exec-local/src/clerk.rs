@@ -80,7 +80,9 @@ impl Clerk {
         state: &Path,
     ) -> Result<(Arc<Self>, Vec<(Card, Handed)>), OpenError> {
         let no_answer = |why: &str| OpenError::NoAnswer { why: why.to_owned() };
-        let line = AsyncFd::new(Line(channel)).map_err(|error| no_answer(&error.to_string()))?;
+        // Not for room as well: that would wake us whenever the keeper has read something.
+        let line = AsyncFd::with_interest(Line(channel), Interest::READABLE);
+        let line = line.map_err(|error| no_answer(&error.to_string()))?;
         let clerk = Self {
             line,
             waiting: Mutex::default(),
@@ -166,16 +168,22 @@ impl Clerk {
     /// Says something that has no answer, waiting for room.
     pub(crate) async fn say(&self, ask: &Ask, descriptors: &[BorrowedFd<'_>]) -> Result<(), Unreachable> {
         let message = ask.encode();
+        let mut room = None;
         loop {
-            match self.line.get_ref().0.send(&message, descriptors) {
-                Ok(()) => return Ok(()),
-                Err(Errno::AGAIN) => {
-                    let mut ready = self.line.ready(Interest::WRITABLE).await.map_err(|_| keeper_gone())?;
-                    ready.clear_ready();
+            match (self.line.get_ref().0.send(&message, descriptors), &room) {
+                (Ok(()), _) => return Ok(()),
+                (Err(Errno::AGAIN), None) => room = Some(self.room().map_err(|_| keeper_gone())?),
+                (Err(Errno::AGAIN), Some(room)) => {
+                    room.writable().await.map_err(|_| keeper_gone())?.clear_ready();
                 }
-                Err(_) => return Err(keeper_gone()),
+                (Err(_), _) => return Err(keeper_gone()),
             }
         }
+    }
+
+    /// The line, to be waited for until there is room in it.
+    fn room(&self) -> std::io::Result<AsyncFd<OwnedFd>> {
+        AsyncFd::with_interest(self.line.get_ref().as_fd().try_clone_to_owned()?, Interest::WRITABLE)
     }
 
     /// Says something at once, or not at all.

@@ -13,6 +13,7 @@ use exec_core::{Exit, Head, Stream};
 use exec_keeper::protocol::{Ask, Number, Part};
 use exec_keeper::spool::{Pumped, Spool, Turn};
 use rustix::io::Errno;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
@@ -119,8 +120,11 @@ impl Mover {
         self.retire().await;
     }
 
-    /// Freeing a large file takes milliseconds, which nobody on this thread should wait for.
+    /// Freeing a large file takes milliseconds, which nobody on this thread should wait for. A log without bytes has none.
     async fn retire(self) {
+        if self.spool.shelf().is_without_bytes() {
+            return;
+        }
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
 
@@ -272,7 +276,12 @@ impl Mover {
 /// The source of a lane, ready to be waited for.
 pub(crate) fn watch_source(spool: &Spool, stream: Stream) -> Option<Watched> {
     let source = spool.source(stream)?.clone();
-    AsyncFd::new(source).ok().map(Arc::new)
+    let watched = match stream {
+        // It is also the way in.
+        Stream::Pty => AsyncFd::new(source),
+        Stream::Stdout | Stream::Stderr => AsyncFd::with_interest(source, Interest::READABLE),
+    };
+    watched.ok().map(Arc::new)
 }
 
 async fn ready(source: &Option<Watched>) {

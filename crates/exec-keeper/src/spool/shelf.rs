@@ -62,6 +62,11 @@ impl Shelf {
         Self { index, data: [OnceLock::new(), OnceLock::new()], first }
     }
 
+    /// Whether nothing was ever printed.
+    pub fn is_without_bytes(&self) -> bool {
+        self.data.iter().all(|file| file.get().is_none())
+    }
+
     /// The index, to be held by somebody else too.
     pub fn index(&self) -> &OwnedFd {
         &self.index

@@ -28,6 +28,8 @@ pub(crate) struct Nursery {
     path: PathBuf,
     made: u64,
     spare: VecDeque<Cgroup>,
+    /// Whether the kernel counts memory here, and so tells who was killed for want of it.
+    counts_memory: bool,
     /// Given back before they were empty; looked at again.
     dying: Vec<Cgroup>,
 }
@@ -56,17 +58,22 @@ impl Nursery {
             let _ = fs::remove_dir(&path);
             return None;
         }
-        let mut nursery = Self { path, made: 0, spare: VecDeque::new(), dying: Vec::new() };
+        // Where the kernel counts memory for us, it shall do so for each of ours. It is allowed to: nobody lives here.
+        let counts_memory = fs::write(path.join("cgroup.subtree_control"), "+memory").is_ok();
+        let mut nursery = Self { path, made: 0, spare: VecDeque::new(), counts_memory, dying: Vec::new() };
         nursery.prepare();
         Some(nursery)
     }
 
     pub(crate) fn take(&mut self) -> Option<Cgroup> {
         let mut cgroup = self.spare.pop_front().or_else(|| self.make())?;
-        cgroup.kills_before = cgroup.kills();
+        if self.counts_memory {
+            cgroup.kills_before = cgroup.kills();
+        }
         Some(cgroup)
     }
 
+    /// Takes back one that may not be empty yet.
     pub(crate) fn put_back(&mut self, cgroup: Cgroup) {
         if cgroup.is_populated() {
             self.dying.push(cgroup);
@@ -85,7 +92,8 @@ impl Nursery {
         }
     }
 
-    fn keep(&mut self, cgroup: Cgroup) {
+    /// Takes back one that was found empty.
+    pub(super) fn keep(&mut self, cgroup: Cgroup) {
         if self.spare.len() < KEPT && !cgroup.killed.get() {
             self.spare.push_back(cgroup);
         } else {
