@@ -99,6 +99,7 @@ impl Token {
 
 /// Does the duty until it is over. Returns only when every tree is gone or given up.
 pub fn run(duty: Duty) -> Result<(), Errno> {
+    crate::sys::schedule::run_in_short_slices();
     let mut keeper = Keeper::new(duty)?;
     while !keeper.over {
         keeper.turn()?;
@@ -194,7 +195,6 @@ impl Keeper {
         // Whoever asked has the answer; now what the next one will need.
         self.forgotten.clear();
         self.forest.prepare();
-        self.spawner.prepare(&self.folder);
         if let Some(until) = self.linger.take() {
             while events.is_empty() && Instant::now() < until {
                 std::thread::yield_now();
@@ -251,9 +251,9 @@ impl Keeper {
     fn on_leader(&mut self, number: Number) {
         let Some(ward) = self.wards.get_mut(&number) else { return };
         let Some(exit) = ward.reap() else { return };
-        let _ = epoll::delete(&self.epoll, ward.pidfd());
         self.tell(&Tell::Exited { number, exit }, &[]);
         let Some(ward) = self.wards.get_mut(&number) else { return };
+        let _ = epoll::delete(&self.epoll, ward.pidfd());
         if self.owner.is_none() {
             ward.tell_log_of_exit(exit);
         }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use exec_core::{Exit, Stream};
 
 use crate::codec::{Garbled, Reader, Writer};
+use crate::spool::Kept;
 use crate::spool::index::{decode_exit, encode_exit};
 use card::micros;
 pub use card::{Card, Launch};
@@ -219,9 +220,13 @@ impl Part {
         Self::ALL.into_iter().find(|part| *part as u8 == byte).ok_or(Garbled)
     }
 
-    /// The data file of a slot.
-    pub fn data(slot: usize) -> Self {
-        if slot == 0 { Part::Data0 } else { Part::Data1 }
+    /// A file of a log.
+    pub fn of(kept: Kept) -> Self {
+        match kept {
+            Kept::Index => Part::Index,
+            Kept::Data(0) => Part::Data0,
+            Kept::Data(_) => Part::Data1,
+        }
     }
 
     /// The stream this is the source of.

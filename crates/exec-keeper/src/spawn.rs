@@ -13,8 +13,8 @@ use rustix::termios::Winsize;
 
 use crate::protocol::{Launch, Part, Step};
 use crate::spool::folder::Folder;
-use crate::spool::index;
 use crate::sys::clone::{Birth, Born, ChildStep, Cradle, Stillborn, Wiring};
+use crate::sys::signals;
 use crate::tree::Tree;
 
 /// Where plain names are looked for when the child has no `PATH`.
@@ -42,10 +42,9 @@ pub(crate) struct SpawnError {
 pub(crate) struct Spawner {
     cradle: Cradle,
     null: OwnedFd,
-    /// An empty index, made while nobody waited.
-    spare_index: Option<OwnedFd>,
     die_with_us: bool,
     open_files: Option<(u64, u64)>,
+    reset_signals: u64,
 }
 
 impl Spawner {
@@ -53,15 +52,10 @@ impl Spawner {
     /// children the one it found.
     pub(crate) fn new(embedded: bool) -> Result<Self, Errno> {
         let open_files = if embedded { None } else { raise_open_files() };
+        // A host may change its mind about a signal at any time; a keeper process does not.
+        let reset_signals = if embedded { signals::ALL } else { signals::not_default() };
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Self { cradle: Cradle::new()?, null: high(null)?, spare_index: None, die_with_us: embedded, open_files })
-    }
-
-    /// Between requests: makes what the next start will need.
-    pub(crate) fn prepare(&mut self, folder: &Folder) {
-        if self.spare_index.is_none() {
-            self.spare_index = fresh_index(folder).ok();
-        }
+        Ok(Self { cradle: Cradle::new()?, null: high(null)?, die_with_us: embedded, open_files, reset_signals })
     }
 
     pub(crate) fn spawn(&mut self, launch: &Launch, tree: &Tree, folder: &Folder) -> Result<Spawned, SpawnError> {
@@ -70,10 +64,7 @@ impl Spawner {
             let subject = subject.to_owned();
             move |errno| SpawnError { step, errno, subject, cgroup_refused: false }
         };
-        let index = match self.spare_index.take() {
-            Some(index) => index,
-            None => fresh_index(folder).map_err(failed(Step::Spool, folder.path().as_os_str()))?,
-        };
+        folder.check().map_err(failed(Step::Spool, folder.path().as_os_str()))?;
         let plumbing = match launch.card.io {
             Io::Pipes { stdin } => Plumbing::pipes(stdin, &self.null).map_err(failed(Step::Pipe, program))?,
             Io::Pty(size) => {
@@ -84,7 +75,6 @@ impl Spawner {
         let born = self.bear(launch, tree, &plumbing)?;
         let mut parts = plumbing.ours;
         parts.push((Part::Pidfd, born.pidfd));
-        parts.push((Part::Index, index));
         Ok(Spawned { pid: born.pid, parts })
     }
 
@@ -115,6 +105,7 @@ impl Spawner {
             mark: tree.mark(),
             die_with_parent: self.die_with_us,
             open_files: self.open_files,
+            reset_signals: self.reset_signals,
         };
         self.cradle.bear(&birth).map_err(|stillborn| {
             let subject = |text: &OsStr| text.to_owned();
@@ -203,12 +194,6 @@ fn raise_open_files() -> Option<(u64, u64)> {
     let found = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: found.maximum, ..found }).ok()?;
     Some((found.current.unwrap_or(u64::MAX), found.maximum.unwrap_or(u64::MAX)))
-}
-
-fn fresh_index(folder: &Folder) -> Result<OwnedFd, Errno> {
-    let file = folder.file()?;
-    index::create(&file)?;
-    Ok(file)
 }
 
 /// What to try, as `execvp` does; but in the child's `PATH`, not ours.

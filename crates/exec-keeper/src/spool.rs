@@ -14,7 +14,9 @@
 pub mod folder;
 pub mod index;
 mod lane;
+mod last_words;
 mod recovery;
+mod register;
 mod retention;
 pub mod shelf;
 
@@ -23,8 +25,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use exec_core::flow::{Quota, Room};
-use exec_core::life::{Append, Life, Streams};
-use exec_core::limits::{ENTRY_BYTES, PTY_GATHER, STALL_RETRY};
+use exec_core::life::{Life, Streams};
+use exec_core::limits::{ENTRY_BYTES, STALL_RETRY};
 use exec_core::{Exit, Head, Log, Seq, Stream};
 use rustix::io::Errno;
 
@@ -32,6 +34,7 @@ use folder::Folder;
 use index::{Dropped, Kind, Record, slot};
 pub use lane::Source;
 use lane::{Bite, Lane};
+use register::Register;
 use retention::Overfull;
 use shelf::Shelf;
 
@@ -84,23 +87,33 @@ pub struct Turn {
     pub wanted: Option<Seq>,
 }
 
-/// Told of each new data file before a byte goes into it, so that the other holder has it first.
-pub type Keep<'a> = &'a mut dyn FnMut(usize, &OwnedFd) -> Result<(), Errno>;
+/// A file of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// The index.
+    Index,
+    /// The data file of this slot.
+    Data(usize),
+}
+
+/// Told of each new file before a byte of output goes into it, so that the other holder has it first.
+pub type Keep<'a> = &'a mut dyn FnMut(Kept, &OwnedFd) -> Result<(), Errno>;
 
 /// The files of a log found again.
 #[derive(Debug)]
 pub struct Files {
-    /// The index.
-    pub index: OwnedFd,
+    /// The index; none if nothing was ever printed.
+    pub index: Option<OwnedFd>,
     /// The data files there are.
     pub data: [Option<OwnedFd>; 2],
 }
 
 impl Spool {
-    /// The log of a process that is about to start; `index` is an empty file of `folder`.
-    pub fn begin(folder: Arc<Folder>, index: OwnedFd, quota: Quota, sources: Vec<(Stream, Source)>) -> Self {
+    /// The log of a process that is about to start.
+    pub fn begin(folder: Arc<Folder>, quota: Quota, sources: Vec<(Stream, Source)>) -> Self {
         let open = streams(&sources);
-        let mut spool = Self::over(folder, Shelf::new(index), quota, Log::default(), Life::new(open));
+        let shelf = Shelf::new(Register::early());
+        let mut spool = Self::over(folder, shelf, quota, Log::default(), Life::new(open));
         for (stream, source) in sources {
             spool.lanes[slot(stream)] = Some(Lane::new(stream, source, 0));
         }
@@ -162,26 +175,6 @@ impl Spool {
         pumped
     }
 
-    /// The leader was reaped. What it had printed comes first.
-    pub fn exited(&mut self, exit: Exit, turn: Turn, keep: Keep<'_>) {
-        if self.life.exited() || self.pending_exit.is_some() {
-            return;
-        }
-        let mut due = turn.now;
-        for stream in self.life.open().iter() {
-            let drained = self.drain(stream, turn, keep);
-            // A terminal hands its last bytes over a moment after its child has ended.
-            if stream == Stream::Pty && drained != Pumped::Eof {
-                due = turn.now + PTY_GATHER;
-            }
-        }
-        self.pending_exit = Some((exit, due));
-        // Not `on_time`: a stream that has just found no room still waits for its next try.
-        if self.try_on_time(turn.now).is_err() {
-            self.retry_at = Some(turn.now + STALL_RETRY);
-        }
-    }
-
     /// When [`Self::on_time`] has something to do. While it has no room, that is when to try again, streams included.
     pub fn deadline(&self) -> Option<Instant> {
         let seal = self.lanes.iter().flatten().filter_map(|lane| lane.seal_by).min();
@@ -190,13 +183,13 @@ impl Spool {
     }
 
     /// Time has passed: seals what was gathered long enough, and tells of the exit.
-    pub fn on_time(&mut self, now: Instant) {
-        let done = self.try_on_time(now);
+    pub fn on_time(&mut self, now: Instant, keep: Keep<'_>) {
+        let done = self.try_on_time(now, keep);
         self.stalled = Streams::NONE;
         self.retry_at = done.is_err().then(|| now + STALL_RETRY);
     }
 
-    fn try_on_time(&mut self, now: Instant) -> Result<(), Errno> {
+    fn try_on_time(&mut self, now: Instant, keep: Keep<'_>) -> Result<(), Errno> {
         self.write_records()?;
         for at in 0..2 {
             if self.lanes[at].as_ref().is_some_and(|lane| lane.seal_by.is_some_and(|by| by <= now)) {
@@ -205,7 +198,7 @@ impl Spool {
         }
         let ended = self.life.open().is_empty();
         match self.pending_exit {
-            Some((exit, due)) if due <= now || ended => self.tell_exit(exit),
+            Some((exit, due)) if due <= now || ended => self.tell_exit(exit, keep),
             _ => Ok(()),
         }
     }
@@ -246,8 +239,9 @@ impl Spool {
                 Bite::Dry => return Ok(Pumped::Dry),
                 Bite::Eof => return self.end(stream),
             }
+            self.shelf.index.settle(&self.folder, keep)?;
             let file = self.folder.file()?;
-            keep(at, &file)?;
+            keep(Kept::Data(at), &file)?;
             let _ = self.shelf.data[at].set(file);
         }
         let file = self.shelf.data[at].get().ok_or(Errno::IO)?;
@@ -274,31 +268,6 @@ impl Spool {
         }
     }
 
-    /// What the leader left in the stream; but no more than fits a pipe, or a grandchild that floods would keep us.
-    fn drain(&mut self, stream: Stream, turn: Turn, keep: Keep<'_>) -> Pumped {
-        let mut left = i64::from(self.lanes[slot(stream)].as_ref().map_or(0, Lane::ready_bytes));
-        loop {
-            match self.pump_or(Overfull::Take, stream, turn, keep) {
-                Pumped::Moved { bytes } => left -= i64::from(bytes),
-                done => return done,
-            }
-            if left <= 0 {
-                return Pumped::Dry;
-            }
-        }
-    }
-
-    fn end(&mut self, stream: Stream) -> Result<Pumped, Errno> {
-        self.seal(slot(stream))?;
-        if let Some(lane) = &mut self.lanes[slot(stream)] {
-            lane.close();
-        }
-        if let Some(Append::Closed) = self.life.on_eof(stream) {
-            self.tell_closed()?;
-        }
-        Ok(Pumped::Eof)
-    }
-
     /// Names the bytes of a data file that no record names yet.
     fn seal(&mut self, at: usize) -> Result<(), Errno> {
         let other_end = self.lanes[1 - at].as_ref().map_or(self.other_end(at), |lane| lane.end);
@@ -320,7 +289,7 @@ impl Spool {
             return Ok(());
         }
         let next = self.log.head(false).next_seq;
-        index::append(&self.shelf.index, next, &self.unwritten)?;
+        self.shelf.index.append(next, &self.unwritten)?;
         for record in self.unwritten.drain(..) {
             match record.kind {
                 Kind::Output(_) => self.log.append_output(record.len),
@@ -329,34 +298,6 @@ impl Spool {
             };
         }
         Ok(())
-    }
-
-    fn tell_exit(&mut self, exit: Exit) -> Result<(), Errno> {
-        for at in 0..2 {
-            self.seal(at)?;
-        }
-        self.write_records()?;
-        let seq = self.log.head(false).next_seq;
-        index::note_exit(&self.shelf.index, seq, &exit)?;
-        index::append(&self.shelf.index, seq, &[self.marker(Kind::Exited)])?;
-        self.pending_exit = None;
-        self.log.append_exit(exit);
-        if let (_, Some(Append::Closed)) = self.life.on_exit(exit) {
-            self.tell_closed()?;
-        }
-        Ok(())
-    }
-
-    fn tell_closed(&mut self) -> Result<(), Errno> {
-        let marker = self.marker(Kind::Closed);
-        self.unwritten.push(marker);
-        self.write_records()
-    }
-
-    /// A record without bytes, that still tells where both data files end.
-    fn marker(&self, kind: Kind) -> Record {
-        let end = |at: usize| self.lanes[at].as_ref().map_or(self.other_end(1 - at), |lane| lane.end);
-        Record { kind, len: 0, offset: end(0), other_end: end(1), unix_micros: unix_micros() }
     }
 
     /// Where the data file beside `at` ends, when its stream is long gone: all of it is recorded.

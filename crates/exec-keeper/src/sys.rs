@@ -4,4 +4,5 @@
 
 pub(crate) mod clone;
 pub(crate) mod pidfd;
+pub(crate) mod schedule;
 pub(crate) mod signals;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use exec_core::{Exit, Head, Stream};
 use exec_keeper::protocol::{Ask, Number, Part};
-use exec_keeper::spool::{Pumped, Spool, Turn};
+use exec_keeper::spool::{Kept, Pumped, Spool, Turn};
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -46,7 +46,7 @@ pub(crate) struct Mover {
     pub(crate) held: Option<Instant>,
     pub(crate) notices: mpsc::Receiver<Notice>,
     pub(crate) clerk: Arc<Clerk>,
-    /// Somebody outlives us who must hold every data file before it is filled.
+    /// Somebody outlives us who must hold every file of the log before it is filled.
     pub(crate) durable: bool,
     /// Movers that are in the middle of a flood.
     pub(crate) busy: Arc<AtomicUsize>,
@@ -110,6 +110,7 @@ impl Mover {
             }
         }
         self.mark_flood(&mut flooding, false);
+        self.release();
         // The log is complete, but may still be asked to give room to others, until its process is forgotten.
         while let Some(notice) = self.notices.recv().await {
             if let Notice::Shed(bytes) = notice {
@@ -202,7 +203,7 @@ impl Mover {
 
     fn on_time(&mut self) {
         let was_stalled = self.spool.head().stalled;
-        self.spool.on_time(Instant::now());
+        self.with_keep(|spool, keep| spool.on_time(Instant::now(), keep));
         if was_stalled {
             self.pump_all();
         }
@@ -217,15 +218,17 @@ impl Mover {
         }
     }
 
-    /// The stream has ended: our side of it closes, and the keeper's.
+    /// The stream has ended: our side of it closes. The keeper's waits for the end of all, so as not to be woken for each.
     fn let_go(&mut self, at: usize) {
-        let Some(source) = self.sources[at].take() else { return };
-        drop(source);
-        let parts: &[Part] = match self.stream(at) {
-            Stream::Stdout => &[Part::Stdout],
-            Stream::Stderr => &[Part::Stderr],
+        self.sources[at] = None;
+    }
+
+    /// All streams have ended: the keeper closes its side of them.
+    fn release(&self) {
+        let parts: &[Part] = match self.stream(0) {
             // The terminal itself stays: it is also the way in.
             Stream::Pty => &[Part::RelayOut, Part::RelayIn],
+            Stream::Stdout | Stream::Stderr => &[Part::Stdout, Part::Stderr],
         };
         for part in parts {
             // Costs the keeper a descriptor until the process is forgotten, if its line is full now.
@@ -243,11 +246,11 @@ impl Mover {
 
     fn with_keep<T>(&mut self, pump: impl FnOnce(&mut Spool, exec_keeper::spool::Keep<'_>) -> T) -> T {
         let (clerk, number, durable) = (&self.clerk, self.number, self.durable);
-        let mut keep = |at: usize, file: &OwnedFd| {
+        let mut keep = |kept: Kept, file: &OwnedFd| {
             if !durable {
                 return Ok(());
             }
-            match clerk.say_now(&Ask::Keep { number, part: Part::data(at) }, Some(file)) {
+            match clerk.say_now(&Ask::Keep { number, part: Part::of(kept) }, Some(file)) {
                 // The keeper is gone and will not outlive us: from here on we alone hold what there is.
                 Err(Errno::PIPE | Errno::CONNRESET | Errno::CONNREFUSED | Errno::NOTCONN) => Ok(()),
                 other => other,

@@ -186,19 +186,9 @@ impl Room {
             let _ = self.clerk.say(&Ask::Forget { number }, &[]).await;
             return Err(StartError::Cancelled { id });
         }
-        match Process::begin(&self, card, handed) {
-            Ok(process) => {
-                self.enter(&process);
-                reservation.keep();
-                Ok(Started { pid })
-            }
-            Err((id, errno)) => {
-                let _ = self.clerk.say(&Ask::Forget { number }, &[]).await;
-                let subject = self.folder.path().to_owned();
-                let failure = SpawnFailure { step: Step::Spool, errno: errno.raw_os_error(), subject };
-                Err(StartError::Spawn { id, failure })
-            }
-        }
+        self.enter(&Process::begin(&self, card, handed));
+        reservation.keep();
+        Ok(Started { pid })
     }
 }
 

@@ -15,7 +15,7 @@ use super::alone::{duplicate, streams};
 use crate::protocol::{Card, Launch, Number, Part, Tell};
 use crate::spawn::Spawned;
 use crate::spool::folder::Folder;
-use crate::spool::{Files, Pumped, Source, Spool, Turn};
+use crate::spool::{Files, Kept, Pumped, Source, Spool, Turn};
 use crate::sys::pidfd;
 use crate::tree::Tree;
 
@@ -180,7 +180,7 @@ impl Ward {
         if let Some(mover) = &mut self.mover
             && mover.deadline().is_some_and(|at| at <= now)
         {
-            mover.on_time(now);
+            mover.on_time(now, &mut keep_in(&mut self.parts));
         }
         if self.next_look.is_some_and(|(at, _)| at <= now) || self.exit.is_some() { self.look(now) } else { Vec::new() }
     }
@@ -238,7 +238,7 @@ impl Ward {
     /// Takes the log over from an owner that is gone.
     pub(super) fn begin_moving(&mut self, folder: &Arc<Folder>) -> Result<(), Errno> {
         let files = Files {
-            index: self.duplicate(Part::Index).ok_or(Errno::BADF)?,
+            index: self.duplicate(Part::Index),
             data: [self.duplicate(Part::Data0), self.duplicate(Part::Data1)],
         };
         let sources = streams(self.card.io).iter().filter_map(|stream| Some((stream, self.duplicate_source(stream)?)));
@@ -332,10 +332,10 @@ impl Ward {
     }
 }
 
-/// A new data file is held by us before a byte goes into it.
-fn keep_in(parts: &mut Vec<(Part, OwnedFd)>) -> impl FnMut(usize, &OwnedFd) -> Result<(), Errno> {
-    |slot, file| {
-        parts.push((Part::data(slot), duplicate(file)?));
+/// A new file is held by us before a byte of output goes into it.
+fn keep_in(parts: &mut Vec<(Part, OwnedFd)>) -> impl FnMut(Kept, &OwnedFd) -> Result<(), Errno> {
+    |kept, file| {
+        parts.push((Part::of(kept), duplicate(file)?));
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
 /// The folder and its common account.
@@ -35,6 +35,21 @@ impl Folder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether output could be written here now. A child that prints where it cannot would wait, and whoever started it
+    /// would not know why.
+    pub fn check(&self) -> Result<(), Errno> {
+        let disk = rustix::fs::statvfs(&self.path)?;
+        let free = if rustix::process::geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
+        if disk.f_flag.contains(StatVfsMountFlags::RDONLY) {
+            return Err(Errno::ROFS);
+        }
+        // Some count no blocks (0 of 0), and some no files.
+        if (disk.f_blocks > 0 && free == 0) || (disk.f_files > 0 && disk.f_ffree == 0) {
+            return Err(Errno::NOSPC);
+        }
+        Ok(())
     }
 
     /// A new file without a name.

@@ -18,8 +18,8 @@ use rustix::io::Errno;
 pub(crate) const HEADER_BYTES: u64 = 128;
 pub(crate) const RECORD_BYTES: u64 = exec_core::limits::RECORD_BYTES;
 const MAGIC: [u8; 8] = *b"execlog1";
-const DROPPED_AT: u64 = 8;
-const EXIT_AT: u64 = 48;
+pub(crate) const DROPPED_AT: u64 = 8;
+pub(crate) const EXIT_AT: u64 = 48;
 
 /// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,31 +114,16 @@ impl Record {
     }
 }
 
-/// Begins an index in an empty file.
-pub(crate) fn create(file: &OwnedFd) -> Result<(), Errno> {
+/// How an index begins.
+pub(crate) fn begin() -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[0..8].copy_from_slice(&MAGIC);
     header[8..48].copy_from_slice(&encode_dropped(&Dropped::default()));
-    write_all(file, &header, 0)
+    header
 }
 
-/// Appends records from `seq` on. All of them or, on an error, a prefix that a later call completes.
-pub(crate) fn append(file: &OwnedFd, seq: Seq, records: &[Record]) -> Result<(), Errno> {
-    let mut bytes = Vec::with_capacity(records.len() * RECORD_BYTES as usize);
-    for record in records {
-        bytes.extend_from_slice(&record.encode());
-    }
-    write_all(file, &bytes, position(seq))
-}
-
-/// Notes what is forgotten, before it is.
-pub(crate) fn note_dropped(file: &OwnedFd, dropped: &Dropped) -> Result<(), Errno> {
-    write_all(file, &encode_dropped(dropped), DROPPED_AT)
-}
-
-/// Notes the exit's details, before its record.
-pub(crate) fn note_exit(file: &OwnedFd, seq: Seq, exit: &Exit) -> Result<(), Errno> {
-    write_all(file, &encode_exit(seq, exit), EXIT_AT)
+pub(crate) fn encode_records(records: &[Record]) -> Vec<u8> {
+    records.iter().flat_map(Record::encode).collect()
 }
 
 /// Where the record of `seq` begins.
@@ -180,7 +165,7 @@ impl Header {
     }
 }
 
-fn encode_dropped(dropped: &Dropped) -> [u8; 40] {
+pub(crate) fn encode_dropped(dropped: &Dropped) -> [u8; 40] {
     let mut bytes = [0; 40];
     bytes[0..8].copy_from_slice(&dropped.first_seq.to_le_bytes());
     bytes[8..16].copy_from_slice(&dropped.bytes.to_le_bytes());
@@ -241,7 +226,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-fn write_all(file: &OwnedFd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
+pub(crate) fn write_all(file: &OwnedFd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(file, bytes, at) {
             Ok(written) => {

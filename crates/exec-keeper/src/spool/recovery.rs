@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::folder::Folder;
 use super::index::{self, Kind, slot};
 use super::lane::Lane;
+use super::register::Register;
 use super::shelf::{First, Shelf};
 use super::{Files, Source, Spool, may_pass, streams};
 
@@ -23,8 +24,14 @@ impl Spool {
         quota: Quota,
         sources: Vec<(Stream, Source)>,
     ) -> Result<Self, Errno> {
-        let size = rustix::fs::fstat(&files.index)?.st_size as u64;
-        let shelf = Shelf::new(files.index);
+        let index = match files.index {
+            Some(file) => Register::over(file),
+            None if files.data.iter().all(Option::is_none) => Register::early(),
+            // Nothing names its bytes, and somebody has seen to it that nothing can be missing.
+            None => return Err(Errno::BADF),
+        };
+        let size = index.size()?;
+        let shelf = Shelf::new(index);
         let header = shelf.header()?;
         let next = size.saturating_sub(index::HEADER_BYTES) / index::RECORD_BYTES + 1;
         let last = if next > 1 { Some(shelf.record(next - 1)?) } else { None };

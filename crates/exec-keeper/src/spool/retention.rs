@@ -77,7 +77,7 @@ impl Spool {
             seq += 1;
         }
         dropped.first_seq = seq;
-        index::note_dropped(&self.shelf.index, &dropped)?;
+        self.shelf.index.note_dropped(&dropped)?;
         self.shelf.publish_first(First { seq, dropped_bytes: dropped.bytes });
         for len in lens {
             self.log.forget_first(len);
@@ -88,7 +88,9 @@ impl Spool {
                 punch(file, before.starts[at], dropped.starts[at]);
             }
         }
-        punch(&self.shelf.index, index::position(before.first_seq), index::position(seq));
+        if let Some(file) = self.shelf.index.file() {
+            punch(file, index::position(before.first_seq), index::position(seq));
+        }
         Ok(())
     }
 

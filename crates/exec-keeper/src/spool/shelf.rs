@@ -1,6 +1,6 @@
 //! Where readers find a log: the open files, shared between one mover and any number of readers.
 //!
-//! Nothing is kept in memory: a page is read from the files by position. The mover publishes what it is about to
+//! No output is kept in memory: a page is read from the files by position. The mover publishes what it is about to
 //! forget before it punches the hole, and a reader looks at that again after it has read, so zeros of a hole are never
 //! taken for output.
 
@@ -13,6 +13,7 @@ use exec_core::{Body, Entry, Head, Page, Seq};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::index::{self, Header, Kind, RECORD_BYTES, Record};
+use super::register::Register;
 
 /// Records looked at in one go.
 const RECORDS_A_LOOK: usize = 256;
@@ -22,7 +23,7 @@ const PAGE_BYTES: usize = 32 << 20;
 /// The files of one log.
 #[derive(Debug)]
 pub struct Shelf {
-    pub(crate) index: OwnedFd,
+    pub(crate) index: Register,
     pub(crate) data: [OnceLock<OwnedFd>; 2],
     /// Held for a copy: where held entries begin, and the bytes before, belong together.
     first: Mutex<First>,
@@ -57,7 +58,7 @@ pub struct Look {
 }
 
 impl Shelf {
-    pub(crate) fn new(index: OwnedFd) -> Self {
+    pub(crate) fn new(index: Register) -> Self {
         let first = Mutex::new(First { seq: 1, dropped_bytes: 0 });
         Self { index, data: [OnceLock::new(), OnceLock::new()], first }
     }
@@ -65,11 +66,6 @@ impl Shelf {
     /// Whether nothing was ever printed.
     pub fn is_without_bytes(&self) -> bool {
         self.data.iter().all(|file| file.get().is_none())
-    }
-
-    /// The index, to be held by somebody else too.
-    pub fn index(&self) -> &OwnedFd {
-        &self.index
     }
 
     pub(crate) fn publish_first(&self, first: First) {
@@ -115,7 +111,7 @@ impl Shelf {
     }
 
     fn records(&self, from: Seq, count: usize, patience: Patience) -> Result<Vec<Record>, Errno> {
-        let bytes = read(&self.index, index::position(from), count * RECORD_BYTES as usize, patience)?;
+        let bytes = self.index.read(index::position(from), count * RECORD_BYTES as usize, patience)?;
         // What claims more than an entry can have is damaged, and must not have us reserve memory for it.
         let record = |bytes| Record::decode(bytes).filter(|record| record.len <= ENTRY_BYTES).ok_or(Errno::IO);
         bytes.chunks_exact(RECORD_BYTES as usize).map(record).collect()
@@ -161,7 +157,7 @@ impl Shelf {
     }
 
     pub(crate) fn header(&self) -> Result<Header, Errno> {
-        let bytes = read(&self.index, 0, index::HEADER_BYTES as usize, Patience::Disk)?;
+        let bytes = self.index.read(0, index::HEADER_BYTES as usize, Patience::Disk)?;
         Header::decode(&bytes).ok_or(Errno::IO)
     }
 
@@ -206,7 +202,7 @@ impl Budget {
     }
 }
 
-fn read(file: &OwnedFd, at: u64, len: usize, patience: Patience) -> Result<Bytes, Errno> {
+pub(super) fn read(file: &OwnedFd, at: u64, len: usize, patience: Patience) -> Result<Bytes, Errno> {
     use std::os::fd::AsFd;
     let mut bytes = BytesMut::zeroed(len);
     let mut done = 0;

@@ -57,6 +57,8 @@ pub(crate) struct Birth<'a> {
     pub(crate) die_with_parent: bool,
     /// Soft and hard limit of open files, where ours is not the one children should have.
     pub(crate) open_files: Option<(u64, u64)>,
+    /// Signals to be set to their default, signal n as bit n - 1: at least all that are not.
+    pub(crate) reset_signals: u64,
 }
 
 /// A child that runs its program.
@@ -124,6 +126,7 @@ impl Cradle {
             mark: birth.mark,
             die_with_parent: birth.die_with_parent,
             open_files: birth.open_files,
+            reset_signals: birth.reset_signals,
             failed_step: 0,
             failed_errno: 0,
         };
@@ -234,6 +237,7 @@ struct Plan {
     mark: u64,
     die_with_parent: bool,
     open_files: Option<(u64, u64)>,
+    reset_signals: u64,
     failed_step: u32,
     failed_errno: i32,
 }
@@ -282,8 +286,11 @@ extern "C" fn child(plan: *mut c_void) -> ! {
         // Rust programs ignore SIGPIPE, and an ignored signal stays ignored through exec. The raw call, because libc
         // refuses to touch the two signals it uses itself, which an ancestor may have left ignored.
         let default = [0u64; 4];
-        for signal in 1..=64 {
+        let mut left = (*plan).reset_signals;
+        while left != 0 {
+            let signal = left.trailing_zeros() + 1;
             libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null_mut::<u64>(), 8);
+            left &= left - 1;
         }
         if libc::chdir((*plan).cwd) < 0 {
             fail(plan, ChildStep::Cwd);

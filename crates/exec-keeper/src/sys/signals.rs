@@ -28,6 +28,25 @@ pub(crate) fn adopt_orphans() -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
+/// Every signal, as a mask.
+pub(crate) const ALL: u64 = !0;
+
+/// Signals that are ignored or have a handler in this process, signal n as bit n - 1.
+pub(crate) fn not_default() -> u64 {
+    let mut found = 0;
+    for signal in 1..=64_u32 {
+        let mut action = [0u64; 4];
+        // SAFETY: the kernel writes its own sigaction, 32 bytes, into the live local. The raw call, because libc does not
+        // tell of the two signals it uses itself.
+        let told =
+            unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, std::ptr::null::<u64>(), action.as_mut_ptr(), 8) };
+        if told == 0 && action[0] != libc::SIG_DFL as u64 {
+            found |= 1 << (signal - 1);
+        }
+    }
+    found
+}
+
 /// Takes what has come; whether SIGTERM was among it.
 pub(crate) fn asked_to_end(signals: BorrowedFd<'_>) -> bool {
     let mut end = false;

@@ -56,7 +56,7 @@ fn file(bytes: &[u8]) -> OwnedFd {
 /// The log of these records beside ten bytes of stdout, all streams of which have ended.
 fn resumed(header: Header, records: &[(u8, u32, u64)]) -> Result<Spool, Errno> {
     let folder = Arc::new(Folder::new(std::env::temp_dir(), 1 << 20));
-    let files = Files { index: index(header, records), data: [Some(file(b"0123456789")), None] };
+    let files = Files { index: Some(index(header, records)), data: [Some(file(b"0123456789")), None] };
     let quota = Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest };
     Spool::resume(folder, files, quota, Vec::new())
 }
@@ -122,7 +122,7 @@ fn an_exit_that_was_noted_and_not_recorded_is_told_after_what_came_between() {
     let header = Header { exit_seq: Some(1), ..PLAIN };
     let mut spool = resumed(header, &[(STDOUT, 10, 0)]).expect("a true index");
     assert_eq!(spool.head().exit, None);
-    spool.on_time(Instant::now());
+    spool.on_time(Instant::now(), &mut |_, _| Ok(()));
     let entries = page(&spool, 0).expect("a true index").entries;
     let kinds: Vec<&str> = entries
         .iter()

@@ -10,7 +10,7 @@ use exec_core::flow::Quota;
 use exec_core::{Body, Cause, Exit, Overflow, Page, Status, Stream, Usage};
 use exec_keeper::spool::folder::Folder;
 use exec_keeper::spool::shelf::{Look, Patience};
-use exec_keeper::spool::{Files, Pumped, Source, Spool, Turn};
+use exec_keeper::spool::{Files, Kept, Pumped, Source, Spool, Turn};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -57,7 +57,8 @@ proptest! {
 
 /// A finished log, and its files.
 struct Whole {
-    index: OwnedFd,
+    /// None if nothing was printed, and exit and end came together.
+    index: Option<OwnedFd>,
     data: [Option<OwnedFd>; 2],
     records: u64,
     exit_seq: u64,
@@ -65,14 +66,16 @@ struct Whole {
 
 impl Whole {
     fn written(folder: &Arc<Folder>, prints: &[Print], exit_first: bool) -> Self {
-        let index = new_index(folder);
-        let mut data = [None, None];
+        let (mut index, mut data) = (None, [None, None]);
         let (out, mut out_end) = pipe();
         let (err, mut err_end) = pipe();
         let sources = vec![(Stream::Stdout, out), (Stream::Stderr, err)];
-        let mut spool = Spool::begin(folder.clone(), duplicate(&index), ROOMY, sources);
-        let mut keep = |at: usize, file: &OwnedFd| {
-            data[at] = Some(duplicate(file));
+        let mut spool = Spool::begin(folder.clone(), ROOMY, sources);
+        let mut keep = |kept: Kept, file: &OwnedFd| {
+            match kept {
+                Kept::Index => index = Some(duplicate(file)),
+                Kept::Data(at) => data[at] = Some(duplicate(file)),
+            }
             Ok(())
         };
         for (at, print) in prints.iter().enumerate() {
@@ -98,45 +101,41 @@ impl Whole {
     /// What is left of it when its mover died after `records` records, taken up by the next one. Streams that had
     /// ended may have been let go of already.
     fn cut_and_completed(&self, folder: &Arc<Folder>, records: u64, streams_left: bool) -> Page {
-        let index = folder.file().expect("the folder is there");
-        let mut bytes = vec![0; (HEADER_BYTES + records * RECORD_BYTES) as usize];
-        rustix::io::pread(&self.index, &mut bytes[..], 0).expect("it was written");
-        // The exit is noted just before its record.
-        let noted = records + 1 >= self.exit_seq;
-        if !noted {
-            bytes[48..96].fill(0);
-        }
-        rustix::io::pwrite(&index, &bytes, 0).expect("a disk with room");
+        let index = self.index.as_ref().map(|index| self.cut(index, folder, records));
         let data = [0, 1].map(|at| self.data[at].as_ref().map(duplicate));
         // A pipe whose writers are gone, as both are by now.
         let sources =
             if streams_left { vec![(Stream::Stdout, pipe().0), (Stream::Stderr, pipe().0)] } else { Vec::new() };
         let files = Files { index, data };
         let mut spool = Spool::resume(folder.clone(), files, ROOMY, sources).expect("the files are whole");
-        let mut keep = |_: usize, _: &OwnedFd| Ok(());
+        let mut keep = |_: Kept, _: &OwnedFd| Ok(());
         for stream in spool.open().iter() {
             assert_eq!(spool.pump(stream, turn(), &mut keep), Pumped::Eof, "nothing is left in the pipe");
         }
         // What the keeper says of an exit it has witnessed; no news where the log tells it already.
         if spool.head().exit.is_none() {
             spool.exited(EXIT, turn(), &mut keep);
-            spool.on_time(Instant::now());
+            spool.on_time(Instant::now(), &mut keep);
         }
         let head = spool.head();
         assert!(head.closed, "cut after {records} of {} records, it ends all the same: {head:?}", self.records);
         let look = Look { after: 0, max_bytes: None, patience: Patience::Disk };
         spool.shelf().page(head, look).expect("the files are whole")
     }
-}
 
-/// An empty index, as the keeper makes it for a child that is about to start.
-fn new_index(folder: &Folder) -> OwnedFd {
-    let mut header = b"execlog1".to_vec();
-    header.extend(1_u64.to_le_bytes());
-    header.resize(HEADER_BYTES as usize, 0);
-    let file = folder.file().expect("the folder is there");
-    rustix::io::pwrite(&file, &header, 0).expect("a disk with room");
-    file
+    /// The index as it was after `records` records.
+    fn cut(&self, index: &OwnedFd, folder: &Folder, records: u64) -> OwnedFd {
+        let mut bytes = vec![0; (HEADER_BYTES + records * RECORD_BYTES) as usize];
+        rustix::io::pread(index, &mut bytes[..], 0).expect("it was written");
+        // The exit is noted just before its record.
+        let noted = records + 1 >= self.exit_seq;
+        if !noted {
+            bytes[48..96].fill(0);
+        }
+        let cut = folder.file().expect("the folder is there");
+        rustix::io::pwrite(&cut, &bytes, 0).expect("a disk with room");
+        cut
+    }
 }
 
 fn pipe() -> (Source, std::io::PipeWriter) {

@@ -37,14 +37,12 @@ type Untaken = (ProcessId, Errno);
 
 impl Process {
     /// Takes a process that was just started.
-    pub(super) fn begin(room: &Arc<Room>, card: Card, handed: Handed) -> Result<Arc<Self>, Untaken> {
-        let id = card.id.clone();
+    pub(super) fn begin(room: &Arc<Room>, card: Card, handed: Handed) -> Arc<Self> {
         let mut parts = Parts(handed.parts);
-        let index = parts.take(Part::Index).ok_or((id.clone(), Errno::BADF))?;
         let sources = parts.sources();
-        let spool = Spool::begin(room.folder.clone(), index, card.quota, sources);
+        let spool = Spool::begin(room.folder.clone(), card.quota, sources);
         let notes = room.durable.then(|| Notes::new(room.folder.clone()));
-        Ok(Self::carry(room, card, handed.number, handed.pid, spool, parts, (Ledger::default(), notes), None))
+        Self::carry(room, card, handed.number, handed.pid, spool, parts, (Ledger::default(), notes), None)
     }
 
     /// Takes a process of an owner that is gone.
@@ -52,10 +50,7 @@ impl Process {
         let id = card.id.clone();
         let at = |errno| (id.clone(), errno);
         let mut parts = Parts(handed.parts);
-        let files = Files {
-            index: parts.take(Part::Index).ok_or_else(|| at(Errno::BADF))?,
-            data: [parts.take(Part::Data0), parts.take(Part::Data1)],
-        };
+        let files = Files { index: parts.take(Part::Index), data: [parts.take(Part::Data0), parts.take(Part::Data1)] };
         let sources = parts.sources();
         let spool = Spool::resume(room.folder.clone(), files, card.quota, sources).map_err(at)?;
         let (notes, ledger) = match parts.take(Part::Ledger) {

@@ -9,10 +9,10 @@ use exec_core::{Body, Command, ProcessId};
 use exec_env::Environment;
 use exec_local::{KeeperChoice, LocalEnvironment, Options};
 
-/// Starts of one round.
-const STARTS: usize = 40;
+/// Starts of one round. Few, so that what disturbs the machine for a moment disturbs both kinds.
+const STARTS: usize = 10;
 /// Rounds of each kind.
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 100;
 /// Output of one throughput round.
 const FLOOD_BYTES: usize = 512 << 20;
 /// What the owner takes at a time, as a server does.

@@ -91,10 +91,17 @@ fn a_full_disk_outlasts_owners_and_nothing_is_lost() {
     support::run(async {
         let Some(disk) = SmallDisk::new() else { return };
         let (bench, environment) = support::bench(disk.path(), LONG_TTL).await;
+        // Nothing can be started on a full disk, so both are there before.
+        let (first, second) = (bench.gate("first"), bench.gate("second"));
+        let script = format!("{} ; flood stdout {FLOOD_BYTES} 51 9000 ; exit 3", first.wait());
+        let pipes = bench.start("pipes", &script).await;
+        let script = format!("{} ; lines 100000 ; exit 4", second.wait());
+        let terminal = bench.start_on_terminal("terminal", &script).await;
         disk.fill_but(1 << 20);
-        let script = format!("flood stdout {FLOOD_BYTES} 51 9000 ; exit 3");
-        until_stalled(&bench.start("pipes", &script).await).await;
-        until_stalled(&bench.start_on_terminal("terminal", "lines 100000 ; exit 4").await).await;
+        first.open_once();
+        until_stalled(&pipes).await;
+        second.open_once();
+        until_stalled(&terminal).await;
         // To the keeper, and to an owner that comes while there is still no room.
         support::take_back(bench, environment).hand_over().await;
         let environment = support::open(disk.path(), LONG_TTL).await.expect("a full disk does not keep an owner out");
@@ -156,7 +163,7 @@ fn a_start_on_a_full_or_read_only_disk_is_refused_with_advice() {
         let Some(disk) = SmallDisk::new() else { return };
         let bench = environments::local(spooling_to(disk.path())).await;
         disk.fill_but(0);
-        let failure = until_refused(&bench).await;
+        let failure = refused(&bench).await;
         assert_eq!((failure.step, failure.errno, failure.subject.as_path()), (Step::Spool, 28, disk.path()));
         assert!(failure.to_string().contains("free some"), "{failure}");
         disk.make_room();
@@ -165,7 +172,7 @@ fn a_start_on_a_full_or_read_only_disk_is_refused_with_advice() {
         let Some(frozen) = SmallDisk::new() else { return };
         frozen.remount("ro");
         let bench = environments::local(spooling_to(frozen.path())).await;
-        let failure = until_refused(&bench).await;
+        let failure = refused(&bench).await;
         assert_eq!((failure.step, failure.errno), (Step::Spool, 30));
         assert!(failure.to_string().contains("read-only: set another"), "{failure}");
     });
@@ -178,10 +185,9 @@ fn a_spool_folder_that_vanishes_is_told_and_its_children_wait_for_it() {
         let spool = folder.path().join("spool");
         let bench = environments::local(spooling_to(&spool)).await;
         let gate = bench.gate("gate");
-        // It has its index, but no data file before its first byte.
         let process = bench.start("early", &format!("{} ; say here ; exit 3", gate.wait())).await;
         std::fs::remove_dir(&spool).expect("its files have no names, so it is empty");
-        let failure = until_refused(&bench).await;
+        let failure = refused(&bench).await;
         assert_eq!((failure.step, failure.errno, failure.subject.as_path()), (Step::Spool, 2, spool.as_path()));
         assert!(failure.to_string().contains("spool"), "{failure}");
         gate.open_once();
@@ -365,17 +371,11 @@ async fn read_held(process: &Process<'_>, head: Head) -> Vec<u8> {
     seen.bytes(Stream::Stdout)
 }
 
-/// One or two starts may find what the keeper had made ready before.
-async fn until_refused(bench: &Bench) -> SpawnFailure {
-    for at in 0..4 {
-        let id = process_id(&format!("start-{at}"));
-        match bench.processes().start(&id, bench.command("exit 0")).await {
-            Ok(_) => {}
-            Err(StartError::Spawn { failure, .. }) => return failure,
-            Err(other) => panic!("a spool that cannot be made is told as such: {other:?}"),
-        }
+async fn refused(bench: &Bench) -> SpawnFailure {
+    match bench.processes().start(&process_id("refused"), bench.command("exit 0")).await {
+        Err(StartError::Spawn { failure, .. }) => failure,
+        other => panic!("nothing can be started where no log can be made: {other:?}"),
     }
-    panic!("nothing can be started where no log can be made")
 }
 
 /// Waits until all logs together are within the cap; the head of one of them. The cap is looked at between bites, so
