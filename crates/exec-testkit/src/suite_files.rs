@@ -49,6 +49,8 @@ pub struct FilesBench {
     scratch: TempDir,
     /// How many times fewer races are enough: over a wire each takes longer, and the kernel below is the same.
     fewer_races: u64,
+    /// Whether the connection to them breaks. Then a watch may tell, instead of a change, that some may have been missed.
+    breaks: bool,
     /// Kept until the files are gone: a server's task, a state folder.
     guards: Vec<Box<dyn Any + Send + Sync>>,
 }
@@ -73,6 +75,7 @@ impl FilesBench {
             holder: Box::new(Held(owner, files)),
             scratch: tempfile::tempdir().expect("a test needs a temporary folder"),
             fewer_races: 1,
+            breaks: false,
             guards: Vec::new(),
         }
     }
@@ -81,6 +84,13 @@ impl FilesBench {
     #[must_use]
     pub fn far(mut self) -> Self {
         self.fewer_races = 20;
+        self
+    }
+
+    /// Says that the connection to them breaks.
+    #[must_use]
+    pub fn breaking(mut self) -> Self {
+        self.breaks = true;
         self
     }
 
@@ -180,17 +190,10 @@ pub fn judge(
 /// Makes one test of each behaviour of files for one more place.
 ///
 /// `files_conformance!(name, setup)`: `setup` is an expression that gives a future of a
-/// [`FilesBench`](crate::suite_files::FilesBench); it is evaluated once per test, inside the test's runtime. With `calls` as a
-/// third word, watches and searches are left out: they belong to a connection, and end or tell of a break when that does.
+/// [`FilesBench`](crate::suite_files::FilesBench); it is evaluated once per test, inside the test's runtime.
 #[macro_export]
 macro_rules! files_conformance {
     ($module:ident, $setup:expr) => {
-        $crate::files_conformance!(@ $module, $setup, file_calls, file_streams);
-    };
-    ($module:ident, $setup:expr, calls) => {
-        $crate::files_conformance!(@ $module, $setup, file_calls);
-    };
-    (@ $module:ident, $setup:expr, $($part:ident),+) => {
         mod $module {
             #[allow(unused_imports)]
             use super::*;
@@ -199,7 +202,8 @@ macro_rules! files_conformance {
                 $setup.await
             }
 
-            $($crate::$part!();)+
+            $crate::file_calls!();
+            $crate::file_streams!();
         }
     };
 }

@@ -21,7 +21,7 @@ pub use content::{
 };
 pub use search::{
     CancelSearchParams, CancelSearchResult, FoundLine, FoundLines, FoundParams, GlobParams, GlobResult, SearchCase,
-    SearchParams, SearchPattern, SearchResult, SearchSummary,
+    SearchParams, SearchPattern, SearchPlace, SearchResult, SearchSummary,
 };
 pub use tree::{
     CanonicalizeParams, CanonicalizeResult, Copied, CopyParams, CopyProgressParams, CopyResult, CreateDirectoryParams,

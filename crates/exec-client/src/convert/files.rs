@@ -140,7 +140,12 @@ pub(crate) fn changes(changed: wire::ChangedParams) -> (Vec<Change>, Option<Path
     (changes.collect(), changed.overflow.and_then(native))
 }
 
-pub(crate) fn search_params(search_id: String, path: PathUri, query: &SearchQuery) -> wire::SearchParams {
+pub(crate) fn search_params(
+    search_id: String,
+    path: PathUri,
+    query: &SearchQuery,
+    after: Option<wire::SearchPlace>,
+) -> wire::SearchParams {
     wire::SearchParams {
         search_id,
         path,
@@ -164,6 +169,7 @@ pub(crate) fn search_params(search_id: String, path: PathUri, query: &SearchQuer
         max_matches_per_file: query.max_matches_per_file,
         max_file_bytes: query.max_file_bytes,
         max_line_bytes: Some(query.max_line_bytes),
+        after,
         sandbox: None,
     }
 }

@@ -1,13 +1,17 @@
-//! Searches at the far end. A search belongs to its connection: if that breaks, the search is over and says so.
+//! Searches at the far end.
+//!
+//! A search belongs to its connection. After a break it is begun again behind the last line that was found: what is found
+//! comes in order, by path and by line.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 
 use exec_env::files::{FileError, FileFuture, Found, FoundLines, SearchQuery, SearchStep, SearchSummary, Verb};
 use exec_wire::NoticeMethod;
 use exec_wire::fs as wire;
 use tokio::sync::mpsc;
 
-use super::{At, ask, fresh_id, tell, unreachable};
+use super::{At, ask, fresh_id, tell, uri};
 use crate::limits::HEARD;
 use crate::link::{Heard, Link};
 use crate::replay::Replay;
@@ -15,51 +19,101 @@ use crate::{convert, error};
 
 /// Begins one.
 pub(super) async fn search(link: Link, query: SearchQuery) -> Result<Box<dyn Found>, FileError> {
+    let ear = listen(&link, &query, None).await?;
+    Ok(Box::new(RemoteFound { link, query, ear: Some(ear), last: None, waiting: VecDeque::new(), over: None }))
+}
+
+/// What is heard of one search of one connection. Dropping it ends the search.
+struct Ear {
+    link: Link,
+    search_id: String,
+    hearing: mpsc::Receiver<Heard>,
+    seq: u64,
+    done: bool,
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        if !self.done {
+            tell(&self.link, wire::CancelSearchParams { search_id: std::mem::take(&mut self.search_id) });
+        }
+    }
+}
+
+/// The last line that was found: its file and its number.
+type Place = (PathBuf, u64);
+
+async fn listen(link: &Link, query: &SearchQuery, last: Option<&Place>) -> Result<Ear, FileError> {
     let at = At::new(Verb::Search, &query.root);
-    let search_id = fresh_id();
-    let params = convert::search_params(search_id.clone(), at.uri()?, &query);
-    let hearing = link.listen_about(NoticeMethod::FsFound, &search_id, HEARD);
-    ask(&link, at, &params, Replay::IfUnsent).await?;
-    Ok(Box::new(RemoteFound { link, query, search_id, hearing, seq: 0, waiting: VecDeque::new(), over: None }))
+    let root = at.uri()?;
+    let place = |(path, line): &Place| Ok(wire::SearchPlace { path: uri(at, path)?, line: *line });
+    let after = last.map(place).transpose()?;
+    loop {
+        // Listening begins before the question, or the first lines could be missed.
+        let search_id = fresh_id();
+        let hearing = link.listen_about(NoticeMethod::FsFound, &search_id, HEARD);
+        let params = convert::search_params(search_id.clone(), root.clone(), query, after.clone());
+        let ear = Ear { link: link.clone(), search_id, hearing, seq: 0, done: false };
+        ask(link, at, &params, Replay::Again).await?;
+        // The connection broke while it was asked: then it was asked on the new one, and nobody listens there.
+        if !ear.hearing.is_closed() {
+            return Ok(ear);
+        }
+    }
+}
+
+impl Ear {
+    /// The next word about this search; `None` if some may be missing from here on.
+    async fn next(&mut self) -> Option<wire::FoundParams> {
+        loop {
+            let heard = self.hearing.recv().await?;
+            match heard.params.decode::<wire::FoundParams>() {
+                // What was heard already may be said again.
+                Ok(found) if found.search_id == self.search_id && found.seq > self.seq => {
+                    self.seq += 1;
+                    return (found.seq == self.seq).then_some(found);
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 struct RemoteFound {
     link: Link,
     query: SearchQuery,
-    search_id: String,
-    hearing: mpsc::Receiver<Heard>,
-    seq: u64,
+    /// None while it is begun again.
+    ear: Option<Ear>,
+    last: Option<Place>,
     /// Lines of the last notice.
     waiting: VecDeque<FoundLines>,
     over: Option<Result<SearchSummary, FileError>>,
 }
 
 impl RemoteFound {
-    async fn hear(&mut self) {
-        let at = At::new(Verb::Search, &self.query.root);
-        let found = loop {
-            let Some(heard) = self.hearing.recv().await else {
-                let why = "the connection broke, or what was found was not taken in time: search again";
-                self.over = Some(Err(unreachable(at, why)));
-                return;
-            };
-            match heard.params.decode::<wire::FoundParams>() {
-                // What was heard already may be said again.
-                Ok(found) if found.search_id == self.search_id && found.seq > self.seq => break found,
-                _ => {}
-            }
+    async fn hear(&mut self) -> Result<(), FileError> {
+        let ear = match &mut self.ear {
+            Some(ear) => ear,
+            None => self.ear.insert(listen(&self.link, &self.query, self.last.as_ref()).await?),
         };
-        self.seq += 1;
-        if found.seq != self.seq {
-            self.over = Some(Err(unreachable(at, "a part of what was found is missing: search again")));
-            return;
+        let Some(found) = ear.next().await else {
+            self.ear = None;
+            return Ok(());
+        };
+        ear.done = found.error.is_some() || found.done.is_some();
+        for lines in found.files.into_iter().filter_map(convert::found_lines) {
+            if let Some(line) = lines.lines.last() {
+                self.last = Some((lines.path.clone(), line.number));
+            }
+            self.waiting.push_back(lines);
         }
-        self.waiting.extend(found.files.into_iter().filter_map(convert::found_lines));
         if let Some(refusal) = found.error {
-            self.over = Some(Err(error::refused_file(Verb::Search, &self.query.root, &refusal)));
-        } else if let Some(summary) = found.done {
+            return Err(error::refused_file(Verb::Search, &self.query.root, &refusal));
+        }
+        if let Some(summary) = found.done {
             self.over = Some(Ok(convert::search_summary(summary)));
         }
+        Ok(())
     }
 }
 
@@ -72,17 +126,13 @@ impl Found for RemoteFound {
                 }
                 match &self.over {
                     Some(over) => return over.clone().map(SearchStep::Done),
-                    None => self.hear().await,
+                    None => {
+                        if let Err(error) = self.hear().await {
+                            self.over = Some(Err(error));
+                        }
+                    }
                 }
             }
         })
-    }
-}
-
-impl Drop for RemoteFound {
-    fn drop(&mut self) {
-        if self.over.is_none() {
-            tell(&self.link, wire::CancelSearchParams { search_id: std::mem::take(&mut self.search_id) });
-        }
     }
 }

@@ -66,10 +66,13 @@ pub(crate) async fn over_memory() -> Bench {
 }
 
 pub(crate) async fn over_a_transport_that_breaks() -> Bench {
-    static SEED: AtomicU64 = AtomicU64::new(1);
+    static DIALS: AtomicU64 = AtomicU64::new(0);
+    // Each test is a process of its own, so `EXEC_FAULT_SEED` gives it other faults.
+    let seed: u64 = std::env::var("EXEC_FAULT_SEED").map_or(1, |seed| seed.parse().expect("a number"));
     let served = served().await;
-    let dial = within(&served, |tasks| {
-        let (ours, theirs, carrier) = faulty_pair(Faults::default(), SEED.fetch_add(1, Ordering::Relaxed));
+    let dial = within(&served, move |tasks| {
+        let seed = seed + DIALS.fetch_add(1, Ordering::Relaxed);
+        let (ours, theirs, carrier) = faulty_pair(Faults::default(), seed);
         tasks.spawn(carrier);
         (ours, theirs)
     });

@@ -36,7 +36,7 @@ async fn stdio() -> FilesBench {
 }
 
 async fn transport_that_breaks() -> FilesBench {
-    files_of(remote::over_a_transport_that_breaks().await).far()
+    files_of(remote::over_a_transport_that_breaks().await).far().breaking()
 }
 
 files_conformance!(files_of_the_local_environment, local());
@@ -44,4 +44,4 @@ files_conformance!(files_over_memory, memory());
 files_conformance!(files_over_a_unix_socket, unix_socket());
 files_conformance!(files_over_websocket, websocket());
 files_conformance!(files_over_stdio, stdio());
-files_conformance!(files_over_a_transport_that_breaks, transport_that_breaks(), calls);
+files_conformance!(files_over_a_transport_that_breaks, transport_that_breaks());

@@ -60,9 +60,23 @@ pub struct SearchParams {
     /// Cut longer lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_line_bytes: Option<usize>,
+    /// Tell only what comes after this line; the summary still counts everything. So that a search which a break has cut
+    /// off goes on where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<SearchPlace>,
     /// What the call may see.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
+}
+
+/// A line that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SearchPlace {
+    /// The file.
+    pub path: PathUri,
+    /// Its line, from 1.
+    pub line: u64,
 }
 
 /// What to look for.

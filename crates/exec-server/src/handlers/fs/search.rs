@@ -1,8 +1,11 @@
 //! Search in contents: the query is judged by the answer, what is found follows in order.
 
-use exec_env::files::{Found, SearchStep};
+use std::cmp::Ordering;
+use std::path::PathBuf;
+
+use exec_env::files::{Found, FoundLines, SearchStep};
 use exec_wire::error::RpcError;
-use exec_wire::fs::{CancelSearchParams, CancelSearchResult, FoundParams, SearchParams, SearchResult};
+use exec_wire::fs::{CancelSearchParams, CancelSearchResult, FoundParams, SearchParams, SearchPlace, SearchResult};
 
 use super::permission::{self, Need};
 use super::{Later, Voice};
@@ -18,25 +21,37 @@ pub(crate) async fn search(counter: Counter, params: SearchParams) -> Result<Don
     if search_id.len() > SOURCE_ID_BYTES {
         return Err(reply::bad_params(format!("searchId must not exceed {SOURCE_ID_BYTES} bytes")));
     }
-    let query = convert::search_query(params).map_err(|foreign| reply::foreign_path(&foreign))?;
+    let foreign = |foreign| reply::foreign_path(&foreign);
+    let place = |place: &SearchPlace| Ok((place.path.to_path()?, place.line));
+    let after = params.after.as_ref().map(place).transpose().map_err(foreign)?;
+    let query = convert::search_query(params).map_err(foreign)?;
     let belongings = counter.desk.belongings();
     let place = belongings.searches.reserve(&search_id);
     let place = place.map_err(|refusal| reply::no_place("searchId", &search_id, "searches", refusal))?;
     let found = counter.files().search(query).await.map_err(|error| reply::file_error(&error))?;
     let (later, begin) = Voice::after_the_answer(counter.desk.clone(), place.stop());
-    belongings.run(tell_findings(later, place, found));
+    belongings.run(tell_findings(later, place, found, after));
     Ok(Done { then: Some(begin), ..SearchResult { search_id }.into() })
 }
 
-async fn tell_findings(later: Later, place: Place, found: Box<dyn Found>) {
+/// A line: its file and its number.
+type Line = (PathBuf, u64);
+
+async fn tell_findings(later: Later, place: Place, found: Box<dyn Found>, after: Option<Line>) {
     let Some(voice) = later.begin().await else { return };
-    tell_until_stopped(&voice, &place, found).await;
+    tell_until_stopped(&voice, &place, found, after.as_ref()).await;
     voice.settle().await;
 }
 
-async fn tell_until_stopped(voice: &Voice, place: &Place, mut found: Box<dyn Found>) {
+async fn tell_until_stopped(voice: &Voice, place: &Place, mut found: Box<dyn Found>, after: Option<&Line>) {
     let mut seq = 0;
-    while let Some(next) = voice.unless_stopped(found.next()).await {
+    while let Some(mut next) = voice.unless_stopped(found.next()).await {
+        if let (Ok(SearchStep::Lines(lines)), Some(after)) = (&mut next, after) {
+            keep_behind(lines, after);
+            if lines.lines.is_empty() {
+                continue;
+            }
+        }
         seq += 1;
         let mut notice =
             FoundParams { search_id: place.id().to_owned(), seq, files: Vec::new(), done: None, error: None };
@@ -49,6 +64,15 @@ async fn tell_until_stopped(voice: &Voice, place: &Place, mut found: Box<dyn Fou
         if !voice.say(&notice).await || last {
             return;
         }
+    }
+}
+
+/// Keeps the lines behind this one, in the order in which they are found.
+fn keep_behind(found: &mut FoundLines, (path, number): &Line) {
+    match found.path.cmp(path) {
+        Ordering::Less => found.lines.clear(),
+        Ordering::Equal => found.lines.retain(|line| line.number > *number),
+        Ordering::Greater => {}
     }
 }
 
