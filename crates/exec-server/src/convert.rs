@@ -12,7 +12,7 @@ use exec_core::{
 use exec_env::Info;
 use exec_env::process::{ProcessInfo, Until, Waited};
 use exec_wire::bytes64::Base64;
-use exec_wire::environment::{Capabilities, EnvironmentInfo, ShellInfo};
+use exec_wire::environment::{Capabilities, EXTENSIONS, EnvironmentInfo, ShellInfo};
 use exec_wire::path_uri::PathUri;
 use exec_wire::process::{self as wire, ExitKind};
 use exec_wire::text::OsText;
@@ -178,11 +178,7 @@ pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8
     }
 }
 
-pub(crate) fn environment_info<'a>(
-    info: &Info,
-    capabilities: Capabilities,
-    extensions: impl Iterator<Item = &'a &'a str>,
-) -> EnvironmentInfo {
+pub(crate) fn environment_info(info: &Info, capabilities: Capabilities) -> EnvironmentInfo {
     EnvironmentInfo {
         shell: ShellInfo { name: info.shell.name.clone(), path: info.shell.path.to_string_lossy().into_owned() },
         executor_version: Some(info.version.clone()),
@@ -194,7 +190,7 @@ pub(crate) fn environment_info<'a>(
         temporary_directories: Some(info.temporary_directories.iter().filter_map(|folder| uri(folder)).collect()),
         temp_dir: uri(&info.temp_dir),
         capabilities,
-        extensions: extensions.map(|name| (*name).to_owned()).collect(),
+        extensions: EXTENSIONS.map(str::to_owned).to_vec(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use exec_env::SharedEnvironment;
 use exec_env::process::{ListError, ProcessInfo};
 use exec_transport::Connection;
-use exec_wire::environment::{Capabilities, EXTENSIONS, EnvironmentInfo};
+use exec_wire::environment::{Capabilities, EnvironmentInfo};
 use exec_wire::error::RpcError;
 use exec_wire::session as wire;
 use tokio::sync::{Notify, watch};
@@ -64,9 +64,6 @@ pub enum BeginError {
     #[error(transparent)]
     List(#[from] ListError),
 }
-
-/// What the wire can say and this server does not: a walk does not tell which of its folders are links.
-const NOT_BUILT: &[&str] = &["fs/walk.isSymlink"];
 
 /// Serves an environment.
 pub struct Server {
@@ -166,8 +163,7 @@ impl Server {
             http_header_env_vars: true,
             ..Capabilities::default()
         };
-        let built = EXTENSIONS.iter().filter(|name| !NOT_BUILT.contains(name));
-        convert::environment_info(self.environment.info(), capabilities, built)
+        convert::environment_info(self.environment.info(), capabilities)
     }
 
     pub(crate) fn enter_connection(&self) -> (ConnectionId, watch::Receiver<Order>) {

@@ -102,7 +102,7 @@ pub(crate) fn walk(walk: wire::WalkResult) -> Walk {
             wire::WalkEntryKind::File => WalkKind::File,
             wire::WalkEntryKind::Directory => WalkKind::Directory,
         };
-        Some(WalkEntry { path: entry.path.to_path().ok()?, kind })
+        Some(WalkEntry { path: entry.path.to_path().ok()?, kind, is_symlink: entry.is_symlink })
     };
     Walk {
         entries: walk.entries.into_iter().filter_map(entry).collect(),

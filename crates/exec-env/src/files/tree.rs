@@ -139,6 +139,8 @@ pub struct WalkEntry {
     pub path: PathBuf,
     /// What it is.
     pub kind: WalkKind,
+    /// Whether it is a link to a directory.
+    pub is_symlink: bool,
 }
 
 /// What a walk lists.

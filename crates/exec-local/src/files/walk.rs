@@ -172,7 +172,7 @@ impl Walker {
         if kind == WalkKind::Directory && here.depth < self.options.max_depth && !pruned {
             self.ahead.push_back(Ahead { path: path.clone(), depth: here.depth + 1 });
         }
-        self.answer.entries.push(WalkEntry { path, kind });
+        self.answer.entries.push(WalkEntry { path, kind, is_symlink: own == FileKind::Symlink });
         Going::Continue(())
     }
 

@@ -111,7 +111,7 @@ pub(crate) fn walk(walk: Walk) -> wire::WalkResult {
             WalkKind::File => wire::WalkEntryKind::File,
             WalkKind::Directory => wire::WalkEntryKind::Directory,
         };
-        Some(wire::WalkEntry { path: uri(&entry.path)?, kind, is_symlink: false })
+        Some(wire::WalkEntry { path: uri(&entry.path)?, kind, is_symlink: entry.is_symlink })
     });
     wire::WalkResult {
         entries: entries.collect(),

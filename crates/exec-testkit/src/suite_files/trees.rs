@@ -19,12 +19,17 @@ async fn walk(bench: &FilesBench, root: &Path, options: WalkOptions) -> Walk {
     bench.files().walk(root, options).await.expect("the root exists and the limits are good")
 }
 
-/// Paths below `root`, as text; directories end with a slash.
+/// Paths below `root`, as text; directories end with a slash, links to them with an at sign.
 fn told(walk: &Walk, root: &Path) -> Vec<String> {
     let entries = walk.entries.iter().map(|entry| {
         let below = entry.path.strip_prefix(root).expect("a walk stays below its root");
-        let slash = if entry.kind == WalkKind::Directory { "/" } else { "" };
-        format!("{}{slash}", below.display())
+        let mark = match (entry.kind, entry.is_symlink) {
+            (WalkKind::Directory, false) => "/",
+            (WalkKind::Directory, true) => "@",
+            (WalkKind::File, false) => "",
+            (WalkKind::File, true) => panic!("links to files are not listed: {entry:?}"),
+        };
+        format!("{}{mark}", below.display())
     });
     entries.collect()
 }
@@ -149,7 +154,7 @@ pub async fn a_walk_follows_links_to_folders_once(bench: &FilesBench) {
     bench.link("root/to-file", "real/file");
     let following = WalkOptions { follow_directory_symlinks: true, ..ALL };
     let walked = walk(bench, &root, following).await;
-    assert_eq!(told(&walked, &root), ["real/", "same/", "real/file", "real/up/"]);
+    assert_eq!(told(&walked, &root), ["real/", "same@", "real/file", "real/up@"]);
     let walked = walk(bench, &root, ALL).await;
     assert_eq!(told(&walked, &root), ["real/", "real/file"]);
 }
