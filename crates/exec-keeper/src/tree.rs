@@ -7,6 +7,7 @@
 mod cgroup;
 mod sweep;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal as RawSignal};
@@ -29,8 +30,9 @@ pub(crate) struct Forest {
 
 impl Forest {
     pub(crate) fn new(cgroups: bool, embedded: bool) -> Self {
-        // Far beyond any real limit, and different for every keeper of the machine.
-        let next_mark = 1 << 62 | u64::from(std::process::id()) << 32;
+        // Far beyond any real limit, and different for every keeper of the machine. Not by its pid, which a keeper in a
+        // container may have, too.
+        let next_mark = 1 << 62 | (RandomState::new().build_hasher().finish() >> 34) << 32;
         Self { nursery: if cgroups { Nursery::open(embedded) } else { None }, next_mark }
     }
 

@@ -15,7 +15,8 @@ const SPARE: usize = 2;
 /// Kept for use again; beyond, they are removed.
 const KEPT: usize = 16;
 
-/// Names of our folders, before the pid: an embedded keeper has died with its owner, so nobody wants what it left.
+/// Names of our folders, before the pid and its namespace: an embedded keeper has died with its owner, so nobody wants
+/// what it left.
 const EMBEDDED: &str = "exec-server-embedded-";
 /// A keeper process that was killed may have an owner that still reads.
 const OWN_PROCESS: &str = "exec-server-keeper-";
@@ -52,7 +53,7 @@ impl Nursery {
         clear_leftovers(&parent);
         let number = NURSERIES.fetch_add(1, Ordering::Relaxed);
         let prefix = if embedded { EMBEDDED } else { OWN_PROCESS };
-        let path = parent.join(format!("{prefix}{}-{number}", std::process::id()));
+        let path = parent.join(format!("{prefix}{}-{}-{number}", pid_namespace(), std::process::id()));
         fs::create_dir(&path).ok()?;
         if !path.join("cgroup.procs").exists() {
             let _ = fs::remove_dir(&path);
@@ -206,19 +207,56 @@ fn own_cgroup() -> Option<PathBuf> {
 /// What a keeper that was killed left behind. Empty folders go; members of an embedded one are killed, as its end would
 /// have done; members of a keeper process are left alone.
 fn clear_leftovers(parent: &Path) {
+    let namespace = pid_namespace();
     for folder in folders(parent) {
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let embedded = name.strip_prefix(EMBEDDED);
-        let pid = embedded.or(name.strip_prefix(OWN_PROCESS)).and_then(|rest| rest.split('-').next());
-        let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        let Some((pid, embedded)) = keeper_of(name, namespace) else { continue };
         if Path::new("/proc").join(pid.to_string()).exists() {
             continue;
         }
-        if embedded.is_some() {
+        if embedded {
             let _ = fs::write(folder.join("cgroup.kill"), "1");
         }
         if members_below(&folder).is_empty() {
             remove_below(&folder);
         }
+    }
+}
+
+/// Whose folder this is, and whether that keeper was embedded; `None` if it is not ours to judge. Containers may share a
+/// hierarchy, and a pid means something in its own namespace only.
+fn keeper_of(name: &str, namespace: u64) -> Option<(u32, bool)> {
+    let embedded = name.strip_prefix(EMBEDDED);
+    let mut rest = embedded.or_else(|| name.strip_prefix(OWN_PROCESS))?.split('-');
+    let theirs: u64 = rest.next()?.parse().ok()?;
+    let pid = rest.next()?.parse().ok()?;
+    (theirs == namespace && namespace != 0).then_some((pid, embedded.is_some()))
+}
+
+/// The number of our pid namespace; 0 if the kernel does not tell.
+fn pid_namespace() -> u64 {
+    let link = fs::read_link("/proc/self/ns/pid").ok();
+    let number = link.as_ref().and_then(|link| link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok());
+    number.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_keepers_of_our_own_pid_namespace_left_is_judged() {
+        assert_eq!(keeper_of("exec-server-embedded-4026531836-17-0", 4_026_531_836), Some((17, true)));
+        assert_eq!(keeper_of("exec-server-keeper-4026531836-17-0", 4_026_531_836), Some((17, false)));
+        for strange in [
+            "exec-server-embedded-4026532999-17-0",
+            "exec-server-embedded-17-0",
+            "exec-server-embedded-x-17-0",
+            "somebody-4026531836-17-0",
+        ] {
+            assert_eq!(keeper_of(strange, 4_026_531_836), None, "{strange}");
+        }
+        assert_eq!(keeper_of("exec-server-embedded-0-17-0", 0), None, "a kernel that does not tell");
+        assert_ne!(pid_namespace(), 0, "this one does");
     }
 }
