@@ -25,10 +25,10 @@ fuzz_target!(|bytes: &[u8]| {
     let [size0, size1, index @ ..] = bytes else { return };
     let quota = Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest };
     let folder = Arc::new(Folder::new(std::env::temp_dir(), 1 << 20));
-    let files = Files { index: file(index), data: [data(*size0), data(*size1)] };
+    let files = Files { index: Some(file(index)), data: [data(*size0), data(*size1)] };
     let Ok(mut spool) = Spool::resume(folder, files, quota, Vec::new()) else { return };
     read_all(&spool);
-    spool.shed(1 << 10);
+    spool.shed(1 << 10, None);
     read_all(&spool);
 });
 
