@@ -191,7 +191,7 @@ async fn connect_unix(path: &std::path::Path, options: &ConnectOptions) -> Resul
 async fn connect_websocket(url: &WebSocketUrl, options: &ConnectOptions) -> Result<Connection, Problem> {
     let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(Problem::Unreachable)?;
     let address = stream.peer_addr().map_err(Problem::Unreachable)?;
-    stream.set_nodelay(true).map_err(Problem::Unreachable)?;
+    crate::stream::be_prompt(&stream).map_err(Problem::Unreachable)?;
     let peer = Peer::WebSocket(address);
     let wish = Wish {
         host: &url.authority,

@@ -31,6 +31,10 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 /// ones, but the peer should not wait for more.
 pub const WRITE_THROUGH_BYTES: usize = 64 << 10;
 
+/// What the kernel may hold of ours that it has not sent yet. More would gain nothing and stand before a keystroke's echo:
+/// on a slow link, seconds of it.
+pub(crate) const UNSENT_BYTES: u32 = 128 << 10;
+
 /// Payloads up to this size are copied next to their header and to each other; larger ones are
 /// handed to the kernel where they lie.
 pub(crate) const COPY_BYTES: usize = 16 << 10;

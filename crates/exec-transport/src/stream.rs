@@ -25,10 +25,11 @@ use std::sync::Arc;
 use bytes::buf::Limit;
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connect::program::Child;
-use crate::limits::{IDLE_BUFFER_BYTES, KEEP_BYTES, Limits, READ_BYTES};
+use crate::limits::{IDLE_BUFFER_BYTES, KEEP_BYTES, Limits, READ_BYTES, UNSENT_BYTES};
 use crate::lines::LineDecoder;
 use crate::message::{CloseReason, Message};
 use crate::websocket::decoder::Decoder;
@@ -59,6 +60,12 @@ pub(crate) enum Holding {
     Slot(#[expect(dead_code, reason = "held for its drop, which frees the place")] OwnedSemaphorePermit),
     /// The program at the other end.
     Child(Box<Child>),
+}
+
+/// What is written leaves at once, and no more is taken than leaves soon.
+pub(crate) fn be_prompt(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES)
 }
 
 /// Makes the two halves of a connection.

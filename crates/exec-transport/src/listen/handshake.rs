@@ -60,8 +60,8 @@ impl Front {
     }
 
     async fn receive_tcp(&self, stream: TcpStream, address: SocketAddr, admission: Admission) -> Option<Connection> {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!("{address}: cannot set TCP_NODELAY: {error}");
+        if let Err(error) = stream::be_prompt(&stream) {
+            tracing::debug!("{address}: its socket stays as it is: {error}");
         }
         let (stream, already_read) = self.serve_http(stream, &admission).await?;
         let Admission::Admitted(place) = admission else { return None };

@@ -45,6 +45,20 @@ async fn reading_never_waits_for_writing_and_a_pong_overtakes_the_rest_of_a_mess
 }
 
 #[tokio::test]
+async fn little_waits_in_the_kernel_for_a_peer_that_does_not_read() {
+    let limits = Limits { write_deadline: Duration::from_millis(300), ..Limits::default() };
+    let (mut ours, client) = with_raw_client(ListenOptions { limits, ..ListenOptions::default() }).await;
+    // What is on its way and not read yet is the peer's own affair; here it is next to nothing.
+    socket2::SockRef::from(&client).set_recv_buffer_size(16 << 10).expect("a socket");
+    let piece = long_text(16 << 10);
+    let mut taken = 0;
+    while within(ours.sender.feed(text(piece.clone()))).await.is_ok() {
+        taken += piece.len();
+    }
+    assert!(taken < 1 << 20, "{taken} bytes would stand before an echo");
+}
+
+#[tokio::test]
 async fn a_peer_that_reads_nothing_fails_the_write_at_its_deadline() {
     let limits = Limits { write_deadline: Duration::from_millis(100), ..Limits::default() };
     let (mut ours, client) = with_raw_client(ListenOptions { limits, ..ListenOptions::default() }).await;
