@@ -66,12 +66,10 @@ pub struct RelativePath(pub PathBuf);
 impl PathUri {
     /// Reads a URI as a peer wrote it.
     pub fn parse(text: &str) -> Result<Self, PathUriError> {
-        let mut url = Url::parse(text).map_err(PathUriError::NotAUrl)?;
-        if url.has_host() {
-            // `file://h//C:/x` keeps its host and loses a slash, and what it has become then loses its host too. A
-            // canonical spelling must be its own.
-            url = Url::parse(url.as_str()).map_err(PathUriError::NotAUrl)?;
-        }
+        let url = Url::parse(text).map_err(PathUriError::NotAUrl)?;
+        // `file://h//C:/x` keeps its host and loses a slash, and what it has become then loses its host too; a line end
+        // between a drive and a dot hides the dot. A canonical spelling must be its own.
+        let url = Url::parse(url.as_str()).map_err(PathUriError::NotAUrl)?;
         if url.scheme() != "file" {
             return Err(PathUriError::Scheme(url.scheme().to_owned()));
         }

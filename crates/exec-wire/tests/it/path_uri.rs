@@ -62,6 +62,7 @@ fn foreign_paths_decode_and_are_refused_where_they_are_used() {
         ("file://HOST/x", "file://host/x"),
         ("file://HOST/C:/x", "file:///C:/x"),
         ("file://HOST//C:/x", "file:///C:/x"),
+        ("file:/c:\n.", "file:///C:/"),
         ("file:///%00/bad/path/L3RtcA", "file:///%00/bad/path/L3RtcA"),
         ("file:///%00/bad/path/AAA", "file:///%00/bad/path/AAA"),
     ] {
