@@ -9,6 +9,7 @@
 
 mod alone;
 mod line;
+mod pause;
 mod ward;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exec_core::limits::TREE_GONE;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
@@ -26,15 +26,13 @@ use crate::protocol::{Ask, Launch, Number, Tell};
 use crate::spawn::Spawner;
 use crate::spool::folder::Folder;
 use crate::tree::Forest;
+use pause::LINGER;
 use ward::Ward;
 
 /// Answers an owner has not read yet. Beyond, its requests wait in the socket.
 const UNREAD_ANSWERS: usize = 256;
 /// Events taken in one go.
 const EVENTS: usize = 64;
-/// After the end of a process its owner often starts the next one at once. So long we look for that before we sleep: a
-/// processor that sleeps takes as long to wake, in a virtual machine twice.
-const LINGER: Duration = Duration::from_micros(150);
 
 /// What becomes of the processes when the owner goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,8 +119,10 @@ struct Keeper {
     next_number: Number,
     /// Since when nobody owns us.
     alone_since: Option<Instant>,
-    /// Its last descriptors close when nobody waits for us: giving a file back to the disk takes time.
+    /// Their last descriptors close when nobody waits for us: giving a file back to the disk takes time.
     forgotten: Vec<Ward>,
+    /// Turns since things were put in order.
+    hurried: u32,
     /// Until when it is worth staying awake.
     linger: Option<Instant>,
     over: bool,
@@ -155,6 +155,7 @@ impl Keeper {
             next_number: 1,
             alone_since: Some(Instant::now()),
             forgotten: Vec::new(),
+            hurried: 0,
             linger: None,
             over: false,
         };
@@ -185,36 +186,6 @@ impl Keeper {
         }
         self.on_time(Instant::now());
         Ok(())
-    }
-
-    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
-        self.look_for(events, Some(Duration::ZERO))?;
-        if !events.is_empty() {
-            return Ok(());
-        }
-        // Whoever asked has the answer; now what the next one will need.
-        self.forgotten.clear();
-        self.forest.prepare();
-        if let Some(until) = self.linger.take() {
-            while events.is_empty() && Instant::now() < until {
-                std::thread::yield_now();
-                self.look_for(events, Some(Duration::ZERO))?;
-            }
-            if !events.is_empty() {
-                return Ok(());
-            }
-        }
-        let left = self.deadline().map(|at| at.saturating_duration_since(Instant::now()));
-        self.look_for(events, left)
-    }
-
-    fn look_for(&self, events: &mut Vec<epoll::Event>, within: Option<Duration>) -> Result<(), Errno> {
-        let timeout =
-            within.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error),
-        }
     }
 
     fn watch(&self, descriptor: BorrowedFd<'_>, token: Token, flags: EventFlags) -> Result<(), Errno> {
