@@ -19,7 +19,7 @@ pub struct Quota {
 pub enum Room {
     /// Yes.
     Free,
-    /// Yes, and forget at least this many bytes of the oldest afterwards.
+    /// Once at least this many bytes of the oldest are forgotten.
     Drop {
         /// Bytes over the cap, rounded up to a step worth a hole.
         bytes: u64,
@@ -36,9 +36,14 @@ impl Quota {
         let excess = own_excess.max(shared_excess_bytes.min(cost_bytes));
         match self.overflow {
             _ if excess == 0 => Room::Free,
-            Overflow::DropOldest => Room::Drop { bytes: excess.next_multiple_of(PUNCH_BYTES) },
+            Overflow::DropOldest => Room::Drop { bytes: excess.next_multiple_of(self.step_bytes()) },
             Overflow::Block => Room::Wait,
         }
+    }
+
+    /// What is dropped in one go: a hole's worth, but of a small spool never most of it.
+    fn step_bytes(&self) -> u64 {
+        (self.cap_bytes / 8).clamp(1, PUNCH_BYTES)
     }
 }
 

@@ -226,13 +226,15 @@ impl Spool {
         let at = slot(stream);
         let Some(lane) = self.lanes[at].as_ref().filter(|lane| lane.is_open()) else { return Ok(Pumped::Eof) };
         let unsealed_bytes = lane.unsealed_bytes();
-        let room = self.make_room(unsealed_bytes, turn.wanted)?;
-        match room {
-            Room::Wait => return Ok(Pumped::Stalled),
-            Room::Drop { .. } if turn.wanted.is_some() && overfull == Overfull::Hold => return Ok(Pumped::Held),
-            Room::Drop { .. } | Room::Free => {}
-        }
+        let full = match self.make_room(unsealed_bytes, turn.wanted)? {
+            Room::Wait => Some(Pumped::Stalled),
+            Room::Drop { .. } if turn.wanted.is_some() && overfull == Overfull::Hold => Some(Pumped::Held),
+            Room::Drop { .. } | Room::Free => None,
+        };
         let Some(lane) = self.lanes[at].as_mut() else { return Ok(Pumped::Eof) };
+        if let Some(full) = full {
+            return if matches!(lane.peek(), Bite::Eof) { self.end(stream) } else { Ok(full) };
+        }
         if self.shelf.data[at].get().is_none() {
             match lane.peek() {
                 Bite::Bytes(_) => {}
@@ -259,10 +261,8 @@ impl Spool {
                 if lane.weigh(true, turn.now) {
                     self.seal(at)?;
                 }
-                if let Room::Drop { bytes } = room {
-                    self.forget(bytes, turn.wanted)?;
-                }
                 self.account();
+                self.make_room(0, turn.wanted)?;
                 Ok(Pumped::Moved { bytes })
             }
         }

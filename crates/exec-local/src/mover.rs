@@ -111,14 +111,25 @@ impl Mover {
         }
         self.mark_flood(&mut flooding, false);
         self.release();
-        // The log is complete, but may still be asked to give room to others, until its process is forgotten.
-        while let Some(notice) = self.notices.recv().await {
-            if let Notice::Shed(bytes) = notice {
-                self.spool.shed(bytes, self.readers.wanted());
-                self.publish();
+        self.keep_in_bounds().await;
+        self.retire().await;
+    }
+
+    /// The log is complete, but its last words may be too much until somebody has read them, and it may be asked to give
+    /// room to others, until its process is forgotten.
+    async fn keep_in_bounds(&mut self) {
+        loop {
+            let too_much = self.spool.trim(self.readers.wanted());
+            self.publish();
+            tokio::select! {
+                notice = self.notices.recv() => match notice {
+                    Some(Notice::Shed(bytes)) => drop(self.spool.shed(bytes, self.readers.wanted())),
+                    Some(Notice::Exited(_)) => {}
+                    None => return,
+                },
+                () = self.readers.moved(), if too_much => {}
             }
         }
-        self.retire().await;
     }
 
     /// Freeing a large file takes milliseconds, which nobody on this thread should wait for. A log without bytes has none.
@@ -198,6 +209,10 @@ impl Mover {
             if self.sources[at].is_some() && !self.spool.open().contains(self.stream(at)) {
                 self.let_go(at);
             }
+        }
+        if self.held.is_some() {
+            // No reader needs to move for the end of a stream to be seen.
+            self.pump_all();
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_core::{Exit, Page, ProcessId, Seq, Signal, Size};
+use exec_core::{Exit, Head, Page, ProcessId, Seq, Signal, Size};
 use exec_env::process::{
     Follow, ProcessInfo, ReadQuery, ResizeError, Signalled, Terminated, Until, WaitError, Waited, Written,
 };
@@ -57,6 +57,14 @@ impl<'bench> Process<'bench> {
     /// The log from its beginning, as far as it fits a page, now.
     pub async fn look(&self) -> Page {
         self.read(ReadQuery::default()).await
+    }
+
+    /// Looks again and again until its log is such, which no entry tells.
+    pub async fn until_head(&self, holds: impl Fn(&Head) -> bool) {
+        while !holds(&self.look().await.head) {
+            // not a wait: between two looks at a fact that has no event, others get the processor.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 
     /// Writes text to its stdin.

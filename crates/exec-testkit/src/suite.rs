@@ -218,6 +218,7 @@ macro_rules! conformance {
                     an_overflow_is_told_with_its_exact_bytes_and_the_tail_is_exact,
                     a_slow_poller_is_told_what_it_missed,
                     the_exit_is_known_even_when_its_entry_is_forgotten,
+                    a_child_that_just_filled_a_blocking_log_ends,
                     a_blocked_child_waits_and_nothing_is_dropped,
                     a_child_within_its_cap_is_not_blocked,
                     records_of_tiny_entries_count_against_the_cap;

@@ -304,7 +304,7 @@ fn a_forgotten_exit_stays_known() {
 
 #[test]
 fn a_drop_frees_at_least_what_was_asked_and_in_whole_steps() {
-    let mut world = World::new(Streams::PIPES, Quota { cap_bytes: 4 * PUNCH_BYTES, overflow: Overflow::DropOldest });
+    let mut world = World::new(Streams::PIPES, Quota { cap_bytes: 8 * PUNCH_BYTES, overflow: Overflow::DropOldest });
     while world.log.head(false).dropped_bytes == 0 {
         world.bytes(Stream::Stdout, ENTRY_BYTES);
     }

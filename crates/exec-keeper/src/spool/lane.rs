@@ -106,16 +106,24 @@ impl Lane {
         }
     }
 
-    /// What a bite would find, without taking it: a data file is only made for bytes.
+    /// What a bite would find, without taking it.
     pub(super) fn peek(&self) -> Bite {
         let Some(descriptor) = self.descriptor() else { return Bite::Eof };
-        let mut poll = [PollFd::new(descriptor, PollFlags::IN)];
-        let polled = rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }));
-        let found = poll[0].revents();
-        match polled {
-            Ok(1..) if found.contains(PollFlags::IN) => Bite::Bytes(0),
-            Ok(1..) if found.intersects(PollFlags::HUP | PollFlags::ERR) => Bite::Eof,
-            _ => Bite::Dry,
+        let mut found = poll_now(descriptor);
+        if found.intersects(PollFlags::HUP | PollFlags::ERR) {
+            // The kernel looks for bytes first and for writers then; the last one may have printed between the two.
+            found |= poll_now(descriptor);
+        } else if !found.contains(PollFlags::IN) {
+            return Bite::Dry;
+        }
+        if found.contains(PollFlags::IN) || self.is_relaying() { Bite::Bytes(0) } else { Bite::Eof }
+    }
+
+    /// Whether an earlier turn left bytes of a terminal on the way.
+    fn is_relaying(&self) -> bool {
+        match &self.source {
+            Some(Source::Pty { relay, .. }) => rustix::io::ioctl_fionread(&relay.0).is_ok_and(|bytes| bytes > 0),
+            _ => false,
         }
     }
 
@@ -218,6 +226,14 @@ impl Lane {
             Err(Errno::AGAIN) => Ok(0),
             other => other,
         }
+    }
+}
+
+fn poll_now(descriptor: &OwnedFd) -> PollFlags {
+    let mut poll = [PollFd::new(descriptor, PollFlags::IN)];
+    match rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(_) => poll[0].revents(),
+        Err(_) => PollFlags::empty(),
     }
 }
 

@@ -21,17 +21,22 @@ pub(super) enum Overfull {
 }
 
 impl Spool {
-    /// Whether more may come beside so many bytes that have no record yet. While something is wanted, what is not is
-    /// forgotten here and now: it may not be enough, and then nothing may come.
+    /// Forgets what is too much, but nothing from `wanted` on; then whether more may come beside so many bytes that have
+    /// no record yet.
     pub(super) fn make_room(&mut self, unsealed_bytes: u64, wanted: Option<Seq>) -> Result<Room, Errno> {
-        match (self.room(unsealed_bytes), wanted) {
-            (Room::Drop { bytes }, Some(_)) => {
+        match self.room(unsealed_bytes) {
+            Room::Drop { bytes } => {
                 self.forget(bytes, wanted)?;
                 self.account();
                 Ok(self.room(unsealed_bytes))
             }
-            (room, _) => Ok(room),
+            room => Ok(room),
         }
+    }
+
+    /// Forgets what is too much, but nothing from `wanted` on; whether too much is left.
+    pub fn trim(&mut self, wanted: Option<Seq>) -> bool {
+        matches!(self.make_room(0, wanted), Ok(Room::Drop { .. }))
     }
 
     fn room(&self, unsealed_bytes: u64) -> Room {

@@ -18,17 +18,23 @@ use crate::environments::{keeper_as_process, keeper_as_thread};
 const FLOOD_BYTES: u64 = 16 << 20;
 const SEED: u64 = 31;
 
-/// A child that floods once the gate is open.
-async fn flood<'a>(bench: &'a Bench, gate: &Gate) -> Process<'a> {
-    let script = format!("{} ; flood stdout {FLOOD_BYTES} {SEED} 65536 ; exit 3", gate.wait());
-    bench.launch("p", Command { spool_bytes: Some(SPOOL_MIN_BYTES), ..bench.command(&script) }).await
+/// A child that begins to flood when `N` readers follow it. The gate is held until the child is through.
+async fn flood<const N: usize>(bench: &Bench, bytes: u64) -> (Process<'_>, [Reader; N], Gate) {
+    let gate = bench.gate("gate");
+    let script = format!("{} ; flood stdout {bytes} {SEED} 65536 ; exit 3", gate.wait());
+    let command = Command { spool_bytes: Some(SPOOL_MIN_BYTES), ..bench.command(&script) };
+    let process = bench.launch("p", command).await;
+    let mut readers = Vec::new();
+    for _ in 0..N {
+        readers.push(process.reader().await);
+    }
+    gate.open_once();
+    let readers = readers.try_into().unwrap_or_else(|_| unreachable!("as many as were asked for"));
+    (process, readers, gate)
 }
 
-async fn a_slow_reader_misses_nothing(bench: &Bench) {
-    let gate = bench.gate("gate");
-    let process = flood(bench, &gate).await;
-    let mut reader = process.reader().await;
-    gate.open_once();
+/// Reads slowly to the end; the cap holds meanwhile.
+async fn slowly(mut reader: Reader) -> Transcript {
     while reader.more().await {
         let head = reader.transcript.head.expect("pages were read");
         let most = SPOOL_MIN_BYTES + u64::from(BITE_BYTES) + u64::from(FLOOD_PIPE_BYTES);
@@ -36,9 +42,15 @@ async fn a_slow_reader_misses_nothing(bench: &Bench) {
         // not a wait: this reader is slow
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    assert_eq!(reader.transcript.gaps, []);
-    assert_eq!(reader.transcript.exit().shell_code(), 3);
-    assert_pattern(&reader.transcript, Stream::Stdout, Pattern::new(SEED), FLOOD_BYTES as usize);
+    reader.transcript
+}
+
+async fn a_slow_reader_misses_nothing(bench: &Bench) {
+    let (_process, [reader], _gate) = flood(bench, FLOOD_BYTES).await;
+    let seen = slowly(reader).await;
+    assert_eq!(seen.gaps, []);
+    assert_eq!(seen.exit().shell_code(), 3);
+    assert_pattern(&seen, Stream::Stdout, Pattern::new(SEED), FLOOD_BYTES as usize);
 }
 
 #[tokio::test]
@@ -54,31 +66,16 @@ async fn a_slow_reader_of_a_keeper_process_misses_nothing() {
 #[tokio::test]
 async fn the_slowest_of_two_readers_misses_nothing() {
     let bench = keeper_as_thread().await;
-    let gate = bench.gate("gate");
-    let process = flood(&bench, &gate).await;
-    let slow = process.reader().await;
-    let fast = process.reader().await;
-    gate.open_once();
-    let (slow, fast) = tokio::join!(a_page_at_a_time(slow), fast.to_the_end());
+    let (_process, [slow, fast], _gate) = flood(&bench, FLOOD_BYTES).await;
+    let (slow, fast) = tokio::join!(slowly(slow), fast.to_the_end());
     assert_eq!((&slow.gaps[..], &fast.gaps[..]), (&[][..], &[][..]));
     assert_eq!(slow.entries, fast.entries);
-}
-
-async fn a_page_at_a_time(mut reader: Reader) -> Transcript {
-    while reader.more().await {
-        // not a wait: this reader is slow
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    reader.transcript
 }
 
 #[tokio::test]
 async fn a_reader_that_has_stopped_holds_the_child_for_a_while_only_and_is_told_what_it_missed() {
     let bench = keeper_as_thread().await;
-    let gate = bench.gate("gate");
-    let process = flood(&bench, &gate).await;
-    let stopped = process.reader().await;
-    gate.open_once();
+    let (process, [stopped], _gate) = flood(&bench, FLOOD_BYTES).await;
     process.wait(Until::Closed).await.expect("it ends, although nobody reads");
     let late = stopped.to_the_end().await;
     let head = late.head.expect("pages were read");
@@ -90,12 +87,21 @@ async fn a_reader_that_has_stopped_holds_the_child_for_a_while_only_and_is_told_
 #[tokio::test]
 async fn a_reader_that_leaves_lets_the_child_go_on() {
     let bench = keeper_as_thread().await;
-    let gate = bench.gate("gate");
-    let process = flood(&bench, &gate).await;
-    let leaves = process.reader().await;
-    gate.open_once();
+    let (process, [leaves], _gate) = flood(&bench, FLOOD_BYTES).await;
     process.wait(Until::Output { regex: ".".to_owned(), after: 0 }).await.expect("it prints");
     drop(leaves);
     process.wait(Until::Closed).await.expect("it ends");
     assert_eq!(process.exit().await.shell_code(), 3);
+}
+
+#[tokio::test]
+async fn last_words_beyond_the_cap_stay_until_they_are_read() {
+    let bench = keeper_as_thread().await;
+    let bytes = SPOOL_MIN_BYTES + 48 * 1024;
+    let (process, [reader], _gate) = flood(&bench, bytes).await;
+    process.wait(Until::Closed).await.expect("it ends, although nobody reads");
+    assert_eq!(process.look().await.head.held_bytes, bytes);
+    let seen = reader.to_the_end().await;
+    assert_pattern(&seen, Stream::Stdout, Pattern::new(SEED), bytes as usize);
+    process.until_head(|head| head.held_bytes <= SPOOL_MIN_BYTES).await;
 }
