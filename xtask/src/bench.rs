@@ -1,6 +1,6 @@
 //! `bench`: measurements. They judge nothing; numbers that are promises have tests of their own.
 //!
-//! `local` runs the benchmark of the embedded library. `wire` compares our server with others by
+//! `local` runs the benchmark of the embedded library, `files` one of large files. `wire` compares our server with others by
 //! xbench, an outside program that speaks the wire and knows nothing of our code.
 
 use std::ffi::OsString;
@@ -21,6 +21,8 @@ pub(crate) enum What {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Echoes beside a large file on the same connection (CODEX_BIN: Codex, to be compared with)
+    Files,
     /// The server beside others, over the wire (XBENCH_SRC: folder of xbench; CODEX_BIN: Codex)
     Wire {
         /// Workloads, separated by commas; all of them unless given
@@ -36,6 +38,7 @@ pub(crate) enum What {
 pub(crate) fn run(workspace: &Workspace, what: What) -> Result<()> {
     match what {
         What::Local { arguments } => local(workspace, &arguments),
+        What::Files => files(workspace),
         What::Wire { work, reps } => wire(workspace, work.as_deref(), reps),
     }
 }
@@ -44,6 +47,11 @@ fn local(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     let mut bench = workspace.cargo(&["run", "--release", "-p", "exec-testkit"]);
     bench.args(["--bin", "bench-local", "--"]).args(arguments);
     in_view(&mut bench)
+}
+
+fn files(workspace: &Workspace) -> Result<()> {
+    in_view(&mut workspace.cargo(&["build", "--release", "-p", "exec-cli"]))?;
+    in_view(&mut workspace.cargo(&["bench", "-p", "exec-testkit", "--bench", "files"]))
 }
 
 fn wire(workspace: &Workspace, work: Option<&str>, reps: u32) -> Result<()> {

@@ -19,8 +19,10 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use exec_transport::Message;
+use exec_wire::binary::{self, Header};
 use exec_wire::envelope::{self, Id};
-use exec_wire::fs::ReadBlockResult;
+use exec_wire::fs::{ReadBlockResult, WriteBlockParams};
 use exec_wire::{Call, Method, NoticeMethod, SharedJson};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -127,9 +129,11 @@ impl Link {
         let late = || CallError::Deadline { method, after: terms.deadline };
         let Ok(place) = tokio::time::timeout(terms.deadline, self.shared.place()).await else { return failed(late()) };
         let id = self.shared.new_id();
-        let mut frame = Vec::new();
-        envelope::write_request(&mut frame, &Id::Number(id), method.name(), params, None, false);
-        let outgoing = Outgoing::new(frame, place);
+        let outgoing = Outgoing::new(self.message(id, params), place);
+        let outgoing = match method {
+            Method::FsWriteBlock | Method::FsWriteFile => outgoing.bulky(),
+            _ => outgoing,
+        };
         let (reply, answer) = oneshot::channel();
         let pending = Pending { method, replay: terms.replay, outgoing, reply, asked: Instant::now(), resent: false };
         if let Err(error) = self.shared.ask(id, pending) {
@@ -142,6 +146,22 @@ impl Link {
             Some(Reply { outcome, resent }) => Answered { result: decode::<C>(outcome), resent },
             None => failed(late()),
         }
+    }
+
+    /// The call as it is sent. Of one method, the params go as raw bytes where the server takes them.
+    fn message<C: Call>(&self, id: i64, params: &C) -> Message {
+        let any: &dyn Any = params;
+        let mut out = Vec::new();
+        if let Some(block) = any.downcast_ref::<WriteBlockParams>()
+            && self.shared.lock().binary
+        {
+            let request_id = id.to_string();
+            let header = Header::Write { request_id: &request_id, handle_id: &block.handle_id, offset: block.offset };
+            binary::encode(&mut out, &header, &block.chunk.0).expect("a number and a handle of ours are short");
+            return Message::Binary(out.into());
+        }
+        envelope::write_request(&mut out, &Id::Number(id), C::METHOD.name(), params, None, false);
+        Message::Text(out.into())
     }
 
     /// Waits for the answer. Time without a connection does not count: the session's own patience bounds it.

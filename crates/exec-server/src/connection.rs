@@ -8,18 +8,20 @@
 //! detached at once, and requests that change something are finished.
 
 mod desk;
+mod handshake;
 mod stdin_order;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use bytes::Bytes;
 use exec_transport::{CloseReason, Connection, Kind, Received, Receiver, SendError};
 use exec_wire::SharedJson;
+use exec_wire::binary::{self, Header};
+use exec_wire::bytes64::Base64;
 use exec_wire::envelope::{self, Id, Incoming};
 use exec_wire::error::RpcError;
-use exec_wire::initialize::{InitializeParams, InitializeResult};
+use exec_wire::fs::WriteBlockParams;
 use exec_wire::method::{Method, NoticeMethod};
 use exec_wire::session::TakenOverParams;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -27,11 +29,8 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::belongings::Belongings;
-use crate::convert;
-use crate::dispatch::{self, Handshake, Request};
-use crate::limits::{
-    ACCEPTED_REQUESTS, FAREWELL, LARGE_ANSWER_BYTES, LARGE_REQUEST_BYTES, REQUEST_SCOPE_BYTES, SMALL_ANSWER_BYTES,
-};
+use crate::dispatch::{self, Handshake, Params, Request};
+use crate::limits::{ACCEPTED_REQUESTS, FAREWELL, LARGE_ANSWER_BYTES, LARGE_REQUEST_BYTES, SMALL_ANSWER_BYTES};
 use crate::mailroom::{Mailroom, Post};
 use crate::server::Server;
 use crate::session::{ConnectionId, Session};
@@ -200,6 +199,9 @@ impl FrontDesk {
     }
 
     async fn on_message(&mut self, frame: Bytes) -> Next {
+        if self.desk.binary() && binary::is_binary(&frame) {
+            return self.on_frame(&frame).await;
+        }
         let Ok(text) = std::str::from_utf8(&frame) else {
             return Next::End(CloseReason::new(CloseReason::INVALID_DATA, "a message was not UTF-8"));
         };
@@ -210,7 +212,7 @@ impl FrontDesk {
                     self.refuse(&request.id, &RpcError::unknown_method(&request.method), request.jsonrpc);
                     return Next::Go;
                 };
-                let params = SharedJson::new(&frame, request.params);
+                let params = Params::Json(SharedJson::new(&frame, request.params));
                 let (id, jsonrpc) = (request.id, request.jsonrpc);
                 let Some(weight) = self.weigh(frame.len()).await else { return Next::Go };
                 self.on_request(id, method, params, jsonrpc, weight).await
@@ -219,31 +221,36 @@ impl FrontDesk {
             Ok(Incoming::Response(_) | Incoming::Error(_)) => {
                 Next::End(CloseReason::new(CloseReason::POLICY, "an answer came to a question nobody asked"))
             }
-            Err(malformed) => {
-                let reason = &malformed.reason;
-                let error = match self.desk.peer.kind() {
-                    Kind::WebSocket => RpcError::malformed_websocket(&self.desk.peer, reason),
-                    Kind::Unix | Kind::Stdio | Kind::Memory => RpcError::malformed_line(reason),
-                };
-                self.refuse(&Id::MALFORMED, &error, self.desk.jsonrpc());
-                Next::Go
-            }
+            Err(malformed) => self.misunderstood(&malformed.reason),
         }
     }
 
-    fn on_notice(&mut self, method: &str) -> Next {
-        if NoticeMethod::parse(method) != Some(NoticeMethod::Initialized) {
-            self.ignored_notices += 1;
-            tracing::debug!(peer = %self.desk.peer, method, count = self.ignored_notices, "a notification is ignored");
-            return Next::Go;
-        }
-        match (&self.handshake, &self.session) {
-            (Handshake::Asked, Some(session)) => self.handshake = Handshake::Done(session.clone()),
-            (Handshake::None, _) => {
-                return Next::End(CloseReason::new(CloseReason::POLICY, "initialized came before initialize"));
+    /// Raw bytes for a file. They stay where they were received.
+    async fn on_frame(&mut self, frame: &Bytes) -> Next {
+        let (request_id, params) = match binary::decode(frame) {
+            Ok((Header::Write { request_id, handle_id, offset }, payload)) => {
+                let chunk = Base64(frame.slice_ref(payload));
+                (request_id, WriteBlockParams { handle_id: handle_id.to_owned(), offset, chunk })
             }
-            _ => {}
-        }
+            Ok((Header::Output { .. } | Header::Block { .. }, _)) => {
+                return self.misunderstood("a binary frame of a kind that only servers send");
+            }
+            Err(bad) => return self.misunderstood(&bad.to_string()),
+        };
+        let id = match Id::parse(request_id) {
+            Ok(id) => id,
+            Err(malformed) => return self.misunderstood(&malformed.reason),
+        };
+        let Some(weight) = self.weigh(frame.len()).await else { return Next::Go };
+        self.on_request(id, Method::FsWriteBlock, Params::Block(params), self.desk.jsonrpc(), weight).await
+    }
+
+    fn misunderstood(&self, reason: &str) -> Next {
+        let error = match self.desk.peer.kind() {
+            Kind::WebSocket => RpcError::malformed_websocket(&self.desk.peer, reason),
+            Kind::Unix | Kind::Stdio | Kind::Memory => RpcError::malformed_line(reason),
+        };
+        self.refuse(&Id::MALFORMED, &error, self.desk.jsonrpc());
         Next::Go
     }
 
@@ -260,7 +267,7 @@ impl FrontDesk {
         &mut self,
         id: Id,
         method: Method,
-        params: SharedJson,
+        params: Params,
         jsonrpc: bool,
         weight: Option<OwnedSemaphorePermit>,
     ) -> Next {
@@ -301,66 +308,6 @@ impl FrontDesk {
             self.requests.spawn(in_order);
         }
         Next::Go
-    }
-
-    async fn initialize(&mut self, params: &SharedJson) -> Result<(InitializeResult, Vec<Post>), RpcError> {
-        let params: InitializeParams = params.decode().map_err(|error| RpcError::invalid_params(error.reason()))?;
-        if self.session.is_some() {
-            return Err(RpcError::initialized_twice());
-        }
-        let server = &self.desk.server;
-        let ttl = params.detached_ttl_ms.map(Duration::from_millis);
-        let (session, granted) = match &params.resume_session_id {
-            None => server.open_session(self.id, &params.client_name, ttl)?,
-            Some(session_id) => server.resume_session(self.id, session_id, ttl)?,
-        };
-        let mut posts = Vec::new();
-        if params.binary_frames {
-            self.desk.binary.store(self.desk.carries_binary, Ordering::Relaxed);
-            posts.push(Post::BinaryFrames);
-        }
-        let request_memory = params.request_scope.as_deref().and_then(|scope| self.adopt_scope(scope));
-        let resumed = params.resume_session_id.is_some();
-        let mut resume_from = params.resume_from.clone();
-        if resumed {
-            for process in session.processes() {
-                posts.push(match resume_from.as_ref().and_then(|from| from.get(&process.wire_id)) {
-                    Some(after) => Post::Follow { after: convert::seq(*after), process },
-                    None => Post::FollowLater { process },
-                });
-            }
-        }
-        if let Some(from) = &mut resume_from {
-            from.retain(|wire_id, _| matches!(session.find(wire_id), crate::session::Found::Live(_)));
-        }
-        self.session = Some(session.clone());
-        self.handshake = Handshake::Asked;
-        let result = InitializeResult {
-            session_id: session.id.clone(),
-            environment_info: Some(server.environment_info()),
-            detached_ttl_ms: params.detached_ttl_ms.map(|_| granted.as_millis() as u64),
-            resume_from,
-            binary_frames: params.binary_frames,
-            request_memory,
-        };
-        Ok((result, posts))
-    }
-
-    /// From here on, requests are known by this word and their ids. Whose memory that is; none for a word that is too long.
-    fn adopt_scope(&self, scope: &str) -> Option<String> {
-        let fits = (1..=REQUEST_SCOPE_BYTES).contains(&scope.len());
-        let adopted = fits && self.desk.scope.set(Arc::from(scope)).is_ok();
-        adopted.then(|| self.desk.server.memory_id().to_owned())
-    }
-
-    /// From here on, what a start of an earlier connection brings is told to this one. Those that ended since the session
-    /// was looked at are looked for again; a process that is followed already is left as it is.
-    fn hold_session(&self) {
-        let Some(session) = &self.session else { return };
-        session.hold(self.id, &self.desk.posts);
-        for process in session.processes() {
-            self.desk.post(Post::FollowLater { process });
-        }
     }
 
     fn refuse(&self, id: &Id, error: &RpcError, jsonrpc: bool) {

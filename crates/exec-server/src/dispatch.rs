@@ -11,9 +11,11 @@ use exec_transport::Message;
 use exec_wire::SharedJson;
 use exec_wire::envelope::{self, Id};
 use exec_wire::error::RpcError;
+use exec_wire::fs::WriteBlockParams;
 use exec_wire::limits::MESSAGE_BYTES;
 use exec_wire::method::{Call, Family, Lane, Method};
 use futures_util::FutureExt;
+use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection::Desk;
@@ -35,12 +37,28 @@ pub(crate) enum Handshake {
 pub(crate) struct Request {
     pub(crate) id: Id,
     pub(crate) method: Method,
-    pub(crate) params: SharedJson,
+    pub(crate) params: Params,
     pub(crate) jsonrpc: bool,
     pub(crate) handshake: Handshake,
     pub(crate) accepted: OwnedSemaphorePermit,
     /// Its bytes among those of large requests. Never looked at, only dropped.
     pub(crate) _weight: Option<OwnedSemaphorePermit>,
+}
+
+/// What it is about.
+pub(crate) enum Params {
+    Json(SharedJson),
+    /// Of `fs/writeBlock`, as raw bytes.
+    Block(WriteBlockParams),
+}
+
+impl Params {
+    pub(crate) fn decode<C: DeserializeOwned>(&self) -> Result<C, RpcError> {
+        match self {
+            Self::Json(json) => json.decode().map_err(|error| RpcError::invalid_params(error.reason())),
+            Self::Block(_) => Err(RpcError::invalid_params("a binary frame where JSON is expected")),
+        }
+    }
 }
 
 /// What a counter gives back: the result, and what follows its answer.
@@ -160,7 +178,7 @@ async fn route(desk: &Arc<Desk>, request: &Request, out: &mut Vec<u8>) -> Result
         Method::FsOpen => typed(desk, request, out, content::open).await,
         Method::FsReadBlock if desk.binary() => raw_block(desk, request, out).await,
         Method::FsReadBlock => typed(desk, request, out, content::read_block).await,
-        Method::FsWriteBlock => typed(desk, request, out, content::write_block).await,
+        Method::FsWriteBlock => write_block(desk, request, out).await,
         Method::FsClose => typed(desk, request, out, content::close).await,
         Method::FsCreateDirectory => typed(desk, request, out, tree::create_directory).await,
         Method::FsGetMetadata => typed(desk, request, out, tree::get_metadata).await,
@@ -207,13 +225,28 @@ async fn raw_block(desk: &Arc<Desk>, request: &Request, out: &mut Vec<u8>) -> Re
     Ok(Followed { then: None, bytes, raw: true })
 }
 
+/// The one method whose params may come as raw bytes.
+async fn write_block(desk: &Arc<Desk>, request: &Request, out: &mut Vec<u8>) -> Result<Followed, RpcError> {
+    let (counter, params) = match &request.params {
+        Params::Json(_) => admit(desk, request)?,
+        Params::Block(params) => (counter(desk, request)?, params.clone()),
+    };
+    let done = handlers::fs::content::write_block(counter, params).await?;
+    envelope::write_response(out, &request.id, &done.result, request.jsonrpc);
+    Ok(Followed::default())
+}
+
 fn admit<C: Call>(desk: &Arc<Desk>, request: &Request) -> Result<(Counter, C), RpcError> {
-    let params: C = request.params.decode().map_err(|error| RpcError::invalid_params(error.reason()))?;
+    let params = request.params.decode()?;
+    Ok((counter(desk, request)?, params))
+}
+
+fn counter(desk: &Arc<Desk>, request: &Request) -> Result<Counter, RpcError> {
     let family = request.method.spec().family;
     match &request.handshake {
         Handshake::None => Err(RpcError::not_initialized(family)),
         Handshake::Asked => Err(RpcError::not_confirmed(family)),
-        Handshake::Done(session) => Ok((Counter { desk: desk.clone(), session: session.clone() }, params)),
+        Handshake::Done(session) => Ok(Counter { desk: desk.clone(), session: session.clone() }),
     }
 }
 

@@ -7,8 +7,8 @@
 //!   └───────┴─────────┴────────┴───────┴──────────┴─────────────────────┴──────────┴─────────┘
 //! ```
 //!
-//! Numbers are big-endian. They come only where `initialize` granted them, only from the server, and only on transports
-//! that keep messages apart. The first byte can never begin JSON text, so a receiver tells the two apart by it.
+//! Numbers are big-endian. They come only where `initialize` granted them, and only on transports that keep messages apart.
+//! The first byte can never begin JSON text, so a receiver tells the two apart by it.
 
 use crate::limits::BINARY_ID_BYTES;
 use crate::process::Stream;
@@ -21,6 +21,7 @@ pub const HEADER_BYTES: usize = 14;
 
 const KIND_OUTPUT: u8 = 1;
 const KIND_BLOCK: u8 = 2;
+const KIND_WRITE: u8 = 3;
 const FLAG_EOF: u8 = 1;
 
 /// What a binary frame says.
@@ -43,6 +44,15 @@ pub enum Header<'a> {
         offset: u64,
         /// Whether fewer bytes were there than asked for.
         eof: bool,
+    },
+    /// A `fs/writeBlock`, from the client. Before the bytes stand the length of the handle's id, in one byte, and that id.
+    Write {
+        /// The id of the request, as JSON text.
+        request_id: &'a str,
+        /// Of which file.
+        handle_id: &'a str,
+        /// Where the block begins.
+        offset: u64,
     },
 }
 
@@ -94,7 +104,7 @@ pub struct LongId {
 
 /// Whether a binary message is one of these rather than JSON text.
 pub fn is_binary(message: &[u8]) -> bool {
-    matches!(message.first(), Some(&(KIND_OUTPUT | KIND_BLOCK)))
+    matches!(message.first(), Some(&(KIND_OUTPUT | KIND_BLOCK | KIND_WRITE)))
 }
 
 /// Appends a frame.
@@ -105,13 +115,23 @@ pub fn encode(out: &mut Vec<u8>, header: &Header<'_>, payload: &[u8]) -> Result<
             let flags = if eof { FLAG_EOF } else { 0 };
             (KIND_BLOCK, 0, flags, request_id, offset)
         }
+        Header::Write { request_id, offset, .. } => (KIND_WRITE, 0, 0, request_id, offset),
+    };
+    let handle = match *header {
+        Header::Write { handle_id, .. } => Some(handle_id),
+        Header::Output { .. } | Header::Block { .. } => None,
     };
     let id_bytes = u16::try_from(id.len()).map_err(|_| LongId { found_bytes: id.len() })?;
-    out.reserve(HEADER_BYTES + id.len() + payload.len());
+    let handle_bytes =
+        handle.map(|handle| u8::try_from(handle.len()).map_err(|_| LongId { found_bytes: handle.len() }));
+    let handle_bytes = handle_bytes.transpose()?;
+    out.reserve(HEADER_BYTES + id.len() + 1 + handle.map_or(0, str::len) + payload.len());
     out.extend_from_slice(&[kind, VERSION, stream, flags]);
     out.extend_from_slice(&id_bytes.to_be_bytes());
     out.extend_from_slice(&place.to_be_bytes());
     out.extend_from_slice(id.as_bytes());
+    out.extend(handle_bytes);
+    out.extend_from_slice(handle.unwrap_or_default().as_bytes());
     out.extend_from_slice(payload);
     Ok(())
 }
@@ -121,7 +141,7 @@ pub fn decode(frame: &[u8]) -> Result<(Header<'_>, &[u8]), BadFrame> {
     let short = BadFrame::Short { found_bytes: frame.len() };
     let (head, rest) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(short)?;
     let [kind, version, stream, flags, n0, n1, p0, p1, p2, p3, p4, p5, p6, p7] = *head;
-    if !matches!(kind, KIND_OUTPUT | KIND_BLOCK) {
+    if !is_binary(frame) {
         return Err(BadFrame::Kind { kind });
     }
     if version != VERSION {
@@ -131,14 +151,23 @@ pub fn decode(frame: &[u8]) -> Result<(Header<'_>, &[u8]), BadFrame> {
     let (id, payload) = rest.split_at_checked(id_bytes).ok_or(short)?;
     let id = std::str::from_utf8(id).map_err(|_| BadFrame::Id)?;
     let place = u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
-    let header = match kind {
-        KIND_OUTPUT if flags != 0 => return Err(BadFrame::Flags { flags }),
-        KIND_OUTPUT => Header::Output { process_id: id, seq: place, stream: stream_of(stream)? },
-        _ if flags & !FLAG_EOF != 0 => return Err(BadFrame::Flags { flags }),
-        _ if stream != 0 => return Err(BadFrame::Stream { stream }),
-        _ => Header::Block { request_id: id, offset: place, eof: flags & FLAG_EOF != 0 },
-    };
-    Ok((header, payload))
+    let known_flags = if kind == KIND_BLOCK { FLAG_EOF } else { 0 };
+    if flags & !known_flags != 0 {
+        return Err(BadFrame::Flags { flags });
+    }
+    if kind == KIND_OUTPUT {
+        return Ok((Header::Output { process_id: id, seq: place, stream: stream_of(stream)? }, payload));
+    }
+    if stream != 0 {
+        return Err(BadFrame::Stream { stream });
+    }
+    if kind == KIND_BLOCK {
+        return Ok((Header::Block { request_id: id, offset: place, eof: flags & FLAG_EOF != 0 }, payload));
+    }
+    let (handle_bytes, rest) = payload.split_first().ok_or(short)?;
+    let (handle, payload) = rest.split_at_checked(usize::from(*handle_bytes)).ok_or(short)?;
+    let handle_id = std::str::from_utf8(handle).map_err(|_| BadFrame::Id)?;
+    Ok((Header::Write { request_id: id, handle_id, offset: place }, payload))
 }
 
 fn stream_code(stream: Stream) -> u8 {

@@ -91,6 +91,11 @@ pub enum Id {
 impl Id {
     /// The id of the answer to a message that could not be read.
     pub const MALFORMED: Id = Id::Number(-1);
+
+    /// Reads it from its JSON text, as a binary frame has it.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        id_of(RawJson::parse(text)?)
+    }
 }
 
 impl From<i64> for Id {

@@ -10,7 +10,7 @@ use crate::path_uri::PathUri;
 
 /// Everything this wire adds to the original, as `environmentInfo.extensions` may name it: a method by its name, a
 /// member by its method and its own name. A server that leaves something out leaves its name out.
-pub const EXTENSIONS: [&str; 49] = [
+pub const EXTENSIONS: [&str; 50] = [
     "initialize.detachedTtlMs",
     "initialize.resumeFrom",
     "initialize.binaryFrames",
@@ -36,6 +36,7 @@ pub const EXTENSIONS: [&str; 49] = [
     "process/wait",
     "process/forget",
     "fs/open.append",
+    "fs/writeBlock.binary",
     "fs/copy.report",
     "fs/copy.progressId",
     "fs/copy.keepTimes",

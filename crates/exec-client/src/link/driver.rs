@@ -159,8 +159,7 @@ impl Driver {
             Meaning::Delivered => Vec::new(),
             Meaning::Greeting(answer) => self.greeted(answer),
             Meaning::Question(answer) => {
-                // A queue that is closed belongs to a connection that is about to be given up.
-                let _ = open.writer.queue().try_send(answer);
+                open.writer.queue().send(answer);
                 Vec::new()
             }
             Meaning::TakenOver => {
@@ -250,8 +249,7 @@ impl Driver {
         let mut out = Vec::new();
         envelope::write_request(&mut out, &Id::Number(id), Method::Initialize.name(), &params, None, false);
         open.greeting = Some((id, asked));
-        // The queue is empty and ours; if it is closed, the writer's failure is the next event.
-        let _ = open.writer.queue().try_send(Outgoing::handshake(out));
+        open.writer.queue().send(Outgoing::handshake(out));
     }
 
     fn serve(&mut self, resumed: bool) {
@@ -263,6 +261,8 @@ impl Driver {
                 state.extensions = info.extensions.iter().cloned().collect();
                 state.info = Some(info);
             }
+            let takes_blocks = state.extensions.contains("fs/writeBlock.binary");
+            state.binary = open.carries_binary && result.binary_frames && takes_blocks;
             state.session_id = Some(result.session_id);
             state.remember_by(result.request_memory);
             if resumed {

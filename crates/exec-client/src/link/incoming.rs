@@ -83,6 +83,9 @@ fn take_frame(shared: &Shared, frame: &Bytes) -> Meaning {
                 shared.lock().answer(id, Outcome::Block { bytes: frame.slice_ref(payload), eof });
             }
         }
+        Ok((binary::Header::Write { .. }, _)) => {
+            return Meaning::Nonsense("the server sent a frame that only clients send".to_owned());
+        }
         Err(bad) => return Meaning::Nonsense(format!("the server sent a frame that cannot be read: {bad}")),
     }
     Meaning::Delivered
@@ -161,5 +164,5 @@ fn take_question(shared: &Shared, request: &Request<'_>) -> Meaning {
         }
         _ => envelope::write_error(&mut out, &request.id, &error::not_implemented(&request.method), request.jsonrpc),
     }
-    Meaning::Question(Outgoing::new(out, place))
+    Meaning::Question(Outgoing::new(Message::Text(out.into()), place))
 }

@@ -14,7 +14,7 @@ use exec_wire::{Method, NoticeMethod, RpcError, SharedJson};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::writer::Outgoing;
+use super::writer::{Outgoing, Queue};
 use super::{Heard, LinkMetrics, LinkState};
 use crate::environment::random_seed;
 use crate::error::CallError;
@@ -58,6 +58,8 @@ pub(crate) struct State {
     pub(crate) records: HashMap<ProcessId, Record>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) extensions: BTreeSet<String>,
+    /// Whether blocks may be sent as raw bytes.
+    pub(crate) binary: bool,
     pub(crate) info: Option<EnvironmentInfo>,
     pub(crate) session_id: Option<String>,
     /// Whose memory of requests it is; `None` if the server has none.
@@ -68,8 +70,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) enum Phase {
     Down,
-    /// Bounded by the permits that everything in it holds.
-    Live(mpsc::Sender<Outgoing>),
+    Live(Queue),
     Ended,
 }
 
@@ -126,6 +127,7 @@ impl Shared {
             records: HashMap::new(),
             listeners: Vec::new(),
             extensions: BTreeSet::new(),
+            binary: false,
             info: None,
             session_id: None,
             request_memory: None,
@@ -166,11 +168,7 @@ impl Shared {
         let mut state = self.lock();
         match &state.phase {
             Phase::Ended => return Err(CallError::Lost { why: "the connection was closed by us".into() }),
-            Phase::Live(queue) => {
-                // Cannot be full: each place in it holds a permit. If it is closed, the driver is about to notice, and
-                // the call goes with the next connection.
-                let _ = queue.try_send(pending.outgoing.clone());
-            }
+            Phase::Live(queue) => queue.send(pending.outgoing.clone()),
             Phase::Down => {
                 state.wanted = true;
                 self.wanted.notify_one();
@@ -199,13 +197,18 @@ impl Shared {
     }
 
     /// The session is there: `hello` and everything that waits goes out, in order.
-    pub(crate) fn serve(&self, queue: mpsc::Sender<Outgoing>, hello: Outgoing) {
+    pub(crate) fn serve(&self, queue: Queue, hello: Outgoing) {
         let mut state = self.lock();
-        let _ = queue.try_send(hello);
+        if !state.binary {
+            // Made for a server that took them; this one is another.
+            let binary = state.calls.iter().filter(|(_, call)| call.outgoing.is_binary()).map(|(id, _)| *id).collect();
+            state.doom(binary);
+        }
+        queue.send(hello);
         for pending in state.calls.values_mut() {
             pending.resent |= pending.outgoing.was_sent();
             pending.asked = Instant::now();
-            let _ = queue.try_send(pending.outgoing.clone());
+            queue.send(pending.outgoing.clone());
         }
         state.phase = Phase::Live(queue);
         state.wake_all();

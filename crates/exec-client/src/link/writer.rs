@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use exec_transport::{CloseReason, Message, SendError, Sender};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
@@ -20,20 +19,32 @@ const QUEUE: usize = CALLS + ANSWERS + 2;
 /// A message on its way, and whether it went. Clones are the same message.
 #[derive(Debug, Clone)]
 pub(crate) struct Outgoing {
-    bytes: Bytes,
+    message: Message,
+    /// What is small goes first.
+    bulky: bool,
     sent: Arc<AtomicBool>,
     /// Held until it is written and answered: this is what bounds the queue.
     _place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 impl Outgoing {
-    pub(crate) fn new(frame: Vec<u8>, place: OwnedSemaphorePermit) -> Self {
-        Self { _place: Some(Arc::new(place)), ..Self::handshake(frame) }
+    pub(crate) fn new(message: Message, place: OwnedSemaphorePermit) -> Self {
+        Self { message, bulky: false, sent: Arc::default(), _place: Some(Arc::new(place)) }
+    }
+
+    /// Contents of a file, which no other message minds being overtaken by.
+    pub(crate) fn bulky(self) -> Self {
+        Self { bulky: true, ..self }
     }
 
     /// A message of the handshake, for which there is always room.
-    pub(crate) fn handshake(frame: Vec<u8>) -> Self {
-        Self { bytes: frame.into(), sent: Arc::default(), _place: None }
+    pub(crate) fn handshake(text: Vec<u8>) -> Self {
+        Self { message: Message::Text(text.into()), bulky: false, sent: Arc::default(), _place: None }
+    }
+
+    /// Whether only a server that has granted it can read it.
+    pub(crate) fn is_binary(&self) -> bool {
+        matches!(self.message, Message::Binary(_))
     }
 
     /// Whether its first byte may have left. Known for certain once the writer has ended.
@@ -42,20 +53,38 @@ impl Outgoing {
     }
 }
 
+/// The way to a writer. What is small overtakes what is bulky, and nothing else.
+#[derive(Debug, Clone)]
+pub(crate) struct Queue {
+    small: mpsc::Sender<Outgoing>,
+    bulky: mpsc::Sender<Outgoing>,
+}
+
+impl Queue {
+    /// Cannot be full: each place in it holds a permit. If it is closed, the driver is about to notice, and what is a call
+    /// goes with the next connection.
+    pub(crate) fn send(&self, outgoing: Outgoing) {
+        let queue = if outgoing.bulky { &self.bulky } else { &self.small };
+        let _ = queue.try_send(outgoing);
+    }
+}
+
 /// The writer of one connection.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    queue: mpsc::Sender<Outgoing>,
+    queue: Queue,
     task: JoinHandle<Result<Sender, SendError>>,
 }
 
 impl Writer {
     pub(crate) fn start(sender: Sender, bytes_out: Arc<AtomicU64>) -> Self {
-        let (queue, waiting) = mpsc::channel(QUEUE);
-        Self { queue, task: tokio::spawn(write(sender, waiting, bytes_out)) }
+        let (small, waiting) = mpsc::channel(QUEUE);
+        let (bulky, bulk_waiting) = mpsc::channel(QUEUE);
+        let task = tokio::spawn(write(sender, waiting, bulk_waiting, bytes_out));
+        Self { queue: Queue { small, bulky }, task }
     }
 
-    pub(crate) fn queue(&self) -> &mpsc::Sender<Outgoing> {
+    pub(crate) fn queue(&self) -> &Queue {
         &self.queue
     }
 
@@ -94,19 +123,24 @@ impl Writer {
 
 async fn write(
     mut sender: Sender,
-    mut waiting: mpsc::Receiver<Outgoing>,
+    mut small: mpsc::Receiver<Outgoing>,
+    mut bulky: mpsc::Receiver<Outgoing>,
     bytes_out: Arc<AtomicU64>,
 ) -> Result<Sender, SendError> {
-    while let Some(first) = waiting.recv().await {
-        let mut next = Some(first);
-        // Whatever else waits already leaves with it: one flush for all.
+    loop {
+        let mut next = tokio::select! {
+            biased;
+            Some(outgoing) = small.recv() => Some(outgoing),
+            Some(outgoing) = bulky.recv() => Some(outgoing),
+            else => return Ok(sender),
+        };
+        // Whatever else is small and waits already leaves with it: one flush for all.
         while let Some(outgoing) = next {
             outgoing.sent.store(true, Ordering::Release);
-            bytes_out.fetch_add(outgoing.bytes.len() as u64, Ordering::Relaxed);
-            sender.feed(Message::Text(outgoing.bytes)).await?;
-            next = waiting.try_recv().ok();
+            bytes_out.fetch_add(outgoing.message.bytes().len() as u64, Ordering::Relaxed);
+            sender.feed(outgoing.message).await?;
+            next = small.try_recv().ok();
         }
         sender.flush().await?;
     }
-    Ok(sender)
 }

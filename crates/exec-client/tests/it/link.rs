@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use exec_client::{CallError, ConnectFailure, LinkState, Options, Replay, Terms};
+use exec_client::{CallError, ConnectFailure, LinkState, Options, RemoteEnvironment, Replay, Terms};
 use exec_env::Environment;
 use exec_transport::Message;
+use exec_wire::binary::{self, Header};
+use exec_wire::bytes64::Base64;
 use exec_wire::environment::{InfoParams, StatusParams};
-use exec_wire::fs::ReadBlockParams;
+use exec_wire::fs::{ReadBlockParams, WriteBlockParams, WriteBlockResult};
 use exec_wire::process::ListParams;
 use exec_wire::{Method, NoticeMethod};
 use serde_json::json;
 
-use crate::peer::{OURS, meet, options, rejected, stage, within};
+use crate::peer::{OURS, Peer, Stage, meet, options, rejected, stage, within};
 
 #[tokio::test]
 async fn the_handshake_says_who_we_are_and_learns_where_we_are() {
@@ -183,14 +185,82 @@ async fn a_block_as_raw_bytes_is_the_answer_to_its_request() {
     let params = ReadBlockParams { handle_id: "h".into(), offset: 4, len: 10 };
     let serve = async {
         let (id, _) = peer.expect("fs/readBlock").await;
-        let header = exec_wire::binary::Header::Block { request_id: &id.to_string(), offset: 4, eof: true };
+        let header = Header::Block { request_id: &id.to_string(), offset: 4, eof: true };
         let mut frame = Vec::new();
-        exec_wire::binary::encode(&mut frame, &header, b"raw").expect("a short id");
+        binary::encode(&mut frame, &header, b"raw").expect("a short id");
         peer.say_raw(Message::Binary(frame.into())).await;
     };
     let (block, ()) = tokio::join!(link.call(params), serve);
     let block = block.expect("answered");
     assert_eq!((&block.chunk.0[..], block.eof), (&b"raw"[..], true));
+}
+
+fn raw_block() -> WriteBlockParams {
+    WriteBlockParams { handle_id: "h".into(), offset: 4, chunk: Base64(b"raw"[..].into()) }
+}
+
+/// A server that takes blocks as raw bytes, and such a client.
+async fn meet_raw() -> (RemoteEnvironment, Stage, Peer) {
+    let extensions = [OURS, &["fs/writeBlock.binary"]].concat();
+    meet(&extensions, Options { binary_frames: true, ..options() }).await
+}
+
+#[tokio::test]
+async fn a_block_is_written_as_raw_bytes_where_the_server_takes_them() {
+    let (environment, _stage, mut peer) = meet_raw().await;
+    let serve = async {
+        let frame = peer.frame().await;
+        let Ok((Header::Write { request_id, handle_id, offset }, payload)) = binary::decode(&frame) else {
+            panic!("a block to write was expected, not {frame:?}");
+        };
+        assert_eq!((handle_id, offset, payload), ("h", 4, &b"raw"[..]));
+        peer.reply(&serde_json::from_str(request_id).expect("JSON"), json!({})).await;
+    };
+    let (written, ()) = tokio::join!(environment.link().call(raw_block()), serve);
+    assert_eq!(written, Ok(WriteBlockResult {}));
+}
+
+#[tokio::test]
+async fn a_raw_block_is_not_sent_on_to_a_server_that_takes_none() {
+    let (environment, mut stage, mut peer) = meet_raw().await;
+    let serve = async {
+        peer.frame().await;
+        peer.cut();
+        stage.welcome(OURS).await
+    };
+    let (written, mut peer) = tokio::join!(environment.link().call(raw_block()), serve);
+    assert_eq!(written, Err(CallError::Interrupted { method: Method::FsWriteBlock }));
+    // From here on it is JSON.
+    let serve = async {
+        let (id, params) = peer.expect("fs/writeBlock").await;
+        assert_eq!(params["chunk"], "cmF3");
+        peer.reply(&id, json!({})).await;
+    };
+    let (written, ()) = tokio::join!(environment.link().call(raw_block()), serve);
+    assert_eq!(written, Ok(WriteBlockResult {}));
+}
+
+#[tokio::test]
+async fn what_is_small_overtakes_blocks_that_wait_to_be_written() {
+    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let link = environment.link();
+    let serve = async {
+        let mut seen = Vec::new();
+        for _ in 0..9 {
+            let message = peer.message().await;
+            seen.push((message["method"].clone(), message["params"]["offset"].clone()));
+            peer.reply(&message["id"], json!({})).await;
+        }
+        seen
+    };
+    let block = |offset| WriteBlockParams { offset, ..raw_block() };
+    let blocks = futures_util::future::join_all((0..8).map(|offset| link.call(block(offset))));
+    let (blocks, status, seen) = tokio::join!(blocks, link.call(StatusParams {}), serve);
+    assert!(blocks.iter().all(Result::is_ok), "{blocks:?}");
+    drop(status);
+    let mut expected = vec![(json!("environment/status"), json!(null))];
+    expected.extend((0..8).map(|offset| (json!("fs/writeBlock"), json!(offset))));
+    assert_eq!(seen, expected);
 }
 
 #[tokio::test]

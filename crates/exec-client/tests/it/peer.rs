@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use exec_client::{ConnectFailure, Options, RemoteEnvironment};
 use exec_core::{Command, ProcessId};
 use exec_env::BoxFuture;
@@ -85,6 +86,7 @@ impl Stage {
         if let Some(granted) = granted {
             result["resumeFrom"] = granted;
         }
+        result["binaryFrames"] = json!(params["binaryFrames"] == true);
         peer.reply(&id, result).await;
         peer.initialized().await;
         peer
@@ -127,6 +129,14 @@ impl Peer {
         match self.connection.receiver.next().await {
             Received::Message(message) => serde_json::from_slice(message.bytes()).expect("the client writes JSON"),
             other => panic!("a message was expected, not {other:?}"),
+        }
+    }
+
+    /// The next message, which must be raw bytes.
+    pub(crate) async fn frame(&mut self) -> Bytes {
+        match self.connection.receiver.next().await {
+            Received::Message(Message::Binary(frame)) => frame,
+            other => panic!("raw bytes were expected, not {other:?}"),
         }
     }
 

@@ -19,6 +19,8 @@ fn the_layout_is_the_documented_one() {
     assert_eq!(framed(&output(), b"hi"), b"\x01\x01\x03\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x07phi");
     let block = Header::Block { request_id: "12", offset: 256, eof: true };
     assert_eq!(framed(&block, b""), b"\x02\x01\x00\x01\x00\x02\x00\x00\x00\x00\x00\x00\x01\x0012");
+    let write = Header::Write { request_id: "12", handle_id: "h-1", offset: 256 };
+    assert_eq!(framed(&write, b"hi"), b"\x03\x01\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x01\x0012\x03h-1hi");
 }
 
 #[test]
@@ -37,6 +39,9 @@ fn damage_is_named() {
     assert_eq!(binary::decode(&damaged(3, 1)), Err(BadFrame::Flags { flags: 1 }));
     assert_eq!(binary::decode(&damaged(5, 200)), Err(BadFrame::Short { found_bytes: good.len() }));
     assert_eq!(binary::decode(&damaged(14, 0xff)), Err(BadFrame::Id));
+    let write = framed(&Header::Write { request_id: "1", handle_id: "h", offset: 0 }, b"");
+    assert_eq!(binary::decode(&write[..16]), Err(BadFrame::Short { found_bytes: 16 }));
+    assert_eq!(binary::decode(&write[..15]), Err(BadFrame::Short { found_bytes: 15 }));
 }
 
 #[test]
@@ -45,6 +50,9 @@ fn an_id_that_does_not_fit_is_refused() {
     let header = Header::Output { process_id: &process_id, seq: 1, stream: Stream::Stdout };
     let mut frame = Vec::new();
     assert_eq!(binary::encode(&mut frame, &header, b""), Err(LongId { found_bytes: 65_536 }));
+    let handle_id = "h".repeat(256);
+    let header = Header::Write { request_id: "1", handle_id: &handle_id, offset: 0 };
+    assert_eq!(binary::encode(&mut frame, &header, b""), Err(LongId { found_bytes: 256 }));
     assert!(frame.is_empty());
 }
 
@@ -61,12 +69,14 @@ proptest! {
         id in any::<String>(),
         place in any::<u64>(),
         eof in any::<bool>(),
-        block in any::<bool>(),
+        handle in "[a-z0-9é]{0,32}",
+        kind in 0..3,
         payload in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
-        let header = match block {
-            true => Header::Block { request_id: &id, offset: place, eof },
-            false => Header::Output { process_id: &id, seq: place, stream: Stream::Stderr },
+        let header = match kind {
+            0 => Header::Block { request_id: &id, offset: place, eof },
+            1 => Header::Write { request_id: &id, handle_id: &handle, offset: place },
+            _ => Header::Output { process_id: &id, seq: place, stream: Stream::Stderr },
         };
         let frame = framed(&header, &payload);
         prop_assert_eq!(binary::decode(&frame), Ok((header, &payload[..])));

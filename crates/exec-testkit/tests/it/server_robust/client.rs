@@ -35,6 +35,13 @@ impl Served {
         client
     }
 
+    /// A connection on which blocks may be raw bytes.
+    pub(crate) async fn raw_client(&self) -> Client {
+        let mut client = Client::connect(&self.daemon.address).await;
+        client.greet(json!({"clientName": "robust", "binaryFrames": true})).await;
+        client
+    }
+
     /// A connection that goes on with the session of another.
     pub(crate) async fn resume(&self, session: &str) -> Client {
         let mut client = Client::connect(&self.daemon.address).await;

@@ -3,6 +3,7 @@
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
 
 use super::MEMORY_BYTES;
 use super::client::{Client, Served, in_time};
@@ -120,6 +121,42 @@ async fn malformed_messages_are_refused_and_the_connection_goes_on() {
         assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&json!(-1), &json!(-32600)), "round {round}");
     }
     assert_eq!(client.call("environment/status", json!({})).await["result"]["status"], "ready");
+    all_is_well(&served).await;
+}
+
+#[tokio::test]
+async fn raw_blocks_are_written_and_frames_that_make_no_sense_are_refused() {
+    let served = Served::begin().await;
+    let file = served.folder.path().join("file");
+    let mut client = served.raw_client().await;
+    let path = format!("file://{}", file.display());
+    client.call("fs/open", json!({"handleId": "h", "path": path, "mode": "replace"})).await;
+    // As PROTOCOL.md draws them: kind, version, stream, flags, length of the id, offset, id, and what follows.
+    let frame = |kind: u8, request_id: &str, rest: &[u8]| {
+        let head = [kind, 1, 0, 0, 0, request_id.len() as u8, 0, 0, 0, 0, 0, 0, 0, 2];
+        [&head[..], request_id.as_bytes(), rest].concat()
+    };
+    let block = frame(3, "7", b"\x01hraw");
+    let cases = [
+        (block.clone(), json!(7), json!(null)),
+        (frame(3, "\"seven\"", b"\x01hraw"), json!("seven"), json!(null)),
+        (frame(3, "8", b"\x06nobodyraw"), json!(8), json!(-32004)),
+        (frame(3, "9", b"\x01h"), json!(9), json!(-32600)),
+        (frame(3, "10", b"\x09h"), json!(-1), json!(-32600)),
+        (frame(3, "[]", b"\x01hraw"), json!(-1), json!(-32600)),
+        (frame(2, "11", b"\x01hraw"), json!(-1), json!(-32600)),
+        (block[..10].to_vec(), json!(-1), json!(-32600)),
+    ];
+    for (frame, id, code) in cases {
+        client.wire.send_message(Message::Binary(frame.clone().into())).await;
+        let answer = client.next().await;
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &code), "{frame:?}: {answer}");
+    }
+    assert_eq!(std::fs::read(&file).expect("it was written"), b"\0\0raw");
+    // Where nobody asked for them, such bytes are no message.
+    let mut plain = served.client().await;
+    plain.wire.send_message(Message::Binary(block.into())).await;
+    assert_eq!(plain.next().await["error"]["code"], -32600);
     all_is_well(&served).await;
 }
 
