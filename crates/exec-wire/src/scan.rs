@@ -76,21 +76,25 @@ pub(crate) fn scan(text: &str) -> Result<Scanned<'_>, Refused> {
 }
 
 /// The end of the run of characters that stand for themselves in a JSON string: the next quote, backslash or control
-/// character. In large steps, because payloads of megabytes are strings; the folds are there for the compiler, which
-/// makes vector instructions of them.
-pub(crate) fn plain_run(bytes: &[u8], mut at: usize) -> usize {
-    let special = |byte: u8| (byte == b'"') | (byte == b'\\') | (byte < 0x20);
-    let plain = |step: &[u8]| !step.iter().fold(false, |any, byte| any | special(*byte));
-    while bytes.get(at..at + 64).is_some_and(plain) {
-        at += 64;
-    }
-    while bytes.get(at..at + 8).is_some_and(plain) {
-        at += 8;
-    }
-    while bytes.get(at).is_some_and(|byte| !special(*byte)) {
-        at += 1;
-    }
-    at
+/// character. In large steps, because payloads of megabytes are strings.
+pub(crate) fn plain_run(bytes: &[u8], at: usize) -> usize {
+    let rest = bytes.get(at..).unwrap_or_default();
+    let end = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+    at + control(&rest[..end]).unwrap_or(end)
+}
+
+/// Where the first control character is. Eight bytes at a time: one below 0x20, and only such a one, has its highest bit
+/// clear, and set once 0x20 is taken away.
+fn control(run: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 0xff;
+    let below = |word: &[u8; 8]| {
+        let word = u64::from_ne_bytes(*word);
+        word.wrapping_sub(ONES * 0x20) & !word & (ONES * 0x80)
+    };
+    let (steps, _) = run.as_chunks::<64>();
+    let plain = |step: &&[u8; 64]| step.as_chunks().0.iter().fold(0, |any, word| any | below(word)) == 0;
+    let start = steps.iter().take_while(plain).count() * 64;
+    run[start..].iter().position(|byte| *byte < 0x20).map(|at| start + at)
 }
 
 /// JSON's white space, which is less than Unicode's.
@@ -338,4 +342,30 @@ fn says_twice<T: Ord>(keys: &mut [T]) -> bool {
     }
     keys.sort_unstable();
     keys.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::plain_run;
+
+    proptest! {
+        /// Large steps end where small ones would.
+        #[test]
+        fn a_plain_run_ends_at_the_first_character_that_does_not_stand_for_itself(
+            mut bytes in proptest::collection::vec(0x20..=0xff_u8, 0..300),
+            special in proptest::option::of((any::<proptest::sample::Index>(), prop_oneof![Just(b'"'), Just(b'\\'), 0..0x20_u8])),
+            from in any::<proptest::sample::Index>(),
+        ) {
+            if let Some((at, byte)) = special && !bytes.is_empty() {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let from = from.index(bytes.len() + 1);
+            let ends = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+            let expected = bytes[from..].iter().position(ends).map_or(bytes.len(), |at| from + at);
+            prop_assert_eq!(plain_run(&bytes, from), expected);
+        }
+    }
 }
