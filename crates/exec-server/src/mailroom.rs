@@ -81,6 +81,20 @@ pub(crate) struct Mailroom {
     next_token: u64,
     jsonrpc: bool,
     binary: bool,
+    last_sent: LastSent,
+}
+
+/// The last piece of output that was sent. Once it is on its way the next one is written where it was: to ask for as
+/// much memory for each piece of a flood, and to give it back, takes as long as to fill it.
+#[derive(Default)]
+struct LastSent(Bytes);
+
+impl LastSent {
+    fn take_memory(&mut self) -> Vec<u8> {
+        let mut memory = std::mem::take(&mut self.0).try_into_mut().map(Vec::from).unwrap_or_default();
+        memory.clear();
+        memory
+    }
 }
 
 /// A lane that has something to send, with its follower.
@@ -105,6 +119,7 @@ impl Mailroom {
             next_token: 0,
             jsonrpc: false,
             binary: false,
+            last_sent: LastSent::default(),
         }
     }
 
@@ -145,6 +160,7 @@ impl Mailroom {
             return Ok(None);
         }
         self.sender.flush().await?;
+        self.last_sent = LastSent::default();
         let due = self.lanes.values().filter_map(Lane::begins_by).min();
         tokio::select! {
             biased;
@@ -265,7 +281,8 @@ impl Mailroom {
         let mut bytes = 0;
         for entry in page.entries {
             bytes += entry_bytes(&entry);
-            let (seq, message) = (entry.seq, lane.encode(entry, self.binary));
+            let (seq, message) = (entry.seq, lane.encode(entry, self.binary, self.last_sent.take_memory()));
+            self.last_sent = LastSent(message.bytes().clone());
             self.sender.feed(message).await?;
             lane.note_sent(seq);
         }

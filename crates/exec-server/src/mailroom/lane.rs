@@ -102,13 +102,12 @@ impl Lane {
         self.process.note_sent(seq);
     }
 
-    /// An entry as it goes over the wire.
-    pub(super) fn encode(&self, entry: Entry, binary: bool) -> Message {
+    /// An entry as it goes over the wire, written into `out`.
+    pub(super) fn encode(&self, entry: Entry, binary: bool, mut out: Vec<u8>) -> Message {
         let State::Following { encoder, jsonrpc, .. } = &self.state else {
             unreachable!("only a lane that follows has a turn")
         };
         let process_id = self.process.wire_id.clone();
-        let mut out = Vec::new();
         match entry.body {
             Body::Output { stream, bytes } => {
                 let stream = convert::stream(stream);
