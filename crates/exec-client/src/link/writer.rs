@@ -32,7 +32,7 @@ impl Outgoing {
         Self { message, bulky: false, sent: Arc::default(), _place: Some(Arc::new(place)) }
     }
 
-    /// Contents of a file, which no other message minds being overtaken by.
+    /// Contents of a file. Whatever else there is to say may overtake them.
     pub(crate) fn bulky(self) -> Self {
         Self { bulky: true, ..self }
     }
