@@ -102,7 +102,9 @@ impl OpenFile for LocalFile {
                 return Err(self.error(Verb::ReadBlock, Reason::ReadBlockLength));
             }
             let file = Arc::clone(&self.file);
-            let read = self.gate.run(move |_| read_at(&file, offset, len)).await;
+            // Asked for here, not on whichever thread of the gate is free: what each of them once had, it keeps.
+            let block = Vec::with_capacity(len);
+            let read = self.gate.run(move |_| read_at(&file, offset, len, block)).await;
             let bytes = read.map_err(|errno| self.error(Verb::ReadBlock, os(errno)))?;
             Ok(Block { eof: bytes.len() < len, bytes: Bytes::from(bytes) })
         })
@@ -133,8 +135,8 @@ impl OpenFile for LocalFile {
     }
 }
 
-fn read_at(file: &OwnedFd, mut offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
-    let mut bytes = Vec::with_capacity(len);
+/// `len` bytes, fewer only at the end, in the memory of `bytes`.
+fn read_at(file: &OwnedFd, mut offset: u64, len: usize, mut bytes: Vec<u8>) -> Result<Vec<u8>, Errno> {
     while bytes.len() < len {
         match retry_on_intr(|| pread(file, spare_capacity(&mut bytes), offset))? {
             0 => break,

@@ -192,7 +192,7 @@ fn alone_a_file_arrives_whole_over_a_connection_that_is_cut_fifty_times() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     run_for(DEADLINE, async {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let megabytes = wished("EXEC_CUT_MB", 256);
+        let megabytes = wished("EXEC_CUT_MB", 1024);
         let daemon = Daemon::on_a_port();
         let proxy = CuttingProxy::before(daemon.address()).await;
         let environment = connected(format!("ws://{}", proxy.address()).parse().expect("a target")).await;
@@ -224,8 +224,8 @@ fn alone_a_file_arrives_whole_over_a_connection_that_is_cut_fifty_times() {
         assert_eq!(reading.hash(), writing.hash());
         let metrics = environment.metrics();
         eprintln!("{cuts} cuts, {sent_bytes} bytes sent for {} written, {metrics:?}", megabytes << 20);
-        // As base64, and some of it twice; but never all of it again.
-        assert!(sent_bytes < (megabytes << 20) * 2, "{sent_bytes} bytes were sent");
+        // Some of it twice; but never all of it again.
+        assert!(sent_bytes < (megabytes << 20) * 3 / 2, "{sent_bytes} bytes were sent");
         assert!(cuts >= 50 && metrics.reconnects >= 25, "{cuts} cuts, {metrics:?}");
         environment.close().await;
     });

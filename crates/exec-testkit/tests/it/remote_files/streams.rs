@@ -108,7 +108,7 @@ async fn pass(files: &dyn Files, path: &Path, size: u64) {
 }
 
 fn megabytes() -> u64 {
-    std::env::var("EXEC_STREAM_MB").ok().and_then(|megabytes| megabytes.parse().ok()).unwrap_or(256)
+    std::env::var("EXEC_STREAM_MB").ok().and_then(|megabytes| megabytes.parse().ok()).unwrap_or(1024)
 }
 
 fn resident_bytes(pid: u32) -> u64 {
