@@ -50,7 +50,7 @@ fn local(workspace: &Workspace, arguments: &[String]) -> Result<()> {
 }
 
 fn files(workspace: &Workspace) -> Result<()> {
-    in_view(&mut workspace.cargo(&["build", "--release", "-p", "exec-cli"]))?;
+    in_view(&mut workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]))?;
     in_view(&mut workspace.cargo(&["bench", "-p", "exec-testkit", "--bench", "files"]))
 }
 
@@ -59,7 +59,7 @@ fn wire(workspace: &Workspace, work: Option<&str>, reps: u32) -> Result<()> {
     let target = workspace.target.join("xbench");
     let mut build = workspace.cargo(&["build", "--release", "--locked"]);
     in_view(build.current_dir(&source).arg("--target-dir").arg(&target))?;
-    in_view(&mut workspace.cargo(&["build", "--release", "-p", "exec-cli"]))?;
+    in_view(&mut workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]))?;
 
     let xbench = target.join("release/xbench");
     let results = target.join("wire.jsonl");

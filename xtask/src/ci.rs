@@ -32,14 +32,9 @@ const STEPS: &[Step] = &[
     Step { name: "build", work: Work::Cargo { env: &[], words: BUILD } },
     Step { name: "test", work: Work::Cargo { env: &[], words: &["nextest", "run", "--workspace", "--profile", "ci"] } },
     Step { name: "doctest", work: Work::Cargo { env: &[], words: &["test", "--doc", "--workspace"] } },
-    // Libraries only: the binary `exec-server` and the library `exec_server` would write the same
-    // pages, one over the other.
     Step {
         name: "doc",
-        work: Work::Cargo {
-            env: &[("RUSTDOCFLAGS", "-Dwarnings")],
-            words: &["doc", "--no-deps", "--workspace", "--lib"],
-        },
+        work: Work::Cargo { env: &[("RUSTDOCFLAGS", "-Dwarnings")], words: &["doc", "--no-deps", "--workspace"] },
     },
     Step { name: "fuzz", work: Work::Here(fuzz::run) },
 ];
@@ -208,7 +203,7 @@ mod tests {
     #[test]
     fn every_step_can_be_typed_by_itself() {
         let doc = STEPS.iter().find(|step| step.name == "doc").expect("doc is a step");
-        assert_eq!(doc.alone(), "RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --lib");
+        assert_eq!(doc.alone(), "RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace");
         let tidy = STEPS.iter().find(|step| step.name == "tidy").expect("tidy is a step");
         assert_eq!(tidy.alone(), "cargo xtask tidy");
     }

@@ -10,7 +10,7 @@ use crate::workspace::{Workspace, in_view, last_line_of};
 
 /// Builds, copies and describes the binary.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    in_view(&mut workspace.cargo(&["build", "--release", "--locked", "-p", "exec-cli"]))?;
+    in_view(&mut workspace.cargo(&["build", "--release", "--locked", "-p", "exec-server-cli"]))?;
     let folder = workspace.target.join("dist");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder:?}"))?;
     let built = workspace.target.join("release/exec-server");

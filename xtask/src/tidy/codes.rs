@@ -4,7 +4,7 @@ use super::{Tree, Violation};
 
 /// The files and folders that may write a code down.
 const KNOW_CODES: &[&str] =
-    &["crates/exec-wire/", "crates/exec-server/src/reply.rs", "crates/exec-client/src/error.rs"];
+    &["crates/exec-wire/", "crates/exec-rpc/src/reply.rs", "crates/exec-client/src/error.rs"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -42,16 +42,16 @@ mod tests {
 
     #[test]
     fn a_code_is_reported_as_a_number_and_in_quotes() {
-        assert_eq!(lines(check, "crates/exec-server/src/dispatch.rs", TEXT), [1, 2, 3]);
+        assert_eq!(lines(check, "crates/exec-rpc/src/dispatch.rs", TEXT), [1, 2, 3]);
     }
 
     #[test]
     fn those_who_know_codes_and_tests_may_write_them() {
         for path in [
             "crates/exec-wire/src/codes.rs",
-            "crates/exec-server/src/reply.rs",
+            "crates/exec-rpc/src/reply.rs",
             "crates/exec-client/src/error.rs",
-            "crates/exec-server/tests/it/main.rs",
+            "crates/exec-rpc/tests/it/main.rs",
         ] {
             assert_eq!(lines(check, path, TEXT), NOWHERE, "{path}");
         }
@@ -60,6 +60,6 @@ mod tests {
     #[test]
     fn other_numbers_and_comments_are_no_codes() {
         let text = "// -32600\nlet a = -32;\nlet b = -320000;\nlet c = \"ab-32600\";\nlet d = -32768;\n";
-        assert_eq!(lines(check, "crates/exec-server/src/a.rs", text), NOWHERE);
+        assert_eq!(lines(check, "crates/exec-rpc/src/a.rs", text), NOWHERE);
     }
 }

@@ -15,9 +15,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("exec-sandbox", &["exec-core"]),
     ("exec-keeper", &["exec-core"]),
     ("exec-local", &["exec-core", "exec-env", "exec-keeper", "exec-sandbox"]),
-    ("exec-server", &["exec-core", "exec-env", "exec-wire", "exec-transport"]),
+    ("exec-rpc", &["exec-core", "exec-env", "exec-wire", "exec-transport"]),
     ("exec-client", &["exec-core", "exec-env", "exec-wire", "exec-transport"]),
-    ("exec-cli", SHIPPED),
+    ("exec-server-cli", SHIPPED),
     ("exec-testkit", SHIPPED_AND_CLI),
     ("xtask", &[]),
 ];
@@ -31,7 +31,7 @@ const SHIPPED: &[&str] = &[
     "exec-sandbox",
     "exec-keeper",
     "exec-local",
-    "exec-server",
+    "exec-rpc",
     "exec-client",
 ];
 
@@ -44,9 +44,9 @@ const SHIPPED_AND_CLI: &[&str] = &[
     "exec-sandbox",
     "exec-keeper",
     "exec-local",
-    "exec-server",
+    "exec-rpc",
     "exec-client",
-    "exec-cli",
+    "exec-server-cli",
 ];
 
 /// Outsiders that a crate does without, and why.
@@ -64,7 +64,7 @@ const PURE: &str = "core never waits, touches the machine or serialises";
 const NO_WIRE: &str = "only exec-wire knows how things are written";
 
 /// Crates whose errors nobody branches on.
-const MAY_USE_ANYHOW: &[&str] = &["exec-cli", "exec-testkit", "xtask"];
+const MAY_USE_ANYHOW: &[&str] = &["exec-server-cli", "exec-testkit", "xtask"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -136,15 +136,15 @@ mod tests {
 
     #[test]
     fn the_server_sees_neither_local_nor_the_keeper() {
-        assert_eq!(found("exec-server", "exec-local", None), [4]);
-        assert_eq!(found("exec-server", "exec-keeper", Some("build")), [4]);
-        assert_eq!(found("exec-server", "exec-env", None), NOWHERE);
+        assert_eq!(found("exec-rpc", "exec-local", None), [4]);
+        assert_eq!(found("exec-rpc", "exec-keeper", Some("build")), [4]);
+        assert_eq!(found("exec-rpc", "exec-env", None), NOWHERE);
     }
 
     #[test]
     fn tests_may_use_what_the_shipped_code_may_not() {
-        assert_eq!(found("exec-server", "exec-testkit", Some("dev")), NOWHERE);
-        assert_eq!(found("exec-server", "exec-testkit", None), [4]);
+        assert_eq!(found("exec-rpc", "exec-testkit", Some("dev")), NOWHERE);
+        assert_eq!(found("exec-rpc", "exec-testkit", None), [4]);
         assert_eq!(found("exec-testkit", "exec-local", None), NOWHERE);
     }
 

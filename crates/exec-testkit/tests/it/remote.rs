@@ -7,7 +7,7 @@ use std::time::Duration;
 use exec_client::{Dial, Options as ClientOptions, RemoteEnvironment};
 use exec_env::BoxFuture;
 use exec_local::{LocalEnvironment, Options};
-use exec_server::{Options as ServerOptions, Server};
+use exec_rpc::{Options as ServerOptions, Server};
 use exec_testkit::Bench;
 use exec_testkit::faulty::{Faults, faulty_pair};
 use exec_transport::{
