@@ -21,6 +21,8 @@
 //!
 //! Deliberately absent: starting servers, local environments, tables and spinners.
 
+#![warn(missing_docs)]
+
 mod backoff;
 mod convert;
 mod dial;

@@ -5,6 +5,8 @@
 //!
 //! Deliberately absent: connections, sessions, JSON, error codes.
 
+#![warn(missing_docs)]
+
 pub mod errno;
 pub mod files;
 pub mod http;

@@ -9,6 +9,8 @@
 //!
 //! Nothing here knows of connections, sessions or JSON.
 
+#![warn(missing_docs)]
+
 mod clerk;
 pub mod files;
 pub mod http;
