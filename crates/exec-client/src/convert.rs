@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use exec_core::environ::Variables;
 use exec_core::{
-    Cause, Command, EnvPolicy, Exit, Head, Inherit, Io, Overflow, ProcessId, Signal, Size, Status, Stream, Usage,
+    ExitCause, Command, EnvPolicy, Exit, Head, Inherit, Io, Overflow, ProcessId, Signal, TerminalSize, ExitStatus, Stream, ResourceUsage,
 };
-use exec_env::process::{ProcessInfo, Until, Waited};
-use exec_env::{Info, Shell};
+use exec_env::process::{ProcessInfo, WaitCondition, Waited};
+use exec_env::{MachineInfo, Shell};
 use exec_wire::bytes64::Base64;
 use exec_wire::environment::EnvironmentInfo;
 use exec_wire::process as wire;
@@ -99,7 +99,7 @@ pub(crate) fn millis(time: Duration) -> Option<u64> {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).ok().filter(|ms| i64::try_from(*ms).is_ok())
 }
 
-pub(crate) fn wire_size(size: Size) -> wire::Size {
+pub(crate) fn wire_size(size: TerminalSize) -> wire::Size {
     wire::Size { rows: size.rows, cols: size.cols }
 }
 
@@ -129,19 +129,19 @@ pub(crate) fn wire_signal(signal: Signal) -> wire::ProcessSignal {
 /// An end as our server tells it.
 pub(crate) fn exit(exit: wire::Exit) -> Exit {
     let status = match (exit.code, exit.signal) {
-        (Some(code), _) => Status::Code(code),
-        (None, Some(number)) => Status::Signal { number, core_dumped: exit.core_dumped },
-        (None, None) => Status::Lost,
+        (Some(code), _) => ExitStatus::Code(code),
+        (None, Some(number)) => ExitStatus::Signal { number, core_dumped: exit.core_dumped },
+        (None, None) => ExitStatus::Lost,
     };
     let cause = match exit.kind {
-        wire::ExitKind::TimedOut => Cause::TimedOut,
-        wire::ExitKind::Terminated => Cause::Terminated,
-        wire::ExitKind::OutOfMemory => Cause::OutOfMemory,
+        wire::ExitKind::TimedOut => ExitCause::TimedOut,
+        wire::ExitKind::Terminated => ExitCause::Terminated,
+        wire::ExitKind::OutOfMemory => ExitCause::OutOfMemory,
         wire::ExitKind::Exited | wire::ExitKind::Signalled | wire::ExitKind::SpawnFailed | wire::ExitKind::Lost => {
-            Cause::Own
+            ExitCause::Own
         }
     };
-    let usage = Usage {
+    let usage = ResourceUsage {
         user: Duration::from_millis(exit.user_ms),
         system: Duration::from_millis(exit.system_ms),
         max_rss_bytes: exit.max_rss_bytes,
@@ -153,7 +153,7 @@ pub(crate) fn exit(exit: wire::Exit) -> Exit {
 pub(crate) fn exit_of_code(code: Option<i32>) -> Exit {
     match code {
         None | Some(-1) => Exit::LOST,
-        Some(code) => Exit { status: Status::Code(code), ..Exit::LOST },
+        Some(code) => Exit { status: ExitStatus::Code(code), ..Exit::LOST },
     }
 }
 
@@ -182,8 +182,8 @@ pub(crate) fn process_info(info: wire::ProcessInfo) -> Option<ProcessInfo> {
 }
 
 /// What a place tells about itself.
-pub(crate) fn info(info: EnvironmentInfo) -> Info {
-    Info {
+pub(crate) fn info(info: EnvironmentInfo) -> MachineInfo {
+    MachineInfo {
         shell: Shell { name: info.shell.name, path: info.shell.path.into() },
         cwd: info.cwd.as_ref().map(native),
         home: info.user_home_dir.as_ref().map(native),
@@ -200,13 +200,13 @@ fn native(uri: &PathUri) -> PathBuf {
     uri.to_path().unwrap_or_else(|foreign| PathBuf::from(foreign.uri.as_str()))
 }
 
-pub(crate) fn wire_until(until: Until) -> wire::Until {
+pub(crate) fn wire_until(until: WaitCondition) -> wire::Until {
     match until {
-        Until::Exited => wire::Until::Exited,
-        Until::Closed => wire::Until::Closed,
-        Until::Output { regex, after } => wire::Until::Output { regex, after_seq: after },
-        Until::Silence(quiet) => wire::Until::Silence { silent_ms: millis(quiet).unwrap_or(i64::MAX as u64) },
-        Until::Port(port) => wire::Until::Port { port },
+        WaitCondition::Exited => wire::Until::Exited,
+        WaitCondition::Closed => wire::Until::Closed,
+        WaitCondition::Output { regex, after } => wire::Until::Output { regex, after_seq: after },
+        WaitCondition::Silence(quiet) => wire::Until::Silence { silent_ms: millis(quiet).unwrap_or(i64::MAX as u64) },
+        WaitCondition::Port(port) => wire::Until::Port { port },
     }
 }
 

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use exec_env::{Environment, Files, Http, Info, Processes};
+use exec_env::{Environment, Files, Http, MachineInfo, Processes};
 use exec_transport::{ConnectOptions, Target};
 use exec_wire::environment::InfoParams;
 use exec_wire::session::CloseParams;
@@ -102,7 +102,7 @@ pub struct RemoteEnvironment {
     processes: RemoteProcesses,
     files: RemoteFiles,
     http: RemoteHttp,
-    info: Info,
+    info: MachineInfo,
     link: Link,
     driver: JoinHandle<()>,
     /// Tells the driver to leave, at the latest when this is dropped.
@@ -200,7 +200,7 @@ impl Environment for RemoteEnvironment {
         &self.http
     }
 
-    fn info(&self) -> &Info {
+    fn info(&self) -> &MachineInfo {
         &self.info
     }
 }
@@ -224,7 +224,7 @@ async fn connected(shared: &Shared) -> Result<(), ConnectFailure> {
 }
 
 /// What the place told with its welcome, or tells when asked.
-async fn known_info(link: &Link) -> Result<Info, CallError> {
+async fn known_info(link: &Link) -> Result<MachineInfo, CallError> {
     let told = link.shared().lock().info.clone();
     let info = match told {
         Some(info) => info,

@@ -8,9 +8,9 @@ mod files;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use exec_core::{Command, ProcessId, Size};
+use exec_core::{Command, ProcessId, TerminalSize};
 use exec_env::process::{
-    ForgetError, ListError, ReadError, ResizeError, SignalError, SpawnFailure, StartError, Step, TerminateError,
+    ForgetError, ListError, ReadError, ResizeError, SignalError, SpawnFailure, StartError, SpawnStep, TerminateError,
     UnknownProcess, Unreachable, WaitError, WriteError,
 };
 use exec_wire::error::{code, kind};
@@ -143,8 +143,8 @@ fn spawn_failure(refusal: &RpcError, command: &Command) -> Option<SpawnFailure> 
             Some(path) => path.to_path().ok()?,
             // A program that is looked up by name has no path; other steps are about no file.
             None => match step {
-                Step::Exec => program(),
-                Step::Cwd => command.cwd.clone(),
+                SpawnStep::Exec => program(),
+                SpawnStep::Cwd => command.cwd.clone(),
                 _ => data.detail.as_ref().map(PathBuf::from).unwrap_or_default(),
             },
         };
@@ -154,25 +154,25 @@ fn spawn_failure(refusal: &RpcError, command: &Command) -> Option<SpawnFailure> 
     // The text does not say whether the folder or the program is meant; only a folder can be "not a directory".
     const ENOTDIR: i32 = 20;
     Some(match errno {
-        ENOTDIR => SpawnFailure { step: Step::Cwd, errno, subject: command.cwd.clone() },
-        _ => SpawnFailure { step: Step::Exec, errno, subject: program() },
+        ENOTDIR => SpawnFailure { step: SpawnStep::Cwd, errno, subject: command.cwd.clone() },
+        _ => SpawnFailure { step: SpawnStep::Exec, errno, subject: program() },
     })
 }
 
-fn step_of(data: &ErrorData) -> Option<Step> {
+fn step_of(data: &ErrorData) -> Option<SpawnStep> {
     let word = match data.kind.strip_prefix("spawn:") {
         Some(step) => step,
         None if data.kind == kind::SPAWN_FAILED => data.step.as_deref()?,
         None => return None,
     };
     Some(match word {
-        "spool" => Step::Spool,
-        "pipe" => Step::Pipe,
-        "pty" => Step::Pty,
-        "clone" => Step::Clone,
-        "session" => Step::Session,
-        "cwd" => Step::Cwd,
-        "exec" => Step::Exec,
+        "spool" => SpawnStep::Spool,
+        "pipe" => SpawnStep::Pipe,
+        "pty" => SpawnStep::Pty,
+        "clone" => SpawnStep::Clone,
+        "session" => SpawnStep::Session,
+        "cwd" => SpawnStep::Cwd,
+        "exec" => SpawnStep::Exec,
         _ => return None,
     })
 }
@@ -199,7 +199,7 @@ pub(crate) fn write_error(id: &ProcessId, error: CallError) -> WriteError {
 }
 
 /// Why a terminal was not resized.
-pub(crate) fn resize_error(id: &ProcessId, size: Size, error: CallError) -> ResizeError {
+pub(crate) fn resize_error(id: &ProcessId, size: TerminalSize, error: CallError) -> ResizeError {
     if let Some(unknown) = unknown(id, &error) {
         return unknown.into();
     }
@@ -290,7 +290,7 @@ mod tests {
             step: Some("cwd".into()),
             ..ErrorData::new(kind::SPAWN_FAILED)
         };
-        let failure = SpawnFailure { step: Step::Cwd, errno: 2, subject: "/w/x".into() };
+        let failure = SpawnFailure { step: SpawnStep::Cwd, errno: 2, subject: "/w/x".into() };
         let expected = StartError::Spawn { id: id(), failure };
         let error = RpcError::new(code::INTERNAL, "No such file or directory (os error 2)");
         assert_eq!(start_error(&id(), &command, refused(error.clone().with_data(data))), expected);
@@ -302,7 +302,7 @@ mod tests {
     fn without_data_the_errno_of_the_text_is_used() {
         let command = Command::new(["tool"], "/w");
         let error = refused(RpcError::new(code::INTERNAL, "Exec format error (os error 8)"));
-        let failure = SpawnFailure { step: Step::Exec, errno: 8, subject: "tool".into() };
+        let failure = SpawnFailure { step: SpawnStep::Exec, errno: 8, subject: "tool".into() };
         assert_eq!(start_error(&id(), &command, error), StartError::Spawn { id: id(), failure });
     }
 

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use exec_env::files::tree::CopyProgress;
 use exec_env::files::{
-    Changes, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, Expect, FileError, FileFuture, Files, Found,
-    GlobQuery, Globbed, Links, Metadata, Missing, OpenFile, OpenMode, Reason, RemoveOptions, RenameOptions,
-    SearchQuery, Times, Verb, Walk, WalkOptions, WatchOptions, WriteOptions, limits,
+    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, ExpectedFile, FileError, FileFuture, Files, SearchResults,
+    GlobQuery, GlobMatches, LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode, FileReason, RemoveOptions, RenameOptions,
+    SearchQuery, FileTimes, FileVerb, WalkListing, WalkOptions, WatchOptions, WriteOptions, limits,
 };
 use exec_wire::fs as wire;
 use exec_wire::{Call, NoticeMethod, PathUri};
@@ -60,12 +60,12 @@ impl RemoteFiles {
     fn need(&self, at: At<'_>, extension: &str) -> Result<(), FileError> {
         match self.link.has(extension) {
             true => Ok(()),
-            false => Err(at.error(Reason::Os(ENOSYS))),
+            false => Err(at.error(FileReason::Os(ENOSYS))),
         }
     }
 
     /// What does not fit one answer is fetched in blocks; it must not change meanwhile.
-    async fn read_in_blocks(&self, at: At<'_>, links: Links) -> Result<Bytes, FileError> {
+    async fn read_in_blocks(&self, at: At<'_>, links: LinkPolicy) -> Result<Bytes, FileError> {
         let file = RemoteFile::open(self.link.clone(), at.path, OpenMode::Read, links).await?;
         let size_bytes = usize::try_from(file.size_bytes()).unwrap_or(usize::MAX);
         let file: Arc<dyn OpenFile> = Arc::new(file);
@@ -73,7 +73,7 @@ impl RemoteFiles {
         let mut bytes = BytesMut::with_capacity(size_bytes.min(limits::READ_BYTES as usize));
         while let Some(block) = blocks.next().await.map_err(|error| FileError { verb: at.verb, ..error })? {
             if (bytes.len() + block.len()) as u64 > limits::READ_BYTES {
-                return Err(at.error(Reason::TooLarge { limit_bytes: limits::READ_BYTES }));
+                return Err(at.error(FileReason::TooLarge { limit_bytes: limits::READ_BYTES }));
             }
             bytes.extend_from_slice(&block);
         }
@@ -84,16 +84,16 @@ impl RemoteFiles {
 /// What is asked, and of which path: the two things that every error names.
 #[derive(Debug, Clone, Copy)]
 struct At<'a> {
-    verb: Verb,
+    verb: FileVerb,
     path: &'a Path,
 }
 
 impl<'a> At<'a> {
-    fn new(verb: Verb, path: &'a Path) -> Self {
+    fn new(verb: FileVerb, path: &'a Path) -> Self {
         Self { verb, path }
     }
 
-    fn error(&self, reason: Reason) -> FileError {
+    fn error(&self, reason: FileReason) -> FileError {
         FileError::new(self.verb, self.path, reason)
     }
 
@@ -105,7 +105,7 @@ impl<'a> At<'a> {
 /// A path as the wire has it. One that depends on a working directory means nothing over there.
 fn uri(at: At<'_>, path: &Path) -> Result<PathUri, FileError> {
     const EINVAL: i32 = 22;
-    PathUri::from_path(path).map_err(|_| FileError::new(at.verb, path, Reason::Os(EINVAL)))
+    PathUri::from_path(path).map_err(|_| FileError::new(at.verb, path, FileReason::Os(EINVAL)))
 }
 
 async fn ask<C: Call>(link: &Link, at: At<'_>, params: &C, replay: Replay) -> Result<C::Result, FileError> {
@@ -122,17 +122,17 @@ fn tell<C: Call + Sync>(link: &Link, params: C) {
     }
 }
 
-fn follow(links: Links) -> Option<bool> {
+fn follow(links: LinkPolicy) -> Option<bool> {
     match links {
-        Links::Follow => None,
-        Links::Refuse => Some(false),
+        LinkPolicy::Follow => None,
+        LinkPolicy::Refuse => Some(false),
     }
 }
 
 impl Files for RemoteFiles {
-    fn read<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, Bytes> {
+    fn read<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Bytes> {
         Box::pin(async move {
-            let at = At::new(Verb::Read, path);
+            let at = At::new(FileVerb::Read, path);
             let params = wire::ReadFileParams { path: at.uri()?, follow_symlinks: follow(links), sandbox: None };
             let terms = Terms { deadline: LONG_CALL, replay: Replay::Again };
             match self.link.call_with(&params, terms).await.result {
@@ -143,10 +143,10 @@ impl Files for RemoteFiles {
         })
     }
 
-    fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: Links) -> FileFuture<'a, Box<dyn OpenFile>> {
+    fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>> {
         Box::pin(async move {
-            if mode == OpenMode::Append || links == Links::Refuse {
-                self.need(At::new(Verb::Open, path), "fs/open.append")?;
+            if mode == OpenMode::Append || links == LinkPolicy::Refuse {
+                self.need(At::new(FileVerb::Open, path), "fs/open.append")?;
             }
             let file = RemoteFile::open(self.link.clone(), path, mode, links).await?;
             Ok(Box::new(file) as Box<dyn OpenFile>)
@@ -155,13 +155,13 @@ impl Files for RemoteFiles {
 
     fn write<'a>(&'a self, path: &'a Path, bytes: Bytes, options: WriteOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(Verb::Write, path);
+            let at = At::new(FileVerb::Write, path);
             if bytes.len() > WRITE_FILE_BYTES {
-                return Err(at.error(Reason::Os(EFBIG)));
+                return Err(at.error(FileReason::Os(EFBIG)));
             }
             let wishes = [
                 (options.append, "fs/writeFile.append"),
-                (options.expect != Expect::Anything, "fs/writeFile.ifMatch"),
+                (options.expect != ExpectedFile::Anything, "fs/writeFile.ifMatch"),
                 (options.mode.is_some(), "fs/writeFile.mode"),
                 (options.sync, "fs/writeFile.sync"),
             ];
@@ -169,12 +169,12 @@ impl Files for RemoteFiles {
                 self.need(at, extension)?;
             }
             let if_match = match options.expect {
-                Expect::Anything => None,
-                Expect::Absent => Some("absent".to_owned()),
-                Expect::Content(hash) => Some(hash.to_string()),
+                ExpectedFile::Anything => None,
+                ExpectedFile::Absent => Some("absent".to_owned()),
+                ExpectedFile::Content(hash) => Some(hash.to_string()),
             };
             // The same bytes once more make the same file, unless they are added, or what was there has changed by it.
-            let same_again = !options.append && options.expect == Expect::Anything;
+            let same_again = !options.append && options.expect == ExpectedFile::Anything;
             let replay = if same_again { Replay::Again } else { Replay::Known };
             let params = wire::WriteFileParams {
                 path: at.uri()?,
@@ -192,7 +192,7 @@ impl Files for RemoteFiles {
 
     fn create_directory<'a>(&'a self, path: &'a Path, options: CreateDirectoryOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(Verb::CreateDirectory, path);
+            let at = At::new(FileVerb::CreateDirectory, path);
             if options.mode.is_some() {
                 self.need(at, "fs/createDirectory.mode")?;
             }
@@ -210,7 +210,7 @@ impl Files for RemoteFiles {
 
     fn remove<'a>(&'a self, path: &'a Path, options: RemoveOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(Verb::Remove, path);
+            let at = At::new(FileVerb::Remove, path);
             let params = wire::RemoveParams {
                 path: at.uri()?,
                 recursive: Some(options.recursive),
@@ -225,7 +225,7 @@ impl Files for RemoteFiles {
 
     fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied> {
         Box::pin(async move {
-            let at = At::new(Verb::Copy, source);
+            let at = At::new(FileVerb::Copy, source);
             if options.keep_times {
                 self.need(at, "fs/copy.keepTimes")?;
             }
@@ -253,7 +253,7 @@ impl Files for RemoteFiles {
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path, options: RenameOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(Verb::Rename, from);
+            let at = At::new(FileVerb::Rename, from);
             let params = wire::RenameParams {
                 source_path: at.uri()?,
                 destination_path: uri(at, to)?,
@@ -265,9 +265,9 @@ impl Files for RemoteFiles {
         })
     }
 
-    fn metadata<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, Metadata> {
+    fn metadata<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Metadata> {
         Box::pin(async move {
-            let at = At::new(Verb::Metadata, path);
+            let at = At::new(FileVerb::Metadata, path);
             let params = wire::GetMetadataParams { path: at.uri()?, follow_symlinks: follow(links), sandbox: None };
             self.ask(at, params, Replay::Again).await.map(|found| convert::metadata(&found))
         })
@@ -275,7 +275,7 @@ impl Files for RemoteFiles {
 
     fn canonicalize<'a>(&'a self, path: &'a Path) -> FileFuture<'a, PathBuf> {
         Box::pin(async move {
-            let at = At::new(Verb::Canonicalize, path);
+            let at = At::new(FileVerb::Canonicalize, path);
             let params = wire::CanonicalizeParams { path: at.uri()?, sandbox: None };
             let canonical = self.ask(at, params, Replay::Again).await?;
             native(at, &canonical.path)
@@ -284,33 +284,33 @@ impl Files for RemoteFiles {
 
     fn read_directory<'a>(&'a self, path: &'a Path) -> FileFuture<'a, Vec<DirectoryEntry>> {
         Box::pin(async move {
-            let at = At::new(Verb::ReadDirectory, path);
+            let at = At::new(FileVerb::ReadDirectory, path);
             let params = wire::ReadDirectoryParams { path: at.uri()?, sandbox: None };
             let listed = self.ask(at, params, Replay::Again).await?;
             Ok(listed.entries.into_iter().map(convert::directory_entry).collect())
         })
     }
 
-    fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, Walk> {
+    fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, WalkListing> {
         Box::pin(async move {
-            let at = At::new(Verb::Walk, root);
+            let at = At::new(FileVerb::Walk, root);
             let params = wire::WalkParams { path: at.uri()?, options: convert::walk_options(options), sandbox: None };
             self.ask(at, params, Replay::Again).await.map(convert::walk)
         })
     }
 
-    fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: Links) -> FileFuture<'a, ()> {
+    fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: LinkPolicy) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(Verb::SetPermissions, path);
+            let at = At::new(FileVerb::SetPermissions, path);
             let follow_symlinks = follow(links);
             let params = wire::SetPermissionsParams { path: at.uri()?, mode, follow_symlinks, sandbox: None };
             self.ask(at, params, Replay::Again).await.map(drop)
         })
     }
 
-    fn set_times<'a>(&'a self, path: &'a Path, times: Times, links: Links) -> FileFuture<'a, ()> {
+    fn set_times<'a>(&'a self, path: &'a Path, times: FileTimes, links: LinkPolicy) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(Verb::SetTimes, path);
+            let at = At::new(FileVerb::SetTimes, path);
             self.need(at, "fs/setTimes")?;
             let (accessed_ns, modified_ns) =
                 (convert::nanoseconds(times.accessed), convert::nanoseconds(times.modified));
@@ -321,17 +321,17 @@ impl Files for RemoteFiles {
         })
     }
 
-    fn read_link<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, PathBuf> {
+    fn read_link<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, PathBuf> {
         Box::pin(async move {
-            let at = At::new(Verb::ReadLink, path);
+            let at = At::new(FileVerb::ReadLink, path);
             let params = wire::ReadLinkParams { path: at.uri()?, follow_symlinks: follow(links), sandbox: None };
             self.ask(at, params, Replay::Again).await.map(|link| PathBuf::from(link.target.0))
         })
     }
 
-    fn create_symlink<'a>(&'a self, target: &'a Path, path: &'a Path, links: Links) -> FileFuture<'a, ()> {
+    fn create_symlink<'a>(&'a self, target: &'a Path, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(Verb::CreateSymlink, path);
+            let at = At::new(FileVerb::CreateSymlink, path);
             let params = wire::CreateSymlinkParams {
                 path: at.uri()?,
                 target: target.as_os_str().into(),
@@ -346,21 +346,21 @@ impl Files for RemoteFiles {
         &'a self,
         missing: &'a [PathBuf],
         present: Option<&'a Path>,
-    ) -> FileFuture<'a, Option<Box<dyn Missing>>> {
+    ) -> FileFuture<'a, Option<Box<dyn MissingPathWatch>>> {
         Box::pin(self.missing.watch(&self.link, missing, present))
     }
 
-    fn watch<'a>(&'a self, root: &'a Path, options: WatchOptions) -> FileFuture<'a, Box<dyn Changes>> {
+    fn watch<'a>(&'a self, root: &'a Path, options: WatchOptions) -> FileFuture<'a, Box<dyn ChangeStream>> {
         Box::pin(async move { watch::watch(self.link.clone(), root.to_owned(), options).await })
     }
 
-    fn search<'a>(&'a self, query: SearchQuery) -> FileFuture<'a, Box<dyn Found>> {
+    fn search<'a>(&'a self, query: SearchQuery) -> FileFuture<'a, Box<dyn SearchResults>> {
         Box::pin(search::search(self.link.clone(), query))
     }
 
-    fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, Globbed> {
+    fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, GlobMatches> {
         Box::pin(async move {
-            let at = At::new(Verb::Glob, &query.root);
+            let at = At::new(FileVerb::Glob, &query.root);
             let params = wire::GlobParams {
                 path: at.uri()?,
                 patterns: query.patterns.clone(),
@@ -371,7 +371,7 @@ impl Files for RemoteFiles {
             };
             let found = self.ask(at, params, Replay::Again).await?;
             let paths = found.paths.iter().map(|path| native(at, path)).collect::<Result<_, _>>()?;
-            Ok(Globbed { paths, truncated: found.truncated })
+            Ok(GlobMatches { paths, truncated: found.truncated })
         })
     }
 }
@@ -404,7 +404,7 @@ async fn report_on<T>(
 
 /// A path that the server names. One of another operating system is nothing that could be used here.
 fn native(at: At<'_>, path: &PathUri) -> Result<PathBuf, FileError> {
-    path.to_path().map_err(|foreign| at.error(Reason::Unreachable { why: foreign.to_string() }))
+    path.to_path().map_err(|foreign| at.error(FileReason::Unreachable { why: foreign.to_string() }))
 }
 
 /// A name that no other handle, watch, search or body of this client has.
@@ -419,7 +419,7 @@ const _: () = assert!(STREAM_BLOCK_BYTES <= limits::BLOCK_BYTES);
 
 /// Why a stream's end failed to arrive: the server was not the one who said so.
 fn unreachable(at: At<'_>, why: impl Into<String>) -> FileError {
-    at.error(Reason::Unreachable { why: why.into() })
+    at.error(FileReason::Unreachable { why: why.into() })
 }
 
 #[cfg(test)]
@@ -428,8 +428,8 @@ mod tests {
 
     #[test]
     fn a_relative_path_is_an_invalid_argument() {
-        let at = At::new(Verb::Read, Path::new("here"));
-        assert_eq!(at.uri().map_err(|error| error.reason), Err(Reason::Os(22)));
+        let at = At::new(FileVerb::Read, Path::new("here"));
+        assert_eq!(at.uri().map_err(|error| error.reason), Err(FileReason::Os(22)));
     }
 
     #[test]

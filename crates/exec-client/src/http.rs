@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use exec_env::BoxFuture;
-use exec_env::http::{Body, Http, HttpError, Request, Response};
+use exec_env::http::{HttpBody, Http, HttpError, HttpRequest, HttpResponse};
 use exec_wire::NoticeMethod;
 use exec_wire::http::BodyDeltaParams;
 use tokio::sync::mpsc;
@@ -27,7 +27,7 @@ impl RemoteHttp {
 }
 
 impl Http for RemoteHttp {
-    fn request(&self, request: Request) -> BoxFuture<'_, Result<Response, HttpError>> {
+    fn request(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpError>> {
         Box::pin(async move {
             let request_id = fresh_id();
             let hearing = self.link.listen_about(NoticeMethod::HttpBodyDelta, &request_id, HEARD);
@@ -37,7 +37,7 @@ impl Http for RemoteHttp {
             let answer = self.link.call_with(&params, terms).await.result.map_err(error::http_error)?;
             let headers = answer.headers.into_iter().map(|header| (header.name, header.value)).collect();
             let body = Box::new(RemoteBody { request_id, hearing, seq: 0, ended: false });
-            Ok(Response { status: answer.status, headers, body })
+            Ok(HttpResponse { status: answer.status, headers, body })
         })
     }
 }
@@ -73,7 +73,7 @@ impl RemoteBody {
     }
 }
 
-impl Body for RemoteBody {
+impl HttpBody for RemoteBody {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, HttpError>> {
         Box::pin(async move {
             while !self.ended {

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use exec_core::{Body, Entry, Head, Page, ProcessId, Seq};
+use exec_core::{EntryBody, Entry, Head, Page, ProcessId, Seq};
 
 use crate::limits::{ENTRY_OVERHEAD_BYTES, WINDOW_BYTES, WINDOWS_BYTES};
 use crate::page::Bite;
@@ -73,7 +73,7 @@ pub enum Next {
 
 #[derive(Debug)]
 struct Window {
-    held: BTreeMap<Seq, Body>,
+    held: BTreeMap<Seq, EntryBody>,
     held_bytes: usize,
     /// What is known of the log; between two fetches its bytes are an estimate.
     head: Head,
@@ -258,10 +258,10 @@ impl Window {
         let news = entry.seq >= self.head.next_seq;
         self.head.next_seq = self.head.next_seq.max(entry.seq.saturating_add(1));
         match &entry.body {
-            Body::Output { bytes, .. } if news => self.head.held_bytes += bytes.len() as u64,
-            Body::Output { .. } => {}
-            Body::Exited(exit) => self.head.exit = self.head.exit.or(Some((entry.seq, *exit))),
-            Body::Closed => {
+            EntryBody::Output { bytes, .. } if news => self.head.held_bytes += bytes.len() as u64,
+            EntryBody::Output { .. } => {}
+            EntryBody::Exited(exit) => self.head.exit = self.head.exit.or(Some((entry.seq, *exit))),
+            EntryBody::Closed => {
                 self.ended = true;
                 // If `exited` was missed, whoever reads must ask before the log may be called complete.
                 self.stale |= self.head.exit.is_none();
@@ -332,10 +332,10 @@ impl Window {
     }
 }
 
-fn cost_bytes(body: &Body) -> usize {
+fn cost_bytes(body: &EntryBody) -> usize {
     let bytes = match body {
-        Body::Output { bytes, .. } => bytes.len(),
-        Body::Exited(_) | Body::Closed => 0,
+        EntryBody::Output { bytes, .. } => bytes.len(),
+        EntryBody::Exited(_) | EntryBody::Closed => 0,
     };
     bytes + ENTRY_OVERHEAD_BYTES
 }
@@ -350,7 +350,7 @@ mod tests {
         let id = ProcessId::new("p").expect("a short name");
         let mut inbox = Inbox::new(Room::default());
         inbox.open(&id);
-        inbox.push(&id, Entry { seq: 3, body: Body::Closed });
+        inbox.push(&id, Entry { seq: 3, body: EntryBody::Closed });
         let before = inbox.head(&id).expect("it is open");
         assert!(!before.closed, "how it ended is not known yet");
         // The answer to a look from before the end.

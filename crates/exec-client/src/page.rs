@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use exec_core::{Body, Entry, Exit, Gap, Head, Page, Seq};
+use exec_core::{EntryBody, Entry, Exit, Gap, Head, Page, Seq};
 use exec_wire::process::{Chunk, LogHead, ReadResult};
 
 use crate::convert;
@@ -27,8 +27,8 @@ impl Bite {
     }
 
     /// Whether `body` is taken too.
-    pub fn takes(&mut self, body: &Body) -> bool {
-        let Body::Output { bytes, .. } = body else { return true };
+    pub fn takes(&mut self, body: &EntryBody) -> bool {
+        let EntryBody::Output { bytes, .. } = body else { return true };
         if self.outputs > 0 && bytes.len() > self.left_bytes {
             return false;
         }
@@ -137,9 +137,9 @@ fn assemble(after: Seq, chunks: Vec<Chunk>, head: Head, gap: Option<Gap>) -> Pag
     while seq < head.next_seq {
         while chunks.next_if(|chunk| chunk.seq < seq).is_some() {}
         let body = match (chunks.next_if(|chunk| chunk.seq == seq), head.exit) {
-            (Some(chunk), _) => Body::Output { stream: convert::stream(chunk.stream), bytes: chunk.chunk.0 },
-            (None, Some((exit_seq, exit))) if exit_seq == seq => Body::Exited(exit),
-            (None, _) if head.closed && seq + 1 == head.next_seq => Body::Closed,
+            (Some(chunk), _) => EntryBody::Output { stream: convert::stream(chunk.stream), bytes: chunk.chunk.0 },
+            (None, Some((exit_seq, exit))) if exit_seq == seq => EntryBody::Exited(exit),
+            (None, _) if head.closed && seq + 1 == head.next_seq => EntryBody::Closed,
             (None, _) => break,
         };
         entries.push(Entry { seq, body });
@@ -176,9 +176,9 @@ mod tests {
     /// What stands where: `x` output, `e` exited, `c` closed; and the gap.
     fn shape(page: &Page) -> (String, Option<(Seq, Seq)>) {
         let row = page.entries.iter().map(|entry| match entry.body {
-            Body::Output { .. } => 'x',
-            Body::Exited(_) => 'e',
-            Body::Closed => 'c',
+            EntryBody::Output { .. } => 'x',
+            EntryBody::Exited(_) => 'e',
+            EntryBody::Closed => 'c',
         });
         (row.collect(), page.gap.map(|gap| (gap.from_seq, gap.to_seq)))
     }

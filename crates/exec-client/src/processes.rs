@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_core::limits::WRITE_BYTES;
-use exec_core::{Cause, Command, Page, ProcessId, Seq, Signal, Size, WriteId};
+use exec_core::{ExitCause, Command, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 use exec_env::BoxFuture;
 use exec_env::process::{
-    Follow, ForgetError, ListError, ProcessInfo, Processes, ReadError, ReadQuery, ResizeError, SignalError, Signalled,
-    StartError, Started, TerminateError, Terminated, UnknownProcess, Unreachable, Until, WaitError, Waited, WriteError,
+    LogFollower, ForgetError, ListError, ProcessInfo, Processes, ReadError, ReadQuery, ResizeError, SignalError, Signalled,
+    StartError, Started, TerminateError, Terminated, UnknownProcess, Unreachable, WaitCondition, WaitError, Waited, WriteError,
     Written,
 };
 use exec_wire::Method;
@@ -127,7 +127,7 @@ impl RemoteProcesses {
         }
     }
 
-    async fn change_size(&self, id: &ProcessId, size: Size) -> Result<(), ResizeError> {
+    async fn change_size(&self, id: &ProcessId, size: TerminalSize) -> Result<(), ResizeError> {
         if size.rows == 0 || size.cols == 0 {
             return Err(ResizeError::NoCells { size });
         }
@@ -175,7 +175,7 @@ impl RemoteProcesses {
         let grace_ms = convert::millis(grace).filter(|ms| *ms > 0);
         let params = wire::TerminateParams { process_id: id.as_str().to_owned(), grace_ms };
         let usual = self.link.terms(Method::ProcessTerminate);
-        let patience = grace.saturating_add(exec_core::limits::TREE_GONE).min(LONG_CALL);
+        let patience = grace.saturating_add(exec_core::limits::TREE_EXIT_TIMEOUT).min(LONG_CALL);
         let terms = Terms { deadline: usual.deadline + patience, ..usual };
         let over_before = self.link.shared().lock().inbox.head(id).is_some_and(|head| head.exit.is_some());
         let answered = self.link.call_with(&params, terms).await;
@@ -198,7 +198,7 @@ impl RemoteProcesses {
     async fn was_terminated(&self, id: &ProcessId) -> bool {
         let query = ReadQuery { max_bytes: Some(0), ..ReadQuery::default() };
         let exit = look(&self.link, id, query).await.ok().and_then(|page| page.head.exit);
-        exit.is_some_and(|(_, exit)| exit.cause == Cause::Terminated)
+        exit.is_some_and(|(_, exit)| exit.cause == ExitCause::Terminated)
     }
 
     async fn let_go(&self, id: &ProcessId) -> Result<(), ForgetError> {
@@ -225,7 +225,7 @@ impl RemoteProcesses {
         let params = wire::ForgetParams { process_id: id.as_str().to_owned() };
         let usual = self.link.terms(Method::ProcessForget);
         // What still runs is ended first.
-        let terms = Terms { deadline: usual.deadline + exec_core::limits::TREE_GONE, ..usual };
+        let terms = Terms { deadline: usual.deadline + exec_core::limits::TREE_EXIT_TIMEOUT, ..usual };
         let answered = self.link.call_with(&params, terms).await;
         match answered.result.map(drop).map_err(|error| error::forget_error(id, error)) {
             // The first of two was carried out, and its answer lost.
@@ -244,9 +244,9 @@ impl Processes for RemoteProcesses {
         Box::pin(read(&self.link, id, query))
     }
 
-    fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq) -> BoxFuture<'a, Result<Box<dyn Follow>, ReadError>> {
+    fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ReadError>> {
         Box::pin(async move {
-            let follower: Box<dyn Follow> = Box::new(follow::follow(&self.link, id, after).await?);
+            let follower: Box<dyn LogFollower> = Box::new(follow::follow(&self.link, id, after).await?);
             Ok(follower)
         })
     }
@@ -264,7 +264,7 @@ impl Processes for RemoteProcesses {
         Box::pin(self.end_stdin(id))
     }
 
-    fn resize<'a>(&'a self, id: &'a ProcessId, size: Size) -> BoxFuture<'a, Result<(), ResizeError>> {
+    fn resize<'a>(&'a self, id: &'a ProcessId, size: TerminalSize) -> BoxFuture<'a, Result<(), ResizeError>> {
         Box::pin(self.change_size(id, size))
     }
 
@@ -283,7 +283,7 @@ impl Processes for RemoteProcesses {
     fn wait<'a>(
         &'a self,
         id: &'a ProcessId,
-        until: Until,
+        until: WaitCondition,
         deadline: Option<Duration>,
     ) -> BoxFuture<'a, Result<Waited, WaitError>> {
         Box::pin(wait::wait(&self.link, id, until, deadline))

@@ -43,19 +43,19 @@ pub enum Io {
         stdin: bool,
     },
     /// All three on a pseudo terminal that controls the child's session.
-    Pty(Size),
+    Pty(TerminalSize),
 }
 
 /// Rows and columns of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct TerminalSize {
     /// Lines.
     pub rows: u16,
     /// Characters per line.
     pub cols: u16,
 }
 
-impl Default for Size {
+impl Default for TerminalSize {
     fn default() -> Self {
         Self { rows: 24, cols: 80 }
     }
@@ -90,10 +90,10 @@ pub enum BadCommand {
     #[error("argv[0] is empty: name the program to run")]
     EmptyProgram,
     /// The kernel ends strings at NUL, so this one cannot be passed.
-    #[error("{place} contains a NUL byte, which no program can receive")]
+    #[error("{field} contains a NUL byte, which no program can receive")]
     Nul {
         /// Which string.
-        place: Place,
+        field: CommandField,
     },
     /// A relative folder has no meaning for a daemon.
     #[error("working directory {cwd:?} is not absolute: give a full path")]
@@ -131,7 +131,7 @@ pub enum BadCommand {
 
 /// Where a NUL byte was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum CommandField {
     /// An argument, by index.
     Argument(usize),
     /// The name given as `arg0`.
@@ -142,7 +142,7 @@ pub enum Place {
     Environment,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for CommandField {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Argument(index) => write!(f, "argument {index}"),
@@ -151,6 +151,32 @@ impl std::fmt::Display for Place {
             Self::Environment => f.write_str("the environment"),
         }
     }
+}
+
+/// The steps of starting a command, in their order; a failed start names the one that failed. The numbers are what the
+/// keeper's protocol carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SpawnStep {
+    /// Making the spool.
+    Spool = 1,
+    /// Making the pipes.
+    Pipe = 2,
+    /// Making the pseudo terminal.
+    Pty = 3,
+    /// Making the process itself.
+    Clone = 4,
+    /// Making it the leader of a session of its own.
+    Session = 5,
+    /// Entering the working directory.
+    Cwd = 6,
+    /// Executing the program.
+    Exec = 7,
+}
+
+impl SpawnStep {
+    pub const ALL: [SpawnStep; 7] =
+        [Self::Spool, Self::Pipe, Self::Pty, Self::Clone, Self::Session, Self::Cwd, Self::Exec];
 }
 
 impl Command {
@@ -173,19 +199,19 @@ impl Command {
     pub fn check(&self) -> Result<(), BadCommand> {
         let program = self.argv.first().ok_or(BadCommand::EmptyArgv)?;
         for (index, argument) in self.argv.iter().enumerate() {
-            no_nul(argument.as_bytes(), Place::Argument(index))?;
+            no_nul(argument.as_bytes(), CommandField::Argument(index))?;
         }
         if program.is_empty() {
             return Err(BadCommand::EmptyProgram);
         }
         if let Some(arg0) = &self.arg0 {
-            no_nul(arg0.as_bytes(), Place::Arg0)?;
+            no_nul(arg0.as_bytes(), CommandField::Arg0)?;
         }
-        no_nul(self.cwd.as_os_str().as_bytes(), Place::Cwd)?;
+        no_nul(self.cwd.as_os_str().as_bytes(), CommandField::Cwd)?;
         if !self.cwd.is_absolute() {
             return Err(BadCommand::RelativeCwd { cwd: self.cwd.clone() });
         }
-        if let Io::Pty(Size { rows, cols }) = self.io
+        if let Io::Pty(TerminalSize { rows, cols }) = self.io
             && (rows == 0 || cols == 0)
         {
             return Err(BadCommand::NoCells { rows, cols });
@@ -204,9 +230,9 @@ impl Command {
     }
 }
 
-pub(crate) fn no_nul(text: &[u8], place: Place) -> Result<(), BadCommand> {
+pub(crate) fn no_nul(text: &[u8], field: CommandField) -> Result<(), BadCommand> {
     if text.contains(&0) {
-        return Err(BadCommand::Nul { place });
+        return Err(BadCommand::Nul { field });
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::command::{BadCommand, Place, no_nul};
+use crate::command::{BadCommand, CommandField, no_nul};
 
 /// Variables by name.
 pub type Variables = BTreeMap<OsString, OsString>;
@@ -87,8 +87,8 @@ impl Environ {
     pub(crate) fn check(&self) -> Result<(), BadCommand> {
         let set = self.policy.iter().flat_map(|policy| &policy.set);
         for (name, value) in set.chain(&self.vars) {
-            no_nul(name.as_bytes(), Place::Environment)?;
-            no_nul(value.as_bytes(), Place::Environment)?;
+            no_nul(name.as_bytes(), CommandField::Environment)?;
+            no_nul(value.as_bytes(), CommandField::Environment)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// What the kernel said of the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum ExitStatus {
     /// It returned this code.
     Code(i32),
     /// A signal ended it.
@@ -20,7 +20,7 @@ pub enum Status {
 
 /// Whose doing it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum ExitCause {
     /// Its own, or somebody else's on that machine.
     Own,
     /// Its time limit ran out.
@@ -33,7 +33,7 @@ pub enum Cause {
 
 /// What the leader used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// CPU time in user mode.
     pub user: Duration,
     /// CPU time in the kernel.
@@ -46,27 +46,27 @@ pub struct Usage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
     /// What the kernel said.
-    pub status: Status,
+    pub status: ExitStatus,
     /// Whose doing it was.
-    pub cause: Cause,
+    pub cause: ExitCause,
     /// What it used.
-    pub usage: Usage,
+    pub usage: ResourceUsage,
 }
 
 impl Exit {
     /// An end nobody witnessed.
     pub const LOST: Exit = Exit {
-        status: Status::Lost,
-        cause: Cause::Own,
-        usage: Usage { user: Duration::ZERO, system: Duration::ZERO, max_rss_bytes: 0 },
+        status: ExitStatus::Lost,
+        cause: ExitCause::Own,
+        usage: ResourceUsage { user: Duration::ZERO, system: Duration::ZERO, max_rss_bytes: 0 },
     };
 
     /// The code a shell would show: the child's own, 128+n for a signal, -1 when it is not known.
     pub fn shell_code(&self) -> i32 {
         match self.status {
-            Status::Code(code) => code,
-            Status::Signal { number, .. } => 128 + number,
-            Status::Lost => -1,
+            ExitStatus::Code(code) => code,
+            ExitStatus::Signal { number, .. } => 128 + number,
+            ExitStatus::Lost => -1,
         }
     }
 }

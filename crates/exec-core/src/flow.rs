@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::command::Overflow;
-use crate::limits::{BITE_BYTES, ENTRY_BYTES, PTY_ECHO_BYTES, PTY_ECHO_GAP, PTY_GATHER, PUNCH_BYTES};
+use crate::limits::{ENTRY_BYTES, PTY_BATCH_TIME, PTY_ECHO_BYTES, PTY_ECHO_GAP, PUNCH_BYTES, SPLICE_BYTES};
 
 /// How much a spool may hold, and what happens beyond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Quota {
 
 /// The answer to "may I move more?".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+pub enum SpaceDecision {
     /// Yes.
     Free,
     /// Once at least this many bytes of the oldest are forgotten.
@@ -31,13 +31,13 @@ pub enum Room {
 impl Quota {
     /// Whether a spool that costs `cost_bytes` may take more. `shared_excess_bytes` is what all spools together hold
     /// over their common cap; the fullest spool is asked to give it back.
-    pub fn room(&self, cost_bytes: u64, shared_excess_bytes: u64) -> Room {
+    pub fn decide_space(&self, cost_bytes: u64, shared_excess_bytes: u64) -> SpaceDecision {
         let own_excess = cost_bytes.saturating_sub(self.cap_bytes);
         let excess = own_excess.max(shared_excess_bytes.min(cost_bytes));
         match self.overflow {
-            _ if excess == 0 => Room::Free,
-            Overflow::DropOldest => Room::Drop { bytes: excess.next_multiple_of(self.step_bytes()) },
-            Overflow::Block => Room::Wait,
+            _ if excess == 0 => SpaceDecision::Free,
+            Overflow::DropOldest => SpaceDecision::Drop { bytes: excess.next_multiple_of(self.step_bytes()) },
+            Overflow::Block => SpaceDecision::Wait,
         }
     }
 
@@ -48,52 +48,52 @@ impl Quota {
 }
 
 /// How much one splice may take: large bites only while nobody else is waiting for a turn.
-pub fn bite_bytes(others_ready: bool) -> u32 {
-    if others_ready { ENTRY_BYTES } else { BITE_BYTES }
+pub fn splice_bytes(others_ready: bool) -> u32 {
+    if others_ready { ENTRY_BYTES } else { SPLICE_BYTES }
 }
 
 /// Decides when gathered terminal output becomes an entry.
 ///
 /// A terminal gives 4 KiB a read. The first bytes after a quiet time are sealed at once, and so are a few bytes (a
-/// keystroke's echo); while it floods, reads are gathered to 64 KiB or [`PTY_GATHER`].
+/// keystroke's echo); while it floods, reads are gathered to 64 KiB or [`PTY_BATCH_TIME`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Gather {
-    sealed_at: Option<Instant>,
+pub struct PtyBatcher {
+    flushed_at: Option<Instant>,
     /// When the first of the bytes gathered now came.
     since: Option<Instant>,
 }
 
 /// What to do with the bytes gathered so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seal {
+pub enum Flush {
     /// Make them an entry.
     Now,
     /// Wait for more, but not beyond this moment.
     By(Instant),
 }
 
-impl Gather {
+impl PtyBatcher {
     /// `bytes` are gathered; `more` says that the terminal has not run dry.
-    pub fn weigh(&mut self, bytes: u32, more: bool, now: Instant) -> Seal {
+    pub fn on_read(&mut self, bytes: u32, more: bool, now: Instant) -> Flush {
         let since = *self.since.get_or_insert(now);
-        let gap = if bytes < PTY_ECHO_BYTES { PTY_ECHO_GAP } else { PTY_GATHER };
-        let due = self.sealed_at.map_or(since, |at| at + gap);
-        if bytes >= ENTRY_BYTES || (!more && now >= due) || now >= due + PTY_GATHER {
-            *self = Self { sealed_at: Some(now), since: None };
-            return Seal::Now;
+        let gap = if bytes < PTY_ECHO_BYTES { PTY_ECHO_GAP } else { PTY_BATCH_TIME };
+        let due = self.flushed_at.map_or(since, |at| at + gap);
+        if bytes >= ENTRY_BYTES || (!more && now >= due) || now >= due + PTY_BATCH_TIME {
+            *self = Self { flushed_at: Some(now), since: None };
+            return Flush::Now;
         }
-        Seal::By(due.max(now + Duration::from_micros(1)))
+        Flush::By(due.max(now + Duration::from_micros(1)))
     }
 }
 
 /// Watches whether a pipe floods, so that it is enlarged once and only then.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Flood {
+pub struct FloodDetector {
     full_in_a_row: u8,
     enlarged: bool,
 }
 
-impl Flood {
+impl FloodDetector {
     /// One splice took `bytes`. True exactly once: when the pipe has been full several times in a row.
     pub fn observe(&mut self, bytes: u32) -> bool {
         self.full_in_a_row = if bytes >= ENTRY_BYTES { self.full_in_a_row.saturating_add(1) } else { 0 };

@@ -3,24 +3,30 @@
 //! Everything here is told facts (and the time) and answers with values or effects. Nothing here waits, reads a
 //! clock, touches a file, serialises or knows that connections exist; `cargo xtask tidy` keeps it so.
 //!
-//! Reading order: what is asked ([`command`]), what comes out ([`log`], [`exit`]), how a process lives and ends
-//! ([`life`], [`ending`]), what bounds it ([`flow`], [`limits`]), and how a stdin write happens once ([`ledger`]).
+//! In the order in which a process meets them:
+//!
+//! - [`id`], [`command`], [`environ`]: what somebody asks to run, and under which name, and the steps of starting it;
+//! - [`write_history`]: how a write to its stdin happens once, however often it is sent;
+//! - [`log`], [`lifecycle`], [`exit`]: what it prints, and the order in which its log tells of its end;
+//! - [`flow`]: when output may move, and what a full spool does;
+//! - [`signal`], [`termination`]: how it is ended by its owner or by its time limit;
+//! - [`limits`]: every bound on the above.
 
 pub mod command;
-pub mod ending;
 pub mod environ;
 pub mod exit;
 pub mod flow;
 pub mod id;
-pub mod ledger;
-pub mod life;
+pub mod lifecycle;
 pub mod limits;
 pub mod log;
 pub mod signal;
+pub mod termination;
+pub mod write_history;
 
-pub use command::{Command, Io, Overflow, Size, TimeLimit};
+pub use command::{Command, Io, Overflow, SpawnStep, TerminalSize, TimeLimit};
 pub use environ::{EnvPolicy, Environ, Inherit};
-pub use exit::{Cause, Exit, Status, Usage};
+pub use exit::{Exit, ExitCause, ExitStatus, ResourceUsage};
 pub use id::{ProcessId, WriteId};
-pub use log::{Body, Entry, Gap, Head, Log, Page, Seq, Stream};
+pub use log::{Entry, EntryBody, Gap, Head, Log, Page, Seq, Stream};
 pub use signal::Signal;

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub const ENTRY_BYTES: u32 = 64 << 10;
 
 /// Most bytes one splice may take when nothing else is ready; recorded as several entries.
-pub const BITE_BYTES: u32 = 256 << 10;
+pub const SPLICE_BYTES: u32 = 256 << 10;
 
 /// Capacity a pipe is given once it floods. `pipe-user-pages-soft` allows 64 MiB per user, and 1 MiB showed no gain.
 pub const FLOOD_PIPE_BYTES: u32 = 256 << 10;
@@ -31,7 +31,7 @@ pub const PUNCH_BYTES: u64 = 1 << 20;
 pub const RECORD_BYTES: u64 = 32;
 
 /// While a PTY floods, its 4 KiB reads are gathered this long before an entry is sealed.
-pub const PTY_GATHER: Duration = Duration::from_millis(2);
+pub const PTY_BATCH_TIME: Duration = Duration::from_millis(2);
 
 /// A few bytes of a terminal that has run dry are an answer somebody waits for, not a flood, unless the last ones were
 /// this short a time ago: no answer to an answer is faster.
@@ -60,14 +60,14 @@ pub const WRITE_ID_BYTES: usize = 256;
 pub const ARGUMENT_BYTES: usize = 16 << 20;
 
 /// How long a terminated tree is given to disappear before the answer says that something is left.
-pub const TREE_GONE: Duration = Duration::from_secs(5);
+pub const TREE_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a keeper without an owner keeps its processes, unless told otherwise.
 pub const ORPHAN_TTL: Duration = Duration::from_secs(600);
 
 /// Output that an attached reader has not read yet is not dropped for newer output: the child waits. But not for a
 /// reader that takes nothing for so long; it may have been stopped, or forgotten.
-pub const READER_PATIENCE: Duration = Duration::from_secs(10);
+pub const READER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// While a spool has no room (disk full, or `block` and full), the mover looks again this often.
 pub const STALL_RETRY: Duration = Duration::from_millis(50);

@@ -33,12 +33,12 @@ pub struct Entry {
     /// Its place.
     pub seq: Seq,
     /// What happened.
-    pub body: Body,
+    pub body: EntryBody,
 }
 
 /// What an entry says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Body {
+pub enum EntryBody {
     /// The child printed.
     Output {
         /// Where.
@@ -170,7 +170,7 @@ impl Log {
     }
 
     /// The oldest entry, of `output_bytes`, is forgotten. Exit and closed pass with 0 bytes; the exit stays known.
-    pub fn forget_first(&mut self, output_bytes: u32) {
+    pub fn drop_first(&mut self, output_bytes: u32) {
         debug_assert!(self.first < self.next, "nothing is held");
         self.first += 1;
         self.held_bytes -= u64::from(output_bytes);

@@ -20,15 +20,15 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-pub use content::{Block, ContentHash, Expect, OpenMode, WriteOptions};
-pub use error::{FileError, Reason, Verb, WatchLimit};
-pub use metadata::{DirectoryEntry, FileKind, Metadata, Times};
-pub use search::{Found, FoundLine, FoundLines, Pattern, SearchQuery, SearchStep, SearchSummary};
+pub use content::{ContentHash, ExpectedFile, FileBlock, OpenMode, WriteOptions};
+pub use error::{FileError, FileReason, FileVerb, WatchLimit};
+pub use metadata::{DirectoryEntry, FileKind, FileTimes, Metadata};
+pub use search::{FileLines, Pattern, SearchItem, SearchLine, SearchQuery, SearchResults, SearchSummary};
 pub use tree::{
-    Copied, CopyOptions, CreateDirectoryOptions, GlobQuery, Globbed, RemoveOptions, RenameOptions, Walk, WalkEntry,
-    WalkKind, WalkOptions,
+    Copied, CopyOptions, CreateDirectoryOptions, GlobMatches, GlobQuery, RemoveOptions, RenameOptions, WalkEntry,
+    WalkKind, WalkListing, WalkOptions,
 };
-pub use watch::{Change, ChangeBatch, Changes, Missing, WatchOptions};
+pub use watch::{Change, ChangeBatch, ChangeStream, MissingPathWatch, WatchOptions};
 
 use crate::BoxFuture;
 
@@ -38,10 +38,10 @@ pub type FileFuture<'a, T> = BoxFuture<'a, Result<T, FileError>>;
 /// The verbs.
 pub trait Files: Send + Sync {
     /// The whole of a regular file, if it is not larger than [`limits::READ_BYTES`].
-    fn read<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, Bytes>;
+    fn read<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Bytes>;
 
     /// A regular file, open for blocks.
-    fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: Links) -> FileFuture<'a, Box<dyn OpenFile>>;
+    fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>>;
 
     /// Replaces the file by `bytes`, whole or not at all; or appends them. Mode, owner, extended attributes and the
     /// target of a symbolic link are kept.
@@ -60,7 +60,7 @@ pub trait Files: Send + Sync {
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path, options: RenameOptions) -> FileFuture<'a, ()>;
 
     /// What is known about a file.
-    fn metadata<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, Metadata>;
+    fn metadata<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Metadata>;
 
     /// The one path without links, dots and doubled slashes; the file must exist.
     fn canonicalize<'a>(&'a self, path: &'a Path) -> FileFuture<'a, PathBuf>;
@@ -69,19 +69,19 @@ pub trait Files: Send + Sync {
     fn read_directory<'a>(&'a self, path: &'a Path) -> FileFuture<'a, Vec<DirectoryEntry>>;
 
     /// The files and directories below `root`, breadth first, names sorted bytewise within each directory.
-    fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, Walk>;
+    fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, WalkListing>;
 
     /// Sets the permission bits, with set-user-id, set-group-id and sticky.
-    fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: Links) -> FileFuture<'a, ()>;
+    fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: LinkPolicy) -> FileFuture<'a, ()>;
 
     /// Sets when it was read and when its contents changed.
-    fn set_times<'a>(&'a self, path: &'a Path, times: Times, links: Links) -> FileFuture<'a, ()>;
+    fn set_times<'a>(&'a self, path: &'a Path, times: FileTimes, links: LinkPolicy) -> FileFuture<'a, ()>;
 
     /// The text of a symbolic link. `links` speaks of the components before the last.
-    fn read_link<'a>(&'a self, path: &'a Path, links: Links) -> FileFuture<'a, PathBuf>;
+    fn read_link<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, PathBuf>;
 
     /// Makes a symbolic link at `path` with the text `target`. `links` speaks of the components before the last.
-    fn create_symlink<'a>(&'a self, target: &'a Path, path: &'a Path, links: Links) -> FileFuture<'a, ()>;
+    fn create_symlink<'a>(&'a self, target: &'a Path, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, ()>;
 
     /// Tells once when one of `missing` comes into existence or `present` changes. `None`: that cannot be watched,
     /// because one exists already, `present` does not, or it would take too many watches.
@@ -89,16 +89,16 @@ pub trait Files: Send + Sync {
         &'a self,
         missing: &'a [PathBuf],
         present: Option<&'a Path>,
-    ) -> FileFuture<'a, Option<Box<dyn Missing>>>;
+    ) -> FileFuture<'a, Option<Box<dyn MissingPathWatch>>>;
 
     /// Tells what changes at and below `root`, from now on.
-    fn watch<'a>(&'a self, root: &'a Path, options: WatchOptions) -> FileFuture<'a, Box<dyn Changes>>;
+    fn watch<'a>(&'a self, root: &'a Path, options: WatchOptions) -> FileFuture<'a, Box<dyn ChangeStream>>;
 
     /// Searches contents. Answers as soon as the query is known to be good; what is found comes from the handle.
-    fn search<'a>(&'a self, query: SearchQuery) -> FileFuture<'a, Box<dyn Found>>;
+    fn search<'a>(&'a self, query: SearchQuery) -> FileFuture<'a, Box<dyn SearchResults>>;
 
     /// Paths that match patterns, sorted.
-    fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, Globbed>;
+    fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, GlobMatches>;
 }
 
 /// A file that stays open between calls. Calls may overlap, which is how a reader reads ahead.
@@ -107,7 +107,7 @@ pub trait OpenFile: Send + Sync {
     fn size_bytes(&self) -> u64;
 
     /// At most `len` bytes at `offset`; fewer only at the end of the file.
-    fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, Block>;
+    fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, FileBlock>;
 
     /// Puts `bytes` at `offset`; what lies between the end and `offset` becomes a hole.
     fn write_block(&self, offset: u64, bytes: Bytes) -> FileFuture<'_, ()>;
@@ -118,7 +118,7 @@ pub trait OpenFile: Send + Sync {
 
 /// What symbolic links in a path are worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Links {
+pub enum LinkPolicy {
     /// They are followed.
     #[default]
     Follow,

@@ -14,18 +14,18 @@ use crate::BoxFuture;
 /// The verb.
 pub trait Http: Send + Sync {
     /// Sends `request` and answers when the head of the answer is there.
-    fn request(&self, request: Request) -> BoxFuture<'_, Result<Response, HttpError>>;
+    fn request(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpError>>;
 }
 
 /// What to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct HttpRequest {
     /// Any token: `GET`, `PROPFIND` …
     pub method: String,
     /// `http:` or `https:`.
     pub url: String,
     /// In this order, repeats kept.
-    pub headers: Vec<Header>,
+    pub headers: Vec<RequestHeader>,
     /// What to send along.
     pub body: Option<Bytes>,
     /// Time for all of it, the body of the answer included. `None`: as long as it takes.
@@ -36,7 +36,7 @@ pub struct Request {
 
 /// A header to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct RequestHeader {
     /// Its name.
     pub name: String,
     /// Its value, or the beginning of it.
@@ -48,7 +48,7 @@ pub struct Header {
 /// What to do with a redirection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Redirects {
-    /// Go there, up to [`REDIRECTS`] times.
+    /// Go there, up to [`MAX_REDIRECTS`] times.
     #[default]
     Follow,
     /// Answer with it.
@@ -56,26 +56,29 @@ pub enum Redirects {
 }
 
 /// How often a request is sent elsewhere before it fails.
-pub const REDIRECTS: usize = 10;
+pub const MAX_REDIRECTS: usize = 10;
 
 /// What came back.
-pub struct Response {
+pub struct HttpResponse {
     /// 100 to 999.
     pub status: u16,
     /// Name in lower case, and value; in the order of the answer. Values that are not text are left out.
     pub headers: Vec<(String, String)>,
     /// The rest, as it comes.
-    pub body: Box<dyn Body>,
+    pub body: Box<dyn HttpBody>,
 }
 
-impl std::fmt::Debug for Response {
+impl std::fmt::Debug for HttpResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Response").field("status", &self.status).field("headers", &self.headers).finish_non_exhaustive()
+        f.debug_struct("HttpResponse")
+            .field("status", &self.status)
+            .field("headers", &self.headers)
+            .finish_non_exhaustive()
     }
 }
 
 /// A body on its way. Nothing is read ahead of the caller but what the sockets hold; dropping it ends the transfer.
-pub trait Body: Send {
+pub trait HttpBody: Send {
     /// The next bytes, never empty; `None` at the end.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, HttpError>>;
 }

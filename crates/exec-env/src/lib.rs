@@ -31,7 +31,7 @@ pub trait Environment: Send + Sync + 'static {
     fn http(&self) -> &dyn Http;
 
     /// What it is.
-    fn info(&self) -> &Info;
+    fn info(&self) -> &MachineInfo;
 }
 
 /// An environment somebody shares.
@@ -39,7 +39,7 @@ pub type SharedEnvironment = Arc<dyn Environment>;
 
 /// What a place tells about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Info {
+pub struct MachineInfo {
     /// The account's login shell: `bash`, `/bin/bash`.
     pub shell: Shell,
     /// Where its server was started.

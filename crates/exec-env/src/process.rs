@@ -8,13 +8,14 @@ mod error;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use exec_core::{Command, Entry, Exit, Gap, Head, Page, ProcessId, Seq, Signal, Size, WriteId};
+use exec_core::{Command, Entry, Exit, Gap, Head, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 
 use crate::BoxFuture;
 pub use error::{
-    ForgetError, ListError, ReadError, ResizeError, SignalError, SpawnFailure, StartError, Step, TerminateError,
+    ForgetError, ListError, ReadError, ResizeError, SignalError, SpawnFailure, StartError, TerminateError,
     UnknownProcess, Unreachable, WaitError, WriteError,
 };
+pub use exec_core::SpawnStep;
 
 /// The verbs.
 pub trait Processes: Send + Sync {
@@ -25,7 +26,7 @@ pub trait Processes: Send + Sync {
     fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ReadError>>;
 
     /// A place in the log, after `after`.
-    fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq) -> BoxFuture<'a, Result<Box<dyn Follow>, ReadError>>;
+    fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ReadError>>;
 
     /// Writes to stdin, once per `write_id`. Returns when the kernel has all the bytes, or cannot take them.
     fn write<'a>(
@@ -39,7 +40,7 @@ pub trait Processes: Send + Sync {
     fn close_stdin<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<Written, WriteError>>;
 
     /// Changes the size of the terminal; the child gets SIGWINCH.
-    fn resize<'a>(&'a self, id: &'a ProcessId, size: Size) -> BoxFuture<'a, Result<(), ResizeError>>;
+    fn resize<'a>(&'a self, id: &'a ProcessId, size: TerminalSize) -> BoxFuture<'a, Result<(), ResizeError>>;
 
     /// Sends a signal to the process group.
     fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, SignalError>>;
@@ -53,7 +54,7 @@ pub trait Processes: Send + Sync {
     fn wait<'a>(
         &'a self,
         id: &'a ProcessId,
-        until: Until,
+        until: WaitCondition,
         deadline: Option<Duration>,
     ) -> BoxFuture<'a, Result<Waited, WaitError>>;
 
@@ -65,7 +66,7 @@ pub trait Processes: Send + Sync {
 }
 
 /// A place in a log.
-pub trait Follow: Send {
+pub trait LogFollower: Send {
     /// Waits until [`Self::next`] would not wait; reads nothing. Cancelling it loses nothing.
     fn ready(&mut self) -> BoxFuture<'_, ()>;
 
@@ -125,7 +126,7 @@ pub struct Terminated {
 
 /// What to wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Until {
+pub enum WaitCondition {
     /// The leader's end.
     Exited,
     /// The end of the log.
@@ -193,16 +194,16 @@ pub struct ProcessInfo {
 
 /// What `follow` and `read` tell, one thing at a time; for callers that want events rather than pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum LogEvent {
     /// The next entry.
     Entry(Entry),
     /// Entries that are gone.
     Gap(Gap),
 }
 
-impl Event {
+impl LogEvent {
     /// The events of a page, in order.
-    pub fn of(page: Page) -> impl Iterator<Item = Event> {
-        page.gap.into_iter().map(Event::Gap).chain(page.entries.into_iter().map(Event::Entry))
+    pub fn of(page: Page) -> impl Iterator<Item = LogEvent> {
+        page.gap.into_iter().map(LogEvent::Gap).chain(page.entries.into_iter().map(LogEvent::Entry))
     }
 }

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use exec_core::limits::TREE_GONE;
+use exec_core::limits::TREE_EXIT_TIMEOUT;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
@@ -349,7 +349,7 @@ impl Keeper {
                 trees.push((tree, leader));
             }
         }
-        let give_up = Instant::now() + TREE_GONE;
+        let give_up = Instant::now() + TREE_EXIT_TIMEOUT;
         for (tree, leader) in trees {
             let mut pause = Duration::from_micros(200);
             while !tree.is_empty() && Instant::now() < give_up {

@@ -24,8 +24,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use exec_core::flow::{Quota, Room};
-use exec_core::life::{Life, Streams};
+use exec_core::flow::{Quota, SpaceDecision};
+use exec_core::lifecycle::{Lifecycle, StreamSet};
 use exec_core::limits::{ENTRY_BYTES, STALL_RETRY};
 use exec_core::{Exit, Head, Log, Seq, Stream};
 use rustix::io::Errno;
@@ -45,7 +45,7 @@ pub struct Spool {
     folder: Arc<Folder>,
     quota: Quota,
     log: Log,
-    life: Life,
+    life: Lifecycle,
     dropped: Dropped,
     lanes: [Option<Lane>; 2],
     /// Records that the disk had no room for; made before anything else moves.
@@ -54,7 +54,7 @@ pub struct Spool {
     /// No room for something: when to try again.
     retry_at: Option<Instant>,
     /// Streams that found no room; another one's luck is not theirs.
-    stalled: Streams,
+    stalled: StreamSet,
     accounted_bytes: u64,
 }
 
@@ -113,7 +113,7 @@ impl Spool {
     pub fn begin(folder: Arc<Folder>, quota: Quota, sources: Vec<(Stream, Source)>) -> Self {
         let open = streams(&sources);
         let shelf = Shelf::new(Register::early());
-        let mut spool = Self::over(folder, shelf, quota, Log::default(), Life::new(open));
+        let mut spool = Self::over(folder, shelf, quota, Log::default(), Lifecycle::new(open));
         for (stream, source) in sources {
             spool.lanes[slot(stream)] = Some(Lane::new(stream, source, 0));
         }
@@ -131,7 +131,7 @@ impl Spool {
     }
 
     /// Streams that may still bring bytes.
-    pub fn open(&self) -> Streams {
+    pub fn open(&self) -> StreamSet {
         self.life.open()
     }
 
@@ -185,7 +185,7 @@ impl Spool {
     /// Time has passed: seals what was gathered long enough, and tells of the exit.
     pub fn on_time(&mut self, now: Instant, keep: Keep<'_>) {
         let done = self.try_on_time(now, keep);
-        self.stalled = Streams::NONE;
+        self.stalled = StreamSet::NONE;
         self.retry_at = done.is_err().then(|| now + STALL_RETRY);
     }
 
@@ -203,7 +203,7 @@ impl Spool {
         }
     }
 
-    fn over(folder: Arc<Folder>, shelf: Shelf, quota: Quota, log: Log, life: Life) -> Self {
+    fn over(folder: Arc<Folder>, shelf: Shelf, quota: Quota, log: Log, life: Lifecycle) -> Self {
         folder.enter();
         Self {
             shelf: Arc::new(shelf),
@@ -216,7 +216,7 @@ impl Spool {
             unwritten: Vec::new(),
             pending_exit: None,
             retry_at: None,
-            stalled: Streams::NONE,
+            stalled: StreamSet::NONE,
             accounted_bytes: 0,
         }
     }
@@ -227,9 +227,9 @@ impl Spool {
         let Some(lane) = self.lanes[at].as_ref().filter(|lane| lane.is_open()) else { return Ok(Pumped::Eof) };
         let unsealed_bytes = lane.unsealed_bytes();
         let full = match self.make_room(unsealed_bytes, turn.wanted)? {
-            Room::Wait => Some(Pumped::Stalled),
-            Room::Drop { .. } if turn.wanted.is_some() && overfull == Overfull::Hold => Some(Pumped::Held),
-            Room::Drop { .. } | Room::Free => None,
+            SpaceDecision::Wait => Some(Pumped::Stalled),
+            SpaceDecision::Drop { .. } if turn.wanted.is_some() && overfull == Overfull::Hold => Some(Pumped::Held),
+            SpaceDecision::Drop { .. } | SpaceDecision::Free => None,
         };
         let Some(lane) = self.lanes[at].as_mut() else { return Ok(Pumped::Eof) };
         if let Some(full) = full {
@@ -313,8 +313,8 @@ impl Drop for Spool {
     }
 }
 
-fn streams(sources: &[(Stream, Source)]) -> Streams {
-    let mut open = Streams::NONE;
+fn streams(sources: &[(Stream, Source)]) -> StreamSet {
+    let mut open = StreamSet::NONE;
     for (stream, _) in sources {
         open.insert(*stream);
     }

@@ -1,11 +1,11 @@
 //! HTTP from this machine.
 //!
 //! The client is made at the first request, because making one reads the machine's trust store. A machine without one
-//! still speaks plain HTTP. Redirections are followed hop by hop (`hop`), since their words are part of the contract.
+//! still speaks plain HTTP. Redirections are followed hop by hop (`outgoing`), since their words are part of the contract.
 //! Deliberately absent: cookies, decompression, HTTP/2 (every server still speaks 1.1), and any header of our own but
 //! `accept: */*` and what the protocol demands.
 
-mod hop;
+mod redirect;
 
 use std::ffi::OsString;
 use std::sync::OnceLock;
@@ -13,16 +13,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_env::BoxFuture;
-use exec_env::http::{Body, Header, Http, HttpError, REDIRECTS, Redirects, Request, Response, variable_may_leave};
+use exec_env::http::{
+    Http, HttpBody, HttpError, HttpRequest, HttpResponse, MAX_REDIRECTS, Redirects, RequestHeader, variable_may_leave,
+};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Url};
 use tokio::time::Instant;
 
-use hop::Hop;
+use redirect::OutgoingRequest;
 
 /// How long a connection nobody uses stays open for the next request.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connections kept per host for the next request.
 const IDLE_PER_HOST: usize = 8;
@@ -47,15 +49,15 @@ impl LocalHttp {
         Self { clients: Clients::default(), lookup: Box::new(lookup) }
     }
 
-    async fn send(&self, request: Request) -> Result<Response, HttpError> {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (timeout, redirects) = (request.timeout, request.redirects);
-        let mut hop = self.first_hop(request)?;
+        let mut outgoing = self.validate(request)?;
         // The caller's time is not spent on making the client.
-        self.clients.take(hop.url.scheme() == "https").await?;
+        self.clients.get(outgoing.url.scheme() == "https").await?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        for _ in 0..=REDIRECTS {
-            let answer = self.ask(&hop, deadline).await?;
-            if redirects == Redirects::Follow && hop.redirect(answer.status(), answer.headers())? {
+        for _ in 0..=MAX_REDIRECTS {
+            let answer = self.send_once(&outgoing, deadline).await?;
+            if redirects == Redirects::Follow && outgoing.redirect(answer.status(), answer.headers())? {
                 continue;
             }
             let headers = answer.headers().iter();
@@ -64,17 +66,22 @@ impl LocalHttp {
                 Some((name.as_str().to_owned(), value.to_owned()))
             });
             let (status, headers) = (answer.status().as_u16(), headers.collect());
-            return Ok(Response { status, headers, body: Box::new(LocalBody { answer }) });
+            return Ok(HttpResponse { status, headers, body: Box::new(LocalHttpBody { answer }) });
         }
         Err(HttpError::Failed { why: "too many redirects".to_owned(), causes: String::new() })
     }
 
     /// Sends it once. The time covers the body of the answer, too.
-    async fn ask(&self, hop: &Hop, deadline: Option<Instant>) -> Result<reqwest::Response, HttpError> {
-        let client = self.clients.take(hop.url.scheme() == "https").await?;
+    async fn send_once(
+        &self,
+        outgoing: &OutgoingRequest,
+        deadline: Option<Instant>,
+    ) -> Result<reqwest::Response, HttpError> {
+        let client = self.clients.get(outgoing.url.scheme() == "https").await?;
         // The builder makes a header of a name and a password in the URL.
-        let mut request = client.request(hop.method.clone(), hop.url.clone()).headers(hop.headers.clone());
-        if let Some(body) = &hop.body {
+        let mut request =
+            client.request(outgoing.method.clone(), outgoing.url.clone()).headers(outgoing.headers.clone());
+        if let Some(body) = &outgoing.body {
             request = request.body(body.clone());
         }
         if let Some(deadline) = deadline {
@@ -86,12 +93,12 @@ impl LocalHttp {
         }
         request.send().await.map_err(|error| match error.is_timeout() {
             true => HttpError::TimedOut { why: error.to_string() },
-            false => failure(&error),
+            false => request_failed(&error),
         })
     }
 
     /// Judges the request. The order of the checks is part of the contract: the first thing that is wrong is told.
-    fn first_hop(&self, request: Request) -> Result<Hop, HttpError> {
+    fn validate(&self, request: HttpRequest) -> Result<OutgoingRequest, HttpError> {
         let method = Method::from_bytes(request.method.as_bytes())
             .map_err(|error| HttpError::BadMethod { why: error.to_string() })?;
         let url = Url::parse(&request.url).map_err(|error| HttpError::BadUrl { why: error.to_string() })?;
@@ -102,17 +109,17 @@ impl LocalHttp {
         for header in request.headers {
             let name = HeaderName::from_bytes(header.name.as_bytes())
                 .map_err(|error| HttpError::BadHeaderName { why: error.to_string() })?;
-            let value = self.value_of(&header)?;
+            let value = self.header_value(&header)?;
             let mut value = HeaderValue::from_bytes(&value)
                 .map_err(|error| HttpError::BadHeaderValue { name: header.name, why: error.to_string() })?;
             // What came from a variable is likely a secret: no log of any library may show it.
             value.set_sensitive(header.value_env_var.is_some());
             headers.append(name, value);
         }
-        Ok(Hop { method, url, headers, body: request.body })
+        Ok(OutgoingRequest { method, url, headers, body: request.body })
     }
 
-    fn value_of(&self, header: &Header) -> Result<Vec<u8>, HttpError> {
+    fn header_value(&self, header: &RequestHeader) -> Result<Vec<u8>, HttpError> {
         let mut value = header.value.clone().into_bytes();
         let Some(variable) = header.value_env_var.clone() else {
             return Ok(value);
@@ -143,18 +150,18 @@ struct Clients {
 impl Clients {
     /// The client for a request, made now if it is the first. Two first requests at once may both make one; the
     /// loser's is dropped.
-    async fn take(&self, needs_trust: bool) -> Result<&reqwest::Client, HttpError> {
+    async fn get(&self, needs_trust: bool) -> Result<&reqwest::Client, HttpError> {
         if let Some(client) = self.trusting.get() {
             return Ok(client);
         }
         if !needs_trust && let Some(client) = self.plain.get() {
             return Ok(client);
         }
-        match build(true).await {
+        match build_client(true).await {
             Ok(client) => Ok(self.trusting.get_or_init(|| client)),
             Err(error) if needs_trust => Err(error),
             Err(_) => {
-                let client = build(false).await?;
+                let client = build_client(false).await?;
                 Ok(self.plain.get_or_init(|| client))
             }
         }
@@ -162,14 +169,14 @@ impl Clients {
 }
 
 /// Makes a client, off the runtime: reading the trust store takes milliseconds of disk.
-async fn build(trusting: bool) -> Result<reqwest::Client, HttpError> {
+async fn build_client(trusting: bool) -> Result<reqwest::Client, HttpError> {
     let built = tokio::task::spawn_blocking(move || {
         let builder = reqwest::Client::builder().redirect(Policy::none());
-        let builder = builder.pool_idle_timeout(IDLE).pool_max_idle_per_host(IDLE_PER_HOST);
+        let builder = builder.pool_idle_timeout(IDLE_TIMEOUT).pool_max_idle_per_host(IDLE_PER_HOST);
         if trusting { builder.build() } else { builder.tls_certs_only([]).build() }
     });
     match built.await {
-        Ok(built) => built.map_err(|error| failure(&error)),
+        Ok(built) => built.map_err(|error| request_failed(&error)),
         Err(error) => Err(HttpError::Failed { why: error.to_string(), causes: String::new() }),
     }
 }
@@ -181,17 +188,17 @@ impl Default for LocalHttp {
 }
 
 impl Http for LocalHttp {
-    fn request(&self, request: Request) -> BoxFuture<'_, Result<Response, HttpError>> {
+    fn request(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpError>> {
         Box::pin(self.send(request))
     }
 }
 
 /// The rest of an answer, straight from the connection: what is not asked for is not read.
-struct LocalBody {
+struct LocalHttpBody {
     answer: reqwest::Response,
 }
 
-impl Body for LocalBody {
+impl HttpBody for LocalHttpBody {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, HttpError>> {
         Box::pin(async move {
             loop {
@@ -206,7 +213,7 @@ impl Body for LocalBody {
 }
 
 /// What happened, in the words existing clients know, and what was behind it.
-fn failure(error: &reqwest::Error) -> HttpError {
+fn request_failed(error: &reqwest::Error) -> HttpError {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     let causes: Vec<String> = causes.map(ToString::to_string).collect();
     HttpError::Failed { why: error.to_string(), causes: causes.join(": ") }

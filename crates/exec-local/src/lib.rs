@@ -1,6 +1,6 @@
 //! The environment of this machine.
 //!
-//! The way of a request: `processes` (the table: reserves the name) → `launch` (what exactly to run) → `clerk`
+//! The way of a request: `processes` (the table: reserves the name) → `launch` (what exactly to run) → `keeper`
 //! (the line to the keeper). The way of a byte: `mover` (one task per process, calls the keeper's spool) → `journal`
 //! (the log's head in a `watch`, its bytes in files) → whoever reads. `stdin` is the way in, `wait` waits for
 //! something to be true.
@@ -11,31 +11,31 @@
 
 #![warn(missing_docs)]
 
-mod clerk;
 pub mod files;
 pub mod http;
-mod info;
-mod journal;
+mod keeper_client;
 mod launch;
-mod mover;
+mod machine_info;
+mod output_mover;
+mod process_log;
 mod processes;
 mod readers;
 mod stdin;
-mod stdin_notes;
 mod wait;
+mod write_journal;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use exec_core::limits::{ORPHAN_TTL, SPOOL_BYTES, SPOOL_TOTAL_BYTES};
-use exec_env::{Environment, Files, Http, Info, Processes};
+use exec_env::{Environment, Files, Http, MachineInfo, Processes};
 use exec_keeper::hire::{self, HireError, Program};
 use exec_keeper::spool::folder::Folder;
 
-use clerk::Clerk;
 use files::LocalFiles;
 use http::LocalHttp;
+use keeper_client::KeeperClient;
 use processes::LocalProcesses;
 
 /// Who carries the keeper.
@@ -58,7 +58,7 @@ pub enum KeeperChoice {
 
 /// How to set up the environment of this machine.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct LocalOptions {
     /// Who carries the keeper.
     pub keeper: KeeperChoice,
     /// Where logs lie; an ordinary disk. The state folder, or a temporary folder, if `None`.
@@ -71,7 +71,7 @@ pub struct Options {
     pub cgroups: bool,
 }
 
-impl Default for Options {
+impl Default for LocalOptions {
     fn default() -> Self {
         Self {
             keeper: KeeperChoice::Thread,
@@ -83,7 +83,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl LocalOptions {
     /// A keeper that outlives us, with its folder.
     pub fn durable(program: Program, state: impl Into<PathBuf>) -> Self {
         let keeper = KeeperChoice::Durable { program, state: state.into(), orphan_ttl: ORPHAN_TTL };
@@ -96,7 +96,7 @@ impl Options {
 pub enum OpenError {
     /// There is no keeper.
     #[error(transparent)]
-    Hire(#[from] HireError),
+    Keeper(#[from] HireError),
     /// The keeper of the state folder serves somebody else.
     #[error("state folder {state:?} is in use by process {owner_pid}: stop it first, or choose another folder")]
     Busy {
@@ -131,13 +131,13 @@ pub struct LocalEnvironment {
     files: LocalFiles,
     /// Costs nothing until the first request.
     http: LocalHttp,
-    info: Info,
+    info: MachineInfo,
 }
 
 impl LocalEnvironment {
     /// Sets it up, and finds again what a durable keeper holds. Must be called inside a tokio runtime, which carries
     /// its tasks.
-    pub async fn open(options: Options) -> Result<Self, OpenError> {
+    pub async fn open(options: LocalOptions) -> Result<Self, OpenError> {
         let (state, durable) = match &options.keeper {
             KeeperChoice::Durable { state, .. } => (state.clone(), true),
             _ => (PathBuf::new(), false),
@@ -145,7 +145,7 @@ impl LocalEnvironment {
         let path = match &options.spool_folder {
             Some(path) => path.clone(),
             None if durable => state.clone(),
-            None => temporary_folder(),
+            None => temporary_directory(),
         };
         hire::private_folder(&path)?;
         let folder = Arc::new(Folder::new(&path, options.spool_total_bytes));
@@ -153,23 +153,23 @@ impl LocalEnvironment {
         let (channel, carrier) = match &options.keeper {
             KeeperChoice::Thread => {
                 let (channel, thread) = hire::thread(folder.clone(), options.cgroups)?;
-                (channel, clerk::Carrier::Thread(thread))
+                (channel, keeper_client::KeeperHost::Thread(thread))
             }
             KeeperChoice::Process(program) => {
                 let (channel, child) = hire::process(program, &path, total)?;
-                (channel, clerk::Carrier::Process(child))
+                (channel, keeper_client::KeeperHost::Process(child))
             }
             KeeperChoice::Durable { program, state, orphan_ttl } => {
-                (hire::durable(program, state, &path, total, *orphan_ttl)?, clerk::Carrier::Nobody)
+                (hire::durable(program, state, &path, total, *orphan_ttl)?, keeper_client::KeeperHost::None)
             }
         };
-        let (clerk, found) = Clerk::open(channel, carrier, &state).await?;
-        let info = info::of_this_machine();
+        let (keeper, found) = KeeperClient::open(channel, carrier, &state).await?;
+        let info = machine_info::of_this_machine();
         let shell = info.shell.path.clone().into_os_string();
-        let processes = LocalProcesses::new(clerk, folder, options.spool_bytes, shell, durable, found);
+        let processes = LocalProcesses::new(keeper, folder, options.spool_bytes, shell, durable, found);
         // Beside the logs in either case: whoever comes next for the same folder cleans up after the dead.
-        let writes = path.join(WRITES);
-        let files = LocalFiles::open(Some(&writes));
+        let temp_registries = path.join(TEMP_REGISTRIES);
+        let files = LocalFiles::open(Some(&temp_registries));
         Ok(Self { processes, files, http: LocalHttp::new(), info })
     }
 
@@ -198,17 +198,17 @@ impl Environment for LocalEnvironment {
         &self.http
     }
 
-    fn info(&self) -> &Info {
+    fn info(&self) -> &MachineInfo {
         &self.info
     }
 }
 
 /// The folder, below that of the logs, where unfinished writes are noted.
-const WRITES: &str = "writes";
+const TEMP_REGISTRIES: &str = "writes";
 
 /// Logs of an environment without a state folder. Its files have no names, so the folder is always empty and can be
 /// shared; it is private all the same.
-fn temporary_folder() -> PathBuf {
+fn temporary_directory() -> PathBuf {
     let base = if std::path::Path::new("/var/tmp").is_dir() { PathBuf::from("/var/tmp") } else { std::env::temp_dir() };
     base.join(format!("exec-server-{}", rustix::process::getuid().as_raw()))
 }

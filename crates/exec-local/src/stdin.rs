@@ -10,37 +10,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use exec_core::WriteId;
-use exec_core::ledger::{Known, Ledger};
 use exec_core::limits::QUEUED_WRITES;
+use exec_core::write_history::{WriteHistory, WriteState};
 use exec_env::process::Written;
 use exec_keeper::protocol::{Ask, Number, Part};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
-use crate::clerk::Clerk;
-use crate::mover::Watched;
-use crate::stdin_notes::Notes;
+use crate::keeper_client::KeeperClient;
+use crate::output_mover::AsyncDescriptor;
+use crate::write_journal::WriteJournal;
 
 /// One process's stdin.
 pub(crate) struct Stdin {
-    desk: Arc<Desk>,
-    queue: mpsc::Sender<Job>,
+    shared: Arc<StdinShared>,
+    queue: mpsc::Sender<StdinJob>,
 }
 
 /// What the callers and the task share.
-struct Desk {
+struct StdinShared {
     number: Number,
-    clerk: Arc<Clerk>,
+    keeper: Arc<KeeperClient>,
     terminal: bool,
-    state: Mutex<State>,
+    state: Mutex<StdinState>,
 }
 
-struct State {
-    end: End,
-    ledger: Ledger,
+struct StdinState {
+    end: StdinHandle,
+    history: WriteHistory,
     /// Only where somebody may come after us.
-    notes: Option<Notes>,
+    journal: Option<WriteJournal>,
     /// Jobs in the queue or at work. While there is one, nobody writes past it.
     queued: usize,
     /// Outcomes of writes in flight, for those who ask again meanwhile.
@@ -48,20 +48,20 @@ struct State {
 }
 
 /// Our end of stdin.
-enum End {
+enum StdinHandle {
     /// Not waited for yet.
     Idle(Arc<OwnedFd>),
-    Watched(Watched),
+    AsyncDescriptor(AsyncDescriptor),
     Closed,
 }
 
-enum Job {
+enum StdinJob {
     Write { id: WriteId, bytes: Bytes },
     Close { done: tokio::sync::oneshot::Sender<()> },
 }
 
 /// How far a write got.
-enum Step {
+enum WriteProgress {
     Done(Written),
     Blocked(usize),
 }
@@ -70,54 +70,57 @@ impl Stdin {
     /// Stdin over `end`, or none. The caller carries the returned task.
     pub(crate) fn new(
         number: Number,
-        clerk: Arc<Clerk>,
-        end: StdinEnd,
-        ledger: Ledger,
-        notes: Option<Notes>,
+        keeper: Arc<KeeperClient>,
+        end: StdinTarget,
+        history: WriteHistory,
+        journal: Option<WriteJournal>,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let terminal = matches!(end, StdinEnd::Terminal(_));
+        let terminal = matches!(end, StdinTarget::Terminal(_));
         let end = match end {
-            StdinEnd::Pipe(pipe) => End::Idle(Arc::new(pipe)),
-            StdinEnd::Terminal(master) => End::Watched(master),
-            StdinEnd::None => End::Closed,
+            StdinTarget::Pipe(pipe) => StdinHandle::Idle(Arc::new(pipe)),
+            StdinTarget::Terminal(master) => StdinHandle::AsyncDescriptor(master),
+            StdinTarget::None => StdinHandle::Closed,
         };
-        let state = State { end, ledger, notes, queued: 0, in_flight: HashMap::new() };
-        let desk = Arc::new(Desk { number, clerk, terminal, state: Mutex::new(state) });
+        let state = StdinState { end, history, journal, queued: 0, in_flight: HashMap::new() };
+        let shared = Arc::new(StdinShared { number, keeper, terminal, state: Mutex::new(state) });
         let (queue, jobs) = mpsc::channel(QUEUED_WRITES);
-        (Self { desk: desk.clone(), queue }, work(desk, jobs))
+        (Self { shared: shared.clone(), queue }, run_queue(shared, jobs))
     }
 
     /// Whether bytes can be written.
     pub(crate) fn is_open(&self) -> bool {
-        !matches!(self.desk.lock().end, End::Closed)
+        !matches!(self.shared.lock().end, StdinHandle::Closed)
     }
 
     /// Writes `bytes` once.
     pub(crate) async fn write(&self, id: WriteId, bytes: Bytes) -> Written {
-        let Ok(place) = self.queue.reserve().await else { return Written::StdinClosed };
+        let Ok(reserved) = self.queue.reserve().await else { return Written::StdinClosed };
         let mut outcome = {
-            let mut state = self.desk.lock();
-            match state.ledger.known(&id) {
-                Some(Known::Applied) => return Written::Accepted,
-                Some(Known::InDoubt) => return Written::InDoubt,
-                Some(Known::InFlight) => match state.in_flight.get(&id) {
+            let mut state = self.shared.lock();
+            match state.history.known(&id) {
+                Some(WriteState::Applied) => return Written::Accepted,
+                Some(WriteState::InDoubt) => return Written::InDoubt,
+                Some(WriteState::InFlight) => match state.in_flight.get(&id) {
                     Some(outcome) => outcome.subscribe(),
                     None => return Written::InDoubt,
                 },
                 None => {
-                    if let Some(known) = self.desk.begin(&mut state, &id) {
+                    if let Some(known) = self.shared.begin(&mut state, &id) {
                         return known;
                     }
-                    let rest =
-                        if state.queued == 0 { self.desk.write_some(&mut state, &bytes, 0) } else { Step::Blocked(0) };
+                    let rest = if state.queued == 0 {
+                        self.shared.write_some(&mut state, &bytes, 0)
+                    } else {
+                        WriteProgress::Blocked(0)
+                    };
                     match rest {
-                        Step::Done(written) => return self.desk.settle(&mut state, &id, written),
-                        Step::Blocked(taken) => {
+                        WriteProgress::Done(written) => return self.shared.settle(&mut state, &id, written),
+                        WriteProgress::Blocked(taken) => {
                             state.queued += 1;
                             let sender = watch::Sender::new(None);
                             let outcome = sender.subscribe();
                             state.in_flight.insert(id.clone(), sender);
-                            place.send(Job::Write { id, bytes: bytes.slice(taken..) });
+                            reserved.send(StdinJob::Write { id, bytes: bytes.slice(taken..) });
                             outcome
                         }
                     }
@@ -134,8 +137,8 @@ impl Stdin {
             return Written::StdinClosed;
         }
         let (done, closed) = tokio::sync::oneshot::channel();
-        self.desk.lock().queued += 1;
-        if self.queue.send(Job::Close { done }).await.is_err() {
+        self.shared.lock().queued += 1;
+        if self.queue.send(StdinJob::Close { done }).await.is_err() {
             return Written::StdinClosed;
         }
         let _ = closed.await;
@@ -143,70 +146,71 @@ impl Stdin {
     }
 
     /// Nobody can read any more: the terminal is gone.
-    pub(crate) fn hang_up(&self) {
-        self.desk.lock().end = End::Closed;
+    pub(crate) fn mark_closed(&self) {
+        self.shared.lock().end = StdinHandle::Closed;
     }
 }
 
 /// What stdin is made of.
-pub(crate) enum StdinEnd {
+pub(crate) enum StdinTarget {
     Pipe(OwnedFd),
-    Terminal(Watched),
+    Terminal(AsyncDescriptor),
     None,
 }
 
-async fn work(desk: Arc<Desk>, mut jobs: mpsc::Receiver<Job>) {
+async fn run_queue(shared: Arc<StdinShared>, mut jobs: mpsc::Receiver<StdinJob>) {
     while let Some(job) = jobs.recv().await {
         match job {
-            Job::Write { id, bytes } => {
-                let written = desk.write_all(&bytes).await;
-                let mut state = desk.lock();
+            StdinJob::Write { id, bytes } => {
+                let written = shared.write_all(&bytes).await;
+                let mut state = shared.lock();
                 state.queued -= 1;
-                let written = desk.settle(&mut state, &id, written);
+                let written = shared.settle(&mut state, &id, written);
                 if let Some(outcome) = state.in_flight.remove(&id) {
                     outcome.send_replace(Some(written));
                 }
             }
-            Job::Close { done } => {
-                desk.close().await;
-                desk.lock().queued -= 1;
+            StdinJob::Close { done } => {
+                shared.close().await;
+                shared.lock().queued -= 1;
                 let _ = done.send(());
             }
         }
     }
 }
 
-impl Desk {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+impl StdinShared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, StdinState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, state: &mut State, id: &WriteId) -> Option<Written> {
-        if matches!(state.end, End::Closed) {
+    fn begin(&self, state: &mut StdinState, id: &WriteId) -> Option<Written> {
+        if matches!(state.end, StdinHandle::Closed) {
             return Some(Written::StdinClosed);
         }
-        if let Some(notes) = &mut state.notes {
-            let keep =
-                |file: &OwnedFd| self.clerk.say_now(&Ask::Keep { number: self.number, part: Part::Ledger }, Some(file));
-            if let Err(errno) = notes.begun(id, &state.ledger, keep) {
+        if let Some(journal) = &mut state.journal {
+            let hand_to_keeper = |file: &OwnedFd| {
+                self.keeper.try_send(&Ask::Keep { number: self.number, part: Part::Ledger }, Some(file))
+            };
+            if let Err(errno) = journal.begun(id, &state.history, hand_to_keeper) {
                 // Worth a line, not a refusal: only a kill in this very moment would leave the caller in doubt.
                 tracing::warn!(%errno, "a stdin write could not be noted");
             }
         }
-        state.ledger.begin(id);
+        state.history.begin(id);
         None
     }
 
-    fn settle(&self, state: &mut State, id: &WriteId, written: Written) -> Written {
+    fn settle(&self, state: &mut StdinState, id: &WriteId, written: Written) -> Written {
         match written {
-            Written::Accepted => state.ledger.applied(id),
-            Written::StdinClosed => state.ledger.refused(id),
-            Written::InDoubt => state.ledger.in_doubt(id),
+            Written::Accepted => state.history.applied(id),
+            Written::StdinClosed => state.history.refused(id),
+            Written::InDoubt => state.history.in_doubt(id),
         }
-        if let Some(notes) = &mut state.notes {
+        if let Some(journal) = &mut state.journal {
             match written {
-                Written::Accepted => notes.applied(id),
-                Written::StdinClosed => notes.refused(id),
+                Written::Accepted => journal.applied(id),
+                Written::StdinClosed => journal.refused(id),
                 Written::InDoubt => {}
             }
         }
@@ -214,41 +218,41 @@ impl Desk {
     }
 
     /// Gives the kernel what it takes now.
-    fn write_some(&self, state: &mut State, bytes: &[u8], mut taken: usize) -> Step {
+    fn write_some(&self, state: &mut StdinState, bytes: &[u8], mut taken: usize) -> WriteProgress {
         let end = match &state.end {
-            End::Idle(end) => end.clone(),
-            End::Watched(end) => end.get_ref().clone(),
-            End::Closed => return Step::Done(Written::StdinClosed),
+            StdinHandle::Idle(end) => end.clone(),
+            StdinHandle::AsyncDescriptor(end) => end.get_ref().clone(),
+            StdinHandle::Closed => return WriteProgress::Done(Written::StdinClosed),
         };
         while taken < bytes.len() {
             match rustix::io::write(&*end, &bytes[taken..]) {
                 Ok(count) => taken += count,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Step::Blocked(taken),
+                Err(Errno::AGAIN) => return WriteProgress::Blocked(taken),
                 // The reader is gone. What it had taken before, it had; the rest nobody can have.
                 Err(_) => {
-                    state.end = End::Closed;
-                    let _ = self.clerk.say_now(&Ask::Drop { number: self.number, part: Part::Stdin }, None);
-                    return Step::Done(Written::StdinClosed);
+                    state.end = StdinHandle::Closed;
+                    let _ = self.keeper.try_send(&Ask::Drop { number: self.number, part: Part::Stdin }, None);
+                    return WriteProgress::Done(Written::StdinClosed);
                 }
             }
         }
-        Step::Done(Written::Accepted)
+        WriteProgress::Done(Written::Accepted)
     }
 
     async fn write_all(&self, bytes: &[u8]) -> Written {
         let mut taken = 0;
         loop {
-            let end = match self.watched() {
+            let end = match self.async_descriptor() {
                 Some(end) => end,
                 None => return Written::StdinClosed,
             };
             // Taken before the write, so that room made since is a newer readiness than the one that is cleared.
             let Ok(mut ready) = end.writable().await else { return Written::StdinClosed };
-            let step = self.write_some(&mut self.lock(), bytes, taken);
-            match step {
-                Step::Done(written) => return written,
-                Step::Blocked(so_far) => {
+            let progress = self.write_some(&mut self.lock(), bytes, taken);
+            match progress {
+                WriteProgress::Done(written) => return written,
+                WriteProgress::Blocked(so_far) => {
                     taken = so_far;
                     ready.clear_ready();
                 }
@@ -256,38 +260,38 @@ impl Desk {
         }
     }
 
-    fn watched(&self) -> Option<Watched> {
+    fn async_descriptor(&self) -> Option<AsyncDescriptor> {
         let mut state = self.lock();
-        if let End::Idle(end) = &state.end {
+        if let StdinHandle::Idle(end) = &state.end {
             match AsyncFd::new(end.clone()) {
-                Ok(watched) => state.end = End::Watched(Arc::new(watched)),
+                Ok(async_descriptor) => state.end = StdinHandle::AsyncDescriptor(Arc::new(async_descriptor)),
                 Err(error) => {
                     tracing::error!(%error, "stdin cannot be waited for");
-                    state.end = End::Closed;
+                    state.end = StdinHandle::Closed;
                 }
             }
         }
         match &state.end {
-            End::Watched(end) => Some(end.clone()),
+            StdinHandle::AsyncDescriptor(end) => Some(end.clone()),
             _ => None,
         }
     }
 
     async fn close(&self) {
         if self.terminal {
-            self.write_all(&[self.end_of_file()]).await;
+            self.write_all(&[self.end_of_file_character()]).await;
             return;
         }
-        self.lock().end = End::Closed;
+        self.lock().end = StdinHandle::Closed;
         // The keeper holds a duplicate; the child sees the end when both are closed.
-        let _ = self.clerk.say(&Ask::Drop { number: self.number, part: Part::Stdin }, &[]).await;
+        let _ = self.keeper.send(&Ask::Drop { number: self.number, part: Part::Stdin }, &[]).await;
     }
 
     /// The character the terminal takes for the end of input; usually Ctrl-D.
-    fn end_of_file(&self) -> u8 {
+    fn end_of_file_character(&self) -> u8 {
         const CTRL_D: u8 = 4;
         let attributes = match &self.lock().end {
-            End::Watched(end) => rustix::termios::tcgetattr(&**end.get_ref()).ok(),
+            StdinHandle::AsyncDescriptor(end) => rustix::termios::tcgetattr(&**end.get_ref()).ok(),
             _ => None,
         };
         attributes.map_or(CTRL_D, |attributes| attributes.special_codes[rustix::termios::SpecialCodeIndex::VEOF])

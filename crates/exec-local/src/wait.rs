@@ -5,12 +5,12 @@ mod ports;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_core::{Body, Exit, Stream};
-use exec_env::process::{Until, WaitError, Waited};
+use exec_core::{EntryBody, Exit, Stream};
+use exec_env::process::{WaitCondition, WaitError, Waited};
 use exec_keeper::protocol::{Ask, Tell};
 use regex::bytes::Regex;
 
-use crate::clerk::Clerk;
+use crate::keeper_client::KeeperClient;
 use crate::processes::Process;
 
 /// How much of a stream is looked at together: a match may span entries, but not more than this.
@@ -22,24 +22,24 @@ const PORT_LOOK: Duration = Duration::from_millis(50);
 /// Most output read in one go.
 const PAGE_BYTES: usize = 256 << 10;
 
-pub(crate) async fn until(clerk: &Clerk, process: &Process, until: Until) -> Result<Waited, WaitError> {
+pub(crate) async fn until(keeper: &KeeperClient, process: &Process, until: WaitCondition) -> Result<Waited, WaitError> {
     match until {
-        Until::Exited => Ok(Waited::Exited(exited(process, false).await?)),
-        Until::Closed => Ok(Waited::Closed(exited(process, true).await?)),
-        Until::Output { regex, after } => {
+        WaitCondition::Exited => Ok(Waited::Exited(exited(process, false).await?)),
+        WaitCondition::Closed => Ok(Waited::Closed(exited(process, true).await?)),
+        WaitCondition::Output { regex, after } => {
             let regex = Regex::new(&regex).map_err(|error| WaitError::BadRegex { why: error.to_string() })?;
             output(process, &regex, after).await
         }
-        Until::Silence(quiet) => {
+        WaitCondition::Silence(quiet) => {
             silence(process, quiet).await;
             Ok(Waited::Silent)
         }
-        Until::Port(port) => listening(clerk, process, port).await,
+        WaitCondition::Port(port) => listening(keeper, process, port).await,
     }
 }
 
 async fn exited(process: &Process, closed: bool) -> Result<Exit, WaitError> {
-    let mut head = process.journal().watch();
+    let mut head = process.log().watch();
     let found = head.wait_for(|head| head.exit.is_some() && (head.closed || !closed)).await;
     // Only a process that is forgotten has no mover any more.
     let exit = found.ok().and_then(|head| head.exit).map(|(_, exit)| exit);
@@ -48,10 +48,10 @@ async fn exited(process: &Process, closed: bool) -> Result<Exit, WaitError> {
 
 async fn output(process: &Process, regex: &Regex, after: u64) -> Result<Waited, WaitError> {
     let mut windows: [Vec<u8>; 3] = Default::default();
-    let mut follower = process.journal().follow(after);
+    let mut follower = process.log().follow(after);
     while let Some(page) = follower.advance(PAGE_BYTES).await? {
         for entry in page.entries {
-            let Body::Output { stream, bytes } = entry.body else { continue };
+            let EntryBody::Output { stream, bytes } = entry.body else { continue };
             let window = &mut windows[match stream {
                 Stream::Stdout => 0,
                 Stream::Stderr => 1,
@@ -71,7 +71,7 @@ async fn output(process: &Process, regex: &Regex, after: u64) -> Result<Waited, 
 }
 
 async fn silence(process: &Process, quiet: Duration) {
-    let mut head = process.journal().watch();
+    let mut head = process.log().watch();
     loop {
         let seen = head.borrow_and_update().next_seq;
         let more = async { head.wait_for(|head| head.next_seq != seen).await.is_ok() };
@@ -84,11 +84,11 @@ async fn silence(process: &Process, quiet: Duration) {
     }
 }
 
-async fn listening(clerk: &Clerk, process: &Process, port: Option<u16>) -> Result<Waited, WaitError> {
+async fn listening(keeper: &KeeperClient, process: &Process, port: Option<u16>) -> Result<Waited, WaitError> {
     loop {
         let number = process.number();
-        let (answer, _) = clerk.ask(|ticket| Ask::Members { ticket, number }).await?;
-        let Tell::Members { pids, .. } = answer else { return Err(crate::clerk::keeper_gone().into()) };
+        let (answer, _) = keeper.request(|ticket| Ask::Members { ticket, number }).await?;
+        let Tell::Members { pids, .. } = answer else { return Err(crate::keeper_client::keeper_gone().into()) };
         if pids.is_empty() && process.head().exit.is_some() {
             return Err(ended(process));
         }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use exec_core::command::BadCommand;
 use exec_core::{
-    Cause, Command, EnvPolicy, Environ, Exit, Head, Inherit, Io, Overflow, Seq, Signal, Size, Status, TimeLimit,
+    ExitCause, Command, EnvPolicy, Environ, Exit, Head, Inherit, Io, Overflow, Seq, Signal, TerminalSize, ExitStatus, TimeLimit,
 };
-use exec_env::Info;
-use exec_env::process::{ProcessInfo, Until, Waited};
+use exec_env::MachineInfo;
+use exec_env::process::{ProcessInfo, WaitCondition, Waited};
 use exec_wire::bytes64::Base64;
 use exec_wire::environment::{Capabilities, EXTENSIONS, EnvironmentInfo, ShellInfo};
 use exec_wire::path_uri::PathUri;
@@ -38,17 +38,17 @@ pub(crate) fn stream(stream: exec_core::Stream) -> wire::Stream {
 
 pub(crate) fn exit(exit: &Exit) -> wire::Exit {
     let (code, signal, core_dumped) = match exit.status {
-        Status::Code(code) => (Some(code), None, false),
-        Status::Signal { number, core_dumped } => (None, Some(number), core_dumped),
-        Status::Lost => (None, None, false),
+        ExitStatus::Code(code) => (Some(code), None, false),
+        ExitStatus::Signal { number, core_dumped } => (None, Some(number), core_dumped),
+        ExitStatus::Lost => (None, None, false),
     };
     let kind = match (exit.cause, exit.status) {
-        (_, Status::Lost) => ExitKind::Lost,
-        (Cause::TimedOut, _) => ExitKind::TimedOut,
-        (Cause::Terminated, _) => ExitKind::Terminated,
-        (Cause::OutOfMemory, _) => ExitKind::OutOfMemory,
-        (Cause::Own, Status::Signal { .. }) => ExitKind::Signalled,
-        (Cause::Own, Status::Code(_)) => ExitKind::Exited,
+        (_, ExitStatus::Lost) => ExitKind::Lost,
+        (ExitCause::TimedOut, _) => ExitKind::TimedOut,
+        (ExitCause::Terminated, _) => ExitKind::Terminated,
+        (ExitCause::OutOfMemory, _) => ExitKind::OutOfMemory,
+        (ExitCause::Own, ExitStatus::Signal { .. }) => ExitKind::Signalled,
+        (ExitCause::Own, ExitStatus::Code(_)) => ExitKind::Exited,
     };
     wire::Exit {
         kind,
@@ -64,7 +64,7 @@ pub(crate) fn exit(exit: &Exit) -> wire::Exit {
 /// The command of a start. `cwd` was converted before, because its error has a text of its own.
 pub(crate) fn command(params: wire::StartParams, cwd: PathBuf, label: Vec<u8>) -> Result<Command, BadCommand> {
     let io = if params.tty {
-        Io::Pty(params.size.map_or(Size::default(), |size| Size { rows: size.rows, cols: size.cols }))
+        Io::Pty(params.size.map_or(TerminalSize::default(), |size| TerminalSize { rows: size.rows, cols: size.cols }))
     } else {
         Io::Pipes { stdin: params.pipe_stdin }
     };
@@ -119,13 +119,13 @@ pub(crate) fn signal(signal: wire::ProcessSignal) -> Signal {
     }
 }
 
-pub(crate) fn until(until: wire::Until) -> Until {
+pub(crate) fn until(until: wire::Until) -> WaitCondition {
     match until {
-        wire::Until::Exited => Until::Exited,
-        wire::Until::Closed => Until::Closed,
-        wire::Until::Output { regex, after_seq } => Until::Output { regex, after: seq(after_seq) },
-        wire::Until::Silence { silent_ms } => Until::Silence(Duration::from_millis(silent_ms)),
-        wire::Until::Port { port } => Until::Port(port),
+        wire::Until::Exited => WaitCondition::Exited,
+        wire::Until::Closed => WaitCondition::Closed,
+        wire::Until::Output { regex, after_seq } => WaitCondition::Output { regex, after: seq(after_seq) },
+        wire::Until::Silence { silent_ms } => WaitCondition::Silence(Duration::from_millis(silent_ms)),
+        wire::Until::Port { port } => WaitCondition::Port(port),
     }
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8
     }
 }
 
-pub(crate) fn environment_info(info: &Info, capabilities: Capabilities) -> EnvironmentInfo {
+pub(crate) fn environment_info(info: &MachineInfo, capabilities: Capabilities) -> EnvironmentInfo {
     EnvironmentInfo {
         shell: ShellInfo { name: info.shell.name.clone(), path: info.shell.path.to_string_lossy().into_owned() },
         executor_version: Some(info.version.clone()),

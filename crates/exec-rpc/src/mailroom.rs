@@ -101,7 +101,7 @@ impl LastSent {
 struct Turn {
     wire_id: String,
     token: u64,
-    follower: Box<dyn exec_env::process::Follow>,
+    follower: Box<dyn exec_env::process::LogFollower>,
 }
 
 impl Mailroom {
@@ -245,7 +245,7 @@ impl Mailroom {
         }
     }
 
-    fn on_ready(&mut self, (wire_id, token, follower): (String, u64, Box<dyn exec_env::process::Follow>)) {
+    fn on_ready(&mut self, (wire_id, token, follower): (String, u64, Box<dyn exec_env::process::LogFollower>)) {
         // A follower of an earlier lane of the same name has nothing to say any more.
         if let Some(lane) = self.lanes.get(&wire_id).filter(|lane| lane.token() == token) {
             self.turns.ready(Turn { wire_id, token, follower }, lane.last_bytes());
@@ -298,8 +298,8 @@ impl Mailroom {
 
 fn entry_bytes(entry: &exec_core::Entry) -> usize {
     match &entry.body {
-        exec_core::Body::Output { bytes, .. } => bytes.len(),
-        exec_core::Body::Exited(_) | exec_core::Body::Closed => 0,
+        exec_core::EntryBody::Output { bytes, .. } => bytes.len(),
+        exec_core::EntryBody::Exited(_) | exec_core::EntryBody::Closed => 0,
     }
 }
 

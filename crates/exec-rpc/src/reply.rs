@@ -4,10 +4,10 @@
 
 mod files;
 
-use exec_core::command::{BadCommand, Place};
+use exec_core::command::{BadCommand, CommandField};
 use exec_env::errno::ErrnoText;
 use exec_env::process::{
-    ForgetError, ListError, ReadError, ResizeError, SignalError, StartError, Step, TerminateError, UnknownProcess,
+    ForgetError, ListError, ReadError, ResizeError, SignalError, StartError, SpawnStep, TerminateError, UnknownProcess,
     Unreachable, WaitError, WriteError,
 };
 use exec_wire::error::{ErrorData, RpcError, code, kind};
@@ -54,7 +54,7 @@ impl Refuse for BadCommand {
         let (code, message) = match &self {
             Self::EmptyArgv => (code::INVALID_PARAMS, "argv must not be empty".to_owned()),
             Self::EmptyProgram => (code::INTERNAL, "missing program for pipe spawn".to_owned()),
-            Self::Nul { place: Place::Environment } => (code::INTERNAL, "data provided contains a nul byte".to_owned()),
+            Self::Nul { field: CommandField::Environment } => (code::INTERNAL, "data provided contains a nul byte".to_owned()),
             Self::Nul { .. } => (code::INTERNAL, "nul byte found in provided data".to_owned()),
             _ => (code::INVALID_PARAMS, text.clone()),
         };
@@ -227,14 +227,14 @@ fn os_text(errno: i32) -> String {
     ErrnoText(errno).to_string()
 }
 
-fn step_name(step: Step) -> &'static str {
+fn step_name(step: SpawnStep) -> &'static str {
     match step {
-        Step::Spool => "spool",
-        Step::Pipe => "pipe",
-        Step::Pty => "pty",
-        Step::Clone => "clone",
-        Step::Session => "session",
-        Step::Cwd => "cwd",
-        Step::Exec => "exec",
+        SpawnStep::Spool => "spool",
+        SpawnStep::Pipe => "pipe",
+        SpawnStep::Pty => "pty",
+        SpawnStep::Clone => "clone",
+        SpawnStep::Session => "session",
+        SpawnStep::Cwd => "cwd",
+        SpawnStep::Exec => "exec",
     }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use exec_client::LinkState;
 use exec_client::session::LossKind;
-use exec_core::{Signal, Status};
+use exec_core::{Signal, ExitStatus};
 
 use crate::args::AttachArgs;
 use crate::attend::feeder::{End, Feeder};
@@ -35,7 +35,7 @@ async fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
     let lost = visit.environment().link().states().borrow().clone();
     visit.leave().await;
     match outcome {
-        Ok(Outcome::Finished { exit, .. }) if exit.status == Status::Lost => {
+        Ok(Outcome::Finished { exit, .. }) if exit.status == ExitStatus::Lost => {
             bail!("nobody saw how {id} ended: its keeper died first")
         }
         Ok(Outcome::Finished { exit, .. }) => Ok(exit_code::of_exit(&exit)),

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use exec_client::LinkState;
 use exec_core::{Exit, Page, ProcessId, Seq, Signal};
-use exec_env::process::{Follow, ReadError, ResizeError, SignalError, Signalled, Started, TerminateError, Terminated};
+use exec_env::process::{LogFollower, ReadError, ResizeError, SignalError, Signalled, Started, TerminateError, Terminated};
 use exec_env::{BoxFuture, Processes};
 
 use crate::spinner::LinkNews;
@@ -230,7 +230,7 @@ impl<'a> Attendant<'a> {
 
 /// What is under way, and what is known so far.
 struct Course<'a> {
-    follower: Box<dyn Follow>,
+    follower: Box<dyn LogFollower>,
     farewell: Farewell,
     feeding: Option<BoxFuture<'a, anyhow::Result<Fed>>>,
     passing: Passing<'a>,
@@ -331,7 +331,7 @@ fn note(page: &Page, farewell: &mut Farewell) -> Option<Exit> {
     if exit.is_some() {
         farewell.on_exited(now);
     }
-    if page.entries.last().is_some_and(|entry| entry.body == exec_core::Body::Closed) {
+    if page.entries.last().is_some_and(|entry| entry.body == exec_core::EntryBody::Closed) {
         farewell.on_closed(now);
     }
     exit

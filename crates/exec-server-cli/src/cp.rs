@@ -160,7 +160,7 @@ async fn carry_out(
             progress.expect(&from, found.size_bytes);
             copier.file(&from, &to, &found, links).await
         }
-        Job::Link { from, to } => copier.link(&from, &to, exec_env::files::Links::Follow).await,
+        Job::Link { from, to } => copier.link(&from, &to, exec_env::files::LinkPolicy::Follow).await,
         Job::Tree { from, to, is_new } => return tree::copy(copier, from, to, is_new, troubles).await,
     })
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use exec_client::Options;
 use exec_client::environments::{Place as Listed, PlaceKind, Way};
-use exec_env::{Environment, Info};
+use exec_env::{Environment, MachineInfo};
 use exec_local::LocalEnvironment;
 use exec_wire::environment::InfoParams;
 use futures_util::StreamExt;
@@ -148,7 +148,7 @@ async fn answer(id: String, place: Place) -> CheckLine {
 
 async fn here() -> anyhow::Result<Answer> {
     let begun = Instant::now();
-    let environment = LocalEnvironment::open(exec_local::Options::default()).await.context("cannot set it up")?;
+    let environment = LocalEnvironment::open(exec_local::LocalOptions::default()).await.context("cannot set it up")?;
     let answer = ready(environment.info(), begun.elapsed(), Duration::ZERO);
     environment.end().await;
     Ok(answer)
@@ -171,7 +171,7 @@ async fn far(there: &There) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
-fn ready(info: &Info, connected_in: Duration, latency: Duration) -> Answer {
+fn ready(info: &MachineInfo, connected_in: Duration, latency: Duration) -> Answer {
     let ms = |time: Duration| (time.as_secs_f64() * 1e5).round() / 100.0;
     Answer::Ready {
         shell: info.shell.path.display().to_string(),

@@ -1,7 +1,7 @@
 //! What the shell that called us is told: the child's own code, or one that every shell and `timeout(1)` would use.
 
-use exec_core::{Cause, Exit, Status};
-use exec_env::process::{StartError, Step};
+use exec_core::{ExitCause, Exit, ExitStatus};
+use exec_env::process::{StartError, SpawnStep};
 
 /// We did not understand the words. (Before `run` has a child this is [`OWN_FAILURE`].)
 pub(crate) const MISUNDERSTOOD: u8 = 2;
@@ -24,17 +24,17 @@ const ENOENT: i32 = 2;
 /// How a child's end is told.
 pub(crate) fn of_exit(exit: &Exit) -> u8 {
     match (exit.cause, exit.status) {
-        (Cause::TimedOut, _) => TIMED_OUT,
-        (_, Status::Lost) => OWN_FAILURE,
+        (ExitCause::TimedOut, _) => TIMED_OUT,
+        (_, ExitStatus::Lost) => OWN_FAILURE,
         // The kernel hands a parent the low eight bits only; both of these fit.
-        (_, Status::Code(_) | Status::Signal { .. }) => (exit.shell_code() & 0xff) as u8,
+        (_, ExitStatus::Code(_) | ExitStatus::Signal { .. }) => (exit.shell_code() & 0xff) as u8,
     }
 }
 
 /// How a child that never ran is told.
 pub(crate) fn of_start(error: &StartError) -> u8 {
     match error {
-        StartError::Spawn { failure, .. } if failure.step == Step::Exec => {
+        StartError::Spawn { failure, .. } if failure.step == SpawnStep::Exec => {
             if failure.errno == ENOENT {
                 NOT_FOUND
             } else {
@@ -52,31 +52,31 @@ pub(crate) fn of_signal(number: i32) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use exec_core::{ProcessId, Usage};
+    use exec_core::{ProcessId, ResourceUsage};
     use exec_env::process::SpawnFailure;
 
     use super::*;
 
-    fn exit(status: Status, cause: Cause) -> u8 {
-        of_exit(&Exit { status, cause, usage: Usage::default() })
+    fn exit(status: ExitStatus, cause: ExitCause) -> u8 {
+        of_exit(&Exit { status, cause, usage: ResourceUsage::default() })
     }
 
-    fn refused(step: Step, errno: i32) -> u8 {
+    fn refused(step: SpawnStep, errno: i32) -> u8 {
         let id = ProcessId::new("p").expect("a short name");
         of_start(&StartError::Spawn { id, failure: SpawnFailure { step, errno, subject: "x".into() } })
     }
 
     #[test]
     fn a_childs_code_passes_and_a_signal_adds_128() {
-        assert_eq!(exit(Status::Code(3), Cause::Own), 3);
-        assert_eq!(exit(Status::Signal { number: 15, core_dumped: false }, Cause::Own), 143);
-        assert_eq!(exit(Status::Signal { number: 9, core_dumped: false }, Cause::OutOfMemory), 137);
+        assert_eq!(exit(ExitStatus::Code(3), ExitCause::Own), 3);
+        assert_eq!(exit(ExitStatus::Signal { number: 15, core_dumped: false }, ExitCause::Own), 143);
+        assert_eq!(exit(ExitStatus::Signal { number: 9, core_dumped: false }, ExitCause::OutOfMemory), 137);
     }
 
     #[test]
     fn a_time_limit_is_124_however_the_child_took_it() {
-        assert_eq!(exit(Status::Code(0), Cause::TimedOut), TIMED_OUT);
-        assert_eq!(exit(Status::Signal { number: 9, core_dumped: false }, Cause::TimedOut), TIMED_OUT);
+        assert_eq!(exit(ExitStatus::Code(0), ExitCause::TimedOut), TIMED_OUT);
+        assert_eq!(exit(ExitStatus::Signal { number: 9, core_dumped: false }, ExitCause::TimedOut), TIMED_OUT);
     }
 
     #[test]
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn a_program_that_cannot_run_is_told_as_shells_do() {
-        assert_eq!(refused(Step::Exec, ENOENT), 127);
-        assert_eq!(refused(Step::Exec, 13), 126);
-        assert_eq!(refused(Step::Cwd, ENOENT), 125);
+        assert_eq!(refused(SpawnStep::Exec, ENOENT), 127);
+        assert_eq!(refused(SpawnStep::Exec, 13), 126);
+        assert_eq!(refused(SpawnStep::Cwd, ENOENT), 125);
     }
 }

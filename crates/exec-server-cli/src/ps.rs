@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 
 use exec_client::Options;
-use exec_core::{Status, signal};
+use exec_core::{ExitStatus, signal};
 use exec_env::process::ProcessInfo;
 use exec_wire::session::{Attachment, ListParams, SessionInfo};
 use futures_util::StreamExt;
@@ -160,9 +160,9 @@ fn row(found: &Found, now_ms: u64) -> [String; 7] {
 fn state_words(info: &ProcessInfo) -> String {
     match info.head.exit.map(|(_, exit)| exit.status) {
         None => "running".to_owned(),
-        Some(Status::Code(code)) => format!("exited {code}"),
-        Some(Status::Signal { number, .. }) => format!("ended by {}", signal::name(number)),
-        Some(Status::Lost) => "lost".to_owned(),
+        Some(ExitStatus::Code(code)) => format!("exited {code}"),
+        Some(ExitStatus::Signal { number, .. }) => format!("ended by {}", signal::name(number)),
+        Some(ExitStatus::Lost) => "lost".to_owned(),
     }
 }
 

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use exec_core::{Cause, Exit, ProcessId, Status, signal};
-use exec_env::process::{SpawnFailure, StartError, Step};
+use exec_core::{ExitCause, Exit, ProcessId, ExitStatus, signal};
+use exec_env::process::{SpawnFailure, StartError, SpawnStep};
 
 use crate::args::RunArgs;
 use crate::attend::feeder::{End, Feeder};
@@ -131,7 +131,7 @@ fn told(args: &RunArgs, view: &View, outcome: Outcome) -> Result<u8, Failure> {
             return Err(Failure { message, exit_code: exit_code::OWN_FAILURE });
         }
     };
-    if exit.cause == Cause::TimedOut {
+    if exit.cause == ExitCause::TimedOut {
         // The whole tree was ended, and that is told as one thing.
         swept.ended = 0;
     }
@@ -156,7 +156,7 @@ fn told(args: &RunArgs, view: &View, outcome: Outcome) -> Result<u8, Failure> {
             say::note(format_args!("{program} left {count} that could not be ended: look for them with ps"));
         }
     }
-    if exit.status == Status::Lost {
+    if exit.status == ExitStatus::Lost {
         let message = "nobody saw how the program ended: its keeper died first".to_owned();
         return Err(Failure { message, exit_code: code });
     }
@@ -168,10 +168,10 @@ fn told(args: &RunArgs, view: &View, outcome: Outcome) -> Result<u8, Failure> {
 /// An end that its code alone does not explain.
 fn remarkable(args: &RunArgs, exit: &Exit, overdue: bool) -> Option<String> {
     match (exit.cause, exit.status) {
-        (Cause::TimedOut, _) => Some(format!("ended after {:?}, its time limit", args.timeout.unwrap_or_default())),
+        (ExitCause::TimedOut, _) => Some(format!("ended after {:?}, its time limit", args.timeout.unwrap_or_default())),
         _ if overdue => Some(format!("its output was still open after {:?}", args.timeout.unwrap_or_default())),
-        (Cause::OutOfMemory, _) => Some("killed by the kernel: out of memory".to_owned()),
-        (_, Status::Signal { number, core_dumped }) => {
+        (ExitCause::OutOfMemory, _) => Some("killed by the kernel: out of memory".to_owned()),
+        (_, ExitStatus::Signal { number, core_dumped }) => {
             let core = if core_dumped { ", core dumped" } else { "" };
             // Asked for by whoever pressed the key, or wrote to a closed pipe as programs do.
             let expected = [signal::Signal::Interrupt.number(), SIGPIPE].contains(&number);
@@ -186,7 +186,7 @@ const SIGPIPE: i32 = 13;
 /// A start's failure without the name we gave the process, which means nothing to the caller. `near`: its files are ours.
 fn unstarted(error: &StartError, near: bool) -> String {
     match error {
-        StartError::Spawn { failure: SpawnFailure { step: Step::Exec, errno: 2, subject }, .. }
+        StartError::Spawn { failure: SpawnFailure { step: SpawnStep::Exec, errno: 2, subject }, .. }
             if near && subject.components().count() > 1 && subject.exists() =>
         {
             format!("program {subject:?} is there, but not what runs it: check its #! line, or its loader")

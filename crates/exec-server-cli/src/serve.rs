@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use exec_keeper::hire::Program;
-use exec_local::{KeeperChoice, LocalEnvironment, Options as LocalOptions};
+use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
 use exec_rpc::limits::FAREWELL;
 use exec_rpc::{Options as ServerOptions, Server};
 use exec_transport::{AcceptError, Auth, AuthSettings, Connection, ListenOptions, ListenUrl, Listener};

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::sync::{Mutex, Once, PoisonError};
 
-use exec_core::Size;
+use exec_core::TerminalSize;
 use rustix::stdio::{stderr, stdin, stdout};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 
@@ -41,10 +41,10 @@ impl Drop for RawTerminal {
 }
 
 /// The size of the terminal we are on, if we are on one that has a size.
-pub(crate) fn size() -> Option<Size> {
+pub(crate) fn size() -> Option<TerminalSize> {
     [stdout(), stdin(), stderr()].into_iter().find_map(|descriptor| {
         let found = tcgetwinsize(descriptor).ok()?;
-        (found.ws_row > 0 && found.ws_col > 0).then_some(Size { rows: found.ws_row, cols: found.ws_col })
+        (found.ws_row > 0 && found.ws_col > 0).then_some(TerminalSize { rows: found.ws_row, cols: found.ws_col })
     })
 }
 

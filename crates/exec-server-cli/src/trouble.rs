@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 
-use exec_env::files::{FileError, Reason, Verb};
+use exec_env::files::{FileError, FileReason, FileVerb};
 use serde::Serialize;
 
 use crate::site::Spot;
@@ -58,44 +58,44 @@ pub(crate) fn sentence(shown: &OsStr, error: &FileError) -> String {
 /// Why, in words that do not need a manual of the kernel.
 fn why(error: &FileError) -> String {
     let known = match (&error.reason, error.verb) {
-        (Reason::Os(ENOENT), Verb::CreateDirectory) => {
+        (FileReason::Os(ENOENT), FileVerb::CreateDirectory) => {
             "the folder it should be in does not exist: make that first, or say -p"
         }
-        (Reason::Os(ENOENT), Verb::Write | Verb::CreateSymlink) => {
+        (FileReason::Os(ENOENT), FileVerb::Write | FileVerb::CreateSymlink) => {
             "the folder it should be in does not exist: make it with `exec-server fs mkdir -p`"
         }
-        (Reason::Os(ENOENT), _) => "no such file or directory",
-        (Reason::Os(EPERM | EACCES), _) => "permission denied to the account that works there",
-        (Reason::Os(EEXIST), _) => "there is something of that name already",
-        (Reason::Os(EXDEV), _) => {
+        (FileReason::Os(ENOENT), _) => "no such file or directory",
+        (FileReason::Os(EPERM | EACCES), _) => "permission denied to the account that works there",
+        (FileReason::Os(EEXIST), _) => "there is something of that name already",
+        (FileReason::Os(EXDEV), _) => {
             "the two are on different file systems: use `exec-server cp -r`, then `exec-server fs rm -r`"
         }
-        (Reason::Os(ENOTDIR), Verb::ReadDirectory) => "it is no directory",
-        (Reason::Os(ENOTDIR), _) => "a part of the path is a file, no directory",
-        (Reason::Os(EISDIR), _) => "it is a directory",
-        (Reason::Os(EBUSY), Verb::Remove) => "it is in use, as a root or a mount, and stays",
-        (Reason::Os(ENOTEMPTY), Verb::Remove) => {
+        (FileReason::Os(ENOTDIR), FileVerb::ReadDirectory) => "it is no directory",
+        (FileReason::Os(ENOTDIR), _) => "a part of the path is a file, no directory",
+        (FileReason::Os(EISDIR), _) => "it is a directory",
+        (FileReason::Os(EBUSY), FileVerb::Remove) => "it is in use, as a root or a mount, and stays",
+        (FileReason::Os(ENOTEMPTY), FileVerb::Remove) => {
             "the directory is not empty: say -r to remove it with everything in it"
         }
-        (Reason::Os(ENOTEMPTY), _) => "there is a directory of that name that is not empty",
-        (Reason::Os(ENOSPC), _) => "no space left on that file system",
-        (Reason::Os(EDQUOT), _) => "the account's quota there is used up",
-        (Reason::Os(EROFS), _) => "that file system is read-only",
-        (Reason::Os(ENOSYS), _) => "the server there does not know how: it needs a newer exec-server",
-        (Reason::Os(ESTALE), _) => "it became another file meanwhile: try again",
-        (Reason::Os(ELOOP), _) => "it is a symbolic link, or links lead in a circle",
-        (Reason::NotAFile | Reason::NotRegular, _) => {
+        (FileReason::Os(ENOTEMPTY), _) => "there is a directory of that name that is not empty",
+        (FileReason::Os(ENOSPC), _) => "no space left on that file system",
+        (FileReason::Os(EDQUOT), _) => "the account's quota there is used up",
+        (FileReason::Os(EROFS), _) => "that file system is read-only",
+        (FileReason::Os(ENOSYS), _) => "the server there does not know how: it needs a newer exec-server",
+        (FileReason::Os(ESTALE), _) => "it became another file meanwhile: try again",
+        (FileReason::Os(ELOOP), _) => "it is a symbolic link, or links lead in a circle",
+        (FileReason::NotAFile | FileReason::NotRegular, _) => {
             "it is a directory, or a FIFO, socket or device, and no regular file"
         }
-        (Reason::RecursiveRequired, _) => "it is a directory: say -r to copy it with everything in it",
-        (Reason::CopyIntoItself, _) => "a directory cannot be copied into itself",
-        (Reason::CopyOntoItself, _) => "source and destination are the same file",
-        (Reason::CopySpecial, _) => "only files, directories and links can be copied",
-        (Reason::SymlinkInPath, _) => "there is a symbolic link in its path",
-        (Reason::TooManyEntries { .. }, _) => {
+        (FileReason::RecursiveRequired, _) => "it is a directory: say -r to copy it with everything in it",
+        (FileReason::CopyIntoItself, _) => "a directory cannot be copied into itself",
+        (FileReason::CopyOntoItself, _) => "source and destination are the same file",
+        (FileReason::CopySpecial, _) => "only files, directories and links can be copied",
+        (FileReason::SymlinkInPath, _) => "there is a symbolic link in its path",
+        (FileReason::TooManyEntries { .. }, _) => {
             "the directory has more than 50,000 entries, which is more than one answer holds"
         }
-        (Reason::Changed { .. }, _) => "it changed meanwhile: try again",
+        (FileReason::Changed { .. }, _) => "it changed meanwhile: try again",
         _ => return error.to_string(),
     };
     known.to_owned()
@@ -124,12 +124,12 @@ mod tests {
     #[test]
     fn a_failure_says_what_where_why_and_what_to_do() {
         let of = |verb, reason| sentence(OsStr::new("far:/x"), &FileError::new(verb, "/x", reason));
-        assert_eq!(of(Verb::Open, Reason::Os(ENOENT)), "cannot open \"far:/x\": no such file or directory");
+        assert_eq!(of(FileVerb::Open, FileReason::Os(ENOENT)), "cannot open \"far:/x\": no such file or directory");
         assert_eq!(
-            of(Verb::Remove, Reason::Os(ENOTEMPTY)),
+            of(FileVerb::Remove, FileReason::Os(ENOTEMPTY)),
             "cannot remove \"far:/x\": the directory is not empty: say -r to remove it with everything in it"
         );
-        let odd = Reason::BadPattern { why: "unclosed group".to_owned() };
-        assert_eq!(of(Verb::Search, odd), "cannot search \"far:/x\": bad pattern: unclosed group");
+        let odd = FileReason::BadPattern { why: "unclosed group".to_owned() };
+        assert_eq!(of(FileVerb::Search, odd), "cannot search \"far:/x\": bad pattern: unclosed group");
     }
 }

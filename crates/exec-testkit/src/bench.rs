@@ -82,7 +82,7 @@ impl Bench {
     /// Starts an actor on a terminal of the usual size.
     pub async fn start_on_terminal(&self, name: &str, script: &str) -> Process<'_> {
         let mut command = self.command(script);
-        command.io = Io::Pty(exec_core::Size::default());
+        command.io = Io::Pty(exec_core::TerminalSize::default());
         self.launch(name, command).await
     }
 

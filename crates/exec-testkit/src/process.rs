@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_core::{Exit, Head, Page, ProcessId, Seq, Signal, Size};
+use exec_core::{Exit, Head, Page, ProcessId, Seq, Signal, TerminalSize};
 use exec_env::process::{
-    Follow, ProcessInfo, ReadQuery, ResizeError, Signalled, Terminated, Until, WaitError, Waited, Written,
+    LogFollower, ProcessInfo, ReadQuery, ResizeError, Signalled, Terminated, WaitCondition, WaitError, Waited, Written,
 };
 
 use crate::bench::{Bench, write_id};
@@ -87,7 +87,7 @@ impl<'bench> Process<'bench> {
 
     /// Changes the size of its terminal.
     pub async fn resize(&self, rows: u16, cols: u16) -> Result<(), ResizeError> {
-        self.bench.processes().resize(&self.id, Size { rows, cols }).await
+        self.bench.processes().resize(&self.id, TerminalSize { rows, cols }).await
     }
 
     /// Ends its tree.
@@ -102,18 +102,18 @@ impl<'bench> Process<'bench> {
     }
 
     /// Waits for something, without a deadline but that of the test.
-    pub async fn wait(&self, until: Until) -> Result<Waited, WaitError> {
+    pub async fn wait(&self, until: WaitCondition) -> Result<Waited, WaitError> {
         self.bench.processes().wait(&self.id, until, None).await
     }
 
     /// Waits for something, at most this long.
-    pub async fn wait_at_most(&self, until: Until, deadline: Duration) -> Result<Waited, WaitError> {
+    pub async fn wait_at_most(&self, until: WaitCondition, deadline: Duration) -> Result<Waited, WaitError> {
         self.bench.processes().wait(&self.id, until, Some(deadline)).await
     }
 
     /// Waits for the leader's end.
     pub async fn exit(&self) -> Exit {
-        match self.wait(Until::Exited).await {
+        match self.wait(WaitCondition::Exited).await {
             Ok(Waited::Exited(exit)) => exit,
             other => panic!("{} ends: {other:?}", self.id),
         }
@@ -137,7 +137,7 @@ impl<'bench> Process<'bench> {
 
 /// A place in a log, and what was seen on the way there.
 pub struct Reader {
-    follow: Box<dyn Follow>,
+    follow: Box<dyn LogFollower>,
     /// What was seen so far.
     pub transcript: Transcript,
 }
@@ -204,7 +204,7 @@ impl Reader {
     }
 
     /// The bare place in the log, for tests about `next` itself.
-    pub fn follow(&mut self) -> &mut dyn Follow {
+    pub fn follow(&mut self) -> &mut dyn LogFollower {
         &mut *self.follow
     }
 }

@@ -31,7 +31,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
-use exec_core::{Exit, Status, Stream};
+use exec_core::{Exit, ExitStatus, Stream};
 
 use crate::bench::Bench;
 use crate::pattern::Pattern;
@@ -275,8 +275,8 @@ macro_rules! behaviours {
 /// The signal that ended it, if one did; whether a core was dumped is the machine's own affair.
 fn signal_of(exit: Exit) -> Option<i32> {
     match exit.status {
-        Status::Signal { number, .. } => Some(number),
-        Status::Code(_) | Status::Lost => None,
+        ExitStatus::Signal { number, .. } => Some(number),
+        ExitStatus::Code(_) | ExitStatus::Lost => None,
     }
 }
 

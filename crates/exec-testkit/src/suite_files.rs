@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
 
-use exec_env::files::{FileError, Files, Reason};
+use exec_env::files::{FileError, Files, FileReason};
 use tempfile::TempDir;
 
 /// Longest time one behaviour may take, on a loaded machine with two cores. A test that needs it has failed.
@@ -154,7 +154,7 @@ pub(crate) fn names_in(path: &Path) -> Vec<std::ffi::OsString> {
 }
 
 /// Why something failed.
-pub(crate) fn reason<T>(outcome: Result<T, FileError>) -> Option<Reason> {
+pub(crate) fn reason<T>(outcome: Result<T, FileError>) -> Option<FileReason> {
     outcome.err().map(|error| error.reason)
 }
 

@@ -5,7 +5,7 @@
 //! is a well-formed one; the test then compares what it is about.
 
 use exec_core::limits::ENTRY_BYTES;
-use exec_core::{Body, Entry, Exit, Gap, Head, Page, Seq, Stream};
+use exec_core::{EntryBody, Entry, Exit, Gap, Head, Page, Seq, Stream};
 
 /// Entries in order, and what was told beside them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,14 +55,14 @@ impl Transcript {
     /// The place and the content of the `exited` entry, if it was seen.
     pub fn exited(&self) -> Option<(Seq, Exit)> {
         self.entries.iter().find_map(|entry| match entry.body {
-            Body::Exited(exit) => Some((entry.seq, exit)),
+            EntryBody::Exited(exit) => Some((entry.seq, exit)),
             _ => None,
         })
     }
 
     /// Whether `closed` was seen.
     pub fn is_closed(&self) -> bool {
-        matches!(self.entries.last(), Some(Entry { body: Body::Closed, .. }))
+        matches!(self.entries.last(), Some(Entry { body: EntryBody::Closed, .. }))
     }
 
     /// All bytes of one stream.
@@ -103,7 +103,7 @@ impl Transcript {
     /// Output entries: place, stream, bytes.
     pub fn outputs(&self) -> impl Iterator<Item = (Seq, Stream, &bytes::Bytes)> {
         self.entries.iter().filter_map(|entry| match &entry.body {
-            Body::Output { stream, bytes } => Some((entry.seq, *stream, bytes)),
+            EntryBody::Output { stream, bytes } => Some((entry.seq, *stream, bytes)),
             _ => None,
         })
     }
@@ -117,13 +117,13 @@ impl Transcript {
         assert!(!self.is_closed(), "nothing follows closed, but {entry:?}");
         assert_eq!(entry.seq, self.cursor + 1, "seqs have no holes");
         match &entry.body {
-            Body::Output { bytes, .. } => {
+            EntryBody::Output { bytes, .. } => {
                 assert!(!bytes.is_empty(), "an entry {} without bytes", entry.seq);
                 assert!(bytes.len() <= ENTRY_BYTES as usize, "an entry of {} bytes", bytes.len());
             }
-            Body::Exited(_) => assert_eq!(self.exited(), None, "a leader ends once"),
+            EntryBody::Exited(_) => assert_eq!(self.exited(), None, "a leader ends once"),
             // A reader that began behind `exited`, or lost it in a gap, cannot have seen it.
-            Body::Closed => assert!(
+            EntryBody::Closed => assert!(
                 self.exited().is_some() || self.began_after > 0 || !self.gaps.is_empty(),
                 "closed comes after exited"
             ),

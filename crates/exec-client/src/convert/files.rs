@@ -4,10 +4,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use exec_env::files::search::Case;
+use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
-    Change, Copied, DirectoryEntry, FileError, FileKind, FoundLine, FoundLines, Metadata, Pattern, Reason, SearchQuery,
-    SearchSummary, Verb, Walk, WalkEntry, WalkKind, WalkOptions,
+    Change, Copied, DirectoryEntry, FileError, FileKind, SearchLine, FileLines, Metadata, Pattern, FileReason, SearchQuery,
+    SearchSummary, FileVerb, WalkListing, WalkEntry, WalkKind, WalkOptions,
 };
 use exec_env::http;
 use exec_wire::PathUri;
@@ -96,7 +96,7 @@ pub(crate) fn walk_options(options: WalkOptions) -> wire::WalkOptions {
     }
 }
 
-pub(crate) fn walk(walk: wire::WalkResult) -> Walk {
+pub(crate) fn walk(walk: wire::WalkResult) -> WalkListing {
     let entry = |entry: wire::WalkEntry| {
         let kind = match entry.kind {
             wire::WalkEntryKind::File => WalkKind::File,
@@ -104,16 +104,16 @@ pub(crate) fn walk(walk: wire::WalkResult) -> Walk {
         };
         Some(WalkEntry { path: entry.path.to_path().ok()?, kind, is_symlink: entry.is_symlink })
     };
-    Walk {
+    WalkListing {
         entries: walk.entries.into_iter().filter_map(entry).collect(),
-        errors: walk.errors.into_iter().map(|problem_told| problem(Verb::Walk, problem_told)).collect(),
+        errors: walk.errors.into_iter().map(|problem_told| problem(FileVerb::Walk, problem_told)).collect(),
         truncated: walk.truncated,
     }
 }
 
-fn problem(verb: Verb, problem: wire::PathProblem) -> FileError {
+fn problem(verb: FileVerb, problem: wire::PathProblem) -> FileError {
     let reason = problem.data.as_ref().and_then(error::reason_of);
-    let reason = reason.unwrap_or(Reason::Unreachable { why: problem.message });
+    let reason = reason.unwrap_or(FileReason::Unreachable { why: problem.message });
     FileError::new(verb, problem.path.to_path().unwrap_or_default(), reason)
 }
 
@@ -154,9 +154,9 @@ pub(crate) fn search_params(
             Pattern::Literal(text) => wire::SearchPattern::Literal(text.clone()),
         },
         case: match query.case {
-            Case::Sensitive => wire::SearchCase::Sensitive,
-            Case::Insensitive => wire::SearchCase::Insensitive,
-            Case::Smart => wire::SearchCase::Smart,
+            CaseSensitivity::Sensitive => wire::SearchCase::Sensitive,
+            CaseSensitivity::Insensitive => wire::SearchCase::Insensitive,
+            CaseSensitivity::Smart => wire::SearchCase::Smart,
         },
         word: query.word,
         globs: query.globs.clone(),
@@ -174,15 +174,15 @@ pub(crate) fn search_params(
     }
 }
 
-pub(crate) fn found_lines(found: wire::FoundLines) -> Option<FoundLines> {
-    let line = |line: wire::FoundLine| FoundLine {
+pub(crate) fn found_lines(found: wire::FoundLines) -> Option<FileLines> {
+    let line = |line: wire::FoundLine| SearchLine {
         number: line.number,
         offset: line.offset,
         text: line.text.0.into_vec().into(),
         cut: line.cut,
         spans: line.spans,
     };
-    Some(FoundLines { path: found.path.to_path().ok()?, lines: found.lines.into_iter().map(line).collect() })
+    Some(FileLines { path: found.path.to_path().ok()?, lines: found.lines.into_iter().map(line).collect() })
 }
 
 pub(crate) fn search_summary(summary: wire::SearchSummary) -> SearchSummary {
@@ -191,13 +191,13 @@ pub(crate) fn search_summary(summary: wire::SearchSummary) -> SearchSummary {
         files_matched: summary.files_matched,
         matches: summary.matches,
         truncated: summary.truncated,
-        problems: summary.problems.into_iter().map(|told| problem(Verb::Search, told)).collect(),
+        problems: summary.problems.into_iter().map(|told| problem(FileVerb::Search, told)).collect(),
         problem_count: summary.problem_count,
     }
 }
 
-pub(crate) fn http_params(request: http::Request, request_id: String) -> wire_http::RequestParams {
-    let header = |header: http::Header| wire_http::Header {
+pub(crate) fn http_params(request: http::HttpRequest, request_id: String) -> wire_http::RequestParams {
+    let header = |header: http::RequestHeader| wire_http::Header {
         name: header.name,
         value: header.value,
         value_env_var: header.value_env_var,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use exec_env::files::{ContentHash, FileError, Reason, Verb, WatchLimit};
+use exec_env::files::{ContentHash, FileError, FileReason, FileVerb, WatchLimit};
 use exec_env::http::HttpError;
 use exec_env::process::Unreachable;
 use exec_wire::error::{code, kind};
@@ -15,15 +15,15 @@ const EAGAIN: i32 = 11;
 const ENOSYS: i32 = 38;
 
 /// Why a verb of files failed.
-pub(crate) fn file_error(verb: Verb, path: &Path, error: CallError) -> FileError {
+pub(crate) fn file_error(verb: FileVerb, path: &Path, error: CallError) -> FileError {
     match error.refusal() {
         Some(refusal) => refused_file(verb, path, refusal),
-        None => FileError::new(verb, path, Reason::Unreachable { why: error.to_string() }),
+        None => FileError::new(verb, path, FileReason::Unreachable { why: error.to_string() }),
     }
 }
 
 /// The same, where the server's words came by themselves.
-pub(crate) fn refused_file(verb: Verb, path: &Path, refusal: &RpcError) -> FileError {
+pub(crate) fn refused_file(verb: FileVerb, path: &Path, refusal: &RpcError) -> FileError {
     let told = refusal.data.as_deref();
     let at = told.and_then(|data| data.path.as_ref()).and_then(|path| path.to_path().ok());
     let reason = told.and_then(reason_of).unwrap_or_else(|| reason_of_text(refusal));
@@ -31,59 +31,59 @@ pub(crate) fn refused_file(verb: Verb, path: &Path, refusal: &RpcError) -> FileE
 }
 
 /// What `data` says, if it is ours.
-pub(crate) fn reason_of(data: &ErrorData) -> Option<Reason> {
+pub(crate) fn reason_of(data: &ErrorData) -> Option<FileReason> {
     let detail = data.detail.as_deref();
     let words = || detail.unwrap_or_default().to_owned();
     Some(match data.kind.as_str() {
-        "notAFile" => Reason::NotAFile,
-        "notRegular" => Reason::NotRegular,
-        "tooLarge" => Reason::TooLarge { limit_bytes: detail?.parse().ok()? },
-        "symlinkInPath" => Reason::SymlinkInPath,
-        "recursiveNoFollow" => Reason::RecursiveNoFollow,
-        "recursiveRequired" => Reason::RecursiveRequired,
-        "copyIntoItself" => Reason::CopyIntoItself,
-        "copyOntoItself" => Reason::CopyOntoItself,
-        "copySpecial" => Reason::CopySpecial,
-        "tooManyEntries" => Reason::TooManyEntries { found: detail?.parse().ok()? },
-        "walkLimitsTooLarge" => Reason::WalkLimitsTooLarge,
-        "walkLimitsZero" => Reason::WalkLimitsZero,
-        "readBlockLength" => Reason::ReadBlockLength,
-        "writeBlockLength" => Reason::WriteBlockLength,
-        "writeRange" => Reason::WriteRange,
+        "notAFile" => FileReason::NotAFile,
+        "notRegular" => FileReason::NotRegular,
+        "tooLarge" => FileReason::TooLarge { limit_bytes: detail?.parse().ok()? },
+        "symlinkInPath" => FileReason::SymlinkInPath,
+        "recursiveNoFollow" => FileReason::RecursiveNoFollow,
+        "recursiveRequired" => FileReason::RecursiveRequired,
+        "copyIntoItself" => FileReason::CopyIntoItself,
+        "copyOntoItself" => FileReason::CopyOntoItself,
+        "copySpecial" => FileReason::CopySpecial,
+        "tooManyEntries" => FileReason::TooManyEntries { found: detail?.parse().ok()? },
+        "walkLimitsTooLarge" => FileReason::WalkLimitsTooLarge,
+        "walkLimitsZero" => FileReason::WalkLimitsZero,
+        "readBlockLength" => FileReason::ReadBlockLength,
+        "writeBlockLength" => FileReason::WriteBlockLength,
+        "writeRange" => FileReason::WriteRange,
         "changed" => {
             let present: Option<ContentHash> = match detail {
                 Some(hash) => Some(hash.parse().ok()?),
                 None => None,
             };
-            Reason::Changed { present }
+            FileReason::Changed { present }
         }
-        "watchLimit" => Reason::WatchLimit(WatchLimit::Watches),
-        "watcherLimit" => Reason::WatchLimit(WatchLimit::Instances),
-        "badPattern" => Reason::BadPattern { why: words() },
-        "unreachable" => Reason::Unreachable { why: words() },
-        kind::BUSY => Reason::Os(EAGAIN),
-        _ => Reason::Os(data.errno?),
+        "watchLimit" => FileReason::WatchLimit(WatchLimit::Watches),
+        "watcherLimit" => FileReason::WatchLimit(WatchLimit::Instances),
+        "badPattern" => FileReason::BadPattern { why: words() },
+        "unreachable" => FileReason::Unreachable { why: words() },
+        kind::BUSY => FileReason::Os(EAGAIN),
+        _ => FileReason::Os(data.errno?),
     })
 }
 
 /// What is left of an error of a server that has only codes and texts.
-fn reason_of_text(refusal: &RpcError) -> Reason {
+fn reason_of_text(refusal: &RpcError) -> FileReason {
     let text = refusal.message.as_str();
     let errno = text.rsplit_once("(os error ").and_then(|(_, rest)| rest.strip_suffix(')')?.parse().ok());
     if let Some(errno) = errno {
-        return Reason::Os(errno);
+        return FileReason::Os(errno);
     }
     match text {
-        "path is not a regular file" => Reason::NotRegular,
-        "path contains a symbolic link" => Reason::SymlinkInPath,
-        "recursive no-follow removal is unsupported" => Reason::RecursiveNoFollow,
-        "fs/copy requires recursive: true when sourcePath is a directory" => Reason::RecursiveRequired,
-        "fs/copy cannot copy a directory to itself or one of its descendants" => Reason::CopyIntoItself,
-        "fs/copy only supports regular files, directories, and symlinks" => Reason::CopySpecial,
-        text if text.starts_with("path `") && text.ends_with("` is not a file") => Reason::NotAFile,
-        _ if refusal.code == code::NOT_FOUND => Reason::Os(ENOENT),
-        _ if refusal.code == code::METHOD_NOT_FOUND => Reason::Os(ENOSYS),
-        _ => Reason::Unreachable { why: refusal.message.clone() },
+        "path is not a regular file" => FileReason::NotRegular,
+        "path contains a symbolic link" => FileReason::SymlinkInPath,
+        "recursive no-follow removal is unsupported" => FileReason::RecursiveNoFollow,
+        "fs/copy requires recursive: true when sourcePath is a directory" => FileReason::RecursiveRequired,
+        "fs/copy cannot copy a directory to itself or one of its descendants" => FileReason::CopyIntoItself,
+        "fs/copy only supports regular files, directories, and symlinks" => FileReason::CopySpecial,
+        text if text.starts_with("path `") && text.ends_with("` is not a file") => FileReason::NotAFile,
+        _ if refusal.code == code::NOT_FOUND => FileReason::Os(ENOENT),
+        _ if refusal.code == code::METHOD_NOT_FOUND => FileReason::Os(ENOSYS),
+        _ => FileReason::Unreachable { why: refusal.message.clone() },
     }
 }
 
@@ -156,20 +156,20 @@ mod tests {
         let path = PathUri::from_path("/w/below".as_ref()).expect("absolute");
         let data = ErrorData { errno: Some(28), path: Some(path), ..ErrorData::new("ENOSPC") };
         let error = RpcError::new(code::INTERNAL, "No space left on device (os error 28)").with_data(data);
-        let expected = FileError::new(Verb::Copy, "/w/below", Reason::Os(28));
-        assert_eq!(file_error(Verb::Copy, Path::new("/w"), refused(error)), expected);
+        let expected = FileError::new(FileVerb::Copy, "/w/below", FileReason::Os(28));
+        assert_eq!(file_error(FileVerb::Copy, Path::new("/w"), refused(error)), expected);
         let hash = ContentHash([7; 32]);
         let data = ErrorData { detail: Some(hash.to_string()), ..ErrorData::new("changed") };
-        assert_eq!(reason_of(&data), Some(Reason::Changed { present: Some(hash) }));
-        assert_eq!(reason_of(&ErrorData::new("changed")), Some(Reason::Changed { present: None }));
+        assert_eq!(reason_of(&data), Some(FileReason::Changed { present: Some(hash) }));
+        assert_eq!(reason_of(&ErrorData::new("changed")), Some(FileReason::Changed { present: None }));
     }
 
     #[test]
     fn the_originals_texts_are_understood() {
         let told = |code, text: &str| reason_of_text(&RpcError::new(code, text));
-        assert_eq!(told(-32603, "Symbolic link loop (os error 40)"), Reason::Os(40));
-        assert_eq!(told(-32600, "path `/x` is not a file"), Reason::NotAFile);
-        assert_eq!(told(-32004, "gone"), Reason::Os(2));
-        assert_eq!(told(-32601, "exec-server stub does not implement `fs/rename` yet"), Reason::Os(38));
+        assert_eq!(told(-32603, "Symbolic link loop (os error 40)"), FileReason::Os(40));
+        assert_eq!(told(-32600, "path `/x` is not a file"), FileReason::NotAFile);
+        assert_eq!(told(-32004, "gone"), FileReason::Os(2));
+        assert_eq!(told(-32601, "exec-server stub does not implement `fs/rename` yet"), FileReason::Os(38));
     }
 }

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use exec_env::files::{Block, FileError, FileFuture, Links, OpenFile, OpenMode, Reason, Verb};
+use exec_env::files::{FileBlock, FileError, FileFuture, LinkPolicy, OpenFile, OpenMode, FileReason, FileVerb};
 use exec_wire::PathUri;
 use exec_wire::bytes64::Base64;
 use exec_wire::fs as wire;
@@ -30,7 +30,7 @@ pub(super) struct RemoteFile {
     path: PathBuf,
     uri: PathUri,
     mode: OpenMode,
-    links: Links,
+    links: LinkPolicy,
     size_bytes: u64,
     identity: Option<Identity>,
     /// Held while it is opened again, so that of many blocks that find it gone one opens it.
@@ -53,8 +53,8 @@ struct Identity {
 }
 
 impl RemoteFile {
-    pub(super) async fn open(link: Link, path: &Path, mode: OpenMode, links: Links) -> Result<Self, FileError> {
-        let at = At::new(Verb::Open, path);
+    pub(super) async fn open(link: Link, path: &Path, mode: OpenMode, links: LinkPolicy) -> Result<Self, FileError> {
+        let at = At::new(FileVerb::Open, path);
         let uri = at.uri()?;
         let mut file = Self {
             handle: Mutex::new(Handle { id: fresh_id(), opened: 0 }),
@@ -101,14 +101,14 @@ impl RemoteFile {
             follow_symlinks: follow(self.links),
         };
         // The handle of a connection that broke is gone, so that the second open is the first on its own.
-        let opened = ask(&self.link, At::new(Verb::Open, &self.path), &params, Replay::Again).await?;
+        let opened = ask(&self.link, At::new(FileVerb::Open, &self.path), &params, Replay::Again).await?;
         Ok(opened.size_bytes)
     }
 
     async fn look(&self) -> Option<Identity> {
         let params =
             wire::GetMetadataParams { path: self.uri.clone(), follow_symlinks: follow(self.links), sandbox: None };
-        let found = ask(&self.link, At::new(Verb::Metadata, &self.path), &params, Replay::Again).await.ok()?;
+        let found = ask(&self.link, At::new(FileVerb::Metadata, &self.path), &params, Replay::Again).await.ok()?;
         let modified = found.modified_ns.unwrap_or(found.modified_at_ms);
         let version = (self.mode == OpenMode::Read).then_some((found.size, modified));
         Some(Identity { device: found.device, inode: found.inode, version })
@@ -132,7 +132,7 @@ impl RemoteFile {
         self.open_handle(&id, mode).await.map_err(known)?;
         *handle = Handle { id, opened: handle.opened + 1 };
         if self.identity.is_some() && self.look().await != self.identity {
-            return Err(at.error(Reason::Os(ESTALE)));
+            return Err(at.error(FileReason::Os(ESTALE)));
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl RemoteFile {
     /// Asks about a block, on whatever handle there is.
     async fn ask_block<C: exec_wire::Call>(
         &self,
-        verb: Verb,
+        verb: FileVerb,
         params: impl Fn(String) -> C,
     ) -> Result<C::Result, FileError> {
         let at = At::new(verb, &self.path);
@@ -165,18 +165,18 @@ impl OpenFile for RemoteFile {
         self.size_bytes
     }
 
-    fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, Block> {
+    fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, FileBlock> {
         Box::pin(async move {
             let params = |handle_id| wire::ReadBlockParams { handle_id, offset, len };
-            let block = self.ask_block(Verb::ReadBlock, params).await?;
-            Ok(Block { bytes: block.chunk.0, eof: block.eof })
+            let block = self.ask_block(FileVerb::ReadBlock, params).await?;
+            Ok(FileBlock { bytes: block.chunk.0, eof: block.eof })
         })
     }
 
     fn write_block(&self, offset: u64, bytes: Bytes) -> FileFuture<'_, ()> {
         Box::pin(async move {
             let params = |handle_id| wire::WriteBlockParams { handle_id, offset, chunk: Base64(bytes.clone()) };
-            self.ask_block(Verb::WriteBlock, params).await.map(drop)
+            self.ask_block(FileVerb::WriteBlock, params).await.map(drop)
         })
     }
 
@@ -184,7 +184,7 @@ impl OpenFile for RemoteFile {
         Box::pin(async move {
             let handle_id = std::mem::take(&mut self.handle.lock().await.id);
             let params = wire::CloseParams { handle_id };
-            ask(&self.link, At::new(Verb::Close, &self.path), &params, Replay::Again).await.map(drop)
+            ask(&self.link, At::new(FileVerb::Close, &self.path), &params, Replay::Again).await.map(drop)
         })
     }
 }

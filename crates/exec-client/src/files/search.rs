@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-use exec_env::files::{FileError, FileFuture, Found, FoundLines, SearchQuery, SearchStep, SearchSummary, Verb};
+use exec_env::files::{FileError, FileFuture, SearchResults, FileLines, SearchQuery, SearchItem, SearchSummary, FileVerb};
 use exec_wire::NoticeMethod;
 use exec_wire::fs as wire;
 use tokio::sync::mpsc;
@@ -18,7 +18,7 @@ use crate::replay::Replay;
 use crate::{convert, error};
 
 /// Begins one.
-pub(super) async fn search(link: Link, query: SearchQuery) -> Result<Box<dyn Found>, FileError> {
+pub(super) async fn search(link: Link, query: SearchQuery) -> Result<Box<dyn SearchResults>, FileError> {
     let ear = listen(&link, &query, None).await?;
     Ok(Box::new(RemoteFound { link, query, ear: Some(ear), last: None, waiting: VecDeque::new(), over: None }))
 }
@@ -44,7 +44,7 @@ impl Drop for Ear {
 type Place = (PathBuf, u64);
 
 async fn listen(link: &Link, query: &SearchQuery, last: Option<&Place>) -> Result<Ear, FileError> {
-    let at = At::new(Verb::Search, &query.root);
+    let at = At::new(FileVerb::Search, &query.root);
     let root = at.uri()?;
     let place = |(path, line): &Place| Ok(wire::SearchPlace { path: uri(at, path)?, line: *line });
     let after = last.map(place).transpose()?;
@@ -86,7 +86,7 @@ struct RemoteFound {
     ear: Option<Ear>,
     last: Option<Place>,
     /// Lines of the last notice.
-    waiting: VecDeque<FoundLines>,
+    waiting: VecDeque<FileLines>,
     over: Option<Result<SearchSummary, FileError>>,
 }
 
@@ -108,7 +108,7 @@ impl RemoteFound {
             self.waiting.push_back(lines);
         }
         if let Some(refusal) = found.error {
-            return Err(error::refused_file(Verb::Search, &self.query.root, &refusal));
+            return Err(error::refused_file(FileVerb::Search, &self.query.root, &refusal));
         }
         if let Some(summary) = found.done {
             self.over = Some(Ok(convert::search_summary(summary)));
@@ -117,15 +117,15 @@ impl RemoteFound {
     }
 }
 
-impl Found for RemoteFound {
-    fn next(&mut self) -> FileFuture<'_, SearchStep> {
+impl SearchResults for RemoteFound {
+    fn next(&mut self) -> FileFuture<'_, SearchItem> {
         Box::pin(async move {
             loop {
                 if let Some(lines) = self.waiting.pop_front() {
-                    return Ok(SearchStep::Lines(lines));
+                    return Ok(SearchItem::Lines(lines));
                 }
                 match &self.over {
-                    Some(over) => return over.clone().map(SearchStep::Done),
+                    Some(over) => return over.clone().map(SearchItem::Done),
                     None => {
                         if let Err(error) = self.hear().await {
                             self.over = Some(Err(error));

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use exec_env::files::{
-    Block, ContentHash, Expect, FileError, FileFuture, Files, Links, OpenFile, Reason, WriteOptions,
+    FileBlock, ContentHash, ExpectedFile, FileError, FileFuture, Files, LinkPolicy, OpenFile, FileReason, WriteOptions,
 };
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -27,7 +27,7 @@ pub struct Blocks {
     /// How many are asked for ahead.
     window: usize,
     /// Bounded by the window.
-    ahead: FuturesOrdered<FileFuture<'static, Block>>,
+    ahead: FuturesOrdered<FileFuture<'static, FileBlock>>,
     ended: bool,
     hasher: blake3::Hasher,
     passed_bytes: u64,
@@ -82,7 +82,7 @@ impl Blocks {
                 self.end();
                 return Poll::Ready(Err(error));
             }
-            None => Block { bytes: Bytes::new(), eof: true },
+            None => FileBlock { bytes: Bytes::new(), eof: true },
         };
         if block.eof {
             self.end();
@@ -238,20 +238,20 @@ impl AsyncWrite for WriteStream {
 /// Whether the file at `path` has the contents with this hash; an error that carries the present hash if not. The other
 /// end reads the whole file for it. It must be one that may be written, because it asks to add nothing to it.
 pub async fn confirm(files: &dyn Files, path: &Path, hash: ContentHash) -> Result<(), FileError> {
-    let options = WriteOptions { append: true, expect: Expect::Content(hash), ..WriteOptions::default() };
+    let options = WriteOptions { append: true, expect: ExpectedFile::Content(hash), ..WriteOptions::default() };
     files.write(path, Bytes::new(), options).await
 }
 
 /// The hash of the file at `path`; the other end reads the whole file for it, and nothing is changed.
 ///
 /// It is asked as a write that adds nothing to a file with a hash that no file has: the refusal names the hash there is.
-pub async fn fingerprint(files: &dyn Files, path: &Path, links: Links) -> Result<ContentHash, FileError> {
-    let expect = Expect::Content(ContentHash([0; 32]));
+pub async fn fingerprint(files: &dyn Files, path: &Path, links: LinkPolicy) -> Result<ContentHash, FileError> {
+    let expect = ExpectedFile::Content(ContentHash([0; 32]));
     let options = WriteOptions { append: true, expect, links, ..WriteOptions::default() };
     match files.write(path, Bytes::new(), options).await {
-        Err(FileError { reason: Reason::Changed { present: Some(hash) }, .. }) => Ok(hash),
-        Err(FileError { verb, path, reason: Reason::Changed { present: None } }) => {
-            Err(FileError { verb, path, reason: Reason::Os(ENOENT) })
+        Err(FileError { reason: FileReason::Changed { present: Some(hash) }, .. }) => Ok(hash),
+        Err(FileError { verb, path, reason: FileReason::Changed { present: None } }) => {
+            Err(FileError { verb, path, reason: FileReason::Os(ENOENT) })
         }
         Err(error) => Err(error),
         Ok(()) => Ok(ContentHash([0; 32])),

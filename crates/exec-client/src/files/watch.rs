@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use exec_env::BoxFuture;
-use exec_env::files::{ChangeBatch, Changes, FileError, FileFuture, Missing, Verb, WatchOptions};
+use exec_env::files::{ChangeBatch, ChangeStream, FileError, FileFuture, MissingPathWatch, FileVerb, WatchOptions};
 use exec_wire::NoticeMethod;
 use exec_wire::fs as wire;
 use tokio::sync::mpsc;
@@ -20,7 +20,7 @@ use crate::link::{Heard, Link};
 use crate::replay::Replay;
 
 /// Begins one.
-pub(super) async fn watch(link: Link, root: PathBuf, options: WatchOptions) -> Result<Box<dyn Changes>, FileError> {
+pub(super) async fn watch(link: Link, root: PathBuf, options: WatchOptions) -> Result<Box<dyn ChangeStream>, FileError> {
     let ear = listen(link.clone(), root.clone(), options).await?;
     Ok(Box::new(RemoteChanges { link, root, options, state: State::Hearing(ear) }))
 }
@@ -39,7 +39,7 @@ impl Drop for Ear {
 }
 
 async fn listen(link: Link, root: PathBuf, options: WatchOptions) -> Result<Ear, FileError> {
-    let at = At::new(Verb::Watch, &root);
+    let at = At::new(FileVerb::Watch, &root);
     let path = at.uri()?;
     loop {
         // Listening begins before the question, or the first change could be missed.
@@ -75,7 +75,7 @@ enum State {
     Over,
 }
 
-impl Changes for RemoteChanges {
+impl ChangeStream for RemoteChanges {
     fn next(&mut self) -> FileFuture<'_, Option<ChangeBatch>> {
         Box::pin(async move {
             loop {
@@ -138,8 +138,8 @@ impl MissingWatches {
         link: &Link,
         missing: &[PathBuf],
         present: Option<&Path>,
-    ) -> Result<Option<Box<dyn Missing>>, FileError> {
-        let at = At::new(Verb::Watch, missing.first().map_or(Path::new("/"), PathBuf::as_path));
+    ) -> Result<Option<Box<dyn MissingPathWatch>>, FileError> {
+        let at = At::new(FileVerb::Watch, missing.first().map_or(Path::new("/"), PathBuf::as_path));
         let (watch_id, replaced) = self.replace();
         let params = wire::WatchMissingParams {
             watch_id,
@@ -148,7 +148,7 @@ impl MissingWatches {
         };
         let hearing = link.listen_about(NoticeMethod::FsMissingChanged, &watch_id.to_string(), HEARD);
         let answer = ask(link, at, &params, Replay::Again).await?;
-        Ok(answer.watching.then(|| Box::new(RemoteMissing { watch_id, hearing, replaced }) as Box<dyn Missing>))
+        Ok(answer.watching.then(|| Box::new(RemoteMissing { watch_id, hearing, replaced }) as Box<dyn MissingPathWatch>))
     }
 
     fn replace(&self) -> (u64, CancellationToken) {
@@ -165,7 +165,7 @@ struct RemoteMissing {
     replaced: CancellationToken,
 }
 
-impl Missing for RemoteMissing {
+impl MissingPathWatch for RemoteMissing {
     fn changed(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let told = async {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use exec_core::{Body, Entry};
+use exec_core::{EntryBody, Entry};
 use exec_transport::Message;
 use exec_wire::envelope::{self, Id, Incoming, Notification, Request};
 use exec_wire::network::{PolicyDecision, PolicyRequestResult};
@@ -41,7 +41,7 @@ pub(super) fn take(shared: &Shared, message: Message, greeting: Option<i64>) -> 
         return Meaning::Nonsense("the server sent text that is not UTF-8".to_owned());
     };
     if let Some(output) = hot::decode_output(text) {
-        let body = Body::Output { stream: convert::stream(output.stream), bytes: output.bytes.into() };
+        let body = EntryBody::Output { stream: convert::stream(output.stream), bytes: output.bytes.into() };
         shared.lock().push(output.process_id, Entry { seq: output.seq, body });
         return Meaning::Delivered;
     }
@@ -75,7 +75,7 @@ fn deliver(shared: &Shared, id: Id, greeting: Option<i64>, answer: Result<Shared
 fn take_frame(shared: &Shared, frame: &Bytes) -> Meaning {
     match binary::decode(frame) {
         Ok((binary::Header::Output { process_id, seq, stream }, payload)) => {
-            let body = Body::Output { stream: convert::stream(stream), bytes: frame.slice_ref(payload) };
+            let body = EntryBody::Output { stream: convert::stream(stream), bytes: frame.slice_ref(payload) };
             shared.lock().push(process_id, Entry { seq, body });
         }
         Ok((binary::Header::Block { request_id, eof, .. }, payload)) => {
@@ -125,16 +125,16 @@ fn take_notification(shared: &Shared, frame: &Bytes, notification: &Notification
     let params = notification.params;
     let pushed = match method {
         NoticeMethod::ProcessOutput => params.decode::<OutputParams>().map(|output| {
-            let body = Body::Output { stream: convert::stream(output.stream), bytes: output.chunk.0 };
+            let body = EntryBody::Output { stream: convert::stream(output.stream), bytes: output.chunk.0 };
             (output.process_id, Entry { seq: output.seq, body })
         }),
         NoticeMethod::ProcessExited => params.decode::<ExitedParams>().map(|exited| {
             let exit = exited.exit.map_or_else(|| convert::exit_of_code(Some(exited.exit_code)), convert::exit);
-            (exited.process_id, Entry { seq: exited.seq, body: Body::Exited(exit) })
+            (exited.process_id, Entry { seq: exited.seq, body: EntryBody::Exited(exit) })
         }),
         NoticeMethod::ProcessClosed => params
             .decode::<ClosedParams>()
-            .map(|closed| (closed.process_id, Entry { seq: closed.seq, body: Body::Closed })),
+            .map(|closed| (closed.process_id, Entry { seq: closed.seq, body: EntryBody::Closed })),
         NoticeMethod::SessionTakenOver => return Meaning::TakenOver,
         other => {
             let about = params.decode::<About>().unwrap_or_default().name();

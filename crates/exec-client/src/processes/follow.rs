@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use exec_core::{Entry, Gap, Head, Page, ProcessId, Seq};
 use exec_env::BoxFuture;
-use exec_env::process::{Follow, ReadError, ReadQuery};
+use exec_env::process::{LogFollower, ReadError, ReadQuery};
 use tokio::sync::watch;
 
 use super::{fetch_bytes, look, reachable, unknown};
@@ -139,7 +139,7 @@ impl Follower {
     }
 }
 
-impl Follow for Follower {
+impl LogFollower for Follower {
     fn ready(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(self.wait_for_news())
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exec_core::{Command, Io, Overflow, ProcessId, Size};
+use exec_core::{Command, Io, Overflow, ProcessId, TerminalSize};
 use exec_env::process::{StartError, Started, Unreachable};
 use exec_wire::Method;
 use exec_wire::process::StartParams;
@@ -82,7 +82,7 @@ fn refuse_unsupported(link: &Link, command: &Command) -> Result<(), Unreachable>
         return refuse("let a child wait when its output is not read");
     }
     if let Io::Pty(size) = command.io
-        && size != Size::default()
+        && size != TerminalSize::default()
         && !link.has("process/start.size")
     {
         return refuse("begin with a terminal of another size than 24x80");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_core::{Body, Exit, ProcessId, Seq, Stream};
-use exec_env::process::{ReadError, Unreachable, Until, WaitError, Waited};
+use exec_core::{EntryBody, Exit, ProcessId, Seq, Stream};
+use exec_env::process::{ReadError, Unreachable, WaitCondition, WaitError, Waited};
 use exec_wire::Method;
 use exec_wire::process::WaitParams;
 use regex::bytes::Regex;
@@ -24,7 +24,7 @@ const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 pub(super) async fn wait(
     link: &Link,
     id: &ProcessId,
-    until: Until,
+    until: WaitCondition,
     deadline: Option<Duration>,
 ) -> Result<Waited, WaitError> {
     reachable(link, id)?;
@@ -45,14 +45,14 @@ pub(super) async fn wait(
 async fn wait_there(
     link: &Link,
     id: &ProcessId,
-    until: Until,
+    until: WaitCondition,
     deadline: Option<Duration>,
 ) -> Result<Waited, WaitError> {
     let began = Instant::now();
     let usual = link.terms(Method::ProcessWait);
     // Silence is counted anew each time, so that one turn must be longer than it.
     let longest = match &until {
-        Until::Silence(quiet) => LONG_CALL.max(quiet.saturating_add(usual.deadline)),
+        WaitCondition::Silence(quiet) => LONG_CALL.max(quiet.saturating_add(usual.deadline)),
         _ => LONG_CALL,
     };
     let until = convert::wire_until(until);
@@ -75,16 +75,16 @@ async fn wait_there(
     }
 }
 
-async fn wait_here(link: &Link, id: &ProcessId, until: Until) -> Result<Waited, WaitError> {
+async fn wait_here(link: &Link, id: &ProcessId, until: WaitCondition) -> Result<Waited, WaitError> {
     match until {
-        Until::Exited => Ok(Waited::Exited(end(link, id, false).await?)),
-        Until::Closed => Ok(Waited::Closed(end(link, id, true).await?)),
-        Until::Output { regex, after } => {
+        WaitCondition::Exited => Ok(Waited::Exited(end(link, id, false).await?)),
+        WaitCondition::Closed => Ok(Waited::Closed(end(link, id, true).await?)),
+        WaitCondition::Output { regex, after } => {
             let regex = Regex::new(&regex).map_err(|error| WaitError::BadRegex { why: error.to_string() })?;
             output(link, id, &regex, after).await
         }
-        Until::Silence(quiet) => silence(link, id, quiet).await,
-        Until::Port(_) => Err(unsupported(Method::ProcessWait).into()),
+        WaitCondition::Silence(quiet) => silence(link, id, quiet).await,
+        WaitCondition::Port(_) => Err(unsupported(Method::ProcessWait).into()),
     }
 }
 
@@ -107,7 +107,7 @@ async fn output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq) -> Resul
     while let Some(page) = follower.advance(MATCH_WINDOW_BYTES).await? {
         exit = exit.or(page.head.exit.map(|(_, exit)| exit));
         for entry in page.entries {
-            let Body::Output { stream, bytes } = entry.body else { continue };
+            let EntryBody::Output { stream, bytes } = entry.body else { continue };
             let window = &mut windows[match stream {
                 Stream::Stdout => 0,
                 Stream::Stderr => 1,

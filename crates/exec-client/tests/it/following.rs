@@ -3,15 +3,15 @@
 use bytes::Bytes;
 use exec_client::Options;
 use exec_client::inbox::Room;
-use exec_core::{Body, Entry, Page, Seq, Status};
+use exec_core::{EntryBody, Entry, Page, Seq, ExitStatus};
 use exec_env::Environment;
-use exec_env::process::{Follow, ReadError, ReadQuery, Until, WaitError, Waited};
+use exec_env::process::{LogFollower, ReadError, ReadQuery, WaitCondition, WaitError, Waited};
 use exec_transport::Message;
 use serde_json::{Value, json};
 
 use crate::peer::{OURS, Peer, command, meet, options, process_id, within};
 
-async fn started(environment: &exec_client::RemoteEnvironment, peer: &mut Peer) -> Box<dyn Follow> {
+async fn started(environment: &exec_client::RemoteEnvironment, peer: &mut Peer) -> Box<dyn LogFollower> {
     let id = process_id();
     let (started, ()) = tokio::join!(environment.processes().start(&id, command()), peer.start());
     started.expect("it was started");
@@ -19,7 +19,7 @@ async fn started(environment: &exec_client::RemoteEnvironment, peer: &mut Peer) 
 }
 
 /// The next page as text: output as it is, `<code>` for exited, `.` for closed.
-async fn next(follower: &mut Box<dyn Follow>) -> String {
+async fn next(follower: &mut Box<dyn LogFollower>) -> String {
     match within(follower.next(1000)).await.expect("readable") {
         Some(page) => row(&page),
         None => "over".to_owned(),
@@ -29,9 +29,9 @@ async fn next(follower: &mut Box<dyn Follow>) -> String {
 fn row(page: &Page) -> String {
     let gap = page.gap.map(|gap| format!("[{}-{}]", gap.from_seq, gap.to_seq)).unwrap_or_default();
     let texts = page.entries.iter().map(|Entry { body, .. }| match body {
-        Body::Output { bytes, .. } => String::from_utf8_lossy(bytes).into_owned(),
-        Body::Exited(exit) => format!("<{}>", exit.shell_code()),
-        Body::Closed => ".".to_owned(),
+        EntryBody::Output { bytes, .. } => String::from_utf8_lossy(bytes).into_owned(),
+        EntryBody::Exited(exit) => format!("<{}>", exit.shell_code()),
+        EntryBody::Closed => ".".to_owned(),
     });
     gap + &texts.collect::<String>()
 }
@@ -75,7 +75,7 @@ async fn raw_frames_are_read_like_the_others() {
     exec_wire::binary::encode(&mut frame, &header, b"\xff raw").expect("a short id");
     peer.say_raw(Message::Binary(frame.into())).await;
     let page = within(follower.next(1000)).await.expect("readable").expect("not over");
-    let body = Body::Output { stream: exec_core::Stream::Pty, bytes: Bytes::from_static(b"\xff raw") };
+    let body = EntryBody::Output { stream: exec_core::Stream::Pty, bytes: Bytes::from_static(b"\xff raw") };
     assert_eq!(page.entries, [Entry { seq: 1, body }]);
 }
 
@@ -288,7 +288,7 @@ async fn a_server_that_cannot_wait_is_waited_for_here() {
     let processes = environment.processes();
     peer.push(1, "list").await;
     peer.push(2, "ening").await;
-    let until = Until::Output { regex: "listen(ing)?".into(), after: 0 };
+    let until = WaitCondition::Output { regex: "listen(ing)?".into(), after: 0 };
     let serve = async {
         // The window may have let go of what the other follower has passed; then it is fetched.
         loop {
@@ -310,10 +310,10 @@ async fn a_server_that_cannot_wait_is_waited_for_here() {
     // `listen` spans two entries; the shorter match is not there before the second.
     assert!(matches!(&waited, Ok(Waited::Matched { seq: 2, text: found }) if found.starts_with(&text)), "{waited:?}");
     peer.push_end(3, 1).await;
-    let until = Until::Output { regex: "never".into(), after: 2 };
+    let until = WaitCondition::Output { regex: "never".into(), after: 2 };
     let ended = within(processes.wait(&id, until, None)).await;
     let Err(WaitError::Ended { exit, .. }) = ended else { panic!("{ended:?}") };
-    assert_eq!(exit.status, Status::Code(1));
+    assert_eq!(exit.status, ExitStatus::Code(1));
 }
 
 #[tokio::test]
@@ -341,5 +341,5 @@ async fn a_look_tells_the_whole_head_whatever_its_budget() {
     assert_eq!(row(&page), "out");
     let head = page.head;
     assert_eq!((head.first_seq, head.next_seq, head.held_bytes, head.closed), (1, 5, 7, true));
-    assert_eq!(head.exit.map(|(seq, exit)| (seq, exit.status)), Some((3, Status::Code(3))));
+    assert_eq!(head.exit.map(|(seq, exit)| (seq, exit.status)), Some((3, ExitStatus::Code(3))));
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_client::{Options, RemoteEnvironment, connect};
-use exec_core::{Command, Environ, Io, ProcessId, Status, Stream, WriteId};
+use exec_core::{Command, Environ, Io, ProcessId, ExitStatus, Stream, WriteId};
 use exec_env::Environment;
-use exec_env::process::{ReadError, Signalled, StartError, Step, Until, Waited, Written};
+use exec_env::process::{ReadError, Signalled, StartError, SpawnStep, WaitCondition, Waited, Written};
 use exec_testkit::codex::codex_binary;
 use exec_transport::{ConnectOptions, Program, Target};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -59,7 +59,7 @@ fn shell(script: &str) -> Command {
 }
 
 /// Everything a process prints, and how it ended.
-async fn transcript(served: &Served, id: &ProcessId) -> (String, String, Status) {
+async fn transcript(served: &Served, id: &ProcessId) -> (String, String, ExitStatus) {
     let mut follower = served.environment.processes().follow(id, 0).await.expect("it is there");
     let (mut out, mut err, mut status) = (Vec::new(), Vec::new(), None);
     let mut last = 0;
@@ -69,10 +69,10 @@ async fn transcript(served: &Served, id: &ProcessId) -> (String, String, Status)
             assert_eq!(entry.seq, last + 1);
             last = entry.seq;
             match entry.body {
-                exec_core::Body::Output { stream: Stream::Stderr, bytes } => err.extend_from_slice(&bytes),
-                exec_core::Body::Output { bytes, .. } => out.extend_from_slice(&bytes),
-                exec_core::Body::Exited(exit) => status = Some(exit.status),
-                exec_core::Body::Closed => {}
+                exec_core::EntryBody::Output { stream: Stream::Stderr, bytes } => err.extend_from_slice(&bytes),
+                exec_core::EntryBody::Output { bytes, .. } => out.extend_from_slice(&bytes),
+                exec_core::EntryBody::Exited(exit) => status = Some(exit.status),
+                exec_core::EntryBody::Closed => {}
             }
         }
     }
@@ -90,7 +90,7 @@ async fn runs_commands(served: Served) {
     assert_eq!((info.os.as_str(), info.version.as_str()), ("linux", "0.166.0"));
 
     processes.start(&id("one"), shell("echo out; sleep 0.1; echo err >&2; exit 3")).await.expect("it starts");
-    let expected = ("out\n".to_owned(), "err\n".to_owned(), Status::Code(3));
+    let expected = ("out\n".to_owned(), "err\n".to_owned(), ExitStatus::Code(3));
     assert_eq!(transcript(&served, &id("one")).await, expected);
     // And once more, from what the server holds.
     assert_eq!(transcript(&served, &id("one")).await, expected);
@@ -99,7 +99,7 @@ async fn runs_commands(served: Served) {
     assert_eq!(again, Err(StartError::IdInUse { id: id("one") }));
     let missing = processes.start(&id("no"), Command::new(["/nonexistent"], "/")).await;
     let Err(StartError::Spawn { failure, .. }) = missing else { panic!("{missing:?}") };
-    assert_eq!((failure.step, failure.errno), (Step::Exec, 2));
+    assert_eq!((failure.step, failure.errno), (SpawnStep::Exec, 2));
     let unknown = processes.follow(&id("never"), 0).await.err();
     assert!(matches!(unknown, Some(ReadError::Unknown(_))), "{unknown:?}");
 }
@@ -131,13 +131,13 @@ async fn a_conversation_a_wait_a_signal_and_an_end() {
         let written = processes.write(&id("cat"), key.clone(), Bytes::from_static(b"hello\n")).await;
         assert_eq!(written, Ok(Written::Accepted));
     }
-    let until = Until::Output { regex: "got [a-z]+\n".into(), after: 0 };
+    let until = WaitCondition::Output { regex: "got [a-z]+\n".into(), after: 0 };
     let waited = processes.wait(&id("cat"), until, Some(Duration::from_secs(20))).await;
     assert!(matches!(&waited, Ok(Waited::Matched { text, .. }) if &text[..] == b"got hello\n"), "{waited:?}");
     let signalled = processes.signal(&id("cat"), exec_core::Signal::Interrupt).await;
     assert_eq!(signalled, Ok(Signalled::Sent));
     let (out, _, status) = transcript(&served, &id("cat")).await;
-    assert_eq!((out.as_str(), status), ("got hello\n", Status::Code(130)));
+    assert_eq!((out.as_str(), status), ("got hello\n", ExitStatus::Code(130)));
     let terminated = processes.terminate(&id("cat"), Duration::ZERO).await.expect("it answers");
     assert!(!terminated.was_running);
     let listed = processes.list().await.expect("from memory");
@@ -156,5 +156,5 @@ async fn half_a_megabyte_arrives_whole() {
     let (out, _, status) = transcript(&served, &id("flood")).await;
     let expected: String = (0..500).map(|number| format!("{number:01000}\n")).collect();
     assert!(out == expected, "{} bytes", out.len());
-    assert_eq!(status, Status::Code(0));
+    assert_eq!(status, ExitStatus::Code(0));
 }

@@ -13,7 +13,7 @@ use exec_client::Dice;
 use exec_client::inbox::{Inbox, Next, Reader, Room};
 use exec_client::page::page_of;
 use exec_client::session::{Effect, Failure, Loss, LossKind, Patience, Session};
-use exec_core::{Body, Entry, Page, ProcessId, Seq};
+use exec_core::{EntryBody, Entry, Page, ProcessId, Seq};
 use exec_wire::process::ReadResult;
 
 use server::{Server, content};
@@ -272,9 +272,9 @@ impl World {
         for entry in &page.entries {
             assert_eq!(entry.seq, follower.after + 1, "each seq once, in order");
             match &entry.body {
-                Body::Output { bytes, .. } => assert_eq!(*bytes, content(entry.seq)),
-                Body::Exited(_) => follower.exits += 1,
-                Body::Closed => assert!(self.server.closed && entry.seq + 1 == self.server.next_seq),
+                EntryBody::Output { bytes, .. } => assert_eq!(*bytes, content(entry.seq)),
+                EntryBody::Exited(_) => follower.exits += 1,
+                EntryBody::Closed => assert!(self.server.closed && entry.seq + 1 == self.server.next_seq),
             }
             follower.after = entry.seq;
         }

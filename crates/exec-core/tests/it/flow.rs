@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use exec_core::Overflow;
-use exec_core::flow::{Flood, Gather, Quota, Room, Seal, bite_bytes};
-use exec_core::limits::{BITE_BYTES, ENTRY_BYTES, PTY_ECHO_BYTES, PTY_ECHO_GAP, PTY_GATHER, PUNCH_BYTES};
+use exec_core::flow::{FloodDetector, Flush, PtyBatcher, Quota, SpaceDecision, splice_bytes};
+use exec_core::limits::{ENTRY_BYTES, PTY_BATCH_TIME, PTY_ECHO_BYTES, PTY_ECHO_GAP, PUNCH_BYTES, SPLICE_BYTES};
 use proptest::prelude::*;
 
 proptest! {
@@ -17,14 +17,14 @@ proptest! {
     ) {
         let quota = Quota { cap_bytes, overflow: Overflow::DropOldest };
         let excess = cost_bytes.saturating_sub(cap_bytes).max(shared.min(cost_bytes));
-        match quota.room(cost_bytes, shared) {
-            Room::Free => prop_assert_eq!(excess, 0),
-            Room::Drop { bytes } => {
+        match quota.decide_space(cost_bytes, shared) {
+            SpaceDecision::Free => prop_assert_eq!(excess, 0),
+            SpaceDecision::Drop { bytes } => {
                 let step = PUNCH_BYTES.min(cap_bytes / 8).max(1);
                 prop_assert!(excess > 0 && bytes >= excess && bytes < excess + step);
                 prop_assert_eq!(bytes % step, 0);
             }
-            Room::Wait => prop_assert!(false, "dropOldest never waits"),
+            SpaceDecision::Wait => prop_assert!(false, "dropOldest never waits"),
         }
     }
 
@@ -37,19 +37,19 @@ proptest! {
     ) {
         let dropping = Quota { cap_bytes, overflow: Overflow::DropOldest };
         let blocking = Quota { cap_bytes, overflow: Overflow::Block };
-        let waits = dropping.room(cost_bytes, shared) != Room::Free;
-        let expected = if waits { Room::Wait } else { Room::Free };
-        prop_assert_eq!(blocking.room(cost_bytes, shared), expected);
+        let waits = dropping.decide_space(cost_bytes, shared) != SpaceDecision::Free;
+        let expected = if waits { SpaceDecision::Wait } else { SpaceDecision::Free };
+        prop_assert_eq!(blocking.decide_space(cost_bytes, shared), expected);
     }
 
     /// A pipe is enlarged once, at the third full splice in a row, and a small one in between begins the count anew.
     #[test]
     fn a_pipe_is_enlarged_once_and_only_when_it_floods(
-        splices in prop::collection::vec(prop_oneof![0..ENTRY_BYTES, ENTRY_BYTES..=BITE_BYTES], 0..600),
+        splices in prop::collection::vec(prop_oneof![0..ENTRY_BYTES, ENTRY_BYTES..=SPLICE_BYTES], 0..600),
     ) {
-        let mut flood = Flood::default();
+        let mut detector = FloodDetector::default();
         let told: Vec<usize> = (0..splices.len())
-            .filter(|index| flood.observe(splices[*index]))
+            .filter(|index| detector.observe(splices[*index]))
             .collect();
         let full = |bytes: &u32| *bytes >= ENTRY_BYTES;
         let third = splices.windows(3).position(|three| three.iter().all(full));
@@ -59,31 +59,31 @@ proptest! {
     /// Gathered output becomes an entry at once after a quiet time, at 64 KiB, or soon; never two in a short time, which
     /// is a very short one for a few bytes.
     #[test]
-    fn gathered_output_is_sealed_at_once_or_soon(
+    fn batched_output_is_flushed_at_once_or_soon(
         reads in prop::collection::vec((0_u64..5000, 1_u32..=4095, any::<bool>()), 1..300),
     ) {
         let mut now = Instant::now();
-        let mut gather = Gather::default();
-        let mut gathered = 0;
-        let mut sealed: Option<Instant> = None;
+        let mut batcher = PtyBatcher::default();
+        let mut batched = 0;
+        let mut flushed: Option<Instant> = None;
         for (passed_us, bytes, more) in reads {
             now += Duration::from_micros(passed_us);
-            gathered += bytes;
-            let gap = if gathered < PTY_ECHO_BYTES { PTY_ECHO_GAP } else { PTY_GATHER };
-            let quiet = sealed.is_none_or(|at| now >= at + gap);
-            let late = sealed.is_some_and(|at| now >= at + 2 * PTY_GATHER);
-            match gather.weigh(gathered, more, now) {
-                Seal::Now => {
-                    prop_assert!(gathered >= ENTRY_BYTES || quiet, "too soon after the last");
-                    sealed = Some(now);
-                    gathered = 0;
+            batched += bytes;
+            let gap = if batched < PTY_ECHO_BYTES { PTY_ECHO_GAP } else { PTY_BATCH_TIME };
+            let quiet = flushed.is_none_or(|at| now >= at + gap);
+            let late = flushed.is_some_and(|at| now >= at + 2 * PTY_BATCH_TIME);
+            match batcher.on_read(batched, more, now) {
+                Flush::Now => {
+                    prop_assert!(batched >= ENTRY_BYTES || quiet, "too soon after the last");
+                    flushed = Some(now);
+                    batched = 0;
                 }
-                Seal::By(moment) => {
-                    prop_assert!(gathered < ENTRY_BYTES, "a full entry waits for nothing");
+                Flush::By(moment) => {
+                    prop_assert!(batched < ENTRY_BYTES, "a full entry waits for nothing");
                     prop_assert!(more || !quiet, "an echo waits for nothing");
                     prop_assert!(!late, "nothing waits for two gathering times");
                     prop_assert!(moment > now, "a moment that has passed wakes nobody");
-                    prop_assert!(moment <= now + PTY_GATHER);
+                    prop_assert!(moment <= now + PTY_BATCH_TIME);
                 }
             }
         }
@@ -91,21 +91,21 @@ proptest! {
 
     /// Who waits as told and asks again with nothing new gets an entry.
     #[test]
-    fn what_was_told_to_wait_is_sealed_when_the_moment_comes(
+    fn what_was_told_to_wait_is_flushed_when_the_moment_comes(
         before_us in 0_u64..4000,
         bytes in 1..ENTRY_BYTES,
     ) {
         let start = Instant::now();
-        let mut gather = Gather::default();
-        prop_assert_eq!(gather.weigh(1, false, start), Seal::Now);
+        let mut batcher = PtyBatcher::default();
+        prop_assert_eq!(batcher.on_read(1, false, start), Flush::Now);
         let now = start + Duration::from_micros(before_us);
-        if let Seal::By(moment) = gather.weigh(bytes, false, now) {
-            prop_assert_eq!(gather.weigh(bytes, false, moment), Seal::Now);
+        if let Flush::By(moment) = batcher.on_read(bytes, false, now) {
+            prop_assert_eq!(batcher.on_read(bytes, false, moment), Flush::Now);
         }
     }
 }
 
 #[test]
-fn a_bite_is_one_entry_while_others_wait() {
-    assert_eq!((bite_bytes(true), bite_bytes(false)), (ENTRY_BYTES, BITE_BYTES));
+fn a_splice_is_one_entry_while_others_wait() {
+    assert_eq!((splice_bytes(true), splice_bytes(false)), (ENTRY_BYTES, SPLICE_BYTES));
 }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_core::flow::{Quota, Room};
-use exec_core::life::{Append, Life, Streams};
+use exec_core::flow::{Quota, SpaceDecision};
+use exec_core::lifecycle::{Append, Lifecycle, StreamSet};
 use exec_core::limits::{ENTRY_BYTES, PUNCH_BYTES, RECORD_BYTES, SPOOL_MIN_BYTES};
-use exec_core::{Body, Cause, Entry, Exit, Log, Overflow, Page, Seq, Status, Stream, Usage};
+use exec_core::{Entry, EntryBody, Exit, ExitCause, ExitStatus, Log, Overflow, Page, ResourceUsage, Seq, Stream};
 use proptest::prelude::*;
 
 /// What can happen next.
@@ -51,7 +51,7 @@ proptest! {
     /// Whatever happens: every seq is read once or told as lost, one exit, closed last, and no byte is unaccounted for.
     #[test]
     fn every_seq_is_delivered_once_or_declared_lost(
-        streams in prop_oneof![Just(Streams::PIPES), Just(Streams::PTY), Just(Streams::NONE)],
+        streams in prop_oneof![Just(StreamSet::PIPES), Just(StreamSet::PTY), Just(StreamSet::NONE)],
         quota in quota(),
         happenings in prop::collection::vec(happening(), 0..400),
     ) {
@@ -70,41 +70,41 @@ proptest! {
         happenings in prop::collection::vec(happening(), 0..200),
         stalled in any::<bool>(),
     ) {
-        let mut world = World::new(Streams::PIPES, quota);
+        let mut world = World::new(StreamSet::PIPES, quota);
         for happening in happenings {
             world.step(happening)?;
             prop_assert_eq!(&Log::resume(&world.log.head(stalled)), &world.log);
         }
     }
 
-    /// Streams and exit in any order end in the same way: exited, then closed, each once.
+    /// StreamSet and exit in any order end in the same way: exited, then closed, each once.
     #[test]
     fn ends_in_any_order_give_exited_then_closed(
         ends in Just(vec![Some(Stream::Stdout), Some(Stream::Stderr), None]).prop_shuffle(),
         doubles in prop::collection::vec(0..3_usize, 0..4),
     ) {
-        let mut life = Life::new(Streams::PIPES);
+        let mut lifecycle = Lifecycle::new(StreamSet::PIPES);
         let mut appended = Vec::new();
         let news = doubles.iter().map(|index| ends[*index]);
         for end in ends.iter().copied().chain(news) {
-            prop_assert_eq!(life.closed(), appended.last() == Some(&Append::Closed));
+            prop_assert_eq!(lifecycle.closed(), appended.last() == Some(&Append::Closed));
             match end {
-                Some(stream) => appended.extend(life.on_eof(stream)),
+                Some(stream) => appended.extend(lifecycle.on_eof(stream)),
                 None => {
-                    let (exited, closed) = life.on_exit(exit(3));
+                    let (exited, closed) = lifecycle.on_exit(exit(3));
                     appended.extend(exited.into_iter().chain(closed));
                 }
             }
         }
         prop_assert_eq!(appended, [Append::Exited(exit(3)), Append::Closed]);
-        prop_assert!(life.exited() && life.closed() && life.open().is_empty());
+        prop_assert!(lifecycle.exited() && lifecycle.closed() && lifecycle.open().is_empty());
     }
 }
 
 /// A mover and its readers, all in one thread.
 struct World {
     log: Log,
-    life: Life,
+    lifecycle: Lifecycle,
     quota: Quota,
     held: VecDeque<Entry>,
     written_bytes: u64,
@@ -122,10 +122,10 @@ struct Reader {
 }
 
 impl World {
-    fn new(streams: Streams, quota: Quota) -> Self {
+    fn new(streams: StreamSet, quota: Quota) -> Self {
         Self {
             log: Log::default(),
-            life: Life::new(streams),
+            lifecycle: Lifecycle::new(streams),
             quota,
             held: VecDeque::new(),
             written_bytes: 0,
@@ -137,18 +137,19 @@ impl World {
         match happening {
             Happening::Bytes(stream, bytes) => self.bytes(stream, bytes),
             Happening::End(stream) => {
-                let closed = self.life.on_eof(stream);
+                let closed = self.lifecycle.on_eof(stream);
                 self.append(closed);
             }
             Happening::Exit(code) => {
-                let (exited, closed) = self.life.on_exit(exit(code));
+                let (exited, closed) = self.lifecycle.on_exit(exit(code));
                 self.append(exited);
                 self.append(closed);
             }
             Happening::Look(who, budget) => self.look(who, budget)?,
             Happening::Takeover => {
                 self.log = Log::resume(&self.log.head(false));
-                self.life = Life::resume(self.life.open(), self.life.exited(), self.life.closed());
+                self.lifecycle =
+                    Lifecycle::resume(self.lifecycle.open(), self.lifecycle.exited(), self.lifecycle.closed());
             }
         }
         Ok(())
@@ -156,17 +157,17 @@ impl World {
 
     /// Moves bytes as a mover does: never from a stream that ended, and only while there is room.
     fn bytes(&mut self, stream: Stream, bytes: u32) {
-        if !self.life.open().contains(stream) {
+        if !self.lifecycle.open().contains(stream) {
             return;
         }
-        if self.quota.room(self.log.cost_bytes(), 0) == Room::Wait {
+        if self.quota.decide_space(self.log.cost_bytes(), 0) == SpaceDecision::Wait {
             return;
         }
         let seq = self.log.append_output(bytes);
         self.written_bytes += u64::from(bytes);
         let bytes = Bytes::from(vec![0; bytes as usize]);
-        self.held.push_back(Entry { seq, body: Body::Output { stream, bytes } });
-        if let Room::Drop { bytes } = self.quota.room(self.log.cost_bytes(), 0) {
+        self.held.push_back(Entry { seq, body: EntryBody::Output { stream, bytes } });
+        if let SpaceDecision::Drop { bytes } = self.quota.decide_space(self.log.cost_bytes(), 0) {
             self.drop_oldest(bytes);
         }
     }
@@ -177,15 +178,15 @@ impl World {
             let Some(entry) = self.held.pop_front() else {
                 return;
             };
-            self.log.forget_first(output_bytes(&entry.body));
+            self.log.drop_first(output_bytes(&entry.body));
         }
     }
 
     fn append(&mut self, what: Option<Append>) {
         let (seq, body) = match what {
             None => return,
-            Some(Append::Exited(exit)) => (self.log.append_exit(exit), Body::Exited(exit)),
-            Some(Append::Closed) => (self.log.append_closed(), Body::Closed),
+            Some(Append::Exited(exit)) => (self.log.append_exit(exit), EntryBody::Exited(exit)),
+            Some(Append::Closed) => (self.log.append_closed(), EntryBody::Closed),
         };
         self.held.push_back(Entry { seq, body });
     }
@@ -217,9 +218,9 @@ impl World {
         let held: u64 = self.held.iter().map(|entry| u64::from(output_bytes(&entry.body))).sum();
         prop_assert_eq!(head.held_bytes, held);
         prop_assert_eq!(self.log.cost_bytes(), held + self.held.len() as u64 * RECORD_BYTES);
-        prop_assert_eq!(head.exit.is_some(), self.life.exited());
-        prop_assert_eq!(head.closed, self.life.closed());
-        prop_assert_eq!(head.closed, self.life.exited() && self.life.open().is_empty());
+        prop_assert_eq!(head.exit.is_some(), self.lifecycle.exited());
+        prop_assert_eq!(head.closed, self.lifecycle.closed());
+        prop_assert_eq!(head.closed, self.lifecycle.exited() && self.lifecycle.open().is_empty());
         match self.quota.overflow {
             // Exit and closed are never refused for want of room; they may stand over the cap.
             Overflow::DropOldest => prop_assert!(self.log.cost_bytes() <= self.quota.cap_bytes + 2 * RECORD_BYTES),
@@ -233,7 +234,7 @@ impl World {
     }
 
     /// Ends everything; then every reader can account for every seq.
-    fn wind_up(&mut self, streams: Streams) -> Result<(), TestCaseError> {
+    fn wind_up(&mut self, streams: StreamSet) -> Result<(), TestCaseError> {
         self.step(Happening::Exit(0))?;
         for stream in streams.iter() {
             self.step(Happening::End(stream))?;
@@ -241,7 +242,7 @@ impl World {
         self.check()?;
         let head = self.log.head(false);
         prop_assert!(head.closed);
-        prop_assert_eq!(self.held.back().map(|entry| &entry.body), Some(&Body::Closed));
+        prop_assert_eq!(self.held.back().map(|entry| &entry.body), Some(&EntryBody::Closed));
         for who in 0..READERS {
             while !self.readers[who].closed {
                 self.look(who, 100_000)?;
@@ -268,8 +269,8 @@ impl Reader {
         let after = self.cursor;
         for entry in &page.entries {
             prop_assert!(!self.closed, "nothing follows closed");
-            self.exits += u32::from(matches!(entry.body, Body::Exited(_)));
-            self.closed = entry.body == Body::Closed;
+            self.exits += u32::from(matches!(entry.body, EntryBody::Exited(_)));
+            self.closed = entry.body == EntryBody::Closed;
             self.seen.push(entry.seq);
         }
         self.cursor = page.cursor(after);
@@ -282,7 +283,7 @@ impl Reader {
 }
 
 #[test]
-fn a_place_beyond_every_log_is_legal() {
+fn a_position_beyond_every_log_is_legal() {
     let mut log = Log::default();
     log.append_output(5);
     for after in [1, 2, 1000, Seq::MAX - 1] {
@@ -296,7 +297,7 @@ fn a_place_beyond_every_log_is_legal() {
 fn a_forgotten_exit_stays_known() {
     let mut log = Log::default();
     let seq = log.append_exit(exit(4));
-    log.forget_first(0);
+    log.drop_first(0);
     log.append_output(1);
     assert_eq!(log.head(false).exit, Some((seq, exit(4))));
     assert_eq!(log.head(false).first_seq, 2);
@@ -304,7 +305,7 @@ fn a_forgotten_exit_stays_known() {
 
 #[test]
 fn a_drop_frees_at_least_what_was_asked_and_in_whole_steps() {
-    let mut world = World::new(Streams::PIPES, Quota { cap_bytes: 8 * PUNCH_BYTES, overflow: Overflow::DropOldest });
+    let mut world = World::new(StreamSet::PIPES, Quota { cap_bytes: 8 * PUNCH_BYTES, overflow: Overflow::DropOldest });
     while world.log.head(false).dropped_bytes == 0 {
         world.bytes(Stream::Stdout, ENTRY_BYTES);
     }
@@ -314,17 +315,17 @@ fn a_drop_frees_at_least_what_was_asked_and_in_whole_steps() {
     assert!(freed < PUNCH_BYTES + u64::from(ENTRY_BYTES) + RECORD_BYTES);
 }
 
-fn output_bytes(body: &Body) -> u32 {
+fn output_bytes(body: &EntryBody) -> u32 {
     match body {
-        Body::Output { bytes, .. } => bytes.len() as u32,
-        Body::Exited(_) | Body::Closed => 0,
+        EntryBody::Output { bytes, .. } => bytes.len() as u32,
+        EntryBody::Exited(_) | EntryBody::Closed => 0,
     }
 }
 
 fn exit(code: i32) -> Exit {
     Exit {
-        status: Status::Code(code),
-        cause: Cause::Own,
-        usage: Usage { user: Duration::from_millis(1), ..Usage::default() },
+        status: ExitStatus::Code(code),
+        cause: ExitCause::Own,
+        usage: ResourceUsage { user: Duration::from_millis(1), ..ResourceUsage::default() },
     }
 }

@@ -3,7 +3,7 @@
 //! Each module builds the smallest driver that obeys the rules of its subject, feeds it a random history, and compares
 //! it after every step with a model that is too simple to be wrong.
 
-mod ending;
 mod flow;
 mod history;
-mod ledger;
+mod termination;
+mod write_history;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 
-use super::Links;
+use super::LinkPolicy;
 
 /// What a file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,7 +22,7 @@ pub enum OpenMode {
 
 /// A piece of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
+pub struct FileBlock {
     /// The bytes.
     pub bytes: Bytes,
     /// Fewer bytes were there than were asked for. A block that ends exactly at the end does not know it.
@@ -35,18 +35,18 @@ pub struct WriteOptions {
     /// Add to the end instead of replacing.
     pub append: bool,
     /// Write only if the file is what the caller thinks it is.
-    pub expect: Expect,
+    pub expect: ExpectedFile,
     /// Answer only when the bytes would survive a power cut.
     pub sync: bool,
     /// What links in the path are worth.
-    pub links: Links,
+    pub links: LinkPolicy,
     /// Permission bits of the result. `None`: as they were, or 0666 less the umask for a new file.
     pub mode: Option<u32>,
 }
 
 /// What the caller thinks a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Expect {
+pub enum ExpectedFile {
     /// Does not matter.
     #[default]
     Anything,

@@ -1,7 +1,7 @@
 //! How files fail: one error that keeps verb, path and errno from the kernel to the caller.
 //!
 //! `Display` is the text existing clients know from the wire; [`FileError::sentence`] is for people. Deliberately
-//! absent: wire codes, which one file of the server maps from [`Reason`].
+//! absent: wire codes, which one file of the server maps from [`FileReason`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ use crate::errno::ErrnoText;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
     /// What was asked.
-    pub verb: Verb,
+    pub verb: FileVerb,
     /// The path it failed at; for a verb over trees this may lie below the one that was asked.
     pub path: PathBuf,
     /// Why.
-    pub reason: Reason,
+    pub reason: FileReason,
 }
 
 /// Why it did not work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
+pub enum FileReason {
     /// The kernel said no, with this errno.
     Os(i32),
     /// A directory, FIFO, socket or device where a regular file is wanted.
@@ -93,7 +93,7 @@ pub enum WatchLimit {
 /// What was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is the verb of the same name in `Files`")]
-pub enum Verb {
+pub enum FileVerb {
     Read,
     Open,
     ReadBlock,
@@ -119,16 +119,16 @@ pub enum Verb {
 
 impl FileError {
     /// `verb` failed at `path`.
-    pub fn new(verb: Verb, path: impl Into<PathBuf>, reason: Reason) -> Self {
+    pub fn new(verb: FileVerb, path: impl Into<PathBuf>, reason: FileReason) -> Self {
         Self { verb, path: path.into(), reason }
     }
 
     /// The kernel's number, if the kernel said no.
     pub fn errno(&self) -> Option<i32> {
         match self.reason {
-            Reason::Os(errno) => Some(errno),
-            Reason::WatchLimit(WatchLimit::Watches) => Some(28),
-            Reason::WatchLimit(WatchLimit::Instances) => Some(24),
+            FileReason::Os(errno) => Some(errno),
+            FileReason::WatchLimit(WatchLimit::Watches) => Some(28),
+            FileReason::WatchLimit(WatchLimit::Instances) => Some(24),
             _ => None,
         }
     }
@@ -149,13 +149,13 @@ impl std::error::Error for FileError {}
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
-            Reason::NotAFile => write!(f, "path `{}` is not a file", self.path.display()),
+            FileReason::NotAFile => write!(f, "path `{}` is not a file", self.path.display()),
             reason => write!(f, "{reason}"),
         }
     }
 }
 
-impl Reason {
+impl FileReason {
     /// One word for it, for programs: the errno's name where it is well known, else what it is about.
     pub fn name(&self) -> &'static str {
         match self {
@@ -184,7 +184,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for FileReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let block = limits::BLOCK_BYTES;
         match self {
@@ -243,7 +243,7 @@ impl fmt::Display for WatchLimit {
     }
 }
 
-impl fmt::Display for Verb {
+impl fmt::Display for FileVerb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Read => "read",
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_kernels_words_come_through_unchanged() {
-        let error = FileError::new(Verb::Read, "/x", Reason::Os(2));
+        let error = FileError::new(FileVerb::Read, "/x", FileReason::Os(2));
         assert_eq!(error.to_string(), "No such file or directory (os error 2)");
         assert_eq!(error.sentence(), "cannot read \"/x\": No such file or directory (os error 2)");
         assert_eq!(error.reason.name(), "ENOENT");
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_full_watch_table_names_the_sysctl() {
-        let error = FileError::new(Verb::Watch, "/x", Reason::WatchLimit(WatchLimit::Watches));
+        let error = FileError::new(FileVerb::Watch, "/x", FileReason::WatchLimit(WatchLimit::Watches));
         assert!(error.to_string().contains("fs.inotify.max_user_watches"));
         assert_eq!(error.errno(), Some(28));
     }

@@ -49,14 +49,14 @@ pub struct Metadata {
 
 impl Metadata {
     /// What `set_times` takes to make another file as old as this one.
-    pub fn times(&self) -> Times {
-        Times { accessed: self.accessed, modified: self.modified }
+    pub fn times(&self) -> FileTimes {
+        FileTimes { accessed: self.accessed, modified: self.modified }
     }
 }
 
 /// The two times that can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
+pub struct FileTimes {
     /// When it was read.
     pub accessed: SystemTime,
     /// When its contents changed.

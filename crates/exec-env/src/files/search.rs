@@ -14,7 +14,7 @@ pub struct SearchQuery {
     /// What to look for.
     pub pattern: Pattern,
     /// Whether case matters.
-    pub case: Case,
+    pub case: CaseSensitivity,
     /// Only where it stands as a word of its own.
     pub word: bool,
     /// Which files: `*.rs` takes, `!*.min.js` leaves out, the last that matches decides. Empty: all.
@@ -45,7 +45,7 @@ impl SearchQuery {
         Self {
             root: root.into(),
             pattern,
-            case: Case::Sensitive,
+            case: CaseSensitivity::Sensitive,
             word: false,
             globs: Vec::new(),
             ignore_files: true,
@@ -72,7 +72,7 @@ pub enum Pattern {
 
 /// Whether case matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Case {
+pub enum CaseSensitivity {
     /// It does.
     #[default]
     Sensitive,
@@ -83,32 +83,32 @@ pub enum Case {
 }
 
 /// A search that goes on as long as its handle; dropping it stops the search.
-pub trait Found: Send {
+pub trait SearchResults: Send {
     /// The next lines, in order: files by path, lines by number. After `Done` it answers `Done` again.
-    fn next(&mut self) -> FileFuture<'_, SearchStep>;
+    fn next(&mut self) -> FileFuture<'_, SearchItem>;
 }
 
 /// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SearchStep {
+pub enum SearchItem {
     /// Lines of one file.
-    Lines(FoundLines),
+    Lines(FileLines),
     /// That was all.
     Done(SearchSummary),
 }
 
 /// Lines of one file; a file with much to show comes in several.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundLines {
+pub struct FileLines {
     /// The file.
     pub path: PathBuf,
     /// Its lines, ascending.
-    pub lines: Vec<FoundLine>,
+    pub lines: Vec<SearchLine>,
 }
 
 /// A line that matches, or stands beside one that does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundLine {
+pub struct SearchLine {
     /// From 1.
     pub number: u64,
     /// Where the line begins in the file. In a file of another encoding than UTF-8: in its UTF-8 form.

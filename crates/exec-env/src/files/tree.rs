@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{FileError, Reason};
-use super::{Links, limits};
+use super::error::{FileError, FileReason};
+use super::{LinkPolicy, limits};
 
 /// How to make a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,14 +14,14 @@ pub struct CreateDirectoryOptions {
     /// Make what is missing on the way, and be content with one that exists.
     pub recursive: bool,
     /// What links in the path are worth.
-    pub links: Links,
+    pub links: LinkPolicy,
     /// Permission bits of the last directory. `None`: 0777 less the umask.
     pub mode: Option<u32>,
 }
 
 impl Default for CreateDirectoryOptions {
     fn default() -> Self {
-        Self { recursive: true, links: Links::Follow, mode: None }
+        Self { recursive: true, links: LinkPolicy::Follow, mode: None }
     }
 }
 
@@ -33,12 +33,12 @@ pub struct RemoveOptions {
     /// Be content with one that does not exist.
     pub force: bool,
     /// What links in the path are worth.
-    pub links: Links,
+    pub links: LinkPolicy,
 }
 
 impl Default for RemoveOptions {
     fn default() -> Self {
-        Self { recursive: true, force: true, links: Links::Follow }
+        Self { recursive: true, force: true, links: LinkPolicy::Follow }
     }
 }
 
@@ -48,7 +48,7 @@ pub struct RenameOptions {
     /// Fail with `EEXIST` if there is something at the new name.
     pub no_replace: bool,
     /// What links before the last component are worth.
-    pub links: Links,
+    pub links: LinkPolicy,
 }
 
 /// How to copy.
@@ -107,15 +107,15 @@ pub struct WalkOptions {
 
 impl WalkOptions {
     /// Whether the numbers are within what a walk may do.
-    pub fn check(&self) -> Result<(), Reason> {
+    pub fn check(&self) -> Result<(), FileReason> {
         if self.max_directories == 0 || self.max_entries == 0 {
-            return Err(Reason::WalkLimitsZero);
+            return Err(FileReason::WalkLimitsZero);
         }
         if self.max_depth > limits::WALK_DEPTH
             || self.max_directories > limits::WALK_DIRECTORIES
             || self.max_entries > limits::WALK_ENTRIES
         {
-            return Err(Reason::WalkLimitsTooLarge);
+            return Err(FileReason::WalkLimitsTooLarge);
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ impl WalkOptions {
 
 /// What a walk saw.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Walk {
+pub struct WalkListing {
     /// Files and directories, in walking order.
     pub entries: Vec<WalkEntry>,
     /// Directories that could not be read.
@@ -153,7 +153,7 @@ pub enum WalkKind {
 }
 
 /// What an entry weighs in a walk's answer: the length of its `file:` URI and a fixed part.
-pub fn walk_weight_bytes(path: &Path) -> usize {
+pub fn walk_reply_bytes(path: &Path) -> usize {
     let encoded: usize = path
         .as_os_str()
         .as_bytes()
@@ -199,7 +199,7 @@ impl GlobQuery {
 
 /// What matched.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Globbed {
+pub struct GlobMatches {
     /// Paths, each directory's names in bytewise order.
     pub paths: Vec<PathBuf>,
     /// There are more.
@@ -222,13 +222,13 @@ mod tests {
     fn a_walk_may_ask_for_the_limits_but_not_more_nor_nothing() {
         assert_eq!(GOOD.check(), Ok(()));
         let deep = WalkOptions { max_depth: 65, ..GOOD };
-        assert_eq!(deep.check(), Err(Reason::WalkLimitsTooLarge));
+        assert_eq!(deep.check(), Err(FileReason::WalkLimitsTooLarge));
         let empty = WalkOptions { max_entries: 0, ..GOOD };
-        assert_eq!(empty.check(), Err(Reason::WalkLimitsZero));
+        assert_eq!(empty.check(), Err(FileReason::WalkLimitsZero));
     }
 
     #[test]
     fn an_entry_weighs_its_uri_and_64_bytes() {
-        assert_eq!(walk_weight_bytes(Path::new("/a b")), "file:///a%20b".len() + 64);
+        assert_eq!(walk_reply_bytes(Path::new("/a b")), "file:///a%20b".len() + 64);
     }
 }

@@ -21,14 +21,14 @@ impl Default for WatchOptions {
 }
 
 /// A watch that goes on as long as its handle.
-pub trait Changes: Send {
+pub trait ChangeStream: Send {
     /// What changed since the last answer, waiting for the first change. `None` once the root is gone. Cancelling it
     /// loses nothing.
     fn next(&mut self) -> FileFuture<'_, Option<ChangeBatch>>;
 }
 
 /// A watch for something to appear; it tells once.
-pub trait Missing: Send {
+pub trait MissingPathWatch: Send {
     /// Returns when it appeared, or might have.
     fn changed(&mut self) -> BoxFuture<'_, ()>;
 }

@@ -3,7 +3,7 @@
 //! An error is what the caller must act on; what is normal is an outcome and stands with the verbs.
 
 use exec_core::command::BadCommand;
-use exec_core::{Exit, ProcessId, Size};
+use exec_core::{Exit, ProcessId, SpawnStep, TerminalSize};
 
 use crate::errno::ErrnoText;
 
@@ -42,30 +42,11 @@ pub enum StartError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpawnFailure {
     /// The step.
-    pub step: Step,
+    pub step: SpawnStep,
     /// The kernel's number for the reason.
     pub errno: i32,
     /// What the step was about: the program or the folder.
     pub subject: std::path::PathBuf,
-}
-
-/// The steps of a start, in their order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Making the log.
-    Spool,
-    /// Making pipes.
-    Pipe,
-    /// Making a terminal.
-    Pty,
-    /// Making the process itself.
-    Clone,
-    /// Making it a session of its own.
-    Session,
-    /// Entering the folder.
-    Cwd,
-    /// Running the program.
-    Exec,
 }
 
 impl std::fmt::Display for SpawnFailure {
@@ -73,26 +54,32 @@ impl std::fmt::Display for SpawnFailure {
         let subject = &self.subject;
         let error = ErrnoText(self.errno);
         match (self.step, self.errno) {
-            (Step::Cwd, 2) => write!(f, "working directory {subject:?} does not exist"),
-            (Step::Cwd, 20) => write!(f, "working directory {subject:?} is not a directory"),
-            (Step::Cwd, _) => write!(f, "cannot enter working directory {subject:?}: {error}"),
-            (Step::Exec, 2) => {
+            (SpawnStep::Cwd, 2) => write!(f, "working directory {subject:?} does not exist"),
+            (SpawnStep::Cwd, 20) => write!(f, "working directory {subject:?} is not a directory"),
+            (SpawnStep::Cwd, _) => write!(f, "cannot enter working directory {subject:?}: {error}"),
+            (SpawnStep::Exec, 2) => {
                 write!(f, "program {subject:?} was not found: give its full path, or a PATH that has it")
             }
-            (Step::Exec, 13) => {
+            (SpawnStep::Exec, 13) => {
                 write!(f, "program {subject:?} is not executable: check its mode, and that it is a file")
             }
-            (Step::Exec, 8) => write!(f, "program {subject:?} is not in an executable format: does it lack a #! line?"),
-            (Step::Exec, 7) => write!(f, "arguments and environment of {subject:?} are too long for the kernel"),
-            (Step::Exec, _) => write!(f, "cannot execute {subject:?}: {error}"),
-            (Step::Spool, 2) => write!(f, "spool folder {subject:?} does not exist: make it again, or set another"),
-            (Step::Spool, 28) => write!(f, "no space left in spool folder {subject:?}: free some, or set another"),
-            (Step::Spool, 30) => write!(f, "spool folder {subject:?} is read-only: set another"),
-            (Step::Spool, _) => write!(f, "cannot make its log in {subject:?}: {error}"),
-            (Step::Pipe, _) => write!(f, "cannot make pipes: {error}: raise the limit of open files"),
-            (Step::Pty, _) => write!(f, "cannot make a terminal: {error}"),
-            (Step::Clone, _) => write!(f, "cannot make a process: {error}: too many processes, or too little memory"),
-            (Step::Session, _) => write!(f, "cannot make a session: {error}"),
+            (SpawnStep::Exec, 8) => {
+                write!(f, "program {subject:?} is not in an executable format: does it lack a #! line?")
+            }
+            (SpawnStep::Exec, 7) => write!(f, "arguments and environment of {subject:?} are too long for the kernel"),
+            (SpawnStep::Exec, _) => write!(f, "cannot execute {subject:?}: {error}"),
+            (SpawnStep::Spool, 2) => {
+                write!(f, "spool folder {subject:?} does not exist: make it again, or set another")
+            }
+            (SpawnStep::Spool, 28) => write!(f, "no space left in spool folder {subject:?}: free some, or set another"),
+            (SpawnStep::Spool, 30) => write!(f, "spool folder {subject:?} is read-only: set another"),
+            (SpawnStep::Spool, _) => write!(f, "cannot make its log in {subject:?}: {error}"),
+            (SpawnStep::Pipe, _) => write!(f, "cannot make pipes: {error}: raise the limit of open files"),
+            (SpawnStep::Pty, _) => write!(f, "cannot make a terminal: {error}"),
+            (SpawnStep::Clone, _) => {
+                write!(f, "cannot make a process: {error}: too many processes, or too little memory")
+            }
+            (SpawnStep::Session, _) => write!(f, "cannot make a session: {error}"),
         }
     }
 }
@@ -167,7 +154,7 @@ pub enum ResizeError {
     #[error("terminal size {rows}x{cols} has no cells: rows and cols must be at least 1", rows = size.rows, cols = size.cols)]
     NoCells {
         /// What was asked.
-        size: Size,
+        size: TerminalSize,
     },
     /// The place cannot be reached.
     #[error(transparent)]

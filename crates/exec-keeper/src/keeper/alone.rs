@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use exec_core::life::Streams;
+use exec_core::lifecycle::StreamSet;
 use exec_core::{Io, Stream};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
@@ -131,10 +131,10 @@ impl Keeper {
 }
 
 /// Which streams a wiring has.
-pub(super) fn streams(io: Io) -> Streams {
+pub(super) fn streams(io: Io) -> StreamSet {
     match io {
-        Io::Pipes { .. } => Streams::PIPES,
-        Io::Pty(_) => Streams::PTY,
+        Io::Pipes { .. } => StreamSet::PIPES,
+        Io::Pty(_) => StreamSet::PTY,
     }
 }
 

@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use exec_core::ending::{Ending, Send};
-use exec_core::life::Streams;
-use exec_core::limits::TREE_GONE;
-use exec_core::{Cause, Exit, Io, Status, Stream};
+use exec_core::termination::{Termination, TerminationSignal};
+use exec_core::lifecycle::StreamSet;
+use exec_core::limits::TREE_EXIT_TIMEOUT;
+use exec_core::{ExitCause, Exit, Io, ExitStatus, Stream};
 use rustix::io::Errno;
 
 use super::alone::{duplicate, streams};
@@ -31,7 +31,7 @@ pub(super) struct Ward {
     parts: Vec<(Part, OwnedFd)>,
     exit: Option<Exit>,
     tree: Option<Tree>,
-    ending: Ending,
+    ending: Termination,
     /// Who wants to know when the tree is gone.
     waiting: Vec<Waiting>,
     next_look: Option<(Instant, Duration)>,
@@ -56,7 +56,7 @@ impl Ward {
             parts: spawned.parts,
             exit: None,
             tree: Some(tree),
-            ending: Ending::new(now, launch.time_limit),
+            ending: Termination::new(now, launch.time_limit),
             waiting: Vec::new(),
             next_look: None,
             give_up: None,
@@ -108,10 +108,10 @@ impl Ward {
         Some(exit)
     }
 
-    fn cause(&self, status: Status) -> Cause {
-        let killed = matches!(status, Status::Signal { number: libc::SIGKILL, .. });
+    fn cause(&self, status: ExitStatus) -> ExitCause {
+        let killed = matches!(status, ExitStatus::Signal { number: libc::SIGKILL, .. });
         match self.ending.cause() {
-            Cause::Own if killed && self.tree.as_ref().is_some_and(Tree::was_out_of_memory) => Cause::OutOfMemory,
+            ExitCause::Own if killed && self.tree.as_ref().is_some_and(Tree::was_out_of_memory) => ExitCause::OutOfMemory,
             cause => cause,
         }
     }
@@ -162,7 +162,7 @@ impl Ward {
         self.waiting.push(Waiting { ticket, was_running });
         self.seen.extend(self.members());
         if was_running || !self.seen.is_empty() {
-            let send = self.ending.ask(now, grace);
+            let send = self.ending.request(now, grace);
             self.send(send, now);
         }
         self.look(now)
@@ -185,17 +185,17 @@ impl Ward {
         if self.next_look.is_some_and(|(at, _)| at <= now) || self.exit.is_some() { self.look(now) } else { Vec::new() }
     }
 
-    fn send(&mut self, send: Option<Send>, now: Instant) {
+    fn send(&mut self, send: Option<TerminationSignal>, now: Instant) {
         let (Some(send), Some(tree)) = (send, &self.tree) else { return };
         match send {
-            Send::Term => {
+            TerminationSignal::Term => {
                 tree.signal(libc::SIGTERM);
                 // A stopped process hears nothing but KILL until it is told to go on.
                 tree.signal(libc::SIGCONT);
             }
-            Send::Kill => {
+            TerminationSignal::Kill => {
                 tree.kill();
-                self.give_up = Some(now + TREE_GONE);
+                self.give_up = Some(now + TREE_EXIT_TIMEOUT);
             }
         }
         self.next_look = Some((now + FIRST_LOOK, FIRST_LOOK));
@@ -281,8 +281,8 @@ impl Ward {
     }
 
     /// Streams we move.
-    pub(super) fn moving(&self) -> Streams {
-        self.mover.as_ref().map_or(Streams::NONE, Spool::open)
+    pub(super) fn moving(&self) -> StreamSet {
+        self.mover.as_ref().map_or(StreamSet::NONE, Spool::open)
     }
 
     /// The descriptor of a stream in the epoll set: our own one, which outlives the mover's duplicate.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use exec_core::flow::Quota;
-use exec_core::{Io, Overflow, ProcessId, Size, TimeLimit};
+use exec_core::{Io, Overflow, ProcessId, TerminalSize, TimeLimit};
 
 use crate::codec::{Garbled, Reader, Writer};
 
@@ -71,7 +71,7 @@ impl Card {
     pub(crate) fn encode(&self, writer: Writer) -> Writer {
         let started = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (io, size) = match self.io {
-            Io::Pipes { stdin } => (u8::from(stdin), Size { rows: 0, cols: 0 }),
+            Io::Pipes { stdin } => (u8::from(stdin), TerminalSize { rows: 0, cols: 0 }),
             Io::Pty(size) => (2, size),
         };
         writer
@@ -95,7 +95,7 @@ impl Card {
         let io = match io {
             0 => Io::Pipes { stdin: false },
             1 => Io::Pipes { stdin: true },
-            2 => Io::Pty(Size { rows, cols }),
+            2 => Io::Pty(TerminalSize { rows, cols }),
             _ => return Err(Garbled),
         };
         let cap_bytes = reader.u64()?;

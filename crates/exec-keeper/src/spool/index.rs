@@ -12,7 +12,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use exec_core::{Cause, Exit, Seq, Status, Stream, Usage};
+use exec_core::{ExitCause, Exit, Seq, ExitStatus, Stream, ResourceUsage};
 use rustix::io::Errno;
 
 pub(crate) const HEADER_BYTES: u64 = 128;
@@ -177,19 +177,19 @@ pub(crate) fn encode_dropped(dropped: &Dropped) -> [u8; 40] {
 /// Exit as 48 bytes; shared with the keeper's protocol.
 pub(crate) fn encode_exit(seq: Seq, exit: &Exit) -> [u8; 48] {
     let (tag, value) = match exit.status {
-        Status::Code(code) => (1, code),
-        Status::Signal { number, core_dumped: false } => (2, number),
-        Status::Signal { number, core_dumped: true } => (3, number),
-        Status::Lost => (4, 0),
+        ExitStatus::Code(code) => (1, code),
+        ExitStatus::Signal { number, core_dumped: false } => (2, number),
+        ExitStatus::Signal { number, core_dumped: true } => (3, number),
+        ExitStatus::Lost => (4, 0),
     };
     let mut bytes = [0; 48];
     bytes[0..8].copy_from_slice(&seq.to_le_bytes());
     bytes[8] = tag;
     bytes[9] = match exit.cause {
-        Cause::Own => 0,
-        Cause::TimedOut => 1,
-        Cause::Terminated => 2,
-        Cause::OutOfMemory => 3,
+        ExitCause::Own => 0,
+        ExitCause::TimedOut => 1,
+        ExitCause::Terminated => 2,
+        ExitCause::OutOfMemory => 3,
     };
     bytes[12..16].copy_from_slice(&value.to_le_bytes());
     bytes[16..24].copy_from_slice(&(exit.usage.user.as_micros() as u64).to_le_bytes());
@@ -201,20 +201,20 @@ pub(crate) fn encode_exit(seq: Seq, exit: &Exit) -> [u8; 48] {
 pub(crate) fn decode_exit(bytes: &[u8]) -> Option<(Seq, Exit)> {
     let value = i32::from_le_bytes(bytes.get(12..16)?.try_into().ok()?);
     let status = match bytes[8] {
-        1 => Status::Code(value),
-        2 => Status::Signal { number: value, core_dumped: false },
-        3 => Status::Signal { number: value, core_dumped: true },
-        4 => Status::Lost,
+        1 => ExitStatus::Code(value),
+        2 => ExitStatus::Signal { number: value, core_dumped: false },
+        3 => ExitStatus::Signal { number: value, core_dumped: true },
+        4 => ExitStatus::Lost,
         _ => return None,
     };
     let cause = match bytes[9] {
-        0 => Cause::Own,
-        1 => Cause::TimedOut,
-        2 => Cause::Terminated,
-        3 => Cause::OutOfMemory,
+        0 => ExitCause::Own,
+        1 => ExitCause::TimedOut,
+        2 => ExitCause::Terminated,
+        3 => ExitCause::OutOfMemory,
         _ => return None,
     };
-    let usage = Usage {
+    let usage = ResourceUsage {
         user: Duration::from_micros(number(bytes, 16)?),
         system: Duration::from_micros(number(bytes, 24)?),
         max_rss_bytes: number(bytes, 32)?,

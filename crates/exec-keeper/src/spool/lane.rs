@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use exec_core::Stream;
-use exec_core::flow::{Flood, Gather, Seal, bite_bytes};
+use exec_core::flow::{FloodDetector, PtyBatcher, Flush, splice_bytes};
 use exec_core::limits::{ENTRY_BYTES, FLOOD_PIPE_BYTES};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -37,8 +37,8 @@ pub(super) struct Lane {
     /// Bytes in the data file.
     pub(super) written: u64,
     pub(super) seal_by: Option<Instant>,
-    gather: Gather,
-    flood: Flood,
+    gather: PtyBatcher,
+    flood: FloodDetector,
     /// The kernel or the file system cannot splice here: bytes take the way through our memory, as they would anywhere.
     by_hand: bool,
 }
@@ -58,8 +58,8 @@ impl Lane {
             end,
             written: end,
             seal_by: None,
-            gather: Gather::default(),
-            flood: Flood::default(),
+            gather: PtyBatcher::default(),
+            flood: FloodDetector::default(),
             by_hand: false,
         }
     }
@@ -72,8 +72,8 @@ impl Lane {
             end,
             written,
             seal_by: None,
-            gather: Gather::default(),
-            flood: Flood::default(),
+            gather: PtyBatcher::default(),
+            flood: FloodDetector::default(),
             by_hand: false,
         }
     }
@@ -131,7 +131,7 @@ impl Lane {
     pub(super) fn bite(&mut self, file: BorrowedFd<'_>, others_ready: bool) -> Result<Bite, Errno> {
         let bite = match &self.source {
             None => return Ok(Bite::Eof),
-            Some(Source::Pipe(_)) => self.bite_pipe(file, bite_bytes(others_ready))?,
+            Some(Source::Pipe(_)) => self.bite_pipe(file, splice_bytes(others_ready))?,
             Some(Source::Pty { .. }) => self.bite_pty(file)?,
         };
         if let (Bite::Bytes(bytes), Some(Source::Pipe(pipe))) = (bite, &self.source)
@@ -152,9 +152,9 @@ impl Lane {
         if !matches!(self.source, Some(Source::Pty { .. })) {
             return true;
         }
-        match self.gather.weigh(unsealed, more, now) {
-            Seal::Now => true,
-            Seal::By(by) => {
+        match self.gather.on_read(unsealed, more, now) {
+            Flush::Now => true,
+            Flush::By(by) => {
                 self.seal_by = Some(by);
                 false
             }

@@ -1,7 +1,7 @@
 //! How a log ends: what the leader had printed, its exit, the end of each stream, the end of all.
 
-use exec_core::life::Append;
-use exec_core::limits::{PTY_GATHER, STALL_RETRY};
+use exec_core::lifecycle::Append;
+use exec_core::limits::{PTY_BATCH_TIME, STALL_RETRY};
 use exec_core::{Exit, Stream};
 use rustix::io::Errno;
 
@@ -21,7 +21,7 @@ impl Spool {
             let drained = self.drain(stream, turn, keep);
             // A terminal hands its last bytes over a moment after its child has ended.
             if stream == Stream::Pty && drained != Pumped::Eof {
-                due = turn.now + PTY_GATHER;
+                due = turn.now + PTY_BATCH_TIME;
             }
         }
         self.pending_exit = Some((exit, due));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use exec_core::flow::Quota;
-use exec_core::life::{Append, Life};
+use exec_core::lifecycle::{Append, Lifecycle};
 use exec_core::{Exit, Head, Log, Stream};
 use rustix::io::Errno;
 
@@ -57,7 +57,7 @@ impl Spool {
             closed,
             stalled: false,
         });
-        let life = Life::resume(streams(&sources), false, closed);
+        let life = Lifecycle::resume(streams(&sources), false, closed);
         let mut spool = Self::over(folder, shelf, quota, log, life);
         spool.dropped = header.dropped;
         let sizes = spool.adopt(files.data, sources, ends)?;

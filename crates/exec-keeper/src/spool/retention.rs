@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use exec_core::Seq;
-use exec_core::flow::Room;
+use exec_core::flow::SpaceDecision;
 use exec_core::limits::PUNCH_BYTES;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -23,9 +23,9 @@ pub(super) enum Overfull {
 impl Spool {
     /// Forgets what is too much, but nothing from `wanted` on; then whether more may come beside so many bytes that have
     /// no record yet.
-    pub(super) fn make_room(&mut self, unsealed_bytes: u64, wanted: Option<Seq>) -> Result<Room, Errno> {
+    pub(super) fn make_room(&mut self, unsealed_bytes: u64, wanted: Option<Seq>) -> Result<SpaceDecision, Errno> {
         match self.room(unsealed_bytes) {
-            Room::Drop { bytes } => {
+            SpaceDecision::Drop { bytes } => {
                 self.forget(bytes, wanted)?;
                 self.account();
                 Ok(self.room(unsealed_bytes))
@@ -36,15 +36,15 @@ impl Spool {
 
     /// Forgets what is too much, but nothing from `wanted` on; whether too much is left.
     pub fn trim(&mut self, wanted: Option<Seq>) -> bool {
-        matches!(self.make_room(0, wanted), Ok(Room::Drop { .. }))
+        matches!(self.make_room(0, wanted), Ok(SpaceDecision::Drop { .. }))
     }
 
-    fn room(&self, unsealed_bytes: u64) -> Room {
+    fn room(&self, unsealed_bytes: u64) -> SpaceDecision {
         let shared_excess = match self.folder.excess_bytes() {
             excess if self.log.cost_bytes() > self.folder.fair_bytes() => excess,
             _ => 0,
         };
-        self.quota.room(self.log.cost_bytes() + unsealed_bytes, shared_excess)
+        self.quota.decide_space(self.log.cost_bytes() + unsealed_bytes, shared_excess)
     }
 
     /// Forgets at least `bytes` of the oldest output, if the policy allows, but nothing from `wanted` on; answers how
@@ -85,7 +85,7 @@ impl Spool {
         self.shelf.index.note_dropped(&dropped)?;
         self.shelf.publish_first(First { seq, dropped_bytes: dropped.bytes });
         for len in lens {
-            self.log.forget_first(len);
+            self.log.drop_first(len);
         }
         let before = std::mem::replace(&mut self.dropped, dropped);
         for at in 0..2 {

@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use exec_core::limits::ENTRY_BYTES;
-use exec_core::{Body, Entry, Head, Page, Seq};
+use exec_core::{EntryBody, Entry, Head, Page, Seq};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::index::{self, Header, Kind, RECORD_BYTES, Record};
@@ -135,7 +135,7 @@ impl Shelf {
                     let mut bytes = read(file, run[0].offset, len, patience)?;
                     for record in run {
                         let bytes = bytes.split_to(record.len as usize);
-                        entries.push(Entry { seq, body: Body::Output { stream, bytes } });
+                        entries.push(Entry { seq, body: EntryBody::Output { stream, bytes } });
                         seq += 1;
                     }
                 }
@@ -144,11 +144,11 @@ impl Shelf {
                         Some((_, exit)) => *exit,
                         None => self.header()?.exit.ok_or(Errno::IO)?.1,
                     };
-                    entries.push(Entry { seq, body: Body::Exited(known) });
+                    entries.push(Entry { seq, body: EntryBody::Exited(known) });
                     seq += 1;
                 }
                 Kind::Closed => {
-                    entries.push(Entry { seq, body: Body::Closed });
+                    entries.push(Entry { seq, body: EntryBody::Closed });
                     seq += 1;
                 }
             }

@@ -3,14 +3,14 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use exec_core::{Status, Usage};
+use exec_core::{ExitStatus, ResourceUsage};
 use rustix::io::Errno;
 
 /// Signal the process group of the pidfd's process, not the process itself (Linux 6.9).
 const PIDFD_SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
 
 /// Reaps the process behind `pidfd` if it has ended. `Ok(None)` while it runs.
-pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> Result<Option<(Status, Usage)>, Errno> {
+pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> Result<Option<(ExitStatus, ResourceUsage)>, Errno> {
     // SAFETY: zeroed is a valid value of both plain C structs; the kernel fills them in.
     let (mut info, mut usage): (libc::siginfo_t, libc::rusage) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     // SAFETY: `waitid` is called directly because libc's wrapper has no rusage; all pointers are to live locals of
@@ -34,11 +34,11 @@ pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> Result<Option<(Status, Usage)>, Err
         return Ok(None);
     }
     let status = match info.si_code {
-        libc::CLD_EXITED => Status::Code(status),
-        libc::CLD_DUMPED => Status::Signal { number: status, core_dumped: true },
-        _ => Status::Signal { number: status, core_dumped: false },
+        libc::CLD_EXITED => ExitStatus::Code(status),
+        libc::CLD_DUMPED => ExitStatus::Signal { number: status, core_dumped: true },
+        _ => ExitStatus::Signal { number: status, core_dumped: false },
     };
-    let usage = Usage {
+    let usage = ResourceUsage {
         user: duration(usage.ru_utime),
         system: duration(usage.ru_stime),
         max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use exec_core::flow::Quota;
-use exec_core::{Body, Overflow, Page};
+use exec_core::{EntryBody, Overflow, Page};
 use exec_keeper::spool::folder::Folder;
 use exec_keeper::spool::shelf::{Look, Patience};
 use exec_keeper::spool::{Files, Spool};
@@ -127,9 +127,9 @@ fn an_exit_that_was_noted_and_not_recorded_is_told_after_what_came_between() {
     let kinds: Vec<&str> = entries
         .iter()
         .map(|entry| match entry.body {
-            Body::Output { .. } => "output",
-            Body::Exited(_) => "exited",
-            Body::Closed => "closed",
+            EntryBody::Output { .. } => "output",
+            EntryBody::Exited(_) => "exited",
+            EntryBody::Closed => "closed",
         })
         .collect();
     assert_eq!(kinds, ["output", "exited", "closed"]);

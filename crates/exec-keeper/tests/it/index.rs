@@ -1,6 +1,6 @@
 //! The index on disk: whatever a damaged disk gives back is read or refused, never a panic, and the format stands still.
 
-use exec_core::{Cause, Exit, Status, Stream, Usage};
+use exec_core::{ExitCause, Exit, ExitStatus, Stream, ResourceUsage};
 use exec_keeper::spool::index::{Dropped, Header, Kind, Record};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -67,9 +67,9 @@ fn a_header_tells_what_is_forgotten_and_how_it_ended() {
     bytes.resize(128, 0);
     let micros = std::time::Duration::from_micros;
     let exit = Exit {
-        status: Status::Signal { number: 11, core_dumped: true },
-        cause: Cause::Terminated,
-        usage: Usage { user: micros(1), system: micros(2), max_rss_bytes: 3 },
+        status: ExitStatus::Signal { number: 11, core_dumped: true },
+        cause: ExitCause::Terminated,
+        usage: ResourceUsage { user: micros(1), system: micros(2), max_rss_bytes: 3 },
     };
     let dropped = Dropped { first_seq: 5, bytes: 400, starts: [300, 100] };
     assert_eq!(Header::decode(&bytes), Some(Header { dropped, exit: Some((9, exit)) }));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use exec_core::flow::Quota;
-use exec_core::{Cause, Exit, Io, Overflow, ProcessId, Size, Status, TimeLimit, Usage};
+use exec_core::{ExitCause, Exit, Io, Overflow, ProcessId, TerminalSize, ExitStatus, TimeLimit, ResourceUsage};
 use exec_keeper::protocol::{Ask, Card, Launch, Part, Step, Tell, VERSION};
 use proptest::collection::vec;
 use proptest::option;
@@ -64,7 +64,7 @@ fn version_1_is_written_as_it_always_was() {
         id: ProcessId::new("p").expect("short"),
         argv: vec!["true".into()],
         cwd: "/".into(),
-        io: Io::Pty(Size { rows: 24, cols: 80 }),
+        io: Io::Pty(TerminalSize { rows: 24, cols: 80 }),
         quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::Block },
         started: SystemTime::UNIX_EPOCH + Duration::from_micros(3),
         label: b"L".to_vec(),
@@ -80,9 +80,9 @@ fn version_1_is_written_as_it_always_was() {
     };
     let launch_hex = "01000000 0100000061 01000000 030000004b3d56 00000000 0500000000000000 0600000000000000";
     let exit = Exit {
-        status: Status::Code(7),
-        cause: Cause::TimedOut,
-        usage: Usage { user: Duration::from_micros(1), system: Duration::from_micros(2), max_rss_bytes: 3 },
+        status: ExitStatus::Code(7),
+        cause: ExitCause::TimedOut,
+        usage: ResourceUsage { user: Duration::from_micros(1), system: Duration::from_micros(2), max_rss_bytes: 3 },
     };
     let exit_hex = "30000000 0000000000000000 01 01 0000 07000000 0100000000000000 0200000000000000 0300000000000000 0000000000000000";
     let asks = [
@@ -192,7 +192,7 @@ fn launch() -> impl Strategy<Value = Launch> {
 fn card() -> impl Strategy<Value = Card> {
     let io = prop_oneof![
         any::<bool>().prop_map(|stdin| Io::Pipes { stdin }),
-        any::<(u16, u16)>().prop_map(|(rows, cols)| Io::Pty(Size { rows, cols })),
+        any::<(u16, u16)>().prop_map(|(rows, cols)| Io::Pty(TerminalSize { rows, cols })),
     ];
     let overflow = prop_oneof![Just(Overflow::DropOldest), Just(Overflow::Block)];
     let quota = (any::<u64>(), overflow).prop_map(|(cap_bytes, overflow)| Quota { cap_bytes, overflow });
@@ -214,12 +214,12 @@ fn card() -> impl Strategy<Value = Card> {
 
 fn exit() -> impl Strategy<Value = Exit> {
     let status = prop_oneof![
-        any::<i32>().prop_map(Status::Code),
-        any::<(i32, bool)>().prop_map(|(number, core_dumped)| Status::Signal { number, core_dumped }),
-        Just(Status::Lost),
+        any::<i32>().prop_map(ExitStatus::Code),
+        any::<(i32, bool)>().prop_map(|(number, core_dumped)| ExitStatus::Signal { number, core_dumped }),
+        Just(ExitStatus::Lost),
     ];
-    let causes = [Cause::Own, Cause::TimedOut, Cause::Terminated, Cause::OutOfMemory];
-    let usage = (duration(), duration(), any::<u64>()).prop_map(|(user, system, max_rss_bytes)| Usage {
+    let causes = [ExitCause::Own, ExitCause::TimedOut, ExitCause::Terminated, ExitCause::OutOfMemory];
+    let usage = (duration(), duration(), any::<u64>()).prop_map(|(user, system, max_rss_bytes)| ResourceUsage {
         user,
         system,
         max_rss_bytes,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use exec_core::flow::Quota;
-use exec_core::{Body, Cause, Exit, Overflow, Page, Status, Stream, Usage};
+use exec_core::{EntryBody, ExitCause, Exit, Overflow, Page, ExitStatus, Stream, ResourceUsage};
 use exec_keeper::spool::folder::Folder;
 use exec_keeper::spool::shelf::{Look, Patience};
 use exec_keeper::spool::{Files, Kept, Pumped, Source, Spool, Turn};
@@ -18,9 +18,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 const HEADER_BYTES: u64 = 128;
 const RECORD_BYTES: u64 = 32;
 const EXIT: Exit = Exit {
-    status: Status::Code(7),
-    cause: Cause::Own,
-    usage: Usage { user: std::time::Duration::ZERO, system: std::time::Duration::ZERO, max_rss_bytes: 1 },
+    status: ExitStatus::Code(7),
+    cause: ExitCause::Own,
+    usage: ResourceUsage { user: std::time::Duration::ZERO, system: std::time::Duration::ZERO, max_rss_bytes: 1 },
 };
 const ROOMY: Quota = Quota { cap_bytes: 1 << 30, overflow: Overflow::DropOldest };
 
@@ -45,8 +45,8 @@ proptest! {
                 prop_assert_eq!(page.head.next_seq - 1, page.entries.len() as u64);
                 let seqs: Vec<u64> = page.entries.iter().map(|entry| entry.seq).collect();
                 prop_assert_eq!(seqs, (1..page.head.next_seq).collect::<Vec<_>>());
-                prop_assert_eq!(page.entries.iter().filter(|entry| entry.body == Body::Exited(EXIT)).count(), 1);
-                prop_assert_eq!(page.entries.last().map(|entry| &entry.body), Some(&Body::Closed));
+                prop_assert_eq!(page.entries.iter().filter(|entry| entry.body == EntryBody::Exited(EXIT)).count(), 1);
+                prop_assert_eq!(page.entries.last().map(|entry| &entry.body), Some(&EntryBody::Closed));
                 for stream in [Stream::Stdout, Stream::Stderr] {
                     prop_assert_eq!(bytes(&page, stream), expected(&prints, stream));
                 }
@@ -162,7 +162,7 @@ fn expected(prints: &[Print], stream: Stream) -> Vec<u8> {
 
 fn bytes(page: &Page, stream: Stream) -> Vec<u8> {
     let of_stream = page.entries.iter().filter_map(|entry| match &entry.body {
-        Body::Output { stream: from, bytes } if *from == stream => Some(bytes),
+        EntryBody::Output { stream: from, bytes } if *from == stream => Some(bytes),
         _ => None,
     });
     of_stream.flat_map(|bytes| bytes.iter().copied()).collect()

@@ -4,23 +4,25 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use exec_env::files::{Copied, CopyOptions, CreateDirectoryOptions, FileError, FileKind, Links, Reason, Verb};
+use exec_env::files::{
+    Copied, CopyOptions, CreateDirectoryOptions, FileError, FileKind, FileReason, FileVerb, LinkPolicy,
+};
 use rustix::fs::{
     AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, chmodat, copy_file_range, fstat, ftruncate,
     futimens, ioctl_ficlone, openat, readlinkat, seek, statat, symlinkat, utimensat,
 };
 use rustix::io::{Errno, retry_on_intr};
 
-use super::gate::Stop;
-use super::leftovers::Leftovers;
-use super::names::create_directory;
-use super::place::{Place, kind_of, os, proc_path, reopen};
-use super::staged::{Put, put};
-use super::target::Target;
+use super::atomic_replace::{ReplaceOptions, replace_file};
+use super::blocking::CancelFlag;
+use super::path_ops::create_directory;
+use super::resolve::{ResolvedPath, kind_of, os, proc_path, reopen};
+use super::temp_registry::TempRegistry;
 use super::write::write_all;
+use super::write_target::WriteTarget;
 
 /// How much is copied between two reports, and between two looks whether anybody still waits.
-const STEP_BYTES: usize = 8 << 20;
+const REPORT_BYTES: usize = 8 << 20;
 
 /// The buffer where the kernel cannot copy by itself.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -30,44 +32,45 @@ pub(super) fn copy(
     source: &Path,
     destination: &Path,
     options: &CopyOptions,
-    leftovers: &Leftovers,
-    stop: &Stop,
+    temp_registry: &TempRegistry,
+    cancel: &CancelFlag,
 ) -> Result<Copied, FileError> {
-    let mut copier = Copier { options, leftovers, stop, copied: Copied::default() };
+    let mut copier = Copier { options, temp_registry, cancel, copied: Copied::default() };
     copier.copy(source, destination)?;
     Ok(copier.copied)
 }
 
 struct Copier<'a> {
     options: &'a CopyOptions,
-    leftovers: &'a Leftovers,
-    stop: &'a Stop,
+    temp_registry: &'a TempRegistry,
+    cancel: &'a CancelFlag,
     copied: Copied,
 }
 
 impl Copier<'_> {
     fn copy(&mut self, source: &Path, destination: &Path) -> Result<(), FileError> {
-        let at_source = |reason| FileError::new(Verb::Copy, source, reason);
-        let from = Place::of(source, Links::Follow).map_err(|errno| at_source(os(errno)))?;
+        let at_source = |reason| FileError::new(FileVerb::Copy, source, reason);
+        let from = ResolvedPath::resolve(source, LinkPolicy::Follow).map_err(|errno| at_source(os(errno)))?;
         let stat = from.stat().map_err(|errno| at_source(os(errno)))?;
         match kind_of(&stat) {
             FileKind::File => self.copy_file(&from, source, destination),
             FileKind::Symlink => self.copy_link(&from, source, destination),
-            FileKind::Directory if !self.options.recursive => Err(at_source(Reason::RecursiveRequired)),
+            FileKind::Directory if !self.options.recursive => Err(at_source(FileReason::RecursiveRequired)),
             FileKind::Directory => {
                 if is_at_or_below(destination, source).map_err(|errno| at_source(os(errno)))? {
-                    return Err(FileError::new(Verb::Copy, destination, Reason::CopyIntoItself));
+                    return Err(FileError::new(FileVerb::Copy, destination, FileReason::CopyIntoItself));
                 }
                 self.copy_directory(source, &stat, destination)
             }
-            FileKind::Special => Err(at_source(Reason::CopySpecial)),
+            FileKind::Special => Err(at_source(FileReason::CopySpecial)),
         }
     }
 
     /// Goes by paths, so that a tree may be deeper than a process may hold handles.
     fn copy_directory(&mut self, source: &Path, stat: &Stat, destination: &Path) -> Result<(), FileError> {
-        let at = |path: &Path, errno| FileError::new(Verb::Copy, path, os(errno));
-        let to = place_of_directory(destination).map_err(|reason| FileError::new(Verb::Copy, destination, reason))?;
+        let at = |path: &Path, errno| FileError::new(FileVerb::Copy, path, os(errno));
+        let to = resolve_or_create_parent(destination)
+            .map_err(|reason| FileError::new(FileVerb::Copy, destination, reason))?;
         // Open to us while it is filled; its own mode comes last, because that may close it.
         let made = match rustix::fs::mkdirat(&to.dir, &to.name, Mode::from_raw_mode(0o700)) {
             Ok(()) => true,
@@ -82,11 +85,11 @@ impl Copier<'_> {
         };
         self.copied.directories += 1;
         for (name, kind) in children(source).map_err(|errno| at(source, errno))? {
-            if self.stop.is_set() {
+            if self.cancel.is_set() {
                 return Err(at(source, Errno::CANCELED));
             }
             let (source, destination) = (source.join(&name), destination.join(&name));
-            let from = Place::of(&source, Links::Follow).map_err(|errno| at(&source, errno))?;
+            let from = ResolvedPath::resolve(&source, LinkPolicy::Follow).map_err(|errno| at(&source, errno))?;
             match kind {
                 FileKind::File => self.copy_file(&from, &source, &destination)?,
                 FileKind::Symlink => self.copy_link(&from, &source, &destination)?,
@@ -101,9 +104,9 @@ impl Copier<'_> {
             let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             openat(&to.dir, &to.name, flags, Mode::empty())
-                .and_then(|held| {
-                    self.take_over_times(stat, |times| utimensat(CWD, proc_path(&held), times, AtFlags::empty()))?;
-                    chmodat(CWD, proc_path(&held), mode, AtFlags::empty())
+                .and_then(|handle| {
+                    self.copy_times(stat, |times| utimensat(CWD, proc_path(&handle), times, AtFlags::empty()))?;
+                    chmodat(CWD, proc_path(&handle), mode, AtFlags::empty())
                 })
                 .map_err(|errno| at(destination, errno))?;
         }
@@ -111,36 +114,36 @@ impl Copier<'_> {
         Ok(())
     }
 
-    fn copy_link(&mut self, from: &Place, source: &Path, destination: &Path) -> Result<(), FileError> {
+    fn copy_link(&mut self, from: &ResolvedPath, source: &Path, destination: &Path) -> Result<(), FileError> {
         let text = readlinkat(&from.dir, &from.name, Vec::new())
-            .map_err(|errno| FileError::new(Verb::Copy, source, os(errno)))?;
-        Place::of(destination, Links::Follow)
+            .map_err(|errno| FileError::new(FileVerb::Copy, source, os(errno)))?;
+        ResolvedPath::resolve(destination, LinkPolicy::Follow)
             .and_then(|to| symlinkat(&text, &to.dir, &to.name))
-            .map_err(|errno| FileError::new(Verb::Copy, destination, os(errno)))?;
+            .map_err(|errno| FileError::new(FileVerb::Copy, destination, os(errno)))?;
         self.copied.symlinks += 1;
         self.report();
         Ok(())
     }
 
-    fn copy_file(&mut self, from: &Place, source: &Path, destination: &Path) -> Result<(), FileError> {
-        let at_source = |reason| FileError::new(Verb::Copy, source, reason);
+    fn copy_file(&mut self, from: &ResolvedPath, source: &Path, destination: &Path) -> Result<(), FileError> {
+        let at_source = |reason| FileError::new(FileVerb::Copy, source, reason);
         let (file, stat) = open_source(from).map_err(at_source)?;
-        let target = Target::find(destination, Links::Follow)
-            .map_err(|errno| FileError::new(Verb::Copy, destination, os(errno)))?;
+        let target = WriteTarget::find(destination, LinkPolicy::Follow)
+            .map_err(|errno| FileError::new(FileVerb::Copy, destination, os(errno)))?;
         if let Some(existing) = &target.existing
             && (existing.st_dev, existing.st_ino) == (stat.st_dev, stat.st_ino)
         {
-            return Err(FileError::new(Verb::Copy, destination, Reason::CopyOntoItself));
+            return Err(FileError::new(FileVerb::Copy, destination, FileReason::CopyOntoItself));
         }
-        let how = Put { mode: Some(stat.st_mode & 0o7777), ..Put::default() };
-        let leftovers = self.leftovers;
+        let replace = ReplaceOptions { mode: Some(stat.st_mode & 0o7777), ..ReplaceOptions::default() };
+        let temp_registry = self.temp_registry;
         let before = self.copied;
-        put(&target, how, leftovers, &mut |to| {
+        replace_file(&target, replace, temp_registry, &mut |to| {
             self.copied = before;
             self.copy_contents(&file, &stat, to).map_err(os)?;
-            self.take_over_times(&stat, |times| futimens(to, times)).map_err(os)
+            self.copy_times(&stat, |times| futimens(to, times)).map_err(os)
         })
-        .map_err(|reason| FileError::new(Verb::Copy, destination, reason))?;
+        .map_err(|reason| FileError::new(FileVerb::Copy, destination, reason))?;
         self.copied.files += 1;
         self.report();
         Ok(())
@@ -151,7 +154,7 @@ impl Copier<'_> {
         let regular = kind_of(&fstat(to)?) == FileKind::File;
         // A file that says it is empty may be one of /proc, which only reading finds out.
         if !regular || size_bytes == 0 {
-            return self.copy_by_hand(from, to, u64::MAX);
+            return self.copy_through_buffer(from, to, u64::MAX);
         }
         if ioctl_ficlone(to, from).is_ok() {
             self.copied.bytes += size_bytes;
@@ -174,8 +177,8 @@ impl Copier<'_> {
     fn copy_range(&mut self, from: &OwnedFd, to: BorrowedFd<'_>, begin: u64, end: u64) -> Result<(), Errno> {
         let (mut read, mut written) = (begin, begin);
         while read < end {
-            self.check_stop()?;
-            let len = usize::try_from(end - read).map_or(STEP_BYTES, |left| left.min(STEP_BYTES));
+            self.check_cancelled()?;
+            let len = usize::try_from(end - read).map_or(REPORT_BYTES, |left| left.min(REPORT_BYTES));
             let step = retry_on_intr(|| {
                 let (mut read, mut written) = (read, written);
                 copy_file_range(from, Some(&mut read), to, Some(&mut written), len)
@@ -192,7 +195,7 @@ impl Copier<'_> {
                 Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     seek(from, SeekFrom::Start(read))?;
                     seek(to, SeekFrom::Start(written))?;
-                    return self.copy_by_hand(from, to, end - read);
+                    return self.copy_through_buffer(from, to, end - read);
                 }
                 Err(errno) => return Err(errno),
             }
@@ -201,11 +204,11 @@ impl Copier<'_> {
     }
 
     /// From where the two files stand now, at most `left` bytes.
-    fn copy_by_hand(&mut self, from: &OwnedFd, to: BorrowedFd<'_>, mut left: u64) -> Result<(), Errno> {
+    fn copy_through_buffer(&mut self, from: &OwnedFd, to: BorrowedFd<'_>, mut left: u64) -> Result<(), Errno> {
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut unreported = 0;
         while left > 0 {
-            self.check_stop()?;
+            self.check_cancelled()?;
             let len = usize::try_from(left).map_or(BUFFER_BYTES, |left| left.min(BUFFER_BYTES));
             let got = retry_on_intr(|| rustix::io::read(from, &mut buffer[..len]))?;
             if got == 0 {
@@ -215,7 +218,7 @@ impl Copier<'_> {
             left -= got as u64;
             self.copied.bytes += got as u64;
             unreported += got;
-            if unreported >= STEP_BYTES {
+            if unreported >= REPORT_BYTES {
                 unreported = 0;
                 self.report();
             }
@@ -223,7 +226,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    fn take_over_times(&self, from: &Stat, set: impl FnOnce(&Timestamps) -> Result<(), Errno>) -> Result<(), Errno> {
+    fn copy_times(&self, from: &Stat, set: impl FnOnce(&Timestamps) -> Result<(), Errno>) -> Result<(), Errno> {
         if !self.options.keep_times {
             return Ok(());
         }
@@ -234,8 +237,8 @@ impl Copier<'_> {
         })
     }
 
-    fn check_stop(&self) -> Result<(), Errno> {
-        match self.stop.is_set() {
+    fn check_cancelled(&self) -> Result<(), Errno> {
+        match self.cancel.is_set() {
             true => Err(Errno::CANCELED),
             false => Ok(()),
         }
@@ -249,24 +252,24 @@ impl Copier<'_> {
 }
 
 /// Where a directory is to be made. What is missing on the way to it is made, too.
-fn place_of_directory(path: &Path) -> Result<Place, Reason> {
-    match (Place::of(path, Links::Follow), path.parent()) {
+fn resolve_or_create_parent(path: &Path) -> Result<ResolvedPath, FileReason> {
+    match (ResolvedPath::resolve(path, LinkPolicy::Follow), path.parent()) {
         (Err(Errno::NOENT), Some(parent)) => {
             create_directory(parent, CreateDirectoryOptions::default())?;
-            Place::of(path, Links::Follow).map_err(os)
+            ResolvedPath::resolve(path, LinkPolicy::Follow).map_err(os)
         }
-        (place, _) => place.map_err(os),
+        (resolved, _) => resolved.map_err(os),
     }
 }
 
 /// Opens the regular file that is there now; it may have become something else since it was listed.
-fn open_source(from: &Place) -> Result<(OwnedFd, Stat), Reason> {
+fn open_source(from: &ResolvedPath) -> Result<(OwnedFd, Stat), FileReason> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let held = openat(&from.dir, &from.name, flags, Mode::empty()).map_err(os)?;
-    let stat = fstat(&held).map_err(os)?;
+    let handle = openat(&from.dir, &from.name, flags, Mode::empty()).map_err(os)?;
+    let stat = fstat(&handle).map_err(os)?;
     match kind_of(&stat) {
         FileKind::File => {
-            let file = match reopen(&held, OFlags::RDONLY) {
+            let file = match reopen(&handle, OFlags::RDONLY) {
                 // No /proc here; the name is not followed, and regular files do not block.
                 Err(Errno::NOENT | Errno::NOTDIR) => from.open(OFlags::RDONLY, Mode::empty()),
                 other => other,
@@ -274,7 +277,7 @@ fn open_source(from: &Place) -> Result<(OwnedFd, Stat), Reason> {
             Ok((file.map_err(os)?, stat))
         }
         FileKind::Symlink => Err(os(Errno::LOOP)),
-        _ => Err(Reason::CopySpecial),
+        _ => Err(FileReason::CopySpecial),
     }
 }
 

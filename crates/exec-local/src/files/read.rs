@@ -6,17 +6,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_env::files::limits::{BLOCK_BYTES, READ_BYTES};
-use exec_env::files::{Block, FileError, FileFuture, FileKind, Links, OpenFile, OpenMode, Reason, Verb};
+use exec_env::files::{
+    FileBlock, FileError, FileFuture, FileKind, FileReason, FileVerb, LinkPolicy, OpenFile, OpenMode,
+};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{CWD, Mode, OFlags, fstat, ftruncate, openat};
 use rustix::io::{Errno, pread, pwrite, read as read_some, retry_on_intr};
 
-use super::gate::Gate;
-use super::place::{Place, hold, kind_of, not_a_file, open_regular, os};
+use super::blocking::BlockingPool;
+use super::resolve::{ResolvedPath, kind_of, not_a_file, open_handle, open_regular, os};
 
 /// The whole file.
-pub(super) fn read(path: &Path, links: Links) -> Result<Bytes, Reason> {
-    let too_large = Reason::TooLarge { limit_bytes: READ_BYTES };
+pub(super) fn read(path: &Path, links: LinkPolicy) -> Result<Bytes, FileReason> {
+    let too_large = FileReason::TooLarge { limit_bytes: READ_BYTES };
     let (file, stat) = open_regular(path, links, OFlags::RDONLY)?;
     let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
     if size_bytes > READ_BYTES {
@@ -41,7 +43,12 @@ pub(super) fn read(path: &Path, links: Links) -> Result<Bytes, Reason> {
 }
 
 /// A file that stays open.
-pub(super) fn open(path: PathBuf, mode: OpenMode, links: Links, gate: Gate) -> Result<LocalFile, FileError> {
+pub(super) fn open(
+    path: PathBuf,
+    mode: OpenMode,
+    links: LinkPolicy,
+    pool: BlockingPool,
+) -> Result<LocalFile, FileError> {
     let opened = match mode {
         OpenMode::Read => open_regular(&path, links, OFlags::RDONLY),
         OpenMode::Replace => open_for_writing(&path, links).and_then(|(file, mut stat)| {
@@ -51,12 +58,12 @@ pub(super) fn open(path: PathBuf, mode: OpenMode, links: Links, gate: Gate) -> R
         }),
         OpenMode::Append => open_for_writing(&path, links),
     };
-    let (file, stat) = opened.map_err(|reason| FileError::new(Verb::Open, path.clone(), reason))?;
-    Ok(LocalFile { file: Arc::new(file), size_bytes: u64::try_from(stat.st_size).unwrap_or(0), path, gate })
+    let (file, stat) = opened.map_err(|reason| FileError::new(FileVerb::Open, path.clone(), reason))?;
+    Ok(LocalFile { file: Arc::new(file), size_bytes: u64::try_from(stat.st_size).unwrap_or(0), path, pool })
 }
 
-fn open_for_writing(path: &Path, links: Links) -> Result<(OwnedFd, rustix::fs::Stat), Reason> {
-    match hold(path, links).and_then(|held| fstat(&held)) {
+fn open_for_writing(path: &Path, links: LinkPolicy) -> Result<(OwnedFd, rustix::fs::Stat), FileReason> {
+    match open_handle(path, links).and_then(|handle| fstat(&handle)) {
         Ok(stat) if kind_of(&stat) == FileKind::Directory => return Err(os(Errno::ISDIR)),
         Ok(_) => return open_regular(path, links, OFlags::WRONLY),
         Err(Errno::NOENT) => {}
@@ -65,8 +72,10 @@ fn open_for_writing(path: &Path, links: Links) -> Result<(OwnedFd, rustix::fs::S
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = match links {
         // Through a dangling link, too: its target comes into being.
-        Links::Follow => openat(CWD, path, flags, Mode::from_raw_mode(0o666)),
-        Links::Refuse => Place::of(path, links).and_then(|place| place.open(flags, Mode::from_raw_mode(0o666))),
+        LinkPolicy::Follow => openat(CWD, path, flags, Mode::from_raw_mode(0o666)),
+        LinkPolicy::Refuse => {
+            ResolvedPath::resolve(path, links).and_then(|resolved| resolved.open(flags, Mode::from_raw_mode(0o666)))
+        }
     }
     .map_err(os)?;
     let stat = fstat(&file).map_err(os)?;
@@ -82,11 +91,11 @@ pub(super) struct LocalFile {
     file: Arc<OwnedFd>,
     path: PathBuf,
     size_bytes: u64,
-    gate: Gate,
+    pool: BlockingPool,
 }
 
 impl LocalFile {
-    fn error(&self, verb: Verb, reason: Reason) -> FileError {
+    fn error(&self, verb: FileVerb, reason: FileReason) -> FileError {
         FileError::new(verb, self.path.clone(), reason)
     }
 }
@@ -96,40 +105,40 @@ impl OpenFile for LocalFile {
         self.size_bytes
     }
 
-    fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, Block> {
+    fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, FileBlock> {
         Box::pin(async move {
             if !(1..=BLOCK_BYTES).contains(&len) {
-                return Err(self.error(Verb::ReadBlock, Reason::ReadBlockLength));
+                return Err(self.error(FileVerb::ReadBlock, FileReason::ReadBlockLength));
             }
             let file = Arc::clone(&self.file);
             // Asked for here, not on whichever thread of the gate is free: what each of them once had, it keeps.
             let block = Vec::with_capacity(len);
-            let read = self.gate.run(move |_| read_at(&file, offset, len, block)).await;
-            let bytes = read.map_err(|errno| self.error(Verb::ReadBlock, os(errno)))?;
-            Ok(Block { eof: bytes.len() < len, bytes: Bytes::from(bytes) })
+            let read = self.pool.run(move |_| read_at(&file, offset, len, block)).await;
+            let bytes = read.map_err(|errno| self.error(FileVerb::ReadBlock, os(errno)))?;
+            Ok(FileBlock { eof: bytes.len() < len, bytes: Bytes::from(bytes) })
         })
     }
 
     fn write_block(&self, offset: u64, bytes: Bytes) -> FileFuture<'_, ()> {
         Box::pin(async move {
             if !(1..=BLOCK_BYTES).contains(&bytes.len()) {
-                return Err(self.error(Verb::WriteBlock, Reason::WriteBlockLength));
+                return Err(self.error(FileVerb::WriteBlock, FileReason::WriteBlockLength));
             }
             let end = offset.checked_add(bytes.len() as u64);
             if end.is_none_or(|end| i64::try_from(end).is_err()) {
-                return Err(self.error(Verb::WriteBlock, Reason::WriteRange));
+                return Err(self.error(FileVerb::WriteBlock, FileReason::WriteRange));
             }
             let file = Arc::clone(&self.file);
-            let written = self.gate.run(move |_| write_at(&file, offset, &bytes)).await;
-            written.map_err(|errno| self.error(Verb::WriteBlock, os(errno)))
+            let written = self.pool.run(move |_| write_at(&file, offset, &bytes)).await;
+            written.map_err(|errno| self.error(FileVerb::WriteBlock, os(errno)))
         })
     }
 
     fn close(self: Box<Self>) -> FileFuture<'static, ()> {
         Box::pin(async move {
-            let Self { file, gate, .. } = *self;
+            let Self { file, pool, .. } = *self;
             // The last close of a file on a network file system may have to write first.
-            gate.run(move |_| drop(file)).await;
+            pool.run(move |_| drop(file)).await;
             Ok(())
         })
     }

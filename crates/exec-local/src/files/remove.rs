@@ -8,49 +8,50 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use exec_env::files::{FileError, FileKind, Links, Reason, RemoveOptions, Verb};
+use exec_env::files::{FileError, FileKind, FileReason, FileVerb, LinkPolicy, RemoveOptions};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::gate::Stop;
-use super::place::{Place, kind_of, kind_of_type, os};
+use super::blocking::CancelFlag;
+use super::resolve::{ResolvedPath, kind_of, kind_of_type, os};
 
 /// Removes what is at `path`.
-pub(super) fn remove(path: &Path, options: RemoveOptions, stop: &Stop) -> Result<(), FileError> {
-    let failed = |reason| FileError::new(Verb::Remove, path, reason);
-    if options.links == Links::Refuse && options.recursive {
-        return Err(failed(Reason::RecursiveNoFollow));
+pub(super) fn remove(path: &Path, options: RemoveOptions, cancel: &CancelFlag) -> Result<(), FileError> {
+    let failed = |reason| FileError::new(FileVerb::Remove, path, reason);
+    if options.links == LinkPolicy::Refuse && options.recursive {
+        return Err(failed(FileReason::RecursiveNoFollow));
     }
-    let removed = Place::of(path, options.links).and_then(|place| {
-        let stat = place.stat()?;
-        Ok((place, kind_of(&stat)))
+    let removed = ResolvedPath::resolve(path, options.links).and_then(|resolved| {
+        let stat = resolved.stat()?;
+        Ok((resolved, kind_of(&stat)))
     });
-    let (place, kind) = match removed {
+    let (resolved, kind) = match removed {
         Err(Errno::NOENT) if options.force => return Ok(()),
         other => other.map_err(|errno| failed(os(errno)))?,
     };
     match kind {
-        FileKind::Symlink if options.links == Links::Refuse => {
-            return Err(failed(Reason::SymlinkInPath));
+        FileKind::Symlink if options.links == LinkPolicy::Refuse => {
+            return Err(failed(FileReason::SymlinkInPath));
         }
         // The root itself: without its name there is nothing the kernel would remove, so leave its contents, too.
-        FileKind::Directory if place.name == "." => return Err(failed(os(Errno::BUSY))),
+        FileKind::Directory if resolved.name == "." => return Err(failed(os(Errno::BUSY))),
         FileKind::Directory if options.recursive => {
-            let name = CString::new(place.name.as_bytes()).map_err(|_| failed(os(Errno::INVAL)))?;
-            take_down(&place.dir, &name, path.to_owned(), stop)?;
+            let name = CString::new(resolved.name.as_bytes()).map_err(|_| failed(os(Errno::INVAL)))?;
+            remove_tree(&resolved.dir, &name, path.to_owned(), cancel)?;
         }
         FileKind::Directory => {
-            settle(unlinkat(&place.dir, &place.name, AtFlags::REMOVEDIR), options)
+            ignore_missing_if_forced(unlinkat(&resolved.dir, &resolved.name, AtFlags::REMOVEDIR), options)
                 .map_err(|errno| failed(os(errno)))?;
         }
         _ => {
-            settle(unlinkat(&place.dir, &place.name, AtFlags::empty()), options).map_err(|errno| failed(os(errno)))?;
+            ignore_missing_if_forced(unlinkat(&resolved.dir, &resolved.name, AtFlags::empty()), options)
+                .map_err(|errno| failed(os(errno)))?;
         }
     }
     Ok(())
 }
 
-fn settle(removed: Result<(), Errno>, options: RemoveOptions) -> Result<(), Errno> {
+fn ignore_missing_if_forced(removed: Result<(), Errno>, options: RemoveOptions) -> Result<(), Errno> {
     match removed {
         Err(Errno::NOENT) if options.force => Ok(()),
         other => other,
@@ -58,15 +59,15 @@ fn settle(removed: Result<(), Errno>, options: RemoveOptions) -> Result<(), Errn
 }
 
 /// A directory with everything in it. Something that vanishes meanwhile is what was wanted.
-fn take_down(parent: &OwnedFd, name: &CString, path: PathBuf, stop: &Stop) -> Result<(), FileError> {
-    let failed = |errno: Errno| FileError::new(Verb::Remove, path.clone(), os(errno));
+fn remove_tree(parent: &OwnedFd, name: &CString, path: PathBuf, cancel: &CancelFlag) -> Result<(), FileError> {
+    let failed = |errno: Errno| FileError::new(FileVerb::Remove, path.clone(), os(errno));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let dir = match openat(parent, name, flags, Mode::empty()) {
         Ok(dir) => dir,
         Err(Errno::NOENT) => return Ok(()),
         // It became a link or a file since we looked.
         Err(Errno::NOTDIR | Errno::LOOP) => {
-            return absent_is_fine(unlinkat(parent, name, AtFlags::empty())).map_err(failed);
+            return ignore_missing(unlinkat(parent, name, AtFlags::empty())).map_err(failed);
         }
         Err(errno) => return Err(failed(errno)),
     };
@@ -79,7 +80,7 @@ fn take_down(parent: &OwnedFd, name: &CString, path: PathBuf, stop: &Stop) -> Re
         }
     }
     for (child, file_type) in children {
-        if stop.is_set() {
+        if cancel.is_set() {
             return Err(failed(Errno::CANCELED));
         }
         let kind = match file_type {
@@ -92,19 +93,19 @@ fn take_down(parent: &OwnedFd, name: &CString, path: PathBuf, stop: &Stop) -> Re
         };
         let below = || path.join(OsStr::from_bytes(child.to_bytes()));
         match kind {
-            FileKind::Directory => take_down(&dir, &child, below(), stop)?,
-            _ => match absent_is_fine(unlinkat(&dir, &child, AtFlags::empty())) {
+            FileKind::Directory => remove_tree(&dir, &child, below(), cancel)?,
+            _ => match ignore_missing(unlinkat(&dir, &child, AtFlags::empty())) {
                 // It became a directory since we looked.
-                Err(Errno::ISDIR) => take_down(&dir, &child, below(), stop)?,
-                other => other.map_err(|errno| FileError::new(Verb::Remove, below(), os(errno)))?,
+                Err(Errno::ISDIR) => remove_tree(&dir, &child, below(), cancel)?,
+                other => other.map_err(|errno| FileError::new(FileVerb::Remove, below(), os(errno)))?,
             },
         }
     }
     drop(dir);
-    absent_is_fine(unlinkat(parent, name, AtFlags::REMOVEDIR)).map_err(failed)
+    ignore_missing(unlinkat(parent, name, AtFlags::REMOVEDIR)).map_err(failed)
 }
 
-fn absent_is_fine(removed: Result<(), Errno>) -> Result<(), Errno> {
+fn ignore_missing(removed: Result<(), Errno>) -> Result<(), Errno> {
     match removed {
         Err(Errno::NOENT) => Ok(()),
         other => other,

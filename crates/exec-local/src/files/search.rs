@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use exec_env::files::limits::{SEARCH_AHEAD, SEARCH_BATCH_BYTES, SEARCH_CONTEXT_LINES, SEARCH_PROBLEMS};
-use exec_env::files::search::Case;
+use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
-    FileError, FileFuture, Found, FoundLine, FoundLines, Links, Pattern, Reason, SearchQuery, SearchStep,
-    SearchSummary, Verb,
+    FileError, FileFuture, FileLines, FileReason, FileVerb, LinkPolicy, Pattern, SearchItem, SearchLine, SearchQuery,
+    SearchResults, SearchSummary,
 };
 use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -22,23 +22,23 @@ use rustix::fs::OFlags;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::gate::{Gate, Stop, StopOnDrop};
-use super::place::{open_regular, os};
-use super::trees::{Selection, problem_of, tree_of};
+use super::blocking::{BlockingPool, CancelFlag, CancelOnDrop};
+use super::filtered_walk::{WalkFilter, filtered_walk, walk_error};
+use super::resolve::{open_regular, os};
 
 /// A query that is known to be good, and its tree.
-pub(super) struct Prepared {
+pub(super) struct PreparedSearch {
     query: SearchQuery,
     matcher: RegexMatcher,
     walk: ignore::Walk,
 }
 
 /// Judges a query.
-pub(super) fn prepare(query: SearchQuery) -> Result<Prepared, FileError> {
-    let failed = |reason| FileError::new(Verb::Search, query.root.clone(), reason);
+pub(super) fn prepare(query: SearchQuery) -> Result<PreparedSearch, FileError> {
+    let failed = |reason| FileError::new(FileVerb::Search, query.root.clone(), reason);
     rustix::fs::stat(&query.root).map_err(|errno| failed(os(errno)))?;
-    let matcher = matcher_of(&query).map_err(failed)?;
-    let walk = tree_of(&Selection {
+    let matcher = build_matcher(&query).map_err(failed)?;
+    let walk = filtered_walk(&WalkFilter {
         root: &query.root,
         globs: &query.globs,
         ignore_files: query.ignore_files,
@@ -46,40 +46,40 @@ pub(super) fn prepare(query: SearchQuery) -> Result<Prepared, FileError> {
         follow_symlinks: query.follow_symlinks,
     })
     .map_err(failed)?;
-    Ok(Prepared { query, matcher, walk })
+    Ok(PreparedSearch { query, matcher, walk })
 }
 
 /// Begins the search. It waits at the gate in a task of its own, so that the caller has the handle at once.
-pub(super) fn begin(prepared: Prepared, gate: Gate) -> LocalFound {
+pub(super) fn spawn(prepared: PreparedSearch, pool: BlockingPool) -> LocalSearch {
     // Full: the search waits for its reader.
-    let (lines, received) = mpsc::channel(SEARCH_AHEAD);
-    let stop = Stop::default();
-    let hunt = Hunt {
+    let (lines, receiver) = mpsc::channel(SEARCH_AHEAD);
+    let cancel = CancelFlag::default();
+    let worker = SearchWorker {
         query: prepared.query,
         matcher: prepared.matcher,
         lines,
-        stop: stop.clone(),
+        cancel: cancel.clone(),
         summary: SearchSummary::default(),
     };
     let walk = prepared.walk;
-    let task = tokio::spawn(async move { gate.run(move |_| hunt.run(walk)).await });
-    LocalFound { received, task: Some(task), summary: None, _stop: StopOnDrop(stop) }
+    let task = tokio::spawn(async move { pool.run(move |_| worker.run(walk)).await });
+    LocalSearch { receiver, task: Some(task), summary: None, _stop: CancelOnDrop(cancel) }
 }
 
 /// A search of this machine.
-pub(super) struct LocalFound {
-    received: mpsc::Receiver<FoundLines>,
+pub(super) struct LocalSearch {
+    receiver: mpsc::Receiver<FileLines>,
     /// Awaited at the end; stopped by `_stop` when the handle is dropped before.
     task: Option<JoinHandle<SearchSummary>>,
     summary: Option<SearchSummary>,
-    _stop: StopOnDrop,
+    _stop: CancelOnDrop,
 }
 
-impl Found for LocalFound {
-    fn next(&mut self) -> FileFuture<'_, SearchStep> {
+impl SearchResults for LocalSearch {
+    fn next(&mut self) -> FileFuture<'_, SearchItem> {
         Box::pin(async move {
-            if let Some(lines) = self.received.recv().await {
-                return Ok(SearchStep::Lines(lines));
+            if let Some(lines) = self.receiver.recv().await {
+                return Ok(SearchItem::Lines(lines));
             }
             if let Some(task) = &mut self.task {
                 match task.await.map_err(tokio::task::JoinError::try_into_panic) {
@@ -90,35 +90,35 @@ impl Found for LocalFound {
                 self.task = None;
             }
             let summary = self.summary.clone();
-            Ok(SearchStep::Done(summary.expect("set when the task was awaited")))
+            Ok(SearchItem::Done(summary.expect("set when the task was awaited")))
         })
     }
 }
 
-fn matcher_of(query: &SearchQuery) -> Result<RegexMatcher, Reason> {
+fn build_matcher(query: &SearchQuery) -> Result<RegexMatcher, FileReason> {
     let mut builder = RegexMatcherBuilder::new();
     builder
         .line_terminator(Some(b'\n'))
         .word(query.word)
-        .case_insensitive(query.case == Case::Insensitive)
-        .case_smart(query.case == Case::Smart);
+        .case_insensitive(query.case == CaseSensitivity::Insensitive)
+        .case_smart(query.case == CaseSensitivity::Smart);
     let built = match &query.pattern {
         Pattern::Regex(pattern) => builder.build(pattern),
         Pattern::Literal(text) => builder.fixed_strings(true).build_literals(&[text]),
     };
-    built.map_err(|error| Reason::BadPattern { why: error.to_string() })
+    built.map_err(|error| FileReason::BadPattern { why: error.to_string() })
 }
 
 /// A search under way.
-struct Hunt {
+struct SearchWorker {
     query: SearchQuery,
     matcher: RegexMatcher,
-    lines: mpsc::Sender<FoundLines>,
-    stop: Stop,
+    lines: mpsc::Sender<FileLines>,
+    cancel: CancelFlag,
     summary: SearchSummary,
 }
 
-impl Hunt {
+impl SearchWorker {
     fn run(mut self, walk: ignore::Walk) -> SearchSummary {
         let mut searcher = SearcherBuilder::new()
             .line_number(true)
@@ -127,7 +127,7 @@ impl Hunt {
             .after_context(self.query.after_lines.min(SEARCH_CONTEXT_LINES) as usize)
             .build();
         for entry in walk {
-            if self.stop.is_set() || self.summary.truncated {
+            if self.cancel.is_set() || self.summary.truncated {
                 break;
             }
             match entry {
@@ -142,7 +142,7 @@ impl Hunt {
                     }
                 }
                 Err(error) => {
-                    self.note(problem_of(error, Verb::Search, &self.query.root));
+                    self.record_problem(walk_error(error, FileVerb::Search, &self.query.root));
                 }
             }
         }
@@ -150,9 +150,9 @@ impl Hunt {
     }
 
     fn search_file(&mut self, searcher: &mut Searcher, path: &Path) {
-        let (file, stat) = match open_regular(path, Links::Follow, OFlags::RDONLY) {
+        let (file, stat) = match open_regular(path, LinkPolicy::Follow, OFlags::RDONLY) {
             Ok(opened) => opened,
-            Err(reason) => return self.note(FileError::new(Verb::Search, path, reason)),
+            Err(reason) => return self.record_problem(FileError::new(FileVerb::Search, path, reason)),
         };
         let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
         if self.query.max_file_bytes.is_some_and(|max| size_bytes > max) {
@@ -160,7 +160,7 @@ impl Hunt {
         }
         self.summary.files += 1;
         let left = self.query.max_matches - self.summary.matches;
-        let mut gathered = Gathered {
+        let mut sink = FileSink {
             path: path.to_owned(),
             matcher: &self.matcher,
             lines: &self.lines,
@@ -173,21 +173,21 @@ impl Hunt {
             batch: Vec::new(),
             batch_bytes: 0,
         };
-        let reader = Stoppable { file: File::from(file), stop: &self.stop };
-        let searched = searcher.search_reader(&self.matcher, reader, &mut gathered);
-        let (matches, truncated) = (gathered.matches, gathered.truncated);
+        let reader = CancellableFile { file: File::from(file), cancel: &self.cancel };
+        let searched = searcher.search_reader(&self.matcher, reader, &mut sink);
+        let (matches, truncated) = (sink.matches, sink.truncated);
         self.summary.matches += matches;
         self.summary.files_matched += u64::from(matches > 0);
         self.summary.truncated |= truncated;
         if let Err(error) = searched
-            && !self.stop.is_set()
+            && !self.cancel.is_set()
         {
             let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
-            self.note(FileError::new(Verb::Search, path, Reason::Os(errno)));
+            self.record_problem(FileError::new(FileVerb::Search, path, FileReason::Os(errno)));
         }
     }
 
-    fn note(&mut self, problem: FileError) {
+    fn record_problem(&mut self, problem: FileError) {
         self.summary.problem_count += 1;
         if self.summary.problems.len() < SEARCH_PROBLEMS {
             self.summary.problems.push(problem);
@@ -196,14 +196,14 @@ impl Hunt {
 }
 
 /// A file whose reading ends when nobody waits any more.
-struct Stoppable<'a> {
+struct CancellableFile<'a> {
     file: File,
-    stop: &'a Stop,
+    cancel: &'a CancelFlag,
 }
 
-impl Read for Stoppable<'_> {
+impl Read for CancellableFile<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stop.is_set() {
+        if self.cancel.is_set() {
             return Err(io::Error::other("nobody waits for this search any more"));
         }
         self.file.read(buffer)
@@ -211,20 +211,20 @@ impl Read for Stoppable<'_> {
 }
 
 /// What was found in one file and not yet handed over.
-struct Gathered<'a> {
+struct FileSink<'a> {
     path: PathBuf,
     matcher: &'a RegexMatcher,
-    lines: &'a mpsc::Sender<FoundLines>,
+    lines: &'a mpsc::Sender<FileLines>,
     max_line_bytes: usize,
     left: u64,
     left_in_file: u64,
     matches: u64,
     truncated: bool,
-    batch: Vec<FoundLine>,
+    batch: Vec<SearchLine>,
     batch_bytes: usize,
 }
 
-impl Gathered<'_> {
+impl FileSink<'_> {
     /// Whether to go on.
     fn add(&mut self, number: Option<u64>, offset: u64, line: &[u8], is_match: bool) -> bool {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -242,28 +242,28 @@ impl Gathered<'_> {
                 shown
             });
         }
-        self.batch_bytes += text.len() + size_of::<FoundLine>() + spans.len() * 8;
-        self.batch.push(FoundLine {
+        self.batch_bytes += text.len() + size_of::<SearchLine>() + spans.len() * 8;
+        self.batch.push(SearchLine {
             number: number.unwrap_or(0),
             offset,
             text: Bytes::copy_from_slice(text),
             cut: text.len() < line.len(),
             spans,
         });
-        self.batch_bytes < SEARCH_BATCH_BYTES || self.hand_over()
+        self.batch_bytes < SEARCH_BATCH_BYTES || self.send_batch()
     }
 
-    fn hand_over(&mut self) -> bool {
+    fn send_batch(&mut self) -> bool {
         if self.batch.is_empty() {
             return true;
         }
         self.batch_bytes = 0;
-        let lines = FoundLines { path: self.path.clone(), lines: std::mem::take(&mut self.batch) };
+        let lines = FileLines { path: self.path.clone(), lines: std::mem::take(&mut self.batch) };
         self.lines.blocking_send(lines).is_ok()
     }
 }
 
-impl Sink for Gathered<'_> {
+impl Sink for FileSink<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
@@ -285,7 +285,7 @@ impl Sink for Gathered<'_> {
     }
 
     fn finish(&mut self, _: &Searcher, _: &SinkFinish) -> Result<(), io::Error> {
-        self.hand_over();
+        self.send_batch();
         Ok(())
     }
 }

@@ -7,16 +7,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use exec_env::files::limits::WALK_BYTES;
-use exec_env::files::tree::walk_weight_bytes;
-use exec_env::files::{FileError, FileKind, Reason, Verb, Walk, WalkEntry, WalkKind, WalkOptions};
+use exec_env::files::tree::walk_reply_bytes;
+use exec_env::files::{FileError, FileKind, FileReason, FileVerb, WalkEntry, WalkKind, WalkListing, WalkOptions};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
-use super::gate::Stop;
-use super::place::{kind_of, kind_of_type, os};
+use super::blocking::CancelFlag;
+use super::resolve::{kind_of, kind_of_type, os};
 
 /// Walks below `root`.
-pub(super) fn walk(root: &Path, options: WalkOptions, stop: &Stop) -> Result<Walk, Reason> {
+pub(super) fn walk(root: &Path, options: WalkOptions, cancel: &CancelFlag) -> Result<WalkListing, FileReason> {
     options.check()?;
     let own = statat(CWD, root, AtFlags::SYMLINK_NOFOLLOW).map_err(os)?;
     let kind = match kind_of(&own) {
@@ -28,54 +28,54 @@ pub(super) fn walk(root: &Path, options: WalkOptions, stop: &Stop) -> Result<Wal
         other => other,
     };
     if kind != FileKind::Directory {
-        return Ok(Walk::default());
+        return Ok(WalkListing::default());
     }
     let mut walker = Walker {
         options,
-        answer: Walk::default(),
-        weight_bytes: 0,
+        listing: WalkListing::default(),
+        reply_bytes: 0,
         examined: 0,
         entered: 0,
-        ahead: VecDeque::from([Ahead { path: root.to_owned(), depth: 0 }]),
+        queue: VecDeque::from([QueuedDirectory { path: root.to_owned(), depth: 0 }]),
         seen: HashSet::new(),
     };
-    while let Some(next) = walker.ahead.pop_front() {
-        if stop.is_set() {
+    while let Some(next) = walker.queue.pop_front() {
+        if cancel.is_set() {
             return Err(os(Errno::CANCELED));
         }
         if walker.entered >= options.max_directories {
-            walker.answer.truncated = true;
+            walker.listing.truncated = true;
             break;
         }
         if walker.enter(next).is_break() {
-            walker.answer.truncated = true;
+            walker.listing.truncated = true;
             break;
         }
     }
-    Ok(walker.answer)
+    Ok(walker.listing)
 }
 
 struct Walker {
     options: WalkOptions,
-    answer: Walk,
-    weight_bytes: usize,
+    listing: WalkListing,
+    reply_bytes: usize,
     examined: usize,
     entered: usize,
     /// Directories to enter. At most as many as entries were examined.
-    ahead: VecDeque<Ahead>,
+    queue: VecDeque<QueuedDirectory>,
     /// Real directories that were entered; only needed where links can lead back.
     seen: HashSet<(u64, u64)>,
 }
 
-struct Ahead {
+struct QueuedDirectory {
     path: PathBuf,
     depth: usize,
 }
 
-type Going = std::ops::ControlFlow<()>;
+type Flow = std::ops::ControlFlow<()>;
 
 impl Walker {
-    fn enter(&mut self, here: Ahead) -> Going {
+    fn enter(&mut self, here: QueuedDirectory) -> Flow {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let flags = match self.options.follow_directory_symlinks {
             true => flags,
@@ -83,29 +83,29 @@ impl Walker {
         };
         let dir = match openat(CWD, &here.path, flags, Mode::empty()) {
             Ok(dir) => dir,
-            Err(errno) => return self.note_error(&here.path, errno),
+            Err(errno) => return self.record_error(&here.path, errno),
         };
         if self.options.follow_directory_symlinks {
             match fstat(&dir) {
                 Ok(stat) if !self.seen.insert((stat.st_dev, stat.st_ino)) => {
-                    return Going::Continue(());
+                    return Flow::Continue(());
                 }
                 Ok(_) => {}
-                Err(errno) => return self.note_error(&here.path, errno),
+                Err(errno) => return self.record_error(&here.path, errno),
             }
         }
         self.entered += 1;
         let (names, failed) = self.smallest_names(&dir);
         for (name, file_type) in names {
             if self.examined >= self.options.max_entries {
-                return Going::Break(());
+                return Flow::Break(());
             }
             self.examined += 1;
             self.examine(&dir, &here, &name, file_type)?;
         }
         match failed {
-            Some(errno) => self.note_error(&here.path, errno),
-            None => Going::Continue(()),
+            Some(errno) => self.record_error(&here.path, errno),
+            None => Flow::Continue(()),
         }
     }
 
@@ -135,7 +135,7 @@ impl Walker {
                     if may_lead && statat(dir, entry.file_name(), AtFlags::empty()).is_err() {
                         continue;
                     }
-                    names.push(Named(OsStr::from_bytes(name).to_owned(), entry.file_type()));
+                    names.push(SortedByName(OsStr::from_bytes(name).to_owned(), entry.file_type()));
                     if names.len() > wanted {
                         names.pop();
                     }
@@ -143,11 +143,11 @@ impl Walker {
             }
         }
         let sorted = names.into_sorted_vec();
-        let sorted = sorted.into_iter().map(|Named(name, kind)| (name, kind));
+        let sorted = sorted.into_iter().map(|SortedByName(name, kind)| (name, kind));
         (sorted.collect(), failed)
     }
 
-    fn examine(&mut self, dir: &OwnedFd, here: &Ahead, name: &OsStr, file_type: FileType) -> Going {
+    fn examine(&mut self, dir: &OwnedFd, here: &QueuedDirectory, name: &OsStr, file_type: FileType) -> Flow {
         let own = match file_type {
             FileType::Unknown => {
                 statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_or(FileKind::Special, |stat| kind_of(&stat))
@@ -160,58 +160,58 @@ impl Walker {
             FileKind::Symlink if self.options.follow_directory_symlinks => {
                 match statat(dir, name, AtFlags::empty()).map(|stat| kind_of(&stat)) {
                     Ok(FileKind::Directory) => WalkKind::Directory,
-                    _ => return Going::Continue(()),
+                    _ => return Flow::Continue(()),
                 }
             }
-            FileKind::Symlink | FileKind::Special => return Going::Continue(()),
+            FileKind::Symlink | FileKind::Special => return Flow::Continue(()),
         };
         let path = here.path.join(name);
-        self.weigh(&path)?;
+        self.add_bytes(&path)?;
         let hidden = name.as_bytes().first() == Some(&b'.');
         let pruned = hidden && self.options.prune_hidden_directories;
         if kind == WalkKind::Directory && here.depth < self.options.max_depth && !pruned {
-            self.ahead.push_back(Ahead { path: path.clone(), depth: here.depth + 1 });
+            self.queue.push_back(QueuedDirectory { path: path.clone(), depth: here.depth + 1 });
         }
-        self.answer.entries.push(WalkEntry { path, kind, is_symlink: own == FileKind::Symlink });
-        Going::Continue(())
+        self.listing.entries.push(WalkEntry { path, kind, is_symlink: own == FileKind::Symlink });
+        Flow::Continue(())
     }
 
-    fn note_error(&mut self, path: &Path, errno: Errno) -> Going {
-        self.weigh(path)?;
-        let error = FileError::new(Verb::Walk, path, os(errno));
-        self.answer.errors.push(error);
-        Going::Continue(())
+    fn record_error(&mut self, path: &Path, errno: Errno) -> Flow {
+        self.add_bytes(path)?;
+        let error = FileError::new(FileVerb::Walk, path, os(errno));
+        self.listing.errors.push(error);
+        Flow::Continue(())
     }
 
-    fn weigh(&mut self, path: &Path) -> Going {
-        let weight_bytes = self.weight_bytes + walk_weight_bytes(path);
-        if weight_bytes > WALK_BYTES {
-            return Going::Break(());
+    fn add_bytes(&mut self, path: &Path) -> Flow {
+        let reply_bytes = self.reply_bytes + walk_reply_bytes(path);
+        if reply_bytes > WALK_BYTES {
+            return Flow::Break(());
         }
-        self.weight_bytes = weight_bytes;
-        Going::Continue(())
+        self.reply_bytes = reply_bytes;
+        Flow::Continue(())
     }
 }
 
 /// A name that sorts by its bytes alone.
-struct Named(OsString, FileType);
+struct SortedByName(OsString, FileType);
 
-impl Ord for Named {
+impl Ord for SortedByName {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.as_bytes().cmp(other.0.as_bytes())
     }
 }
 
-impl PartialOrd for Named {
+impl PartialOrd for SortedByName {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Named {
+impl PartialEq for SortedByName {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Named {}
+impl Eq for SortedByName {}

@@ -7,10 +7,10 @@
 //! next() ─► queue empty? wait ─► drain (batch grows, new directories are entered) ─► silence, age or size? ─► batch
 //! ```
 
-mod batch;
+mod change_batch;
+mod ignore_rules;
 mod missing;
-mod rules;
-mod tree;
+mod watched_tree;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use exec_env::files::limits::{BATCH_AGE, BATCH_SILENCE};
-use exec_env::files::{ChangeBatch, Changes, FileError, FileFuture, Reason, Verb, WatchLimit, WatchOptions};
+use exec_env::files::{
+    ChangeBatch, ChangeStream, FileError, FileFuture, FileReason, FileVerb, WatchLimit, WatchOptions,
+};
 use rustix::fs::inotify;
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
@@ -26,48 +28,48 @@ use tokio::time::timeout;
 
 pub(super) use missing::watch_missing;
 
-use super::gate::Gate;
-use super::place::os;
-use tree::{Drained, Tree};
+use super::blocking::BlockingPool;
+use super::resolve::os;
+use watched_tree::{Drained, WatchedTree};
 
 /// Begins to watch `root`.
 pub(super) async fn watch(
     root: PathBuf,
     options: WatchOptions,
-    long: &Gate,
-    short: Gate,
-) -> Result<LocalChanges, FileError> {
+    long: &BlockingPool,
+    short: BlockingPool,
+) -> Result<LocalChangeStream, FileError> {
     let failed = {
         let root = root.clone();
-        move |errno| FileError::new(Verb::Watch, root.clone(), refusal(errno))
+        move |errno| FileError::new(FileVerb::Watch, root.clone(), watch_error(errno))
     };
     let begun = long
-        .run(move |stop| {
+        .run(move |cancel| {
             let queue = queue()?;
-            let tree = Tree::plant(&queue, root, options, stop)?;
+            let tree = WatchedTree::watch(&queue, root, options, cancel)?;
             Ok((queue, tree))
         })
         .await;
     let (queue, tree) = begun.map_err(&failed)?;
-    Ok(LocalChanges {
+    Ok(LocalChangeStream {
         root: tree.root().to_owned(),
-        queue: Arc::new(ready_queue(queue).map_err(failed)?),
+        queue: Arc::new(async_queue(queue).map_err(failed)?),
         tree: Arc::new(Mutex::new(tree)),
-        gate: short,
+        pool: short,
     })
 }
 
 /// A watch of this machine.
-pub(super) struct LocalChanges {
+pub(super) struct LocalChangeStream {
     root: PathBuf,
     queue: Arc<AsyncFd<OwnedFd>>,
     /// Everything gathered so far is in here, so that a caller who stops waiting loses nothing.
-    tree: Arc<Mutex<Tree>>,
-    gate: Gate,
+    tree: Arc<Mutex<WatchedTree>>,
+    pool: BlockingPool,
 }
 
-impl LocalChanges {
-    fn tree(&self) -> MutexGuard<'_, Tree> {
+impl LocalChangeStream {
+    fn tree(&self) -> MutexGuard<'_, WatchedTree> {
         self.tree.lock().expect("no holder of this lock panics")
     }
 
@@ -75,13 +77,13 @@ impl LocalChanges {
     async fn drain(&self) -> Result<Drained, FileError> {
         let (queue, tree) = (Arc::clone(&self.queue), Arc::clone(&self.tree));
         let drained = self
-            .gate
+            .pool
             .run(move |_| {
                 let mut tree = tree.lock().expect("no holder of this lock panics");
                 tree.drain(queue.get_ref())
             })
             .await;
-        drained.map_err(|errno| FileError::new(Verb::Watch, self.root.clone(), refusal(errno)))
+        drained.map_err(|errno| FileError::new(FileVerb::Watch, self.root.clone(), watch_error(errno)))
     }
 
     async fn next_batch(&self) -> Result<Option<ChangeBatch>, FileError> {
@@ -93,13 +95,13 @@ impl LocalChanges {
             };
             let is_complete = match ready {
                 None => {
-                    self.tree().rest(self.queue.get_ref());
+                    self.tree().expire_rename(self.queue.get_ref());
                     true
                 }
                 Some(ready) => {
                     let mut ready = ready.map_err(|error| {
                         let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
-                        FileError::new(Verb::Watch, self.root.clone(), Reason::Os(errno))
+                        FileError::new(FileVerb::Watch, self.root.clone(), FileReason::Os(errno))
                     })?;
                     let drained = self.drain().await?;
                     if drained != Drained::Full {
@@ -124,7 +126,7 @@ impl LocalChanges {
     }
 }
 
-impl Changes for LocalChanges {
+impl ChangeStream for LocalChangeStream {
     fn next(&mut self) -> FileFuture<'_, Option<ChangeBatch>> {
         Box::pin(async move {
             if self.tree().is_gone() {
@@ -141,16 +143,16 @@ fn queue() -> Result<OwnedFd, Errno> {
 }
 
 /// The same, known to the runtime.
-fn ready_queue(queue: OwnedFd) -> Result<AsyncFd<OwnedFd>, Errno> {
+fn async_queue(queue: OwnedFd) -> Result<AsyncFd<OwnedFd>, Errno> {
     AsyncFd::with_interest(queue, tokio::io::Interest::READABLE)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// The kernel's two limits on watches wear the clothes of other errors.
-fn refusal(errno: Errno) -> Reason {
+fn watch_error(errno: Errno) -> FileReason {
     match errno {
-        Errno::NOSPC => Reason::WatchLimit(WatchLimit::Watches),
-        Errno::MFILE => Reason::WatchLimit(WatchLimit::Instances),
+        Errno::NOSPC => FileReason::WatchLimit(WatchLimit::Watches),
+        Errno::MFILE => FileReason::WatchLimit(WatchLimit::Instances),
         other => os(other),
     }
 }

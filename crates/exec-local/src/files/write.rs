@@ -8,28 +8,28 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
-use exec_env::files::{Expect, FileKind, Reason, WriteOptions};
+use exec_env::files::{ExpectedFile, FileKind, FileReason, WriteOptions};
 use rustix::fs::{Mode, OFlags, fchmod, fstat, fsync, ftruncate};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::leftovers::Leftovers;
-use super::place::{kind_of, os};
-use super::staged::{Put, put};
-use super::target::Target;
+use super::atomic_replace::{ReplaceOptions, replace_file};
+use super::resolve::{kind_of, os};
+use super::temp_registry::TempRegistry;
+use super::write_target::WriteTarget;
 
 /// Writes `bytes` to `path`.
 pub(super) fn write(
     path: &Path,
     bytes: &[u8],
     options: WriteOptions,
-    turns: &Turns,
-    leftovers: &Leftovers,
-) -> Result<(), Reason> {
-    let target = Target::find(path, options.links).map_err(os)?;
-    let _turn = turns.take(&target);
+    file_locks: &FileLocks,
+    temp_registry: &TempRegistry,
+) -> Result<(), FileReason> {
+    let target = WriteTarget::find(path, options.links).map_err(os)?;
+    let _lock = file_locks.take(&target);
     // Found again: whoever had the turn before may have replaced the file.
-    let target = Target {
-        existing: match target.place.stat() {
+    let target = WriteTarget {
+        existing: match target.resolved.stat() {
             Ok(stat) => Some(stat),
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(os(errno)),
@@ -40,17 +40,18 @@ pub(super) fn write(
     if options.append {
         return append(&target, bytes, options);
     }
-    let how = Put { mode: options.mode, sync: options.sync, unchanged: options.expect != Expect::Anything };
-    put(&target, how, leftovers, &mut |file| write_all(file, bytes).map_err(|(errno, _)| os(errno)))
+    let replace =
+        ReplaceOptions { mode: options.mode, sync: options.sync, unchanged: options.expect != ExpectedFile::Anything };
+    replace_file(&target, replace, temp_registry, &mut |file| write_all(file, bytes).map_err(|(errno, _)| os(errno)))
 }
 
 /// Adds to the end. What was written of a failed append is taken back, unless somebody has written after it.
-fn append(target: &Target, bytes: &[u8], options: WriteOptions) -> Result<(), Reason> {
+fn append(target: &WriteTarget, bytes: &[u8], options: WriteOptions) -> Result<(), FileReason> {
     if target.existing.as_ref().map(kind_of) == Some(FileKind::Directory) {
         return Err(os(Errno::ISDIR));
     }
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-    let file = target.place.open(flags, Mode::from_raw_mode(0o666)).map_err(os)?;
+    let file = target.resolved.open(flags, Mode::from_raw_mode(0o666)).map_err(os)?;
     let before = fstat(&file).map_err(os)?;
     if let Err((errno, written)) = write_all(file.as_fd(), bytes) {
         let end = before.st_size + i64::try_from(written).unwrap_or(i64::MAX);
@@ -83,19 +84,19 @@ pub(super) fn write_all(file: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), (Errno
 
 /// Who may write to which file now. A fixed number of locks: two files that share one wait for each other needlessly,
 /// which costs little, and nothing has to be forgotten.
-pub(super) struct Turns {
+pub(super) struct FileLocks {
     locks: [Mutex<()>; 64],
     hasher: RandomState,
 }
 
-impl Turns {
+impl FileLocks {
     pub(super) fn new() -> Self {
         Self { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
     }
 
-    pub(super) fn take(&self, target: &Target) -> MutexGuard<'_, ()> {
-        let dir = fstat(&target.place.dir).map(|stat| (stat.st_dev, stat.st_ino));
-        let key = (dir.unwrap_or_default(), &target.place.name);
+    pub(super) fn take(&self, target: &WriteTarget) -> MutexGuard<'_, ()> {
+        let dir = fstat(&target.resolved.dir).map(|stat| (stat.st_dev, stat.st_ino));
+        let key = (dir.unwrap_or_default(), &target.resolved.name);
         let index = self.hasher.hash_one(key) as usize % self.locks.len();
         // The lock guards no data, so a panic under it leaves nothing broken.
         self.locks[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner)

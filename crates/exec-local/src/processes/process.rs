@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use exec_core::ledger::Ledger;
+use exec_core::write_history::WriteHistory;
 use exec_core::{Head, Io, Overflow, ProcessId, Stream};
 use exec_env::process::ProcessInfo;
 use exec_keeper::protocol::{Card, Number, Part};
@@ -13,63 +13,76 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::Room;
-use crate::clerk::Handed;
-use crate::journal::Journal;
-use crate::mover::{Mover, NOTICES, Notice, Watched, watch_source};
+use super::ProcessTable;
+use crate::keeper_client::HandedProcess;
+use crate::output_mover::{AsyncDescriptor, MoverNotification, NOTIFICATIONS, OutputMover, watch_source};
+use crate::process_log::ProcessLog;
 use crate::readers::Readers;
-use crate::stdin::{Stdin, StdinEnd};
-use crate::stdin_notes::Notes;
+use crate::stdin::{Stdin, StdinTarget};
+use crate::write_journal::WriteJournal;
 
 pub(crate) struct Process {
     number: Number,
     pid: u32,
     card: Card,
-    journal: Journal,
+    log: ProcessLog,
     stdin: Stdin,
-    terminal: Option<Watched>,
-    notices: mpsc::Sender<Notice>,
+    terminal: Option<AsyncDescriptor>,
+    notifications: mpsc::Sender<MoverNotification>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// A process that could not be taken: its name and why.
-type Untaken = (ProcessId, Errno);
+type ResumeFailure = (ProcessId, Errno);
 
 impl Process {
     /// Takes a process that was just started.
-    pub(super) fn begin(room: &Arc<Room>, card: Card, handed: Handed) -> Arc<Self> {
-        let mut parts = Parts(handed.parts);
+    pub(super) fn begin(table: &Arc<ProcessTable>, card: Card, handed: HandedProcess) -> Arc<Self> {
+        let mut parts = Descriptors(handed.parts);
         let sources = parts.sources();
-        let spool = Spool::begin(room.folder.clone(), card.quota, sources);
-        let notes = room.durable.then(|| Notes::new(room.folder.clone()));
-        Self::carry(room, card, handed.number, handed.pid, spool, parts, (Ledger::default(), notes), None)
+        let spool = Spool::begin(table.folder.clone(), card.quota, sources);
+        let write_journal = table.durable.then(|| WriteJournal::new(table.folder.clone()));
+        Self::assemble(
+            table,
+            card,
+            handed.number,
+            handed.pid,
+            spool,
+            parts,
+            (WriteHistory::default(), write_journal),
+            None,
+        )
     }
 
     /// Takes a process of an owner that is gone.
-    pub(super) fn resume(room: &Arc<Room>, card: Card, handed: Handed) -> Result<Arc<Self>, Untaken> {
+    pub(super) fn resume(
+        table: &Arc<ProcessTable>,
+        card: Card,
+        handed: HandedProcess,
+    ) -> Result<Arc<Self>, ResumeFailure> {
         let id = card.id.clone();
         let at = |errno| (id.clone(), errno);
-        let mut parts = Parts(handed.parts);
+        let mut parts = Descriptors(handed.parts);
         let files = Files { index: parts.take(Part::Index), data: [parts.take(Part::Data0), parts.take(Part::Data1)] };
         let sources = parts.sources();
-        let spool = Spool::resume(room.folder.clone(), files, card.quota, sources).map_err(at)?;
-        let (notes, ledger) = match parts.take(Part::Ledger) {
-            Some(file) => Notes::recover(room.folder.clone(), file).map_err(at)?,
-            None => (Notes::new(room.folder.clone()), Ledger::default()),
+        let spool = Spool::resume(table.folder.clone(), files, card.quota, sources).map_err(at)?;
+        let (write_journal, history) = match parts.take(Part::Ledger) {
+            Some(file) => WriteJournal::recover(table.folder.clone(), file).map_err(at)?,
+            None => (WriteJournal::new(table.folder.clone()), WriteHistory::default()),
         };
         let exit = handed.exit.filter(|_| spool.head().exit.is_none());
-        Ok(Self::carry(room, card, handed.number, handed.pid, spool, parts, (ledger, Some(notes)), exit))
+        Ok(Self::assemble(table, card, handed.number, handed.pid, spool, parts, (history, Some(write_journal)), exit))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the one place where the parts of a process come together")]
-    fn carry(
-        room: &Arc<Room>,
+    fn assemble(
+        table: &Arc<ProcessTable>,
         card: Card,
         number: Number,
         pid: u32,
         spool: Spool,
-        mut parts: Parts,
-        (ledger, notes): (Ledger, Option<Notes>),
+        mut parts: Descriptors,
+        (history, write_journal): (WriteHistory, Option<WriteJournal>),
         exit: Option<exec_core::Exit>,
     ) -> Arc<Self> {
         let sources = match card.io {
@@ -85,34 +98,36 @@ impl Process {
             Io::Pipes { .. } => None,
         };
         let end = match (card.io, parts.take(Part::Stdin)) {
-            (Io::Pty(_), _) if sources[0].is_some() => terminal.clone().map_or(StdinEnd::None, StdinEnd::Terminal),
-            (Io::Pipes { .. }, Some(pipe)) => StdinEnd::Pipe(pipe),
-            _ => StdinEnd::None,
+            (Io::Pty(_), _) if sources[0].is_some() => {
+                terminal.clone().map_or(StdinTarget::None, StdinTarget::Terminal)
+            }
+            (Io::Pipes { .. }, Some(pipe)) => StdinTarget::Pipe(pipe),
+            _ => StdinTarget::None,
         };
-        let (stdin, stdin_task) = Stdin::new(number, room.clerk.clone(), end, ledger, notes);
+        let (stdin, stdin_task) = Stdin::new(number, table.keeper.clone(), end, history, write_journal);
         let (head, head_receiver) = watch::channel(spool.head());
-        let (notices, notices_receiver) = mpsc::channel(NOTICES);
+        let (notifications, notification_receiver) = mpsc::channel(NOTIFICATIONS);
         let readers = Arc::new(Readers::default());
-        let journal = Journal::new(card.id.clone(), spool.shelf().clone(), head_receiver, readers.clone());
-        let mover = Mover {
+        let log = ProcessLog::new(card.id.clone(), spool.shelf().clone(), head_receiver, readers.clone());
+        let mover = OutputMover {
             number,
             spool,
             sources,
             pidfd: parts.take(Part::Pidfd),
             head,
             readers,
-            held: None,
-            notices: notices_receiver,
-            clerk: room.clerk.clone(),
-            durable: room.durable,
-            busy: room.busy.clone(),
-            over_cap: room.over_cap.clone(),
+            child_waits_since: None,
+            notifications: notification_receiver,
+            keeper: table.keeper.clone(),
+            durable: table.durable,
+            flooding_movers: table.flooding_movers.clone(),
+            over_cap: table.over_cap.clone(),
         };
         if let Some(exit) = exit {
-            let _ = notices.try_send(Notice::Exited(exit));
+            let _ = notifications.try_send(MoverNotification::Exited(exit));
         }
         let tasks = Mutex::new(vec![tokio::spawn(mover.run()), tokio::spawn(stdin_task)]);
-        Arc::new(Self { number, pid, card, journal, stdin, terminal, notices, tasks })
+        Arc::new(Self { number, pid, card, log, stdin, terminal, notifications, tasks })
     }
 
     pub(crate) fn id(&self) -> &ProcessId {
@@ -123,18 +138,18 @@ impl Process {
         self.number
     }
 
-    pub(crate) fn journal(&self) -> &Journal {
-        &self.journal
+    pub(crate) fn log(&self) -> &ProcessLog {
+        &self.log
     }
 
     pub(crate) fn head(&self) -> Head {
-        self.journal.head()
+        self.log.head()
     }
 
     pub(crate) fn stdin(&self) -> &Stdin {
         // The last writer of a terminal is gone: what is typed now, nobody reads.
         if self.terminal.is_some() && self.head().closed {
-            self.stdin.hang_up();
+            self.stdin.mark_closed();
         }
         &self.stdin
     }
@@ -143,9 +158,9 @@ impl Process {
         self.terminal.as_ref().map(|terminal| &**terminal.get_ref())
     }
 
-    /// Never waits: the mover's few notices always have room (see `mover::Notice`), and a shed may be missed.
-    pub(crate) fn notify(&self, notice: Notice) {
-        let _ = self.notices.try_send(notice);
+    /// Never waits: the mover's few notices always have room (see `mover::MoverNotification`), and a shed may be missed.
+    pub(crate) fn notify(&self, notification: MoverNotification) {
+        let _ = self.notifications.try_send(notification);
     }
 
     pub(crate) fn droppable_bytes(&self) -> u64 {
@@ -187,11 +202,11 @@ impl Process {
 }
 
 /// Descriptors by their role.
-struct Parts(Vec<(Part, OwnedFd)>);
+struct Descriptors(Vec<(Part, OwnedFd)>);
 
-impl Parts {
+impl Descriptors {
     fn take(&mut self, part: Part) -> Option<OwnedFd> {
-        let at = self.0.iter().position(|(held, _)| *held == part)?;
+        let at = self.0.iter().position(|(child_waits_since, _)| *child_waits_since == part)?;
         Some(self.0.swap_remove(at).1)
     }
 

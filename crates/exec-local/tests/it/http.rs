@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_env::http::{Header, Http, HttpError, Redirects, Request, Response};
+use exec_env::http::{Http, HttpError, HttpRequest, HttpResponse, Redirects, RequestHeader};
 use exec_local::http::LocalHttp;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -54,8 +54,8 @@ async fn question(stream: &mut TcpStream) -> String {
     }
 }
 
-fn get(url: impl Into<String>) -> Request {
-    Request {
+fn get(url: impl Into<String>) -> HttpRequest {
+    HttpRequest {
         method: "GET".to_owned(),
         url: url.into(),
         headers: Vec::new(),
@@ -65,11 +65,11 @@ fn get(url: impl Into<String>) -> Request {
     }
 }
 
-fn header(name: &str, value: &str) -> Header {
-    Header { name: name.to_owned(), value: value.to_owned(), value_env_var: None }
+fn header(name: &str, value: &str) -> RequestHeader {
+    RequestHeader { name: name.to_owned(), value: value.to_owned(), value_env_var: None }
 }
 
-async fn whole(mut response: Response) -> Vec<u8> {
+async fn whole(mut response: HttpResponse) -> Vec<u8> {
     let mut body = Vec::new();
     while let Some(bytes) = response.body.next().await.expect("the server tells all") {
         assert!(!bytes.is_empty());
@@ -83,7 +83,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\
 #[tokio::test]
 async fn a_request_carries_its_headers_in_order_and_adds_only_what_it_must() {
     let server = Server::with(vec![OK.to_owned()]).await;
-    let request = Request {
+    let request = HttpRequest {
         method: "PROPFIND".to_owned(),
         headers: vec![header("X-One", "1"), header("x-two", "a"), header("x-two", "b"), header("x-last", "z")],
         body: Some(Bytes::from_static(b"body")),
@@ -125,7 +125,7 @@ async fn redirections_are_followed_or_told() {
     assert!(server.asked().await[1].starts_with("GET /there "));
 
     let server = Server::with(vec![moved.to_owned()]).await;
-    let stopped = Request { redirects: Redirects::Stop, ..get(&server.url) };
+    let stopped = HttpRequest { redirects: Redirects::Stop, ..get(&server.url) };
     let stopped = http.request(stopped).await.expect("the server answers");
     assert_eq!(stopped.status, 302);
     assert!(stopped.headers.contains(&("location".to_owned(), "/there".to_owned())));
@@ -200,11 +200,11 @@ async fn time_limits_cover_head_and_body() {
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
     let url = format!("http://{}", silent.local_addr().expect("it is bound"));
     let http = LocalHttp::new();
-    let hurried = Request { timeout: Some(Duration::from_millis(50)), ..get(&url) };
+    let hurried = HttpRequest { timeout: Some(Duration::from_millis(50)), ..get(&url) };
     let error = http.request(hurried).await.expect_err("nobody answers");
     let why = format!("error sending request for url ({url}/)");
     assert_eq!(error, HttpError::TimedOut { why });
-    let at_once = Request { timeout: Some(Duration::ZERO), ..get(&url) };
+    let at_once = HttpRequest { timeout: Some(Duration::ZERO), ..get(&url) };
     let error = http.request(at_once).await.expect_err("there is no time");
     assert_eq!(error, HttpError::TimedOut { why: "route-aware request timed out".to_owned() });
 
@@ -217,7 +217,7 @@ async fn time_limits_cover_head_and_body() {
         // Held open until the other side gives up.
         stream.read_to_end(&mut Vec::new()).await.map(drop).ok();
     });
-    let slow = Request { timeout: Some(Duration::from_secs(2)), ..get(&url) };
+    let slow = HttpRequest { timeout: Some(Duration::from_secs(2)), ..get(&url) };
     let mut response = http.request(slow).await.expect("the head is there");
     assert_eq!(response.body.next().await, Ok(Some(Bytes::from_static(b"half"))));
     let error = response.body.next().await.expect_err("the rest never comes");
@@ -232,11 +232,13 @@ async fn what_is_wrong_with_a_request_is_told_before_anything_is_sent() {
         "EMPTY" => Some(OsString::new()),
         _ => None,
     });
-    let from_variable =
-        |variable: &str| Header { value_env_var: Some(variable.to_owned()), ..header("authorization", "Bearer ") };
-    let with = |header: Header| Request { headers: vec![header], ..get("http://127.0.0.1:1") };
+    let from_variable = |variable: &str| RequestHeader {
+        value_env_var: Some(variable.to_owned()),
+        ..header("authorization", "Bearer ")
+    };
+    let with = |header: RequestHeader| HttpRequest { headers: vec![header], ..get("http://127.0.0.1:1") };
     for (request, beginning) in [
-        (Request { method: "A B".to_owned(), ..get("http://x") }, "http/request method is invalid: "),
+        (HttpRequest { method: "A B".to_owned(), ..get("http://x") }, "http/request method is invalid: "),
         (get("no url"), "http/request url is invalid: relative URL without a base"),
         (get("ftp://x/y"), "http/request only supports http and https URLs, got ftp"),
         (with(header("a b", "")), "http/request header name is invalid: "),
@@ -263,8 +265,8 @@ async fn what_is_wrong_with_a_request_is_told_before_anything_is_sent() {
 async fn a_variable_of_this_machine_completes_a_header() {
     let http = LocalHttp::with_variables(|name| (name == "TOKEN").then(|| OsString::from("s3cret")));
     let server = Server::with(vec![OK.to_owned()]).await;
-    let authorization = Header { value_env_var: Some("TOKEN".to_owned()), ..header("Authorization", "Bearer ") };
-    let request = Request { headers: vec![authorization], ..get(&server.url) };
+    let authorization = RequestHeader { value_env_var: Some("TOKEN".to_owned()), ..header("Authorization", "Bearer ") };
+    let request = HttpRequest { headers: vec![authorization], ..get(&server.url) };
     http.request(request).await.expect("the server answers");
     assert!(server.asked().await[0].contains("\r\nauthorization: Bearer s3cret\r\n"));
 }

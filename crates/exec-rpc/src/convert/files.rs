@@ -4,10 +4,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use exec_env::files::search::Case;
+use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
-    Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FoundLines, GlobQuery, Links, Metadata, OpenMode,
-    Pattern, SearchQuery, SearchSummary, Times, Walk, WalkKind, WalkOptions, limits,
+    Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FileLines, GlobQuery, LinkPolicy, Metadata, OpenMode,
+    Pattern, SearchQuery, SearchSummary, FileTimes, WalkListing, WalkKind, WalkOptions, limits,
 };
 use exec_env::http;
 use exec_wire::bytes64::Base64;
@@ -19,10 +19,10 @@ use exec_wire::text::OsText;
 use super::{root, uri};
 use crate::reply;
 
-pub(crate) fn links(follow: Option<bool>) -> Links {
+pub(crate) fn links(follow: Option<bool>) -> LinkPolicy {
     match follow {
-        Some(false) => Links::Refuse,
-        Some(true) | None => Links::Follow,
+        Some(false) => LinkPolicy::Refuse,
+        Some(true) | None => LinkPolicy::Follow,
     }
 }
 
@@ -74,13 +74,13 @@ fn nanoseconds(time: SystemTime) -> i64 {
 }
 
 /// What a client wants a file's times to be.
-pub(crate) fn times(accessed_ns: i64, modified_ns: i64) -> Times {
+pub(crate) fn times(accessed_ns: i64, modified_ns: i64) -> FileTimes {
     let time = |ns: i64| {
         let span = Duration::from_nanos(ns.unsigned_abs());
         let time = if ns < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) };
         time.unwrap_or(UNIX_EPOCH)
     };
-    Times { accessed: time(accessed_ns), modified: time(modified_ns) }
+    FileTimes { accessed: time(accessed_ns), modified: time(modified_ns) }
 }
 
 /// An entry as the original tells it, with what it leaves out: where the entry is byte for byte, and links that lead
@@ -105,7 +105,7 @@ pub(crate) fn walk_options(options: wire::WalkOptions) -> WalkOptions {
     }
 }
 
-pub(crate) fn walk(walk: Walk) -> wire::WalkResult {
+pub(crate) fn walk(walk: WalkListing) -> wire::WalkResult {
     let entries = walk.entries.into_iter().filter_map(|entry| {
         let kind = match entry.kind {
             WalkKind::File => wire::WalkEntryKind::File,
@@ -157,9 +157,9 @@ pub(crate) fn search_query(params: wire::SearchParams) -> Result<SearchQuery, Fo
         wire::SearchPattern::Literal(text) => Pattern::Literal(text),
     };
     let case = match params.case {
-        wire::SearchCase::Sensitive => Case::Sensitive,
-        wire::SearchCase::Insensitive => Case::Insensitive,
-        wire::SearchCase::Smart => Case::Smart,
+        wire::SearchCase::Sensitive => CaseSensitivity::Sensitive,
+        wire::SearchCase::Insensitive => CaseSensitivity::Insensitive,
+        wire::SearchCase::Smart => CaseSensitivity::Smart,
     };
     Ok(SearchQuery {
         root: params.path.to_path()?,
@@ -179,7 +179,7 @@ pub(crate) fn search_query(params: wire::SearchParams) -> Result<SearchQuery, Fo
     })
 }
 
-pub(crate) fn found_lines(found: FoundLines) -> Option<wire::FoundLines> {
+pub(crate) fn found_lines(found: FileLines) -> Option<wire::FoundLines> {
     let lines = found.lines.into_iter().map(|line| wire::FoundLine {
         number: line.number,
         offset: line.offset,
@@ -211,13 +211,13 @@ pub(crate) fn glob_query(params: wire::GlobParams) -> Result<GlobQuery, ForeignP
     })
 }
 
-pub(crate) fn http_request(params: wire_http::RequestParams) -> http::Request {
-    let header = |header: wire_http::Header| http::Header {
+pub(crate) fn http_request(params: wire_http::RequestParams) -> http::HttpRequest {
+    let header = |header: wire_http::Header| http::RequestHeader {
         name: header.name,
         value: header.value,
         value_env_var: header.value_env_var,
     };
-    http::Request {
+    http::HttpRequest {
         method: params.method,
         url: params.url,
         headers: params.headers.into_iter().map(header).collect(),

@@ -1,7 +1,7 @@
 //! HTTP from the machine: a whole answer, or its head and then its body piece by piece.
 
 use bytes::{Bytes, BytesMut};
-use exec_env::http::{Body, HttpError};
+use exec_env::http::{HttpBody, HttpError};
 use exec_wire::bytes64::Base64;
 use exec_wire::error::RpcError;
 use exec_wire::http::{BodyDeltaParams, RequestParams, RequestResult};
@@ -38,7 +38,7 @@ pub(crate) async fn request(counter: Counter, params: RequestParams) -> Result<D
 }
 
 /// All of a body. Once it is more than a little, it takes the room of the largest; what it did not need is given back.
-async fn whole(counter: &Counter, mut body: Box<dyn Body>) -> Result<(Bytes, Option<OwnedSemaphorePermit>), RpcError> {
+async fn whole(counter: &Counter, mut body: Box<dyn HttpBody>) -> Result<(Bytes, Option<OwnedSemaphorePermit>), RpcError> {
     let mut bytes = BytesMut::new();
     let mut room = None;
     while let Some(chunk) = body.next().await.map_err(|error| reply::http_error(&error))? {
@@ -57,13 +57,13 @@ async fn whole(counter: &Counter, mut body: Box<dyn Body>) -> Result<(Bytes, Opt
     Ok((bytes.freeze(), room))
 }
 
-async fn tell_body(later: Later, place: Place, body: Box<dyn Body>) {
+async fn tell_body(later: Later, place: Place, body: Box<dyn HttpBody>) {
     let Some(voice) = later.begin().await else { return };
     tell_until_stopped(&voice, &place, body).await;
     voice.settle().await;
 }
 
-async fn tell_until_stopped(voice: &Voice, place: &Place, mut body: Box<dyn Body>) {
+async fn tell_until_stopped(voice: &Voice, place: &Place, mut body: Box<dyn HttpBody>) {
     let mut seq = 0;
     let mut delta = |bytes, done, error| {
         seq += 1;

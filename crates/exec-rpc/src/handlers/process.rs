@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use exec_core::{Body, Page, Size, WriteId};
+use exec_core::{EntryBody, Page, TerminalSize, WriteId};
 use exec_env::process::{Processes, ReadQuery, SignalError, Signalled, TerminateError, WaitError, WriteError, Written};
 use exec_wire::bytes64::Base64;
 use exec_wire::error::RpcError;
@@ -105,7 +105,7 @@ fn read_result(page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
     let reaches_end = page.cursor(after) + 1 >= head.next_seq;
     let mut chunks = Vec::new();
     for entry in page.entries {
-        if let Body::Output { stream, bytes } = entry.body {
+        if let EntryBody::Output { stream, bytes } = entry.body {
             chunks.push(Chunk { seq: entry.seq, stream: convert::stream(stream), chunk: Base64(bytes) });
         }
     }
@@ -211,7 +211,7 @@ pub(crate) async fn terminate(counter: Counter, params: TerminateParams) -> Resu
 
 pub(crate) async fn resize(counter: Counter, params: ResizeParams) -> Result<Done<ResizeResult>, RpcError> {
     let process = counter.live(&params.process_id)?;
-    let size = Size { rows: params.size.rows, cols: params.size.cols };
+    let size = TerminalSize { rows: params.size.rows, cols: params.size.cols };
     let resized = counter.processes().resize(&process.id, size).await;
     resized.map_err(|error| error.refuse(&params.process_id))?;
     Ok(ResizeResult {}.into())

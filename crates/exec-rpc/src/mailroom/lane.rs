@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use exec_core::{Body, Entry, Seq};
+use exec_core::{EntryBody, Entry, Seq};
 use exec_env::BoxFuture;
-use exec_env::process::Follow;
+use exec_env::process::LogFollower;
 use exec_transport::Message;
 use exec_wire::binary::{self, Header};
 use exec_wire::envelope;
@@ -18,9 +18,9 @@ use crate::convert;
 use crate::session::Process;
 
 /// A follower that waits until it has something: its lane's name and token come back with it.
-pub(super) type Ready = BoxFuture<'static, (String, u64, Box<dyn Follow>)>;
+pub(super) type Ready = BoxFuture<'static, (String, u64, Box<dyn LogFollower>)>;
 
-pub(super) fn ready(wire_id: String, token: u64, mut follower: Box<dyn Follow>) -> Ready {
+pub(super) fn ready(wire_id: String, token: u64, mut follower: Box<dyn LogFollower>) -> Ready {
     Box::pin(async move {
         follower.ready().await;
         (wire_id, token, follower)
@@ -109,7 +109,7 @@ impl Lane {
         };
         let process_id = self.process.wire_id.clone();
         match entry.body {
-            Body::Output { stream, bytes } => {
+            EntryBody::Output { stream, bytes } => {
                 let stream = convert::stream(stream);
                 if binary {
                     let header = Header::Output { process_id: &process_id, seq: entry.seq, stream };
@@ -119,7 +119,7 @@ impl Lane {
                 }
                 encoder.encode(&mut out, entry.seq, stream, &bytes);
             }
-            Body::Exited(exit) => {
+            EntryBody::Exited(exit) => {
                 let params = ExitedParams {
                     process_id,
                     seq: entry.seq,
@@ -129,7 +129,7 @@ impl Lane {
                 };
                 envelope::write_notification(&mut out, NoticeMethod::ProcessExited.name(), &params, *jsonrpc);
             }
-            Body::Closed => {
+            EntryBody::Closed => {
                 let params = ClosedParams { process_id, seq: entry.seq };
                 envelope::write_notification(&mut out, NoticeMethod::ProcessClosed.name(), &params, *jsonrpc);
             }

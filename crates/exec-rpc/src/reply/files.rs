@@ -3,7 +3,7 @@
 //! Not found is -32004; what the caller could have known, and what is forbidden to the server, is -32600; the rest is
 //! -32603. `data` carries what a client needs to rebuild the very error: the kind, the errno, the path.
 
-use exec_env::files::{FileError, Reason};
+use exec_env::files::{FileError, FileReason};
 use exec_env::http::HttpError;
 use exec_wire::error::{ErrorData, RpcError, code, kind};
 use exec_wire::limits::OPEN_HANDLES;
@@ -25,39 +25,39 @@ pub(crate) fn file_error(error: &FileError) -> RpcError {
 /// The same, where it is part of an answer.
 pub(crate) fn file_data(error: &FileError) -> ErrorData {
     let detail = match &error.reason {
-        Reason::TooLarge { limit_bytes } => Some(limit_bytes.to_string()),
-        Reason::TooManyEntries { found } => Some(found.to_string()),
-        Reason::Changed { present } => present.map(|hash| hash.to_string()),
-        Reason::BadPattern { why } | Reason::Unreachable { why } => Some(why.clone()),
+        FileReason::TooLarge { limit_bytes } => Some(limit_bytes.to_string()),
+        FileReason::TooManyEntries { found } => Some(found.to_string()),
+        FileReason::Changed { present } => present.map(|hash| hash.to_string()),
+        FileReason::BadPattern { why } | FileReason::Unreachable { why } => Some(why.clone()),
         _ => None,
     };
     ErrorData { errno: error.errno(), path: convert::uri(&error.path), detail, ..ErrorData::new(error.reason.name()) }
 }
 
-fn code_of(reason: &Reason) -> i64 {
+fn code_of(reason: &FileReason) -> i64 {
     match reason {
-        Reason::Os(ENOENT) => code::NOT_FOUND,
-        Reason::Os(EPERM | EACCES | EINVAL) => code::INVALID_REQUEST,
-        Reason::Os(_)
-        | Reason::RecursiveNoFollow
-        | Reason::TooManyEntries { .. }
-        | Reason::WatchLimit(_)
-        | Reason::Unreachable { .. } => code::INTERNAL,
-        Reason::NotAFile
-        | Reason::NotRegular
-        | Reason::TooLarge { .. }
-        | Reason::SymlinkInPath
-        | Reason::RecursiveRequired
-        | Reason::CopyIntoItself
-        | Reason::CopyOntoItself
-        | Reason::CopySpecial
-        | Reason::WalkLimitsTooLarge
-        | Reason::WalkLimitsZero
-        | Reason::ReadBlockLength
-        | Reason::WriteBlockLength
-        | Reason::WriteRange
-        | Reason::Changed { .. } => code::INVALID_REQUEST,
-        Reason::BadPattern { .. } => code::INVALID_PARAMS,
+        FileReason::Os(ENOENT) => code::NOT_FOUND,
+        FileReason::Os(EPERM | EACCES | EINVAL) => code::INVALID_REQUEST,
+        FileReason::Os(_)
+        | FileReason::RecursiveNoFollow
+        | FileReason::TooManyEntries { .. }
+        | FileReason::WatchLimit(_)
+        | FileReason::Unreachable { .. } => code::INTERNAL,
+        FileReason::NotAFile
+        | FileReason::NotRegular
+        | FileReason::TooLarge { .. }
+        | FileReason::SymlinkInPath
+        | FileReason::RecursiveRequired
+        | FileReason::CopyIntoItself
+        | FileReason::CopyOntoItself
+        | FileReason::CopySpecial
+        | FileReason::WalkLimitsTooLarge
+        | FileReason::WalkLimitsZero
+        | FileReason::ReadBlockLength
+        | FileReason::WriteBlockLength
+        | FileReason::WriteRange
+        | FileReason::Changed { .. } => code::INVALID_REQUEST,
+        FileReason::BadPattern { .. } => code::INVALID_PARAMS,
     }
 }
 
@@ -185,12 +185,12 @@ pub(crate) fn too_many_roots(most: usize) -> RpcError {
 
 #[cfg(test)]
 mod tests {
-    use exec_env::files::Verb;
+    use exec_env::files::FileVerb;
 
     use super::*;
 
-    fn told(reason: Reason) -> (i64, String, Option<i32>) {
-        let error = file_error(&FileError::new(Verb::Read, "/w/x", reason));
+    fn told(reason: FileReason) -> (i64, String, Option<i32>) {
+        let error = file_error(&FileError::new(FileVerb::Read, "/w/x", reason));
         let data = error.data.expect("every error of files has some");
         assert_eq!(data.path.map(|path| path.to_string()).as_deref(), Some("file:///w/x"));
         (error.code, error.message, data.errno)
@@ -198,11 +198,11 @@ mod tests {
 
     #[test]
     fn codes_are_those_of_the_original_and_the_errno_is_kept() {
-        let os = |errno| told(Reason::Os(errno));
+        let os = |errno| told(FileReason::Os(errno));
         assert_eq!(os(2), (-32004, "No such file or directory (os error 2)".to_owned(), Some(2)));
         assert_eq!(os(13), (-32600, "Permission denied (os error 13)".to_owned(), Some(13)));
         assert_eq!(os(28), (-32603, "No space left on device (os error 28)".to_owned(), Some(28)));
-        assert_eq!(told(Reason::NotAFile), (-32600, "path `/w/x` is not a file".to_owned(), None));
-        assert_eq!(told(Reason::RecursiveNoFollow).0, -32603);
+        assert_eq!(told(FileReason::NotAFile), (-32600, "path `/w/x` is not a file".to_owned(), None));
+        assert_eq!(told(FileReason::RecursiveNoFollow).0, -32603);
     }
 }

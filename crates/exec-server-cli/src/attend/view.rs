@@ -5,8 +5,8 @@
 
 use base64_simd::STANDARD;
 use bytes::Bytes;
-use exec_core::{Body, Cause, Exit, Gap, Page, Seq, Status, Stream};
-use exec_env::process::{Event, Terminated};
+use exec_core::{EntryBody, ExitCause, Exit, Gap, Page, Seq, ExitStatus, Stream};
+use exec_env::process::{LogEvent, Terminated};
 use serde::Serialize;
 
 use super::outlet::{Parcel, Piece, To};
@@ -37,17 +37,17 @@ impl View {
 
     /// A page of the log.
     pub(crate) fn page(&mut self, page: Page) -> Parcel {
-        Event::of(page).filter_map(|event| self.event(event)).collect()
+        LogEvent::of(page).filter_map(|event| self.event(event)).collect()
     }
 
-    fn event(&mut self, event: Event) -> Option<Piece> {
+    fn event(&mut self, event: LogEvent) -> Option<Piece> {
         match event {
-            Event::Gap(gap) => self.gap(gap),
-            Event::Entry(entry) if self.json => Some(to_stdout(Line::of(entry.seq, &entry.body).encode())),
-            Event::Entry(entry) => match entry.body {
-                Body::Output { stream: Stream::Stderr, bytes } => Some(Piece { to: To::Stderr, bytes }),
-                Body::Output { stream: Stream::Stdout | Stream::Pty, bytes } => Some(Piece { to: To::Stdout, bytes }),
-                Body::Exited(_) | Body::Closed => None,
+            LogEvent::Gap(gap) => self.gap(gap),
+            LogEvent::Entry(entry) if self.json => Some(to_stdout(Line::of(entry.seq, &entry.body).encode())),
+            LogEvent::Entry(entry) => match entry.body {
+                EntryBody::Output { stream: Stream::Stderr, bytes } => Some(Piece { to: To::Stderr, bytes }),
+                EntryBody::Output { stream: Stream::Stdout | Stream::Pty, bytes } => Some(Piece { to: To::Stdout, bytes }),
+                EntryBody::Exited(_) | EntryBody::Closed => None,
             },
         }
     }
@@ -153,11 +153,11 @@ pub(crate) struct ExitLine {
 }
 
 impl<'a> Line<'a> {
-    fn of(seq: Seq, body: &'a Body) -> Self {
+    fn of(seq: Seq, body: &'a EntryBody) -> Self {
         match body {
-            Body::Exited(exit) => Self::Exited { seq, exit: ExitLine::of(exit) },
-            Body::Closed => Self::Closed { seq },
-            Body::Output { stream, bytes } => {
+            EntryBody::Exited(exit) => Self::Exited { seq, exit: ExitLine::of(exit) },
+            EntryBody::Closed => Self::Closed { seq },
+            EntryBody::Output { stream, bytes } => {
                 let stream = match stream {
                     Stream::Stdout => "stdout",
                     Stream::Stderr => "stderr",
@@ -182,17 +182,17 @@ impl<'a> Line<'a> {
 impl ExitLine {
     pub(crate) fn of(exit: &Exit) -> Self {
         let (code, signal, core_dumped) = match exit.status {
-            Status::Code(code) => (Some(code), None, false),
-            Status::Signal { number, core_dumped } => (None, Some(number), core_dumped),
-            Status::Lost => (None, None, false),
+            ExitStatus::Code(code) => (Some(code), None, false),
+            ExitStatus::Signal { number, core_dumped } => (None, Some(number), core_dumped),
+            ExitStatus::Lost => (None, None, false),
         };
         let kind = match (exit.cause, exit.status) {
-            (_, Status::Lost) => "lost",
-            (Cause::TimedOut, _) => "timedOut",
-            (Cause::Terminated, _) => "terminated",
-            (Cause::OutOfMemory, _) => "outOfMemory",
-            (Cause::Own, Status::Code(_)) => "exited",
-            (Cause::Own, Status::Signal { .. }) => "signalled",
+            (_, ExitStatus::Lost) => "lost",
+            (ExitCause::TimedOut, _) => "timedOut",
+            (ExitCause::Terminated, _) => "terminated",
+            (ExitCause::OutOfMemory, _) => "outOfMemory",
+            (ExitCause::Own, ExitStatus::Code(_)) => "exited",
+            (ExitCause::Own, ExitStatus::Signal { .. }) => "signalled",
         };
         Self {
             kind,
@@ -208,17 +208,17 @@ impl ExitLine {
 
 #[cfg(test)]
 mod tests {
-    use exec_core::Usage;
+    use exec_core::ResourceUsage;
 
     use super::*;
 
-    fn line(body: Body) -> String {
+    fn line(body: EntryBody) -> String {
         String::from_utf8(Line::of(7, &body).encode().to_vec()).expect("JSON is UTF-8")
     }
 
     #[test]
     fn output_is_text_where_it_is_text_and_base64_elsewhere() {
-        let output = |bytes: &'static [u8]| Body::Output { stream: Stream::Stderr, bytes: Bytes::from_static(bytes) };
+        let output = |bytes: &'static [u8]| EntryBody::Output { stream: Stream::Stderr, bytes: Bytes::from_static(bytes) };
         assert_eq!(
             line(output(b"a\"\n\x1b")),
             "{\"event\":\"output\",\"seq\":7,\"stream\":\"stderr\",\"text\":\"a\\\"\\n\\u001b\"}\n"
@@ -231,13 +231,13 @@ mod tests {
 
     #[test]
     fn an_end_is_told_with_the_names_of_the_wire() {
-        let status = Status::Signal { number: 9, core_dumped: false };
-        let exit = Exit { status, cause: Cause::TimedOut, usage: Usage::default() };
+        let status = ExitStatus::Signal { number: 9, core_dumped: false };
+        let exit = Exit { status, cause: ExitCause::TimedOut, usage: ResourceUsage::default() };
         assert_eq!(
-            line(Body::Exited(exit)),
+            line(EntryBody::Exited(exit)),
             "{\"event\":\"exited\",\"seq\":7,\"exit\":{\"kind\":\"timedOut\",\"signal\":9,\"coreDumped\":false,\
              \"userMs\":0,\"systemMs\":0,\"maxRssBytes\":0}}\n"
         );
-        assert_eq!(line(Body::Closed), "{\"event\":\"closed\",\"seq\":7}\n");
+        assert_eq!(line(EntryBody::Closed), "{\"event\":\"closed\",\"seq\":7}\n");
     }
 }

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use exec_client::files::stream::fingerprint;
 use exec_env::files::{
-    ContentHash, Copied, CopyOptions, FileError, FileKind, Links, Metadata, OpenMode, Reason, RemoveOptions,
-    RenameOptions, Verb, WriteOptions,
+    ContentHash, Copied, CopyOptions, FileError, FileKind, LinkPolicy, Metadata, OpenMode, FileReason, RemoveOptions,
+    RenameOptions, FileVerb, WriteOptions,
 };
 use serde::Serialize;
 use tokio::sync::Semaphore;
@@ -76,8 +76,8 @@ impl Copier {
     }
 
     /// A regular file. With links refused, both paths are without links, and one at `to` is replaced, not followed.
-    pub(super) async fn file(&self, from: &Path, to: &Path, found: &Metadata, links: Links) -> Result<(), CopyError> {
-        if self.is_one_machine() && (links == Links::Follow || !self.is_link_at(to).await) {
+    pub(super) async fn file(&self, from: &Path, to: &Path, found: &Metadata, links: LinkPolicy) -> Result<(), CopyError> {
+        if self.is_one_machine() && (links == LinkPolicy::Follow || !self.is_link_at(to).await) {
             return self.within_the_machine(from, to, false).await;
         }
         let small = found.size_bytes <= SMALL_BYTES;
@@ -87,8 +87,8 @@ impl Copier {
         };
         let (bytes, hash) = match written {
             // There is a link at that name, which must not be followed: a rename replaces it.
-            Err(CopyError::Files { error: FileError { reason: Reason::Os(ELOOP), .. }, .. })
-                if small && links == Links::Refuse && self.is_link_at(to).await =>
+            Err(CopyError::Files { error: FileError { reason: FileReason::Os(ELOOP), .. }, .. })
+                if small && links == LinkPolicy::Refuse && self.is_link_at(to).await =>
             {
                 self.streamed(from, to, found, links).await?
             }
@@ -115,7 +115,7 @@ impl Copier {
     }
 
     /// A link, as a link. What is there of that name is replaced, unless it is a directory.
-    pub(super) async fn link(&self, from: &Path, to: &Path, links: Links) -> Result<(), CopyError> {
+    pub(super) async fn link(&self, from: &Path, to: &Path, links: LinkPolicy) -> Result<(), CopyError> {
         let text = self.from.files().read_link(from, links).await.map_err(|error| self.at_source(error))?;
         match persist(|| self.to.files().create_symlink(&text, to, links)).await.0 {
             Err(error) if error.errno() == Some(EEXIST) => {
@@ -154,7 +154,7 @@ impl Copier {
         from: &Path,
         to: &Path,
         found: &Metadata,
-        links: Links,
+        links: LinkPolicy,
     ) -> Result<(u64, Option<ContentHash>), CopyError> {
         let bytes = self.from.files().read(from, links).await.map_err(|error| self.at_source(error))?;
         let size_bytes = bytes.len() as u64;
@@ -173,7 +173,7 @@ impl Copier {
         from: &Path,
         to: &Path,
         found: &Metadata,
-        links: Links,
+        links: LinkPolicy,
     ) -> Result<(u64, Option<ContentHash>), CopyError> {
         // Only closed together with us.
         let _turn = self.large.acquire().await;
@@ -190,10 +190,10 @@ impl Copier {
         staged: &Path,
         to: &Path,
         found: &Metadata,
-        links: Links,
+        links: LinkPolicy,
     ) -> Result<(u64, Option<ContentHash>), CopyError> {
         // Nobody knows the temporary file by its name.
-        let at_target = |error| self.at_target(FileError { verb: Verb::Write, path: to.to_owned(), ..error });
+        let at_target = |error| self.at_target(FileError { verb: FileVerb::Write, path: to.to_owned(), ..error });
         let files = self.to.files();
         // Made closed: nobody may read what the source keeps from them, while it is on its way.
         if self.to.can("fs/writeFile.mode") {
@@ -221,7 +221,7 @@ impl Copier {
     }
 
     /// Gives a staged file its name.
-    async fn name(&self, staged: &Path, to: &Path, links: Links) -> Result<(), FileError> {
+    async fn name(&self, staged: &Path, to: &Path, links: LinkPolicy) -> Result<(), FileError> {
         let options = RenameOptions { no_replace: false, links };
         let (renamed, unsure) = persist(|| self.to.files().rename(staged, to, options)).await;
         match renamed {
@@ -237,7 +237,7 @@ impl Copier {
         from: &Path,
         to: &Path,
         named: &Path,
-        links: Links,
+        links: LinkPolicy,
         hash: ContentHash,
     ) -> Result<bool, CopyError> {
         let source = async {
@@ -259,7 +259,7 @@ impl Copier {
         Ok(source.is_some() && target.is_some())
     }
 
-    async fn keep_times(&self, path: &Path, found: &Metadata, links: Links) -> Result<(), CopyError> {
+    async fn keep_times(&self, path: &Path, found: &Metadata, links: LinkPolicy) -> Result<(), CopyError> {
         match self.to.can("fs/setTimes") {
             true => self.to.files().set_times(path, found.times(), links).await.map_err(|error| self.at_target(error)),
             false => Ok(()),
@@ -287,7 +287,7 @@ impl Copier {
 
     /// Nothing to tell if it fails: what made us remove it is told already.
     async fn remove(&self, path: &Path) {
-        let options = RemoveOptions { recursive: false, force: true, links: Links::Follow };
+        let options = RemoveOptions { recursive: false, force: true, links: LinkPolicy::Follow };
         if let Err(error) = self.to.files().remove(path, options).await {
             tracing::debug!(%error, path = %path.display(), "a temporary file stays");
         }
@@ -299,11 +299,11 @@ impl Copier {
     }
 
     async fn is_link_at(&self, path: &Path) -> bool {
-        self.to.files().read_link(path, Links::Refuse).await.is_ok()
+        self.to.files().read_link(path, LinkPolicy::Refuse).await.is_ok()
     }
 
     async fn is_directory_at(&self, path: &Path) -> bool {
-        let found = self.to.files().metadata(path, Links::Follow).await;
+        let found = self.to.files().metadata(path, LinkPolicy::Follow).await;
         found.is_ok_and(|found| found.kind == FileKind::Directory && !found.is_symlink)
     }
 
@@ -334,7 +334,7 @@ impl Copier {
 }
 
 /// The hash of what is there; `None` if that machine cannot tell.
-async fn known_hash(site: &Site, path: &Path, links: Links) -> Result<Option<ContentHash>, FileError> {
+async fn known_hash(site: &Site, path: &Path, links: LinkPolicy) -> Result<Option<ContentHash>, FileError> {
     match persist(|| fingerprint(site.files(), path, links)).await.0 {
         Ok(hash) => Ok(Some(hash)),
         Err(error) if error.errno() == Some(ENOSYS) => Ok(None),

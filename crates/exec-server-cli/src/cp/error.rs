@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use exec_env::files::{FileError, Reason};
+use exec_env::files::{FileError, FileReason};
 
 use crate::site::Site;
 use crate::trouble::{self, EDQUOT, ENOSPC};
@@ -80,7 +80,7 @@ impl CopyError {
     pub(super) fn ends_all(&self) -> bool {
         match self {
             Self::Files { error, .. } => {
-                matches!(error.reason, Reason::Unreachable { .. } | Reason::Os(ENOSPC | EDQUOT))
+                matches!(error.reason, FileReason::Unreachable { .. } | FileReason::Os(ENOSPC | EDQUOT))
             }
             _ => false,
         }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use exec_env::files::{FileKind, Links};
+use exec_env::files::{FileKind, LinkPolicy};
 use futures_util::StreamExt;
 
 use super::progress::Progress;
@@ -14,7 +14,7 @@ const AT_ONCE: usize = 4;
 /// Counts. What cannot be looked at counts nothing; the copying tells why.
 pub(super) async fn measure(spot: &Spot, progress: &Progress) {
     let files = spot.files();
-    let Ok(found) = files.metadata(&spot.path, Links::Follow).await else { return };
+    let Ok(found) = files.metadata(&spot.path, LinkPolicy::Follow).await else { return };
     match found.kind {
         FileKind::File => return progress.expect(&spot.path, found.size_bytes),
         FileKind::Directory => {}
@@ -28,7 +28,7 @@ pub(super) async fn measure(spot: &Spot, progress: &Progress) {
             let path = folder.join(&entry.name);
             match entry.kind {
                 FileKind::Directory => left.push(path),
-                FileKind::File => looks.push(async move { files.metadata(&path, Links::Follow).await }),
+                FileKind::File => looks.push(async move { files.metadata(&path, LinkPolicy::Follow).await }),
                 FileKind::Symlink | FileKind::Special => {}
             }
         }

@@ -1,7 +1,7 @@
 //! Questions that may be asked again, though they change something: because whoever asks can tell from the second answer
 //! what became of the first.
 
-use exec_env::files::{FileError, Reason};
+use exec_env::files::{FileError, FileReason};
 
 /// How often one is asked again. A link that is lost for good answers at once each time.
 const TRIES: u32 = 5;
@@ -14,7 +14,7 @@ where
     let mut unsure = false;
     for _ in 1..TRIES {
         match ask().await {
-            Err(FileError { reason: Reason::Unreachable { .. }, .. }) => unsure = true,
+            Err(FileError { reason: FileReason::Unreachable { .. }, .. }) => unsure = true,
             answer => return (answer, unsure),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use exec_env::files::{FileError, FileKind, Links, Metadata};
+use exec_env::files::{FileError, FileKind, LinkPolicy, Metadata};
 
 use super::error::CopyError;
 use crate::site::{Site, Spot};
@@ -12,7 +12,7 @@ use crate::trouble::ENOENT;
 #[derive(Debug)]
 pub(super) enum Job {
     /// A regular file, links on the way to it already followed.
-    File { from: PathBuf, to: PathBuf, found: Box<Metadata>, links: Links },
+    File { from: PathBuf, to: PathBuf, found: Box<Metadata>, links: LinkPolicy },
     /// A link, as a link.
     Link { from: PathBuf, to: PathBuf },
     /// A directory with everything in it. Both paths are without links, but for the last name of a new one.
@@ -42,10 +42,10 @@ impl<'a> Target<'a> {
     pub(super) async fn job(&self, source: &Spot, recursive: bool) -> Result<Job, CopyError> {
         let site = &*source.site;
         let shown = || source.word().to_owned();
-        let found = match source.files().metadata(&source.path, Links::Follow).await {
+        let found = match source.files().metadata(&source.path, LinkPolicy::Follow).await {
             // A link that leads nowhere can be copied as what it is.
             Err(error) if error.is_not_found() && recursive => {
-                let is_link = source.files().read_link(&source.path, Links::Follow).await.is_ok();
+                let is_link = source.files().read_link(&source.path, LinkPolicy::Follow).await.is_ok();
                 let to = self.within(source);
                 return if is_link { Ok(Job::Link { from: source.path.clone(), to }) } else { Err(at(source, error)) };
             }
@@ -67,7 +67,7 @@ impl<'a> Target<'a> {
                     false => source.path.clone(),
                 };
                 let to = self.file_place(source, &found).await?;
-                Ok(Job::File { from, to, found: Box::new(found), links: Links::Follow })
+                Ok(Job::File { from, to, found: Box::new(found), links: LinkPolicy::Follow })
             }
         }
     }
@@ -132,9 +132,9 @@ impl<'a> Target<'a> {
 
 /// What is there; `None` if nothing is. A link that leads nowhere is refused: what would be written through it?
 async fn look(site: &Site, path: &Path) -> Result<Option<Metadata>, CopyError> {
-    match site.files().metadata(path, Links::Follow).await {
+    match site.files().metadata(path, LinkPolicy::Follow).await {
         Ok(found) => Ok(Some(found)),
-        Err(error) if error.errno() == Some(ENOENT) => match site.files().read_link(path, Links::Follow).await {
+        Err(error) if error.errno() == Some(ENOENT) => match site.files().read_link(path, LinkPolicy::Follow).await {
             Ok(_) => Err(CopyError::shown(site, path, |shown| CopyError::Dangling { shown })),
             Err(_) => Ok(None),
         },
@@ -143,7 +143,7 @@ async fn look(site: &Site, path: &Path) -> Result<Option<Metadata>, CopyError> {
 }
 
 async fn look_quietly(site: &Site, path: &Path) -> Option<Metadata> {
-    site.files().metadata(path, Links::Follow).await.ok()
+    site.files().metadata(path, LinkPolicy::Follow).await.ok()
 }
 
 async fn canonical(site: &Site, path: &Path) -> Result<PathBuf, CopyError> {

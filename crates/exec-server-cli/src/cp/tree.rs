@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use exec_env::files::{Copied, CreateDirectoryOptions, DirectoryEntry, FileKind, Links, Metadata};
+use exec_env::files::{Copied, CreateDirectoryOptions, DirectoryEntry, FileKind, LinkPolicy, Metadata};
 use futures_util::StreamExt;
 
 use super::copier::Copier;
@@ -53,11 +53,11 @@ impl Made {
     async fn finish(&self, copier: &Copier) -> Result<(), CopyError> {
         let files = copier.to.files();
         if copier.to.can("fs/setTimes") {
-            let kept = files.set_times(&self.path, self.found.times(), Links::Refuse).await;
+            let kept = files.set_times(&self.path, self.found.times(), LinkPolicy::Refuse).await;
             kept.map_err(|error| copier.at_target(error))?;
         }
         if copier.to.can("fs/setPermissions") {
-            let kept = files.set_permissions(&self.path, copier.mode(&self.found), Links::Refuse).await;
+            let kept = files.set_permissions(&self.path, copier.mode(&self.found), LinkPolicy::Refuse).await;
             kept.map_err(|error| copier.at_target(error))?;
         }
         Ok(())
@@ -114,17 +114,17 @@ async fn folder(
     to: &Path,
     made: &mut Vec<Made>,
 ) -> Result<Vec<DirectoryEntry>, CopyError> {
-    let found = copier.from.files().metadata(from, Links::Refuse).await.map_err(|error| copier.at_source(error))?;
+    let found = copier.from.files().metadata(from, LinkPolicy::Refuse).await.map_err(|error| copier.at_source(error))?;
     let mut listed = copier.from.files().read_directory(from).await.map_err(|error| copier.at_source(error))?;
     let mode = copier.to.can("fs/createDirectory.mode").then_some(0o700);
-    let options = CreateDirectoryOptions { recursive: false, links: Links::Refuse, mode };
+    let options = CreateDirectoryOptions { recursive: false, links: LinkPolicy::Refuse, mode };
     let (outcome, unsure) = persist(|| copier.to.files().create_directory(to, options)).await;
     match outcome {
         Ok(()) => made.push(Made { path: to.to_owned(), found }),
         // The question that broke was ours, and was carried out.
         Err(error) if error.errno() == Some(EEXIST) && unsure => made.push(Made { path: to.to_owned(), found }),
         Err(error) if error.errno() == Some(EEXIST) => {
-            let there = copier.to.files().metadata(to, Links::Refuse).await;
+            let there = copier.to.files().metadata(to, LinkPolicy::Refuse).await;
             if !there.is_ok_and(|there| there.kind == FileKind::Directory) {
                 return Err(CopyError::shown(&copier.to, to, |shown| CopyError::InTheWay { shown }));
             }
@@ -139,20 +139,20 @@ async fn folder(
 async fn entry_of(copier: &Copier, from: &Path, to: &Path, entry: DirectoryEntry) -> Result<(), CopyError> {
     let (from, to): (PathBuf, PathBuf) = (from.join(&entry.name), to.join(&entry.name));
     if entry.is_symlink {
-        return copier.link(&from, &to, Links::Refuse).await;
+        return copier.link(&from, &to, LinkPolicy::Refuse).await;
     }
     if entry.kind != FileKind::File {
         copier.progress.add(&Copied { skipped: 1, ..Copied::default() });
         return Ok(());
     }
-    let found = copier.from.files().metadata(&from, Links::Refuse).await.map_err(|error| copier.at_source(error))?;
-    let there = copier.to.files().metadata(&to, Links::Refuse).await.ok();
+    let found = copier.from.files().metadata(&from, LinkPolicy::Refuse).await.map_err(|error| copier.at_source(error))?;
+    let there = copier.to.files().metadata(&to, LinkPolicy::Refuse).await.ok();
     match there.map(|there| there.kind) {
         Some(FileKind::Directory) => {
             Err(CopyError::shown(&copier.to, &to, |shown| CopyError::DirectoryInTheWay { shown }))
         }
         Some(FileKind::Special) => Err(CopyError::shown(&copier.to, &to, |shown| CopyError::Special { shown })),
-        _ => copier.file(&from, &to, &found, Links::Refuse).await,
+        _ => copier.file(&from, &to, &found, LinkPolicy::Refuse).await,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use exec_client::files::stream::Blocks;
-use exec_env::files::{FileError, Links, OpenMode};
+use exec_env::files::{FileError, LinkPolicy, OpenMode};
 use serde::Serialize;
 
 use super::spots;
@@ -45,7 +45,7 @@ enum Data {
 
 /// The outer failure is of stdout, the inner one of the file.
 async fn print(spot: &Spot, json: bool, news: &mut News) -> anyhow::Result<Result<(), FileError>> {
-    let file = match spot.files().open(&spot.path, OpenMode::Read, Links::Follow).await {
+    let file = match spot.files().open(&spot.path, OpenMode::Read, LinkPolicy::Follow).await {
         Ok(file) => Arc::from(file),
         Err(error) => return Ok(Err(error)),
     };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use exec_env::files::{CreateDirectoryOptions, FileError, FileKind, Links, RemoveOptions, RenameOptions};
+use exec_env::files::{CreateDirectoryOptions, FileError, FileKind, LinkPolicy, RemoveOptions, RenameOptions};
 use serde::Serialize;
 
 use super::spots;
@@ -39,7 +39,7 @@ pub(super) async fn rm(args: &RmArgs) -> anyhow::Result<u8> {
             bail!("refused to remove {:?}: name the directory itself, by its full name", spot.word());
         }
     }
-    let options = RemoveOptions { recursive: args.recursive, force: args.force, links: Links::Follow };
+    let options = RemoveOptions { recursive: args.recursive, force: args.force, links: LinkPolicy::Follow };
     let mut report = Report::new(args.common.json);
     for spot in &spots {
         // Empty directories go without it in the waist; people expect to have to say it, as with rm.
@@ -62,7 +62,7 @@ pub(super) async fn rm(args: &RmArgs) -> anyhow::Result<u8> {
 pub(super) async fn mkdir(args: &MkdirArgs) -> anyhow::Result<u8> {
     let mut sites = Sites::new(&args.common.place, Plain::Chosen);
     let spots = spots(&mut sites, &args.paths).await?;
-    let options = CreateDirectoryOptions { recursive: args.parents, links: Links::Follow, mode: args.mode };
+    let options = CreateDirectoryOptions { recursive: args.parents, links: LinkPolicy::Follow, mode: args.mode };
     let mut report = Report::new(args.common.json);
     for spot in &spots {
         let made = spot.files().create_directory(&spot.path, options).await;
@@ -90,7 +90,7 @@ pub(super) async fn mv(args: &MvArgs) -> anyhow::Result<u8> {
     if !into && (spots.len() > 1 || target.must_be_directory()) {
         bail!("{:?} is no directory: make it first with `exec-server fs mkdir`", target.word());
     }
-    let options = RenameOptions { no_replace: args.no_clobber, links: Links::Follow };
+    let options = RenameOptions { no_replace: args.no_clobber, links: LinkPolicy::Follow };
     let mut report = Report::new(args.common.json);
     for spot in &spots {
         let to = match (into, spot.path.file_name()) {
@@ -116,12 +116,12 @@ async fn rename(spot: &Spot, to: &Path, options: RenameOptions) -> Result<(), Fi
 
 /// Whether it is a directory itself, not a link to one.
 async fn is_directory(spot: &Spot) -> bool {
-    let found = spot.files().metadata(&spot.path, Links::Follow).await;
+    let found = spot.files().metadata(&spot.path, LinkPolicy::Follow).await;
     found.is_ok_and(|found| found.kind == FileKind::Directory && !found.is_symlink)
 }
 
 async fn follow_is_directory(spot: &Spot) -> bool {
-    let found = spot.files().metadata(&spot.path, Links::Follow).await;
+    let found = spot.files().metadata(&spot.path, LinkPolicy::Follow).await;
     found.is_ok_and(|found| found.kind == FileKind::Directory)
 }
 

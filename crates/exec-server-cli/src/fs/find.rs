@@ -6,7 +6,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use exec_env::files::{FileError, FileKind, GlobQuery, Links, WalkKind, WalkOptions, limits};
+use exec_env::files::{FileError, FileKind, GlobQuery, LinkPolicy, WalkKind, WalkOptions, limits};
 use futures_util::StreamExt;
 use serde::Serialize;
 
@@ -165,7 +165,7 @@ async fn print(spot: &Spot, args: &FindArgs, found: &FoundPaths) -> anyhow::Resu
 
 /// What is there. A link that leads nowhere cannot be looked at, but is there.
 async fn look(spot: &Spot, path: &std::path::Path) -> (FileKind, bool) {
-    match spot.files().metadata(path, Links::Follow).await {
+    match spot.files().metadata(path, LinkPolicy::Follow).await {
         Ok(found) => (found.kind, found.is_symlink),
         Err(_) => (FileKind::Symlink, true),
     }

@@ -2,8 +2,8 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use exec_env::files::search::Case;
-use exec_env::files::{FileError, FoundLine, FoundLines, Pattern, SearchQuery, SearchStep, limits};
+use exec_env::files::search::CaseSensitivity;
+use exec_env::files::{FileError, SearchLine, FileLines, Pattern, SearchQuery, SearchItem, limits};
 use serde::Serialize;
 
 use super::spots;
@@ -43,9 +43,9 @@ fn query(spot: &Spot, args: &GrepArgs) -> SearchQuery {
         false => Pattern::Regex(args.pattern.clone()),
     };
     let case = match (args.ignore_case, args.smart_case) {
-        (true, _) => Case::Insensitive,
-        (_, true) => Case::Smart,
-        _ => Case::Sensitive,
+        (true, _) => CaseSensitivity::Insensitive,
+        (_, true) => CaseSensitivity::Smart,
+        _ => CaseSensitivity::Sensitive,
     };
     let lines = |own: Option<u32>| own.or(args.context).unwrap_or(0).min(limits::SEARCH_CONTEXT_LINES);
     let (before_lines, after_lines) = match args.files_with_matches {
@@ -79,8 +79,8 @@ async fn search(
     };
     loop {
         match found.next().await {
-            Ok(SearchStep::Lines(lines)) => press.print(spot, &lines).await?,
-            Ok(SearchStep::Done(summary)) => {
+            Ok(SearchItem::Lines(lines)) => press.print(spot, &lines).await?,
+            Ok(SearchItem::Done(summary)) => {
                 for problem in &summary.problems {
                     troubles.at(spot, problem)?;
                 }
@@ -123,7 +123,7 @@ struct Line<'a> {
 }
 
 impl Press<'_> {
-    async fn print(&mut self, spot: &Spot, found: &FoundLines) -> anyhow::Result<()> {
+    async fn print(&mut self, spot: &Spot, found: &FileLines) -> anyhow::Result<()> {
         if self.args.files_with_matches {
             let again = self.before.as_ref().is_some_and(|(path, _)| *path == found.path);
             if !again {
@@ -151,7 +151,7 @@ impl Press<'_> {
         self.paper.flush().await
     }
 
-    fn put_name(&mut self, spot: &Spot, found: &FoundLines) -> anyhow::Result<()> {
+    fn put_name(&mut self, spot: &Spot, found: &FileLines) -> anyhow::Result<()> {
         if self.args.common.json {
             let environment = spot.site.environment();
             return self
@@ -163,7 +163,7 @@ impl Press<'_> {
         Ok(())
     }
 
-    fn put_line(&mut self, spot: &Spot, found: &FoundLines, line: &FoundLine) {
+    fn put_line(&mut self, spot: &Spot, found: &FileLines, line: &SearchLine) {
         let args = self.args;
         let has_context = args.context.is_some() || args.before.is_some() || args.after.is_some();
         let goes_on = |(path, number): &(std::path::PathBuf, u64)| *path == found.path && number + 1 == line.number;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::Context;
-use exec_env::files::{FileError, FileKind, Files, Links, Metadata};
+use exec_env::files::{FileError, FileKind, Files, LinkPolicy, Metadata};
 use futures_util::StreamExt;
 
 use super::known::{self, Facts, Line};
@@ -57,7 +57,7 @@ async fn list(spot: &Spot, args: &LsArgs, paper: &Paper) -> Result<Vec<Row>, Fil
     let entries = match spot.files().read_directory(&spot.path).await {
         // A file is its own listing, as everywhere.
         Err(error) if error.reason.name() == "ENOTDIR" => {
-            let found = spot.files().metadata(&spot.path, Links::Follow).await.map_err(|_| error)?;
+            let found = spot.files().metadata(&spot.path, LinkPolicy::Follow).await.map_err(|_| error)?;
             let target = target(spot.files(), &spot.path, found.is_symlink).await;
             let name = spot.word().as_bytes().to_vec();
             return Ok(vec![Row { name, kind: found.kind, is_symlink: found.is_symlink, found: Some(found), target }]);
@@ -70,7 +70,7 @@ async fn list(spot: &Spot, args: &LsArgs, paper: &Paper) -> Result<Vec<Row>, Fil
         let path = spot.path.join(&entry.name);
         let (found, target) = match details {
             true => (
-                spot.files().metadata(&path, Links::Follow).await.ok(),
+                spot.files().metadata(&path, LinkPolicy::Follow).await.ok(),
                 target(spot.files(), &path, entry.is_symlink).await,
             ),
             false => (None, None),
@@ -86,7 +86,7 @@ async fn list(spot: &Spot, args: &LsArgs, paper: &Paper) -> Result<Vec<Row>, Fil
 /// What a link says.
 async fn target(files: &dyn Files, path: &Path, is_symlink: bool) -> Option<Vec<u8>> {
     match is_symlink {
-        true => files.read_link(path, Links::Follow).await.ok().map(|text| text.as_os_str().as_bytes().to_vec()),
+        true => files.read_link(path, LinkPolicy::Follow).await.ok().map(|text| text.as_os_str().as_bytes().to_vec()),
         false => None,
     }
 }

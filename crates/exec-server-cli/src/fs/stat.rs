@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 
 use exec_client::files::stream::fingerprint;
-use exec_env::files::{FileError, FileKind, Links, Metadata};
+use exec_env::files::{FileError, FileKind, LinkPolicy, Metadata};
 
 use super::known::{self, Facts, Line};
 use super::spots;
@@ -45,10 +45,10 @@ struct Known {
 }
 
 async fn look(spot: &Spot, hash: bool) -> Result<Known, FileError> {
-    let found = spot.files().metadata(&spot.path, Links::Follow).await;
+    let found = spot.files().metadata(&spot.path, LinkPolicy::Follow).await;
     let may_be_link = found.as_ref().map_or(true, |found| found.is_symlink);
     let target = match may_be_link {
-        true => spot.files().read_link(&spot.path, Links::Follow).await.ok(),
+        true => spot.files().read_link(&spot.path, LinkPolicy::Follow).await.ok(),
         false => None,
     };
     let found = match found {
@@ -58,7 +58,7 @@ async fn look(spot: &Spot, hash: bool) -> Result<Known, FileError> {
     };
     let is_file = found.is_some_and(|found| found.kind == FileKind::File);
     let hash = match hash && is_file {
-        true => Some(fingerprint(spot.files(), &spot.path, Links::Follow).await?.to_string()),
+        true => Some(fingerprint(spot.files(), &spot.path, LinkPolicy::Follow).await?.to_string()),
         false => None,
     };
     Ok(Known { found, target: target.map(|target| target.as_os_str().as_bytes().to_vec()), hash })

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use exec_core::{Command, Environ, Io, Size, TimeLimit};
-use exec_env::Info;
+use exec_core::{Command, Environ, Io, TerminalSize, TimeLimit};
+use exec_env::MachineInfo;
 
 use crate::args::{EnvWord, RunArgs};
 
@@ -13,7 +13,7 @@ use crate::args::{EnvWord, RunArgs};
 #[derive(Debug)]
 pub(super) struct Setting {
     /// Of our terminal; of the usual size without it.
-    pub(super) size: Option<Size>,
+    pub(super) size: Option<TerminalSize>,
     /// The folder that is meant if none is named, and where a relative one begins.
     pub(super) base: Option<PathBuf>,
     /// What kind of terminal ours is, if the child would not learn it by itself.
@@ -22,12 +22,12 @@ pub(super) struct Setting {
 
 impl Setting {
     /// Of a program that runs here: it inherits what we have.
-    pub(super) fn here(size: Option<Size>) -> Self {
+    pub(super) fn here(size: Option<TerminalSize>) -> Self {
         Self { size, base: std::env::current_dir().ok(), term: None }
     }
 
     /// Of a program that runs in a far place: our folder means nothing there, and its server has no terminal.
-    pub(super) fn there(size: Option<Size>, info: &Info) -> Self {
+    pub(super) fn there(size: Option<TerminalSize>, info: &MachineInfo) -> Self {
         let base = info.cwd.clone().or_else(|| info.home.clone());
         Self { size, base, term: std::env::var_os("TERM") }
     }

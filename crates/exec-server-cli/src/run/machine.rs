@@ -27,7 +27,7 @@ impl Machine {
         match place {
             Place::Here => {
                 let total = SPOOL_TOTAL_BYTES.max(spool_bytes);
-                let options = exec_local::Options { spool_total_bytes: total, ..exec_local::Options::default() };
+                let options = exec_local::LocalOptions { spool_total_bytes: total, ..exec_local::LocalOptions::default() };
                 let environment = LocalEnvironment::open(options).await.context("cannot set up this machine")?;
                 Ok(Self::Here(Box::new(environment)))
             }

@@ -6,10 +6,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use exec_client::Options;
 use exec_client::files::stream::{ReadStream, WriteStream};
-use exec_core::{Command, Io, ProcessId, Size, WriteId};
+use exec_core::{Command, Io, ProcessId, TerminalSize, WriteId};
 use exec_env::Environment;
-use exec_env::files::{Links, OpenMode};
-use exec_env::process::Follow;
+use exec_env::files::{LinkPolicy, OpenMode};
+use exec_env::process::LogFollower;
 use exec_transport::ConnectOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -22,7 +22,7 @@ pub(crate) async fn measure(url: &str, task: &Task) -> Measured {
         exec_client::connect(url.parse().expect("a URL"), ConnectOptions::default(), Options::default()).await;
     let environment = environment.expect("it listens");
     let id = ProcessId::new("cat").expect("short");
-    let command = Command { io: Io::Pty(Size::default()), ..Command::new(["/bin/cat"], "/") };
+    let command = Command { io: Io::Pty(TerminalSize::default()), ..Command::new(["/bin/cat"], "/") };
     environment.processes().start(&id, command).await.expect("cat runs");
     let mut follower = environment.processes().follow(&id, 0).await.expect("it was started");
     let mut echoes = Vec::new();
@@ -51,7 +51,7 @@ async fn press(
     environment: &dyn Environment,
     id: &ProcessId,
     number: usize,
-    follower: &mut dyn Follow,
+    follower: &mut dyn LogFollower,
 ) -> std::time::Duration {
     let at = Instant::now();
     let write = WriteId::new(number.to_string()).expect("short");
@@ -69,7 +69,7 @@ async fn transfer(environment: &dyn Environment, task: &Task) {
     let mut piece = vec![b'x'; PIECE_BYTES];
     let pieces = task.file_bytes / PIECE_BYTES as u64;
     let mode = if task.load == Load::Writing { OpenMode::Replace } else { OpenMode::Read };
-    let opened = environment.files().open(&task.path(), mode, Links::Follow).await;
+    let opened = environment.files().open(&task.path(), mode, LinkPolicy::Follow).await;
     let file = Arc::from(opened.expect("the folder is ours"));
     match task.load {
         Load::Nothing => std::future::pending().await,

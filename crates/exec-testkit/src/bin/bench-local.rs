@@ -5,9 +5,9 @@
 use std::process::{Command as Bare, Stdio};
 use std::time::{Duration, Instant};
 
-use exec_core::{Body, Command, ProcessId};
+use exec_core::{EntryBody, Command, ProcessId};
 use exec_env::Environment;
-use exec_local::{KeeperChoice, LocalEnvironment, Options};
+use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
 
 /// Starts of one round. Few, so that what disturbs the machine for a moment disturbs both kinds.
 const STARTS: usize = 10;
@@ -22,7 +22,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for (name, keeper) in keepers() {
         runtime.block_on(async {
-            let options = Options { keeper, spool_bytes: 2 << 30, ..Options::default() };
+            let options = LocalOptions { keeper, spool_bytes: 2 << 30, ..LocalOptions::default() };
             let environment = LocalEnvironment::open(options).await.expect("this machine can be set up");
             spawn(name, &environment).await;
             flood(name, &environment).await;
@@ -119,7 +119,7 @@ async fn our_flood(environment: &LocalEnvironment, id: &str) -> Duration {
     let mut total = 0;
     while let Some(page) = follower.next(PAGE_BYTES).await.expect("the log reads") {
         for entry in page.entries {
-            if let Body::Output { bytes, .. } = entry.body {
+            if let EntryBody::Output { bytes, .. } = entry.body {
                 total += bytes.len();
             }
         }

@@ -17,11 +17,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use exec_core::{Body, Command, Environ, Io, ProcessId, Size, Stream, WriteId};
+use exec_core::{EntryBody, Command, Environ, Io, ProcessId, TerminalSize, Stream, WriteId};
 use exec_env::Environment;
-use exec_env::process::{StartError, Until, Waited};
+use exec_env::process::{StartError, WaitCondition, Waited};
 use exec_keeper::hire::Program;
-use exec_local::{KeeperChoice, LocalEnvironment, OpenError, Options};
+use exec_local::{KeeperChoice, LocalEnvironment, OpenError, LocalOptions};
 use exec_testkit::pattern::Pattern;
 use tokio::task::JoinSet;
 
@@ -68,19 +68,19 @@ async fn serve() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn options() -> Options {
+fn options() -> LocalOptions {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["embedded"] => Options::default(),
-        ["durable", state, keeper, orphan_ttl_ms, spool_bytes] => Options {
+        ["embedded"] => LocalOptions::default(),
+        ["durable", state, keeper, orphan_ttl_ms, spool_bytes] => LocalOptions {
             keeper: KeeperChoice::Durable {
                 program: Program { program: keeper.into(), args: Vec::new() },
                 state: state.into(),
                 orphan_ttl: Duration::from_millis(number(orphan_ttl_ms)),
             },
             spool_bytes: number(spool_bytes),
-            ..Options::default()
+            ..LocalOptions::default()
         },
         _ => panic!("an owner is embedded or durable, not {args:?}"),
     }
@@ -138,7 +138,7 @@ impl Part {
         command.io = match io {
             "pipes" => Io::Pipes { stdin: false },
             "stdin" => Io::Pipes { stdin: true },
-            "pty" => Io::Pty(Size::default()),
+            "pty" => Io::Pty(TerminalSize::default()),
             _ => panic!("{io:?} is no wiring, in {line:?}"),
         };
         Self { id: process_id(id), command }
@@ -195,7 +195,7 @@ impl Owner {
     }
 
     async fn find(self, id: ProcessId, regex: String) {
-        match self.environment.processes().wait(&id, Until::Output { regex, after: 0 }, None).await {
+        match self.environment.processes().wait(&id, WaitCondition::Output { regex, after: 0 }, None).await {
             Ok(Waited::Matched { text, .. }) => say(&format!("matched {id} {}", String::from_utf8_lossy(&text))),
             other => panic!("{id} prints it: {other:?}"),
         }
@@ -211,13 +211,13 @@ impl Owner {
             assert_eq!(page.gap, None, "the spool is large enough");
             for entry in page.entries {
                 match entry.body {
-                    Body::Output { stream, bytes } => {
+                    EntryBody::Output { stream, bytes } => {
                         let at = usize::from(stream == Stream::Stderr);
                         hashes[at].update(&bytes);
                         counts[at] += bytes.len() as u64;
                     }
-                    Body::Exited(exit) => code = Some(exit.shell_code()),
-                    Body::Closed => {}
+                    EntryBody::Exited(exit) => code = Some(exit.shell_code()),
+                    EntryBody::Closed => {}
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exec_core::{Cause, Exit, Io, Signal, Size, Status};
+use exec_core::{ExitCause, Exit, Io, Signal, TerminalSize, ExitStatus};
 use futures_util::StreamExt;
 
 use super::terminate::KINDS;
@@ -38,7 +38,7 @@ pub async fn forgotten_processes_leave_no_descriptor_behind(bench: &Bench) {
             let script = "flood stdout 100000 1 9000 ; err x ; exit 0";
             let mut command = bench.command(script);
             command.io = match number % 3 {
-                0 => Io::Pty(Size::default()),
+                0 => Io::Pty(TerminalSize::default()),
                 1 => Io::Pipes { stdin: true },
                 _ => Io::Pipes { stdin: false },
             };
@@ -59,7 +59,7 @@ pub async fn many_quick_processes_at_once_all_deliver(bench: &Bench) {
             let transcript = bench.run(&format!("{number}"), &script).await;
             assert_eq!(transcript.stdout(), format!("{number}\n"));
             assert_eq!(transcript.stderr(), format!("{number}\n"));
-            assert_eq!(transcript.exit().status, Status::Code(number % 250));
+            assert_eq!(transcript.exit().status, ExitStatus::Code(number % 250));
         })
         .await;
 }
@@ -99,7 +99,7 @@ async fn leaves_kin_behind(bench: &Bench, name: &str, kind: &str, on_terminal: b
     let script = format!("{kind} [ ignore-hup ; ignore-term ; say settled ; wait-forever ] ; exit 3");
     let mut command = bench.command(&script);
     if on_terminal {
-        command.io = Io::Pty(Size::default());
+        command.io = Io::Pty(TerminalSize::default());
     }
     let process = bench.launch(name, command).await;
     let mut reader = process.reader().await;
@@ -128,7 +128,7 @@ async fn is_terminated_with_kin(bench: &Bench, name: &str, kind: &str) {
     assert!(!kin.is_alive(), "{name}: {kin:?} outlived terminate");
     kin.leaves().await;
     let exit = reader.to_the_end().await.exit();
-    assert_eq!(exit.cause, Cause::Terminated, "{name}");
+    assert_eq!(exit.cause, ExitCause::Terminated, "{name}");
 }
 
 async fn prints_after_its_leader(bench: &Bench, name: &str) {
@@ -152,7 +152,7 @@ async fn stops_itself(bench: &Bench, name: &str) {
 }
 
 fn assert_own(exit: Exit, code: i32, name: &str) {
-    let expected = (Status::Code(code), Cause::Own);
+    let expected = (ExitStatus::Code(code), ExitCause::Own);
     assert_eq!((exit.status, exit.cause), expected, "{name}");
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exec_core::{Cause, Status};
+use exec_core::{ExitCause, ExitStatus};
 use futures_util::StreamExt;
 
 use crate::bench::Bench;
@@ -11,7 +11,7 @@ use crate::bench::Bench;
 pub async fn the_exit_code_is_the_childs_own(bench: &Bench) {
     for code in [0, 1, 3, 126, 127, 128, 255] {
         let exit = bench.run(&format!("{code}"), &format!("exit {code}")).await.exit();
-        assert_eq!((exit.status, exit.cause), (Status::Code(code), Cause::Own));
+        assert_eq!((exit.status, exit.cause), (ExitStatus::Code(code), ExitCause::Own));
         assert_eq!(exit.shell_code(), code);
     }
 }
@@ -33,7 +33,7 @@ pub async fn death_by_every_signal_is_told_by_its_number(bench: &Bench) {
     assert_eq!(deaths.len(), 23);
     for (number, exit) in deaths {
         assert_eq!(super::signal_of(exit), Some(number));
-        assert_eq!(exit.cause, Cause::Own, "signal {number}");
+        assert_eq!(exit.cause, ExitCause::Own, "signal {number}");
         assert_eq!(exit.shell_code(), 128 + number);
     }
 }
@@ -63,7 +63,7 @@ pub async fn streams_that_end_before_the_leader_do_not_close_the_log(bench: &Ben
     gate.open_once();
     let transcript = reader.to_the_end().await;
     assert_eq!(transcript.stdout(), "last\n");
-    assert_eq!(transcript.exit().status, Status::Code(5));
+    assert_eq!(transcript.exit().status, ExitStatus::Code(5));
 }
 
 /// A leader that runs another program keeps its pid, its log and its end.
@@ -72,7 +72,7 @@ pub async fn a_leader_that_executes_again_stays_the_leader(bench: &Bench) {
     let transcript = process.transcript().await;
     let pid = process.pid;
     assert_eq!(transcript.stdout(), format!("one\npid {pid}\ntwo\npid {pid}\n"));
-    assert_eq!(transcript.exit().status, Status::Code(9));
+    assert_eq!(transcript.exit().status, ExitStatus::Code(9));
 }
 
 /// `exited` is told at once, though a grandchild holds the pipe; what that prints later still arrives; `closed` waits.
@@ -82,7 +82,7 @@ pub async fn exited_does_not_wait_for_a_grandchild_that_holds_the_pipe(bench: &B
     let process = bench.start("p", &script).await;
     let mut reader = process.reader().await;
     let exit = reader.exited().await;
-    assert_eq!((exit.status, exit.cause), (Status::Code(3), Cause::Own));
+    assert_eq!((exit.status, exit.cause), (ExitStatus::Code(3), ExitCause::Own));
     let head = process.look().await.head;
     assert!(!head.closed, "the grandchild still holds the pipe");
     gate.open_once();

@@ -87,7 +87,7 @@ pub async fn small_bites_see_the_same_log(bench: &Bench) {
                 .entries
                 .iter()
                 .filter_map(|entry| match &entry.body {
-                    exec_core::Body::Output { bytes, .. } => Some(bytes.len()),
+                    exec_core::EntryBody::Output { bytes, .. } => Some(bytes.len()),
                     _ => None,
                 })
                 .collect();

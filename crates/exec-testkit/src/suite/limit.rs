@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use exec_core::{Cause, Status, TimeLimit};
+use exec_core::{ExitCause, ExitStatus, TimeLimit};
 
 use crate::bench::Bench;
 use crate::process::Process;
@@ -18,7 +18,7 @@ pub async fn a_child_over_its_time_is_asked_and_after_the_grace_killed(bench: &B
     let transcript = limited(bench, script, grace).await.transcript().await;
     assert!(before.elapsed() >= AFTER + grace, "{:?}", before.elapsed());
     assert_eq!(transcript.stdout(), "partial\nheard\n");
-    assert_eq!(transcript.exit().cause, Cause::TimedOut);
+    assert_eq!(transcript.exit().cause, ExitCause::TimedOut);
     assert_eq!(super::signal_of(transcript.exit()), Some(9));
 }
 
@@ -29,7 +29,7 @@ pub async fn a_child_that_ends_when_its_time_is_up_is_not_killed(bench: &Bench) 
     let transcript = limited(bench, script, long).await.transcript().await;
     assert_eq!(transcript.stdout(), "hello\ngoodbye\n");
     let exit = transcript.exit();
-    assert_eq!((exit.status, exit.cause), (Status::Code(0), Cause::TimedOut));
+    assert_eq!((exit.status, exit.cause), (ExitStatus::Code(0), ExitCause::TimedOut));
 }
 
 /// Without a grace the limit kills at once.
@@ -38,7 +38,7 @@ pub async fn without_a_grace_the_limit_kills_at_once(bench: &Bench) {
     let process = limited(bench, script, Duration::ZERO).await;
     let transcript = process.transcript().await;
     assert_eq!(transcript.stdout(), "hello\n", "nobody asked it");
-    assert_eq!(transcript.exit().cause, Cause::TimedOut);
+    assert_eq!(transcript.exit().cause, ExitCause::TimedOut);
     assert_eq!(super::signal_of(transcript.exit()), Some(9));
 }
 
@@ -49,7 +49,7 @@ pub async fn the_limit_ends_the_whole_tree(bench: &Bench) {
     let mut reader = process.reader().await;
     let descendant = reader.descendant().await;
     let transcript = reader.to_the_end().await;
-    assert_eq!(transcript.exit().cause, Cause::TimedOut);
+    assert_eq!(transcript.exit().cause, ExitCause::TimedOut);
     descendant.leaves().await;
 }
 
@@ -57,7 +57,7 @@ pub async fn the_limit_ends_the_whole_tree(bench: &Bench) {
 pub async fn a_child_within_its_time_ends_by_itself(bench: &Bench) {
     let process = limited(bench, "say quick ; exit 4", Duration::ZERO).await;
     let exit = process.transcript().await.exit();
-    assert_eq!((exit.status, exit.cause), (Status::Code(4), Cause::Own));
+    assert_eq!((exit.status, exit.cause), (ExitStatus::Code(4), ExitCause::Own));
 }
 
 /// The longest limits that can be said do not overflow any clock.
@@ -65,7 +65,7 @@ pub async fn an_endless_limit_is_no_limit(bench: &Bench) {
     let mut command = bench.command("say fine ; exit 0");
     command.time_limit = Some(TimeLimit { after: Duration::MAX, grace: Duration::MAX });
     let exit = bench.launch("p", command).await.transcript().await.exit();
-    assert_eq!((exit.status, exit.cause), (Status::Code(0), Cause::Own));
+    assert_eq!((exit.status, exit.cause), (ExitStatus::Code(0), ExitCause::Own));
 }
 
 async fn limited<'bench>(bench: &'bench Bench, script: &str, grace: Duration) -> Process<'bench> {

@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use exec_core::{Io, Signal, Size};
+use exec_core::{Io, Signal, TerminalSize};
 use exec_env::process::{
-    ForgetError, ReadError, ReadQuery, ResizeError, SignalError, TerminateError, UnknownProcess, Until, WaitError,
+    ForgetError, ReadError, ReadQuery, ResizeError, SignalError, TerminateError, UnknownProcess, WaitCondition, WaitError,
     WriteError,
 };
 
@@ -35,7 +35,7 @@ pub async fn the_list_tells_all_of_a_process(bench: &Bench) {
     process.close_stdin().await;
     assert!(!process.info().await.stdin_open);
     process.kill().await;
-    process.wait(Until::Closed).await.expect("it was killed");
+    process.wait(WaitCondition::Closed).await.expect("it was killed");
     let head = process.info().await.head;
     assert!(head.closed && head.exit.is_some(), "{head:?}");
 }
@@ -100,13 +100,13 @@ pub async fn every_verb_says_that_an_id_is_unknown(bench: &Bench) {
         assert_eq!(write.await, Err(WriteError::Unknown(unknown.clone())));
         let close = all.close_stdin(&id).await;
         assert_eq!(close, Err(WriteError::Unknown(unknown.clone())));
-        let resize = all.resize(&id, Size::default()).await;
+        let resize = all.resize(&id, TerminalSize::default()).await;
         assert_eq!(resize, Err(ResizeError::Unknown(unknown.clone())));
         let signal = all.signal(&id, Signal::Terminate).await;
         assert_eq!(signal, Err(SignalError::Unknown(unknown.clone())));
         let terminate = all.terminate(&id, Duration::ZERO).await;
         assert_eq!(terminate, Err(TerminateError::Unknown(unknown.clone())));
-        let wait = all.wait(&id, Until::Exited, None).await;
+        let wait = all.wait(&id, WaitCondition::Exited, None).await;
         assert_eq!(wait, Err(WaitError::Unknown(unknown.clone())));
         let forget = all.forget(&id).await;
         assert_eq!(forget, Err(ForgetError::Unknown(unknown)));

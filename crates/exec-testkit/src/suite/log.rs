@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use exec_core::{Body, Page, Seq, Stream};
+use exec_core::{EntryBody, Page, Seq, Stream};
 use exec_env::process::ReadQuery;
 
 use crate::bench::Bench;
@@ -203,17 +203,17 @@ fn output_seqs(page: &Page) -> Vec<Seq> {
     outputs.map(|entry| entry.seq).collect()
 }
 
-fn size(body: &Body) -> usize {
+fn size(body: &EntryBody) -> usize {
     match body {
-        Body::Output { bytes, .. } => bytes.len(),
+        EntryBody::Output { bytes, .. } => bytes.len(),
         _ => 0,
     }
 }
 
-fn kind(body: &Body) -> &'static str {
+fn kind(body: &EntryBody) -> &'static str {
     match body {
-        Body::Output { .. } => "output",
-        Body::Exited(_) => "exited",
-        Body::Closed => "closed",
+        EntryBody::Output { .. } => "output",
+        EntryBody::Exited(_) => "exited",
+        EntryBody::Closed => "closed",
     }
 }

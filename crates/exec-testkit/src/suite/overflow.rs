@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use exec_core::limits::{BITE_BYTES, SPOOL_MIN_BYTES};
-use exec_core::{Cause, Command, Head, Overflow, Stream};
-use exec_env::process::{ReadQuery, Until};
+use exec_core::limits::{SPLICE_BYTES, SPOOL_MIN_BYTES};
+use exec_core::{ExitCause, Command, Head, Overflow, Stream};
+use exec_env::process::{ReadQuery, WaitCondition};
 
 use crate::bench::Bench;
 use crate::pattern::Pattern;
@@ -19,7 +19,7 @@ const PATTERN: Pattern = Pattern::new(21);
 pub async fn an_overflow_is_told_with_its_exact_bytes_and_the_tail_is_exact(bench: &Bench) {
     let command = flood(bench, Overflow::DropOldest, "exit 3");
     let process = bench.launch("p", command).await;
-    process.wait(Until::Closed).await.expect("it ends");
+    process.wait(WaitCondition::Closed).await.expect("it ends");
     process.until_head(|head| head.held_bytes <= SPOOL_MIN_BYTES).await;
     let transcript = process.transcript().await;
     let head = transcript.head.expect("pages were read");
@@ -35,7 +35,7 @@ pub async fn an_overflow_is_told_with_its_exact_bytes_and_the_tail_is_exact(benc
     assert_eq!(PATTERN.first_difference(0, early), None);
     assert_eq!(PATTERN.first_difference(head.dropped_bytes, tail), None);
     assert_eq!(gap.from_seq == 1, early.is_empty());
-    assert_eq!(transcript.exit().status, exec_core::Status::Code(3));
+    assert_eq!(transcript.exit().status, exec_core::ExitStatus::Code(3));
 }
 
 /// A child over its cap is not slowed by somebody who asks now and then, and who is told each time what it missed.
@@ -49,7 +49,7 @@ pub async fn a_slow_poller_is_told_what_it_missed(bench: &Bench) {
     // One entry of the first flood, whose beginning may be forgotten already.
     position.advance(&mut seen, reader_page(&process, 0, 1).await);
     gate.open_once();
-    process.wait(Until::Closed).await.expect("it ends");
+    process.wait(WaitCondition::Closed).await.expect("it ends");
     while !seen.is_closed() {
         let page = reader_page(&process, seen.cursor(), 200_000).await;
         position.advance(&mut seen, page);
@@ -67,7 +67,7 @@ pub async fn the_exit_is_known_even_when_its_entry_is_forgotten(bench: &Bench) {
     let process = bench.launch("p", command).await;
     process.reader().await.exited().await;
     gate.open_once();
-    process.wait(Until::Closed).await.expect("it ends");
+    process.wait(WaitCondition::Closed).await.expect("it ends");
     let head = process.look().await.head;
     let (seq, exit) = head.exit.expect("it is known");
     assert!(seq < head.first_seq, "its entry is gone: {head:?}");
@@ -81,7 +81,7 @@ pub async fn a_child_that_just_filled_a_blocking_log_ends(bench: &Bench) {
     command.overflow = Overflow::Block;
     command.spool_bytes = Some(SPOOL_MIN_BYTES);
     let process = bench.launch("p", command).await;
-    process.wait(Until::Closed).await.expect("it ends");
+    process.wait(WaitCondition::Closed).await.expect("it ends");
     let transcript = process.transcript().await;
     assert_pattern(&transcript, Stream::Stdout, PATTERN, SPOOL_MIN_BYTES as usize);
     assert_eq!((transcript.exit().shell_code(), &transcript.gaps[..]), (5, &[][..]));
@@ -93,7 +93,7 @@ pub async fn a_blocked_child_waits_and_nothing_is_dropped(bench: &Bench) {
     let process = bench.launch("p", command).await;
     let head = until_stalled(&process).await;
     // The cap is looked at between bites, so one bite may pass it.
-    let most = SPOOL_MIN_BYTES + u64::from(BITE_BYTES);
+    let most = SPOOL_MIN_BYTES + u64::from(SPLICE_BYTES);
     assert!(head.held_bytes <= most, "{head:?}");
     assert!(head.held_bytes >= SPOOL_MIN_BYTES / 2, "{head:?}");
     assert_eq!((head.dropped_bytes, head.first_seq), (0, 1));
@@ -112,7 +112,7 @@ pub async fn a_blocked_child_waits_and_nothing_is_dropped(bench: &Bench) {
     let terminated = process.kill().await;
     assert_eq!((terminated.was_running, terminated.left), (true, 0));
     let exit = process.exit().await;
-    assert_eq!(exit.cause, Cause::Terminated);
+    assert_eq!(exit.cause, ExitCause::Terminated);
     assert_eq!(super::signal_of(exit), Some(9));
     assert_eq!(process.look().await.head.dropped_bytes, 0);
 }
@@ -134,7 +134,7 @@ pub async fn records_of_tiny_entries_count_against_the_cap(bench: &Bench) {
     command.spool_bytes = Some(SPOOL_MIN_BYTES);
     let process = bench.launch("p", command).await;
     gate.open_once();
-    process.wait(Until::Closed).await.expect("it ends");
+    process.wait(WaitCondition::Closed).await.expect("it ends");
     let head = process.look().await.head;
     let records = (head.next_seq - head.first_seq) * exec_core::limits::RECORD_BYTES;
     assert!(head.held_bytes + records <= SPOOL_MIN_BYTES, "{head:?}");

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use exec_core::command::{BadCommand, Place};
-use exec_core::{Command, Environ, Io, Size};
-use exec_env::process::{ResizeError, SpawnFailure, StartError, Step, WriteError};
+use exec_core::command::{BadCommand, CommandField};
+use exec_core::{Command, Environ, Io, TerminalSize};
+use exec_env::process::{ResizeError, SpawnFailure, StartError, SpawnStep, WriteError};
 
 use crate::bench::{Bench, process_id, write_id};
 
@@ -24,23 +24,23 @@ pub async fn an_empty_argv_is_refused(bench: &Bench) {
 
 /// A NUL byte, wherever it hides.
 pub async fn a_nul_byte_is_refused_wherever_it_hides(bench: &Bench) {
-    let nul = |place| BadCommand::Nul { place };
+    let nul = |field| BadCommand::Nul { field };
     let mut command = bench.command("say");
     command.argv.push("a\0b".into());
-    refused(bench, command, nul(Place::Argument(2))).await;
+    refused(bench, command, nul(CommandField::Argument(2))).await;
 
     let mut command = bench.command("say");
     command.arg0 = Some("\0".into());
-    refused(bench, command, nul(Place::Arg0)).await;
+    refused(bench, command, nul(CommandField::Arg0)).await;
 
     let mut command = bench.command("say");
     command.cwd = "/tmp\0".into();
-    refused(bench, command, nul(Place::Cwd)).await;
+    refused(bench, command, nul(CommandField::Cwd)).await;
 
     for (name, value) in [("A\0", "1"), ("A", "1\0")] {
         let mut command = bench.command("say");
         command.environ = Environ::exactly([(name, value)]);
-        refused(bench, command, nul(Place::Environment)).await;
+        refused(bench, command, nul(CommandField::Environment)).await;
     }
 }
 
@@ -52,7 +52,7 @@ pub async fn a_relative_folder_no_cells_and_a_tiny_spool_are_refused(bench: &Ben
     refused(bench, command, BadCommand::RelativeCwd { cwd }).await;
 
     let mut command = bench.command("say");
-    command.io = Io::Pty(Size { rows: 0, cols: 80 });
+    command.io = Io::Pty(TerminalSize { rows: 0, cols: 80 });
     refused(bench, command, BadCommand::NoCells { rows: 0, cols: 80 }).await;
 
     let mut command = bench.command("say");
@@ -64,31 +64,31 @@ pub async fn a_relative_folder_no_cells_and_a_tiny_spool_are_refused(bench: &Ben
 /// A program that is nowhere: by path, by name in the child's PATH, and by name where only the server would find it.
 pub async fn a_missing_program_is_told_by_its_name(bench: &Bench) {
     let path = bench.scratch().join("nobody");
-    failed(bench, bench.command_of(&path, ""), Step::Exec, ENOENT, &path).await;
+    failed(bench, bench.command_of(&path, ""), SpawnStep::Exec, ENOENT, &path).await;
 
     let name = Path::new("no-such-program-anywhere");
-    failed(bench, bench.command_of(name, ""), Step::Exec, ENOENT, name).await;
+    failed(bench, bench.command_of(name, ""), SpawnStep::Exec, ENOENT, name).await;
 
     let name = Path::new("cat");
     let mut command = bench.command_of(name, "");
     command.environ = Environ::exactly([("PATH", "/nonexistent")]);
-    failed(bench, command, Step::Exec, ENOENT, name).await;
+    failed(bench, command, SpawnStep::Exec, ENOENT, name).await;
 }
 
 /// A file that may not be executed, and a folder, which may not either.
 pub async fn a_file_that_is_not_executable_and_a_folder_are_told_apart_from_a_missing_one(bench: &Bench) {
     let file = bench.scratch().join("data");
     super::make_program(&file, "#!/bin/sh\n", 0o644);
-    failed(bench, bench.command_of(&file, ""), Step::Exec, EACCES, &file).await;
+    failed(bench, bench.command_of(&file, ""), SpawnStep::Exec, EACCES, &file).await;
     let folder = bench.scratch();
-    failed(bench, bench.command_of(&folder, ""), Step::Exec, EACCES, &folder).await;
+    failed(bench, bench.command_of(&folder, ""), SpawnStep::Exec, EACCES, &folder).await;
 }
 
 /// A file in no format the kernel knows. It is not quietly given to a shell.
 pub async fn a_file_in_no_executable_format_is_not_given_to_a_shell(bench: &Bench) {
     let file = bench.scratch().join("no-format");
     super::make_program(&file, "echo a shell would run this\n", 0o755);
-    failed(bench, bench.command_of(&file, ""), Step::Exec, ENOEXEC, &file).await;
+    failed(bench, bench.command_of(&file, ""), SpawnStep::Exec, ENOEXEC, &file).await;
 }
 
 /// The folder is missing, or is a file; the error names the folder and not the program.
@@ -99,9 +99,9 @@ pub async fn a_missing_folder_and_a_file_as_folder_are_told_by_name(bench: &Benc
     for (cwd, errno) in [(missing, ENOENT), (file, ENOTDIR)] {
         let mut command = bench.command("say");
         command.cwd = cwd.clone();
-        failed(bench, command.clone(), Step::Cwd, errno, &cwd).await;
-        command.io = Io::Pty(Size::default());
-        failed(bench, command, Step::Cwd, errno, &cwd).await;
+        failed(bench, command.clone(), SpawnStep::Cwd, errno, &cwd).await;
+        command.io = Io::Pty(TerminalSize::default());
+        failed(bench, command, SpawnStep::Cwd, errno, &cwd).await;
     }
 }
 
@@ -109,7 +109,7 @@ pub async fn a_missing_folder_and_a_file_as_folder_are_told_by_name(bench: &Benc
 pub async fn an_environment_of_three_mebibytes_is_too_long(bench: &Bench) {
     let mut command = bench.command("say");
     command.environ = Environ::exactly([("LARGE", "x".repeat(3 << 20))]);
-    failed(bench, command, Step::Exec, E2BIG, &bench.actor).await;
+    failed(bench, command, SpawnStep::Exec, E2BIG, &bench.actor).await;
 }
 
 /// More than any kernel takes is refused before it costs memory.
@@ -162,7 +162,7 @@ pub async fn a_process_on_pipes_cannot_be_resized(bench: &Bench) {
 /// A terminal keeps its cells.
 pub async fn a_terminal_cannot_be_resized_to_nothing(bench: &Bench) {
     let process = bench.start_on_terminal("p", "wait-forever").await;
-    let size = Size { rows: 24, cols: 0 };
+    let size = TerminalSize { rows: 24, cols: 0 };
     assert_eq!(process.resize(24, 0).await, Err(ResizeError::NoCells { size }));
 }
 
@@ -182,7 +182,7 @@ async fn refused(bench: &Bench, command: Command, why: BadCommand) {
     assert_eq!(refuse(bench, command).await, StartError::BadCommand(why.clone()));
 }
 
-async fn failed(bench: &Bench, command: Command, step: Step, errno: i32, subject: &Path) {
+async fn failed(bench: &Bench, command: Command, step: SpawnStep, errno: i32, subject: &Path) {
     let failure = SpawnFailure { step, errno, subject: PathBuf::from(subject) };
     let id = process_id("p");
     assert_eq!(refuse(bench, command).await, StartError::Spawn { id, failure });

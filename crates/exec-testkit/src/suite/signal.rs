@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exec_core::{Cause, Signal, Status};
+use exec_core::{ExitCause, Signal, ExitStatus};
 use exec_env::process::Signalled;
 
 use crate::bench::Bench;
@@ -25,7 +25,7 @@ pub async fn a_deadly_signal_is_told_by_its_number(bench: &Bench) {
         assert_eq!(process.signal(signal).await, Signalled::Sent);
         let exit = reader.to_the_end().await.exit();
         assert_eq!(super::signal_of(exit), Some(signal.number()));
-        assert_eq!(exit.cause, Cause::Own);
+        assert_eq!(exit.cause, ExitCause::Own);
     }
 }
 
@@ -41,7 +41,7 @@ pub async fn a_signal_reaches_the_whole_group(bench: &Bench) {
     let transcript = reader.to_the_end().await;
     assert!(transcript.stdout().contains("child\n"), "{transcript:?}");
     assert!(transcript.stdout().contains("leader\n"), "{transcript:?}");
-    assert_eq!(transcript.exit().status, Status::Code(0));
+    assert_eq!(transcript.exit().status, ExitStatus::Code(0));
 }
 
 /// A child that handles a signal goes on.
@@ -76,7 +76,7 @@ pub async fn a_child_that_stops_itself_has_not_ended(bench: &Bench) {
     assert_eq!(process.signal(Signal::Continue).await, Signalled::Sent);
     let transcript = process.transcript().await;
     assert_eq!(transcript.stdout(), "on\n");
-    assert_eq!(transcript.exit().status, Status::Code(2));
+    assert_eq!(transcript.exit().status, ExitStatus::Code(2));
 }
 
 /// A signal to nobody says so.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::symlink;
 
-use exec_core::{Environ, Io, Status, Stream};
+use exec_core::{Environ, Io, ExitStatus, Stream};
 
 use crate::bench::Bench;
 
@@ -107,7 +107,7 @@ pub async fn without_a_path_the_usual_places_are_searched(bench: &Bench) {
     let mut command = bench.command_of("cat".as_ref(), "");
     command.argv.push("/dev/null".into());
     let transcript = bench.launch("p", command).await.transcript().await;
-    assert_eq!(transcript.exit().status, Status::Code(0));
+    assert_eq!(transcript.exit().status, ExitStatus::Code(0));
 }
 
 /// A program with a slash is not looked up, but taken from the child's folder.

@@ -1,7 +1,7 @@
 //! Stdin: every byte once, in order, and an honest answer when nobody can read it.
 
 use bytes::Bytes;
-use exec_core::Status;
+use exec_core::ExitStatus;
 use exec_core::limits::REMEMBERED_WRITES;
 use exec_env::process::Written;
 use futures_util::FutureExt;
@@ -19,7 +19,7 @@ pub async fn writes_arrive_in_order_and_then_the_end(bench: &Bench) {
     assert_eq!(process.close_stdin().await, Written::Accepted);
     let transcript = process.transcript().await;
     assert_eq!(transcript.stdout(), "one two three\n");
-    assert_eq!(transcript.exit().status, Status::Code(0));
+    assert_eq!(transcript.exit().status, ExitStatus::Code(0));
 }
 
 /// Any byte may be written: zero, line ends, control characters and what is not UTF-8.
@@ -42,7 +42,7 @@ pub async fn a_conversation_goes_line_by_line(bench: &Bench) {
         reader.line(&line).await;
     }
     process.close_stdin().await;
-    assert_eq!(reader.to_the_end().await.exit().status, Status::Code(0));
+    assert_eq!(reader.to_the_end().await.exit().status, ExitStatus::Code(0));
 }
 
 /// A large write to a child that does not read yet waits, slows nobody, and arrives byte for byte.

@@ -1,7 +1,7 @@
 //! Processes on a pseudo terminal.
 
 use bytes::Bytes;
-use exec_core::{Cause, Environ, Io, Signal, Size, Status, Stream};
+use exec_core::{ExitCause, Environ, Io, Signal, TerminalSize, ExitStatus, Stream};
 use exec_env::process::{Signalled, Written};
 
 use crate::bench::Bench;
@@ -13,7 +13,7 @@ const CTRL_C: &[u8] = b"\x03";
 /// All three descriptors are the terminal, which controls the child's own session, with the size asked for.
 pub async fn the_terminal_controls_the_childs_session_and_has_its_size(bench: &Bench) {
     let mut command = bench.command("tty");
-    command.io = Io::Pty(Size { rows: 33, cols: 121 });
+    command.io = Io::Pty(TerminalSize { rows: 33, cols: 121 });
     let transcript = bench.launch("p", command).await.transcript().await;
     assert_eq!(
         transcript.terminal(),
@@ -28,7 +28,7 @@ pub async fn a_terminal_has_one_stream(bench: &Bench) {
     let transcript = process.transcript().await;
     assert!(transcript.outputs().all(|(_, from, _)| from == Stream::Pty));
     assert_eq!(transcript.terminal(), "out\nerr\n");
-    assert_eq!(transcript.exit().status, Status::Code(3));
+    assert_eq!(transcript.exit().status, ExitStatus::Code(3));
     assert!(process.info().await.tty);
 }
 
@@ -36,7 +36,7 @@ pub async fn a_terminal_has_one_stream(bench: &Bench) {
 pub async fn a_child_on_a_terminal_is_told_its_shell_and_nothing_else(bench: &Bench) {
     let variables = async |name: &str, environ: Environ| {
         let mut command = bench.command("env");
-        command.io = Io::Pty(Size::default());
+        command.io = Io::Pty(TerminalSize::default());
         command.environ = environ;
         bench.launch(name, command).await.transcript().await.terminal()
     };
@@ -74,7 +74,7 @@ pub async fn ctrl_c_as_a_byte_interrupts_the_foreground(bench: &Bench) {
     assert_eq!(process.write("1", CTRL_C).await, Written::Accepted);
     let exit = reader.to_the_end().await.exit();
     assert_eq!(super::signal_of(exit), Some(2));
-    assert_eq!(exit.cause, Cause::Own);
+    assert_eq!(exit.cause, ExitCause::Own);
 }
 
 /// Ctrl-C goes to the child as a signal that it may handle.
@@ -85,7 +85,7 @@ pub async fn a_child_may_handle_ctrl_c(bench: &Bench) {
     process.write("1", CTRL_C).await;
     let transcript = reader.to_the_end().await;
     assert!(transcript.terminal().ends_with("interrupted\n"));
-    assert_eq!(transcript.exit().status, Status::Code(0));
+    assert_eq!(transcript.exit().status, ExitStatus::Code(0));
 }
 
 /// Closing stdin types the end-of-file character; the child reads an end and may print on.
@@ -97,7 +97,7 @@ pub async fn close_stdin_is_the_end_of_file_character(bench: &Bench) {
     assert_eq!(process.close_stdin().await, Written::Accepted);
     let transcript = reader.to_the_end().await;
     assert!(transcript.terminal().ends_with("5 bytes\non\n"), "{}", transcript.terminal());
-    assert_eq!(transcript.exit().status, Status::Code(0));
+    assert_eq!(transcript.exit().status, ExitStatus::Code(0));
 }
 
 /// A signal is a signal on a terminal too, not a made-up code.
@@ -120,7 +120,7 @@ pub async fn signals_and_terminate_reach_a_process_on_a_terminal(bench: &Bench) 
     reader.line("heard").await;
     let terminated = process.kill().await;
     assert_eq!((terminated.was_running, terminated.left), (true, 0));
-    assert_eq!(reader.to_the_end().await.exit().cause, Cause::Terminated);
+    assert_eq!(reader.to_the_end().await.exit().cause, ExitCause::Terminated);
 }
 
 /// A survivor keeps the terminal open, and what it prints after the leader's end still arrives.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use exec_core::{Cause, Status};
+use exec_core::{ExitCause, ExitStatus};
 use exec_env::process::Terminated;
 
 use crate::bench::Bench;
@@ -17,7 +17,7 @@ pub async fn terminate_without_a_grace_kills_at_once(bench: &Bench) {
     assert_eq!(process.kill().await, ended(true, 1));
     let transcript = reader.to_the_end().await;
     assert_eq!(transcript.stdout(), "ready\n");
-    assert_eq!(transcript.exit().cause, Cause::Terminated);
+    assert_eq!(transcript.exit().cause, ExitCause::Terminated);
     assert_eq!(super::signal_of(transcript.exit()), Some(9));
 }
 
@@ -30,7 +30,7 @@ pub async fn terminate_with_a_grace_asks_first(bench: &Bench) {
     let transcript = reader.to_the_end().await;
     assert_eq!(transcript.stdout(), "ready\ngoodbye\n");
     let exit = transcript.exit();
-    assert_eq!((exit.status, exit.cause), (Status::Code(0), Cause::Terminated));
+    assert_eq!((exit.status, exit.cause), (ExitStatus::Code(0), ExitCause::Terminated));
 }
 
 /// One that does not listen is killed after the grace, and not before.
@@ -44,7 +44,7 @@ pub async fn a_child_that_ignores_term_is_killed_after_the_grace(bench: &Bench) 
     assert!(before.elapsed() >= grace, "{:?}", before.elapsed());
     let transcript = reader.to_the_end().await;
     assert_eq!(transcript.stdout(), "ready\nheard\n");
-    assert_eq!(transcript.exit().cause, Cause::Terminated);
+    assert_eq!(transcript.exit().cause, ExitCause::Terminated);
     assert_eq!(super::signal_of(transcript.exit()), Some(9));
 }
 
@@ -61,7 +61,7 @@ pub async fn a_second_terminate_hastens_the_first(bench: &Bench) {
     let (first, second) = tokio::join!(patient, impatient);
     assert_eq!((first.left, second.left), (0, 0));
     let exit = reader.to_the_end().await.exit();
-    assert_eq!(exit.cause, Cause::Terminated);
+    assert_eq!(exit.cause, ExitCause::Terminated);
     assert_eq!(super::signal_of(exit), Some(9));
 }
 
@@ -72,7 +72,7 @@ pub async fn terminating_what_is_over_does_nothing(bench: &Bench) {
     assert_eq!(process.kill().await, ended(false, 0));
     assert_eq!(process.terminate(LONG).await, ended(false, 0));
     assert_eq!(process.transcript().await, before);
-    assert_eq!(before.exit().cause, Cause::Own);
+    assert_eq!(before.exit().cause, ExitCause::Own);
 }
 
 /// A child in the same group.
@@ -107,7 +107,7 @@ pub async fn terminate_after_the_leaders_exit_ends_what_it_left_behind(bench: &B
         let mut reader = process.reader().await;
         let descendant = reader.descendant().await;
         let exit = reader.exited().await;
-        assert_eq!((exit.status, exit.cause), (Status::Code(6), Cause::Own));
+        assert_eq!((exit.status, exit.cause), (ExitStatus::Code(6), ExitCause::Own));
         assert!(descendant.is_alive(), "{kind}");
         assert_eq!(process.kill().await, ended(false, 1), "{kind}");
         descendant.leaves().await;
@@ -149,7 +149,7 @@ pub async fn terminate_with_a_grace_reaches_a_stopped_child(bench: &Bench) {
     assert_eq!(process.terminate(LONG).await, ended(true, 1));
     let transcript = process.transcript().await;
     assert_eq!(transcript.stdout(), "goodbye\n");
-    assert_eq!(transcript.exit().status, Status::Code(0));
+    assert_eq!(transcript.exit().status, ExitStatus::Code(0));
 }
 
 /// A start after many terminations is a start like the first: what ended the old ones does not reach the new.
@@ -163,7 +163,7 @@ pub async fn a_start_after_many_terminations_is_not_touched_by_them(bench: &Benc
         let spared = bench.run(&format!("spared {round}"), "say alive ; exit 3").await;
         let exit = spared.exit();
         let found = (spared.stdout(), exit.status, exit.cause);
-        let expected = ("alive\n".to_owned(), Status::Code(3), Cause::Own);
+        let expected = ("alive\n".to_owned(), ExitStatus::Code(3), ExitCause::Own);
         assert_eq!(found, expected, "round {round}");
     }
 }
@@ -201,5 +201,5 @@ async fn reaches(bench: &Bench, kind: &str) {
     descendant.leaves().await;
     leader.leaves().await;
     let transcript = reader.to_the_end().await;
-    assert_eq!(transcript.exit().cause, Cause::Terminated);
+    assert_eq!(transcript.exit().cause, ExitCause::Terminated);
 }

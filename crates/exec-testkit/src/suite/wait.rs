@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use exec_core::{Seq, Status};
-use exec_env::process::{Until, WaitError, Waited};
+use exec_core::{Seq, ExitStatus};
+use exec_env::process::{WaitCondition, WaitError, Waited};
 
 use crate::bench::Bench;
 use crate::process::Process;
@@ -17,20 +17,20 @@ pub async fn waiting_for_exit_and_for_closed_ends_with_them(bench: &Bench) {
     let script = format!("fork [ {} ] ; exit 5", gate.wait());
     let process = bench.start("p", &script).await;
     let exit = process.exit().await;
-    assert_eq!(exit.status, Status::Code(5));
-    let early = process.wait_at_most(Until::Closed, SHORT).await;
+    assert_eq!(exit.status, ExitStatus::Code(5));
+    let early = process.wait_at_most(WaitCondition::Closed, SHORT).await;
     assert_eq!(early, Ok(Waited::DeadlinePassed), "somebody holds the pipe");
     gate.open_once();
-    assert_eq!(process.wait(Until::Closed).await, Ok(Waited::Closed(exit)));
-    assert_eq!(process.wait(Until::Exited).await, Ok(Waited::Exited(exit)));
-    assert_eq!(process.wait(Until::Closed).await, Ok(Waited::Closed(exit)));
+    assert_eq!(process.wait(WaitCondition::Closed).await, Ok(Waited::Closed(exit)));
+    assert_eq!(process.wait(WaitCondition::Exited).await, Ok(Waited::Exited(exit)));
+    assert_eq!(process.wait(WaitCondition::Closed).await, Ok(Waited::Closed(exit)));
 }
 
 /// A deadline that passes is an outcome, not before its time.
 pub async fn a_deadline_that_passes_is_an_outcome(bench: &Bench) {
     let process = bench.start("p", "say x ; wait-forever").await;
     let impossible = output("never said", 0);
-    for until in [Until::Exited, Until::Closed, impossible, Until::Port(None)] {
+    for until in [WaitCondition::Exited, WaitCondition::Closed, impossible, WaitCondition::Port(None)] {
         let before = Instant::now();
         let waited = process.wait_at_most(until.clone(), SHORT).await;
         assert_eq!(waited, Ok(Waited::DeadlinePassed), "{until:?}");
@@ -113,7 +113,7 @@ pub async fn waiting_for_what_cannot_come_any_more_is_an_error(bench: &Bench) {
     let gate = bench.gate("gate");
     let process = bench.start("p", &format!("{} ; say x ; exit 2", gate.wait())).await;
     let (by_output, by_port, ()) =
-        tokio::join!(process.wait(output("never said", 0)), process.wait(Until::Port(None)), async {
+        tokio::join!(process.wait(output("never said", 0)), process.wait(WaitCondition::Port(None)), async {
             gate.open_once()
         });
     assert_ended(&process, by_output).await;
@@ -126,7 +126,7 @@ pub async fn waiting_for_what_cannot_come_any_more_is_an_error(bench: &Bench) {
 pub async fn silence_is_found_when_nothing_is_printed_for_a_while(bench: &Bench) {
     let process = bench.start("p", "lines 100 ; say over ; wait-forever").await;
     process.reader().await.line("over").await;
-    let waited = process.wait(Until::Silence(SHORT)).await;
+    let waited = process.wait(WaitCondition::Silence(SHORT)).await;
     assert_eq!(waited, Ok(Waited::Silent));
 }
 
@@ -136,7 +136,7 @@ pub async fn a_child_that_keeps_talking_is_not_silent(bench: &Bench) {
     let process = bench.start("p", &format!("say first ; {chatter}")).await;
     process.reader().await.line("first").await;
     // Far more than a word takes even on a busy machine, and less than the deadline.
-    let until = Until::Silence(Duration::from_millis(1500));
+    let until = WaitCondition::Silence(Duration::from_millis(1500));
     let waited = process.wait_at_most(until, Duration::from_millis(2500)).await;
     assert_eq!(waited, Ok(Waited::DeadlinePassed));
 }
@@ -146,11 +146,11 @@ pub async fn a_port_the_leader_listens_on_is_found(bench: &Bench) {
     let gate = bench.gate("gate");
     let script = format!("{} ; listen 0 ; wait-forever", gate.wait());
     let process = bench.start("p", &script).await;
-    let waiting = process.wait(Until::Port(None));
+    let waiting = process.wait(WaitCondition::Port(None));
     let (waited, ()) = tokio::join!(waiting, async { gate.open_once() });
     let port = printed_port(&process).await;
     assert_eq!(waited, Ok(Waited::Listening { port }));
-    let waited = process.wait(Until::Port(Some(port))).await;
+    let waited = process.wait(WaitCondition::Port(Some(port))).await;
     assert_eq!(waited, Ok(Waited::Listening { port }));
 }
 
@@ -160,9 +160,9 @@ pub async fn a_port_of_a_descendant_is_found_and_a_strangers_is_not(bench: &Benc
     let strange = printed_port(&stranger).await;
     let process = bench.start("p", "setsid [ listen 0 ; wait-forever ] ; wait-forever").await;
     let port = printed_port(&process).await;
-    let waited = process.wait(Until::Port(Some(port))).await;
+    let waited = process.wait(WaitCondition::Port(Some(port))).await;
     assert_eq!(waited, Ok(Waited::Listening { port }));
-    let waited = process.wait_at_most(Until::Port(Some(strange)), SHORT).await;
+    let waited = process.wait_at_most(WaitCondition::Port(Some(strange)), SHORT).await;
     assert_eq!(waited, Ok(Waited::DeadlinePassed));
 }
 
@@ -190,8 +190,8 @@ async fn printed_port(process: &Process<'_>) -> u16 {
     port.parse().expect("the actor prints a number")
 }
 
-fn output(regex: &str, after: Seq) -> Until {
-    Until::Output { regex: regex.into(), after }
+fn output(regex: &str, after: Seq) -> WaitCondition {
+    WaitCondition::Output { regex: regex.into(), after }
 }
 
 fn matched(seq: Seq, text: &'static str) -> Waited {

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use bytes::Bytes;
-use exec_env::files::{ContentHash, Expect, Links, Reason, WriteOptions};
+use exec_env::files::{ContentHash, ExpectedFile, LinkPolicy, FileReason, WriteOptions};
 use futures_util::future::join_all;
 
 use super::{FilesBench, contents, names_in, reason};
@@ -12,7 +12,7 @@ fn hash_of(bytes: impl AsRef<[u8]>) -> ContentHash {
     ContentHash(*blake3::hash(bytes.as_ref()).as_bytes())
 }
 
-async fn write(bench: &FilesBench, path: &std::path::Path, text: &str, options: WriteOptions) -> Option<Reason> {
+async fn write(bench: &FilesBench, path: &std::path::Path, text: &str, options: WriteOptions) -> Option<FileReason> {
     reason(bench.files().write(path, Bytes::copy_from_slice(text.as_bytes()), options).await)
 }
 
@@ -28,7 +28,7 @@ pub async fn a_file_reads_as_it_was_written(bench: &FilesBench) {
         let wrote = bench.files().write(&path, Bytes::from(bytes.clone()), WriteOptions::default()).await;
         wrote.expect("the folder is ours");
         assert_eq!(contents(&path), bytes);
-        let read = bench.files().read(&path, Links::Follow).await.expect("it was just written");
+        let read = bench.files().read(&path, LinkPolicy::Follow).await.expect("it was just written");
         assert_eq!(read, bytes);
     }
 }
@@ -36,8 +36,8 @@ pub async fn a_file_reads_as_it_was_written(bench: &FilesBench) {
 /// The error keeps errno and path.
 pub async fn a_missing_file_is_not_found_and_names_its_path(bench: &FilesBench) {
     let path = bench.path("nothing/here");
-    let error = bench.files().read(&path, Links::Follow).await.expect_err("it does not exist");
-    assert_eq!((error.reason.clone(), error.path.clone()), (Reason::Os(2), path));
+    let error = bench.files().read(&path, LinkPolicy::Follow).await.expect_err("it does not exist");
+    assert_eq!((error.reason.clone(), error.path.clone()), (FileReason::Os(2), path));
     assert_eq!(error.to_string(), "No such file or directory (os error 2)");
 }
 
@@ -99,20 +99,20 @@ pub async fn a_dangling_link_gets_its_target(bench: &FilesBench) {
 pub async fn a_circle_of_links_is_told(bench: &FilesBench) {
     let one = bench.link("one", "two");
     bench.link("two", "one");
-    assert_eq!(write(bench, &one, "x", WriteOptions::default()).await, Some(Reason::Os(40)));
-    assert_eq!(reason(bench.files().read(&one, Links::Follow).await), Some(Reason::Os(40)));
+    assert_eq!(write(bench, &one, "x", WriteOptions::default()).await, Some(FileReason::Os(40)));
+    assert_eq!(reason(bench.files().read(&one, LinkPolicy::Follow).await), Some(FileReason::Os(40)));
 }
 
 /// EISDIR and ENOENT.
 pub async fn a_folder_cannot_be_written_and_a_missing_one_is_not_made(bench: &FilesBench) {
     let folder = bench.folder("folder");
-    assert_eq!(write(bench, &folder, "x", WriteOptions::default()).await, Some(Reason::Os(21)));
+    assert_eq!(write(bench, &folder, "x", WriteOptions::default()).await, Some(FileReason::Os(21)));
     let appended = write(bench, &folder, "x", WriteOptions { append: true, ..Default::default() }).await;
-    assert_eq!(appended, Some(Reason::Os(21)));
+    assert_eq!(appended, Some(FileReason::Os(21)));
     let orphan = bench.path("missing/file");
-    assert_eq!(write(bench, &orphan, "x", WriteOptions::default()).await, Some(Reason::Os(2)));
+    assert_eq!(write(bench, &orphan, "x", WriteOptions::default()).await, Some(FileReason::Os(2)));
     let below_file = bench.file("file", "").join("x");
-    assert_eq!(write(bench, &below_file, "x", WriteOptions::default()).await, Some(Reason::Os(20)));
+    assert_eq!(write(bench, &below_file, "x", WriteOptions::default()).await, Some(FileReason::Os(20)));
 }
 
 /// Whether it went well or not.
@@ -121,9 +121,9 @@ pub async fn no_temporary_file_is_left_beside_what_was_written(bench: &FilesBenc
     for _ in 0..10 {
         assert_eq!(write(bench, &folder.join("file"), "x", WriteOptions::default()).await, None);
     }
-    let expect = Expect::Content(hash_of("other"));
+    let expect = ExpectedFile::Content(hash_of("other"));
     let refused = write(bench, &folder.join("file"), "y", WriteOptions { expect, ..Default::default() }).await;
-    assert!(matches!(refused, Some(Reason::Changed { .. })));
+    assert!(matches!(refused, Some(FileReason::Changed { .. })));
     assert_eq!(names_in(&folder), ["file"]);
 }
 
@@ -141,7 +141,7 @@ pub async fn a_reader_sees_the_old_or_the_new_file_but_no_mixture(bench: &FilesB
     });
     let reader = async {
         for _ in 0..100 {
-            let read = bench.files().read(&path, Links::Follow).await.expect("it is always there");
+            let read = bench.files().read(&path, LinkPolicy::Follow).await.expect("it is always there");
             assert_eq!(read.len(), 100_000);
             assert!(read.iter().all(|byte| *byte == read[0]));
         }
@@ -186,21 +186,21 @@ pub async fn appends_at_once_all_arrive(bench: &FilesBench) {
 /// So that the caller can tell what happened.
 pub async fn a_write_that_expects_other_contents_is_refused_with_the_present_hash(bench: &FilesBench) {
     let path = bench.file("file", "present");
-    let expecting = |text: &str| WriteOptions { expect: Expect::Content(hash_of(text)), ..Default::default() };
+    let expecting = |text: &str| WriteOptions { expect: ExpectedFile::Content(hash_of(text)), ..Default::default() };
     let refused = write(bench, &path, "new", expecting("past")).await;
-    assert_eq!(refused, Some(Reason::Changed { present: Some(hash_of("present")) }));
+    assert_eq!(refused, Some(FileReason::Changed { present: Some(hash_of("present")) }));
     assert_eq!(contents(&path), b"present");
     assert_eq!(write(bench, &path, "new", expecting("present")).await, None);
     assert_eq!(contents(&path), b"new");
     let missing = write(bench, &bench.path("missing"), "new", expecting("past")).await;
-    assert_eq!(missing, Some(Reason::Changed { present: None }));
+    assert_eq!(missing, Some(FileReason::Changed { present: None }));
 }
 
 /// Compare and swap.
 pub async fn of_many_writers_with_one_expectation_exactly_one_wins(bench: &FilesBench) {
     let path = bench.file("file", "0");
     for round in 0..10 {
-        let expect = Expect::Content(hash_of(contents(&path)));
+        let expect = ExpectedFile::Content(hash_of(contents(&path)));
         let options = WriteOptions { expect, ..Default::default() };
         let texts: Vec<String> = (0..8).map(|writer| format!("{round}-{writer}")).collect();
         let results = join_all(texts.iter().map(|text| write(bench, &path, text, options))).await;
@@ -213,10 +213,10 @@ pub async fn of_many_writers_with_one_expectation_exactly_one_wins(bench: &Files
 /// Create, but never replace.
 pub async fn a_write_that_expects_nothing_finds_something(bench: &FilesBench) {
     let path = bench.path("file");
-    let options = WriteOptions { expect: Expect::Absent, ..Default::default() };
+    let options = WriteOptions { expect: ExpectedFile::Absent, ..Default::default() };
     assert_eq!(write(bench, &path, "first", options).await, None);
     let refused = write(bench, &path, "second", options).await;
-    assert_eq!(refused, Some(Reason::Changed { present: Some(hash_of("first")) }));
+    assert_eq!(refused, Some(FileReason::Changed { present: Some(hash_of("first")) }));
     assert_eq!(contents(&path), b"first");
 }
 
@@ -234,7 +234,7 @@ pub async fn a_read_only_file_is_refused_to_those_it_is_closed_to(bench: &FilesB
     let closed = std::fs::OpenOptions::new().write(true).open(&path).is_err();
     let wrote = write(bench, &path, "new", WriteOptions::default()).await;
     if closed {
-        assert_eq!(wrote, Some(Reason::Os(13)));
+        assert_eq!(wrote, Some(FileReason::Os(13)));
     } else {
         // Root may write anything; the mode stays all the same.
         assert_eq!((wrote, mode_of(&path)), (None, 0o444));
@@ -258,6 +258,6 @@ pub async fn a_large_file_arrives_whole(bench: &FilesBench) {
     let path = bench.path("file");
     let wrote = bench.files().write(&path, Bytes::from(bytes.clone()), WriteOptions::default()).await;
     wrote.expect("the folder is ours");
-    let read = bench.files().read(&path, Links::Follow).await.expect("it was just written");
+    let read = bench.files().read(&path, LinkPolicy::Follow).await.expect("it was just written");
     assert!(read == bytes);
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use exec_env::files::{Copied, CopyOptions, Reason};
+use exec_env::files::{Copied, CopyOptions, FileReason};
 
 use super::{FilesBench, contents, names_in};
 
-async fn copy(bench: &FilesBench, from: &Path, to: &Path, recursive: bool) -> Result<Copied, Reason> {
+async fn copy(bench: &FilesBench, from: &Path, to: &Path, recursive: bool) -> Result<Copied, FileReason> {
     let options = CopyOptions { recursive, ..CopyOptions::default() };
     bench.files().copy(from, to, options).await.map_err(|error| error.reason)
 }
@@ -34,9 +34,9 @@ pub async fn a_copy_replaces_a_file_but_not_a_folder(bench: &FilesBench) {
     copy(bench, &from, &link, false).await.expect("the folder is ours");
     assert_eq!((contents(&target), link.is_symlink()), (b"new".to_vec(), true));
     let folder = bench.folder("folder");
-    assert_eq!(copy(bench, &from, &folder, false).await, Err(Reason::Os(21)));
-    assert_eq!(copy(bench, &bench.path("missing"), &target, false).await, Err(Reason::Os(2)));
-    assert_eq!(copy(bench, &from, &bench.path("missing/x"), false).await, Err(Reason::Os(2)));
+    assert_eq!(copy(bench, &from, &folder, false).await, Err(FileReason::Os(21)));
+    assert_eq!(copy(bench, &bench.path("missing"), &target, false).await, Err(FileReason::Os(2)));
+    assert_eq!(copy(bench, &from, &bench.path("missing/x"), false).await, Err(FileReason::Os(2)));
 }
 
 /// EEXIST.
@@ -45,7 +45,7 @@ pub async fn a_copied_link_is_a_link_and_replaces_nothing(bench: &FilesBench) {
     let to = bench.path("to");
     assert_eq!(copy(bench, &link, &to, false).await, Ok(Copied { symlinks: 1, ..Copied::default() }));
     assert_eq!(std::fs::read_link(&to).expect("it is a link"), Path::new("some text"));
-    assert_eq!(copy(bench, &link, &to, false).await, Err(Reason::Os(17)));
+    assert_eq!(copy(bench, &link, &to, false).await, Err(FileReason::Os(17)));
 }
 
 /// What the destination has besides stays.
@@ -58,7 +58,7 @@ pub async fn a_folder_is_copied_only_on_request_and_merges(bench: &FilesBench) {
     let to = bench.folder("to");
     bench.file("to/a", "old");
     bench.file("to/kept", "k");
-    assert_eq!(copy(bench, &from, &to, false).await, Err(Reason::RecursiveRequired));
+    assert_eq!(copy(bench, &from, &to, false).await, Err(FileReason::RecursiveRequired));
     let copied = copy(bench, &from, &to, true).await;
     assert_eq!(copied, Ok(Copied { files: 2, directories: 2, symlinks: 1, bytes: 3, skipped: 0 }));
     assert_eq!(names_in(&to), ["a", "kept", "link", "sub"]);
@@ -78,7 +78,7 @@ pub async fn a_folder_is_not_copied_into_itself(bench: &FilesBench) {
     bench.link("link", "from");
     bench.folder("from-beside");
     for to in ["from", "from/below", "from/missing/below", "link/below"] {
-        assert_eq!(copy(bench, &from, &bench.path(to), true).await, Err(Reason::CopyIntoItself), "{to}");
+        assert_eq!(copy(bench, &from, &bench.path(to), true).await, Err(FileReason::CopyIntoItself), "{to}");
     }
     assert_eq!(names_in(&from), ["file"]);
     copy(bench, &from, &bench.path("from-beside"), true).await.expect("that is another folder");
@@ -90,7 +90,7 @@ pub async fn a_file_is_not_copied_onto_itself(bench: &FilesBench) {
     let link = bench.link("link", "file");
     std::fs::hard_link(&file, bench.path("hard")).expect("it is ours");
     for to in [&file, &link, &bench.path("hard")] {
-        assert_eq!(copy(bench, &file, to, false).await, Err(Reason::CopyOntoItself));
+        assert_eq!(copy(bench, &file, to, false).await, Err(FileReason::CopyOntoItself));
     }
     assert_eq!(contents(&file), b"precious");
 }
@@ -101,7 +101,7 @@ pub async fn special_files_are_not_copied(bench: &FilesBench) {
     let fifo = folder.join("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .expect("a FIFO can be made");
-    assert_eq!(copy(bench, &fifo, &bench.path("to"), false).await, Err(Reason::CopySpecial));
+    assert_eq!(copy(bench, &fifo, &bench.path("to"), false).await, Err(FileReason::CopySpecial));
     let copied = copy(bench, &folder, &bench.path("tree"), true).await;
     assert_eq!(copied, Ok(Copied { directories: 1, skipped: 1, ..Copied::default() }));
     assert!(names_in(&bench.path("tree")).is_empty());

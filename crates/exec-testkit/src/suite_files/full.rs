@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bytes::Bytes;
-use exec_env::files::{CopyOptions, Reason, WriteOptions};
+use exec_env::files::{CopyOptions, FileReason, WriteOptions};
 
 use super::{FilesBench, contents, names_in, reason};
 
@@ -50,12 +50,12 @@ pub async fn a_full_disk_leaves_the_old_contents(bench: &FilesBench) {
     let large = Bytes::from(vec![1; 2 << 20]);
     let wrote = bench.files().write(&path, large.clone(), WriteOptions::default()).await;
     let error = wrote.expect_err("there is no room for that");
-    assert_eq!((error.reason, error.path), (Reason::Os(28), path.clone()));
+    assert_eq!((error.reason, error.path), (FileReason::Os(28), path.clone()));
     let synced = WriteOptions { sync: true, ..Default::default() };
-    assert_eq!(reason(bench.files().write(&disk.join("new"), large.clone(), synced).await), Some(Reason::Os(28)));
+    assert_eq!(reason(bench.files().write(&disk.join("new"), large.clone(), synced).await), Some(FileReason::Os(28)));
     let source = bench.file("large", &large);
     let copied = bench.files().copy(&source, &path, CopyOptions::default()).await;
-    assert_eq!(reason(copied), Some(Reason::Os(28)));
+    assert_eq!(reason(copied), Some(FileReason::Os(28)));
     assert_eq!((contents(&path), names_in(&disk)), (b"old".to_vec(), vec!["file".into()]));
 }
 
@@ -66,7 +66,7 @@ pub async fn a_full_disk_takes_an_append_back(bench: &FilesBench) {
     std::fs::write(&path, "old").expect("there is room for that");
     let options = WriteOptions { append: true, ..Default::default() };
     let wrote = bench.files().write(&path, Bytes::from(vec![1; 2 << 20]), options).await;
-    assert_eq!((reason(wrote), contents(&path)), (Some(Reason::Os(28)), b"old".to_vec()));
+    assert_eq!((reason(wrote), contents(&path)), (Some(FileReason::Os(28)), b"old".to_vec()));
 }
 
 /// EROFS, for a new file and for an old one.
@@ -76,7 +76,7 @@ pub async fn a_read_only_file_system_is_told(bench: &FilesBench) {
     let Some(_mount) = Mount::new(&["--bind", "-o", "ro", &disk.to_string_lossy()], &disk) else { return };
     for name in ["file", "new"] {
         let wrote = bench.files().write(&disk.join(name), Bytes::from_static(b"x"), WriteOptions::default()).await;
-        assert_eq!(reason(wrote), Some(Reason::Os(30)), "{name}");
+        assert_eq!(reason(wrote), Some(FileReason::Os(30)), "{name}");
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use exec_env::files::{
-    CreateDirectoryOptions, FileKind, Links, OpenMode, Reason, RemoveOptions, RenameOptions, Times, WalkOptions,
+    CreateDirectoryOptions, FileKind, LinkPolicy, OpenMode, FileReason, RemoveOptions, RenameOptions, FileTimes, WalkOptions,
     WriteOptions,
 };
 
@@ -36,18 +36,18 @@ pub async fn a_folder_is_not_made_where_a_file_is(bench: &FilesBench) {
     let make = |path: PathBuf| async move {
         reason(bench.files().create_directory(&path, CreateDirectoryOptions::default()).await)
     };
-    assert_eq!(make(file.clone()).await, Some(Reason::Os(17)));
-    assert_eq!(make(file.join("below")).await, Some(Reason::Os(20)));
-    assert_eq!(make(bench.link("dangling", "nowhere")).await, Some(Reason::Os(17)));
+    assert_eq!(make(file.clone()).await, Some(FileReason::Os(17)));
+    assert_eq!(make(file.join("below")).await, Some(FileReason::Os(20)));
+    assert_eq!(make(bench.link("dangling", "nowhere")).await, Some(FileReason::Os(17)));
 }
 
 /// As mkdir without -p.
 pub async fn without_recursive_a_parent_must_exist_and_the_folder_must_not(bench: &FilesBench) {
     let options = CreateDirectoryOptions { recursive: false, ..Default::default() };
     let make = |path: PathBuf| async move { reason(bench.files().create_directory(&path, options).await) };
-    assert_eq!(make(bench.path("a/b")).await, Some(Reason::Os(2)));
+    assert_eq!(make(bench.path("a/b")).await, Some(FileReason::Os(2)));
     assert_eq!(make(bench.path("a")).await, None);
-    assert_eq!(make(bench.path("a")).await, Some(Reason::Os(17)));
+    assert_eq!(make(bench.path("a")).await, Some(FileReason::Os(17)));
 }
 
 /// To the nanosecond.
@@ -59,13 +59,13 @@ pub async fn metadata_tells_what_the_kernel_knows(bench: &FilesBench) {
     let opened = std::fs::File::options().write(true).open(&path).expect("it is ours");
     opened.set_modified(time).expect("it is ours");
     let known = std::fs::metadata(&path).expect("it is there");
-    let told = bench.files().metadata(&path, Links::Follow).await.expect("it is there");
+    let told = bench.files().metadata(&path, LinkPolicy::Follow).await.expect("it is there");
     assert_eq!((told.kind, told.is_symlink, told.size_bytes), (FileKind::File, false, 5));
     assert_eq!((told.mode, told.nlink, told.modified), (0o640, 2, time));
     assert_eq!((told.uid, told.gid), (known.uid(), known.gid()));
     assert_eq!((told.inode, told.device), (known.ino(), known.dev()));
     assert_eq!(told.created, known.created().ok());
-    let folder = bench.files().metadata(&bench.scratch(), Links::Refuse).await.expect("it is there");
+    let folder = bench.files().metadata(&bench.scratch(), LinkPolicy::Refuse).await.expect("it is there");
     assert_eq!(folder.kind, FileKind::Directory);
 }
 
@@ -73,14 +73,14 @@ pub async fn metadata_tells_what_the_kernel_knows(bench: &FilesBench) {
 pub async fn metadata_follows_a_link_and_says_that_it_was_one(bench: &FilesBench) {
     bench.file("file", "12345");
     let link = bench.link("link", "file");
-    let told = bench.files().metadata(&link, Links::Follow).await.expect("it is there");
+    let told = bench.files().metadata(&link, LinkPolicy::Follow).await.expect("it is there");
     assert_eq!((told.kind, told.is_symlink, told.size_bytes), (FileKind::File, true, 5));
 }
 
 /// What it leads to is not there.
 pub async fn metadata_of_a_dangling_link_is_not_found(bench: &FilesBench) {
     let link = bench.link("link", "nowhere");
-    assert_eq!(reason(bench.files().metadata(&link, Links::Follow).await), Some(Reason::Os(2)));
+    assert_eq!(reason(bench.files().metadata(&link, LinkPolicy::Follow).await), Some(FileReason::Os(2)));
 }
 
 /// realpath.
@@ -89,19 +89,19 @@ pub async fn a_path_becomes_canonical(bench: &FilesBench) {
     bench.link("link", "a/b");
     let crooked = bench.path("a/../link/./file");
     assert_eq!(bench.files().canonicalize(&crooked).await, Ok(file));
-    assert_eq!(reason(bench.files().canonicalize(&bench.path("missing")).await), Some(Reason::Os(2)));
+    assert_eq!(reason(bench.files().canonicalize(&bench.path("missing")).await), Some(FileReason::Os(2)));
 }
 
 /// EEXIST.
 pub async fn a_rename_replaces_unless_told_not_to(bench: &FilesBench) {
     let (one, two) = (bench.file("one", "1"), bench.file("two", "2"));
     let keep = RenameOptions { no_replace: true, ..Default::default() };
-    assert_eq!(reason(bench.files().rename(&one, &two, keep).await), Some(Reason::Os(17)));
+    assert_eq!(reason(bench.files().rename(&one, &two, keep).await), Some(FileReason::Os(17)));
     assert_eq!((contents(&one), contents(&two)), (b"1".to_vec(), b"2".to_vec()));
     assert_eq!(reason(bench.files().rename(&one, &two, RenameOptions::default()).await), None);
     assert_eq!((names_in(&bench.scratch()), contents(&two)), (vec!["two".into()], b"1".to_vec()));
     assert_eq!(reason(bench.files().rename(&two, &bench.path("three"), keep).await), None);
-    assert_eq!(reason(bench.files().rename(&two, &one, keep).await), Some(Reason::Os(2)));
+    assert_eq!(reason(bench.files().rename(&two, &one, keep).await), Some(FileReason::Os(2)));
 }
 
 /// Its target stays where it is.
@@ -123,18 +123,18 @@ pub async fn a_rename_across_file_systems_is_told(bench: &FilesBench) {
         return;
     }
     let outcome = bench.files().rename(&here, &there, RenameOptions::default()).await;
-    assert_eq!(reason(outcome), Some(Reason::Os(18)));
+    assert_eq!(reason(outcome), Some(FileReason::Os(18)));
 }
 
 /// All twelve bits.
 pub async fn permissions_are_set_with_their_special_bits(bench: &FilesBench) {
     let path = bench.file("file", "");
     for mode in [0o000, 0o4755, 0o1777, 0o644] {
-        bench.files().set_permissions(&path, mode, Links::Follow).await.expect("it is ours");
+        bench.files().set_permissions(&path, mode, LinkPolicy::Follow).await.expect("it is ours");
         assert_eq!(std::fs::metadata(&path).expect("it is there").mode() & 0o7777, mode);
     }
-    let missing = bench.files().set_permissions(&bench.path("missing"), 0o644, Links::Follow).await;
-    assert_eq!(reason(missing), Some(Reason::Os(2)));
+    let missing = bench.files().set_permissions(&bench.path("missing"), 0o644, LinkPolicy::Follow).await;
+    assert_eq!(reason(missing), Some(FileReason::Os(2)));
 }
 
 /// To the nanosecond, before 1970 too; a link only where it may be followed.
@@ -144,15 +144,15 @@ pub async fn times_are_set_to_the_nanosecond(bench: &FilesBench) {
     let epoch = SystemTime::UNIX_EPOCH;
     let span = Duration::new(1_234_567, 89);
     for times in [
-        Times { accessed: epoch + span, modified: epoch + 2 * span },
-        Times { accessed: epoch, modified: epoch - span },
+        FileTimes { accessed: epoch + span, modified: epoch + 2 * span },
+        FileTimes { accessed: epoch, modified: epoch - span },
     ] {
-        bench.files().set_times(&path, times, Links::Refuse).await.expect("it is ours");
-        let found = bench.files().metadata(&path, Links::Follow).await.expect("it is there");
+        bench.files().set_times(&path, times, LinkPolicy::Refuse).await.expect("it is ours");
+        let found = bench.files().metadata(&path, LinkPolicy::Follow).await.expect("it is there");
         assert_eq!(found.times(), times);
-        let refused = bench.files().set_times(&link, times, Links::Refuse).await;
-        assert_eq!(reason(refused), Some(Reason::SymlinkInPath));
-        bench.files().set_times(&link, times, Links::Follow).await.expect("it leads to a file of ours");
+        let refused = bench.files().set_times(&link, times, LinkPolicy::Refuse).await;
+        assert_eq!(reason(refused), Some(FileReason::SymlinkInPath));
+        bench.files().set_times(&link, times, LinkPolicy::Follow).await.expect("it leads to a file of ours");
     }
 }
 
@@ -160,12 +160,12 @@ pub async fn times_are_set_to_the_nanosecond(bench: &FilesBench) {
 pub async fn a_link_reads_back_its_text_byte_for_byte(bench: &FilesBench) {
     let path = bench.path("link");
     let text = Path::new(OsStr::from_bytes(b"../\xff\xfe %41 nowhere"));
-    bench.files().create_symlink(text, &path, Links::Follow).await.expect("the folder is ours");
-    assert_eq!(bench.files().read_link(&path, Links::Follow).await.as_deref(), Ok(text));
-    let again = bench.files().create_symlink(text, &path, Links::Follow).await;
-    assert_eq!(reason(again), Some(Reason::Os(17)));
+    bench.files().create_symlink(text, &path, LinkPolicy::Follow).await.expect("the folder is ours");
+    assert_eq!(bench.files().read_link(&path, LinkPolicy::Follow).await.as_deref(), Ok(text));
+    let again = bench.files().create_symlink(text, &path, LinkPolicy::Follow).await;
+    assert_eq!(reason(again), Some(FileReason::Os(17)));
     let file = bench.file("file", "");
-    assert_eq!(reason(bench.files().read_link(&file, Links::Follow).await), Some(Reason::Os(22)));
+    assert_eq!(reason(bench.files().read_link(&file, LinkPolicy::Follow).await), Some(FileReason::Os(22)));
 }
 
 /// Latin-1, newlines, percent signs, invalid UTF-8: a name is bytes.
@@ -178,7 +178,7 @@ pub async fn names_that_are_not_text_work_everywhere(bench: &FilesBench) {
         let files = bench.files();
         files.create_directory(&folder, CreateDirectoryOptions::default()).await.expect("the folder is ours");
         files.write(&file, Bytes::from_static(b"x"), WriteOptions::default()).await.expect("the folder is ours");
-        assert_eq!(files.read(&file, Links::Refuse).await.as_deref(), Ok(&b"x"[..]));
+        assert_eq!(files.read(&file, LinkPolicy::Refuse).await.as_deref(), Ok(&b"x"[..]));
         let listed = files.read_directory(&folder).await.expect("it is ours");
         assert_eq!(listed.iter().map(|entry| entry.name.as_os_str()).collect::<Vec<_>>(), [name]);
         let options = WalkOptions {
@@ -191,10 +191,10 @@ pub async fn names_that_are_not_text_work_everywhere(bench: &FilesBench) {
         let walked = files.walk(&folder, options).await.expect("it is ours");
         assert_eq!(walked.entries.iter().map(|entry| &entry.path).collect::<Vec<_>>(), [&file]);
         assert_eq!(files.canonicalize(&file).await, Ok(file.clone()));
-        let opened = files.open(&file, OpenMode::Read, Links::Follow).await.expect("it is ours");
+        let opened = files.open(&file, OpenMode::Read, LinkPolicy::Follow).await.expect("it is ours");
         opened.close().await.expect("nothing can go wrong on a local disk");
-        let missing = files.read(&file.join("x"), Links::Follow).await.expect_err("a file is no folder");
-        assert_eq!((missing.path, missing.reason), (file.join("x"), Reason::Os(20)));
+        let missing = files.read(&file.join("x"), LinkPolicy::Follow).await.expect_err("a file is no folder");
+        assert_eq!((missing.path, missing.reason), (file.join("x"), FileReason::Os(20)));
         files.remove(&folder, RemoveOptions::default()).await.expect("it is ours");
     }
     assert_eq!(names_in(&bench.scratch()), Vec::<std::ffi::OsString>::new());
@@ -207,6 +207,6 @@ pub async fn a_name_too_long_is_told(bench: &FilesBench) {
     bench.files().write(&longest, Bytes::from_static(b"x"), options).await.expect("that is just allowed");
     let longer = bench.path("x".repeat(256));
     let outcome = bench.files().write(&longer, Bytes::from_static(b"x"), options).await;
-    assert_eq!(reason(outcome), Some(Reason::Os(36)));
-    assert_eq!(reason(bench.files().read(&longer, Links::Follow).await), Some(Reason::Os(36)));
+    assert_eq!(reason(outcome), Some(FileReason::Os(36)));
+    assert_eq!(reason(bench.files().read(&longer, LinkPolicy::Follow).await), Some(FileReason::Os(36)));
 }

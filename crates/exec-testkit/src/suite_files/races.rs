@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use exec_env::files::{CreateDirectoryOptions, Files, Links, OpenMode, RemoveOptions, RenameOptions, WriteOptions};
+use exec_env::files::{CreateDirectoryOptions, Files, LinkPolicy, OpenMode, RemoveOptions, RenameOptions, WriteOptions};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
@@ -126,7 +126,7 @@ impl State {
 
 /// Replace.
 pub async fn no_race_lets_a_write_escape(bench: &FilesBench) {
-    let options = WriteOptions { links: Links::Refuse, ..Default::default() };
+    let options = WriteOptions { links: LinkPolicy::Refuse, ..Default::default() };
     let swapper = Swapper::start(bench);
     swapper
         .race(bench.files(), |files, gate, _| {
@@ -140,7 +140,7 @@ pub async fn no_race_lets_a_write_escape(bench: &FilesBench) {
 
 /// In place, which a wrong link would lead anywhere.
 pub async fn no_race_lets_an_append_escape(bench: &FilesBench) {
-    let options = WriteOptions { append: true, links: Links::Refuse, ..Default::default() };
+    let options = WriteOptions { append: true, links: LinkPolicy::Refuse, ..Default::default() };
     let swapper = Swapper::start(bench);
     swapper
         .race(bench.files(), |files, gate, _| {
@@ -156,7 +156,7 @@ pub async fn no_race_lets_an_open_escape(bench: &FilesBench) {
         .race(bench.files(), |files, gate, race| {
             Box::pin(async move {
                 let name = if race % 2 == 0 { "name" } else { "another" };
-                let Ok(file) = files.open(&gate.join(name), OpenMode::Replace, Links::Refuse).await else {
+                let Ok(file) = files.open(&gate.join(name), OpenMode::Replace, LinkPolicy::Refuse).await else {
                     return false;
                 };
                 file.write_block(0, Bytes::from_static(b"x")).await.is_ok()
@@ -167,7 +167,7 @@ pub async fn no_race_lets_an_open_escape(bench: &FilesBench) {
 
 /// Two levels, so that the way down is raced, too.
 pub async fn no_race_lets_a_folder_escape(bench: &FilesBench) {
-    let options = CreateDirectoryOptions { links: Links::Refuse, ..Default::default() };
+    let options = CreateDirectoryOptions { links: LinkPolicy::Refuse, ..Default::default() };
     let swapper = Swapper::start(bench);
     swapper
         .race(bench.files(), |files, gate, race| {
@@ -181,7 +181,7 @@ pub async fn no_race_lets_a_folder_escape(bench: &FilesBench) {
 
 /// `victim` is only outside.
 pub async fn no_race_lets_a_removal_escape(bench: &FilesBench) {
-    let options = RemoveOptions { recursive: false, force: false, links: Links::Refuse };
+    let options = RemoveOptions { recursive: false, force: false, links: LinkPolicy::Refuse };
     let swapper = Swapper::start(bench);
     let put_back = swapper.put_back();
     swapper
@@ -197,7 +197,7 @@ pub async fn no_race_lets_a_removal_escape(bench: &FilesBench) {
 
 /// Neither out of the outside nor into it.
 pub async fn no_race_lets_a_rename_escape(bench: &FilesBench) {
-    let options = RenameOptions { links: Links::Refuse, ..Default::default() };
+    let options = RenameOptions { links: LinkPolicy::Refuse, ..Default::default() };
     let elsewhere = bench.folder("elsewhere");
     let swapper = Swapper::start(bench);
     let put_back = swapper.put_back();
@@ -223,7 +223,7 @@ pub async fn no_race_lets_permissions_escape(bench: &FilesBench) {
     let swapper = Swapper::start(bench);
     swapper
         .race(bench.files(), |files, gate, _| {
-            Box::pin(async move { files.set_permissions(&gate.join("name"), 0o4777, Links::Refuse).await.is_ok() })
+            Box::pin(async move { files.set_permissions(&gate.join("name"), 0o4777, LinkPolicy::Refuse).await.is_ok() })
         })
         .await;
 }
@@ -235,7 +235,7 @@ pub async fn no_race_lets_a_link_escape(bench: &FilesBench) {
         .race(bench.files(), |files, gate, race| {
             Box::pin(async move {
                 let path = gate.join(format!("link-{race}"));
-                files.create_symlink("anywhere".as_ref(), &path, Links::Refuse).await.is_ok()
+                files.create_symlink("anywhere".as_ref(), &path, LinkPolicy::Refuse).await.is_ok()
             })
         })
         .await;

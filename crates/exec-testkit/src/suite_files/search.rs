@@ -1,7 +1,7 @@
 //! Search in contents.
 
-use exec_env::files::search::Case;
-use exec_env::files::{Found, FoundLine, Pattern, Reason, SearchQuery, SearchStep, SearchSummary};
+use exec_env::files::search::CaseSensitivity;
+use exec_env::files::{SearchResults, SearchLine, Pattern, FileReason, SearchQuery, SearchItem, SearchSummary};
 
 use super::{FilesBench, reason};
 
@@ -10,23 +10,23 @@ fn regex(bench: &FilesBench, pattern: &str) -> SearchQuery {
 }
 
 /// Everything a search finds: path below the scratch folder and the line, and the summary.
-async fn all(bench: &FilesBench, query: SearchQuery) -> (Vec<(String, FoundLine)>, SearchSummary) {
+async fn all(bench: &FilesBench, query: SearchQuery) -> (Vec<(String, SearchLine)>, SearchSummary) {
     let mut found = bench.files().search(query).await.expect("the query is good");
     let mut lines = Vec::new();
     loop {
         match found.next().await.expect("the files are ours") {
-            SearchStep::Lines(step) => {
+            SearchItem::Lines(step) => {
                 let below = step.path.strip_prefix(bench.scratch()).expect("it stays below its root");
                 let below = below.display().to_string();
                 lines.extend(step.lines.into_iter().map(|line| (below.clone(), line)));
             }
-            SearchStep::Done(summary) => return (lines, summary),
+            SearchItem::Done(summary) => return (lines, summary),
         }
     }
 }
 
 /// Path and line number.
-fn places(lines: &[(String, FoundLine)]) -> Vec<(&str, u64)> {
+fn places(lines: &[(String, SearchLine)]) -> Vec<(&str, u64)> {
     lines.iter().map(|(path, line)| (path.as_str(), line.number)).collect()
 }
 
@@ -37,7 +37,7 @@ pub async fn lines_are_found_in_order_with_their_places(bench: &FilesBench) {
     bench.file("Z.txt", "no\n\nneedle\n");
     let (lines, summary) = all(bench, regex(bench, "ne+dle")).await;
     assert_eq!(places(&lines), [("Z.txt", 3), ("a/x.txt", 1), ("b.txt", 2)]);
-    let expected = FoundLine {
+    let expected = SearchLine {
         number: 2,
         offset: 4,
         text: "two needle needle".into(),
@@ -59,11 +59,11 @@ pub async fn a_literal_is_taken_literally(bench: &FilesBench) {
 pub async fn case_matters_as_it_is_told_to(bench: &FilesBench) {
     bench.file("file", "word\nWord\nwordy\n");
     for (case, word, pattern, expected) in [
-        (Case::Sensitive, false, "word", vec![1, 3]),
-        (Case::Insensitive, false, "WORD", vec![1, 2, 3]),
-        (Case::Smart, false, "word", vec![1, 2, 3]),
-        (Case::Smart, false, "Word", vec![2]),
-        (Case::Insensitive, true, "word", vec![1, 2]),
+        (CaseSensitivity::Sensitive, false, "word", vec![1, 3]),
+        (CaseSensitivity::Insensitive, false, "WORD", vec![1, 2, 3]),
+        (CaseSensitivity::Smart, false, "word", vec![1, 2, 3]),
+        (CaseSensitivity::Smart, false, "Word", vec![2]),
+        (CaseSensitivity::Insensitive, true, "word", vec![1, 2]),
     ] {
         let (lines, _) = all(bench, SearchQuery { case, word, ..regex(bench, pattern) }).await;
         let numbers: Vec<u64> = lines.iter().map(|(_, line)| line.number).collect();
@@ -83,7 +83,7 @@ pub async fn ignore_files_and_globs_choose_the_files(bench: &FilesBench) {
         hidden,
         ..regex(bench, "^x$")
     };
-    let files = |lines: Vec<(String, FoundLine)>| lines.into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+    let files = |lines: Vec<(String, SearchLine)>| lines.into_iter().map(|(path, _)| path).collect::<Vec<_>>();
     let found = |query| async { files(all(bench, query).await.0) };
     assert_eq!(found(query(&[], true, false)).await, ["a.rs", "b.md", "sub/f.rs"]);
     assert_eq!(found(query(&["*.rs"], true, true)).await, [".hidden/d.rs", "a.rs", "sub/f.rs"]);
@@ -128,11 +128,11 @@ pub async fn long_lines_are_cut_and_binary_files_left_out(bench: &FilesBench) {
 /// At once, not at the end.
 pub async fn a_bad_expression_and_a_missing_root_are_told(bench: &FilesBench) {
     let bad = bench.files().search(regex(bench, "(")).await;
-    assert!(matches!(reason(bad), Some(Reason::BadPattern { .. })));
+    assert!(matches!(reason(bad), Some(FileReason::BadPattern { .. })));
     let bad = bench.files().search(SearchQuery { globs: vec!["[z-a]".into()], ..regex(bench, "x") }).await;
-    assert!(matches!(reason(bad), Some(Reason::BadPattern { .. })));
+    assert!(matches!(reason(bad), Some(FileReason::BadPattern { .. })));
     let missing = SearchQuery::new(bench.path("missing"), Pattern::Literal("x".into()));
-    assert_eq!(reason(bench.files().search(missing).await), Some(Reason::Os(2)));
+    assert_eq!(reason(bench.files().search(missing).await), Some(FileReason::Os(2)));
 }
 
 /// A link that leads in a circle is a problem, not the end.
@@ -143,14 +143,14 @@ pub async fn what_cannot_be_read_is_told_at_the_end(bench: &FilesBench) {
     assert_eq!(places(&lines), [("sub/file", 1)]);
     assert_eq!(summary.problem_count, 1);
     let problem = &summary.problems[0];
-    assert_eq!((&problem.path, &problem.reason), (&bench.path("sub/up"), &Reason::Os(40)));
+    assert_eq!((&problem.path, &problem.reason), (&bench.path("sub/up"), &FileReason::Os(40)));
 }
 
 /// More searches than may run at once, none of them read, then all dropped: the next one still runs.
 pub async fn a_search_nobody_reads_waits_and_ends_when_dropped(bench: &FilesBench) {
     bench.file("file", "a line that is found\n".repeat(200_000));
     let query = || SearchQuery { max_matches: u64::MAX, ..regex(bench, "found") };
-    let mut unread: Vec<Box<dyn Found>> = Vec::new();
+    let mut unread: Vec<Box<dyn SearchResults>> = Vec::new();
     for _ in 0..20 {
         unread.push(bench.files().search(query()).await.expect("the query is good"));
     }

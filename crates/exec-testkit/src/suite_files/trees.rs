@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use exec_env::files::{DirectoryEntry, FileKind, GlobQuery, Reason, RemoveOptions, Walk, WalkKind, WalkOptions};
+use exec_env::files::{DirectoryEntry, FileKind, GlobQuery, FileReason, RemoveOptions, WalkListing, WalkKind, WalkOptions};
 
 use super::{FilesBench, contents, names_in, reason};
 
@@ -15,12 +15,12 @@ const ALL: WalkOptions = WalkOptions {
     prune_hidden_directories: false,
 };
 
-async fn walk(bench: &FilesBench, root: &Path, options: WalkOptions) -> Walk {
+async fn walk(bench: &FilesBench, root: &Path, options: WalkOptions) -> WalkListing {
     bench.files().walk(root, options).await.expect("the root exists and the limits are good")
 }
 
 /// Paths below `root`, as text; directories end with a slash, links to them with an at sign.
-fn told(walk: &Walk, root: &Path) -> Vec<String> {
+fn told(walk: &WalkListing, root: &Path) -> Vec<String> {
     let entries = walk.entries.iter().map(|entry| {
         let below = entry.path.strip_prefix(root).expect("a walk stays below its root");
         let mark = match (entry.kind, entry.is_symlink) {
@@ -63,8 +63,8 @@ pub async fn a_folder_lists_its_entries_with_links_resolved(bench: &FilesBench) 
 /// ENOTDIR, and ENOENT.
 pub async fn a_file_is_no_folder(bench: &FilesBench) {
     let file = bench.file("file", "");
-    assert_eq!(reason(bench.files().read_directory(&file).await), Some(Reason::Os(20)));
-    assert_eq!(reason(bench.files().read_directory(&bench.path("missing")).await), Some(Reason::Os(2)));
+    assert_eq!(reason(bench.files().read_directory(&file).await), Some(FileReason::Os(20)));
+    assert_eq!(reason(bench.files().read_directory(&bench.path("missing")).await), Some(FileReason::Os(2)));
 }
 
 fn fill(folder: &Path, files: usize) {
@@ -88,7 +88,7 @@ pub async fn a_folder_of_more_than_fifty_thousand_is_refused_with_its_number(ben
     let folder = bench.folder("folder");
     fill(&folder, 50_002);
     let error = bench.files().read_directory(&folder).await.expect_err("that is too many");
-    assert_eq!(error.reason, Reason::TooManyEntries { found: 50_002 });
+    assert_eq!(error.reason, FileReason::TooManyEntries { found: 50_002 });
     assert_eq!(error.to_string(), "fs/readDirectory returned 50002 entries; limit is 50000");
 }
 
@@ -172,15 +172,15 @@ pub async fn a_walk_prunes_hidden_folders_but_lists_them(bench: &FilesBench) {
 /// Empty is an answer.
 pub async fn a_walk_of_a_file_or_a_link_is_empty_and_of_nothing_not_found(bench: &FilesBench) {
     let file = bench.file("folder/file", "");
-    assert_eq!(walk(bench, &file, ALL).await, Walk::default());
+    assert_eq!(walk(bench, &file, ALL).await, WalkListing::default());
     let link = bench.link("link", "folder");
-    assert_eq!(walk(bench, &link, ALL).await, Walk::default());
+    assert_eq!(walk(bench, &link, ALL).await, WalkListing::default());
     let following = WalkOptions { follow_directory_symlinks: true, ..ALL };
     assert_eq!(told(&walk(bench, &link, following).await, &link), ["file"]);
     let dangling = bench.link("leads-nowhere", "nowhere");
-    assert_eq!(reason(bench.files().walk(&dangling, ALL).await), Some(Reason::Os(2)));
+    assert_eq!(reason(bench.files().walk(&dangling, ALL).await), Some(FileReason::Os(2)));
     let missing = bench.files().walk(&bench.path("missing"), ALL).await;
-    assert_eq!(reason(missing), Some(Reason::Os(2)));
+    assert_eq!(reason(missing), Some(FileReason::Os(2)));
 }
 
 /// In the words clients know.
@@ -224,7 +224,7 @@ pub async fn a_full_folder_needs_recursive(bench: &FilesBench) {
     bench.file("tree/file", "");
     let empty = bench.folder("empty");
     let options = RemoveOptions { recursive: false, ..Default::default() };
-    assert_eq!(reason(bench.files().remove(&bench.path("tree"), options).await), Some(Reason::Os(39)));
+    assert_eq!(reason(bench.files().remove(&bench.path("tree"), options).await), Some(FileReason::Os(39)));
     assert_eq!(reason(bench.files().remove(&empty, options).await), None);
     assert_eq!(names_in(&bench.scratch()), ["tree"]);
 }
@@ -233,12 +233,12 @@ pub async fn a_full_folder_needs_recursive(bench: &FilesBench) {
 pub async fn force_only_forgives_what_is_not_there(bench: &FilesBench) {
     let strict = RemoveOptions { force: false, ..Default::default() };
     let missing = bench.path("missing");
-    assert_eq!(reason(bench.files().remove(&missing, strict).await), Some(Reason::Os(2)));
+    assert_eq!(reason(bench.files().remove(&missing, strict).await), Some(FileReason::Os(2)));
     assert_eq!(reason(bench.files().remove(&missing, RemoveOptions::default()).await), None);
     let below_file = bench.file("file", "").join("x");
-    assert_eq!(reason(bench.files().remove(&below_file, RemoveOptions::default()).await), Some(Reason::Os(20)));
+    assert_eq!(reason(bench.files().remove(&below_file, RemoveOptions::default()).await), Some(FileReason::Os(20)));
     let root = bench.files().remove(Path::new("/proc/.."), RemoveOptions::default()).await;
-    assert_eq!(reason(root), Some(Reason::Os(16)));
+    assert_eq!(reason(root), Some(FileReason::Os(16)));
 }
 
 /// A tree may hold links to anywhere, and folders that are closed even to their owner.
@@ -280,7 +280,7 @@ pub async fn a_glob_stops_at_its_limit_and_refuses_a_bad_pattern(bench: &FilesBe
         assert_eq!((found.paths.len(), found.truncated), (max_paths, truncated));
     }
     let bad = bench.files().glob(GlobQuery::new(bench.scratch(), "[z-a]")).await;
-    assert!(matches!(reason(bad), Some(Reason::BadPattern { .. })));
+    assert!(matches!(reason(bad), Some(FileReason::BadPattern { .. })));
     let missing = bench.files().glob(GlobQuery::new(bench.path("missing"), "*")).await;
-    assert_eq!(reason(missing), Some(Reason::Os(2)));
+    assert_eq!(reason(missing), Some(FileReason::Os(2)));
 }

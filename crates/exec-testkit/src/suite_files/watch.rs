@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use exec_env::files::{Change, ChangeBatch, Changes, FileError, Reason, WatchOptions};
+use exec_env::files::{Change, ChangeBatch, ChangeStream, FileError, FileReason, WatchOptions};
 
 use super::{FilesBench, reason};
 
 /// A watch, and what may become of it.
 struct Watched {
-    changes: Box<dyn Changes>,
+    changes: Box<dyn ChangeStream>,
     root: PathBuf,
     breaks: bool,
 }
@@ -77,7 +77,7 @@ pub async fn creating_writing_renaming_and_removing_are_told(bench: &FilesBench)
     std::fs::remove_file(&b).expect("it is ours");
     changes.until([Change::Removed(b)]).await;
     let missing = bench.files().watch(&bench.path("missing"), WatchOptions::default()).await;
-    assert_eq!(reason(missing), Some(Reason::Os(2)));
+    assert_eq!(reason(missing), Some(FileReason::Os(2)));
 }
 
 /// What was in them before we looked is told, too.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use exec_core::limits::{BITE_BYTES, FLOOD_PIPE_BYTES, SPOOL_MIN_BYTES};
+use exec_core::limits::{SPLICE_BYTES, FLOOD_PIPE_BYTES, SPOOL_MIN_BYTES};
 use exec_core::{Command, Stream};
-use exec_env::process::Until;
+use exec_env::process::WaitCondition;
 use exec_testkit::Bench;
 use exec_testkit::gate::Gate;
 use exec_testkit::pattern::Pattern;
@@ -37,7 +37,7 @@ async fn flood<const N: usize>(bench: &Bench, bytes: u64) -> (Process<'_>, [Read
 async fn slowly(mut reader: Reader) -> Transcript {
     while reader.more().await {
         let head = reader.transcript.head.expect("pages were read");
-        let most = SPOOL_MIN_BYTES + u64::from(BITE_BYTES) + u64::from(FLOOD_PIPE_BYTES);
+        let most = SPOOL_MIN_BYTES + u64::from(SPLICE_BYTES) + u64::from(FLOOD_PIPE_BYTES);
         assert!(head.held_bytes <= most, "the cap holds while a reader is waited for: {head:?}");
         // not a wait: this reader is slow
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -76,7 +76,7 @@ async fn the_slowest_of_two_readers_misses_nothing() {
 async fn a_reader_that_has_stopped_holds_the_child_for_a_while_only_and_is_told_what_it_missed() {
     let bench = keeper_as_thread().await;
     let (process, [stopped], _gate) = flood(&bench, FLOOD_BYTES).await;
-    process.wait(Until::Closed).await.expect("it ends, although nobody reads");
+    process.wait(WaitCondition::Closed).await.expect("it ends, although nobody reads");
     let late = stopped.to_the_end().await;
     let head = late.head.expect("pages were read");
     let [gap] = late.gaps[..] else { panic!("one gap, at the beginning: {:?}", late.gaps) };
@@ -88,9 +88,9 @@ async fn a_reader_that_has_stopped_holds_the_child_for_a_while_only_and_is_told_
 async fn a_reader_that_leaves_lets_the_child_go_on() {
     let bench = keeper_as_thread().await;
     let (process, [leaves], _gate) = flood(&bench, FLOOD_BYTES).await;
-    process.wait(Until::Output { regex: ".".to_owned(), after: 0 }).await.expect("it prints");
+    process.wait(WaitCondition::Output { regex: ".".to_owned(), after: 0 }).await.expect("it prints");
     drop(leaves);
-    process.wait(Until::Closed).await.expect("it ends");
+    process.wait(WaitCondition::Closed).await.expect("it ends");
     assert_eq!(process.exit().await.shell_code(), 3);
 }
 
@@ -99,7 +99,7 @@ async fn last_words_beyond_the_cap_stay_until_they_are_read() {
     let bench = keeper_as_thread().await;
     let bytes = SPOOL_MIN_BYTES + 48 * 1024;
     let (process, [reader], _gate) = flood(&bench, bytes).await;
-    process.wait(Until::Closed).await.expect("it ends, although nobody reads");
+    process.wait(WaitCondition::Closed).await.expect("it ends, although nobody reads");
     assert_eq!(process.look().await.head.held_bytes, bytes);
     let seen = reader.to_the_end().await;
     assert_pattern(&seen, Stream::Stdout, Pattern::new(SEED), bytes as usize);

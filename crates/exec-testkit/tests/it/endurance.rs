@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exec_client::{Options, RemoteEnvironment, TargetDial};
-use exec_core::{Body, Command, ProcessId, Stream};
+use exec_core::{EntryBody, Command, ProcessId, Stream};
 use exec_env::Environment;
 use exec_env::files::{Files, OpenFile, OpenMode};
-use exec_env::process::Follow;
+use exec_env::process::LogFollower;
 use exec_testkit::bench::{process_id, write_id};
 use exec_testkit::pattern::{Dice, Pattern};
 use exec_testkit::proxy::CuttingProxy;
@@ -90,14 +90,14 @@ fn alone_a_thousand_cuts_in_a_gigabyte_of_output_cost_no_byte_and_repeat_none() 
 }
 
 /// Reads a log to its end: dense numbers, the bytes of the pattern, no gap.
-async fn judge_flood(mut follower: Box<dyn Follow>, bytes: u64) {
+async fn judge_flood(mut follower: Box<dyn LogFollower>, bytes: u64) {
     let (mut seq, mut offset) = (0, 0);
     while let Some(page) = follower.next(PAGE_BYTES).await.expect("the session lives") {
         assert_eq!(page.gap, None);
         for entry in page.entries {
             seq += 1;
             assert_eq!(entry.seq, seq);
-            if let Body::Output { stream, bytes } = entry.body {
+            if let EntryBody::Output { stream, bytes } = entry.body {
                 assert_eq!(stream, Stream::Stdout);
                 assert_eq!(Pattern::new(7).first_difference(offset, &bytes), None);
                 offset += bytes.len() as u64;
@@ -232,5 +232,5 @@ fn alone_a_file_arrives_whole_over_a_connection_that_is_cut_fifty_times() {
 }
 
 async fn open(files: &dyn Files, path: &std::path::Path, mode: OpenMode) -> Arc<dyn OpenFile> {
-    Arc::from(files.open(path, mode, exec_env::files::Links::Follow).await.expect("the folder is ours"))
+    Arc::from(files.open(path, mode, exec_env::files::LinkPolicy::Follow).await.expect("the folder is ours"))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use exec_keeper::hire::Program;
-use exec_local::{KeeperChoice, LocalEnvironment, Options};
+use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
 use exec_testkit::Bench;
 
 pub(crate) const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
@@ -13,26 +13,26 @@ pub(crate) fn keeper_program() -> Program {
     Program { program: env!("CARGO_BIN_EXE_test-keeper").into(), args: Vec::new() }
 }
 
-pub(crate) async fn local(options: Options) -> Bench {
+pub(crate) async fn local(options: LocalOptions) -> Bench {
     let environment = LocalEnvironment::open(options).await.expect("this machine can be set up");
     Bench::new(Arc::new(environment), ACTOR)
 }
 
 pub(crate) async fn keeper_as_thread() -> Bench {
-    local(Options::default()).await
+    local(LocalOptions::default()).await
 }
 
 pub(crate) async fn without_cgroups() -> Bench {
-    local(Options { cgroups: false, ..Options::default() }).await
+    local(LocalOptions { cgroups: false, ..LocalOptions::default() }).await
 }
 
 pub(crate) async fn keeper_as_process() -> Bench {
-    local(Options { keeper: KeeperChoice::Process(keeper_program()), ..Options::default() }).await
+    local(LocalOptions { keeper: KeeperChoice::Process(keeper_program()), ..LocalOptions::default() }).await
 }
 
 pub(crate) async fn keeper_that_outlives() -> Bench {
     let state = tempfile::tempdir().expect("a temporary folder");
-    let mut options = Options::durable(keeper_program(), state.path());
+    let mut options = LocalOptions::durable(keeper_program(), state.path());
     if let KeeperChoice::Durable { orphan_ttl, .. } = &mut options.keeper {
         // A test that ends leaves its keeper alone; it should not stay.
         *orphan_ttl = std::time::Duration::from_millis(500);

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use exec_core::limits::{BITE_BYTES, SPOOL_MIN_BYTES};
+use exec_core::limits::{SPLICE_BYTES, SPOOL_MIN_BYTES};
 use exec_core::{Head, Stream};
 use exec_env::Environment;
-use exec_env::process::{ReadQuery, SpawnFailure, StartError, Step, Until};
-use exec_local::Options;
+use exec_env::process::{ReadQuery, SpawnFailure, StartError, SpawnStep, WaitCondition};
+use exec_local::LocalOptions;
 use exec_testkit::Bench;
 use exec_testkit::bench::process_id;
 use exec_testkit::pattern::Pattern;
@@ -164,7 +164,7 @@ fn a_start_on_a_full_or_read_only_disk_is_refused_with_advice() {
         let bench = environments::local(spooling_to(disk.path())).await;
         disk.fill_but(0);
         let failure = refused(&bench).await;
-        assert_eq!((failure.step, failure.errno, failure.subject.as_path()), (Step::Spool, 28, disk.path()));
+        assert_eq!((failure.step, failure.errno, failure.subject.as_path()), (SpawnStep::Spool, 28, disk.path()));
         assert!(failure.to_string().contains("free some"), "{failure}");
         disk.make_room();
         assert_eq!(bench.run("after", "exit 0").await.exit().shell_code(), 0);
@@ -173,7 +173,7 @@ fn a_start_on_a_full_or_read_only_disk_is_refused_with_advice() {
         frozen.remount("ro");
         let bench = environments::local(spooling_to(frozen.path())).await;
         let failure = refused(&bench).await;
-        assert_eq!((failure.step, failure.errno), (Step::Spool, 30));
+        assert_eq!((failure.step, failure.errno), (SpawnStep::Spool, 30));
         assert!(failure.to_string().contains("read-only: set another"), "{failure}");
     });
 }
@@ -188,7 +188,7 @@ fn a_spool_folder_that_vanishes_is_told_and_its_children_wait_for_it() {
         let process = bench.start("early", &format!("{} ; say here ; exit 3", gate.wait())).await;
         std::fs::remove_dir(&spool).expect("its files have no names, so it is empty");
         let failure = refused(&bench).await;
-        assert_eq!((failure.step, failure.errno, failure.subject.as_path()), (Step::Spool, 2, spool.as_path()));
+        assert_eq!((failure.step, failure.errno, failure.subject.as_path()), (SpawnStep::Spool, 2, spool.as_path()));
         assert!(failure.to_string().contains("spool"), "{failure}");
         gate.open_once();
         assert!(until_stalled_or_closed(&process).await.stalled);
@@ -202,11 +202,11 @@ fn a_spool_folder_that_vanishes_is_told_and_its_children_wait_for_it() {
 fn over_the_common_cap_the_fullest_forgets_its_oldest_and_the_others_nothing() {
     support::run(async {
         let total_bytes = 8 * SPOOL_MIN_BYTES;
-        let bench = environments::local(Options { spool_total_bytes: total_bytes, ..Options::default() }).await;
+        let bench = environments::local(LocalOptions { spool_total_bytes: total_bytes, ..LocalOptions::default() }).await;
         let big_bytes = 6 * SPOOL_MIN_BYTES;
         let small_bytes = SPOOL_MIN_BYTES * 7 / 10;
         let big = bench.start("big", &format!("flood stdout {big_bytes} 51 9000 ; exit 0")).await;
-        big.wait(Until::Closed).await.expect("it ends");
+        big.wait(WaitCondition::Closed).await.expect("it ends");
         assert_eq!(big.look().await.head.dropped_bytes, 0, "alone it is within the cap");
         let mut small = Vec::new();
         for at in 0..5 {
@@ -214,7 +214,7 @@ fn over_the_common_cap_the_fullest_forgets_its_oldest_and_the_others_nothing() {
             small.push(bench.start(&format!("small-{at}"), &script).await);
         }
         for process in &small {
-            process.wait(Until::Closed).await.expect("it ends");
+            process.wait(WaitCondition::Closed).await.expect("it ends");
         }
         // The last excess may be noticed a moment after the last byte; the big one's head tells when it gave back.
         let head = until_within(&bench, total_bytes, &big).await;
@@ -239,7 +239,7 @@ fn under_a_crowded_common_cap_every_byte_is_read_or_told_as_dropped() {
     support::run(async {
         let total_bytes = 8 * SPOOL_MIN_BYTES;
         let flood_bytes = 6 * SPOOL_MIN_BYTES;
-        let bench = environments::local(Options { spool_total_bytes: total_bytes, ..Options::default() }).await;
+        let bench = environments::local(LocalOptions { spool_total_bytes: total_bytes, ..LocalOptions::default() }).await;
         let mut processes = Vec::new();
         for at in 0..6 {
             let script = format!("flood stdout {flood_bytes} {at} 9000 ; exit 0");
@@ -269,7 +269,7 @@ async fn read_and_count(process: &Process<'_>, pattern: Pattern) -> u64 {
             assert_eq!(pattern.first_difference(offset, bytes), None, "{} at {offset}", process.id);
             offset += bytes.len() as u64;
         }
-        reader.transcript.entries.retain(|entry| !matches!(entry.body, exec_core::Body::Output { .. }));
+        reader.transcript.entries.retain(|entry| !matches!(entry.body, exec_core::EntryBody::Output { .. }));
     }
     offset
 }
@@ -338,8 +338,8 @@ impl Drop for SmallDisk {
     }
 }
 
-fn spooling_to(path: &Path) -> Options {
-    Options { spool_folder: Some(path.into()), ..Options::default() }
+fn spooling_to(path: &Path) -> LocalOptions {
+    LocalOptions { spool_folder: Some(path.into()), ..LocalOptions::default() }
 }
 
 /// A stall is no entry, so it is looked for: after each entry, and while none comes.
@@ -383,7 +383,7 @@ async fn refused(bench: &Bench) -> SpawnFailure {
 async fn until_within(bench: &Bench, total_bytes: u64, of: &Process<'_>) -> Head {
     loop {
         let listed = bench.processes().list().await.expect("the list is there");
-        let total_bytes = total_bytes + listed.len() as u64 * u64::from(BITE_BYTES);
+        let total_bytes = total_bytes + listed.len() as u64 * u64::from(SPLICE_BYTES);
         let cost = |head: Head| head.held_bytes + (head.next_seq - head.first_seq) * exec_core::limits::RECORD_BYTES;
         if listed.iter().map(|process| cost(process.head)).sum::<u64>() <= total_bytes {
             return of.info().await.head;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use exec_client::Dice;
-use exec_core::{Body, Exit, Seq, Stream};
+use exec_core::{EntryBody, Exit, Seq, Stream};
 use exec_wire::bytes64::Base64;
 use exec_wire::process::{self as wire, Chunk, LogHead, ReadResult};
 
@@ -12,7 +12,7 @@ use exec_wire::process::{self as wire, Chunk, LogHead, ReadResult};
 /// forget silently.
 pub(super) struct Server {
     pub(super) plain: bool,
-    pub(super) log: BTreeMap<Seq, Body>,
+    pub(super) log: BTreeMap<Seq, EntryBody>,
     pub(super) next_seq: Seq,
     dropped_bytes: u64,
     exit: Option<(Seq, Exit)>,
@@ -46,13 +46,13 @@ impl Server {
             (None, 0) => {
                 let exit = Exit::LOST;
                 self.exit = Some((self.next_seq, exit));
-                Body::Exited(exit)
+                EntryBody::Exited(exit)
             }
             (Some(_), 0..5) => {
                 self.closed = true;
-                Body::Closed
+                EntryBody::Closed
             }
-            _ => Body::Output { stream: Stream::Stdout, bytes: content(self.next_seq) },
+            _ => EntryBody::Output { stream: Stream::Stdout, bytes: content(self.next_seq) },
         };
         self.log.insert(self.next_seq, body);
         self.next_seq += 1;
@@ -61,12 +61,12 @@ impl Server {
     pub(super) fn finish(&mut self) {
         if self.exit.is_none() {
             self.exit = Some((self.next_seq, Exit::LOST));
-            self.log.insert(self.next_seq, Body::Exited(Exit::LOST));
+            self.log.insert(self.next_seq, EntryBody::Exited(Exit::LOST));
             self.next_seq += 1;
         }
         if !self.closed {
             self.closed = true;
-            self.log.insert(self.next_seq, Body::Closed);
+            self.log.insert(self.next_seq, EntryBody::Closed);
             self.next_seq += 1;
         }
     }
@@ -77,10 +77,10 @@ impl Server {
             let Some((seq, body)) = self.log.first_key_value() else { return };
             let seq = *seq;
             match body {
-                Body::Output { bytes, .. } => self.dropped_bytes += bytes.len() as u64,
-                Body::Closed => return,
-                Body::Exited(_) if self.plain => return,
-                Body::Exited(_) => {}
+                EntryBody::Output { bytes, .. } => self.dropped_bytes += bytes.len() as u64,
+                EntryBody::Closed => return,
+                EntryBody::Exited(_) if self.plain => return,
+                EntryBody::Exited(_) => {}
             }
             self.log.remove(&seq);
         }
@@ -93,7 +93,7 @@ impl Server {
         let held = self.log.range(after.saturating_add(1)..);
         let chunks: Vec<Chunk> = held
             .filter_map(|(seq, body)| match body {
-                Body::Output { bytes, .. } => {
+                EntryBody::Output { bytes, .. } => {
                     Some(Chunk { seq: *seq, stream: wire::Stream::Stdout, chunk: Base64(bytes.clone()) })
                 }
                 _ => None,

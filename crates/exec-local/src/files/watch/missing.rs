@@ -12,37 +12,37 @@ use std::path::{Path, PathBuf};
 
 use exec_env::BoxFuture;
 use exec_env::files::limits::{MISSING_PATHS, MISSING_WATCHES};
-use exec_env::files::{FileError, Missing, Verb};
+use exec_env::files::{FileError, FileVerb, MissingPathWatch};
 use rustix::fs::inotify::{Reader, WatchFlags};
 use rustix::fs::{AtFlags, CWD, statat};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-use super::super::gate::Gate;
-use super::{add_watch, queue, ready_queue, refusal};
+use super::super::blocking::BlockingPool;
+use super::{add_watch, async_queue, queue, watch_error};
 
 /// Begins to watch, if that is possible and there is something to wait for.
 pub(crate) async fn watch_missing(
     missing: Vec<PathBuf>,
     present: Option<PathBuf>,
-    gate: &Gate,
-) -> Result<Option<Box<dyn Missing>>, FileError> {
+    pool: &BlockingPool,
+) -> Result<Option<Box<dyn MissingPathWatch>>, FileError> {
     let first = missing.first().cloned().unwrap_or_default();
-    let failed = |errno| FileError::new(Verb::Watch, first.clone(), refusal(errno));
-    let watched = gate.run(move |_| Watched::begin(&missing, present.as_deref())).await.map_err(&failed)?;
+    let failed = |errno| FileError::new(FileVerb::Watch, first.clone(), watch_error(errno));
+    let watched = pool.run(move |_| WatchedNames::begin(&missing, present.as_deref())).await.map_err(&failed)?;
     let Some((queue, watched)) = watched else {
         return Ok(None);
     };
-    Ok(Some(Box::new(LocalMissing { queue: ready_queue(queue).map_err(failed)?, watched })))
+    Ok(Some(Box::new(LocalMissingPathWatch { queue: async_queue(queue).map_err(failed)?, watched })))
 }
 
 /// A watch for something to appear.
-struct LocalMissing {
+struct LocalMissingPathWatch {
     queue: AsyncFd<OwnedFd>,
-    watched: Watched,
+    watched: WatchedNames,
 }
 
-impl Missing for LocalMissing {
+impl MissingPathWatch for LocalMissingPathWatch {
     fn changed(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             loop {
@@ -50,7 +50,7 @@ impl Missing for LocalMissing {
                 let Ok(mut ready) = self.queue.readable().await else {
                     return;
                 };
-                if self.watched.read_news(self.queue.get_ref()) {
+                if self.watched.read_events(self.queue.get_ref()) {
                     return;
                 }
                 ready.clear_ready();
@@ -61,47 +61,47 @@ impl Missing for LocalMissing {
 
 /// Which names in which watched directories are news.
 #[derive(Default)]
-struct Watched {
+struct WatchedNames {
     names: HashMap<i32, HashSet<OsString>>,
     /// Any event of these is news.
     whole: HashSet<i32>,
 }
 
-impl Watched {
+impl WatchedNames {
     fn begin(missing: &[PathBuf], present: Option<&Path>) -> Result<Option<(OwnedFd, Self)>, Errno> {
         if missing.is_empty() || missing.len() > MISSING_PATHS {
             return Ok(None);
         }
-        let mut points = HashSet::new();
-        let mut waits = Vec::new();
+        let mut directories_on_the_way = HashSet::new();
+        let mut missing_names = Vec::new();
         for path in missing {
-            let Some(wait) = Wait::of(path, &mut points) else {
+            let Some(missing_name) = MissingName::of(path, &mut directories_on_the_way) else {
                 return Ok(None);
             };
-            waits.push(wait);
+            missing_names.push(missing_name);
         }
         if let Some(present) = present {
-            if !leads_straight(present) {
+            if !has_no_links(present) {
                 return Ok(None);
             }
-            points.extend(present.ancestors().skip(1).map(Path::to_owned));
+            directories_on_the_way.extend(present.ancestors().skip(1).map(Path::to_owned));
         }
-        if points.len() > MISSING_WATCHES {
+        if directories_on_the_way.len() > MISSING_WATCHES {
             return Ok(None);
         }
         let queue = queue()?;
         let mut watched = Self::default();
-        for wait in &waits {
+        for missing_name in &missing_names {
             let flags = WatchFlags::CREATE
                 | WatchFlags::MOVED_TO
                 | WatchFlags::DELETE_SELF
                 | WatchFlags::MOVE_SELF
                 | WatchFlags::ONLYDIR
                 | WatchFlags::MASK_ADD;
-            match add_watch(&queue, &wait.directory, flags) {
+            match add_watch(&queue, &missing_name.directory, flags) {
                 Ok(watch) => {
                     let names = watched.names.entry(watch).or_default();
-                    names.insert(wait.name.clone());
+                    names.insert(missing_name.name.clone());
                 }
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(None),
                 Err(errno) => return Err(errno),
@@ -113,7 +113,7 @@ impl Watched {
             return Ok(None);
         }
         // Look after you subscribe: what came in between made no event.
-        let came = waits.iter().any(|wait| exists(&wait.directory.join(&wait.name)));
+        let came = missing_names.iter().any(|missing_name| exists(&missing_name.directory.join(&missing_name.name)));
         Ok((!came).then_some((queue, watched)))
     }
 
@@ -148,7 +148,7 @@ impl Watched {
     }
 
     /// Reads the queue, which does not block, until something in it is news.
-    fn read_news(&self, queue: &OwnedFd) -> bool {
+    fn read_events(&self, queue: &OwnedFd) -> bool {
         let mut buffer = [MaybeUninit::uninit(); 4 << 10];
         let mut reader = Reader::new(queue, &mut buffer);
         loop {
@@ -175,24 +175,24 @@ impl Watched {
 }
 
 /// The name whose appearance is news, and where.
-struct Wait {
+struct MissingName {
     directory: PathBuf,
     name: OsString,
 }
 
-impl Wait {
+impl MissingName {
     /// `None`: the path exists, or cannot be waited for.
-    fn of(path: &Path, points: &mut HashSet<PathBuf>) -> Option<Self> {
+    fn of(path: &Path, directories_on_the_way: &mut HashSet<PathBuf>) -> Option<Self> {
         if exists(path) {
             return None;
         }
-        points.extend(path.ancestors().skip(1).map(Path::to_owned));
+        directories_on_the_way.extend(path.ancestors().skip(1).map(Path::to_owned));
         let mut path = path;
         loop {
             let (parent, name) = (path.parent()?, path.file_name()?);
             if parent.is_dir() {
-                let wait = Self { directory: parent.to_owned(), name: name.to_owned() };
-                return leads_straight(parent).then_some(wait);
+                let missing_name = Self { directory: parent.to_owned(), name: name.to_owned() };
+                return has_no_links(parent).then_some(missing_name);
             }
             // A file, or a link to nowhere, stands where a directory should: no name is missing there.
             if exists(parent) {
@@ -204,7 +204,7 @@ impl Wait {
 }
 
 /// Whether no link is on the way, the last step included: exchanging one would be no event of what it led to.
-fn leads_straight(path: &Path) -> bool {
+fn has_no_links(path: &Path) -> bool {
     std::fs::canonicalize(path).is_ok_and(|real| real == path)
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use exec_env::Files;
-use exec_env::files::{FileKind, Links, WalkKind, WalkOptions};
+use exec_env::files::{FileKind, LinkPolicy, WalkKind, WalkOptions};
 use exec_wire::PathUri;
 use exec_wire::discovery::{DiscoveredPlugin, DiscoveredRoot, DiscoveredSkill, FoundFile};
 
@@ -63,7 +63,7 @@ impl Scan<'_> {
         let inspect = |why: &dyn std::fmt::Display| format!("failed to inspect capability root {uri}: {why}");
         let root = uri.to_path().map_err(|foreign| inspect(&foreign))?;
         let files = self.bundle.files;
-        let about = files.metadata(&root, Links::Follow).await.map_err(|error| inspect(&error))?;
+        let about = files.metadata(&root, LinkPolicy::Follow).await.map_err(|error| inspect(&error))?;
         if about.kind != FileKind::Directory {
             return Err(format!("capability root {uri} is not a directory"));
         }
@@ -179,7 +179,7 @@ impl Bundle<'_> {
     }
 
     async fn is_file(&self, path: &Path) -> bool {
-        self.files.metadata(path, Links::Follow).await.is_ok_and(|found| found.kind == FileKind::File)
+        self.files.metadata(path, LinkPolicy::Follow).await.is_ok_and(|found| found.kind == FileKind::File)
     }
 
     async fn read(&mut self, path: &Path) -> Option<FoundFile> {
@@ -197,11 +197,11 @@ impl Bundle<'_> {
         let too_large = || format!("capability file {uri} exceeds the {CAPABILITY_FILE_BYTES}-byte limit");
         let failed = |error| format!("failed to read capability file {uri}: {error}");
         // Looked at first: a large file is not worth its memory.
-        let about = self.files.metadata(path, Links::Follow).await.map_err(failed)?;
+        let about = self.files.metadata(path, LinkPolicy::Follow).await.map_err(failed)?;
         if about.size_bytes > CAPABILITY_FILE_BYTES as u64 {
             return Err(too_large());
         }
-        let bytes = self.files.read(path, Links::Follow).await.map_err(failed)?;
+        let bytes = self.files.read(path, LinkPolicy::Follow).await.map_err(failed)?;
         if bytes.len() > CAPABILITY_FILE_BYTES {
             return Err(too_large());
         }

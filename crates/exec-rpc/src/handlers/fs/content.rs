@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use exec_env::files::limits::READ_BYTES;
-use exec_env::files::{Block, Expect, FileError, FileKind, Reason, Verb, WriteOptions};
+use exec_env::files::{FileBlock, ExpectedFile, FileError, FileKind, FileReason, FileVerb, WriteOptions};
 use exec_wire::binary;
 use exec_wire::bytes64::Base64;
 use exec_wire::envelope::Id;
@@ -51,9 +51,9 @@ pub(crate) async fn write_file(counter: Counter, params: WriteFileParams) -> Res
     let path = native(&params.path)?;
     permission::check(params.sandbox.as_ref(), Need::Write)?;
     let expect = match params.if_match.as_deref() {
-        None => Expect::Anything,
-        Some("absent") => Expect::Absent,
-        Some(hash) => Expect::Content(hash.parse().map_err(|error| reply::bad_params(format!("ifMatch: {error}")))?),
+        None => ExpectedFile::Anything,
+        Some("absent") => ExpectedFile::Absent,
+        Some(hash) => ExpectedFile::Content(hash.parse().map_err(|error| reply::bad_params(format!("ifMatch: {error}")))?),
     };
     let options = WriteOptions {
         append: params.append,
@@ -100,10 +100,10 @@ pub(crate) async fn read_raw_block(
     Ok(room)
 }
 
-async fn block(counter: &Counter, params: &ReadBlockParams) -> Result<(Block, Option<OwnedSemaphorePermit>), RpcError> {
+async fn block(counter: &Counter, params: &ReadBlockParams) -> Result<(FileBlock, Option<OwnedSemaphorePermit>), RpcError> {
     known_length(&params.handle_id)?;
     if !(1..=BLOCK_BYTES).contains(&params.len) {
-        return Err(nonsense(Verb::ReadBlock, Reason::ReadBlockLength));
+        return Err(nonsense(FileVerb::ReadBlock, FileReason::ReadBlockLength));
     }
     let handles = &counter.desk.belongings().handles;
     let file = handles.find(&params.handle_id).ok_or_else(|| reply::unknown_handle(&params.handle_id))?;
@@ -133,7 +133,7 @@ fn known_length(handle_id: &str) -> Result<(), RpcError> {
 }
 
 /// A block that makes no sense whatever the file is. The original says so before it looks for the handle.
-fn nonsense(verb: Verb, reason: Reason) -> RpcError {
+fn nonsense(verb: FileVerb, reason: FileReason) -> RpcError {
     reply::file_error(&FileError::new(verb, "", reason))
 }
 
@@ -144,11 +144,11 @@ pub(crate) async fn write_block(
     known_length(&params.handle_id)?;
     let bytes: Bytes = params.chunk.0;
     if !(1..=BLOCK_BYTES).contains(&bytes.len()) {
-        return Err(nonsense(Verb::WriteBlock, Reason::WriteBlockLength));
+        return Err(nonsense(FileVerb::WriteBlock, FileReason::WriteBlockLength));
     }
     let end = params.offset.checked_add(bytes.len() as u64);
     if end.is_none_or(|end| i64::try_from(end).is_err()) {
-        return Err(nonsense(Verb::WriteBlock, Reason::WriteRange));
+        return Err(nonsense(FileVerb::WriteBlock, FileReason::WriteRange));
     }
     let handles = &counter.desk.belongings().handles;
     let file = handles.find(&params.handle_id).ok_or_else(|| reply::unknown_handle(&params.handle_id))?;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::path::PathBuf;
 
-use exec_env::files::{Found, FoundLines, SearchStep};
+use exec_env::files::{SearchResults, FileLines, SearchItem};
 use exec_wire::error::RpcError;
 use exec_wire::fs::{CancelSearchParams, CancelSearchResult, FoundParams, SearchParams, SearchPlace, SearchResult};
 
@@ -37,16 +37,16 @@ pub(crate) async fn search(counter: Counter, params: SearchParams) -> Result<Don
 /// A line: its file and its number.
 type Line = (PathBuf, u64);
 
-async fn tell_findings(later: Later, place: Place, found: Box<dyn Found>, after: Option<Line>) {
+async fn tell_findings(later: Later, place: Place, found: Box<dyn SearchResults>, after: Option<Line>) {
     let Some(voice) = later.begin().await else { return };
     tell_until_stopped(&voice, &place, found, after.as_ref()).await;
     voice.settle().await;
 }
 
-async fn tell_until_stopped(voice: &Voice, place: &Place, mut found: Box<dyn Found>, after: Option<&Line>) {
+async fn tell_until_stopped(voice: &Voice, place: &Place, mut found: Box<dyn SearchResults>, after: Option<&Line>) {
     let mut seq = 0;
     while let Some(mut next) = voice.unless_stopped(found.next()).await {
-        if let (Ok(SearchStep::Lines(lines)), Some(after)) = (&mut next, after) {
+        if let (Ok(SearchItem::Lines(lines)), Some(after)) = (&mut next, after) {
             keep_behind(lines, after);
             if lines.lines.is_empty() {
                 continue;
@@ -56,8 +56,8 @@ async fn tell_until_stopped(voice: &Voice, place: &Place, mut found: Box<dyn Fou
         let mut notice =
             FoundParams { search_id: place.id().to_owned(), seq, files: Vec::new(), done: None, error: None };
         match next {
-            Ok(SearchStep::Lines(lines)) => notice.files.extend(convert::found_lines(lines)),
-            Ok(SearchStep::Done(summary)) => notice.done = Some(convert::search_summary(&summary)),
+            Ok(SearchItem::Lines(lines)) => notice.files.extend(convert::found_lines(lines)),
+            Ok(SearchItem::Done(summary)) => notice.done = Some(convert::search_summary(&summary)),
             Err(error) => notice.error = Some(reply::file_error(&error)),
         }
         let last = notice.done.is_some() || notice.error.is_some();
@@ -68,7 +68,7 @@ async fn tell_until_stopped(voice: &Voice, place: &Place, mut found: Box<dyn Fou
 }
 
 /// Keeps the lines behind this one, in the order in which they are found.
-fn keep_behind(found: &mut FoundLines, (path, number): &Line) {
+fn keep_behind(found: &mut FileLines, (path, number): &Line) {
     match found.path.cmp(path) {
         Ordering::Less => found.lines.clear(),
         Ordering::Equal => found.lines.retain(|line| line.number > *number),

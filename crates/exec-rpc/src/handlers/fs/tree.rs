@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use exec_env::files::tree::CopyProgress;
-use exec_env::files::{Copied, CopyOptions, CreateDirectoryOptions, FileError, RemoveOptions, RenameOptions, Verb};
+use exec_env::files::{Copied, CopyOptions, CreateDirectoryOptions, FileError, RemoveOptions, RenameOptions, FileVerb};
 use exec_wire::error::RpcError;
 use exec_wire::fs::{
     CanonicalizeParams, CanonicalizeResult, CopyParams, CopyProgressParams, CopyResult, CreateDirectoryParams,
@@ -78,7 +78,7 @@ pub(crate) async fn read_directory(
 pub(crate) async fn walk(counter: Counter, params: WalkParams) -> Result<Done<WalkResult>, RpcError> {
     let options = convert::walk_options(params.options);
     // The original judges the numbers before it looks at the path.
-    options.check().map_err(|reason| refuse(FileError::new(Verb::Walk, "", reason)))?;
+    options.check().map_err(|reason| refuse(FileError::new(FileVerb::Walk, "", reason)))?;
     let path = native(&params.path)?;
     permission::check(params.sandbox.as_ref(), Need::Read)?;
     let room = counter.desk.room(WALK_BYTES).await;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use exec_env::files::{Changes, Missing, WatchOptions};
+use exec_env::files::{ChangeStream, MissingPathWatch, WatchOptions};
 use exec_wire::PathUri;
 use exec_wire::error::RpcError;
 use exec_wire::fs::{
@@ -35,13 +35,13 @@ pub(crate) async fn watch(counter: Counter, params: WatchParams) -> Result<Done<
     Ok(Done { then: Some(begin), ..WatchResult { watch_id }.into() })
 }
 
-async fn tell_changes(later: Later, place: Place, root: PathUri, changes: Box<dyn Changes>) {
+async fn tell_changes(later: Later, place: Place, root: PathUri, changes: Box<dyn ChangeStream>) {
     let Some(voice) = later.begin().await else { return };
     tell_until_stopped(&voice, &place, root, changes).await;
     voice.settle().await;
 }
 
-async fn tell_until_stopped(voice: &Voice, place: &Place, root: PathUri, mut changes: Box<dyn Changes>) {
+async fn tell_until_stopped(voice: &Voice, place: &Place, root: PathUri, mut changes: Box<dyn ChangeStream>) {
     let notice = |changes, overflow, ended| ChangedParams { watch_id: place.id().to_owned(), changes, overflow, ended };
     while let Some(next) = voice.unless_stopped(changes.next()).await {
         let batch = match next {
@@ -100,7 +100,7 @@ pub(crate) async fn watch_missing(
     Ok(Done { then: Some(begin), ..WatchMissingResult { watching: true }.into() })
 }
 
-async fn tell_appearance(later: Later, watch_id: u64, mut watch: Box<dyn Missing>) {
+async fn tell_appearance(later: Later, watch_id: u64, mut watch: Box<dyn MissingPathWatch>) {
     let Some(voice) = later.begin().await else { return };
     if voice.unless_stopped(watch.changed()).await.is_some() {
         voice.say(&MissingChangedParams { watch_id }).await;

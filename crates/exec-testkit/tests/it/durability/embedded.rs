@@ -1,7 +1,7 @@
 //! A host program that carries its keeper as a thread and is killed: nothing of it outlives it for long.
 
 use exec_env::Environment;
-use exec_local::{LocalEnvironment, Options};
+use exec_local::{LocalEnvironment, LocalOptions};
 use exec_testkit::witness::{Witness, eventually};
 
 use super::support::{self, OwnerProcess};
@@ -34,7 +34,7 @@ fn what_a_killed_host_leaves_dies_with_it_or_at_the_next_keepers_start() {
 }
 
 async fn next_keeper() {
-    let environment = LocalEnvironment::open(Options::default()).await.expect("this machine can be set up");
+    let environment = LocalEnvironment::open(LocalOptions::default()).await.expect("this machine can be set up");
     assert_eq!(environment.processes().list().await, Ok(Vec::new()));
     environment.end().await;
 }

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use exec_core::{Overflow, Signal, Status, Stream};
-use exec_env::process::{StartError, Until, Waited, Written};
-use exec_local::{KeeperChoice, Options};
+use exec_core::{Overflow, Signal, ExitStatus, Stream};
+use exec_env::process::{StartError, WaitCondition, Waited, Written};
+use exec_local::{KeeperChoice, LocalOptions};
 use exec_testkit::Bench;
 use exec_testkit::bench::process_id;
 use exec_testkit::pattern::Pattern;
@@ -34,10 +34,10 @@ fn the_owner_of_a_durable_keeper_reads_on_when_it_is_killed() {
 fn the_owner_of_a_keeper_process_reads_on_when_it_is_killed() {
     support::run(async {
         let spool = tempfile::tempdir().expect("a temporary folder");
-        let options = Options {
+        let options = LocalOptions {
             keeper: KeeperChoice::Process(keeper_program()),
             spool_folder: Some(spool.path().into()),
-            ..Options::default()
+            ..LocalOptions::default()
         };
         let bench = environments::local(options).await;
         output_goes_on(&bench, support::keeper_of(spool.path())).await;
@@ -55,7 +55,7 @@ async fn output_goes_on(bench: &Bench, keeper: Witness) {
     let orphaner = bench.start("orphaner", &format!("fork [ {wait} ; err late ] ; exit 6")).await;
     let listener = bench.start_listening("listener", "cat ; exit 0").await;
     let orphaned = orphaner.exit().await;
-    assert_eq!(orphaned.status, Status::Code(6));
+    assert_eq!(orphaned.status, ExitStatus::Code(6));
     talker.reader().await.line("begun").await;
     terminal.reader().await.line("begun").await;
     let leaders = [talker.witness(), silent.witness(), terminal.witness(), listener.witness()];
@@ -66,7 +66,7 @@ async fn output_goes_on(bench: &Bench, keeper: Witness) {
     assert!(unreachable.to_string().contains("start the server again"), "{unreachable}");
     for process in [&talker, &silent, &terminal, &listener] {
         // A leader that runs has not ended, whoever else has.
-        let waited = process.wait_at_most(Until::Exited, Duration::from_millis(20)).await;
+        let waited = process.wait_at_most(WaitCondition::Exited, Duration::from_millis(20)).await;
         assert_eq!(waited, Ok(Waited::DeadlinePassed), "{}", process.id);
     }
     assert!(leaders.iter().all(Witness::is_alive));
@@ -81,16 +81,16 @@ async fn output_goes_on(bench: &Bench, keeper: Witness) {
         let begun: &[u8] = if process.id == talker.id { b"begun\n" } else { b"" };
         assert_eq!(seen.bytes(Stream::Stdout).strip_prefix(begun), Some(&OUT.bytes(FLOOD_BYTES)[..]));
         assert_eq!(seen.bytes(Stream::Stderr), ERR.bytes(FLOOD_BYTES));
-        assert_eq!(seen.exit().status, Status::Lost, "nobody was there to ask");
+        assert_eq!(seen.exit().status, ExitStatus::Lost, "nobody was there to ask");
     }
     let shown = terminal.transcript().await;
     assert!(shown.terminal().ends_with("line 20000\n"));
     assert_eq!(shown.terminal().lines().count(), 20_001);
-    assert_eq!(shown.exit().status, Status::Lost);
+    assert_eq!(shown.exit().status, ExitStatus::Lost);
     let late = orphaner.transcript().await;
     assert_eq!((late.stderr().as_str(), late.exit()), ("late\n", orphaned), "what was known stays known");
     let heard = listener.transcript().await;
-    assert_eq!((heard.stdout().as_str(), heard.exit().status), ("typed", Status::Lost));
+    assert_eq!((heard.stdout().as_str(), heard.exit().status), ("typed", ExitStatus::Lost));
     assert!(leaders.iter().all(|leader| !leader.is_alive()), "lost is only told of those that are gone");
 }
 
@@ -114,7 +114,7 @@ fn no_verb_hangs_when_the_keeper_is_gone() {
         let leader = blocked.witness();
         // Under way when the keeper dies: each must be answered all the same.
         let id = process_id("p");
-        let port = bench.processes().wait(&id, Until::Port(None), None);
+        let port = bench.processes().wait(&id, WaitCondition::Port(None), None);
         let start =
             async |at: u32| bench.processes().start(&process_id(&format!("s{at}")), bench.command("exit 0")).await;
         let starts = futures_util::future::join_all((0..50).map(start));
@@ -129,7 +129,7 @@ fn no_verb_hangs_when_the_keeper_is_gone() {
         assert!(bench.processes().signal(&id, signal).await.is_err());
         assert!(bench.processes().list().await.expect("the list is our own").len() >= 2);
         gate.open_once();
-        assert_eq!(process.exit().await.status, Status::Lost);
+        assert_eq!(process.exit().await.status, ExitStatus::Lost);
         // Nobody is left who could end it, but whoever reads can: its pipes close with us.
         let _ = bench.processes().forget(&process_id("blocked")).await;
         leader.leaves().await;

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use exec_core::{Command, Io, Size, Status, Stream};
+use exec_core::{Command, Io, TerminalSize, ExitStatus, Stream};
 use exec_testkit::gate::Gate;
 use exec_testkit::pattern::{Dice, Pattern};
 use exec_testkit::transcript::Transcript;
@@ -22,7 +22,7 @@ pub(crate) struct Part {
     io: &'static str,
     script: String,
     expected: [Vec<u8>; 2],
-    status: Status,
+    status: ExitStatus,
     /// Its leader leaves a descendant behind, and prints who that is.
     announces: bool,
 }
@@ -62,9 +62,9 @@ impl Part {
         let code = 1 + at as i32;
         let announces = at % 5 == 3;
         let (script, status) = match at % 5 {
-            3 => (format!("fork [ {print} exit 0 ] ; exit {code}"), Status::Code(code)),
-            4 => (format!("{print} signal-self 9"), Status::Signal { number: 9, core_dumped: false }),
-            _ => (format!("{print} exit {code}"), Status::Code(code)),
+            3 => (format!("fork [ {print} exit 0 ] ; exit {code}"), ExitStatus::Code(code)),
+            4 => (format!("{print} signal-self 9"), ExitStatus::Signal { number: 9, core_dumped: false }),
+            _ => (format!("{print} exit {code}"), ExitStatus::Code(code)),
         };
         if io == "pty" {
             expected[0] = as_a_terminal_shows(&expected[0]);
@@ -77,7 +77,7 @@ impl Part {
     pub(crate) fn command(&self) -> Command {
         let argv = std::iter::once(ACTOR).chain(self.script.split(' '));
         let io = match self.io {
-            "pty" => Io::Pty(Size::default()),
+            "pty" => Io::Pty(TerminalSize::default()),
             io => Io::Pipes { stdin: io == "stdin" },
         };
         Command { io, ..Command::new(argv, "/") }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exec_env::Processes;
-use exec_local::{KeeperChoice, LocalEnvironment, OpenError, Options};
+use exec_local::{KeeperChoice, LocalEnvironment, OpenError, LocalOptions};
 use exec_testkit::Bench;
 use exec_testkit::bench::process_id;
 use exec_testkit::transcript::Transcript;
@@ -125,9 +125,9 @@ impl Drop for OwnerProcess {
 }
 
 /// How this process opens a state folder.
-pub(crate) fn options(state: &Path, orphan_ttl: Duration) -> Options {
+pub(crate) fn options(state: &Path, orphan_ttl: Duration) -> LocalOptions {
     let keeper = KeeperChoice::Durable { program: keeper_program(), state: state.into(), orphan_ttl };
-    Options { keeper, ..Options::default() }
+    LocalOptions { keeper, ..LocalOptions::default() }
 }
 
 /// This process as owner of a state folder.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use exec_env::http::{Header, HttpError, Redirects, Request};
+use exec_env::http::{RequestHeader, HttpError, Redirects, HttpRequest};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -11,8 +11,8 @@ use super::raw::{Raw, uri};
 use crate::durability::support::run;
 use crate::remote;
 
-fn get(url: String) -> Request {
-    Request {
+fn get(url: String) -> HttpRequest {
+    HttpRequest {
         method: "GET".to_owned(),
         url,
         headers: Vec::new(),
@@ -66,16 +66,16 @@ fn a_request_fails_in_the_same_words_as_on_the_spot() {
     run(async {
         let near = crate::environments::keeper_as_thread().await;
         let far = remote::over_memory().await;
-        let header = |variable: &str| Header {
+        let header = |variable: &str| RequestHeader {
             name: "authorization".to_owned(),
             value: "Bearer ".to_owned(),
             value_env_var: Some(variable.to_owned()),
         };
-        let with = |header| Request { headers: vec![header], ..get("http://127.0.0.1:1/".to_owned()) };
+        let with = |header| HttpRequest { headers: vec![header], ..get("http://127.0.0.1:1/".to_owned()) };
         for request in [
             get("ftp://host/".to_owned()),
             get("no url".to_owned()),
-            Request { method: "no token".to_owned(), ..get("http://127.0.0.1:1/".to_owned()) },
+            HttpRequest { method: "no token".to_owned(), ..get("http://127.0.0.1:1/".to_owned()) },
             with(header("OPENAI_API_KEY")),
             with(header("EXEC_TEST_NOT_SET")),
             get("http://127.0.0.1:1/".to_owned()),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use exec_client::files::stream::{ReadStream, WriteStream, confirm};
 use exec_env::Environment;
-use exec_env::files::{Files, Links, OpenFile, OpenMode, Reason};
+use exec_env::files::{Files, LinkPolicy, OpenFile, OpenMode, FileReason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::durability::support::run;
@@ -24,7 +24,7 @@ fn noise(at: u64) -> u8 {
 }
 
 async fn open(files: &dyn Files, path: &Path, mode: OpenMode) -> Arc<dyn OpenFile> {
-    Arc::from(files.open(path, mode, Links::Follow).await.expect("the folder is ours"))
+    Arc::from(files.open(path, mode, LinkPolicy::Follow).await.expect("the folder is ours"))
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn what_was_written_can_be_confirmed_by_its_hash() {
         confirm(files, &path, writing.hash()).await.expect("they are there");
         std::fs::write(&path, "others").expect("the folder is ours");
         let refused = confirm(files, &path, writing.hash()).await.expect_err("they are not there any more");
-        assert!(matches!(refused.reason, Reason::Changed { present: Some(_) }), "{refused}");
+        assert!(matches!(refused.reason, FileReason::Changed { present: Some(_) }), "{refused}");
         assert_eq!(std::fs::read(&path).expect("it is there"), b"others");
     });
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use exec_core::ending::{Ending, Send};
-use exec_core::{Cause, TimeLimit};
+use exec_core::termination::{Termination, TerminationSignal};
+use exec_core::{ExitCause, TimeLimit};
 use proptest::prelude::*;
 
 /// What can happen next.
@@ -56,13 +56,13 @@ proptest! {
 
 /// The machine, a clock, and what was sent when.
 struct World {
-    ending: Ending,
+    termination: Termination,
     now: Instant,
     /// When the limit speaks, and the grace it gives; until the leader ends.
     limit: Option<(Instant, Duration)>,
     /// The earliest moment at which somebody wanted it dead.
     kill_due: Option<Instant>,
-    first_cause: Option<Cause>,
+    first_cause: Option<ExitCause>,
     term_at: Option<Instant>,
     kill_at: Option<Instant>,
 }
@@ -71,7 +71,7 @@ impl World {
     fn new(limit: Option<TimeLimit>) -> Self {
         let now = Instant::now();
         Self {
-            ending: Ending::new(now, limit),
+            termination: Termination::new(now, limit),
             now,
             limit: limit.map(|limit| (now + limit.after, limit.grace)),
             kill_due: None,
@@ -84,18 +84,18 @@ impl World {
     fn step(&mut self, happening: Happening) -> Result<(), TestCaseError> {
         match happening {
             Happening::Ask(grace) => {
-                self.want(self.now, grace, Cause::Terminated);
-                let sent = self.ending.ask(self.now, grace);
+                self.want(self.now, grace, ExitCause::Terminated);
+                let sent = self.termination.request(self.now, grace);
                 self.sent(sent)?;
             }
             Happening::Pass(time) => self.pass(time)?,
             Happening::PassToDeadline => {
-                if let Some(deadline) = self.ending.deadline() {
+                if let Some(deadline) = self.termination.deadline() {
                     self.pass(deadline.saturating_duration_since(self.now))?;
                 }
             }
             Happening::LeaderExits => {
-                self.ending.on_leader_exit();
+                self.termination.on_leader_exit();
                 self.limit = None;
             }
         }
@@ -105,20 +105,20 @@ impl World {
     /// Time passes as a driver sees it: it wakes at each deadline on the way, and then once more.
     fn pass(&mut self, time: Duration) -> Result<(), TestCaseError> {
         let end = self.now + time;
-        while let Some(deadline) = self.ending.deadline().filter(|at| *at <= end) {
+        while let Some(deadline) = self.termination.deadline().filter(|at| *at <= end) {
             let early = deadline.checked_sub(Duration::from_nanos(1));
             if let Some(early) = early.filter(|early| *early >= self.now) {
-                prop_assert_eq!(self.ending.on_time(early), None, "too early");
+                prop_assert_eq!(self.termination.on_time(early), None, "too early");
             }
             self.now = self.now.max(deadline);
             self.let_the_limit_speak();
-            let sent = self.ending.on_time(self.now);
+            let sent = self.termination.on_time(self.now);
             prop_assert!(sent.is_some(), "a deadline is a moment with something to do");
             self.sent(sent)?;
         }
         self.now = end;
         self.let_the_limit_speak();
-        prop_assert_eq!(self.ending.on_time(self.now), None);
+        prop_assert_eq!(self.termination.on_time(self.now), None);
         Ok(())
     }
 
@@ -127,12 +127,12 @@ impl World {
             self.limit = None;
             // A termination under way keeps its own grace.
             if self.first_cause.is_none() {
-                self.want(at.max(self.now), grace, Cause::TimedOut);
+                self.want(at.max(self.now), grace, ExitCause::TimedOut);
             }
         }
     }
 
-    fn want(&mut self, now: Instant, grace: Duration, cause: Cause) {
+    fn want(&mut self, now: Instant, grace: Duration, cause: ExitCause) {
         // A longer grace does not put off the time limit.
         let limit = self.limit.map(|(at, grace)| at.max(now) + grace);
         let due = limit.map_or(now + grace, |limit| limit.min(now + grace));
@@ -140,15 +140,15 @@ impl World {
         self.first_cause.get_or_insert(cause);
     }
 
-    fn sent(&mut self, sent: Option<Send>) -> Result<(), TestCaseError> {
+    fn sent(&mut self, sent: Option<TerminationSignal>) -> Result<(), TestCaseError> {
         match sent {
             None => {}
-            Some(Send::Term) => {
+            Some(TerminationSignal::Term) => {
                 prop_assert_eq!(self.term_at, None, "it is asked once");
                 prop_assert_eq!(self.kill_at, None, "the dead are not asked");
                 self.term_at = Some(self.now);
             }
-            Some(Send::Kill) => {
+            Some(TerminationSignal::Kill) => {
                 let due = self.kill_due.expect("nobody is killed unasked");
                 prop_assert!(self.now >= due, "killed before the grace was over");
                 self.kill_at.get_or_insert(self.now);
@@ -158,8 +158,8 @@ impl World {
     }
 
     fn check(&self) -> Result<(), TestCaseError> {
-        prop_assert_eq!(self.ending.killed(), self.kill_at.is_some());
-        prop_assert_eq!(self.ending.cause(), self.first_cause.unwrap_or(Cause::Own));
+        prop_assert_eq!(self.termination.killed(), self.kill_at.is_some());
+        prop_assert_eq!(self.termination.cause(), self.first_cause.unwrap_or(ExitCause::Own));
         if let Some(due) = self.kill_due {
             // Asking with a grace that is over at once may leave the kill to the next look at the clock.
             let overdue = self.now > due && self.kill_at.is_none();
@@ -173,7 +173,7 @@ impl World {
         self.pass(Duration::from_secs(200_000))?;
         self.check()?;
         prop_assert_eq!(self.kill_at.is_some(), self.first_cause.is_some());
-        prop_assert_eq!(self.ending.deadline(), None);
+        prop_assert_eq!(self.termination.deadline(), None);
         if let (Some(term), Some(kill)) = (self.term_at, self.kill_at) {
             prop_assert!(term <= kill);
         }
@@ -184,41 +184,48 @@ impl World {
 #[test]
 fn killing_again_is_told_again_because_somebody_may_have_come_since() {
     let now = Instant::now();
-    let mut ending = Ending::new(now, None);
-    assert_eq!(ending.ask(now, Duration::ZERO), Some(Send::Kill));
-    assert_eq!(ending.ask(now, Duration::ZERO), Some(Send::Kill));
-    assert_eq!(ending.ask(now, Duration::from_secs(1)), Some(Send::Kill), "who was killed is not asked politely");
+    let mut termination = Termination::new(now, None);
+    assert_eq!(termination.request(now, Duration::ZERO), Some(TerminationSignal::Kill));
+    assert_eq!(termination.request(now, Duration::ZERO), Some(TerminationSignal::Kill));
+    assert_eq!(
+        termination.request(now, Duration::from_secs(1)),
+        Some(TerminationSignal::Kill),
+        "who was killed is not asked politely"
+    );
 }
 
 #[test]
 fn a_grace_beyond_every_clock_is_no_kill_at_once() {
     let now = Instant::now();
-    let mut ending = Ending::new(now, None);
-    assert_eq!((ending.ask(now, Duration::MAX), ending.deadline()), (Some(Send::Term), None));
+    let mut termination = Termination::new(now, None);
+    assert_eq!(
+        (termination.request(now, Duration::MAX), termination.deadline()),
+        (Some(TerminationSignal::Term), None)
+    );
 }
 
 #[test]
 fn a_long_grace_does_not_put_off_the_time_limit() {
     let now = Instant::now();
     let limit = TimeLimit { after: Duration::from_secs(10), grace: Duration::from_secs(1) };
-    let mut ending = Ending::new(now, Some(limit));
-    assert_eq!(ending.ask(now, Duration::from_secs(3600)), Some(Send::Term));
-    assert_eq!(ending.deadline(), Some(now + Duration::from_secs(11)));
+    let mut termination = Termination::new(now, Some(limit));
+    assert_eq!(termination.request(now, Duration::from_secs(3600)), Some(TerminationSignal::Term));
+    assert_eq!(termination.deadline(), Some(now + Duration::from_secs(11)));
 }
 
 #[test]
 fn a_limit_beyond_every_clock_is_no_limit() {
     let endless = TimeLimit { after: Duration::MAX, grace: Duration::ZERO };
-    assert_eq!(Ending::new(Instant::now(), Some(endless)).deadline(), None);
+    assert_eq!(Termination::new(Instant::now(), Some(endless)).deadline(), None);
 }
 
 #[test]
 fn an_exit_in_time_takes_the_limit_away() {
     let now = Instant::now();
     let limit = TimeLimit { after: Duration::from_secs(1), grace: Duration::ZERO };
-    let mut ending = Ending::new(now, Some(limit));
-    ending.on_leader_exit();
-    assert_eq!(ending.deadline(), None);
-    assert_eq!(ending.on_time(now + Duration::from_secs(9)), None);
-    assert_eq!(ending.cause(), Cause::Own);
+    let mut termination = Termination::new(now, Some(limit));
+    termination.on_leader_exit();
+    assert_eq!(termination.deadline(), None);
+    assert_eq!(termination.on_time(now + Duration::from_secs(9)), None);
+    assert_eq!(termination.cause(), ExitCause::Own);
 }

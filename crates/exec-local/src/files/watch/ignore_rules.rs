@@ -9,12 +9,12 @@ const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 
 /// The rules of every watched directory that has some.
 #[derive(Default)]
-pub(super) struct Rules {
+pub(super) struct IgnoreRules {
     root: PathBuf,
     of_directory: HashMap<PathBuf, Gitignore>,
 }
 
-impl Rules {
+impl IgnoreRules {
     pub(super) fn below(root: &Path) -> Self {
         Self { root: root.to_owned(), of_directory: HashMap::new() }
     }
@@ -40,12 +40,12 @@ impl Rules {
     }
 
     /// Whether a path says how other paths are treated.
-    pub(super) fn is_rule_file(path: &Path) -> bool {
+    pub(super) fn is_ignore_file(path: &Path) -> bool {
         path.file_name().is_some_and(|name| IGNORE_FILES.iter().any(|file| name == *file))
     }
 
     /// The nearest directory with an opinion decides.
-    pub(super) fn leave_out(&self, path: &Path, is_directory: bool) -> bool {
+    pub(super) fn is_ignored(&self, path: &Path, is_directory: bool) -> bool {
         if path.file_name().is_some_and(|name| name == ".git") {
             return true;
         }

@@ -14,20 +14,20 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use exec_env::files::{FileKind, Reason};
+use exec_env::files::{FileKind, FileReason};
 use rustix::fs::{
     AtFlags, Mode, OFlags, RenameFlags, Stat, XattrFlags, fchmod, fchown, fgetxattr, flistxattr, fremovexattr,
     fsetxattr, fstat, fsync, ftruncate, openat, renameat, renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 
-use super::leftovers::Leftovers;
-use super::place::{Place, kind_of, os};
-use super::target::Target;
+use super::resolve::{ResolvedPath, kind_of, os};
+use super::temp_registry::TempRegistry;
+use super::write_target::WriteTarget;
 
 /// How a file is to be replaced.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Put {
+pub(super) struct ReplaceOptions {
     /// Permission bits of the result; `None`: as they were, or 0666 less the umask.
     pub(super) mode: Option<u32>,
     /// Only done when it would survive a power cut.
@@ -37,19 +37,19 @@ pub(super) struct Put {
 }
 
 /// Replaces `target` by what `fill` writes. `fill` may be called twice: the second time in place.
-pub(super) fn put(
-    target: &Target,
-    how: Put,
-    leftovers: &Leftovers,
-    fill: &mut dyn FnMut(BorrowedFd<'_>) -> Result<(), Reason>,
-) -> Result<(), Reason> {
+pub(super) fn replace_file(
+    target: &WriteTarget,
+    options: ReplaceOptions,
+    temp_registry: &TempRegistry,
+    fill: &mut dyn FnMut(BorrowedFd<'_>) -> Result<(), FileReason>,
+) -> Result<(), FileReason> {
     let Some(existing) = &target.existing else {
-        let staged = Staged::beside(&target.place, leftovers, 0o666).map_err(os)?;
-        fill(staged.file.as_fd())?;
-        if let Some(mode) = how.mode {
-            fchmod(&staged.file, Mode::from_raw_mode(mode)).map_err(os)?;
+        let temporary = TemporaryFile::create_beside(&target.resolved, temp_registry, 0o666).map_err(os)?;
+        fill(temporary.file.as_fd())?;
+        if let Some(mode) = options.mode {
+            fchmod(&temporary.file, Mode::from_raw_mode(mode)).map_err(os)?;
         }
-        return staged.take_name(target, how).map_err(os_or_changed(target));
+        return temporary.rename_to(target, options).map_err(rename_failure(target));
     };
     match kind_of(existing) {
         FileKind::Directory => return Err(os(Errno::ISDIR)),
@@ -69,56 +69,56 @@ pub(super) fn put(
     .map_err(os)?;
     let old_stat = fstat(&old).map_err(os)?;
     if kind_of(&old_stat) != FileKind::File {
-        return Err(Reason::NotAFile);
+        return Err(FileReason::NotAFile);
     }
-    let staged = match Staged::in_place_of(&old, &old_stat, target, leftovers, how.mode) {
-        Ok(staged) => staged,
-        Err(errno) if is_no_room_beside(errno) => return put_in_place(&old, how, fill),
+    let temporary = match TemporaryFile::create_like(&old, &old_stat, target, temp_registry, options.mode) {
+        Ok(temporary) => temporary,
+        Err(errno) if cannot_replace(errno) => return rewrite_in_place(&old, options, fill),
         Err(errno) => return Err(os(errno)),
     };
-    fill(staged.file.as_fd())?;
-    match staged.take_name(target, how) {
+    fill(temporary.file.as_fd())?;
+    match temporary.rename_to(target, options) {
         // Somebody mounted something on the file itself, as containers do with /etc/hosts.
-        Err(Refusal::Os(Errno::BUSY | Errno::XDEV)) => put_in_place(&old, how, fill),
-        other => other.map_err(os_or_changed(target)),
+        Err(RenameFailure::Os(Errno::BUSY | Errno::XDEV)) => rewrite_in_place(&old, options, fill),
+        other => other.map_err(rename_failure(target)),
     }
 }
 
-fn put_in_place(
+fn rewrite_in_place(
     old: &OwnedFd,
-    how: Put,
-    fill: &mut dyn FnMut(BorrowedFd<'_>) -> Result<(), Reason>,
-) -> Result<(), Reason> {
+    options: ReplaceOptions,
+    fill: &mut dyn FnMut(BorrowedFd<'_>) -> Result<(), FileReason>,
+) -> Result<(), FileReason> {
     ftruncate(old, 0).map_err(os)?;
     fill(old.as_fd())?;
-    if let Some(mode) = how.mode {
+    if let Some(mode) = options.mode {
         fchmod(old, Mode::from_raw_mode(mode)).map_err(os)?;
     }
-    if how.sync {
+    if options.sync {
         fsync(old).map_err(os)?;
     }
     Ok(())
 }
 
 /// Errors that mean: here no temporary file can stand in for the old one.
-fn is_no_room_beside(errno: Errno) -> bool {
+fn cannot_replace(errno: Errno) -> bool {
     matches!(errno, Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT | Errno::OPNOTSUPP)
 }
 
 /// Why a staged file did not get its name.
-enum Refusal {
+enum RenameFailure {
     Os(Errno),
     Changed,
 }
 
-fn os_or_changed(target: &Target) -> impl FnOnce(Refusal) -> Reason {
+fn rename_failure(target: &WriteTarget) -> impl FnOnce(RenameFailure) -> FileReason {
     |refusal| match refusal {
-        Refusal::Os(errno) => os(errno),
-        Refusal::Changed => match target.place.stat() {
-            Err(_) => Reason::Changed { present: None },
+        RenameFailure::Os(errno) => os(errno),
+        RenameFailure::Changed => match target.resolved.stat() {
+            Err(_) => FileReason::Changed { present: None },
             // What it is now, for the caller to compare; if even that cannot be read, why.
             Ok(_) => match target.content_hash_now() {
-                Ok(present) => Reason::Changed { present },
+                Ok(present) => FileReason::Changed { present },
                 Err(reason) => reason,
             },
         },
@@ -126,58 +126,58 @@ fn os_or_changed(target: &Target) -> impl FnOnce(Refusal) -> Reason {
 }
 
 /// A temporary file that becomes the real one, or vanishes.
-struct Staged<'a> {
-    place: &'a Place,
+struct TemporaryFile<'a> {
+    resolved: &'a ResolvedPath,
     name: std::ffi::OsString,
     file: OwnedFd,
-    has_its_name: bool,
+    renamed_to_target: bool,
 }
 
-impl<'a> Staged<'a> {
-    fn beside(place: &'a Place, leftovers: &Leftovers, mode: u32) -> Result<Self, Errno> {
-        let name = leftovers.name_in(&place.dir);
+impl<'a> TemporaryFile<'a> {
+    fn create_beside(resolved: &'a ResolvedPath, temp_registry: &TempRegistry, mode: u32) -> Result<Self, Errno> {
+        let name = temp_registry.new_name(&resolved.dir);
         let file = openat(
-            &place.dir,
+            &resolved.dir,
             &name,
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::from_raw_mode(mode),
         )?;
-        Ok(Self { place, name, file, has_its_name: false })
+        Ok(Self { resolved, name, file, renamed_to_target: false })
     }
 
     /// One that nobody can tell from `old`. It is closed to others until it has the old owner.
-    fn in_place_of(
+    fn create_like(
         old: &OwnedFd,
         stat: &Stat,
-        target: &'a Target,
-        leftovers: &Leftovers,
+        target: &'a WriteTarget,
+        temp_registry: &TempRegistry,
         mode: Option<u32>,
     ) -> Result<Self, Errno> {
-        let staged = Self::beside(&target.place, leftovers, 0o600)?;
-        let made = fstat(&staged.file)?;
+        let temporary = Self::create_beside(&target.resolved, temp_registry, 0o600)?;
+        let made = fstat(&temporary.file)?;
         if (made.st_uid, made.st_gid) != (stat.st_uid, stat.st_gid) {
             let owner = rustix::fs::Uid::from_raw(stat.st_uid);
             let group = rustix::fs::Gid::from_raw(stat.st_gid);
-            fchown(&staged.file, Some(owner), Some(group))?;
+            fchown(&temporary.file, Some(owner), Some(group))?;
         }
-        take_over_attributes(old, &staged.file)?;
+        copy_attributes(old, &temporary.file)?;
         // Last: a change of owner clears set-user-id, and an access list changes the group's bits.
         let mode = mode.unwrap_or(stat.st_mode & 0o7777);
-        fchmod(&staged.file, Mode::from_raw_mode(mode))?;
-        Ok(staged)
+        fchmod(&temporary.file, Mode::from_raw_mode(mode))?;
+        Ok(temporary)
     }
 
-    fn take_name(mut self, target: &Target, how: Put) -> Result<(), Refusal> {
-        if how.sync {
-            fsync(&self.file).map_err(Refusal::Os)?;
+    fn rename_to(mut self, target: &WriteTarget, options: ReplaceOptions) -> Result<(), RenameFailure> {
+        if options.sync {
+            fsync(&self.file).map_err(RenameFailure::Os)?;
         }
-        let (dir, name) = (&self.place.dir, &self.place.name);
-        if how.unchanged && !target.is_as_found().map_err(Refusal::Os)? {
-            return Err(Refusal::Changed);
+        let (dir, name) = (&self.resolved.dir, &self.resolved.name);
+        if options.unchanged && !target.is_unchanged().map_err(RenameFailure::Os)? {
+            return Err(RenameFailure::Changed);
         }
-        let renamed = if how.unchanged && target.existing.is_none() {
+        let renamed = if options.unchanged && target.existing.is_none() {
             match renameat_with(dir, &self.name, dir, name, RenameFlags::NOREPLACE) {
-                Err(Errno::EXIST) => return Err(Refusal::Changed),
+                Err(Errno::EXIST) => return Err(RenameFailure::Changed),
                 // This file system cannot promise it; the look above has to do.
                 Err(Errno::INVAL) => renameat(dir, &self.name, dir, name),
                 other => other,
@@ -185,20 +185,20 @@ impl<'a> Staged<'a> {
         } else {
             renameat(dir, &self.name, dir, name)
         };
-        renamed.map_err(Refusal::Os)?;
-        self.has_its_name = true;
-        if how.sync {
-            sync_directory(dir).map_err(Refusal::Os)?;
+        renamed.map_err(RenameFailure::Os)?;
+        self.renamed_to_target = true;
+        if options.sync {
+            sync_directory(dir).map_err(RenameFailure::Os)?;
         }
         Ok(())
     }
 }
 
-impl Drop for Staged<'_> {
+impl Drop for TemporaryFile<'_> {
     fn drop(&mut self) {
-        if !self.has_its_name {
+        if !self.renamed_to_target {
             // Nothing to tell: either it is gone, or the register remembers it.
-            let _gone = unlinkat(&self.place.dir, &self.name, AtFlags::empty());
+            let _gone = unlinkat(&self.resolved.dir, &self.name, AtFlags::empty());
         }
     }
 }
@@ -211,7 +211,7 @@ fn sync_directory(dir: &OwnedFd) -> Result<(), Errno> {
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 /// Copies extended attributes, access lists included.
-fn take_over_attributes(old: &OwnedFd, new: &OwnedFd) -> Result<(), Errno> {
+fn copy_attributes(old: &OwnedFd, new: &OwnedFd) -> Result<(), Errno> {
     let mut names = vec![0; 64 << 10];
     let len = match flistxattr(old, &mut names[..]) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),

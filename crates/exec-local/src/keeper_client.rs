@@ -20,15 +20,15 @@ use crate::OpenError;
 use exec_core::Exit;
 
 /// What carries the keeper, to be waited for at the end.
-pub(crate) enum Carrier {
+pub(crate) enum KeeperHost {
     Thread(std::thread::JoinHandle<()>),
     Process(std::process::Child),
-    Nobody,
+    None,
 }
 
 /// A process as the keeper hands it over.
 #[derive(Debug)]
-pub(crate) struct Handed {
+pub(crate) struct HandedProcess {
     pub(crate) number: Number,
     pub(crate) pid: u32,
     pub(crate) exit: Option<Exit>,
@@ -36,66 +36,66 @@ pub(crate) struct Handed {
 }
 
 /// An answer with the descriptors it brought.
-pub(crate) type Answer = (Tell, Vec<OwnedFd>);
+pub(crate) type Reply = (Tell, Vec<OwnedFd>);
 
 /// What the reader does with an exit: called with the process's number.
 pub(crate) type OnExit = Box<dyn Fn(Number, Exit) + Send + Sync>;
 
-pub(crate) struct Clerk {
-    line: AsyncFd<Line>,
-    waiting: Mutex<Waiting>,
+pub(crate) struct KeeperClient {
+    socket: AsyncFd<KeeperSocket>,
+    pending: Mutex<PendingRequests>,
     on_exit: OnceLock<OnExit>,
     gone: watch::Sender<bool>,
-    carrier: Mutex<Carrier>,
+    carrier: Mutex<KeeperHost>,
 }
 
-struct Line(Channel);
+struct KeeperSocket(Channel);
 
-impl std::os::fd::AsRawFd for Line {
+impl std::os::fd::AsRawFd for KeeperSocket {
     fn as_raw_fd(&self) -> std::os::fd::RawFd {
         self.0.socket().as_raw_fd()
     }
 }
 
-impl AsFd for Line {
+impl AsFd for KeeperSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.socket()
     }
 }
 
 #[derive(Default)]
-struct Waiting {
-    next_ticket: u64,
+struct PendingRequests {
+    next_request_id: u64,
     /// Bounded by the requests under way, each of which holds one caller.
-    answers: HashMap<u64, oneshot::Sender<Answer>>,
+    replies: HashMap<u64, oneshot::Sender<Reply>>,
     /// The line is broken: nobody will answer.
     closed: bool,
 }
 
-impl Clerk {
+impl KeeperClient {
     /// Says hello and hears what there is.
     pub(crate) async fn open(
         channel: Channel,
-        carrier: Carrier,
+        carrier: KeeperHost,
         state: &Path,
-    ) -> Result<(Arc<Self>, Vec<(Card, Handed)>), OpenError> {
+    ) -> Result<(Arc<Self>, Vec<(Card, HandedProcess)>), OpenError> {
         let no_answer = |why: &str| OpenError::NoAnswer { why: why.to_owned() };
         // Not for room as well: that would wake us whenever the keeper has read something.
-        let line = AsyncFd::with_interest(Line(channel), Interest::READABLE);
-        let line = line.map_err(|error| no_answer(&error.to_string()))?;
-        let clerk = Self {
-            line,
-            waiting: Mutex::default(),
+        let socket = AsyncFd::with_interest(KeeperSocket(channel), Interest::READABLE);
+        let socket = socket.map_err(|error| no_answer(&error.to_string()))?;
+        let keeper = Self {
+            socket,
+            pending: Mutex::default(),
             on_exit: OnceLock::new(),
             gone: watch::Sender::new(false),
             carrier: Mutex::new(carrier),
         };
         // A keeper that serves somebody else says so and hangs up, maybe before it hears this. What it said counts.
-        let _ = clerk.say(&Ask::Hello { version: VERSION }, &[]).await;
+        let _ = keeper.send(&Ask::Hello { version: VERSION }, &[]).await;
         let mut found = Vec::new();
         let mut expected = None;
         while expected != Some(found.len()) {
-            match clerk.hear().await {
+            match keeper.receive().await {
                 Some((Tell::Welcome { version: VERSION, processes, .. }, _)) => expected = Some(processes as usize),
                 Some((Tell::Welcome { version, .. }, _)) => {
                     return Err(OpenError::Version { state: state.to_owned(), theirs: version, ours: VERSION });
@@ -105,19 +105,19 @@ impl Clerk {
                 }
                 Some((Tell::Found { number, pid, exit, parts, card }, descriptors)) => {
                     let parts = parts.into_iter().zip(descriptors).collect();
-                    found.push((*card, Handed { number, pid, exit, parts }));
+                    found.push((*card, HandedProcess { number, pid, exit, parts }));
                 }
                 Some(_) => return Err(no_answer("it said something out of turn")),
                 None => return Err(no_answer("it closed the line")),
             }
         }
-        Ok((Arc::new(clerk), found))
+        Ok((Arc::new(keeper), found))
     }
 
     /// Hands answers to whom they belong until the line breaks. The table owns this task.
-    pub(crate) async fn listen(self: Arc<Self>, on_exit: OnExit) {
+    pub(crate) async fn route_replies(self: Arc<Self>, on_exit: OnExit) {
         let _ = self.on_exit.set(on_exit);
-        while let Some((tell, descriptors)) = self.hear().await {
+        while let Some((tell, descriptors)) = self.receive().await {
             let ticket = match &tell {
                 Tell::Exited { number, exit } => {
                     if let Some(on_exit) = self.on_exit.get() {
@@ -132,49 +132,49 @@ impl Clerk {
                 | Tell::Members { ticket, .. } => *ticket,
                 Tell::Welcome { .. } | Tell::Busy { .. } | Tell::Found { .. } => continue,
             };
-            let asker = self.lock().answers.remove(&ticket);
-            if let Some(asker) = asker {
+            let requester = self.lock().replies.remove(&ticket);
+            if let Some(requester) = requester {
                 // An asker that gave up wants nothing any more; a start it asked for is ended by the table.
-                let _ = asker.send((tell, descriptors));
+                let _ = requester.send((tell, descriptors));
             }
         }
-        let mut waiting = self.lock();
-        waiting.closed = true;
-        waiting.answers.clear();
-        drop(waiting);
+        let mut pending = self.lock();
+        pending.closed = true;
+        pending.replies.clear();
+        drop(pending);
         self.gone.send_replace(true);
     }
 
     /// Asks, and waits for the answer. `make` gets the ticket.
-    pub(crate) async fn ask(&self, make: impl FnOnce(u64) -> Ask) -> Result<Answer, Unreachable> {
+    pub(crate) async fn request(&self, make: impl FnOnce(u64) -> Ask) -> Result<Reply, Unreachable> {
         let (sender, receiver) = oneshot::channel();
         let ticket = {
-            let mut waiting = self.lock();
-            if waiting.closed {
+            let mut pending = self.lock();
+            if pending.closed {
                 return Err(keeper_gone());
             }
-            waiting.next_ticket += 1;
-            let ticket = waiting.next_ticket;
-            waiting.answers.insert(ticket, sender);
+            pending.next_request_id += 1;
+            let ticket = pending.next_request_id;
+            pending.replies.insert(ticket, sender);
             ticket
         };
-        if let Err(unreachable) = self.say(&make(ticket), &[]).await {
-            self.lock().answers.remove(&ticket);
+        if let Err(unreachable) = self.send(&make(ticket), &[]).await {
+            self.lock().replies.remove(&ticket);
             return Err(unreachable);
         }
         receiver.await.map_err(|_| keeper_gone())
     }
 
     /// Says something that has no answer, waiting for room.
-    pub(crate) async fn say(&self, ask: &Ask, descriptors: &[BorrowedFd<'_>]) -> Result<(), Unreachable> {
+    pub(crate) async fn send(&self, ask: &Ask, descriptors: &[BorrowedFd<'_>]) -> Result<(), Unreachable> {
         let message = ask.encode();
-        let mut room = None;
+        let mut writable = None;
         loop {
-            match (self.line.get_ref().0.send(&message, descriptors), &room) {
+            match (self.socket.get_ref().0.send(&message, descriptors), &writable) {
                 (Ok(()), _) => return Ok(()),
-                (Err(Errno::AGAIN), None) => room = Some(self.room().map_err(|_| keeper_gone())?),
-                (Err(Errno::AGAIN), Some(room)) => {
-                    room.writable().await.map_err(|_| keeper_gone())?.clear_ready();
+                (Err(Errno::AGAIN), None) => writable = Some(self.writable_socket().map_err(|_| keeper_gone())?),
+                (Err(Errno::AGAIN), Some(writable)) => {
+                    writable.writable().await.map_err(|_| keeper_gone())?.clear_ready();
                 }
                 (Err(_), _) => return Err(keeper_gone()),
             }
@@ -182,19 +182,19 @@ impl Clerk {
     }
 
     /// The line, to be waited for until there is room in it.
-    fn room(&self) -> std::io::Result<AsyncFd<OwnedFd>> {
-        AsyncFd::with_interest(self.line.get_ref().as_fd().try_clone_to_owned()?, Interest::WRITABLE)
+    fn writable_socket(&self) -> std::io::Result<AsyncFd<OwnedFd>> {
+        AsyncFd::with_interest(self.socket.get_ref().as_fd().try_clone_to_owned()?, Interest::WRITABLE)
     }
 
     /// Says something at once, or not at all.
-    pub(crate) fn say_now(&self, ask: &Ask, descriptor: Option<&OwnedFd>) -> Result<(), Errno> {
+    pub(crate) fn try_send(&self, ask: &Ask, descriptor: Option<&OwnedFd>) -> Result<(), Errno> {
         let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().map(AsFd::as_fd).collect();
-        self.line.get_ref().0.send(&ask.encode(), &descriptors)
+        self.socket.get_ref().0.send(&ask.encode(), &descriptors)
     }
 
     /// Closes the line from our side: the keeper is alone when it has heard what was said before.
-    pub(crate) fn hang_up(&self) {
-        let _ = rustix::net::shutdown(self.line.get_ref(), rustix::net::Shutdown::Both);
+    pub(crate) fn disconnect(&self) {
+        let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Both);
     }
 
     /// True once the line is broken.
@@ -206,28 +206,28 @@ impl Clerk {
     pub(crate) async fn join(&self) {
         let carrier = std::mem::replace(
             &mut *self.carrier.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
-            Carrier::Nobody,
+            KeeperHost::None,
         );
         let wait = move || match carrier {
-            Carrier::Thread(thread) => drop(thread.join()),
-            Carrier::Process(mut child) => drop(child.wait()),
-            Carrier::Nobody => {}
+            KeeperHost::Thread(thread) => drop(thread.join()),
+            KeeperHost::Process(mut child) => drop(child.wait()),
+            KeeperHost::None => {}
         };
         let _ = tokio::task::spawn_blocking(wait).await;
     }
 
-    async fn hear(&self) -> Option<Answer> {
+    async fn receive(&self) -> Option<Reply> {
         loop {
-            match self.line.get_ref().0.receive() {
+            match self.socket.get_ref().0.receive() {
                 Ok(Received::Message(message, descriptors)) => match Tell::decode(&message) {
                     Ok(tell) => return Some((tell, descriptors)),
-                    Err(garbled) => {
-                        tracing::error!(%garbled, "the keeper's line is given up");
+                    Err(malformed) => {
+                        tracing::error!(%malformed, "the keeper's line is given up");
                         return None;
                     }
                 },
                 Ok(Received::Gone) => return None,
-                Err(Errno::AGAIN) => match self.line.readable().await {
+                Err(Errno::AGAIN) => match self.socket.readable().await {
                     Ok(mut ready) => ready.clear_ready(),
                     Err(_) => return None,
                 },
@@ -239,15 +239,15 @@ impl Clerk {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, PendingRequests> {
+        self.pending.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-impl Drop for Clerk {
+impl Drop for KeeperClient {
     fn drop(&mut self) {
         let carrier = self.carrier.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Carrier::Process(child) = carrier {
+        if let KeeperHost::Process(child) = carrier {
             // It ends by itself when our socket closes; until it is reaped it is only a zombie. Collected if it was quick.
             let _ = child.try_wait();
         }

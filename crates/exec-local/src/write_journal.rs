@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use exec_core::WriteId;
-use exec_core::ledger::{Known, Ledger};
+use exec_core::write_history::{WriteHistory, WriteState};
 use exec_keeper::spool::folder::Folder;
 use rustix::io::Errno;
 
@@ -19,20 +19,20 @@ const APPLIED: u8 = 2;
 const REFUSED: u8 = 3;
 
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct WriteJournal {
     folder: Arc<Folder>,
     file: Option<OwnedFd>,
     end: u64,
 }
 
-impl Notes {
+impl WriteJournal {
     /// None yet.
     pub(crate) fn new(folder: Arc<Folder>) -> Self {
         Self { folder, file: None, end: 0 }
     }
 
     /// Reads the notes of an owner that is gone.
-    pub(crate) fn recover(folder: Arc<Folder>, file: OwnedFd) -> Result<(Self, Ledger), Errno> {
+    pub(crate) fn recover(folder: Arc<Folder>, file: OwnedFd) -> Result<(Self, WriteHistory), Errno> {
         let size = rustix::fs::fstat(&file)?.st_size as u64;
         let mut bytes = vec![0; usize::try_from(size).map_err(|_| Errno::FBIG)?];
         let mut done = 0;
@@ -42,7 +42,7 @@ impl Notes {
                 count => done += count,
             }
         }
-        let mut ledger = Ledger::default();
+        let mut history = WriteHistory::default();
         let mut rest = &bytes[..done];
         let mut end = 0;
         // A note that was cut short by a kill was not finished, so what it announces did not happen.
@@ -51,36 +51,36 @@ impl Notes {
             let Some((id, next)) = tail.split_at_checked(len) else { break };
             let Some(id) = std::str::from_utf8(id).ok().and_then(|id| WriteId::new(id).ok()) else { break };
             match *tag {
-                BEGUN => drop(ledger.begin(&id)),
+                BEGUN => drop(history.begin(&id)),
                 APPLIED => {
-                    ledger.begin(&id);
-                    ledger.applied(&id);
+                    history.begin(&id);
+                    history.applied(&id);
                 }
-                REFUSED => ledger.refused(&id),
+                REFUSED => history.refused(&id),
                 _ => break,
             }
             rest = next;
             end += 3 + len as u64;
         }
-        ledger.doubt_all_in_flight();
-        Ok((Self { folder, file: Some(file), end }, ledger))
+        history.doubt_all_in_flight();
+        Ok((Self { folder, file: Some(file), end }, history))
     }
 
-    /// Notes that `id` is about to be written. `keep` is told of a new file before anything is noted in it.
+    /// Notes that `id` is about to be written. `hand_to_keeper` is told of a new file before anything is noted in it.
     pub(crate) fn begun(
         &mut self,
         id: &WriteId,
-        ledger: &Ledger,
-        keep: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
+        history: &WriteHistory,
+        hand_to_keeper: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         if self.file.is_none() || self.end > ROLL_BYTES {
             let file = self.folder.file()?;
             self.end = 0;
             self.file = Some(file);
-            for (id, known) in ledger.iter() {
-                self.append(if known == Known::Applied { APPLIED } else { BEGUN }, id)?;
+            for (id, state) in history.iter() {
+                self.append(if state == WriteState::Applied { APPLIED } else { BEGUN }, id)?;
             }
-            keep(self.file.as_ref().ok_or(Errno::BADF)?)?;
+            hand_to_keeper(self.file.as_ref().ok_or(Errno::BADF)?)?;
         }
         self.append(BEGUN, id)
     }
@@ -98,12 +98,12 @@ impl Notes {
     fn append(&mut self, tag: u8, id: &WriteId) -> Result<(), Errno> {
         let Some(file) = &self.file else { return Ok(()) };
         let id = id.as_str().as_bytes();
-        let mut note = Vec::with_capacity(3 + id.len());
-        note.push(tag);
-        note.extend_from_slice(&(id.len() as u16).to_le_bytes());
-        note.extend_from_slice(id);
-        let written = rustix::io::pwrite(file, &note, self.end)?;
+        let mut record = Vec::with_capacity(3 + id.len());
+        record.push(tag);
+        record.extend_from_slice(&(id.len() as u16).to_le_bytes());
+        record.extend_from_slice(id);
+        let written = rustix::io::pwrite(file, &record, self.end)?;
         self.end += written as u64;
-        if written == note.len() { Ok(()) } else { Err(Errno::NOSPC) }
+        if written == record.len() { Ok(()) } else { Err(Errno::NOSPC) }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use exec_env::files::limits::DIRECTORY_ENTRIES;
 use exec_env::files::{
-    CreateDirectoryOptions, DirectoryEntry, FileKind, Links, Metadata, Reason, RenameOptions, Times,
+    CreateDirectoryOptions, DirectoryEntry, FileKind, FileReason, FileTimes, LinkPolicy, Metadata, RenameOptions,
 };
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
@@ -16,22 +16,24 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::place::{Place, hold, kind_of, kind_of_type, os, proc_path};
+use super::resolve::{ResolvedPath, kind_of, kind_of_type, open_handle, os, proc_path};
 
 /// What is known about a file.
-pub(super) fn metadata(path: &Path, links: Links) -> Result<Metadata, Reason> {
+pub(super) fn metadata(path: &Path, links: LinkPolicy) -> Result<Metadata, FileReason> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let own = match links {
-        Links::Follow => statx(CWD, path, flags, wanted),
-        Links::Refuse => Place::of(path, links).and_then(|place| statx(&place.dir, &place.name, flags, wanted)),
+        LinkPolicy::Follow => statx(CWD, path, flags, wanted),
+        LinkPolicy::Refuse => {
+            ResolvedPath::resolve(path, links).and_then(|resolved| statx(&resolved.dir, &resolved.name, flags, wanted))
+        }
     }
     .map_err(os)?;
     let is_symlink = kind_of_statx(&own) == FileKind::Symlink;
     let stat = match (is_symlink, links) {
         (false, _) => own,
-        (true, Links::Refuse) => return Err(Reason::SymlinkInPath),
-        (true, Links::Follow) => statx(CWD, path, AtFlags::NO_AUTOMOUNT, wanted).map_err(os)?,
+        (true, LinkPolicy::Refuse) => return Err(FileReason::SymlinkInPath),
+        (true, LinkPolicy::Follow) => statx(CWD, path, AtFlags::NO_AUTOMOUNT, wanted).map_err(os)?,
     };
     let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     Ok(Metadata {
@@ -67,12 +69,13 @@ fn time(stamp: &StatxTimestamp) -> SystemTime {
 }
 
 /// The one true path.
-pub(super) fn canonicalize(path: &Path) -> Result<PathBuf, Reason> {
-    std::fs::canonicalize(path).map_err(|error| Reason::Os(error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error())))
+pub(super) fn canonicalize(path: &Path) -> Result<PathBuf, FileReason> {
+    std::fs::canonicalize(path)
+        .map_err(|error| FileReason::Os(error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error())))
 }
 
 /// The names in a directory. Their kinds come with them; only links cost a look.
-pub(super) fn read_directory(path: &Path) -> Result<Vec<DirectoryEntry>, Reason> {
+pub(super) fn read_directory(path: &Path) -> Result<Vec<DirectoryEntry>, FileReason> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let dir = openat(CWD, path, flags, Mode::empty()).map_err(os)?;
     let mut entries = Vec::new();
@@ -107,13 +110,13 @@ pub(super) fn read_directory(path: &Path) -> Result<Vec<DirectoryEntry>, Reason>
         });
     }
     if found > DIRECTORY_ENTRIES {
-        return Err(Reason::TooManyEntries { found });
+        return Err(FileReason::TooManyEntries { found });
     }
     Ok(entries)
 }
 
 /// Makes a directory, with its parents if so asked.
-pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> Result<(), Reason> {
+pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> Result<(), FileReason> {
     if path.as_os_str().is_empty() {
         return Err(os(Errno::NOENT));
     }
@@ -139,7 +142,7 @@ pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> 
             // Made by somebody else meanwhile, or there before. A file at that name is no directory.
             Err(Errno::EXIST) if is_directory(path, options.links) => {}
             // The original goes down step by step where it refuses links, and cannot step into this.
-            Err(Errno::EXIST) if options.links == Links::Refuse => return Err(os(Errno::NOTDIR)),
+            Err(Errno::EXIST) if options.links == LinkPolicy::Refuse => return Err(os(Errno::NOTDIR)),
             Err(errno) => return Err(os(errno)),
         }
         if let Some(next) = missing.last() {
@@ -150,30 +153,30 @@ pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> 
     Ok(())
 }
 
-fn make_directory(path: &Path, links: Links, mode: Option<u32>) -> Result<(), Errno> {
-    let place = Place::of(path, links)?;
-    mkdirat(&place.dir, &place.name, Mode::from_raw_mode(mode.unwrap_or(0o777)))?;
+fn make_directory(path: &Path, links: LinkPolicy, mode: Option<u32>) -> Result<(), Errno> {
+    let resolved = ResolvedPath::resolve(path, links)?;
+    mkdirat(&resolved.dir, &resolved.name, Mode::from_raw_mode(mode.unwrap_or(0o777)))?;
     if let Some(mode) = mode {
         // Asked for by number, so the umask has no say. The handle keeps a swapped link from getting the mode.
-        let held = openat(
-            &place.dir,
-            &place.name,
+        let handle = openat(
+            &resolved.dir,
+            &resolved.name,
             OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        chmodat(CWD, proc_path(&held), Mode::from_raw_mode(mode), AtFlags::empty())?;
+        chmodat(CWD, proc_path(&handle), Mode::from_raw_mode(mode), AtFlags::empty())?;
     }
     Ok(())
 }
 
-fn is_directory(path: &Path, links: Links) -> bool {
-    hold(path, links).and_then(|held| fstat(&held)).is_ok_and(|stat| kind_of(&stat) == FileKind::Directory)
+fn is_directory(path: &Path, links: LinkPolicy) -> bool {
+    open_handle(path, links).and_then(|handle| fstat(&handle)).is_ok_and(|stat| kind_of(&stat) == FileKind::Directory)
 }
 
 /// Gives a file another name.
 pub(super) fn rename(from: &Path, to: &Path, options: RenameOptions) -> Result<(), Errno> {
-    let from = Place::of(from, options.links)?;
-    let to = Place::of(to, options.links)?;
+    let from = ResolvedPath::resolve(from, options.links)?;
+    let to = ResolvedPath::resolve(to, options.links)?;
     if !options.no_replace {
         return renameat(&from.dir, &from.name, &to.dir, &to.name);
     }
@@ -193,35 +196,35 @@ pub(super) fn rename(from: &Path, to: &Path, options: RenameOptions) -> Result<(
 }
 
 /// Sets the permission bits.
-pub(super) fn set_permissions(path: &Path, mode: u32, links: Links) -> Result<(), Reason> {
+pub(super) fn set_permissions(path: &Path, mode: u32, links: LinkPolicy) -> Result<(), FileReason> {
     let mode = Mode::from_raw_mode(mode & 0o7777);
-    if links == Links::Follow {
+    if links == LinkPolicy::Follow {
         return chmodat(CWD, path, mode, AtFlags::empty()).map_err(os);
     }
-    let held = match hold(path, links) {
-        Err(Errno::LOOP) => return Err(Reason::SymlinkInPath),
+    let handle = match open_handle(path, links) {
+        Err(Errno::LOOP) => return Err(FileReason::SymlinkInPath),
         other => other.map_err(os)?,
     };
     // What is held cannot be swapped, and is no link; a handle of this kind takes a mode only through its path.
-    chmodat(CWD, proc_path(&held), mode, AtFlags::empty()).map_err(os)
+    chmodat(CWD, proc_path(&handle), mode, AtFlags::empty()).map_err(os)
 }
 
 /// Sets when it was read and changed.
-pub(super) fn set_times(path: &Path, times: Times, links: Links) -> Result<(), Reason> {
+pub(super) fn set_times(path: &Path, times: FileTimes, links: LinkPolicy) -> Result<(), FileReason> {
     let times = stamps(times);
-    if links == Links::Follow {
+    if links == LinkPolicy::Follow {
         return utimensat(CWD, path, &times, AtFlags::empty()).map_err(os);
     }
-    let held = match hold(path, links) {
-        Err(Errno::LOOP) => return Err(Reason::SymlinkInPath),
+    let handle = match open_handle(path, links) {
+        Err(Errno::LOOP) => return Err(FileReason::SymlinkInPath),
         other => other.map_err(os)?,
     };
     // As above: held, so it cannot be swapped, and taken by its path.
-    utimensat(CWD, proc_path(&held), &times, AtFlags::empty()).map_err(os)
+    utimensat(CWD, proc_path(&handle), &times, AtFlags::empty()).map_err(os)
 }
 
 /// Times as the kernel takes them.
-pub(super) fn stamps(times: Times) -> Timestamps {
+pub(super) fn stamps(times: FileTimes) -> Timestamps {
     Timestamps { last_access: stamp(times.accessed), last_modification: stamp(times.modified) }
 }
 
@@ -242,14 +245,14 @@ fn stamp(time: SystemTime) -> Timespec {
 }
 
 /// The text of a link.
-pub(super) fn read_link(path: &Path, links: Links) -> Result<PathBuf, Errno> {
-    let place = Place::of(path, links)?;
-    let text = readlinkat(&place.dir, &place.name, Vec::new())?;
+pub(super) fn read_link(path: &Path, links: LinkPolicy) -> Result<PathBuf, Errno> {
+    let resolved = ResolvedPath::resolve(path, links)?;
+    let text = readlinkat(&resolved.dir, &resolved.name, Vec::new())?;
     Ok(PathBuf::from(std::ffi::OsString::from_vec(text.into_bytes())))
 }
 
 /// Makes a link.
-pub(super) fn create_symlink(target: &Path, path: &Path, links: Links) -> Result<(), Errno> {
-    let place = Place::of(path, links)?;
-    symlinkat(target, &place.dir, &place.name)
+pub(super) fn create_symlink(target: &Path, path: &Path, links: LinkPolicy) -> Result<(), Errno> {
+    let resolved = ResolvedPath::resolve(path, links)?;
+    symlinkat(target, &resolved.dir, &resolved.name)
 }

@@ -11,11 +11,11 @@
 use std::time::{Duration, Instant};
 
 use crate::command::TimeLimit;
-use crate::exit::Cause;
+use crate::exit::ExitCause;
 
 /// What to send now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Send {
+pub enum TerminationSignal {
     /// SIGTERM (and SIGCONT, so that a stopped process can hear it).
     Term,
     /// SIGKILL, or `cgroup.kill`.
@@ -24,55 +24,55 @@ pub enum Send {
 
 /// Where a process stands between life and death.
 #[derive(Debug, Clone, Copy)]
-pub struct Ending {
+pub struct Termination {
     stage: Stage,
     limit: Option<(Instant, Duration)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    AtLarge,
+    Running,
     /// `kill_at` is `None` for a grace beyond all time.
-    Asked {
+    TermSent {
         kill_at: Option<Instant>,
-        cause: Cause,
+        cause: ExitCause,
     },
     Killed {
-        cause: Cause,
+        cause: ExitCause,
     },
 }
 
-impl Ending {
+impl Termination {
     /// A process that started at `now`.
     pub fn new(now: Instant, limit: Option<TimeLimit>) -> Self {
         let limit = limit.and_then(|limit| Some((now.checked_add(limit.after)?, limit.grace)));
-        Self { stage: Stage::AtLarge, limit }
+        Self { stage: Stage::Running, limit }
     }
 
     /// The owner wants it to end. Asking again can only hasten it.
-    pub fn ask(&mut self, now: Instant, grace: Duration) -> Option<Send> {
-        self.begin(now, grace, Cause::Terminated)
+    pub fn request(&mut self, now: Instant, grace: Duration) -> Option<TerminationSignal> {
+        self.begin(now, grace, ExitCause::Terminated)
     }
 
     /// The moment [`Self::on_time`] has something to say.
     pub fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Stage::AtLarge => self.limit.map(|(at, _)| at),
-            Stage::Asked { kill_at, .. } => kill_at,
+            Stage::Running => self.limit.map(|(at, _)| at),
+            Stage::TermSent { kill_at, .. } => kill_at,
             Stage::Killed { .. } => None,
         }
     }
 
     /// Time has passed.
-    pub fn on_time(&mut self, now: Instant) -> Option<Send> {
+    pub fn on_time(&mut self, now: Instant) -> Option<TerminationSignal> {
         if self.deadline().is_none_or(|at| now < at) {
             return None;
         }
         match (self.stage, self.limit) {
-            (Stage::AtLarge, Some((_, grace))) => self.begin(now, grace, Cause::TimedOut),
-            (Stage::Asked { cause, .. }, _) => {
+            (Stage::Running, Some((_, grace))) => self.begin(now, grace, ExitCause::TimedOut),
+            (Stage::TermSent { cause, .. }, _) => {
                 self.stage = Stage::Killed { cause };
-                Some(Send::Kill)
+                Some(TerminationSignal::Kill)
             }
             _ => None,
         }
@@ -84,10 +84,10 @@ impl Ending {
     }
 
     /// Whose doing the end was, if it came by now.
-    pub fn cause(&self) -> Cause {
+    pub fn cause(&self) -> ExitCause {
         match self.stage {
-            Stage::AtLarge => Cause::Own,
-            Stage::Asked { cause, .. } | Stage::Killed { cause } => cause,
+            Stage::Running => ExitCause::Own,
+            Stage::TermSent { cause, .. } | Stage::Killed { cause } => cause,
         }
     }
 
@@ -96,29 +96,29 @@ impl Ending {
         matches!(self.stage, Stage::Killed { .. })
     }
 
-    fn begin(&mut self, now: Instant, grace: Duration, cause: Cause) -> Option<Send> {
+    fn begin(&mut self, now: Instant, grace: Duration, cause: ExitCause) -> Option<TerminationSignal> {
         // A time limit is not put off by somebody who gives a longer grace.
         let limit = self.limit.and_then(|(at, grace)| at.max(now).checked_add(grace));
         let kill_at = [now.checked_add(grace), limit].into_iter().flatten().min();
         match self.stage {
             // Asked once more: something may be left of the tree, or have come since.
-            Stage::Killed { .. } => Some(Send::Kill),
-            Stage::Asked { cause: first, .. } if grace.is_zero() => {
+            Stage::Killed { .. } => Some(TerminationSignal::Kill),
+            Stage::TermSent { cause: first, .. } if grace.is_zero() => {
                 self.stage = Stage::Killed { cause: first };
-                Some(Send::Kill)
+                Some(TerminationSignal::Kill)
             }
-            Stage::Asked { kill_at: earlier, cause: first } => {
+            Stage::TermSent { kill_at: earlier, cause: first } => {
                 let kill_at = [earlier, kill_at].into_iter().flatten().min();
-                self.stage = Stage::Asked { kill_at, cause: first };
+                self.stage = Stage::TermSent { kill_at, cause: first };
                 None
             }
-            Stage::AtLarge if grace.is_zero() => {
+            Stage::Running if grace.is_zero() => {
                 self.stage = Stage::Killed { cause };
-                Some(Send::Kill)
+                Some(TerminationSignal::Kill)
             }
-            Stage::AtLarge => {
-                self.stage = Stage::Asked { kill_at, cause };
-                Some(Send::Term)
+            Stage::Running => {
+                self.stage = Stage::TermSent { kill_at, cause };
+                Some(TerminationSignal::Term)
             }
         }
     }

@@ -3,33 +3,33 @@
 //! Facts are asked of handles, never of paths that somebody may swap meanwhile. Nothing here opens a FIFO or device
 //! for real: it is first held with `O_PATH`, which has no effect on it, then asked what it is.
 //!
-//! With [`Links::Refuse`] a link before the last component is `ENOTDIR` and a link as the last is `ELOOP`.
+//! With [`LinkPolicy::Refuse`] a link before the last component is `ENOTDIR` and a link as the last is `ELOOP`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 use std::sync::OnceLock;
 
-use exec_env::files::{FileKind, Links, Reason};
+use exec_env::files::{FileKind, FileReason, LinkPolicy};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
 use rustix::io::Errno;
 
 /// A name in a directory that is held.
-pub(super) struct Place {
+pub(super) struct ResolvedPath {
     /// The directory, held with `O_PATH`.
     pub(super) dir: OwnedFd,
     /// One component; `.` for the root itself.
     pub(super) name: OsString,
 }
 
-impl Place {
+impl ResolvedPath {
     /// Where the last component of `path` lives.
-    pub(super) fn of(path: &Path, links: Links) -> Result<Self, Errno> {
-        Self::below(CWD, path, links)
+    pub(super) fn resolve(path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
+        Self::resolve_below(CWD, path, links)
     }
 
     /// The same, for a path relative to `base`.
-    pub(super) fn below(base: BorrowedFd<'_>, path: &Path, links: Links) -> Result<Self, Errno> {
+    pub(super) fn resolve_below(base: BorrowedFd<'_>, path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
         if path.as_os_str().is_empty() {
             return Err(Errno::NOENT);
         }
@@ -39,7 +39,7 @@ impl Place {
             // `/`, or a path that ends in `..`: it names a directory, not a name in one.
             _ => (path, OsStr::new(".")),
         };
-        Ok(Self { dir: hold_directory(base, parent, links)?, name: name.to_owned() })
+        Ok(Self { dir: open_directory_handle(base, parent, links)?, name: name.to_owned() })
     }
 
     /// What is there, without following it.
@@ -59,25 +59,25 @@ impl Place {
 }
 
 /// Holds whatever is at `path`, without opening it.
-pub(super) fn hold(path: &Path, links: Links) -> Result<OwnedFd, Errno> {
+pub(super) fn open_handle(path: &Path, links: LinkPolicy) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match links {
-        Links::Follow => openat(CWD, path, flags, Mode::empty()),
-        Links::Refuse => {
-            let place = Place::of(path, links)?;
-            let held = openat(&place.dir, &place.name, flags | OFlags::NOFOLLOW, Mode::empty())?;
-            match kind_of(&fstat(&held)?) {
+        LinkPolicy::Follow => openat(CWD, path, flags, Mode::empty()),
+        LinkPolicy::Refuse => {
+            let resolved = ResolvedPath::resolve(path, links)?;
+            let handle = openat(&resolved.dir, &resolved.name, flags | OFlags::NOFOLLOW, Mode::empty())?;
+            match kind_of(&fstat(&handle)?) {
                 FileKind::Symlink => Err(Errno::LOOP),
-                _ => Ok(held),
+                _ => Ok(handle),
             }
         }
     }
 }
 
 /// Opens the regular file at `path`; anything else is refused before it is touched.
-pub(super) fn open_regular(path: &Path, links: Links, flags: OFlags) -> Result<(OwnedFd, Stat), Reason> {
-    let held = hold(path, links).map_err(os)?;
-    let stat = fstat(&held).map_err(os)?;
+pub(super) fn open_regular(path: &Path, links: LinkPolicy, flags: OFlags) -> Result<(OwnedFd, Stat), FileReason> {
+    let handle = open_handle(path, links).map_err(os)?;
+    let stat = fstat(&handle).map_err(os)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
         // What the kernel would say to an open that does not wait.
@@ -85,13 +85,13 @@ pub(super) fn open_regular(path: &Path, links: Links, flags: OFlags) -> Result<(
         FileType::Fifo if flags.contains(OFlags::WRONLY) => return Err(os(Errno::NXIO)),
         _ => return Err(not_a_file(links)),
     }
-    let file = match reopen(&held, flags) {
+    let file = match reopen(&handle, flags) {
         // No /proc here: open by name again, and see that it is still the same.
         Err(Errno::NOENT | Errno::NOTDIR) => {
-            let file = Place::of(path, links)
-                .and_then(|place| match links {
-                    Links::Refuse => place.open(flags, Mode::empty()),
-                    Links::Follow => openat(CWD, path, plain(flags), Mode::empty()),
+            let file = ResolvedPath::resolve(path, links)
+                .and_then(|resolved| match links {
+                    LinkPolicy::Refuse => resolved.open(flags, Mode::empty()),
+                    LinkPolicy::Follow => openat(CWD, path, with_common_flags(flags), Mode::empty()),
                 })
                 .map_err(os)?;
             let again = fstat(&file).map_err(os)?;
@@ -106,26 +106,26 @@ pub(super) fn open_regular(path: &Path, links: Links, flags: OFlags) -> Result<(
 }
 
 /// Opens for real what is held with `O_PATH`: the very same file, whatever its name leads to by now.
-pub(super) fn reopen(held: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
-    openat(CWD, proc_path(held), plain(flags), Mode::empty())
+pub(super) fn reopen(handle: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    openat(CWD, proc_path(handle), with_common_flags(flags), Mode::empty())
 }
 
 /// A path that leads to what is held.
-pub(super) fn proc_path(held: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", held.as_raw_fd())
+pub(super) fn proc_path(handle: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
 /// The flags every real open has: it never blocks, never takes a terminal, never leaks into a child.
-fn plain(flags: OFlags) -> OFlags {
+fn with_common_flags(flags: OFlags) -> OFlags {
     flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY
 }
 
 /// Holds a directory.
-pub(super) fn hold_directory(base: BorrowedFd<'_>, path: &Path, links: Links) -> Result<OwnedFd, Errno> {
+pub(super) fn open_directory_handle(base: BorrowedFd<'_>, path: &Path, links: LinkPolicy) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match links {
-        Links::Follow => openat(base, path, flags, Mode::empty()),
-        Links::Refuse if kernel_has_openat2() => loop {
+        LinkPolicy::Follow => openat(base, path, flags, Mode::empty()),
+        LinkPolicy::Refuse if kernel_has_openat2() => loop {
             match openat2(base, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
                 // A rename somewhere disturbed the resolution of `..`; the kernel asks us to try again.
                 Err(Errno::AGAIN) => {}
@@ -133,13 +133,13 @@ pub(super) fn hold_directory(base: BorrowedFd<'_>, path: &Path, links: Links) ->
                 other => return other,
             }
         },
-        Links::Refuse => step_by_step(base, path),
+        LinkPolicy::Refuse => open_by_component(base, path),
     }
 }
 
 /// What openat2 does, for kernels and seccomp filters without it: every component is opened by itself, and none may be
 /// a link.
-fn step_by_step(base: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
+fn open_by_component(base: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut here = openat(base, ".", flags, Mode::empty())?;
     for component in path.components() {
@@ -162,16 +162,16 @@ fn kernel_has_openat2() -> bool {
 }
 
 /// What a regular file is wanted for but something else was found; the words differ by policy.
-pub(super) fn not_a_file(links: Links) -> Reason {
+pub(super) fn not_a_file(links: LinkPolicy) -> FileReason {
     match links {
-        Links::Follow => Reason::NotAFile,
-        Links::Refuse => Reason::NotRegular,
+        LinkPolicy::Follow => FileReason::NotAFile,
+        LinkPolicy::Refuse => FileReason::NotRegular,
     }
 }
 
 /// The kernel's reason.
-pub(super) fn os(errno: Errno) -> Reason {
-    Reason::Os(errno.raw_os_error())
+pub(super) fn os(errno: Errno) -> FileReason {
+    FileReason::Os(errno.raw_os_error())
 }
 
 pub(super) fn kind_of(stat: &Stat) -> FileKind {
@@ -197,7 +197,9 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("real/deep")).expect("it is new");
         std::os::unix::fs::symlink("real", dir.path().join("link")).expect("it is new");
         let root = dir.path().canonicalize().expect("it exists");
-        for resolve in [step_by_step, |base: BorrowedFd<'_>, path: &Path| hold_directory(base, path, Links::Refuse)] {
+        for resolve in [open_by_component, |base: BorrowedFd<'_>, path: &Path| {
+            open_directory_handle(base, path, LinkPolicy::Refuse)
+        }] {
             assert!(resolve(CWD, &root.join("real/deep")).is_ok());
             assert!(resolve(CWD, &root.join("real/../real/deep")).is_ok());
             let refused = resolve(CWD, &root.join("link/deep"));

@@ -11,25 +11,25 @@ use tokio::sync::Semaphore;
 
 /// So many blocking calls at once, and no more.
 #[derive(Clone)]
-pub(super) struct Gate {
+pub(super) struct BlockingPool {
     permits: Arc<Semaphore>,
 }
 
-impl Gate {
+impl BlockingPool {
     pub(super) fn new(calls: usize) -> Self {
         Self { permits: Arc::new(Semaphore::new(calls)) }
     }
 
     /// Runs `work` on a thread where it may block. If the caller stops waiting, `work` goes on to a place where it can
-    /// end well: long work asks its [`Stop`], short work just finishes.
-    pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce(&Stop) -> T + Send + 'static) -> T {
+    /// end well: long work asks its [`CancelFlag`], short work just finishes.
+    pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce(&CancelFlag) -> T + Send + 'static) -> T {
         let permit = Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed");
-        let stop = Stop::default();
-        let _when_dropped = StopOnDrop(stop.clone());
+        let cancel = CancelFlag::default();
+        let _when_dropped = CancelOnDrop(cancel.clone());
         // The permit travels with the work, not with the waiter: abandoned work still counts.
         let task = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            work(&stop)
+            work(&cancel)
         });
         match task.await.map_err(tokio::task::JoinError::try_into_panic) {
             Ok(result) => result,
@@ -42,9 +42,9 @@ impl Gate {
 
 /// Whether anybody still waits for the result.
 #[derive(Clone, Default)]
-pub(super) struct Stop(Arc<AtomicBool>);
+pub(super) struct CancelFlag(Arc<AtomicBool>);
 
-impl Stop {
+impl CancelFlag {
     pub(super) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -54,10 +54,10 @@ impl Stop {
     }
 }
 
-/// Sets its [`Stop`] when it goes out of scope.
-pub(super) struct StopOnDrop(pub(super) Stop);
+/// Sets its [`CancelFlag`] when it goes out of scope.
+pub(super) struct CancelOnDrop(pub(super) CancelFlag);
 
-impl Drop for StopOnDrop {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.set();
     }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, flock, fstat};
 
-use super::place::proc_path;
+use super::resolve::proc_path;
 
 /// How every temporary file's name begins, so that people recognise one.
 const PREFIX: &str = ".exec-server-write-";
@@ -31,94 +31,94 @@ const SUFFIX: &str = ".tmp";
 const REMEMBERED_DIRECTORIES: usize = 1 << 16;
 
 /// Names for temporary files, and the register of where they are.
-pub(super) struct Leftovers {
+pub(super) struct TempRegistry {
     /// Tells this daemon's temporary files from those of others: 16 hexadecimal digits.
     instance: String,
     count: AtomicU64,
-    register: Option<Register>,
+    registry: Option<RegistryFile>,
 }
 
 /// Made with the first note: whoever writes no file leaves no trace, and needs no folder that can be written.
-struct Register {
-    folder: PathBuf,
-    noted: Mutex<Noted>,
+struct RegistryFile {
+    directory: PathBuf,
+    recorded: Mutex<RecordedDirectories>,
 }
 
 #[derive(Default)]
-struct Noted {
+struct RecordedDirectories {
     file: Option<File>,
     directories: HashSet<(u64, u64)>,
 }
 
-impl Leftovers {
+impl TempRegistry {
     /// Cleans up after the dead. Without a folder nothing is noted, and what a kill leaves behind stays.
-    pub(super) fn open(folder: Option<&Path>) -> Self {
+    pub(super) fn open(directory: Option<&Path>) -> Self {
         let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
-        let register = folder.map(|folder| {
-            clean_up(folder);
-            Register { folder: folder.to_owned(), noted: Mutex::default() }
+        let registry = directory.map(|directory| {
+            clean_up(directory);
+            RegistryFile { directory: directory.to_owned(), recorded: Mutex::default() }
         });
-        Self { instance, count: AtomicU64::new(0), register }
+        Self { instance, count: AtomicU64::new(0), registry }
     }
 
     /// A name for a temporary file that is about to be made in `dir`.
-    pub(super) fn name_in(&self, dir: &OwnedFd) -> OsString {
-        if let Some(register) = &self.register {
+    pub(super) fn new_name(&self, dir: &OwnedFd) -> OsString {
+        if let Some(registry) = &self.registry {
             // A register that cannot be written (disk full) must not stop the write itself, which may well make room.
-            let _unnoted = register.note(&self.instance, dir);
+            let _unrecorded = registry.record(&self.instance, dir);
         }
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         OsString::from(format!("{PREFIX}{}-{count}{SUFFIX}", self.instance))
     }
 }
 
-impl Drop for Leftovers {
+impl Drop for TempRegistry {
     fn drop(&mut self) {
-        let Some(register) = &self.register else { return };
+        let Some(registry) = &self.registry else { return };
         // An end in good order leaves nothing to clean up; if this fails, the next start finds an empty errand. The
         // folder stays as long as another has a register there.
-        let _gone = fs::remove_file(register.folder.join(&self.instance));
-        let _gone = fs::remove_dir(&register.folder);
+        let _gone = fs::remove_file(registry.directory.join(&self.instance));
+        let _gone = fs::remove_dir(&registry.directory);
     }
 }
 
-impl Register {
-    fn note(&self, instance: &str, dir: &OwnedFd) -> io::Result<()> {
+impl RegistryFile {
+    fn record(&self, instance: &str, dir: &OwnedFd) -> io::Result<()> {
         let stat = fstat(dir)?;
-        let mut noted = self.noted.lock().expect("no holder of this lock panics");
-        if noted.directories.contains(&(stat.st_dev, stat.st_ino)) {
+        let mut recorded = self.recorded.lock().expect("no holder of this lock panics");
+        if recorded.directories.contains(&(stat.st_dev, stat.st_ino)) {
             return Ok(());
         }
         let path = fs::read_link(proc_path(dir))?;
         let mut line = path.into_os_string().into_encoded_bytes();
         line.push(0);
-        let file = match &mut noted.file {
+        let file = match &mut recorded.file {
             Some(file) => file,
             none => none.insert(self.create(instance)?),
         };
         file.write_all(&line)?;
-        if noted.directories.len() >= REMEMBERED_DIRECTORIES {
-            noted.directories.clear();
+        if recorded.directories.len() >= REMEMBERED_DIRECTORIES {
+            recorded.directories.clear();
         }
-        noted.directories.insert((stat.st_dev, stat.st_ino));
+        recorded.directories.insert((stat.st_dev, stat.st_ino));
         Ok(())
     }
 
     /// It gets its name when it is locked already, so that nobody takes it for one of the dead.
     fn create(&self, instance: &str) -> io::Result<File> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        let nameless = self.folder.join(format!("new-{instance}"));
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+        let nameless = self.directory.join(format!("new-{instance}"));
         let file = fs::OpenOptions::new().append(true).create_new(true).mode(0o600).open(&nameless)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        fs::rename(nameless, self.folder.join(instance))?;
+        fs::rename(nameless, self.directory.join(instance))?;
         Ok(file)
     }
 }
 
 /// Removes the temporary files of every owner that is dead, as far as that is possible: one that starts must not fail
 /// because of what another left behind.
-fn clean_up(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+fn clean_up(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         if is_instance(&name) {
@@ -127,8 +127,8 @@ fn clean_up(folder: &Path) {
     }
 }
 
-fn clean_up_after(register: &Path, instance: &OsStr) -> io::Result<()> {
-    let mut file = File::open(register)?;
+fn clean_up_after(registry: &Path, instance: &OsStr) -> io::Result<()> {
+    let mut file = File::open(registry)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     let mut directories = Vec::new();
     file.read_to_end(&mut directories)?;
@@ -137,7 +137,7 @@ fn clean_up_after(register: &Path, instance: &OsStr) -> io::Result<()> {
             remove_temporary_files(Path::new(OsStr::from_bytes(directory)), instance);
         }
     }
-    fs::remove_file(register)
+    fs::remove_file(registry)
 }
 
 /// Best effort: the directory may be gone, or ours no longer.
@@ -167,13 +167,13 @@ mod tests {
 
     #[test]
     fn the_dead_are_cleaned_up_after_and_the_living_are_left_alone() {
-        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let work = tempfile::tempdir().expect("a temporary directory can be made");
-        let registers = folder.path().join("writes");
+        let registers = directory.path().join("writes");
         let dir = OwnedFd::from(File::open(work.path()).expect("it exists"));
 
-        let living = Leftovers::open(Some(&registers));
-        let kept = work.path().join(living.name_in(&dir));
+        let living = TempRegistry::open(Some(&registers));
+        let kept = work.path().join(living.new_name(&dir));
         fs::write(&kept, "unfinished").expect("the directory is ours");
 
         // A register without a lock, as a kill leaves it.
@@ -185,7 +185,7 @@ mod tests {
         fs::write(&left, "unfinished").expect("the directory is ours");
         fs::write(work.path().join("innocent"), "").expect("the directory is ours");
 
-        let next = Leftovers::open(Some(&registers));
+        let next = TempRegistry::open(Some(&registers));
         assert!(!left.exists());
         assert!(!registers.join(dead).exists());
         assert!(kept.exists());

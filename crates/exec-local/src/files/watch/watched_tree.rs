@@ -13,11 +13,11 @@ use rustix::fs::inotify::{ReadFlags, Reader, WatchFlags};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 
-use super::super::gate::Stop;
-use super::super::place::{kind_of, kind_of_type};
+use super::super::blocking::CancelFlag;
+use super::super::resolve::{kind_of, kind_of_type};
 use super::add_watch;
-use super::batch::Batch;
-use super::rules::Rules;
+use super::change_batch::BatchBuilder;
+use super::ignore_rules::IgnoreRules;
 
 /// How reading the queue ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,19 +31,19 @@ pub(super) enum Drained {
 }
 
 /// The tree.
-pub(super) struct Tree {
+pub(super) struct WatchedTree {
     root: PathBuf,
     root_watch: i32,
     options: WatchOptions,
-    rules: Option<Rules>,
+    rules: Option<IgnoreRules>,
     directories: HashMap<i32, PathBuf>,
-    batch: Batch,
+    batch: BatchBuilder,
     /// The first half of a rename, waiting for the second.
-    moving: Option<Moving>,
+    pending_rename: Option<PendingRename>,
     gone: bool,
 }
 
-struct Moving {
+struct PendingRename {
     since: Instant,
     cookie: u32,
     from: PathBuf,
@@ -51,7 +51,7 @@ struct Moving {
 }
 
 /// How long the second half of a rename may take.
-const MOVE_PATIENCE: Duration = Duration::from_millis(200);
+const RENAME_TIMEOUT: Duration = Duration::from_millis(200);
 
 const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
@@ -62,21 +62,26 @@ const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
 
-impl Tree {
+impl WatchedTree {
     /// Watches `root` and, if so asked, everything below.
-    pub(super) fn plant(queue: &OwnedFd, root: PathBuf, options: WatchOptions, stop: &Stop) -> Result<Self, Errno> {
+    pub(super) fn watch(
+        queue: &OwnedFd,
+        root: PathBuf,
+        options: WatchOptions,
+        cancel: &CancelFlag,
+    ) -> Result<Self, Errno> {
         let root_watch = add_watch(queue, &root, EVENTS)?;
         let mut tree = Self {
-            rules: options.ignore_files.then(|| Rules::below(&root)),
+            rules: options.ignore_files.then(|| IgnoreRules::below(&root)),
             directories: HashMap::from([(root_watch, root.clone())]),
             root,
             root_watch,
             options,
-            batch: Batch::default(),
-            moving: None,
+            batch: BatchBuilder::default(),
+            pending_rename: None,
             gone: false,
         };
-        tree.enter_all(queue, tree.root.clone(), Tell::Nothing, stop)?;
+        tree.watch_all_below(queue, tree.root.clone(), Report::Nothing, cancel)?;
         Ok(tree)
     }
 
@@ -86,7 +91,7 @@ impl Tree {
 
     /// Whether there is something to tell, if only the first half of a rename.
     pub(super) fn has_changes(&self) -> bool {
-        !self.batch.is_empty() || self.moving.is_some()
+        !self.batch.is_empty() || self.pending_rename.is_some()
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -95,16 +100,16 @@ impl Tree {
 
     /// Gives up on the second half of a rename that does not come. The kernel queues the halves one after the other, and
     /// whoever renames may lose the processor in between: an empty queue alone does not say that there is no second.
-    pub(super) fn rest(&mut self, queue: &OwnedFd) {
-        if self.moving.as_ref().is_some_and(|moving| moving.since.elapsed() >= MOVE_PATIENCE) {
-            self.settle_move(queue);
+    pub(super) fn expire_rename(&mut self, queue: &OwnedFd) {
+        if self.pending_rename.as_ref().is_some_and(|pending_rename| pending_rename.since.elapsed() >= RENAME_TIMEOUT) {
+            self.finish_rename(queue);
         }
     }
 
     /// What was gathered, if anything.
     pub(super) fn take_batch(&mut self) -> Option<ChangeBatch> {
         let batch = std::mem::take(&mut self.batch);
-        (!batch.is_empty()).then(|| batch.into_told())
+        (!batch.is_empty()).then(|| batch.into_batch())
     }
 
     /// Reads the queue into the batch.
@@ -141,7 +146,7 @@ impl Tree {
         name: Option<&OsStr>,
     ) -> Result<(), Errno> {
         if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-            return self.recover(queue);
+            return self.rewatch_everything(queue);
         }
         if events.contains(ReadFlags::IGNORED) {
             self.directories.remove(&watch);
@@ -153,7 +158,7 @@ impl Tree {
         if events.intersects(ReadFlags::DELETE_SELF.union(ReadFlags::MOVE_SELF)) {
             // Of directories below, their parents tell.
             if watch == self.root_watch {
-                self.settle_move(queue);
+                self.finish_rename(queue);
                 self.batch.add(Change::Removed(self.root.clone()));
                 self.gone = true;
             }
@@ -164,26 +169,26 @@ impl Tree {
             None => directory.clone(),
         };
         let is_directory = events.contains(ReadFlags::ISDIR);
-        if self.leave_out(&path, is_directory) {
+        if self.is_ignored(&path, is_directory) {
             return Ok(());
         }
         if !events.contains(ReadFlags::MOVED_TO) {
-            self.settle_move(queue);
+            self.finish_rename(queue);
         }
         if let Some(rules) = &mut self.rules
-            && Rules::is_rule_file(&path)
+            && IgnoreRules::is_ignore_file(&path)
             && let Some(parent) = path.parent()
         {
             rules.load(parent);
         }
         if events.contains(ReadFlags::MOVED_FROM) {
-            self.moving = Some(Moving { since: Instant::now(), cookie, from: path, is_directory });
+            self.pending_rename = Some(PendingRename { since: Instant::now(), cookie, from: path, is_directory });
         } else if events.contains(ReadFlags::MOVED_TO) {
-            self.arrive(queue, cookie, path, is_directory)?;
+            self.on_moved_to(queue, cookie, path, is_directory)?;
         } else if events.contains(ReadFlags::CREATE) {
             self.batch.add(Change::Created(path.clone()));
             if is_directory && self.options.recursive {
-                self.enter_new(queue, path)?;
+                self.watch_new_directory(queue, path)?;
             }
         } else if events.contains(ReadFlags::DELETE) {
             self.batch.add(Change::Removed(path));
@@ -195,36 +200,36 @@ impl Tree {
     }
 
     /// The second half of a rename, or something that comes from outside.
-    fn arrive(&mut self, queue: &OwnedFd, cookie: u32, to: PathBuf, is_directory: bool) -> Result<(), Errno> {
-        match self.moving.take() {
-            Some(moving) if moving.cookie == cookie => {
-                if moving.is_directory {
-                    self.carry_names(&moving.from, &to);
+    fn on_moved_to(&mut self, queue: &OwnedFd, cookie: u32, to: PathBuf, is_directory: bool) -> Result<(), Errno> {
+        match self.pending_rename.take() {
+            Some(pending_rename) if pending_rename.cookie == cookie => {
+                if pending_rename.is_directory {
+                    self.rename_below(&pending_rename.from, &to);
                 }
-                self.batch.add(Change::Renamed { from: moving.from, to: to.clone() });
+                self.batch.add(Change::Renamed { from: pending_rename.from, to: to.clone() });
             }
             other => {
-                self.moving = other;
-                self.settle_move(queue);
+                self.pending_rename = other;
+                self.finish_rename(queue);
                 self.batch.add(Change::Created(to.clone()));
             }
         }
         if is_directory && self.options.recursive {
-            self.enter_new(queue, to)?;
+            self.watch_new_directory(queue, to)?;
         }
         Ok(())
     }
 
     /// A first half without a second: it is gone from this tree.
-    fn settle_move(&mut self, queue: &OwnedFd) {
-        let Some(moving) = self.moving.take() else {
+    fn finish_rename(&mut self, queue: &OwnedFd) {
+        let Some(pending_rename) = self.pending_rename.take() else {
             return;
         };
-        if moving.is_directory {
+        if pending_rename.is_directory {
             let lost: Vec<i32> = self
                 .directories
                 .iter()
-                .filter(|(_, path)| path.starts_with(&moving.from))
+                .filter(|(_, path)| path.starts_with(&pending_rename.from))
                 .map(|(watch, _)| *watch)
                 .collect();
             for watch in lost {
@@ -233,11 +238,11 @@ impl Tree {
                 let _ended = rustix::fs::inotify::remove_watch(queue, watch);
             }
         }
-        self.batch.add(Change::Removed(moving.from));
+        self.batch.add(Change::Removed(pending_rename.from));
     }
 
     /// Watches stay with directories, so below a renamed one only the names change.
-    fn carry_names(&mut self, from: &Path, to: &Path) {
+    fn rename_below(&mut self, from: &Path, to: &Path) {
         for path in self.directories.values_mut() {
             if let Ok(below) = path.strip_prefix(from) {
                 *path = to.join(below);
@@ -247,34 +252,40 @@ impl Tree {
 
     /// Enters a directory that came into being. What is in it already was made before we watched, and is told now; what
     /// comes while we look may be told twice.
-    fn enter_new(&mut self, queue: &OwnedFd, path: PathBuf) -> Result<(), Errno> {
+    fn watch_new_directory(&mut self, queue: &OwnedFd, path: PathBuf) -> Result<(), Errno> {
         match self.watch_directory(queue, &path) {
-            Ok(true) => self.enter_all(queue, path, Tell::Contents, &Stop::default()),
+            Ok(true) => self.watch_all_below(queue, path, Report::Contents, &CancelFlag::default()),
             Ok(false) => Ok(()),
-            Err(errno) => self.give_up_below(errno),
+            Err(errno) => self.mark_incomplete(errno),
         }
     }
 
     /// Watches every directory below one that is watched already. Only the first time may it be stopped: later, what it
     /// finds is in no other place.
-    fn enter_all(&mut self, queue: &OwnedFd, top: PathBuf, tell: Tell, stop: &Stop) -> Result<(), Errno> {
+    fn watch_all_below(
+        &mut self,
+        queue: &OwnedFd,
+        top: PathBuf,
+        report: Report,
+        cancel: &CancelFlag,
+    ) -> Result<(), Errno> {
         if let Some(rules) = &mut self.rules {
             rules.load(&top);
         }
         if !self.options.recursive {
             return Ok(());
         }
-        let mut ahead = VecDeque::from([top]);
-        while let Some(directory) = ahead.pop_front() {
-            if stop.is_set() {
+        let mut queue_of_directories = VecDeque::from([top]);
+        while let Some(directory) = queue_of_directories.pop_front() {
+            if cancel.is_set() {
                 return Err(Errno::CANCELED);
             }
             for (path, kind) in children(&directory) {
                 let is_directory = kind == FileKind::Directory;
-                if self.leave_out(&path, is_directory) {
+                if self.is_ignored(&path, is_directory) {
                     continue;
                 }
-                if matches!(tell, Tell::Contents) {
+                if matches!(report, Report::Contents) {
                     self.batch.add(Change::Created(path.clone()));
                 }
                 if !is_directory {
@@ -285,11 +296,11 @@ impl Tree {
                         if let Some(rules) = &mut self.rules {
                             rules.load(&path);
                         }
-                        ahead.push_back(path);
+                        queue_of_directories.push_back(path);
                     }
                     Ok(false) => {}
-                    Err(errno) if matches!(tell, Tell::Contents) => {
-                        return self.give_up_below(errno);
+                    Err(errno) if matches!(report, Report::Contents) => {
+                        return self.mark_incomplete(errno);
                     }
                     Err(errno) => return Err(errno),
                 }
@@ -313,32 +324,32 @@ impl Tree {
 
     /// The tree has outgrown the kernel's limit. What is watched stays watched, but it is no longer everything: that is
     /// an error to tell, not a change to leave out.
-    fn give_up_below(&mut self, errno: Errno) -> Result<(), Errno> {
+    fn mark_incomplete(&mut self, errno: Errno) -> Result<(), Errno> {
         self.batch.overflow(&self.root);
         Err(errno)
     }
 
     /// After an overflow nobody knows which directories came and went: all are entered again.
-    fn recover(&mut self, queue: &OwnedFd) -> Result<(), Errno> {
-        self.moving = None;
+    fn rewatch_everything(&mut self, queue: &OwnedFd) -> Result<(), Errno> {
+        self.pending_rename = None;
         self.batch.overflow(&self.root);
         self.directories.retain(|watch, _| *watch == self.root_watch);
         if let Some(rules) = &mut self.rules {
-            *rules = Rules::below(&self.root);
+            *rules = IgnoreRules::below(&self.root);
         }
         // Watches of directories that were moved out remain in the kernel; their events name nobody and are dropped.
-        self.enter_all(queue, self.root.clone(), Tell::Nothing, &Stop::default())
+        self.watch_all_below(queue, self.root.clone(), Report::Nothing, &CancelFlag::default())
     }
 
-    fn leave_out(&self, path: &Path, is_directory: bool) -> bool {
+    fn is_ignored(&self, path: &Path, is_directory: bool) -> bool {
         let rules = self.rules.as_ref();
-        rules.is_some_and(|rules| rules.leave_out(path, is_directory))
+        rules.is_some_and(|rules| rules.is_ignored(path, is_directory))
     }
 }
 
 /// Whether what is found on entering is news.
 #[derive(Clone, Copy)]
-enum Tell {
+enum Report {
     Nothing,
     Contents,
 }

@@ -12,22 +12,22 @@ use reqwest::header::{
 use reqwest::{Method, StatusCode, Url};
 
 /// Headers that say something about a body.
-const ABOUT_THE_BODY: [HeaderName; 4] = [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING];
+const BODY_HEADERS: [HeaderName; 4] = [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING];
 
 /// Headers that are meant for one host only.
-const SECRETS: [HeaderName; 5] =
+const CREDENTIAL_HEADERS: [HeaderName; 5] =
     [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, WWW_AUTHENTICATE, HeaderName::from_static("cookie2")];
 
 /// What is sent next.
 #[derive(Debug, Clone)]
-pub(super) struct Hop {
+pub(super) struct OutgoingRequest {
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) body: Option<Bytes>,
 }
 
-impl Hop {
+impl OutgoingRequest {
     /// Turns it into the request that the answer asks for. Whether it did; if not, the answer counts.
     pub(super) fn redirect(&mut self, status: StatusCode, answer: &HeaderMap) -> Result<bool, HttpError> {
         let keeps_method = match status.as_u16() {
@@ -36,8 +36,8 @@ impl Hop {
             307 | 308 => true,
             _ => return Ok(false),
         };
-        let place = answer.get(LOCATION).and_then(|place| place.to_str().ok());
-        let Some(next) = place.and_then(|place| self.url.join(place).ok()) else { return Ok(false) };
+        let location = answer.get(LOCATION).and_then(|location| location.to_str().ok());
+        let Some(next) = location.and_then(|location| self.url.join(location).ok()) else { return Ok(false) };
         if !matches!(next.scheme(), "http" | "https") {
             let why = format!("redirect target uses unsupported URL scheme: {}", next.scheme());
             return Err(HttpError::Failed { why, causes: String::new() });
@@ -45,11 +45,11 @@ impl Hop {
         if !keeps_method {
             self.method = Method::GET;
             self.body = None;
-            ABOUT_THE_BODY.iter().for_each(|name| drop(self.headers.remove(name)));
+            BODY_HEADERS.iter().for_each(|name| drop(self.headers.remove(name)));
         }
         let same_origin = self.url.origin() == next.origin();
         if !same_origin {
-            SECRETS.iter().for_each(|name| drop(self.headers.remove(name)));
+            CREDENTIAL_HEADERS.iter().for_each(|name| drop(self.headers.remove(name)));
         }
         self.headers.remove(REFERER);
         if let Some(referer) = referer(&self.url, &next, same_origin) {
@@ -81,20 +81,20 @@ fn referer(from: &Url, to: &Url, same_origin: bool) -> Option<HeaderValue> {
 mod tests {
     use super::*;
 
-    fn hop(method: Method, headers: &[(HeaderName, &'static str)]) -> Hop {
+    fn outgoing(method: Method, headers: &[(HeaderName, &'static str)]) -> OutgoingRequest {
         let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
         let url = Url::parse("http://u:p@one.invalid/a?b#c").expect("a URL");
-        Hop { method, url, headers: headers.collect(), body: Some(Bytes::from_static(b"body")) }
+        OutgoingRequest { method, url, headers: headers.collect(), body: Some(Bytes::from_static(b"body")) }
     }
 
-    fn sent_to(hop: &mut Hop, status: u16, place: &'static str) -> Result<bool, HttpError> {
-        let answer = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static(place))]);
-        hop.redirect(StatusCode::from_u16(status).expect("a status"), &answer)
+    fn sent_to(outgoing: &mut OutgoingRequest, status: u16, location: &'static str) -> Result<bool, HttpError> {
+        let answer = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static(location))]);
+        outgoing.redirect(StatusCode::from_u16(status).expect("a status"), &answer)
     }
 
     #[test]
     fn a_form_becomes_a_question_and_loses_what_described_its_body() {
-        let mut form = hop(Method::POST, &[(CONTENT_TYPE, "text/plain"), (AUTHORIZATION, "s")]);
+        let mut form = outgoing(Method::POST, &[(CONTENT_TYPE, "text/plain"), (AUTHORIZATION, "s")]);
         assert_eq!(sent_to(&mut form, 302, "/x"), Ok(true));
         assert_eq!((form.method.as_str(), form.url.as_str(), &form.body), ("GET", "http://u:p@one.invalid/x", &None));
         let names: Vec<&str> = form.headers.keys().map(HeaderName::as_str).collect();
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn another_host_learns_no_secrets_and_only_the_origin() {
-        let mut form = hop(Method::POST, &[(COOKIE, "c"), (CONTENT_TYPE, "t")]);
+        let mut form = outgoing(Method::POST, &[(COOKIE, "c"), (CONTENT_TYPE, "t")]);
         assert_eq!(sent_to(&mut form, 308, "http://two.invalid/"), Ok(true));
         assert_eq!((form.method.as_str(), form.body.is_some()), ("POST", true));
         assert!(!form.headers.contains_key(COOKIE) && form.headers.contains_key(CONTENT_TYPE));
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn an_answer_counts_unless_it_names_a_place() {
-        assert_eq!(sent_to(&mut hop(Method::GET, &[]), 304, "/x"), Ok(false));
-        assert_eq!(sent_to(&mut hop(Method::GET, &[]), 302, "http://[bad"), Ok(false));
-        assert!(sent_to(&mut hop(Method::GET, &[]), 302, "ftp://x/").is_err());
+        assert_eq!(sent_to(&mut outgoing(Method::GET, &[]), 304, "/x"), Ok(false));
+        assert_eq!(sent_to(&mut outgoing(Method::GET, &[]), 302, "http://[bad"), Ok(false));
+        assert!(sent_to(&mut outgoing(Method::GET, &[]), 302, "ftp://x/").is_err());
     }
 }

@@ -8,8 +8,8 @@ use exec_env::files::{Change, ChangeBatch};
 
 /// Changes on their way to the caller, without repetitions.
 #[derive(Default)]
-pub(super) struct Batch {
-    told: ChangeBatch,
+pub(super) struct BatchBuilder {
+    batch: ChangeBatch,
     /// What was last told of a path.
     last: HashMap<PathBuf, Last>,
 }
@@ -21,22 +21,22 @@ enum Last {
     Removed,
 }
 
-impl Batch {
+impl BatchBuilder {
     pub(super) fn is_empty(&self) -> bool {
-        self.told.changes.is_empty() && self.told.overflow.is_none()
+        self.batch.changes.is_empty() && self.batch.overflow.is_none()
     }
 
     /// The batch as its caller gets it.
-    pub(super) fn into_told(self) -> ChangeBatch {
-        self.told
+    pub(super) fn into_batch(self) -> ChangeBatch {
+        self.batch
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.told.changes.len() >= BATCH_CHANGES
+        self.batch.changes.len() >= BATCH_CHANGES
     }
 
     pub(super) fn overflow(&mut self, root: &Path) {
-        self.told.overflow = Some(root.to_owned());
+        self.batch.overflow = Some(root.to_owned());
     }
 
     /// Adds what is news: a file just told as new is not also told as written, nor anything twice.
@@ -58,7 +58,7 @@ impl Batch {
             }
         };
         if news {
-            self.told.changes.push(change);
+            self.batch.changes.push(change);
         }
     }
 }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_burst_on_one_file_is_told_once_but_nothing_is_left_out() {
-        let mut batch = Batch::default();
+        let mut batch = BatchBuilder::default();
         let path = || PathBuf::from("/t/a");
         for change in [
             Change::Created(path()),
@@ -81,6 +81,6 @@ mod tests {
         ] {
             batch.add(change);
         }
-        assert_eq!(batch.told.changes, [Change::Created(path()), Change::Removed(path()), Change::Created(path()),]);
+        assert_eq!(batch.batch.changes, [Change::Created(path()), Change::Removed(path()), Change::Created(path()),]);
     }
 }

@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use exec_env::{Info, Shell};
+use exec_env::{MachineInfo, Shell};
 
 /// Looked up once, when the environment is set up.
-pub(crate) fn of_this_machine() -> Info {
+pub(crate) fn of_this_machine() -> MachineInfo {
     let account = account();
     let temporary = std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty());
     let cwd = std::env::current_dir().ok();
     let absolute = |folder: PathBuf| cwd.as_ref().map_or(folder.clone(), |cwd| cwd.join(folder));
-    Info {
+    MachineInfo {
         shell: shell(account.as_ref().map(|account| account.shell.as_path())),
         cwd: cwd.clone(),
         home: std::env::home_dir().filter(|home| !home.as_os_str().is_empty()).or(account.map(|account| account.home)),

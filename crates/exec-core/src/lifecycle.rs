@@ -22,23 +22,23 @@ pub enum Append {
 
 /// What is known so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Life {
-    open: Streams,
+pub struct Lifecycle {
+    open: StreamSet,
     exited: bool,
     closed: bool,
 }
 
 /// A set of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Streams(u8);
+pub struct StreamSet(u8);
 
-impl Streams {
+impl StreamSet {
     /// stdout and stderr.
-    pub const PIPES: Streams = Streams(0b011);
+    pub const PIPES: StreamSet = StreamSet(0b011);
     /// The terminal.
-    pub const PTY: Streams = Streams(0b100);
+    pub const PTY: StreamSet = StreamSet(0b100);
     /// None.
-    pub const NONE: Streams = Streams(0);
+    pub const NONE: StreamSet = StreamSet(0);
 
     /// Whether `stream` is one of them.
     pub fn contains(self, stream: Stream) -> bool {
@@ -76,19 +76,19 @@ fn bit(stream: Stream) -> u8 {
     }
 }
 
-impl Life {
+impl Lifecycle {
     /// A process that was just started, with these streams open.
-    pub fn new(open: Streams) -> Self {
+    pub fn new(open: StreamSet) -> Self {
         Self { open, exited: false, closed: false }
     }
 
     /// A process found again: what its log already says.
-    pub fn resume(open: Streams, exited: bool, closed: bool) -> Self {
+    pub fn resume(open: StreamSet, exited: bool, closed: bool) -> Self {
         Self { open, exited, closed }
     }
 
     /// Streams that may still bring bytes.
-    pub fn open(&self) -> Streams {
+    pub fn open(&self) -> StreamSet {
         self.open
     }
 

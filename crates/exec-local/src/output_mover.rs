@@ -17,45 +17,45 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
-use crate::clerk::Clerk;
+use crate::keeper_client::KeeperClient;
 use crate::readers::Readers;
 
 /// A descriptor the runtime waits for.
-pub(crate) type Watched = Arc<AsyncFd<Arc<OwnedFd>>>;
+pub(crate) type AsyncDescriptor = Arc<AsyncFd<Arc<OwnedFd>>>;
 
 /// What a mover is told. At most one exit and one loss come; sheds are asked for one at a time.
 #[derive(Debug)]
-pub(crate) enum Notice {
+pub(crate) enum MoverNotification {
     /// The keeper reaped the leader.
     Exited(Exit),
     /// All logs together hold too much; this one gives back.
     Shed(u64),
 }
 
-/// Room for notices; see [`Notice`].
-pub(crate) const NOTICES: usize = 8;
+/// Room for notices; see [`MoverNotification`].
+pub(crate) const NOTIFICATIONS: usize = 8;
 
-pub(crate) struct Mover {
+pub(crate) struct OutputMover {
     pub(crate) number: Number,
     pub(crate) spool: Spool,
-    pub(crate) sources: [Option<Watched>; 2],
+    pub(crate) sources: [Option<AsyncDescriptor>; 2],
     pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) head: watch::Sender<Head>,
     pub(crate) readers: Arc<Readers>,
     /// Since when the child waits for a reader.
-    pub(crate) held: Option<Instant>,
-    pub(crate) notices: mpsc::Receiver<Notice>,
-    pub(crate) clerk: Arc<Clerk>,
+    pub(crate) child_waits_since: Option<Instant>,
+    pub(crate) notifications: mpsc::Receiver<MoverNotification>,
+    pub(crate) keeper: Arc<KeeperClient>,
     /// Somebody outlives us who must hold every file of the log before it is filled.
     pub(crate) durable: bool,
     /// Movers that are in the middle of a flood.
-    pub(crate) busy: Arc<AtomicUsize>,
+    pub(crate) flooding_movers: Arc<AtomicUsize>,
     pub(crate) over_cap: Arc<tokio::sync::Notify>,
 }
 
 enum Event {
     Ready(usize),
-    Notice(Notice),
+    Notification(MoverNotification),
     Time,
     /// A reader moved or left.
     Read,
@@ -67,9 +67,9 @@ enum Event {
     Abandoned,
 }
 
-impl Mover {
+impl OutputMover {
     pub(crate) async fn run(mut self) {
-        let mut gone = self.clerk.gone();
+        let mut gone = self.keeper.gone();
         let mut leader: Option<AsyncFd<OwnedFd>> = None;
         let mut flooding = false;
         self.publish();
@@ -80,14 +80,16 @@ impl Mover {
             match event {
                 Event::Ready(at) => {
                     let more = self.pump(at);
-                    self.mark_flood(&mut flooding, more);
+                    self.count_flood(&mut flooding, more);
                 }
-                Event::Notice(Notice::Exited(exit)) => self.exited(exit),
-                Event::Notice(Notice::Shed(bytes)) => drop(self.spool.shed(bytes, self.readers.wanted())),
+                Event::Notification(MoverNotification::Exited(exit)) => self.exited(exit),
+                Event::Notification(MoverNotification::Shed(bytes)) => {
+                    self.spool.shed(bytes, self.readers.first_needed());
+                }
                 Event::Time => self.on_time(),
                 Event::Read => self.pump_all(),
                 Event::Unread => {
-                    self.readers.give_up();
+                    self.readers.ignore_slowest();
                     self.pump_all();
                 }
                 Event::KeeperGone => match self.pidfd.take().map(AsyncFd::new) {
@@ -98,10 +100,10 @@ impl Mover {
                     self.exited(Exit::LOST);
                     leader = None;
                 }
-                Event::Abandoned => return self.retire().await,
+                Event::Abandoned => return self.free_log().await,
             }
             if !moved {
-                self.mark_flood(&mut flooding, false);
+                self.count_flood(&mut flooding, false);
             }
             self.publish();
             if flooding {
@@ -109,22 +111,22 @@ impl Mover {
                 tokio::task::yield_now().await;
             }
         }
-        self.mark_flood(&mut flooding, false);
-        self.release();
-        self.keep_in_bounds().await;
-        self.retire().await;
+        self.count_flood(&mut flooding, false);
+        self.release_keeper_copies();
+        self.serve_closed_log().await;
+        self.free_log().await;
     }
 
     /// The log is complete, but its last words may be too much until somebody has read them, and it may be asked to give
     /// room to others, until its process is forgotten.
-    async fn keep_in_bounds(&mut self) {
+    async fn serve_closed_log(&mut self) {
         loop {
-            let too_much = self.spool.trim(self.readers.wanted());
+            let too_much = self.spool.trim(self.readers.first_needed());
             self.publish();
             tokio::select! {
-                notice = self.notices.recv() => match notice {
-                    Some(Notice::Shed(bytes)) => drop(self.spool.shed(bytes, self.readers.wanted())),
-                    Some(Notice::Exited(_)) => {}
+                notification = self.notifications.recv() => match notification {
+                    Some(MoverNotification::Shed(bytes)) => drop(self.spool.shed(bytes, self.readers.first_needed())),
+                    Some(MoverNotification::Exited(_)) => {}
                     None => return,
                 },
                 () = self.readers.moved(), if too_much => {}
@@ -133,7 +135,7 @@ impl Mover {
     }
 
     /// Freeing a large file takes milliseconds, which nobody on this thread should wait for. A log without bytes has none.
-    async fn retire(self) {
+    async fn free_log(self) {
         if self.spool.shelf().is_without_bytes() {
             return;
         }
@@ -147,15 +149,15 @@ impl Mover {
         leader: Option<&AsyncFd<OwnedFd>>,
     ) -> Event {
         let deadline = self.spool.deadline();
-        let waits = self.spool.head().stalled || self.held.is_some();
-        let patience = self.held.and_then(|since| self.readers.patience(since));
+        let waits = self.spool.head().stalled || self.child_waits_since.is_some();
+        let patience = self.child_waits_since.and_then(|since| self.readers.deadline_of_slowest(since));
         let [first, second] = &self.sources;
         tokio::select! {
             // An exit is told first: what the leader printed is drained by it, whoever else floods the pipe.
             biased;
-            notice = self.notices.recv() => notice.map_or(Event::Abandoned, Event::Notice),
+            notification = self.notifications.recv() => notification.map_or(Event::Abandoned, Event::Notification),
             () = until(deadline) => Event::Time,
-            () = self.readers.moved(), if self.held.is_some() => Event::Read,
+            () = self.readers.moved(), if self.child_waits_since.is_some() => Event::Read,
             () = until(patience) => Event::Unread,
             () = ready(first), if !waits => Event::Ready(0),
             () = ready(second), if !waits => Event::Ready(1),
@@ -174,10 +176,10 @@ impl Mover {
             _ => None,
         };
         let stream = self.stream(at);
-        let turn = self.turn(self.busy.load(Ordering::Relaxed) > 1);
-        let pumped = self.with_keep(|spool, keep| spool.pump(stream, turn, keep));
-        self.held = match pumped {
-            Pumped::Held => self.held.or(Some(turn.now)),
+        let turn = self.pump_context(self.flooding_movers.load(Ordering::Relaxed) > 1);
+        let pumped = self.with_keeper_copy(|spool, keep| spool.pump(stream, turn, keep));
+        self.child_waits_since = match pumped {
+            Pumped::Held => self.child_waits_since.or(Some(turn.now)),
             _ => None,
         };
         match pumped {
@@ -192,25 +194,25 @@ impl Mover {
                     guard.clear_ready();
                 }
             }
-            Pumped::Eof => self.let_go(at),
+            Pumped::Eof => self.close_source(at),
             Pumped::Stalled | Pumped::Held => {}
         }
         false
     }
 
-    fn turn(&self, others_ready: bool) -> Turn {
-        Turn { now: Instant::now(), others_ready, wanted: self.readers.wanted() }
+    fn pump_context(&self, others_ready: bool) -> Turn {
+        Turn { now: Instant::now(), others_ready, wanted: self.readers.first_needed() }
     }
 
     fn exited(&mut self, exit: Exit) {
-        let turn = self.turn(true);
-        self.with_keep(|spool, keep| spool.exited(exit, turn, keep));
+        let turn = self.pump_context(true);
+        self.with_keeper_copy(|spool, keep| spool.exited(exit, turn, keep));
         for at in 0..2 {
             if self.sources[at].is_some() && !self.spool.open().contains(self.stream(at)) {
-                self.let_go(at);
+                self.close_source(at);
             }
         }
-        if self.held.is_some() {
+        if self.child_waits_since.is_some() {
             // No reader needs to move for the end of a stream to be seen.
             self.pump_all();
         }
@@ -218,7 +220,7 @@ impl Mover {
 
     fn on_time(&mut self) {
         let was_stalled = self.spool.head().stalled;
-        self.with_keep(|spool, keep| spool.on_time(Instant::now(), keep));
+        self.with_keeper_copy(|spool, keep| spool.on_time(Instant::now(), keep));
         if was_stalled {
             self.pump_all();
         }
@@ -234,12 +236,12 @@ impl Mover {
     }
 
     /// The stream has ended: our side of it closes. The keeper's waits for the end of all, so as not to be woken for each.
-    fn let_go(&mut self, at: usize) {
+    fn close_source(&mut self, at: usize) {
         self.sources[at] = None;
     }
 
     /// All streams have ended: the keeper closes its side of them.
-    fn release(&self) {
+    fn release_keeper_copies(&self) {
         let parts: &[Part] = match self.stream(0) {
             // The terminal itself stays: it is also the way in.
             Stream::Pty => &[Part::RelayOut, Part::RelayIn],
@@ -247,7 +249,7 @@ impl Mover {
         };
         for part in parts {
             // Costs the keeper a descriptor until the process is forgotten, if its line is full now.
-            let _ = self.clerk.say_now(&Ask::Drop { number: self.number, part: *part }, None);
+            let _ = self.keeper.try_send(&Ask::Drop { number: self.number, part: *part }, None);
         }
     }
 
@@ -259,13 +261,13 @@ impl Mover {
         }
     }
 
-    fn with_keep<T>(&mut self, pump: impl FnOnce(&mut Spool, exec_keeper::spool::Keep<'_>) -> T) -> T {
-        let (clerk, number, durable) = (&self.clerk, self.number, self.durable);
+    fn with_keeper_copy<T>(&mut self, pump: impl FnOnce(&mut Spool, exec_keeper::spool::Keep<'_>) -> T) -> T {
+        let (keeper, number, durable) = (&self.keeper, self.number, self.durable);
         let mut keep = |kept: Kept, file: &OwnedFd| {
             if !durable {
                 return Ok(());
             }
-            match clerk.say_now(&Ask::Keep { number, part: Part::of(kept) }, Some(file)) {
+            match keeper.try_send(&Ask::Keep { number, part: Part::of(kept) }, Some(file)) {
                 // The keeper is gone and will not outlive us: from here on we alone hold what there is.
                 Err(Errno::PIPE | Errno::CONNRESET | Errno::CONNREFUSED | Errno::NOTCONN) => Ok(()),
                 other => other,
@@ -279,20 +281,20 @@ impl Mover {
         self.head.send_if_modified(|head| std::mem::replace(head, now) != now);
     }
 
-    fn mark_flood(&self, flooding: &mut bool, now: bool) {
+    fn count_flood(&self, flooding: &mut bool, now: bool) {
         if *flooding != now {
             *flooding = now;
             if now {
-                self.busy.fetch_add(1, Ordering::Relaxed);
+                self.flooding_movers.fetch_add(1, Ordering::Relaxed);
             } else {
-                self.busy.fetch_sub(1, Ordering::Relaxed);
+                self.flooding_movers.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
 }
 
 /// The source of a lane, ready to be waited for.
-pub(crate) fn watch_source(spool: &Spool, stream: Stream) -> Option<Watched> {
+pub(crate) fn watch_source(spool: &Spool, stream: Stream) -> Option<AsyncDescriptor> {
     let source = spool.source(stream)?.clone();
     let watched = match stream {
         // It is also the way in.
@@ -302,7 +304,7 @@ pub(crate) fn watch_source(spool: &Spool, stream: Stream) -> Option<Watched> {
     watched.ok().map(Arc::new)
 }
 
-async fn ready(source: &Option<Watched>) {
+async fn ready(source: &Option<AsyncDescriptor>) {
     match source {
         Some(source) => match source.readable().await {
             Ok(mut guard) => guard.retain_ready(),

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use exec_core::WriteId;
-use exec_core::ledger::{Known, Ledger};
 use exec_core::limits::{QUEUED_WRITES, REMEMBERED_WRITES};
+use exec_core::write_history::{WriteHistory, WriteState};
 use proptest::prelude::*;
 
 /// What can happen to a write.
@@ -50,25 +50,25 @@ proptest! {
         in_flight in 0..QUEUED_WRITES as u32,
         settled in REMEMBERED_WRITES as u32..REMEMBERED_WRITES as u32 + 3000,
     ) {
-        let mut ledger = Ledger::default();
+        let mut history = WriteHistory::default();
         // These never settle: their askers still wait.
         for number in 0..in_flight {
-            prop_assert_eq!(ledger.begin(&waiting(number)), None);
+            prop_assert_eq!(history.begin(&waiting(number)), None);
         }
         for number in 0..settled {
-            prop_assert_eq!(ledger.begin(&id(number)), None);
-            ledger.applied(&id(number));
-            prop_assert!(ledger.len() <= REMEMBERED_WRITES);
+            prop_assert_eq!(history.begin(&id(number)), None);
+            history.applied(&id(number));
+            prop_assert!(history.len() <= REMEMBERED_WRITES);
         }
         for number in 0..in_flight {
-            prop_assert_eq!(ledger.begin(&waiting(number)), Some(Known::InFlight));
+            prop_assert_eq!(history.begin(&waiting(number)), Some(WriteState::InFlight));
         }
         let room = REMEMBERED_WRITES as u32 - in_flight;
         for number in 0..settled {
-            let known = (number + room >= settled).then_some(Known::Applied);
-            prop_assert_eq!(ledger.known(&id(number)), known, "write {}", number);
+            let known = (number + room >= settled).then_some(WriteState::Applied);
+            prop_assert_eq!(history.known(&id(number)), known, "write {}", number);
         }
-        prop_assert_eq!(ledger.len(), REMEMBERED_WRITES);
+        prop_assert_eq!(history.len(), REMEMBERED_WRITES);
     }
 }
 
@@ -86,7 +86,7 @@ proptest! {
             world.step(happening)?;
         }
         // The last to settle may have been refused, which makes room for as many as waited.
-        let len = world.ledger.len();
+        let len = world.history.len();
         prop_assert!((REMEMBERED_WRITES - QUEUED_WRITES..=REMEMBERED_WRITES).contains(&len), "{}", len);
     }
 }
@@ -94,10 +94,10 @@ proptest! {
 /// A ledger, the writer in front of it, and a model beside it.
 #[derive(Default)]
 struct World {
-    ledger: Ledger,
+    history: WriteHistory,
     in_flight: VecDeque<u32>,
     applied: HashMap<u32, u32>,
-    model: VecDeque<(u32, Known)>,
+    model: VecDeque<(u32, WriteState)>,
 }
 
 impl World {
@@ -108,8 +108,8 @@ impl World {
         }
         let unique: HashSet<&u32> = self.in_flight.iter().collect();
         prop_assert_eq!(unique.len(), self.in_flight.len());
-        prop_assert_eq!(self.ledger.len(), self.model.len());
-        prop_assert_eq!(self.ledger.is_empty(), self.model.is_empty());
+        prop_assert_eq!(self.history.len(), self.model.len());
+        prop_assert_eq!(self.history.is_empty(), self.model.is_empty());
         Ok(())
     }
 
@@ -120,13 +120,13 @@ impl World {
         }
         let expected = self.model.iter().find(|(other, _)| *other == number);
         let expected = expected.map(|(_, known)| *known);
-        prop_assert_eq!(self.ledger.known(&id(number)), expected);
-        prop_assert_eq!(self.ledger.begin(&id(number)), expected);
+        prop_assert_eq!(self.history.known(&id(number)), expected);
+        prop_assert_eq!(self.history.begin(&id(number)), expected);
         if expected.is_none() {
             self.in_flight.push_back(number);
-            self.model.push_back((number, Known::InFlight));
+            self.model.push_back((number, WriteState::InFlight));
             if self.model.len() > REMEMBERED_WRITES {
-                let oldest = self.model.iter().position(|(_, known)| *known != Known::InFlight);
+                let oldest = self.model.iter().position(|(_, known)| *known != WriteState::InFlight);
                 self.model.remove(oldest.expect("few are in flight"));
             }
         }
@@ -142,15 +142,15 @@ impl World {
         match outcome {
             Outcome::Applied => {
                 *self.applied.entry(number).or_default() += 1;
-                self.ledger.applied(&id(number));
-                self.model[at].1 = Known::Applied;
+                self.history.applied(&id(number));
+                self.model[at].1 = WriteState::Applied;
             }
             Outcome::InDoubt => {
-                self.ledger.in_doubt(&id(number));
-                self.model[at].1 = Known::InDoubt;
+                self.history.in_doubt(&id(number));
+                self.model[at].1 = WriteState::InDoubt;
             }
             Outcome::Refused => {
-                self.ledger.refused(&id(number));
+                self.history.refused(&id(number));
                 self.model.remove(at);
             }
         }
@@ -159,18 +159,18 @@ impl World {
 
 #[test]
 fn a_write_in_doubt_is_never_begun_again() {
-    let mut ledger = Ledger::default();
-    assert_eq!(ledger.begin(&id(1)), None);
-    ledger.in_doubt(&id(1));
-    assert_eq!(ledger.begin(&id(1)), Some(Known::InDoubt));
+    let mut history = WriteHistory::default();
+    assert_eq!(history.begin(&id(1)), None);
+    history.in_doubt(&id(1));
+    assert_eq!(history.begin(&id(1)), Some(WriteState::InDoubt));
 }
 
 #[test]
 fn a_refused_write_may_be_asked_again() {
-    let mut ledger = Ledger::default();
-    assert_eq!(ledger.begin(&id(1)), None);
-    ledger.refused(&id(1));
-    assert_eq!(ledger.begin(&id(1)), None);
+    let mut history = WriteHistory::default();
+    assert_eq!(history.begin(&id(1)), None);
+    history.refused(&id(1));
+    assert_eq!(history.begin(&id(1)), None);
 }
 
 fn id(number: u32) -> WriteId {

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use exec_env::files::{FileError, GlobQuery, Globbed, Reason, Verb};
+use exec_env::files::{FileError, FileReason, FileVerb, GlobMatches, GlobQuery};
 use globset::{GlobBuilder, GlobSetBuilder};
 use ignore::WalkBuilder;
 use ignore::overrides::OverrideBuilder;
 use rustix::io::Errno;
 
-use super::gate::Stop;
-use super::place::os;
+use super::blocking::CancelFlag;
+use super::resolve::os;
 
 /// What of a tree is wanted.
-pub(super) struct Selection<'a> {
+pub(super) struct WalkFilter<'a> {
     pub(super) root: &'a Path,
     /// `*.rs` takes, `!*.md` leaves out.
     pub(super) globs: &'a [String],
@@ -22,18 +22,18 @@ pub(super) struct Selection<'a> {
 }
 
 /// A walk over it, depth first, names sorted bytewise within each directory.
-pub(super) fn tree_of(selection: &Selection<'_>) -> Result<ignore::Walk, Reason> {
-    let mut overrides = OverrideBuilder::new(selection.root);
-    for glob in selection.globs {
+pub(super) fn filtered_walk(filter: &WalkFilter<'_>) -> Result<ignore::Walk, FileReason> {
+    let mut overrides = OverrideBuilder::new(filter.root);
+    for glob in filter.globs {
         overrides.add(glob).map_err(bad_pattern)?;
     }
     let overrides = overrides.build().map_err(bad_pattern)?;
-    Ok(WalkBuilder::new(selection.root)
-        .standard_filters(selection.ignore_files)
+    Ok(WalkBuilder::new(filter.root)
+        .standard_filters(filter.ignore_files)
         // Ignore files count where they lie, with a repository around them or without.
         .require_git(false)
-        .hidden(!selection.hidden)
-        .follow_links(selection.follow_symlinks)
+        .hidden(!filter.hidden)
+        .follow_links(filter.follow_symlinks)
         .overrides(overrides)
         .sort_by_file_name(|a, b| a.as_encoded_bytes().cmp(b.as_encoded_bytes()))
         .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git")
@@ -41,8 +41,8 @@ pub(super) fn tree_of(selection: &Selection<'_>) -> Result<ignore::Walk, Reason>
 }
 
 /// The paths below a root that match.
-pub(super) fn glob(query: &GlobQuery, stop: &Stop) -> Result<Globbed, FileError> {
-    let failed = |reason| FileError::new(Verb::Glob, query.root.clone(), reason);
+pub(super) fn glob(query: &GlobQuery, cancel: &CancelFlag) -> Result<GlobMatches, FileError> {
+    let failed = |reason| FileError::new(FileVerb::Glob, query.root.clone(), reason);
     rustix::fs::stat(&query.root).map_err(|errno| failed(os(errno)))?;
     let mut patterns = GlobSetBuilder::new();
     for pattern in &query.patterns {
@@ -51,7 +51,7 @@ pub(super) fn glob(query: &GlobQuery, stop: &Stop) -> Result<Globbed, FileError>
         patterns.add(pattern);
     }
     let patterns = patterns.build().map_err(|error| failed(bad_pattern(error)))?;
-    let tree = tree_of(&Selection {
+    let tree = filtered_walk(&WalkFilter {
         root: &query.root,
         globs: &[],
         ignore_files: query.ignore_files,
@@ -59,10 +59,10 @@ pub(super) fn glob(query: &GlobQuery, stop: &Stop) -> Result<Globbed, FileError>
         follow_symlinks: false,
     })
     .map_err(failed)?;
-    let mut answer = Globbed::default();
+    let mut matches = GlobMatches::default();
     // What cannot be read cannot match; a glob tells what there is, not what might be.
     for entry in tree.flatten() {
-        if stop.is_set() {
+        if cancel.is_set() {
             return Err(failed(os(Errno::CANCELED)));
         }
         let Ok(below) = entry.path().strip_prefix(&query.root) else {
@@ -71,20 +71,20 @@ pub(super) fn glob(query: &GlobQuery, stop: &Stop) -> Result<Globbed, FileError>
         if below.as_os_str().is_empty() || !patterns.is_match(below) {
             continue;
         }
-        if answer.paths.len() >= query.max_paths {
-            answer.truncated = true;
+        if matches.paths.len() >= query.max_paths {
+            matches.truncated = true;
             break;
         }
-        answer.paths.push(entry.into_path());
+        matches.paths.push(entry.into_path());
     }
-    Ok(answer)
+    Ok(matches)
 }
 
 /// What a walk could not read, as our own error.
-pub(super) fn problem_of(error: ignore::Error, verb: Verb, root: &Path) -> FileError {
-    let path = path_in(&error).unwrap_or(root).to_owned();
+pub(super) fn walk_error(error: ignore::Error, verb: FileVerb, root: &Path) -> FileError {
+    let path = path_of(&error).unwrap_or(root).to_owned();
     let reason = match error.io_error().and_then(std::io::Error::raw_os_error) {
-        Some(errno) => Reason::Os(errno),
+        Some(errno) => FileReason::Os(errno),
         // Links that lead in a circle, or an ignore file with a line that does not parse.
         None if is_loop(&error) => os(Errno::LOOP),
         None => bad_pattern(error),
@@ -92,11 +92,11 @@ pub(super) fn problem_of(error: ignore::Error, verb: Verb, root: &Path) -> FileE
     FileError::new(verb, path, reason)
 }
 
-fn path_in(error: &ignore::Error) -> Option<&Path> {
+fn path_of(error: &ignore::Error) -> Option<&Path> {
     match error {
         ignore::Error::WithPath { path, .. } => Some(path),
         ignore::Error::Loop { child, .. } => Some(child),
-        ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => path_in(err),
+        ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => path_of(err),
         _ => None,
     }
 }
@@ -111,6 +111,6 @@ fn is_loop(error: &ignore::Error) -> bool {
     }
 }
 
-fn bad_pattern(error: impl std::fmt::Display) -> Reason {
-    Reason::BadPattern { why: error.to_string() }
+fn bad_pattern(error: impl std::fmt::Display) -> FileReason {
+    FileReason::BadPattern { why: error.to_string() }
 }

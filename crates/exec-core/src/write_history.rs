@@ -13,7 +13,7 @@ use crate::limits::REMEMBERED_WRITES;
 
 /// What is known of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub enum WriteState {
     /// Its bytes are in the child's stdin.
     Applied,
     /// It is being written.
@@ -24,18 +24,18 @@ pub enum Known {
 
 /// The memory of one process's stdin.
 #[derive(Debug, Default)]
-pub struct Ledger {
-    known: HashMap<WriteId, Known>,
+pub struct WriteHistory {
+    known: HashMap<WriteId, WriteState>,
     order: VecDeque<WriteId>,
 }
 
-impl Ledger {
+impl WriteHistory {
     /// Begins a write, unless its id is known already; then says what is known.
-    pub fn begin(&mut self, id: &WriteId) -> Option<Known> {
+    pub fn begin(&mut self, id: &WriteId) -> Option<WriteState> {
         if let Some(known) = self.known.get(id) {
             return Some(*known);
         }
-        self.known.insert(id.clone(), Known::InFlight);
+        self.known.insert(id.clone(), WriteState::InFlight);
         self.order.push_back(id.clone());
         while self.order.len() > REMEMBERED_WRITES && self.forget_oldest_settled() {}
         None
@@ -43,25 +43,25 @@ impl Ledger {
 
     /// The kernel took all its bytes.
     pub fn applied(&mut self, id: &WriteId) {
-        self.settle(id, Known::Applied);
+        self.settle(id, WriteState::Applied);
     }
 
     /// Some of its bytes were taken and the rest never can be; or the owner that began it is gone.
     pub fn in_doubt(&mut self, id: &WriteId) {
-        self.settle(id, Known::InDoubt);
+        self.settle(id, WriteState::InDoubt);
     }
 
     /// The owner that began them is gone: what was in flight is in doubt.
     pub fn doubt_all_in_flight(&mut self) {
         for known in self.known.values_mut() {
-            if *known == Known::InFlight {
-                *known = Known::InDoubt;
+            if *known == WriteState::InFlight {
+                *known = WriteState::InDoubt;
             }
         }
     }
 
     /// All that are remembered, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = (&WriteId, Known)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&WriteId, WriteState)> {
         self.order.iter().filter_map(|id| Some((id, *self.known.get(id)?)))
     }
 
@@ -73,7 +73,7 @@ impl Ledger {
     }
 
     /// What is known of a write.
-    pub fn known(&self, id: &WriteId) -> Option<Known> {
+    pub fn known(&self, id: &WriteId) -> Option<WriteState> {
         self.known.get(id).copied()
     }
 
@@ -87,7 +87,7 @@ impl Ledger {
         self.order.is_empty()
     }
 
-    fn settle(&mut self, id: &WriteId, to: Known) {
+    fn settle(&mut self, id: &WriteId, to: WriteState) {
         if let Some(known) = self.known.get_mut(id) {
             *known = to;
         }
@@ -96,7 +96,7 @@ impl Ledger {
     /// One in flight is never forgotten: its asker still waits. The queue's own bound keeps those few.
     fn forget_oldest_settled(&mut self) -> bool {
         let Self { known, order } = self;
-        let found = order.iter().position(|id| known.get(id) != Some(&Known::InFlight));
+        let found = order.iter().position(|id| known.get(id) != Some(&WriteState::InFlight));
         found.and_then(|at| order.remove(at)).is_some_and(|id| known.remove(&id).is_some())
     }
 }

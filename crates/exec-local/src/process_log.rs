@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use exec_core::{Head, Page, ProcessId, Seq};
 use exec_env::BoxFuture;
-use exec_env::process::{Follow, ReadError, ReadQuery};
+use exec_env::process::{LogFollower, ReadError, ReadQuery};
 use exec_keeper::spool::shelf::{Look, Patience, Shelf};
 use rustix::io::Errno;
 use tokio::sync::watch;
 
-use crate::readers::{Reader, Readers};
+use crate::readers::{Readers, RegisteredReader};
 
 /// What readers share.
 #[derive(Debug, Clone)]
-pub(crate) struct Journal {
+pub(crate) struct ProcessLog {
     id: ProcessId,
-    shelf: Arc<Shelf>,
+    files: Arc<Shelf>,
     head: watch::Receiver<Head>,
     readers: Arc<Readers>,
 }
 
-impl Journal {
-    pub(crate) fn new(id: ProcessId, shelf: Arc<Shelf>, head: watch::Receiver<Head>, readers: Arc<Readers>) -> Self {
-        Self { id, shelf, head, readers }
+impl ProcessLog {
+    pub(crate) fn new(id: ProcessId, files: Arc<Shelf>, head: watch::Receiver<Head>, readers: Arc<Readers>) -> Self {
+        Self { id, files, head, readers }
     }
 
     /// The log as it is.
@@ -39,13 +39,13 @@ impl Journal {
     /// Looks once; waits up to `query.wait` if there is nothing yet.
     pub(crate) async fn read(&self, query: ReadQuery) -> Result<Page, ReadError> {
         if !query.wait.is_zero() {
-            self.news(query.after, Some(query.wait)).await;
+            self.wait_for_news(query.after, Some(query.wait)).await;
         }
         self.page(query.after, query.max_bytes).await
     }
 
     /// Waits until there is something after `after`, or the log is complete, or `within` has passed.
-    async fn news(&self, after: Seq, within: Option<Duration>) {
+    async fn wait_for_news(&self, after: Seq, within: Option<Duration>) {
         let mut head = self.head.clone();
         // The sender lives as long as the mover; when it is gone, what is there is all there will be.
         let changed = head.wait_for(|head| head.has_news(after));
@@ -58,12 +58,12 @@ impl Journal {
     async fn page(&self, after: Seq, max_bytes: Option<usize>) -> Result<Page, ReadError> {
         let head = self.head();
         let look = Look { after, max_bytes, patience: Patience::None };
-        let page = match self.shelf.page(head, look) {
+        let page = match self.files.page(head, look) {
             // What was written long ago may have left memory: the disk is waited for elsewhere.
             Err(Errno::AGAIN) => {
-                let shelf = self.shelf.clone();
+                let files = self.files.clone();
                 let patient = Look { patience: Patience::Disk, ..look };
-                tokio::task::spawn_blocking(move || shelf.page(head, patient)).await.unwrap_or(Err(Errno::IO))
+                tokio::task::spawn_blocking(move || files.page(head, patient)).await.unwrap_or(Err(Errno::IO))
             }
             other => other,
         };
@@ -71,29 +71,29 @@ impl Journal {
     }
 
     /// A place in the log.
-    pub(crate) fn follow(&self, after: Seq) -> Follower {
-        Follower { journal: self.clone(), reader: self.readers.enter(after), after, over: false }
+    pub(crate) fn follow(&self, after: Seq) -> LocalFollower {
+        LocalFollower { log: self.clone(), reader: self.readers.register(after), after, over: false }
     }
 }
 
 /// A reader with a place.
 #[derive(Debug)]
-pub(crate) struct Follower {
-    journal: Journal,
-    reader: Reader,
+pub(crate) struct LocalFollower {
+    log: ProcessLog,
+    reader: RegisteredReader,
     after: Seq,
     over: bool,
 }
 
-impl Follower {
+impl LocalFollower {
     pub(crate) async fn advance(&mut self, max_bytes: usize) -> Result<Option<Page>, ReadError> {
         if self.over {
             return Ok(None);
         }
-        self.journal.news(self.after, None).await;
-        let page = self.journal.page(self.after, Some(max_bytes)).await?;
+        self.log.wait_for_news(self.after, None).await;
+        let page = self.log.page(self.after, Some(max_bytes)).await?;
         self.after = page.cursor(self.after);
-        self.reader.is_at(self.after);
+        self.reader.advance_to(self.after);
         // Complete and all read; or the mover is gone and nothing will come.
         let nothing = page.entries.is_empty() && page.gap.is_none();
         self.over = self.after.saturating_add(1) >= page.head.next_seq && (page.head.closed || nothing);
@@ -101,11 +101,11 @@ impl Follower {
     }
 }
 
-impl Follow for Follower {
+impl LogFollower for LocalFollower {
     fn ready(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             if !self.over {
-                self.journal.news(self.after, None).await;
+                self.log.wait_for_news(self.after, None).await;
             }
         })
     }
