@@ -5,7 +5,7 @@
 #![no_main]
 
 use exec_wire::envelope::{self, Incoming};
-use exec_wire::hot::{OutputEncoder, decode_output};
+use exec_wire::output_codec::{OutputEncoder, decode_output};
 use exec_wire::process::{OutputParams, Stream};
 use exec_wire::{binary, limits};
 use libfuzzer_sys::fuzz_target;

@@ -6,8 +6,8 @@
 #![no_main]
 
 use exec_wire::envelope::{self, Incoming};
-use exec_wire::method::Shape;
-use exec_wire::{Method, NoticeMethod, RawJson};
+use exec_wire::method::JsonType;
+use exec_wire::{Method, NotificationMethod, RawJson};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -24,12 +24,12 @@ fuzz_target!(|bytes: &[u8]| {
         is_steady(&spec.params, value);
         is_steady(&spec.result, value);
     }
-    for notice in NoticeMethod::ALL {
+    for notice in NotificationMethod::ALL {
         is_steady(&notice.params(), value);
     }
 });
 
-fn is_steady(shape: &Shape, value: RawJson<'_>) {
+fn is_steady(shape: &JsonType, value: RawJson<'_>) {
     match (shape.rewrite)(value) {
         Ok(first) => {
             let raw = RawJson::parse(&first).expect("what a shape writes is JSON within bounds");

@@ -13,7 +13,7 @@ use exec_core::{
 };
 use exec_env::process::{ProcessInfo, WaitCondition, Waited};
 use exec_env::{MachineInfo, Shell};
-use exec_wire::bytes64::Base64;
+use exec_wire::base64::Base64;
 use exec_wire::environment::EnvironmentInfo;
 use exec_wire::process as wire;
 use exec_wire::{PathUri, text::OsText};

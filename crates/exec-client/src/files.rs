@@ -23,7 +23,7 @@ use exec_env::files::{
     SearchQuery, FileTimes, FileVerb, WalkListing, WalkOptions, WatchOptions, WriteOptions, limits,
 };
 use exec_wire::fs as wire;
-use exec_wire::{Call, NoticeMethod, PathUri};
+use exec_wire::{Call, NotificationMethod, PathUri};
 use tokio::sync::mpsc;
 
 use crate::convert;
@@ -243,7 +243,7 @@ impl Files for RemoteFiles {
                 let copied = self.ask(at, params, Replay::Known).await?;
                 return Ok(copied.copied.map_or_else(Copied::default, convert::copied));
             };
-            let hearing = self.link.listen_about(NoticeMethod::FsCopyProgress, &progress_id, HEARD);
+            let hearing = self.link.listen_about(NotificationMethod::FsCopyProgress, &progress_id, HEARD);
             let copied = report_on(hearing, progress, self.ask(at, params, Replay::Known)).await?;
             let copied = copied.copied.map_or_else(Copied::default, convert::copied);
             progress(&copied);

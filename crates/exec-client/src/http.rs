@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use exec_env::BoxFuture;
 use exec_env::http::{HttpBody, Http, HttpError, HttpRequest, HttpResponse};
-use exec_wire::NoticeMethod;
+use exec_wire::NotificationMethod;
 use exec_wire::http::BodyDeltaParams;
 use tokio::sync::mpsc;
 
@@ -30,7 +30,7 @@ impl Http for RemoteHttp {
     fn request(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpError>> {
         Box::pin(async move {
             let request_id = fresh_id();
-            let hearing = self.link.listen_about(NoticeMethod::HttpBodyDelta, &request_id, HEARD);
+            let hearing = self.link.listen_about(NotificationMethod::HttpBodyDelta, &request_id, HEARD);
             // What was sent to somebody may have had its effect there, so it is never sent twice.
             let terms = Terms { deadline: LONG_CALL, replay: Replay::IfUnsent };
             let params = convert::http_params(request, request_id.clone());

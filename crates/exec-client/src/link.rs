@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exec_transport::Message;
-use exec_wire::binary::{self, Header};
-use exec_wire::envelope::{self, Id};
+use exec_wire::binary::{self, FrameHeader};
+use exec_wire::envelope::{self, RequestId};
 use exec_wire::fs::{ReadBlockResult, WriteBlockParams};
-use exec_wire::{Call, Method, NoticeMethod, SharedJson};
+use exec_wire::{Call, Method, NotificationMethod, SharedJson};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -98,7 +98,7 @@ pub struct LinkMetrics {
 #[derive(Debug, Clone)]
 pub struct Heard {
     /// Which.
-    pub method: NoticeMethod,
+    pub method: NotificationMethod,
     /// What it says.
     pub params: SharedJson,
 }
@@ -156,11 +156,11 @@ impl Link {
             && self.shared.lock().binary
         {
             let request_id = id.to_string();
-            let header = Header::Write { request_id: &request_id, handle_id: &block.handle_id, offset: block.offset };
+            let header = FrameHeader::Write { request_id: &request_id, handle_id: &block.handle_id, offset: block.offset };
             binary::encode(&mut out, &header, &block.chunk.0).expect("a number and a handle of ours are short");
             return Message::Binary(out.into());
         }
-        envelope::write_request(&mut out, &Id::Number(id), C::METHOD.name(), params, None, false);
+        envelope::write_request(&mut out, &RequestId::Number(id), C::METHOD.name(), params, None, false);
         Message::Text(out.into())
     }
 
@@ -183,16 +183,16 @@ impl Link {
     /// Hears these notifications from now on. The channel ends when the connection breaks, because what is told this way
     /// (changes, bodies, findings) belongs to it; and when `capacity` of them wait, because nobody else may wait for a
     /// slow listener.
-    pub fn listen(&self, methods: &[NoticeMethod], capacity: usize) -> mpsc::Receiver<Heard> {
+    pub fn listen(&self, methods: &[NotificationMethod], capacity: usize) -> mpsc::Receiver<Heard> {
         self.hear(methods, None, capacity)
     }
 
     /// The same, but only what is about the watch, search, body or copy of that name.
-    pub fn listen_about(&self, method: NoticeMethod, name: &str, capacity: usize) -> mpsc::Receiver<Heard> {
+    pub fn listen_about(&self, method: NotificationMethod, name: &str, capacity: usize) -> mpsc::Receiver<Heard> {
         self.hear(&[method], Some(name.to_owned()), capacity)
     }
 
-    fn hear(&self, methods: &[NoticeMethod], about: Option<String>, capacity: usize) -> mpsc::Receiver<Heard> {
+    fn hear(&self, methods: &[NotificationMethod], about: Option<String>, capacity: usize) -> mpsc::Receiver<Heard> {
         let (heard, hearing) = mpsc::channel(capacity.max(1));
         let mut state = self.shared.lock();
         // Those who stopped listening are noticed here, or they would only be when something comes for them.

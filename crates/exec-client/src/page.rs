@@ -151,7 +151,7 @@ fn assemble(after: Seq, chunks: Vec<Chunk>, head: Head, gap: Option<Gap>) -> Pag
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use exec_wire::bytes64::Base64;
+    use exec_wire::base64::Base64;
     use exec_wire::process::Stream;
 
     use super::*;

@@ -20,7 +20,7 @@ use exec_env::process::{
     Written,
 };
 use exec_wire::Method;
-use exec_wire::bytes64::Base64;
+use exec_wire::base64::Base64;
 use exec_wire::process as wire;
 use tokio::time::Instant;
 

@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use exec_transport::{CloseReason, Connection, Kind, Received, Receiver, SendError};
+use exec_transport::{CloseReason, Connection, PeerKind, Received, Receiver, SendError};
 use exec_wire::SharedJson;
-use exec_wire::binary::{self, Header};
-use exec_wire::bytes64::Base64;
-use exec_wire::envelope::{self, Id, Incoming};
+use exec_wire::binary::{self, FrameHeader};
+use exec_wire::base64::Base64;
+use exec_wire::envelope::{self, RequestId, Incoming};
 use exec_wire::error::RpcError;
 use exec_wire::fs::WriteBlockParams;
-use exec_wire::method::{Method, NoticeMethod};
+use exec_wire::method::{Method, NotificationMethod};
 use exec_wire::session::TakenOverParams;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -188,7 +188,7 @@ impl FrontDesk {
             Order::TakenOver => {
                 let session_id = self.session.as_ref().map_or_else(String::new, |session| session.id.clone());
                 let mut out = Vec::new();
-                let name = NoticeMethod::SessionTakenOver.name();
+                let name = NotificationMethod::SessionTakenOver.name();
                 envelope::write_notification(&mut out, name, &TakenOverParams { session_id }, self.desk.jsonrpc());
                 self.desk.post(Post::Message(Bytes::from(out), None));
                 Next::End(CloseReason::new(CloseReason::POLICY, "the session was taken over by another connection"))
@@ -228,16 +228,16 @@ impl FrontDesk {
     /// Raw bytes for a file. They stay where they were received.
     async fn on_frame(&mut self, frame: &Bytes) -> Next {
         let (request_id, params) = match binary::decode(frame) {
-            Ok((Header::Write { request_id, handle_id, offset }, payload)) => {
+            Ok((FrameHeader::Write { request_id, handle_id, offset }, payload)) => {
                 let chunk = Base64(frame.slice_ref(payload));
                 (request_id, WriteBlockParams { handle_id: handle_id.to_owned(), offset, chunk })
             }
-            Ok((Header::Output { .. } | Header::Block { .. }, _)) => {
+            Ok((FrameHeader::Output { .. } | FrameHeader::Block { .. }, _)) => {
                 return self.misunderstood("a binary frame of a kind that only servers send");
             }
             Err(bad) => return self.misunderstood(&bad.to_string()),
         };
-        let id = match Id::parse(request_id) {
+        let id = match RequestId::parse(request_id) {
             Ok(id) => id,
             Err(malformed) => return self.misunderstood(&malformed.reason),
         };
@@ -247,10 +247,10 @@ impl FrontDesk {
 
     fn misunderstood(&self, reason: &str) -> Next {
         let error = match self.desk.peer.kind() {
-            Kind::WebSocket => RpcError::malformed_websocket(&self.desk.peer, reason),
-            Kind::Unix | Kind::Stdio | Kind::Memory => RpcError::malformed_line(reason),
+            PeerKind::WebSocket => RpcError::malformed_websocket(&self.desk.peer, reason),
+            PeerKind::Unix | PeerKind::Stdio | PeerKind::Memory => RpcError::malformed_line(reason),
         };
-        self.refuse(&Id::MALFORMED, &error, self.desk.jsonrpc());
+        self.refuse(&RequestId::MALFORMED, &error, self.desk.jsonrpc());
         Next::Go
     }
 
@@ -265,7 +265,7 @@ impl FrontDesk {
 
     async fn on_request(
         &mut self,
-        id: Id,
+        id: RequestId,
         method: Method,
         params: Params,
         jsonrpc: bool,
@@ -310,7 +310,7 @@ impl FrontDesk {
         Next::Go
     }
 
-    fn refuse(&self, id: &Id, error: &RpcError, jsonrpc: bool) {
+    fn refuse(&self, id: &RequestId, error: &RpcError, jsonrpc: bool) {
         let mut out = Vec::new();
         envelope::write_error(&mut out, id, error, jsonrpc);
         self.desk.post(Post::Message(Bytes::from(out), None));

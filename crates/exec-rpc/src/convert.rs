@@ -11,7 +11,7 @@ use exec_core::{
 };
 use exec_env::MachineInfo;
 use exec_env::process::{ProcessInfo, WaitCondition, Waited};
-use exec_wire::bytes64::Base64;
+use exec_wire::base64::Base64;
 use exec_wire::environment::{Capabilities, EXTENSIONS, EnvironmentInfo, ShellInfo};
 use exec_wire::path_uri::PathUri;
 use exec_wire::process::{self as wire, ExitKind};

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use exec_transport::Message;
 use exec_wire::SharedJson;
-use exec_wire::envelope::{self, Id};
+use exec_wire::envelope::{self, RequestId};
 use exec_wire::error::RpcError;
 use exec_wire::fs::WriteBlockParams;
 use exec_wire::limits::MESSAGE_BYTES;
-use exec_wire::method::{Call, Family, Lane, Method};
+use exec_wire::method::{Call, MethodFamily, Priority, Method};
 use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
@@ -35,7 +35,7 @@ pub(crate) enum Handshake {
 
 /// A request that was accepted.
 pub(crate) struct Request {
-    pub(crate) id: Id,
+    pub(crate) id: RequestId,
     pub(crate) method: Method,
     pub(crate) params: Params,
     pub(crate) jsonrpc: bool,
@@ -91,9 +91,9 @@ pub(crate) async fn answer(desk: Arc<Desk>, request: Request) {
             Claim::Known(answer) => return desk.post(Post::Message(answer, Some((request.accepted, None)))),
         },
     };
-    let _turn = match request.method.spec().lane {
-        Lane::Control => None,
-        Lane::Ordinary => desk.turn().await,
+    let _turn = match request.method.spec().priority {
+        Priority::Control => None,
+        Priority::Ordinary => desk.turn().await,
     };
     let mut out = Vec::new();
     let Followed { then, bytes, raw } = match sound(request.method, route(&desk, &request, &mut out)).await {
@@ -259,7 +259,7 @@ pub(crate) fn may_be_dropped(method: Method) -> bool {
     matches!(method, ProcessRead | ProcessWait)
         || matches!(method, FsReadFile | FsReadBlock | FsGetMetadata | FsCanonicalize | FsReadLink)
         || matches!(method, FsReadDirectory | FsWalk | FsGlob | FsSearch | FsWatch | FsWatchMissing)
-        || matches!(method.spec().family, Family::EnvironmentInfo | Family::EnvironmentStatus)
+        || matches!(method.spec().family, MethodFamily::EnvironmentInfo | MethodFamily::EnvironmentStatus)
         // Changes nothing here; and whoever asked for it would have had the answer.
-        || matches!(method.spec().family, Family::Http | Family::CapabilityDiscovery)
+        || matches!(method.spec().family, MethodFamily::Http | MethodFamily::CapabilityDiscovery)
 }

@@ -22,12 +22,12 @@ use tokio_rustls::TlsConnector;
 use crate::connection::Connection;
 use crate::limits::{CONNECT_TIMEOUT, Limits};
 use crate::peer::Peer;
-use crate::stream::{self, Holding, Protocol};
+use crate::stream::{self, HeldResource, Protocol};
 
 pub use program::Program;
 pub use url::{ConnectUrl, ConnectUrlError, WebSocketUrl};
 
-use websocket::Wish;
+use websocket::UpgradeRequest;
 
 /// What to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,7 +153,7 @@ pub async fn connect(target: &Target, options: &ConnectOptions) -> Result<Connec
                 }
             };
             match timeout(options.timeout, attempt).await {
-                Ok(result) => result.map_err(|problem| problem.at(target.to_string())),
+                Ok(result) => result.map_err(|error| error.with_target(target.to_string())),
                 Err(_) => Err(ConnectError::Timeout { target: target.to_string(), after: options.timeout }),
             }
         }
@@ -171,45 +171,46 @@ fn connect_program(program: &Program, limits: &Limits) -> Result<Connection, Con
                 Box::new(stdin),
                 Protocol::Lines,
                 limits,
-                Holding::Child(Box::new(child)),
+                HeldResource::Child(Box::new(child)),
             );
             Ok(Connection::over_stream(halves, Peer::Program { program: name, pid }))
         }
     }
 }
 
-async fn connect_unix(path: &std::path::Path, options: &ConnectOptions) -> Result<Connection, Problem> {
-    let stream = UnixStream::connect(path).await.map_err(Problem::Unreachable)?;
+async fn connect_unix(path: &std::path::Path, options: &ConnectOptions) -> Result<Connection, ConnectErrorKind> {
+    let stream = UnixStream::connect(path).await.map_err(ConnectErrorKind::Unreachable)?;
     let pid = stream.peer_cred().ok().and_then(|credentials| credentials.pid());
-    let wish = Wish { host: "localhost", path_and_query: "/", bearer_token: None };
-    let (stream, already_read) = websocket::upgrade(stream, &wish).await?;
+    let request = UpgradeRequest { host: "localhost", path_and_query: "/", bearer_token: None };
+    let (stream, already_read) = websocket::upgrade(stream, &request).await?;
     let (read, write) = stream.into_split();
     let peer = Peer::Unix { path: path.to_owned(), pid };
     Ok(client_connection(read, write, already_read, options, peer))
 }
 
-async fn connect_websocket(url: &WebSocketUrl, options: &ConnectOptions) -> Result<Connection, Problem> {
-    let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(Problem::Unreachable)?;
-    let address = stream.peer_addr().map_err(Problem::Unreachable)?;
-    crate::stream::be_prompt(&stream).map_err(Problem::Unreachable)?;
+async fn connect_websocket(url: &WebSocketUrl, options: &ConnectOptions) -> Result<Connection, ConnectErrorKind> {
+    let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(ConnectErrorKind::Unreachable)?;
+    let address = stream.peer_addr().map_err(ConnectErrorKind::Unreachable)?;
+    crate::stream::set_low_latency(&stream).map_err(ConnectErrorKind::Unreachable)?;
     let peer = Peer::WebSocket(address);
-    let wish = Wish {
+    let request = UpgradeRequest {
         host: &url.authority,
         path_and_query: &url.path_and_query,
         bearer_token: options.bearer_token.as_deref(),
     };
     if !url.tls {
-        let (stream, already_read) = websocket::upgrade(stream, &wish).await?;
+        let (stream, already_read) = websocket::upgrade(stream, &request).await?;
         let (read, write) = stream.into_split();
         return Ok(client_connection(read, write, already_read, options, peer));
     }
     let config = match &options.tls {
         Some(config) => Arc::clone(config),
-        None => tls::platform_config().map_err(|error| Problem::Tls(io::Error::other(error)))?,
+        None => tls::platform_config().map_err(|error| ConnectErrorKind::Tls(io::Error::other(error)))?,
     };
-    let name = ServerName::try_from(url.host.clone()).map_err(|error| Problem::Tls(io::Error::other(error)))?;
-    let stream = TlsConnector::from(config).connect(name, stream).await.map_err(Problem::Tls)?;
-    let (stream, already_read) = websocket::upgrade(stream, &wish).await?;
+    let name =
+        ServerName::try_from(url.host.clone()).map_err(|error| ConnectErrorKind::Tls(io::Error::other(error)))?;
+    let stream = TlsConnector::from(config).connect(name, stream).await.map_err(ConnectErrorKind::Tls)?;
+    let (stream, already_read) = websocket::upgrade(stream, &request).await?;
     // TLS is one state for both directions; tokio's split guards it for the length of a poll.
     let (read, write) = tokio::io::split(stream);
     Ok(client_connection(read, write, already_read, options, peer))
@@ -221,13 +222,13 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let protocol = Protocol::WebSocketClient { already_read };
-    let halves = stream::open(Box::new(read), Box::new(write), protocol, &options.limits, Holding::Nothing);
+    let halves = stream::open(Box::new(read), Box::new(write), protocol, &options.limits, HeldResource::Nothing);
     Connection::over_stream(halves, peer)
 }
 
 /// A [`ConnectError`] that does not know its target yet.
 #[derive(Debug)]
-pub(crate) enum Problem {
+pub(crate) enum ConnectErrorKind {
     Unreachable(io::Error),
     Tls(io::Error),
     Refused { status: u16, body: String },
@@ -236,14 +237,14 @@ pub(crate) enum Problem {
     Http(hyper::Error),
 }
 
-impl From<hyper::Error> for Problem {
+impl From<hyper::Error> for ConnectErrorKind {
     fn from(error: hyper::Error) -> Self {
         Self::Http(error)
     }
 }
 
-impl Problem {
-    fn at(self, target: String) -> ConnectError {
+impl ConnectErrorKind {
+    fn with_target(self, target: String) -> ConnectError {
         match self {
             Self::Unreachable(source) => ConnectError::Unreachable { target, source },
             Self::Tls(source) => ConnectError::Tls { target, source },

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 pub(crate) struct Keepalive {
     interval: Duration,
     limit: Duration,
-    last_heard: Instant,
+    last_activity: Instant,
     next_ping: Instant,
     /// When the first ping left that nothing has answered since.
     unanswered_since: Option<Instant>,
@@ -21,49 +21,49 @@ pub(crate) struct Keepalive {
 
 /// What to do now.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum KeepaliveAction {
     /// Send a ping.
     Ping,
     /// The peer is gone; it was silent for so long.
     Gone(Duration),
-    /// Nothing before [`Keepalive::next_turn`].
-    Rest,
+    /// Nothing before [`Keepalive::next_deadline`].
+    Wait,
 }
 
 impl Keepalive {
     pub(crate) fn new(interval: Duration, limit: Duration, now: Instant) -> Self {
-        Self { interval, limit, last_heard: now, next_ping: now + interval, unanswered_since: None }
+        Self { interval, limit, last_activity: now, next_ping: now + interval, unanswered_since: None }
     }
 
     /// Anything at all came from the peer, or it made room for what we send.
-    pub(crate) fn heard(&mut self, now: Instant) {
-        self.last_heard = self.last_heard.max(now);
+    pub(crate) fn record_activity(&mut self, now: Instant) {
+        self.last_activity = self.last_activity.max(now);
         if self.unanswered_since.is_some_and(|since| since <= now) {
             self.unanswered_since = None;
         }
     }
 
-    pub(crate) fn turn(&mut self, now: Instant) -> Turn {
+    pub(crate) fn action_at(&mut self, now: Instant) -> KeepaliveAction {
         if self.gone_at().is_some_and(|at| now >= at) {
-            return Turn::Gone(now - self.last_heard);
+            return KeepaliveAction::Gone(now - self.last_activity);
         }
         if now < self.next_ping {
-            return Turn::Rest;
+            return KeepaliveAction::Wait;
         }
         self.next_ping = now + self.interval;
         self.unanswered_since.get_or_insert(now);
-        Turn::Ping
+        KeepaliveAction::Ping
     }
 
-    /// When [`Keepalive::turn`] is to be asked again.
-    pub(crate) fn next_turn(&self) -> Instant {
+    /// When [`Keepalive::action_at`] is to be asked again.
+    pub(crate) fn next_deadline(&self) -> Instant {
         self.gone_at().map_or(self.next_ping, |at| at.min(self.next_ping))
     }
 
     fn gone_at(&self) -> Option<Instant> {
         let since = self.unanswered_since?;
         let time_to_answer = self.limit.saturating_sub(self.interval);
-        Some((self.last_heard + self.limit).max(since + time_to_answer))
+        Some((self.last_activity + self.limit).max(since + time_to_answer))
     }
 }
 
@@ -83,14 +83,14 @@ mod tests {
         let mut keepalive = keepalive(start);
         let mut pings = Vec::new();
         loop {
-            let now = keepalive.next_turn();
-            match keepalive.turn(now) {
-                Turn::Ping => pings.push((now - start).as_secs()),
-                Turn::Gone(silent) => {
+            let now = keepalive.next_deadline();
+            match keepalive.action_at(now) {
+                KeepaliveAction::Ping => pings.push((now - start).as_secs()),
+                KeepaliveAction::Gone(silent) => {
                     assert_eq!(silent, 90 * SECOND);
                     break;
                 }
-                Turn::Rest => panic!("woken for nothing"),
+                KeepaliveAction::Wait => panic!("woken for nothing"),
             }
         }
         assert_eq!(pings, [30, 60]);
@@ -101,10 +101,10 @@ mod tests {
         let start = Instant::now();
         let mut keepalive = keepalive(start);
         for round in 1..=100 {
-            let now = keepalive.next_turn();
+            let now = keepalive.next_deadline();
             assert_eq!(now, start + 30 * round * SECOND);
-            assert_eq!(keepalive.turn(now), Turn::Ping);
-            keepalive.heard(now + SECOND);
+            assert_eq!(keepalive.action_at(now), KeepaliveAction::Ping);
+            keepalive.record_activity(now + SECOND);
         }
     }
 
@@ -113,19 +113,19 @@ mod tests {
         let start = Instant::now();
         let mut keepalive = keepalive(start);
         let back = start + 3600 * SECOND;
-        assert_eq!(keepalive.turn(back), Turn::Ping);
-        assert_eq!(keepalive.turn(back + 30 * SECOND), Turn::Ping);
-        assert_eq!(keepalive.turn(back + 59 * SECOND), Turn::Rest);
-        assert!(matches!(keepalive.turn(back + 60 * SECOND), Turn::Gone(_)));
+        assert_eq!(keepalive.action_at(back), KeepaliveAction::Ping);
+        assert_eq!(keepalive.action_at(back + 30 * SECOND), KeepaliveAction::Ping);
+        assert_eq!(keepalive.action_at(back + 59 * SECOND), KeepaliveAction::Wait);
+        assert!(matches!(keepalive.action_at(back + 60 * SECOND), KeepaliveAction::Gone(_)));
     }
 
     #[test]
     fn an_old_sign_of_life_does_not_answer_a_later_ping() {
         let start = Instant::now();
         let mut keepalive = keepalive(start);
-        assert_eq!(keepalive.turn(start + 30 * SECOND), Turn::Ping);
-        keepalive.heard(start + 10 * SECOND);
-        assert_eq!(keepalive.turn(start + 60 * SECOND), Turn::Ping);
-        assert!(matches!(keepalive.turn(start + 100 * SECOND), Turn::Gone(_)));
+        assert_eq!(keepalive.action_at(start + 30 * SECOND), KeepaliveAction::Ping);
+        keepalive.record_activity(start + 10 * SECOND);
+        assert_eq!(keepalive.action_at(start + 60 * SECOND), KeepaliveAction::Ping);
+        assert!(matches!(keepalive.action_at(start + 100 * SECOND), KeepaliveAction::Gone(_)));
     }
 }

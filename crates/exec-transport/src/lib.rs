@@ -39,5 +39,5 @@ pub use listen::{
     AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ListenOptions, ListenUrl, ListenUrlError, Listener,
 };
 pub use memory::memory_pair;
-pub use message::{CloseReason, Closed, Message, Received};
-pub use peer::{Kind, Peer};
+pub use message::{CloseReason, ConnectionEnd, Message, Received};
+pub use peer::{Peer, PeerKind};

@@ -37,7 +37,7 @@ pub(crate) const UNSENT_BYTES: u32 = 128 << 10;
 
 /// Payloads up to this size are copied next to their header and to each other; larger ones are
 /// handed to the kernel where they lie.
-pub(crate) const COPY_BYTES: usize = 16 << 10;
+pub(crate) const COPY_MAX_BYTES: usize = 16 << 10;
 
 /// What a buffer keeps while nothing happens. An idle connection costs less than 16 KiB in all.
 pub(crate) const IDLE_BUFFER_BYTES: usize = 4 << 10;
@@ -46,7 +46,7 @@ pub(crate) const IDLE_BUFFER_BYTES: usize = 4 << 10;
 pub(crate) const READ_BYTES: usize = 64 << 10;
 
 /// From here on a received payload keeps the buffer it was read into instead of being copied out.
-pub(crate) const KEEP_BYTES: usize = 4 << 10;
+pub(crate) const KEEP_BUFFER_BYTES: usize = 4 << 10;
 
 /// An HTTP request's head must be complete within this time; a slow one holds a slot no longer.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ pub const MAX_CONNECTIONS: usize = 1024;
 pub(crate) const MAX_REFUSALS: usize = 64;
 
 /// How long accepting rests when the machine is out of descriptors or memory.
-pub(crate) const ACCEPT_REST: Duration = Duration::from_millis(100);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time to connect, TLS and upgrade included; what Codex's client allows.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use bytes::buf::Limit;
 use bytes::{Bytes, BytesMut};
 
 use crate::message::{CloseReason, Message};
-use crate::stream::{Incoming, ReadBuffer};
+use crate::stream::{DecoderEvent, ReadBuffer};
 
 /// One connection's incoming half.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ impl LineDecoder {
         self.input.filled(read_bytes);
     }
 
-    pub(crate) fn rest(&mut self) {
-        self.input.rest();
+    pub(crate) fn release_idle(&mut self) {
+        self.input.release_idle();
     }
 
     pub(crate) fn discard(&mut self) {
@@ -43,7 +43,7 @@ impl LineDecoder {
     }
 
     /// The next line, `None` when more bytes are needed, or the violation to end with.
-    pub(crate) fn next(&mut self) -> Result<Option<Incoming>, CloseReason> {
+    pub(crate) fn next(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
         while let Some(at) = memchr::memchr(b'\n', &self.input.bytes[self.searched..]) {
             let mut line = self.input.take(self.searched + at + 1);
             self.searched = 0;
@@ -60,13 +60,13 @@ impl LineDecoder {
     }
 
     /// The stream has ended: what remains is the last line.
-    pub(crate) fn finish(&mut self) -> Result<Option<Incoming>, CloseReason> {
+    pub(crate) fn finish(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
         let rest = self.input.take(self.input.bytes.len());
         self.searched = 0;
         self.message(rest)
     }
 
-    fn message(&self, mut line: Bytes) -> Result<Option<Incoming>, CloseReason> {
+    fn message(&self, mut line: Bytes) -> Result<Option<DecoderEvent>, CloseReason> {
         line.truncate(content_bytes(&line));
         if line.len() > self.max_bytes {
             return Err(self.too_long());
@@ -75,7 +75,7 @@ impl LineDecoder {
             return Ok(None);
         }
         match std::str::from_utf8(&line) {
-            Ok(_) => Ok(Some(Incoming::Message(Message::Text(line)))),
+            Ok(_) => Ok(Some(DecoderEvent::Message(Message::Text(line)))),
             Err(_) => Err(CloseReason::new(CloseReason::INVALID_DATA, "a line is not valid UTF-8")),
         }
     }
@@ -102,7 +102,7 @@ mod tests {
         let mut decoder = LineDecoder::new(max_bytes);
         let mut lines = Vec::new();
         let mut keep = |incoming| {
-            let Incoming::Message(message) = incoming else { panic!("lines carry messages only") };
+            let DecoderEvent::Message(message) = incoming else { panic!("lines carry messages only") };
             lines.push(String::from_utf8(message.into_bytes().to_vec()).expect("checked by the decoder"));
         };
         for chunk in bytes.chunks(piece) {

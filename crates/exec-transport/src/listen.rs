@@ -23,16 +23,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::connection::Connection;
-use crate::limits::{ACCEPT_REST, HEADER_TIMEOUT, Limits, MAX_CONNECTIONS, MAX_REFUSALS};
+use crate::limits::{ACCEPT_PAUSE, HEADER_TIMEOUT, Limits, MAX_CONNECTIONS, MAX_REFUSALS};
 use crate::peer::Peer;
 use crate::stdio;
-use crate::stream::{self, Holding, Protocol};
+use crate::stream::{self, HeldResource, Protocol};
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
 pub use url::{ListenUrl, ListenUrlError};
 
-use handshake::{Admission, Arrival, Front};
-use http::{Door, Hosts};
+use handshake::{AcceptedStream, Acceptor, HandshakePermit};
+use http::{AllowedHosts, UpgradePolicy};
 use socket_file::SocketFile;
 
 /// How to listen.
@@ -120,27 +120,27 @@ pub enum AcceptError {
 /// A place where connections arrive.
 #[derive(Debug)]
 pub struct Listener {
-    source: Source,
-    front: Arc<Front>,
+    source: ListenSource,
+    acceptor: Arc<Acceptor>,
     /// At most `max_connections` and [`MAX_REFUSALS`] tasks, by the two semaphores.
     handshakes: JoinSet<Option<Box<Connection>>>,
-    places: Arc<Semaphore>,
-    refusals: Arc<Semaphore>,
+    connection_permits: Arc<Semaphore>,
+    refusal_permits: Arc<Semaphore>,
     /// Set while the machine is out of descriptors.
-    rest_until: Option<Instant>,
+    paused_until: Option<Instant>,
 }
 
 #[derive(Debug)]
-enum Source {
+enum ListenSource {
     Tcp(TcpListener),
     Unix(UnixListener, SocketFile),
     Stdio { taken: bool },
 }
 
 enum Event {
-    Arrived(io::Result<Arrival>),
+    Accepted(io::Result<AcceptedStream>),
     Handshake(Option<Box<Connection>>),
-    Rested,
+    PauseOver,
 }
 
 impl Listener {
@@ -157,40 +157,40 @@ impl Listener {
             ListenUrl::WebSocket(address) => {
                 let listener = TcpListener::bind(address).await;
                 let listener = listener.map_err(|source| BindError::Tcp { address: *address, source })?;
-                (Source::Tcp(listener), Hosts::Known(options.allow_hosts))
+                (ListenSource::Tcp(listener), AllowedHosts::Known(options.allow_hosts))
             }
             ListenUrl::Unix(path) => {
                 let (listener, file) = socket_file::listen_at(path).await?;
-                (Source::Unix(listener, file), Hosts::Any)
+                (ListenSource::Unix(listener, file), AllowedHosts::Any)
             }
-            ListenUrl::Stdio => (Source::Stdio { taken: false }, Hosts::Any),
+            ListenUrl::Stdio => (ListenSource::Stdio { taken: false }, AllowedHosts::Any),
         };
         let max_connections = options.max_connections.clamp(1, Semaphore::MAX_PERMITS);
-        let front = Front {
-            door: Door { auth: options.auth, hosts },
+        let acceptor = Acceptor {
+            policy: UpgradePolicy { auth: options.auth, hosts },
             max_connections,
             header_timeout: options.header_timeout,
             limits: options.limits,
         };
         Ok(Self {
             source,
-            front: Arc::new(front),
+            acceptor: Arc::new(acceptor),
             handshakes: JoinSet::new(),
-            places: Arc::new(Semaphore::new(max_connections)),
-            refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
-            rest_until: None,
+            connection_permits: Arc::new(Semaphore::new(max_connections)),
+            refusal_permits: Arc::new(Semaphore::new(MAX_REFUSALS)),
+            paused_until: None,
         })
     }
 
     /// Where we listen, with the port the system chose.
     pub fn url(&self) -> String {
         match &self.source {
-            Source::Tcp(listener) => match listener.local_addr() {
+            ListenSource::Tcp(listener) => match listener.local_addr() {
                 Ok(address) => format!("ws://{address}"),
                 Err(error) => format!("ws://(unknown: {error})"),
             },
-            Source::Unix(_, file) => format!("unix://{}", file.path.display()),
-            Source::Stdio { .. } => "stdio".to_owned(),
+            ListenSource::Unix(_, file) => format!("unix://{}", file.path.display()),
+            ListenSource::Stdio { .. } => "stdio".to_owned(),
         }
     }
 
@@ -198,7 +198,7 @@ impl Listener {
     /// loss, but handshakes are only taken up while somebody waits here.
     pub async fn accept(&mut self) -> Result<Connection, AcceptError> {
         loop {
-            if let Source::Stdio { taken } = &mut self.source {
+            if let ListenSource::Stdio { taken } = &mut self.source {
                 if std::mem::replace(taken, true) {
                     return Err(AcceptError::StdioTaken);
                 }
@@ -206,17 +206,17 @@ impl Listener {
                     stdio::stdin(),
                     stdio::stdout(),
                     Protocol::Lines,
-                    &self.front.limits,
-                    Holding::Nothing,
+                    &self.acceptor.limits,
+                    HeldResource::Nothing,
                 );
                 return Ok(Connection::over_stream(halves, Peer::Stdio));
             }
             match self.next_event().await {
                 Event::Handshake(Some(connection)) => return Ok(*connection),
                 Event::Handshake(None) => {}
-                Event::Rested => self.rest_until = None,
-                Event::Arrived(Ok(arrival)) => self.welcome(arrival),
-                Event::Arrived(Err(source)) => self.consider(source)?,
+                Event::PauseOver => self.paused_until = None,
+                Event::Accepted(Ok(stream)) => self.start_handshake(stream),
+                Event::Accepted(Err(source)) => self.handle_accept_error(source)?,
             }
         }
     }
@@ -228,10 +228,10 @@ impl Listener {
     }
 
     async fn next_event(&mut self) -> Event {
-        let Self { source, handshakes, rest_until, .. } = self;
-        let rest_until = *rest_until;
-        let rested = async {
-            match rest_until {
+        let Self { source, handshakes, paused_until, .. } = self;
+        let paused_until = *paused_until;
+        let pause_over = async {
+            match paused_until {
                 Some(until) => sleep_until(until).await,
                 None => std::future::pending().await,
             }
@@ -241,32 +241,32 @@ impl Listener {
                 tracing::error!("a handshake failed: {error}");
                 None
             })),
-            arrival = source.arrival(), if rest_until.is_none() => Event::Arrived(arrival),
-            () = rested => Event::Rested,
+            stream = source.accept(), if paused_until.is_none() => Event::Accepted(stream),
+            () = pause_over => Event::PauseOver,
         }
     }
 
-    fn welcome(&mut self, arrival: Arrival) {
-        let admission = match Arc::clone(&self.places).try_acquire_owned() {
-            Ok(place) => Admission::Admitted(place),
-            Err(_) => match Arc::clone(&self.refusals).try_acquire_owned() {
-                Ok(place) => Admission::Refused(place),
+    fn start_handshake(&mut self, stream: AcceptedStream) {
+        let permit = match Arc::clone(&self.connection_permits).try_acquire_owned() {
+            Ok(permit) => HandshakePermit::Serve(permit),
+            Err(_) => match Arc::clone(&self.refusal_permits).try_acquire_owned() {
+                Ok(permit) => HandshakePermit::Refuse(permit),
                 // Even the refusals are many: this one learns it from the closed socket.
                 Err(_) => return,
             },
         };
-        let front = Arc::clone(&self.front);
-        self.handshakes.spawn(async move { front.receive(arrival, admission).await.map(Box::new) });
+        let acceptor = Arc::clone(&self.acceptor);
+        self.handshakes.spawn(async move { acceptor.accept(stream, permit).await.map(Box::new) });
     }
 
     /// Most errors of `accept` belong to the stream that failed to arrive, or pass.
-    fn consider(&mut self, error: io::Error) -> Result<(), AcceptError> {
+    fn handle_accept_error(&mut self, error: io::Error) -> Result<(), AcceptError> {
         use rustix::io::Errno;
         match Errno::from_io_error(&error) {
             Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => Err(AcceptError::Listener { source: error }),
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 tracing::warn!("cannot accept connections for now: {error}");
-                self.rest_until = Some(Instant::now() + ACCEPT_REST);
+                self.paused_until = Some(Instant::now() + ACCEPT_PAUSE);
                 Ok(())
             }
             _ => {
@@ -277,16 +277,16 @@ impl Listener {
     }
 }
 
-impl Source {
-    async fn arrival(&self) -> io::Result<Arrival> {
+impl ListenSource {
+    async fn accept(&self) -> io::Result<AcceptedStream> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                Ok(Arrival::Tcp(stream, address))
+                Ok(AcceptedStream::Tcp(stream, address))
             }
             Self::Unix(listener, file) => {
                 let (stream, _) = listener.accept().await?;
-                Ok(Arrival::Unix(stream, file.path.clone()))
+                Ok(AcceptedStream::Unix(stream, file.path.clone()))
             }
             Self::Stdio { .. } => std::future::pending().await,
         }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::connection::{Connection, SendError};
 use crate::limits::{CLOSE_DEADLINE, WRITE_DEADLINE};
-use crate::message::{CloseReason, Closed, Message, Received};
+use crate::message::{CloseReason, ConnectionEnd, Message, Received};
 
 /// A connected pair. Each direction holds `capacity` messages (at least one); then `feed` waits.
 pub fn memory_pair(capacity: usize) -> (Connection, Connection) {
@@ -21,17 +21,17 @@ pub fn memory_pair(capacity: usize) -> (Connection, Connection) {
 }
 
 #[derive(Debug)]
-enum Parcel {
+enum ChannelItem {
     Message(Message),
     Close(CloseReason),
 }
 
 #[derive(Debug)]
-pub(crate) struct MemorySender(mpsc::Sender<Parcel>);
+pub(crate) struct MemorySender(mpsc::Sender<ChannelItem>);
 
 impl MemorySender {
     pub(crate) async fn feed(&mut self, message: Message) -> Result<(), SendError> {
-        match timeout(WRITE_DEADLINE, self.0.send(Parcel::Message(message))).await {
+        match timeout(WRITE_DEADLINE, self.0.send(ChannelItem::Message(message))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(SendError::Closed),
             Err(_) => Err(SendError::Stalled { after: WRITE_DEADLINE }),
@@ -40,28 +40,28 @@ impl MemorySender {
 
     pub(crate) async fn close(self, reason: CloseReason) {
         // A peer that is gone, or does not read, needs no reason.
-        let _ = timeout(CLOSE_DEADLINE, self.0.send(Parcel::Close(reason))).await;
+        let _ = timeout(CLOSE_DEADLINE, self.0.send(ChannelItem::Close(reason))).await;
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct MemoryReceiver {
-    parcels: mpsc::Receiver<Parcel>,
+    items: mpsc::Receiver<ChannelItem>,
 }
 
 impl MemoryReceiver {
-    fn new(parcels: mpsc::Receiver<Parcel>) -> Self {
-        Self { parcels }
+    fn new(items: mpsc::Receiver<ChannelItem>) -> Self {
+        Self { items }
     }
 
     pub(crate) async fn next(&mut self) -> Received {
-        match self.parcels.recv().await {
-            Some(Parcel::Message(message)) => Received::Message(message),
-            Some(Parcel::Close(reason)) => {
-                self.parcels.close();
-                Received::Closed(Closed::ByPeer(reason))
+        match self.items.recv().await {
+            Some(ChannelItem::Message(message)) => Received::Message(message),
+            Some(ChannelItem::Close(reason)) => {
+                self.items.close();
+                Received::Closed(ConnectionEnd::ByPeer(reason))
             }
-            None => Received::Closed(Closed::EndOfStream),
+            None => Received::Closed(ConnectionEnd::EndOfStream),
         }
     }
 }

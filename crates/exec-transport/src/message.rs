@@ -1,4 +1,4 @@
-//! What travels, and how a connection ends: [`Message`], [`Received`], [`CloseReason`], [`Closed`].
+//! What travels, and how a connection ends: [`Message`], [`Received`], [`CloseReason`], [`ConnectionEnd`].
 //!
 //! Deliberately absent: what a message means. Both kinds may carry JSON.
 
@@ -46,12 +46,12 @@ pub enum Received {
         reason: String,
     },
     /// Nothing further will come.
-    Closed(Closed),
+    Closed(ConnectionEnd),
 }
 
 /// Why nothing further will come.
 #[derive(Debug)]
-pub enum Closed {
+pub enum ConnectionEnd {
     /// The peer sent a close frame.
     ByPeer(CloseReason),
     /// The stream ended between two messages.
@@ -66,7 +66,7 @@ pub enum Closed {
     Lost(std::io::Error),
 }
 
-impl fmt::Display for Closed {
+impl fmt::Display for ConnectionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ByPeer(reason) => write!(f, "the peer closed the connection: {reason}"),

@@ -31,7 +31,7 @@ pub enum Peer {
 
 /// The sort of transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum PeerKind {
     /// WebSocket over TCP.
     WebSocket,
     /// Unix socket.
@@ -44,12 +44,12 @@ pub enum Kind {
 
 impl Peer {
     /// The sort of transport it is reached by.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> PeerKind {
         match self {
-            Self::WebSocket(_) => Kind::WebSocket,
-            Self::Unix { .. } => Kind::Unix,
-            Self::Stdio | Self::Program { .. } => Kind::Stdio,
-            Self::Memory => Kind::Memory,
+            Self::WebSocket(_) => PeerKind::WebSocket,
+            Self::Unix { .. } => PeerKind::Unix,
+            Self::Stdio | Self::Program { .. } => PeerKind::Stdio,
+            Self::Memory => PeerKind::Memory,
         }
     }
 }

@@ -63,7 +63,7 @@ fn file_type(fd: BorrowedFd<'_>) -> Option<FileType> {
 
 /// Lets the runtime watch a descriptor that is no tokio type. tokio 1.54 deprecates this call,
 /// because a type might swap or close its descriptor; an `OwnedFd` does neither.
-pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(fd)
 }
 
@@ -72,7 +72,7 @@ struct StdSocket(AsyncFd<OwnedFd>);
 
 impl StdSocket {
     fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        Ok(Self(watch(fd.try_clone_to_owned()?)?))
+        Ok(Self(async_fd(fd.try_clone_to_owned()?)?))
     }
 }
 

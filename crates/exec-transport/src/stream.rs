@@ -1,10 +1,10 @@
 //! One byte stream as messages.
 //!
 //! ```text
-//!  Receiver::next ── read half ── Decoding (websocket | lines) ──► message
+//!  Receiver::next ── read half ── StreamDecoder (websocket | lines) ──► message
 //!       │ ping, pong, close
 //!       ▼
-//!  Arc<Link> ── Mutex<Writer { write half, Outbox }>
+//!  Arc<SharedWriter> ── Mutex<Writer { write half, SendQueue }>
 //!       ▲
 //!       │ messages
 //!  Sender::feed, flush, close
@@ -12,11 +12,11 @@
 //!
 //! There is no task per connection: a hop costs more than a frame. The sender writes from its
 //! caller's task. The receiver writes only control frames, and only while no sender waits for the
-//! socket; otherwise it leaves them in the outbox, where the waiting sender takes them at the next
+//! socket; otherwise it leaves them in the queue, where the waiting sender takes them at the next
 //! frame boundary. The lock is held for one poll of a non-blocking write, never across an await.
 
-pub(crate) mod outbox;
 pub(crate) mod receiver;
+pub(crate) mod send_queue;
 pub(crate) mod sender;
 pub(crate) mod writer;
 
@@ -29,16 +29,16 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connect::program::Child;
-use crate::limits::{IDLE_BUFFER_BYTES, KEEP_BYTES, Limits, READ_BYTES, UNSENT_BYTES};
+use crate::limits::{IDLE_BUFFER_BYTES, KEEP_BUFFER_BYTES, Limits, READ_BYTES, UNSENT_BYTES};
 use crate::lines::LineDecoder;
 use crate::message::{CloseReason, Message};
 use crate::websocket::decoder::Decoder;
-use crate::websocket::frame::{Masks, Role};
+use crate::websocket::frame::{MaskKeys, Role};
 
-use outbox::{Framing, Outbox};
 use receiver::StreamReceiver;
+use send_queue::{Framing, SendQueue};
 use sender::StreamSender;
-use writer::Link;
+use writer::SharedWriter;
 
 /// The half that is read.
 pub(crate) type ReadIo = Box<dyn AsyncRead + Send + Unpin>;
@@ -54,16 +54,16 @@ pub(crate) enum Protocol {
 
 /// What lives exactly as long as the connection does.
 #[derive(Debug)]
-pub(crate) enum Holding {
+pub(crate) enum HeldResource {
     Nothing,
     /// A place among the connections of a listener.
-    Slot(#[expect(dead_code, reason = "held for its drop, which frees the place")] OwnedSemaphorePermit),
+    Permit(#[expect(dead_code, reason = "held for its drop, which frees the place")] OwnedSemaphorePermit),
     /// The program at the other end.
     Child(Box<Child>),
 }
 
 /// What is written leaves at once, and no more is taken than leaves soon.
-pub(crate) fn be_prompt(stream: &TcpStream) -> std::io::Result<()> {
+pub(crate) fn set_low_latency(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES)
 }
@@ -74,26 +74,26 @@ pub(crate) fn open(
     write: WriteIo,
     protocol: Protocol,
     limits: &Limits,
-    holding: Holding,
+    held: HeldResource,
 ) -> (StreamSender, StreamReceiver) {
     let websocket = |peer_masks, already_read: &[u8]| {
-        Decoding::WebSocket(Decoder::new(peer_masks, limits.frame_in_bytes, limits.message_in_bytes, already_read))
+        StreamDecoder::WebSocket(Decoder::new(peer_masks, limits.frame_in_bytes, limits.message_in_bytes, already_read))
     };
-    let (decoding, framing) = match &protocol {
+    let (decoder, framing) = match &protocol {
         Protocol::WebSocketServer { already_read } => (websocket(true, already_read), Framing::WebSocket(Role::Server)),
         Protocol::WebSocketClient { already_read } => {
-            (websocket(false, already_read), Framing::WebSocket(Role::Client(Masks::default())))
+            (websocket(false, already_read), Framing::WebSocket(Role::Client(MaskKeys::default())))
         }
-        Protocol::Lines => (Decoding::Lines(LineDecoder::new(limits.message_in_bytes)), Framing::Lines),
+        Protocol::Lines => (StreamDecoder::Lines(LineDecoder::new(limits.message_in_bytes)), Framing::Lines),
     };
-    let link = Arc::new(Link::new(write, Outbox::new(framing, limits.frame_out_bytes), holding));
-    let sender = StreamSender::new(Arc::clone(&link), limits.write_deadline);
-    (sender, StreamReceiver::new(read, decoding, link, limits))
+    let shared = Arc::new(SharedWriter::new(write, SendQueue::new(framing, limits.frame_out_bytes), held));
+    let sender = StreamSender::new(Arc::clone(&shared), limits.write_deadline);
+    (sender, StreamReceiver::new(read, decoder, shared, limits))
 }
 
 /// What a decoder finds.
 #[derive(Debug)]
-pub(crate) enum Incoming {
+pub(crate) enum DecoderEvent {
     Message(Message),
     Ping(Bytes),
     Pong,
@@ -102,12 +102,12 @@ pub(crate) enum Incoming {
 
 /// The decoder of either protocol; each verb is theirs.
 #[derive(Debug)]
-pub(crate) enum Decoding {
+pub(crate) enum StreamDecoder {
     WebSocket(Decoder),
     Lines(LineDecoder),
 }
 
-impl Decoding {
+impl StreamDecoder {
     fn is_websocket(&self) -> bool {
         matches!(self, Self::WebSocket(_))
     }
@@ -126,10 +126,10 @@ impl Decoding {
         }
     }
 
-    fn rest(&mut self) {
+    fn release_idle(&mut self) {
         match self {
-            Self::WebSocket(decoder) => decoder.rest(),
-            Self::Lines(decoder) => decoder.rest(),
+            Self::WebSocket(decoder) => decoder.release_idle(),
+            Self::Lines(decoder) => decoder.release_idle(),
         }
     }
 
@@ -140,7 +140,7 @@ impl Decoding {
         }
     }
 
-    fn next(&mut self) -> Result<Option<Incoming>, CloseReason> {
+    fn next(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
         match self {
             Self::WebSocket(decoder) => decoder.next(),
             Self::Lines(decoder) => decoder.next(),
@@ -153,30 +153,30 @@ impl Decoding {
 #[derive(Debug)]
 pub(crate) struct ReadBuffer {
     pub(crate) bytes: BytesMut,
-    ask_bytes: usize,
+    read_size: usize,
 }
 
 impl ReadBuffer {
     pub(crate) fn new(already_read: &[u8]) -> Self {
-        Self { bytes: BytesMut::from(already_read), ask_bytes: IDLE_BUFFER_BYTES }
+        Self { bytes: BytesMut::from(already_read), read_size: IDLE_BUFFER_BYTES }
     }
 
-    /// Room for the next read, at least `wish_bytes` of it.
-    pub(crate) fn space(&mut self, wish_bytes: usize) -> Limit<&mut BytesMut> {
-        self.bytes.reserve(self.ask_bytes.max(wish_bytes));
+    /// Room for the next read, at least `min_bytes` of it.
+    pub(crate) fn space(&mut self, min_bytes: usize) -> Limit<&mut BytesMut> {
+        self.bytes.reserve(self.read_size.max(min_bytes));
         let room = self.bytes.capacity() - self.bytes.len();
         (&mut self.bytes).limit(room)
     }
 
     pub(crate) fn filled(&mut self, read_bytes: usize) {
-        if read_bytes >= self.ask_bytes {
-            self.ask_bytes = (self.ask_bytes * 2).min(READ_BYTES);
-        } else if read_bytes < self.ask_bytes / 4 {
-            self.ask_bytes = (self.ask_bytes / 2).max(IDLE_BUFFER_BYTES);
+        if read_bytes >= self.read_size {
+            self.read_size = (self.read_size * 2).min(READ_BYTES);
+        } else if read_bytes < self.read_size / 4 {
+            self.read_size = (self.read_size / 2).max(IDLE_BUFFER_BYTES);
         }
     }
 
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn release_idle(&mut self) {
         if self.bytes.is_empty() && self.bytes.capacity() > IDLE_BUFFER_BYTES {
             self.bytes = BytesMut::new();
         }
@@ -185,7 +185,7 @@ impl ReadBuffer {
     /// The first `count` bytes. Small ones are copied out, lest a short message pin a long
     /// buffer; large ones keep the buffer, and what follows them moves to a new one.
     pub(crate) fn take(&mut self, count: usize) -> Bytes {
-        if count < KEEP_BYTES {
+        if count < KEEP_BUFFER_BYTES {
             let taken = Bytes::copy_from_slice(&self.bytes[..count]);
             bytes::Buf::advance(&mut self.bytes, count);
             return taken;

@@ -3,7 +3,7 @@
 //! ```text
 //!   0       1         2        3       4          6                     14         14+n
 //!   ┌───────┬─────────┬────────┬───────┬──────────┬─────────────────────┬──────────┬─────────┐
-//!   │ kind  │ version │ stream │ flags │ n: u16   │ place: u64          │ id       │ payload │
+//!   │ kind  │ version │ stream │ flags │ n: u16   │ position: u64       │ id       │ payload │
 //!   └───────┴─────────┴────────┴───────┴──────────┴─────────────────────┴──────────┴─────────┘
 //! ```
 //!
@@ -26,7 +26,7 @@ const FLAG_EOF: u8 = 1;
 
 /// What a binary frame says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Header<'a> {
+pub enum FrameHeader<'a> {
     /// A `process/output`.
     Output {
         /// Of which process.
@@ -58,7 +58,7 @@ pub enum Header<'a> {
 
 /// Why a binary frame cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadFrame {
+pub enum MalformedFrame {
     /// It ends within its own header.
     #[error("binary frame of {found_bytes} bytes ends within its header")]
     Short {
@@ -97,7 +97,7 @@ pub enum BadFrame {
 /// An id that no header can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("id of {found_bytes} bytes does not fit a binary frame, which has room for {BINARY_ID_BYTES}")]
-pub struct LongId {
+pub struct IdTooLong {
     /// How long it is.
     pub found_bytes: usize,
 }
@@ -108,27 +108,27 @@ pub fn is_binary(message: &[u8]) -> bool {
 }
 
 /// Appends a frame.
-pub fn encode(out: &mut Vec<u8>, header: &Header<'_>, payload: &[u8]) -> Result<(), LongId> {
-    let (kind, stream, flags, id, place) = match *header {
-        Header::Output { process_id, seq, stream } => (KIND_OUTPUT, stream_code(stream), 0, process_id, seq),
-        Header::Block { request_id, offset, eof } => {
+pub fn encode(out: &mut Vec<u8>, header: &FrameHeader<'_>, payload: &[u8]) -> Result<(), IdTooLong> {
+    let (kind, stream, flags, id, position) = match *header {
+        FrameHeader::Output { process_id, seq, stream } => (KIND_OUTPUT, stream_code(stream), 0, process_id, seq),
+        FrameHeader::Block { request_id, offset, eof } => {
             let flags = if eof { FLAG_EOF } else { 0 };
             (KIND_BLOCK, 0, flags, request_id, offset)
         }
-        Header::Write { request_id, offset, .. } => (KIND_WRITE, 0, 0, request_id, offset),
+        FrameHeader::Write { request_id, offset, .. } => (KIND_WRITE, 0, 0, request_id, offset),
     };
     let handle = match *header {
-        Header::Write { handle_id, .. } => Some(handle_id),
-        Header::Output { .. } | Header::Block { .. } => None,
+        FrameHeader::Write { handle_id, .. } => Some(handle_id),
+        FrameHeader::Output { .. } | FrameHeader::Block { .. } => None,
     };
-    let id_bytes = u16::try_from(id.len()).map_err(|_| LongId { found_bytes: id.len() })?;
+    let id_bytes = u16::try_from(id.len()).map_err(|_| IdTooLong { found_bytes: id.len() })?;
     let handle_bytes =
-        handle.map(|handle| u8::try_from(handle.len()).map_err(|_| LongId { found_bytes: handle.len() }));
+        handle.map(|handle| u8::try_from(handle.len()).map_err(|_| IdTooLong { found_bytes: handle.len() }));
     let handle_bytes = handle_bytes.transpose()?;
     out.reserve(HEADER_BYTES + id.len() + 1 + handle.map_or(0, str::len) + payload.len());
     out.extend_from_slice(&[kind, VERSION, stream, flags]);
     out.extend_from_slice(&id_bytes.to_be_bytes());
-    out.extend_from_slice(&place.to_be_bytes());
+    out.extend_from_slice(&position.to_be_bytes());
     out.extend_from_slice(id.as_bytes());
     out.extend(handle_bytes);
     out.extend_from_slice(handle.unwrap_or_default().as_bytes());
@@ -137,37 +137,37 @@ pub fn encode(out: &mut Vec<u8>, header: &Header<'_>, payload: &[u8]) -> Result<
 }
 
 /// Takes a frame apart: what it says, and its payload.
-pub fn decode(frame: &[u8]) -> Result<(Header<'_>, &[u8]), BadFrame> {
-    let short = BadFrame::Short { found_bytes: frame.len() };
+pub fn decode(frame: &[u8]) -> Result<(FrameHeader<'_>, &[u8]), MalformedFrame> {
+    let short = MalformedFrame::Short { found_bytes: frame.len() };
     let (head, rest) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(short)?;
     let [kind, version, stream, flags, n0, n1, p0, p1, p2, p3, p4, p5, p6, p7] = *head;
     if !is_binary(frame) {
-        return Err(BadFrame::Kind { kind });
+        return Err(MalformedFrame::Kind { kind });
     }
     if version != VERSION {
-        return Err(BadFrame::Version { version });
+        return Err(MalformedFrame::Version { version });
     }
     let id_bytes = usize::from(u16::from_be_bytes([n0, n1]));
     let (id, payload) = rest.split_at_checked(id_bytes).ok_or(short)?;
-    let id = std::str::from_utf8(id).map_err(|_| BadFrame::Id)?;
-    let place = u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
+    let id = std::str::from_utf8(id).map_err(|_| MalformedFrame::Id)?;
+    let position = u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
     let known_flags = if kind == KIND_BLOCK { FLAG_EOF } else { 0 };
     if flags & !known_flags != 0 {
-        return Err(BadFrame::Flags { flags });
+        return Err(MalformedFrame::Flags { flags });
     }
     if kind == KIND_OUTPUT {
-        return Ok((Header::Output { process_id: id, seq: place, stream: stream_of(stream)? }, payload));
+        return Ok((FrameHeader::Output { process_id: id, seq: position, stream: stream_of(stream)? }, payload));
     }
     if stream != 0 {
-        return Err(BadFrame::Stream { stream });
+        return Err(MalformedFrame::Stream { stream });
     }
     if kind == KIND_BLOCK {
-        return Ok((Header::Block { request_id: id, offset: place, eof: flags & FLAG_EOF != 0 }, payload));
+        return Ok((FrameHeader::Block { request_id: id, offset: position, eof: flags & FLAG_EOF != 0 }, payload));
     }
     let (handle_bytes, rest) = payload.split_first().ok_or(short)?;
     let (handle, payload) = rest.split_at_checked(usize::from(*handle_bytes)).ok_or(short)?;
-    let handle_id = std::str::from_utf8(handle).map_err(|_| BadFrame::Id)?;
-    Ok((Header::Write { request_id: id, handle_id, offset: place }, payload))
+    let handle_id = std::str::from_utf8(handle).map_err(|_| MalformedFrame::Id)?;
+    Ok((FrameHeader::Write { request_id: id, handle_id, offset: position }, payload))
 }
 
 fn stream_code(stream: Stream) -> u8 {
@@ -178,11 +178,11 @@ fn stream_code(stream: Stream) -> u8 {
     }
 }
 
-fn stream_of(code: u8) -> Result<Stream, BadFrame> {
+fn stream_of(code: u8) -> Result<Stream, MalformedFrame> {
     match code {
         1 => Ok(Stream::Stdout),
         2 => Ok(Stream::Stderr),
         3 => Ok(Stream::Pty),
-        stream => Err(BadFrame::Stream { stream }),
+        stream => Err(MalformedFrame::Stream { stream }),
     }
 }

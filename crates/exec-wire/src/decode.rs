@@ -16,7 +16,7 @@ use serde::de::{self, Deserializer, Error as _, Expected, SeqAccess, Unexpected,
 
 use self::access::{Items, Members, Variant};
 use self::text::Text;
-use crate::scan::{RawJson, plain_run};
+use crate::scan::{RawJson, plain_text_end};
 
 pub use self::error::DecodeError;
 pub(crate) use self::text::{hex4, unescape};
@@ -57,10 +57,10 @@ impl<'de> Cursor<'de> {
     fn string(&mut self) -> Result<Text<'de>, DecodeError> {
         let bytes = self.text.as_bytes();
         let start = self.at + 1;
-        let mut end = plain_run(bytes, start);
+        let mut end = plain_text_end(bytes, start);
         let escaped = bytes.get(end) == Some(&b'\\');
         while bytes.get(end) == Some(&b'\\') {
-            end = plain_run(bytes, end + 2);
+            end = plain_text_end(bytes, end + 2);
         }
         if bytes.get(end) != Some(&b'"') {
             return Err(broken());
@@ -96,9 +96,9 @@ impl<'de> Cursor<'de> {
                 }
                 b'"' => {
                     let bytes = self.text.as_bytes();
-                    self.at = plain_run(bytes, self.at + 1);
+                    self.at = plain_text_end(bytes, self.at + 1);
                     while bytes.get(self.at) == Some(&b'\\') {
-                        self.at = plain_run(bytes, self.at + 2);
+                        self.at = plain_text_end(bytes, self.at + 2);
                     }
                     self.at += 1;
                 }

@@ -8,12 +8,12 @@ use std::fmt;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Unexpected, Visitor};
 
 /// Reads params that must be absent, `null` or `{}`.
-pub(crate) fn no_params<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-    deserializer.deserialize_option(Nothing)
+pub(crate) fn read_empty_params<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    deserializer.deserialize_option(EmptyVisitor)
 }
 
 /// Reads a result nobody looks at.
-pub(crate) fn no_result<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+pub(crate) fn ignore_result<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     deserializer.deserialize_ignored_any(IgnoredAny).map(drop)
 }
 
@@ -26,7 +26,7 @@ macro_rules! empty_params {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                crate::empty::no_params(deserializer).map(|()| Self {})
+                crate::empty::read_empty_params(deserializer).map(|()| Self {})
             }
         }
     )*};
@@ -41,7 +41,7 @@ macro_rules! empty_results {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                crate::empty::no_result(deserializer).map(|()| Self {})
+                crate::empty::ignore_result(deserializer).map(|()| Self {})
             }
         }
     )*};
@@ -50,9 +50,9 @@ macro_rules! empty_results {
 pub(crate) use empty_params;
 pub(crate) use empty_results;
 
-struct Nothing;
+struct EmptyVisitor;
 
-impl<'de> Visitor<'de> for Nothing {
+impl<'de> Visitor<'de> for EmptyVisitor {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,7 +68,7 @@ impl<'de> Visitor<'de> for Nothing {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_struct("Nothing", &[], self)
+        deserializer.deserialize_struct("EmptyVisitor", &[], self)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::DecodeError;
 use crate::error::RpcError;
-use crate::scan::{self, RawJson, Refused};
+use crate::scan::{self, RawJson, ScanError};
 
 /// One message from a peer.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,7 +38,7 @@ pub enum Incoming<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request<'a> {
     /// To be echoed.
-    pub id: Id,
+    pub id: RequestId,
     /// What is asked.
     pub method: Cow<'a, str>,
     /// `null` if there were none.
@@ -64,7 +64,7 @@ pub struct Notification<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Response<'a> {
     /// Of the question.
-    pub id: Id,
+    pub id: RequestId,
     /// What the answer is.
     pub result: RawJson<'a>,
 }
@@ -72,8 +72,8 @@ pub struct Response<'a> {
 /// An answer that says no.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ErrorReply {
-    /// Of the question, or [`Id::MALFORMED`].
-    pub id: Id,
+    /// Of the question, or [`RequestId::MALFORMED`].
+    pub id: RequestId,
     /// Why.
     pub error: RpcError,
 }
@@ -81,30 +81,31 @@ pub struct ErrorReply {
 /// The name of a question; the asker's choice, echoed unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Id {
+#[schemars(rename = "Id")]
+pub enum RequestId {
     /// A signed 64-bit integer.
     Number(i64),
     /// Any string.
     Text(String),
 }
 
-impl Id {
+impl RequestId {
     /// The id of the answer to a message that could not be read.
-    pub const MALFORMED: Id = Id::Number(-1);
+    pub const MALFORMED: RequestId = RequestId::Number(-1);
 
     /// Reads it from its JSON text, as a binary frame has it.
-    pub fn parse(text: &str) -> Result<Self, Malformed> {
-        id_of(RawJson::parse(text)?)
+    pub fn parse(text: &str) -> Result<Self, MalformedMessage> {
+        decode_id(RawJson::parse(text)?)
     }
 }
 
-impl From<i64> for Id {
+impl From<i64> for RequestId {
     fn from(number: i64) -> Self {
         Self::Number(number)
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
@@ -128,28 +129,28 @@ pub struct TraceContext {
 /// A message that cannot be read. It is answered, and the connection lives on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
-pub struct Malformed {
+pub struct MalformedMessage {
     /// In the words of the original.
     pub reason: String,
 }
 
-impl From<DecodeError> for Malformed {
+impl From<DecodeError> for MalformedMessage {
     fn from(error: DecodeError) -> Self {
         Self { reason: error.reason().to_owned() }
     }
 }
 
 /// Reads one message.
-pub fn decode(text: &str) -> Result<Incoming<'_>, Malformed> {
-    let refused = |Refused| Malformed { reason: scan::reason(text) };
+pub fn decode(text: &str) -> Result<Incoming<'_>, MalformedMessage> {
+    let refused = |ScanError| MalformedMessage { reason: scan::reason(text) };
     let scanned = scan::scan(text).map_err(refused)?;
     let Some(members) = &scanned.members else {
-        return Err(Malformed { reason: "expected a JSON-RPC object".to_owned() });
+        return Err(MalformedMessage { reason: "expected a JSON-RPC object".to_owned() });
     };
     let incoming = classify(members)?;
     // The original looks at what the message says before it looks at what follows it.
     if scanned.trailing {
-        return Err(refused(Refused));
+        return Err(refused(ScanError));
     }
     Ok(incoming)
 }
@@ -178,17 +179,17 @@ impl SharedJson {
 
 /// Which of the four it is, and its members. Members are read in the order of the text, because the first that is
 /// wrong is the one that the answer names.
-fn classify<'a>(members: &[(Cow<'a, str>, RawJson<'a>)]) -> Result<Incoming<'a>, Malformed> {
+fn classify<'a>(members: &[(Cow<'a, str>, RawJson<'a>)]) -> Result<Incoming<'a>, MalformedMessage> {
     let has = |name: &str| members.iter().any(|(key, _)| key == name);
     let (method, id, result) = (has("method"), has("id"), has("result"));
-    let mut found = Found::default();
+    let mut found = EnvelopeMembers::default();
     for (key, value) in members {
         match &**key {
             "jsonrpc" => found.jsonrpc = true,
             "params" if method => found.params = Some(*value),
             "method" => found.method = Some(value.decode::<Name<'a>>()?.0),
             "trace" if method && id => found.trace = value.decode()?,
-            "id" => found.id = Some(id_of(*value)?),
+            "id" => found.id = Some(decode_id(*value)?),
             "result" if !method => found.result = Some(*value),
             "error" if !method && !result => found.error = Some(value.decode()?),
             _ => {}
@@ -211,12 +212,12 @@ fn classify<'a>(members: &[(Cow<'a, str>, RawJson<'a>)]) -> Result<Incoming<'a>,
 }
 
 #[derive(Default)]
-struct Found<'a> {
+struct EnvelopeMembers<'a> {
     jsonrpc: bool,
     method: Option<Cow<'a, str>>,
     params: Option<RawJson<'a>>,
     trace: Option<TraceContext>,
-    id: Option<Id>,
+    id: Option<RequestId>,
     result: Option<RawJson<'a>>,
     error: Option<RpcError>,
 }
@@ -227,13 +228,13 @@ struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The words for a bad id are an accident of the original's decoder, which tries the variants of an enum; the numbers
 /// beyond 64 bits fail before it comes to that.
-fn id_of(raw: RawJson<'_>) -> Result<Id, Malformed> {
+fn decode_id(raw: RawJson<'_>) -> Result<RequestId, MalformedMessage> {
     let text = raw.as_str();
     if text.starts_with('"') {
-        return Ok(Id::Text(raw.decode()?));
+        return Ok(RequestId::Text(raw.decode()?));
     }
     if let Ok(number) = text.parse() {
-        return Ok(Id::Number(number));
+        return Ok(RequestId::Number(number));
     }
     let width = if text.parse::<u64>().is_ok() {
         None
@@ -244,7 +245,7 @@ fn id_of(raw: RawJson<'_>) -> Result<Id, Malformed> {
     } else {
         None
     };
-    Err(Malformed {
+    Err(MalformedMessage {
         reason: match width {
             Some(width) => {
                 format!("invalid type: integer `{text}` as {width}, expected any value")
@@ -254,15 +255,15 @@ fn id_of(raw: RawJson<'_>) -> Result<Id, Malformed> {
     })
 }
 
-fn missing(member: &str) -> Malformed {
-    Malformed { reason: format!("missing field `{member}`") }
+fn missing(member: &str) -> MalformedMessage {
+    MalformedMessage { reason: format!("missing field `{member}`") }
 }
 
 /// What a shape of this crate cannot fail at.
 const INFALLIBLE: &str = "wire shapes have string keys, and a vector takes every byte";
 
 /// Appends an answer.
-pub fn write_response(out: &mut Vec<u8>, id: &Id, result: &impl Serialize, jsonrpc: bool) {
+pub fn write_response(out: &mut Vec<u8>, id: &RequestId, result: &impl Serialize, jsonrpc: bool) {
     out.extend_from_slice(opening(jsonrpc));
     out.extend_from_slice(b"\"id\":");
     write_id(out, id);
@@ -272,7 +273,7 @@ pub fn write_response(out: &mut Vec<u8>, id: &Id, result: &impl Serialize, jsonr
 }
 
 /// Appends an answer that says no.
-pub fn write_error(out: &mut Vec<u8>, id: &Id, error: &RpcError, jsonrpc: bool) {
+pub fn write_error(out: &mut Vec<u8>, id: &RequestId, error: &RpcError, jsonrpc: bool) {
     out.extend_from_slice(opening(jsonrpc));
     out.extend_from_slice(b"\"error\":");
     serde_json::to_writer(&mut *out, error).expect(INFALLIBLE);
@@ -291,7 +292,7 @@ pub fn write_notification(out: &mut Vec<u8>, method: &str, params: &impl Seriali
 /// Appends a question.
 pub fn write_request(
     out: &mut Vec<u8>,
-    id: &Id,
+    id: &RequestId,
     method: &str,
     params: &impl Serialize,
     trace: Option<&TraceContext>,
@@ -323,9 +324,9 @@ fn write_method(out: &mut Vec<u8>, method: &str, params: &impl Serialize) {
     serde_json::to_writer(&mut *out, params).expect(INFALLIBLE);
 }
 
-fn write_id(out: &mut Vec<u8>, id: &Id) {
+fn write_id(out: &mut Vec<u8>, id: &RequestId) {
     match id {
-        Id::Number(number) => write!(out, "{number}").expect(INFALLIBLE),
-        Id::Text(text) => serde_json::to_writer(out, text).expect(INFALLIBLE),
+        RequestId::Number(number) => write!(out, "{number}").expect(INFALLIBLE),
+        RequestId::Text(text) => serde_json::to_writer(out, text).expect(INFALLIBLE),
     }
 }

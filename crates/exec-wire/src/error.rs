@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::method::Family;
+use crate::method::MethodFamily;
 use crate::path_uri::PathUri;
 
 /// The numbers.
@@ -137,7 +137,7 @@ impl RpcError {
         self
     }
 
-    /// The answer to a WebSocket message that did not decode; its id is [`crate::envelope::Id::MALFORMED`].
+    /// The answer to a WebSocket message that did not decode; its id is [`crate::envelope::RequestId::MALFORMED`].
     pub fn malformed_websocket(peer: &dyn std::fmt::Display, reason: &str) -> Self {
         Self::new(
             code::INVALID_REQUEST,
@@ -161,13 +161,13 @@ impl RpcError {
     }
 
     /// The answer to whoever asks before `initialize`.
-    pub fn not_initialized(family: Family) -> Self {
+    pub fn not_initialized(family: MethodFamily) -> Self {
         let family = family.name();
         Self::new(code::INVALID_REQUEST, format!("client must call initialize before using {family} methods"))
     }
 
     /// The answer to whoever asks between `initialize` and `initialized`.
-    pub fn not_confirmed(family: Family) -> Self {
+    pub fn not_confirmed(family: MethodFamily) -> Self {
         let family = family.name();
         Self::new(code::INVALID_REQUEST, format!("client must send initialized before using {family} methods"))
     }

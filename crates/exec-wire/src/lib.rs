@@ -3,15 +3,15 @@
 //! In the order in which a message meets them: [`envelope`] asks what kind of message it is, with the help of the
 //! scanner ([`RawJson`]); [`method`] knows what the params must be; the shapes are in [`initialize`], [`environment`],
 //! [`process`], [`fs`], [`http`], [`network`], [`discovery`], [`sandbox`] and [`session`], made of [`path_uri`],
-//! [`bytes64`] and [`text`]; errors leave by [`error`]. Output leaves by [`hot`], or by [`binary`] where the peer
+//! [`base64`] and [`text`]; errors leave by [`error`]. Output leaves by [`output_codec`], or by [`binary`] where the peer
 //! asked for it. [`schema`] writes all of it down, [`limits`] bounds it.
 //!
 //! Untrusted text becomes a checked value here and nowhere else. Both ends use the same shapes, so each can be written
 //! and read. Deliberately absent: sockets, sessions, handlers, and any conversion to the domain, which the server and
 //! the client do at their own rims. The words of errors equal those of Codex's server wherever a client could see them.
 
+pub mod base64;
 pub mod binary;
-pub mod bytes64;
 mod decode;
 pub mod discovery;
 mod empty;
@@ -19,12 +19,12 @@ pub mod envelope;
 pub mod environment;
 pub mod error;
 pub mod fs;
-pub mod hot;
 pub mod http;
 pub mod initialize;
 pub mod limits;
 pub mod method;
 pub mod network;
+pub mod output_codec;
 pub mod path_uri;
 pub mod process;
 pub mod sandbox;
@@ -34,8 +34,8 @@ pub mod session;
 pub mod text;
 
 pub use decode::DecodeError;
-pub use envelope::{Id, Incoming, Malformed, SharedJson};
+pub use envelope::{Incoming, MalformedMessage, RequestId, SharedJson};
 pub use error::{ErrorData, RpcError};
-pub use method::{Call, Method, Notice, NoticeMethod};
+pub use method::{Call, Method, NotificationMethod, NotificationParams};
 pub use path_uri::PathUri;
 pub use scan::RawJson;

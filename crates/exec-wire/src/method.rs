@@ -1,7 +1,7 @@
-//! The one table of methods: names, families, lanes, and the types of their params and results.
+//! The one table of methods: names, families, priorities, and the types of their params and results.
 //!
 //! Everything else that must know all methods is made from it: parsing a name, the typed calls of a client
-//! ([`Call`]), the notifications ([`Notice`]), the schema, and the tests over golden files. Who answers a method is not
+//! ([`Call`]), the notifications ([`NotificationParams`]), the schema, and the tests over golden files. Who answers a method is not
 //! known here.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -14,7 +14,7 @@ use crate::{discovery, environment, fs, http, initialize, network, process, sess
 
 /// Which methods a client may not use before the handshake is told by family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Family {
+pub enum MethodFamily {
     /// The handshake itself.
     Handshake,
     /// `process/*`
@@ -37,7 +37,7 @@ pub enum Family {
     Network,
 }
 
-impl Family {
+impl MethodFamily {
     /// As error texts name it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Family {
 
 /// How a request waits for others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Lane {
+pub enum Priority {
     /// Never behind anything.
     Control,
     /// Behind as many others as the server runs at once.
@@ -73,29 +73,29 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
 }
 
 /// Params that know their notification.
-pub trait Notice: Serialize + DeserializeOwned + Send + 'static {
+pub trait NotificationParams: Serialize + DeserializeOwned + Send + 'static {
     /// The notification.
-    const METHOD: NoticeMethod;
+    const METHOD: NotificationMethod;
 }
 
 /// A row of the table.
 #[derive(Clone, Copy)]
-pub struct Spec {
+pub struct MethodSpec {
     /// As it is written.
     pub name: &'static str,
     /// In which family.
-    pub family: Family,
-    /// In which lane.
-    pub lane: Lane,
+    pub family: MethodFamily,
+    /// Whether it waits behind other requests.
+    pub priority: Priority,
     /// The params.
-    pub params: Shape,
+    pub params: JsonType,
     /// The result.
-    pub result: Shape,
+    pub result: JsonType,
 }
 
 /// A type, for those who must handle all of them alike.
 #[derive(Clone, Copy)]
-pub struct Shape {
+pub struct JsonType {
     /// Its Rust name.
     pub type_name: &'static str,
     /// Reads a value and forgets it.
@@ -106,7 +106,7 @@ pub struct Shape {
     pub schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
-impl Shape {
+impl JsonType {
     const fn of<T: Serialize + DeserializeOwned + JsonSchema>(type_name: &'static str) -> Self {
         Self {
             type_name,
@@ -123,7 +123,7 @@ fn rewrite<T: Serialize + DeserializeOwned>(raw: RawJson<'_>) -> Result<String, 
 }
 
 macro_rules! methods {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $family:ident $lane:ident $params:ty => $result:ty;)*) => {
+    ($($(#[$doc:meta])* $variant:ident $name:literal $family:ident $priority:ident $params:ty => $result:ty;)*) => {
         /// A request.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Method {
@@ -143,14 +143,14 @@ macro_rules! methods {
             }
 
             /// Its row.
-            pub const fn spec(self) -> &'static Spec {
+            pub const fn spec(self) -> &'static MethodSpec {
                 match self {
-                    $(Self::$variant => const { &Spec {
+                    $(Self::$variant => const { &MethodSpec {
                         name: $name,
-                        family: Family::$family,
-                        lane: Lane::$lane,
-                        params: Shape::of::<$params>(stringify!($params)),
-                        result: Shape::of::<$result>(stringify!($result)),
+                        family: MethodFamily::$family,
+                        priority: Priority::$priority,
+                        params: JsonType::of::<$params>(stringify!($params)),
+                        result: JsonType::of::<$result>(stringify!($result)),
                     } },)*
                 }
             }
@@ -163,17 +163,17 @@ macro_rules! methods {
     };
 }
 
-macro_rules! notices {
+macro_rules! notifications {
     ($($(#[$doc:meta])* $variant:ident $name:literal $params:ty;)*) => {
         /// A notification.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum NoticeMethod {
+        pub enum NotificationMethod {
             $($(#[$doc])* $variant,)*
         }
 
-        impl NoticeMethod {
+        impl NotificationMethod {
             /// All of them.
-            pub const ALL: &'static [NoticeMethod] = &[$(Self::$variant,)*];
+            pub const ALL: &'static [NotificationMethod] = &[$(Self::$variant,)*];
 
             /// The notification of that name.
             pub fn parse(name: &str) -> Option<Self> {
@@ -191,15 +191,15 @@ macro_rules! notices {
             }
 
             /// Its params.
-            pub const fn params(self) -> Shape {
+            pub const fn params(self) -> JsonType {
                 match self {
-                    $(Self::$variant => Shape::of::<$params>(stringify!($params)),)*
+                    $(Self::$variant => JsonType::of::<$params>(stringify!($params)),)*
                 }
             }
         }
 
-        $(impl Notice for $params {
-            const METHOD: NoticeMethod = NoticeMethod::$variant;
+        $(impl NotificationParams for $params {
+            const METHOD: NotificationMethod = NotificationMethod::$variant;
         })*
     };
 }
@@ -295,7 +295,7 @@ methods! {
     NetworkPolicyRequest "network/policyRequest" Network Ordinary network::PolicyRequestParams => network::PolicyRequestResult;
 }
 
-notices! {
+notifications! {
     /// The client has read the answer to `initialize`. The only one that clients send.
     Initialized "initialized" initialize::InitializedParams;
     /// There is output.
@@ -328,6 +328,6 @@ impl Method {
 
     /// The request of that name that a server answers.
     pub fn parse_for_server(name: &str) -> Option<Self> {
-        Self::parse(name).filter(|method| method.spec().family != Family::Network)
+        Self::parse(name).filter(|method| method.spec().family != MethodFamily::Network)
     }
 }

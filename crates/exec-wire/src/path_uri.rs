@@ -79,7 +79,7 @@ impl PathUri {
         if url.fragment().is_some() {
             return Err(PathUriError::Fragment);
         }
-        let uri = Self(with_large_drive(url.into()));
+        let uri = Self(with_uppercase_drive(url.into()));
         let nul = percent_decoded(uri.path()).contains(&0);
         if nul && uri.opaque_bytes().is_none() {
             return Err(PathUriError::Nul(uri.0));
@@ -180,7 +180,7 @@ fn has_drive(path: &Path) -> bool {
 }
 
 /// `file:///c:/x` names the same file as `file:///C:/x`; the large letter is the canonical one.
-fn with_large_drive(mut url: String) -> String {
+fn with_uppercase_drive(mut url: String) -> String {
     const ROOT: &str = "file://";
     if let Some(path) = url.strip_prefix(ROOT)
         && drive_letter(path).is_some()
@@ -227,9 +227,9 @@ fn percent_decoded(path: &str) -> Vec<u8> {
     bytes
 }
 
-struct UriText;
+struct PathUriVisitor;
 
-impl Visitor<'_> for UriText {
+impl Visitor<'_> for PathUriVisitor {
     type Value = PathUri;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -243,7 +243,7 @@ impl Visitor<'_> for UriText {
 
 impl<'de> Deserialize<'de> for PathUri {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(UriText)
+        deserializer.deserialize_str(PathUriVisitor)
     }
 }
 

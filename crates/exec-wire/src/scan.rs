@@ -28,7 +28,7 @@ impl<'a> RawJson<'a> {
 
     /// Scans one value that stands alone, as a file or a test has it.
     pub fn parse(text: &'a str) -> Result<Self, DecodeError> {
-        let scanned = scan(text).map_err(|Refused| DecodeError::new(reason(text)))?;
+        let scanned = scan(text).map_err(|ScanError| DecodeError::new(reason(text)))?;
         if scanned.trailing {
             return Err(DecodeError::new(reason(text)));
         }
@@ -65,10 +65,10 @@ pub(crate) struct Scanned<'a> {
 
 /// The text is not JSON, or not within bounds; [`reason`] knows more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refused;
+pub(crate) struct ScanError;
 
 /// Makes the pass.
-pub(crate) fn scan(text: &str) -> Result<Scanned<'_>, Refused> {
+pub(crate) fn scan(text: &str) -> Result<Scanned<'_>, ScanError> {
     let mut scanner = Scanner { text, bytes: text.as_bytes(), at: 0, values: 0, keys: Vec::new() };
     let members = scanner.root()?;
     scanner.skip_space();
@@ -77,7 +77,7 @@ pub(crate) fn scan(text: &str) -> Result<Scanned<'_>, Refused> {
 
 /// The end of the run of characters that stand for themselves in a JSON string: the next quote, backslash or control
 /// character. In large steps, because payloads of megabytes are strings.
-pub(crate) fn plain_run(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn plain_text_end(bytes: &[u8], at: usize) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
     let end = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
     at + control(&rest[..end]).unwrap_or(end)
@@ -112,7 +112,7 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    fn root(&mut self) -> Result<Option<Members<'a>>, Refused> {
+    fn root(&mut self) -> Result<Option<Members<'a>>, ScanError> {
         self.skip_space();
         if self.peek() != Some(b'{') {
             self.value(1)?;
@@ -130,23 +130,23 @@ impl<'a> Scanner<'a> {
             let start = self.at;
             self.value(2)?;
             members.push((key, RawJson(&self.text[start..self.at])));
-            if !self.goes_on(b'}')? {
+            if !self.has_next(b'}')? {
                 break;
             }
         }
         let mut names = members.iter().map(|(key, _)| key).collect::<Vec<_>>();
-        if says_twice(&mut names) {
-            return Err(Refused);
+        if has_duplicates(&mut names) {
+            return Err(ScanError);
         }
         Ok(Some(members))
     }
 
-    fn value(&mut self, depth: usize) -> Result<(), Refused> {
+    fn value(&mut self, depth: usize) -> Result<(), ScanError> {
         self.values += 1;
         if self.values > MESSAGE_VALUES {
-            return Err(Refused);
+            return Err(ScanError);
         }
-        match self.peek().ok_or(Refused)? {
+        match self.peek().ok_or(ScanError)? {
             b'{' => self.object(depth),
             b'[' => self.array(depth),
             b'"' => self.string().map(drop),
@@ -157,9 +157,9 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<(), Refused> {
+    fn object(&mut self, depth: usize) -> Result<(), ScanError> {
         if depth > MESSAGE_DEPTH {
-            return Err(Refused);
+            return Err(ScanError);
         }
         self.at += 1;
         self.skip_space();
@@ -171,20 +171,20 @@ impl<'a> Scanner<'a> {
             let key = self.key()?;
             self.keys.push(key);
             self.value(depth + 1)?;
-            if !self.goes_on(b'}')? {
+            if !self.has_next(b'}')? {
                 break;
             }
         }
-        if says_twice(&mut self.keys[mine..]) {
-            return Err(Refused);
+        if has_duplicates(&mut self.keys[mine..]) {
+            return Err(ScanError);
         }
         self.keys.truncate(mine);
         Ok(())
     }
 
-    fn array(&mut self, depth: usize) -> Result<(), Refused> {
+    fn array(&mut self, depth: usize) -> Result<(), ScanError> {
         if depth > MESSAGE_DEPTH {
-            return Err(Refused);
+            return Err(ScanError);
         }
         self.at += 1;
         self.skip_space();
@@ -193,52 +193,52 @@ impl<'a> Scanner<'a> {
         }
         loop {
             self.value(depth + 1)?;
-            if !self.goes_on(b']')? {
+            if !self.has_next(b']')? {
                 return Ok(());
             }
         }
     }
 
     /// After a value: a comma and more, or the end.
-    fn goes_on(&mut self, end: u8) -> Result<bool, Refused> {
+    fn has_next(&mut self, end: u8) -> Result<bool, ScanError> {
         self.skip_space();
         if self.eat(end) {
             return Ok(false);
         }
         if !self.eat(b',') {
-            return Err(Refused);
+            return Err(ScanError);
         }
         self.skip_space();
         Ok(true)
     }
 
     /// A key, its colon, and the space up to the value.
-    fn key(&mut self) -> Result<Cow<'a, str>, Refused> {
+    fn key(&mut self) -> Result<Cow<'a, str>, ScanError> {
         if self.peek() != Some(b'"') {
-            return Err(Refused);
+            return Err(ScanError);
         }
         let start = self.at + 1;
         let escaped = self.string()?;
         let inside = &self.text[start..self.at - 1];
         let key = match escaped {
             false => Cow::Borrowed(inside),
-            true => Cow::Owned(decode::unescape(inside).ok_or(Refused)?),
+            true => Cow::Owned(decode::unescape(inside).ok_or(ScanError)?),
         };
         self.skip_space();
         if !self.eat(b':') {
-            return Err(Refused);
+            return Err(ScanError);
         }
         self.skip_space();
         Ok(key)
     }
 
     /// A string from quote to quote; tells whether it has escapes.
-    fn string(&mut self) -> Result<bool, Refused> {
+    fn string(&mut self) -> Result<bool, ScanError> {
         self.at += 1;
         let mut escaped = false;
         loop {
-            self.at = plain_run(self.bytes, self.at);
-            match self.peek().ok_or(Refused)? {
+            self.at = plain_text_end(self.bytes, self.at);
+            match self.peek().ok_or(ScanError)? {
                 b'"' => {
                     self.at += 1;
                     return Ok(escaped);
@@ -247,46 +247,46 @@ impl<'a> Scanner<'a> {
                     escaped = true;
                     self.escape()?;
                 }
-                _ => return Err(Refused),
+                _ => return Err(ScanError),
             }
         }
     }
 
-    fn escape(&mut self) -> Result<(), Refused> {
+    fn escape(&mut self) -> Result<(), ScanError> {
         self.at += 1;
-        let kind = self.peek().ok_or(Refused)?;
+        let kind = self.peek().ok_or(ScanError)?;
         self.at += 1;
         match kind {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(()),
             b'u' => match self.hex4()? {
-                0xdc00..=0xdfff => Err(Refused),
+                0xdc00..=0xdfff => Err(ScanError),
                 0xd800..=0xdbff => {
                     if !(self.eat(b'\\') && self.eat(b'u')) {
-                        return Err(Refused);
+                        return Err(ScanError);
                     }
                     match self.hex4()? {
                         0xdc00..=0xdfff => Ok(()),
-                        _ => Err(Refused),
+                        _ => Err(ScanError),
                     }
                 }
                 _ => Ok(()),
             },
-            _ => Err(Refused),
+            _ => Err(ScanError),
         }
     }
 
-    fn hex4(&mut self) -> Result<u16, Refused> {
-        let unit = decode::hex4(self.bytes, self.at).ok_or(Refused)?;
+    fn hex4(&mut self) -> Result<u16, ScanError> {
+        let unit = decode::hex4(self.bytes, self.at).ok_or(ScanError)?;
         self.at += 4;
         Ok(unit)
     }
 
-    fn number(&mut self) -> Result<(), Refused> {
+    fn number(&mut self) -> Result<(), ScanError> {
         self.eat(b'-');
         if !self.eat(b'0') {
             self.digits()?;
         } else if self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            return Err(Refused);
+            return Err(ScanError);
         }
         if self.eat(b'.') {
             self.digits()?;
@@ -298,20 +298,20 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), Refused> {
+    fn digits(&mut self) -> Result<(), ScanError> {
         let start = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
         if self.at == start {
-            return Err(Refused);
+            return Err(ScanError);
         }
         Ok(())
     }
 
-    fn word(&mut self, word: &str) -> Result<(), Refused> {
+    fn word(&mut self, word: &str) -> Result<(), ScanError> {
         if !self.bytes[self.at..].starts_with(word.as_bytes()) {
-            return Err(Refused);
+            return Err(ScanError);
         }
         self.at += word.len();
         Ok(())
@@ -336,7 +336,7 @@ impl<'a> Scanner<'a> {
 
 /// Whether two of the keys are the same. Most objects are small, and comparing all pairs is then the cheapest way; a
 /// large one is sorted, so that no text can make this quadratic.
-fn says_twice<T: Ord>(keys: &mut [T]) -> bool {
+fn has_duplicates<T: Ord>(keys: &mut [T]) -> bool {
     if keys.len() <= 16 {
         return (1..keys.len()).any(|later| keys[..later].contains(&keys[later]));
     }
@@ -348,7 +348,7 @@ fn says_twice<T: Ord>(keys: &mut [T]) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::plain_run;
+    use super::plain_text_end;
 
     proptest! {
         /// Large steps end where small ones would.
@@ -365,7 +365,7 @@ mod tests {
             let from = from.index(bytes.len() + 1);
             let ends = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
             let expected = bytes[from..].iter().position(ends).map_or(bytes.len(), |at| from + at);
-            prop_assert_eq!(plain_run(&bytes, from), expected);
+            prop_assert_eq!(plain_text_end(&bytes, from), expected);
         }
     }
 }

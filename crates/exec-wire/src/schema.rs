@@ -5,9 +5,9 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::envelope::{Id, TraceContext};
+use crate::envelope::{RequestId, TraceContext};
 use crate::error::RpcError;
-use crate::method::{Method, NoticeMethod};
+use crate::method::{Method, NotificationMethod};
 
 /// One document: every method with params and result, every notification, and the definitions they share.
 pub fn schema() -> Value {
@@ -20,11 +20,11 @@ pub fn schema() -> Value {
         methods.insert(spec.name.to_owned(), json!({ "params": params, "result": result }));
     }
     let mut notifications = Map::new();
-    for notice in NoticeMethod::ALL {
-        let params = (notice.params().schema)(&mut generator);
-        notifications.insert(notice.name().to_owned(), json!({ "params": params }));
+    for notification in NotificationMethod::ALL {
+        let params = (notification.params().schema)(&mut generator);
+        notifications.insert(notification.name().to_owned(), json!({ "params": params }));
     }
-    let id = generator.subschema_for::<Id>();
+    let id = generator.subschema_for::<RequestId>();
     let trace = generator.subschema_for::<TraceContext>();
     let error = generator.subschema_for::<RpcError>();
     json!({

@@ -13,7 +13,7 @@ use serde::de::{self, MapAccess, Unexpected, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::bytes64::{self, Base64};
+use crate::base64::{self, Base64};
 
 /// A word, byte-exact.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -39,7 +39,7 @@ impl From<&OsStr> for OsText {
 
 impl<'de> Deserialize<'de> for OsText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(Word).map(Self)
+        deserializer.deserialize_bytes(OsTextVisitor).map(Self)
     }
 }
 
@@ -49,16 +49,16 @@ impl Serialize for OsText {
             Some(text) => serializer.serialize_str(text),
             None => {
                 let mut object = serializer.serialize_map(Some(1))?;
-                object.serialize_entry("base64", &bytes64::encode(self.0.as_bytes()))?;
+                object.serialize_entry("base64", &base64::encode(self.0.as_bytes()))?;
                 object.end()
             }
         }
     }
 }
 
-struct Word;
+struct OsTextVisitor;
 
-impl<'de> Visitor<'de> for Word {
+impl<'de> Visitor<'de> for OsTextVisitor {
     type Value = OsString;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

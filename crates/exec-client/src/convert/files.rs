@@ -11,7 +11,7 @@ use exec_env::files::{
 };
 use exec_env::http;
 use exec_wire::PathUri;
-use exec_wire::bytes64::Base64;
+use exec_wire::base64::Base64;
 use exec_wire::fs as wire;
 use exec_wire::http as wire_http;
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use exec_env::files::{FileError, FileFuture, SearchResults, FileLines, SearchQuery, SearchItem, SearchSummary, FileVerb};
-use exec_wire::NoticeMethod;
+use exec_wire::NotificationMethod;
 use exec_wire::fs as wire;
 use tokio::sync::mpsc;
 
@@ -51,7 +51,7 @@ async fn listen(link: &Link, query: &SearchQuery, last: Option<&Place>) -> Resul
     loop {
         // Listening begins before the question, or the first lines could be missed.
         let search_id = fresh_id();
-        let hearing = link.listen_about(NoticeMethod::FsFound, &search_id, HEARD);
+        let hearing = link.listen_about(NotificationMethod::FsFound, &search_id, HEARD);
         let params = convert::search_params(search_id.clone(), root.clone(), query, after.clone());
         let ear = Ear { link: link.clone(), search_id, hearing, seq: 0, done: false };
         ask(link, at, &params, Replay::Again).await?;

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use exec_env::BoxFuture;
 use exec_env::files::{ChangeBatch, ChangeStream, FileError, FileFuture, MissingPathWatch, FileVerb, WatchOptions};
-use exec_wire::NoticeMethod;
+use exec_wire::NotificationMethod;
 use exec_wire::fs as wire;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -44,7 +44,7 @@ async fn listen(link: Link, root: PathBuf, options: WatchOptions) -> Result<Ear,
     loop {
         // Listening begins before the question, or the first change could be missed.
         let watch_id = fresh_id();
-        let hearing = link.listen_about(NoticeMethod::FsChanged, &watch_id, HEARD);
+        let hearing = link.listen_about(NotificationMethod::FsChanged, &watch_id, HEARD);
         let params = wire::WatchParams {
             watch_id: watch_id.clone(),
             path: path.clone(),
@@ -146,7 +146,7 @@ impl MissingWatches {
             missing: missing.iter().map(|path| uri(at, path)).collect::<Result<_, _>>()?,
             present: present.map(|path| uri(at, path)).transpose()?,
         };
-        let hearing = link.listen_about(NoticeMethod::FsMissingChanged, &watch_id.to_string(), HEARD);
+        let hearing = link.listen_about(NotificationMethod::FsMissingChanged, &watch_id.to_string(), HEARD);
         let answer = ask(link, at, &params, Replay::Again).await?;
         Ok(answer.watching.then(|| Box::new(RemoteMissing { watch_id, hearing, replaced }) as Box<dyn MissingPathWatch>))
     }

@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use exec_env::BoxFuture;
 use exec_transport::{ConnectError, Connection, Message, Received, Receiver};
-use exec_wire::envelope::{self, Id};
+use exec_wire::envelope::{self, RequestId};
 use exec_wire::initialize::{InitializeParams, InitializeResult, InitializedParams};
-use exec_wire::{Method, NoticeMethod, RpcError, SharedJson};
+use exec_wire::{Method, NotificationMethod, RpcError, SharedJson};
 use tokio_util::sync::CancellationToken;
 
 use super::LinkState;
@@ -247,7 +247,7 @@ impl Driver {
         };
         let id = self.shared.new_id();
         let mut out = Vec::new();
-        envelope::write_request(&mut out, &Id::Number(id), Method::Initialize.name(), &params, None, false);
+        envelope::write_request(&mut out, &RequestId::Number(id), Method::Initialize.name(), &params, None, false);
         open.greeting = Some((id, asked));
         open.writer.queue().send(Outgoing::handshake(out));
     }
@@ -270,7 +270,7 @@ impl Driver {
             }
         }
         let mut out = Vec::new();
-        envelope::write_notification(&mut out, NoticeMethod::Initialized.name(), &InitializedParams {}, false);
+        envelope::write_notification(&mut out, NotificationMethod::Initialized.name(), &InitializedParams {}, false);
         self.shared.serve(open.writer.queue().clone(), Outgoing::handshake(out));
         self.shared.reconnects.store(self.session.reconnects(), Ordering::Relaxed);
         self.shared.link_state.send_replace(LinkState::Connected);

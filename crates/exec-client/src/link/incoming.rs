@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use exec_core::{EntryBody, Entry};
 use exec_transport::Message;
-use exec_wire::envelope::{self, Id, Incoming, Notification, Request};
+use exec_wire::envelope::{self, RequestId, Incoming, Notification, Request};
 use exec_wire::network::{PolicyDecision, PolicyRequestResult};
 use exec_wire::process::{ClosedParams, ExitedParams, OutputParams};
-use exec_wire::{Method, NoticeMethod, RpcError, SharedJson, binary, hot};
+use exec_wire::{Method, NotificationMethod, RpcError, SharedJson, binary, output_codec};
 
 use super::shared::{Outcome, Shared};
 use super::writer::Outgoing;
@@ -40,7 +40,7 @@ pub(super) fn take(shared: &Shared, message: Message, greeting: Option<i64>) -> 
     let Ok(text) = std::str::from_utf8(&frame) else {
         return Meaning::Nonsense("the server sent text that is not UTF-8".to_owned());
     };
-    if let Some(output) = hot::decode_output(text) {
+    if let Some(output) = output_codec::decode_output(text) {
         let body = EntryBody::Output { stream: convert::stream(output.stream), bytes: output.bytes.into() };
         shared.lock().push(output.process_id, Entry { seq: output.seq, body });
         return Meaning::Delivered;
@@ -57,9 +57,9 @@ pub(super) fn take(shared: &Shared, message: Message, greeting: Option<i64>) -> 
     }
 }
 
-fn deliver(shared: &Shared, id: Id, greeting: Option<i64>, answer: Result<SharedJson, RpcError>) -> Meaning {
+fn deliver(shared: &Shared, id: RequestId, greeting: Option<i64>, answer: Result<SharedJson, RpcError>) -> Meaning {
     // We only ever use numbers; anything else, like an answer nobody waits for, is no harm.
-    let Id::Number(id) = id else { return Meaning::Delivered };
+    let RequestId::Number(id) = id else { return Meaning::Delivered };
     if greeting == Some(id) {
         return Meaning::Greeting(answer);
     }
@@ -74,16 +74,16 @@ fn deliver(shared: &Shared, id: Id, greeting: Option<i64>, answer: Result<Shared
 /// Output or a file block as raw bytes, which stay where they were received.
 fn take_frame(shared: &Shared, frame: &Bytes) -> Meaning {
     match binary::decode(frame) {
-        Ok((binary::Header::Output { process_id, seq, stream }, payload)) => {
+        Ok((binary::FrameHeader::Output { process_id, seq, stream }, payload)) => {
             let body = EntryBody::Output { stream: convert::stream(stream), bytes: frame.slice_ref(payload) };
             shared.lock().push(process_id, Entry { seq, body });
         }
-        Ok((binary::Header::Block { request_id, eof, .. }, payload)) => {
+        Ok((binary::FrameHeader::Block { request_id, eof, .. }, payload)) => {
             if let Ok(id) = request_id.parse() {
                 shared.lock().answer(id, Outcome::Block { bytes: frame.slice_ref(payload), eof });
             }
         }
-        Ok((binary::Header::Write { .. }, _)) => {
+        Ok((binary::FrameHeader::Write { .. }, _)) => {
             return Meaning::Nonsense("the server sent a frame that only clients send".to_owned());
         }
         Err(bad) => return Meaning::Nonsense(format!("the server sent a frame that cannot be read: {bad}")),
@@ -121,21 +121,21 @@ impl About {
 
 fn take_notification(shared: &Shared, frame: &Bytes, notification: &Notification<'_>) -> Meaning {
     // What we do not know is not for us.
-    let Some(method) = NoticeMethod::parse(&notification.method) else { return Meaning::Delivered };
+    let Some(method) = NotificationMethod::parse(&notification.method) else { return Meaning::Delivered };
     let params = notification.params;
     let pushed = match method {
-        NoticeMethod::ProcessOutput => params.decode::<OutputParams>().map(|output| {
+        NotificationMethod::ProcessOutput => params.decode::<OutputParams>().map(|output| {
             let body = EntryBody::Output { stream: convert::stream(output.stream), bytes: output.chunk.0 };
             (output.process_id, Entry { seq: output.seq, body })
         }),
-        NoticeMethod::ProcessExited => params.decode::<ExitedParams>().map(|exited| {
+        NotificationMethod::ProcessExited => params.decode::<ExitedParams>().map(|exited| {
             let exit = exited.exit.map_or_else(|| convert::exit_of_code(Some(exited.exit_code)), convert::exit);
             (exited.process_id, Entry { seq: exited.seq, body: EntryBody::Exited(exit) })
         }),
-        NoticeMethod::ProcessClosed => params
+        NotificationMethod::ProcessClosed => params
             .decode::<ClosedParams>()
             .map(|closed| (closed.process_id, Entry { seq: closed.seq, body: EntryBody::Closed })),
-        NoticeMethod::SessionTakenOver => return Meaning::TakenOver,
+        NotificationMethod::SessionTakenOver => return Meaning::TakenOver,
         other => {
             let about = params.decode::<About>().unwrap_or_default().name();
             shared.lock().notify(other, about.as_deref(), &SharedJson::new(frame, params));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exec_core::{Entry, ProcessId};
 use exec_wire::environment::EnvironmentInfo;
-use exec_wire::{Method, NoticeMethod, RpcError, SharedJson};
+use exec_wire::{Method, NotificationMethod, RpcError, SharedJson};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -111,7 +111,7 @@ pub(crate) enum Outcome {
 /// Somebody who hears notifications.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) methods: Box<[NoticeMethod]>,
+    pub(crate) methods: Box<[NotificationMethod]>,
     /// Only what is about this watch, search, body or copy; everything if `None`.
     pub(crate) about: Option<String>,
     pub(crate) heard: mpsc::Sender<Heard>,
@@ -305,7 +305,7 @@ impl State {
     }
 
     /// A notification came for whoever listens; `about` is the name of what it is about.
-    pub(crate) fn notify(&mut self, method: NoticeMethod, about: Option<&str>, params: &SharedJson) {
+    pub(crate) fn notify(&mut self, method: NotificationMethod, about: Option<&str>, params: &SharedJson) {
         self.listeners.retain(|listener| {
             let heard = || Heard { method, params: params.clone() };
             let concerned = listener.methods.contains(&method)

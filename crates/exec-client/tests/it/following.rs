@@ -37,7 +37,7 @@ fn row(page: &Page) -> String {
 }
 
 fn chunk(seq: Seq, text: &str) -> Value {
-    json!({ "seq": seq, "stream": "stdout", "chunk": exec_wire::bytes64::encode(text.as_bytes()) })
+    json!({ "seq": seq, "stream": "stdout", "chunk": exec_wire::base64::encode(text.as_bytes()) })
 }
 
 /// A page of a log that runs, as our server tells it.
@@ -70,7 +70,7 @@ async fn what_is_pushed_is_read_without_asking() {
 async fn raw_frames_are_read_like_the_others() {
     let (environment, _stage, mut peer) = meet(OURS, Options { binary_frames: true, ..options() }).await;
     let mut follower = started(&environment, &mut peer).await;
-    let header = exec_wire::binary::Header::Output { process_id: "p", seq: 1, stream: exec_wire::process::Stream::Pty };
+    let header = exec_wire::binary::FrameHeader::Output { process_id: "p", seq: 1, stream: exec_wire::process::Stream::Pty };
     let mut frame = Vec::new();
     exec_wire::binary::encode(&mut frame, &header, b"\xff raw").expect("a short id");
     peer.say_raw(Message::Binary(frame.into())).await;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use exec_client::{CallError, ConnectFailure, LinkState, Options, RemoteEnvironment, Replay, Terms};
 use exec_env::Environment;
 use exec_transport::Message;
-use exec_wire::binary::{self, Header};
-use exec_wire::bytes64::Base64;
+use exec_wire::binary::{self, FrameHeader};
+use exec_wire::base64::Base64;
 use exec_wire::environment::{InfoParams, StatusParams};
 use exec_wire::fs::{ReadBlockParams, WriteBlockParams, WriteBlockResult};
 use exec_wire::process::ListParams;
-use exec_wire::{Method, NoticeMethod};
+use exec_wire::{Method, NotificationMethod};
 use serde_json::json;
 
 use crate::peer::{OURS, Peer, Stage, meet, options, rejected, stage, within};
@@ -166,14 +166,14 @@ async fn questions_of_the_server_are_answered() {
 async fn listeners_hear_what_they_asked_for_until_they_fall_behind() {
     let (environment, _stage, mut peer) = meet(OURS, options()).await;
     let link = environment.link();
-    let mut hearing = link.listen(&[NoticeMethod::FsChanged], 2);
+    let mut hearing = link.listen(&[NotificationMethod::FsChanged], 2);
     peer.say(json!({ "method": "nobody/knows", "params": {} })).await;
     for watch in 0..3 {
         peer.say(json!({ "method": "fs/missingChanged", "params": { "watchId": watch } })).await;
         peer.say(json!({ "method": "fs/changed", "params": { "watchId": "w", "n": watch } })).await;
     }
     // The third finds no room, so the listener is let go of; what it had heard is still there.
-    assert_eq!(within(hearing.recv()).await.expect("heard").method, NoticeMethod::FsChanged);
+    assert_eq!(within(hearing.recv()).await.expect("heard").method, NotificationMethod::FsChanged);
     assert!(within(hearing.recv()).await.is_some());
     assert!(within(hearing.recv()).await.is_none());
 }
@@ -185,7 +185,7 @@ async fn a_block_as_raw_bytes_is_the_answer_to_its_request() {
     let params = ReadBlockParams { handle_id: "h".into(), offset: 4, len: 10 };
     let serve = async {
         let (id, _) = peer.expect("fs/readBlock").await;
-        let header = Header::Block { request_id: &id.to_string(), offset: 4, eof: true };
+        let header = FrameHeader::Block { request_id: &id.to_string(), offset: 4, eof: true };
         let mut frame = Vec::new();
         binary::encode(&mut frame, &header, b"raw").expect("a short id");
         peer.say_raw(Message::Binary(frame.into())).await;
@@ -210,7 +210,7 @@ async fn a_block_is_written_as_raw_bytes_where_the_server_takes_them() {
     let (environment, _stage, mut peer) = meet_raw().await;
     let serve = async {
         let frame = peer.frame().await;
-        let Ok((Header::Write { request_id, handle_id, offset }, payload)) = binary::decode(&frame) else {
+        let Ok((FrameHeader::Write { request_id, handle_id, offset }, payload)) = binary::decode(&frame) else {
             panic!("a block to write was expected, not {frame:?}");
         };
         assert_eq!((handle_id, offset, payload), ("h", 4, &b"raw"[..]));

@@ -170,7 +170,7 @@ impl Peer {
     }
 
     pub(crate) async fn push(&mut self, seq: u64, text: &str) {
-        let chunk = exec_wire::bytes64::encode(text.as_bytes());
+        let chunk = exec_wire::base64::encode(text.as_bytes());
         let params = json!({ "processId": "p", "seq": seq, "stream": "stdout", "chunk": chunk });
         self.say(json!({ "method": "process/output", "params": params })).await;
     }
@@ -193,7 +193,7 @@ impl Peer {
     pub(crate) async fn left(mut self) -> Option<CloseReason> {
         loop {
             match self.connection.receiver.next().await {
-                Received::Closed(exec_transport::Closed::ByPeer(reason)) => return Some(reason),
+                Received::Closed(exec_transport::ConnectionEnd::ByPeer(reason)) => return Some(reason),
                 Received::Closed(_) => return None,
                 _ => {}
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use exec_transport::CloseReason;
 use exec_wire::error::RpcError;
 use exec_wire::initialize::{InitializeParams, InitializeResult};
-use exec_wire::method::NoticeMethod;
+use exec_wire::method::NotificationMethod;
 
 use super::{FrontDesk, Next};
 use crate::convert;
@@ -77,7 +77,7 @@ impl FrontDesk {
     }
 
     pub(super) fn on_notice(&mut self, method: &str) -> Next {
-        if NoticeMethod::parse(method) != Some(NoticeMethod::Initialized) {
+        if NotificationMethod::parse(method) != Some(NotificationMethod::Initialized) {
             self.ignored_notices += 1;
             tracing::debug!(peer = %self.desk.peer, method, count = self.ignored_notices, "a notification is ignored");
             return Next::Go;

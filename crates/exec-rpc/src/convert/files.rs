@@ -10,7 +10,7 @@ use exec_env::files::{
     Pattern, SearchQuery, SearchSummary, FileTimes, WalkListing, WalkKind, WalkOptions, limits,
 };
 use exec_env::http;
-use exec_wire::bytes64::Base64;
+use exec_wire::base64::Base64;
 use exec_wire::fs as wire;
 use exec_wire::http as wire_http;
 use exec_wire::path_uri::ForeignPath;

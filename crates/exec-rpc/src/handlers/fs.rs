@@ -18,7 +18,7 @@ use exec_env::Files;
 use exec_transport::Message;
 use exec_wire::envelope;
 use exec_wire::error::RpcError;
-use exec_wire::{Notice, PathUri};
+use exec_wire::{NotificationParams, PathUri};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -63,7 +63,7 @@ impl Voice {
     }
 
     /// Says something, once what was said before is on its way. Whether to go on.
-    pub(super) async fn say<N: Notice>(&self, params: &N) -> bool {
+    pub(super) async fn say<N: NotificationParams>(&self, params: &N) -> bool {
         let turn = self.turn.clone().acquire_owned();
         let Some(Ok(turn)) = self.stop.run_until_cancelled(turn).await else { return false };
         let mut out = Vec::new();

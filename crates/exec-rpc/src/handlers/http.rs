@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use exec_env::http::{HttpBody, HttpError};
-use exec_wire::bytes64::Base64;
+use exec_wire::base64::Base64;
 use exec_wire::error::RpcError;
 use exec_wire::http::{BodyDeltaParams, RequestParams, RequestResult};
 use exec_wire::limits::BODY_DELTA_BYTES;

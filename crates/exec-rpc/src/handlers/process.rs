@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use exec_core::{EntryBody, Page, TerminalSize, WriteId};
 use exec_env::process::{Processes, ReadQuery, SignalError, Signalled, TerminateError, WaitError, WriteError, Written};
-use exec_wire::bytes64::Base64;
+use exec_wire::base64::Base64;
 use exec_wire::error::RpcError;
 use exec_wire::limits::READ_PAGE_BYTES;
 use exec_wire::process::{

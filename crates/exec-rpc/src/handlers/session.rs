@@ -1,6 +1,6 @@
 //! Sessions as operators see them; only for peers of this very machine.
 
-use exec_transport::Kind;
+use exec_transport::PeerKind;
 use exec_wire::error::RpcError;
 use exec_wire::session::{CloseParams, CloseResult, ListParams, ListResult};
 
@@ -23,7 +23,7 @@ pub(crate) async fn close(counter: Counter, params: CloseParams) -> Result<Done<
 
 /// A unix socket lets only its owner in, stdio and memory belong to whoever started us; a TCP port does not say who it is.
 fn operator(counter: &Counter) -> Result<(), RpcError> {
-    if counter.desk.peer().kind() == Kind::WebSocket && !counter.desk.server().options().operators_everywhere {
+    if counter.desk.peer().kind() == PeerKind::WebSocket && !counter.desk.server().options().operators_everywhere {
         return Err(reply::forbidden("session methods need a unix socket or stdio connection to the server"));
     }
     Ok(())

@@ -8,10 +8,10 @@ use exec_core::{EntryBody, Entry, Seq};
 use exec_env::BoxFuture;
 use exec_env::process::LogFollower;
 use exec_transport::Message;
-use exec_wire::binary::{self, Header};
+use exec_wire::binary::{self, FrameHeader};
 use exec_wire::envelope;
-use exec_wire::hot::OutputEncoder;
-use exec_wire::method::NoticeMethod;
+use exec_wire::output_codec::OutputEncoder;
+use exec_wire::method::NotificationMethod;
 use exec_wire::process::{ClosedParams, ExitedParams};
 
 use crate::convert;
@@ -112,7 +112,7 @@ impl Lane {
             EntryBody::Output { stream, bytes } => {
                 let stream = convert::stream(stream);
                 if binary {
-                    let header = Header::Output { process_id: &process_id, seq: entry.seq, stream };
+                    let header = FrameHeader::Output { process_id: &process_id, seq: entry.seq, stream };
                     if binary::encode(&mut out, &header, &bytes).is_ok() {
                         return Message::Binary(Bytes::from(out));
                     }
@@ -127,11 +127,11 @@ impl Lane {
                     sandbox_denied: Some(false),
                     exit: Some(convert::exit(&exit)),
                 };
-                envelope::write_notification(&mut out, NoticeMethod::ProcessExited.name(), &params, *jsonrpc);
+                envelope::write_notification(&mut out, NotificationMethod::ProcessExited.name(), &params, *jsonrpc);
             }
             EntryBody::Closed => {
                 let params = ClosedParams { process_id, seq: entry.seq };
-                envelope::write_notification(&mut out, NoticeMethod::ProcessClosed.name(), &params, *jsonrpc);
+                envelope::write_notification(&mut out, NotificationMethod::ProcessClosed.name(), &params, *jsonrpc);
             }
         }
         Message::Text(Bytes::from(out))

@@ -8,13 +8,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use exec_wire::envelope::Id;
+use exec_wire::envelope::RequestId;
 use tokio::sync::watch;
 
 use crate::limits::REMEMBERED_ANSWERS;
 
 /// Which request of which client.
-type Key = (Arc<str>, Id);
+type Key = (Arc<str>, RequestId);
 
 /// The answers, and the requests that will have one.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ pub(crate) struct First<'a> {
 
 impl Answers {
     /// Whether the request was made before; waits for its answer if it is still under way.
-    pub(crate) async fn claim(&self, scope: &Arc<str>, id: &Id) -> Claim<'_> {
+    pub(crate) async fn claim(&self, scope: &Arc<str>, id: &RequestId) -> Claim<'_> {
         let key = (scope.clone(), id.clone());
         loop {
             let mut earlier = match self.first_or_earlier(&key) {
@@ -124,22 +124,22 @@ mod tests {
     #[tokio::test]
     async fn a_request_is_carried_out_once_and_answered_as_often_as_it_is_asked() {
         let (answers, scope) = (Answers::default(), Arc::from("a"));
-        let under_way = first(answers.claim(&scope, &Id::Number(1)).await);
-        let again = answers.claim(&scope, &Id::Number(1));
-        let other = first(answers.claim(&Arc::from("b"), &Id::Number(1)).await);
+        let under_way = first(answers.claim(&scope, &RequestId::Number(1)).await);
+        let again = answers.claim(&scope, &RequestId::Number(1));
+        let other = first(answers.claim(&Arc::from("b"), &RequestId::Number(1)).await);
         let (again, ()) = tokio::join!(again, async { under_way.settle(Bytes::from_static(b"done")) });
         assert!(matches!(again, Claim::Known(answer) if answer == "done"));
         drop(other);
-        first(answers.claim(&Arc::from("b"), &Id::Number(1)).await).settle(Bytes::new());
+        first(answers.claim(&Arc::from("b"), &RequestId::Number(1)).await).settle(Bytes::new());
     }
 
     #[tokio::test]
     async fn only_the_last_are_remembered() {
         let (answers, scope) = (Answers::default(), Arc::from("a"));
         for number in 0..=REMEMBERED_ANSWERS as i64 {
-            first(answers.claim(&scope, &Id::Number(number)).await).settle(Bytes::new());
+            first(answers.claim(&scope, &RequestId::Number(number)).await).settle(Bytes::new());
         }
-        assert!(matches!(answers.claim(&scope, &Id::Number(1)).await, Claim::Known(_)));
-        drop(first(answers.claim(&scope, &Id::Number(0)).await));
+        assert!(matches!(answers.claim(&scope, &RequestId::Number(1)).await, Claim::Known(_)));
+        drop(first(answers.claim(&scope, &RequestId::Number(0)).await));
     }
 }

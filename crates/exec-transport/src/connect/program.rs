@@ -4,7 +4,7 @@
 //! The end, in order: stdin closes (the sender does that), SIGTERM to the group, up to two seconds,
 //! SIGKILL to the group, reaping. The leader is not reaped before the last signal: as long as it
 //! is a zombie its number belongs to it, and the signal cannot hit a stranger. If nobody says
-//! [`Child::end`], dropping kills at once.
+//! [`Child::terminate`], dropping kills at once.
 //!
 //! Absent: children that leave the group by `setsid`. Those of a server are its own affair.
 
@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::limits::{CHILD_GRACE, CHILD_LOG_LINE_BYTES};
-use crate::stdio::watch;
+use crate::stdio::async_fd;
 
 /// A program to start and speak to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -43,11 +43,11 @@ pub struct Program {
 pub(crate) struct Child {
     pub(crate) pid: Pid,
     /// Taken by whoever ends it.
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningProgram>>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningProgram {
     child: tokio::process::Child,
     group: Pid,
     /// Readable once the leader has ended, reaped or not.
@@ -75,24 +75,24 @@ pub(crate) fn spawn(program: &Program) -> io::Result<(Child, ChildStdin, ChildSt
     let stdin = child.stdin.take().expect("piped above");
     let stdout = child.stdout.take().expect("piped above");
     let stderr = child.stderr.take().expect("piped above");
-    let ended = watch(pidfd_open(pid, PidfdFlags::NONBLOCK)?)?;
+    let ended = async_fd(pidfd_open(pid, PidfdFlags::NONBLOCK)?)?;
     let log = tokio::spawn(log_lines(stderr, pid));
-    let running = Running { child, group: pid, ended, log };
+    let running = RunningProgram { child, group: pid, ended, log };
     Ok((Child { pid, running: Mutex::new(Some(running)) }, stdin, stdout))
 }
 
 impl Child {
     /// Ends the program and its group, and reaps it.
-    pub(crate) async fn end(&self) {
+    pub(crate) async fn terminate(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut running) = running {
-            running.end().await;
+            running.terminate().await;
         }
     }
 }
 
-impl Running {
-    async fn end(&mut self) {
+impl RunningProgram {
+    async fn terminate(&mut self) {
         self.signal(Signal::TERM);
         // An error of the wait means that we cannot know; then the grace is over at once.
         let _ = timeout(CHILD_GRACE, self.ended.readable()).await;
@@ -116,7 +116,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // tokio kills and reaps the leader of a dropped child; the rest of the group is ours.
         self.signal(Signal::KILL);

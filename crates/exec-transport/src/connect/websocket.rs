@@ -17,22 +17,22 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::limits::{HEADER_BYTES, REFUSAL_BODY_BYTES};
 use crate::websocket::handshake::{accept_for, fresh_key};
 
-use super::Problem;
+use super::ConnectErrorKind;
 
 /// What to ask for.
-pub(crate) struct Wish<'a> {
+pub(crate) struct UpgradeRequest<'a> {
     pub(crate) host: &'a str,
     pub(crate) path_and_query: &'a str,
     pub(crate) bearer_token: Option<&'a str>,
 }
 
 /// Upgrades the stream; gives it back with what was read too far.
-pub(crate) async fn upgrade<S>(stream: S, wish: &Wish<'_>) -> Result<(S, Bytes), Problem>
+pub(crate) async fn upgrade<S>(stream: S, upgrade: &UpgradeRequest<'_>) -> Result<(S, Bytes), ConnectErrorKind>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let key = fresh_key();
-    let request = request(wish, &key)?;
+    let request = http_request(upgrade, &key)?;
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(HEADER_BYTES).handshake(TokioIo::new(stream)).await?;
     let mut connection = Box::pin(connection.with_upgrades());
@@ -44,17 +44,17 @@ where
     }
     let accept = response.headers().get(SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
     if accept != Some(accept_for(key.as_bytes()).as_bytes()) {
-        return Err(Problem::NotWebSocket("its answer to the WebSocket key is wrong"));
+        return Err(ConnectErrorKind::NotWebSocket("its answer to the WebSocket key is wrong"));
     }
     let upgraded = drive(&mut connection, hyper::upgrade::on(response)).await??;
     let parts = upgraded
         .downcast::<TokioIo<S>>()
-        .map_err(|_| Problem::NotWebSocket("the upgraded stream is not the one that was given"))?;
+        .map_err(|_| ConnectErrorKind::NotWebSocket("the upgraded stream is not the one that was given"))?;
     Ok((parts.io.into_inner(), parts.read_buf))
 }
 
 /// Waits for `answer` while `connection` does the work for it.
-async fn drive<C, A>(connection: &mut C, answer: A) -> Result<A::Output, Problem>
+async fn drive<C, A>(connection: &mut C, answer: A) -> Result<A::Output, ConnectErrorKind>
 where
     C: Future<Output = hyper::Result<()>> + Unpin,
     A: Future,
@@ -70,28 +70,28 @@ where
     Ok(answer.await)
 }
 
-fn request(wish: &Wish<'_>, key: &str) -> Result<Request<Empty<Bytes>>, Problem> {
+fn http_request(upgrade: &UpgradeRequest<'_>, key: &str) -> Result<Request<Empty<Bytes>>, ConnectErrorKind> {
     let mut request = Request::builder()
-        .uri(wish.path_and_query)
-        .header(HOST, wish.host)
+        .uri(upgrade.path_and_query)
+        .header(HOST, upgrade.host)
         .header(CONNECTION, "Upgrade")
         .header(UPGRADE, "websocket")
         .header(SEC_WEBSOCKET_VERSION, "13")
         .header(SEC_WEBSOCKET_KEY, key)
         .body(Empty::new())
-        .map_err(|_| Problem::Request("the URL cannot be put into a request"))?;
-    if let Some(token) = wish.bearer_token {
+        .map_err(|_| ConnectErrorKind::Request("the URL cannot be put into a request"))?;
+    if let Some(token) = upgrade.bearer_token {
         let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-            .map_err(|_| Problem::Request("the bearer token has characters that a header cannot carry"))?;
+            .map_err(|_| ConnectErrorKind::Request("the bearer token has characters that a header cannot carry"))?;
         value.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, value);
     }
     Ok(request)
 }
 
-async fn refusal(response: Response<hyper::body::Incoming>) -> Problem {
+async fn refusal(response: Response<hyper::body::Incoming>) -> ConnectErrorKind {
     let status = response.status().as_u16();
     let body = Limited::new(response.into_body(), REFUSAL_BODY_BYTES).collect().await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
-    Problem::Refused { status, body: String::from_utf8_lossy(&body).trim().to_owned() }
+    ConnectErrorKind::Refused { status, body: String::from_utf8_lossy(&body).trim().to_owned() }
 }

@@ -99,12 +99,12 @@ pub enum AuthError {
     TokenFlagsMisplaced,
 }
 
-/// The judge at the door.
+/// The check of the `Authorization` header that a listener makes before an upgrade.
 #[derive(Clone)]
-pub struct Auth(Method);
+pub struct Auth(AuthMethod);
 
 #[derive(Clone)]
-enum Method {
+enum AuthMethod {
     Capability { sha256: [u8; 32] },
     Signed(Box<SignedTokens>),
 }
@@ -112,8 +112,8 @@ enum Method {
 impl fmt::Debug for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Method::Capability { .. } => "Auth(capability-token)",
-            Method::Signed(_) => "Auth(signed-bearer-token)",
+            AuthMethod::Capability { .. } => "Auth(capability-token)",
+            AuthMethod::Signed(_) => "Auth(signed-bearer-token)",
         })
     }
 }
@@ -138,7 +138,7 @@ impl Auth {
                     (Some(path), None) => digest(&read_secret(path)?),
                     (None, Some(hex)) => parse_digest(hex)?,
                 };
-                Ok(Some(Self(Method::Capability { sha256 })))
+                Ok(Some(Self(AuthMethod::Capability { sha256 })))
             }
             Some(AuthMode::SignedBearerToken) => {
                 let path = settings.shared_secret_file.as_ref().ok_or(AuthError::SecretMissing)?;
@@ -147,7 +147,7 @@ impl Auth {
                     return Err(AuthError::SecretShort { path: path.clone() });
                 }
                 let skew_seconds = settings.max_clock_skew_seconds.unwrap_or(CLOCK_SKEW_SECONDS);
-                Ok(Some(Self(Method::Signed(Box::new(SignedTokens {
+                Ok(Some(Self(AuthMethod::Signed(Box::new(SignedTokens {
                     key: DecodingKey::from_secret(&secret),
                     issuer: settings.issuer.clone(),
                     audience: settings.audience.clone(),
@@ -158,17 +158,17 @@ impl Auth {
     }
 
     /// Judges the `Authorization` header of an upgrade. The error is the body of the 401.
-    pub(crate) fn judge(&self, header: Option<&HeaderValue>, now: SystemTime) -> Result<(), &'static str> {
+    pub(crate) fn check(&self, header: Option<&HeaderValue>, now: SystemTime) -> Result<(), &'static str> {
         let token = bearer(header)?;
         match &self.0 {
-            Method::Capability { sha256 } => {
+            AuthMethod::Capability { sha256 } => {
                 if digest(token.as_bytes()).ct_eq(sha256).into() {
                     Ok(())
                 } else {
                     Err("invalid websocket bearer token")
                 }
             }
-            Method::Signed(tokens) => tokens.judge(token, now),
+            AuthMethod::Signed(tokens) => tokens.check(token, now),
         }
     }
 }
@@ -207,7 +207,7 @@ impl Audience {
 }
 
 impl SignedTokens {
-    fn judge(&self, token: &str, now: SystemTime) -> Result<(), &'static str> {
+    fn check(&self, token: &str, now: SystemTime) -> Result<(), &'static str> {
         // The library checks algorithm and signature; the claims are ours, because each failure
         // has its own text and `exp` must be an integer.
         let mut signature_only = Validation::new(Algorithm::HS256);

@@ -24,57 +24,58 @@ use tokio::time::timeout;
 use crate::connection::Connection;
 use crate::limits::{EXCHANGE_TIMEOUT, HEADER_BYTES, Limits};
 use crate::peer::Peer;
-use crate::stream::{self, Holding, Protocol};
+use crate::stream::{self, HeldResource, Protocol};
 
-use super::http::{Answer, Door, plain};
+use super::http::{UpgradePolicy, UpgradeResponse, plain};
 
 /// What every handshake needs to know.
 #[derive(Debug)]
-pub(super) struct Front {
-    pub(super) door: Door,
+pub(super) struct Acceptor {
+    pub(super) policy: UpgradePolicy,
     pub(super) max_connections: usize,
     pub(super) header_timeout: Duration,
     pub(super) limits: Limits,
 }
 
 /// A stream that has arrived.
-pub(super) enum Arrival {
+pub(super) enum AcceptedStream {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream, PathBuf),
 }
 
 /// Whether there is a place for it.
-pub(super) enum Admission {
-    Admitted(OwnedSemaphorePermit),
+pub(super) enum HandshakePermit {
+    Serve(OwnedSemaphorePermit),
     /// It is only told that there is none.
-    Refused(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit),
+    Refuse(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit),
 }
 
-impl Front {
+impl Acceptor {
     /// The whole handshake; `None` if it came to nothing.
-    pub(super) async fn receive(&self, arrival: Arrival, admission: Admission) -> Option<Connection> {
-        match arrival {
-            Arrival::Tcp(stream, address) => self.receive_tcp(stream, address, admission).await,
-            Arrival::Unix(stream, path) => self.receive_unix(stream, path, admission).await,
+    pub(super) async fn accept(&self, stream: AcceptedStream, permit: HandshakePermit) -> Option<Connection> {
+        match stream {
+            AcceptedStream::Tcp(stream, address) => self.accept_tcp(stream, address, permit).await,
+            AcceptedStream::Unix(stream, path) => self.accept_unix(stream, path, permit).await,
         }
     }
 
-    async fn receive_tcp(&self, stream: TcpStream, address: SocketAddr, admission: Admission) -> Option<Connection> {
-        if let Err(error) = stream::be_prompt(&stream) {
+    async fn accept_tcp(&self, stream: TcpStream, address: SocketAddr, permit: HandshakePermit) -> Option<Connection> {
+        if let Err(error) = stream::set_low_latency(&stream) {
             tracing::debug!("{address}: its socket stays as it is: {error}");
         }
-        let (stream, already_read) = self.serve_http(stream, &admission).await?;
-        let Admission::Admitted(place) = admission else { return None };
+        let (stream, already_read) = self.serve_http(stream, &permit).await?;
+        let HandshakePermit::Serve(permit) = permit else { return None };
         let (read, write) = stream.into_split();
         let protocol = Protocol::WebSocketServer { already_read };
-        let halves = stream::open(Box::new(read), Box::new(write), protocol, &self.limits, Holding::Slot(place));
+        let halves =
+            stream::open(Box::new(read), Box::new(write), protocol, &self.limits, HeldResource::Permit(permit));
         Some(Connection::over_stream(halves, Peer::WebSocket(address)))
     }
 
     /// Only our own user (and root, who could do anything anyhow) may speak here. The first byte
     /// tells the protocol; it may take its time, for a human with `socat` does, and the wait is
     /// paid for by a user who may do all we may.
-    async fn receive_unix(&self, stream: UnixStream, path: PathBuf, admission: Admission) -> Option<Connection> {
+    async fn accept_unix(&self, stream: UnixStream, path: PathBuf, permit: HandshakePermit) -> Option<Connection> {
         let credentials = stream.peer_cred().ok()?;
         let ours = rustix::process::geteuid().as_raw();
         if credentials.uid() != ours && credentials.uid() != 0 {
@@ -82,30 +83,31 @@ impl Front {
             return None;
         }
         let peer = Peer::Unix { path, pid: credentials.pid() };
-        let first = match &admission {
-            Admission::Admitted(_) => peek_byte(&stream).await?,
-            Admission::Refused(_) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
+        let first = match &permit {
+            HandshakePermit::Serve(_) => peek_byte(&stream).await?,
+            HandshakePermit::Refuse(_) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
         };
         let (stream, protocol) = if first == b'G' {
-            let (stream, already_read) = self.serve_http(stream, &admission).await?;
+            let (stream, already_read) = self.serve_http(stream, &permit).await?;
             (stream, Protocol::WebSocketServer { already_read })
         } else {
             (stream, Protocol::Lines)
         };
-        let Admission::Admitted(place) = admission else { return None };
+        let HandshakePermit::Serve(permit) = permit else { return None };
         let (read, write) = stream.into_split();
-        let halves = stream::open(Box::new(read), Box::new(write), protocol, &self.limits, Holding::Slot(place));
+        let halves =
+            stream::open(Box::new(read), Box::new(write), protocol, &self.limits, HeldResource::Permit(permit));
         Some(Connection::over_stream(halves, peer))
     }
 
     /// One HTTP exchange. Gives the stream back, with what was read too far, if it was upgraded.
-    async fn serve_http<S>(&self, stream: S, admission: &Admission) -> Option<(S, Bytes)>
+    async fn serve_http<S>(&self, stream: S, permit: &HandshakePermit) -> Option<(S, Bytes)>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let upgrade = Mutex::new(None);
         let service = hyper::service::service_fn(|mut request| {
-            let response = self.respond(&mut request, admission, &upgrade);
+            let response = self.respond(&mut request, permit, &upgrade);
             std::future::ready(Ok::<_, Infallible>(response))
         });
         let exchange = hyper::server::conn::http1::Builder::new()
@@ -128,16 +130,16 @@ impl Front {
     fn respond(
         &self,
         request: &mut Request<Incoming>,
-        admission: &Admission,
+        permit: &HandshakePermit,
         upgrade: &Mutex<Option<OnUpgrade>>,
     ) -> Response<Full<Bytes>> {
-        if matches!(admission, Admission::Refused(_)) {
+        if matches!(permit, HandshakePermit::Refuse(_)) {
             let text = format!("all {} connections are in use; close one or try again later", self.max_connections);
             return plain(StatusCode::SERVICE_UNAVAILABLE, text);
         }
-        match self.door.answer(request, SystemTime::now()) {
-            Answer::Done(response) => response,
-            Answer::Upgrade(response) => {
+        match self.policy.respond(request, SystemTime::now()) {
+            UpgradeResponse::Final(response) => response,
+            UpgradeResponse::Upgrade(response) => {
                 *upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(hyper::upgrade::on(request));
                 response
             }

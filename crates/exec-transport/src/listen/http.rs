@@ -1,8 +1,8 @@
-//! The front door: which HTTP request may become a WebSocket, and what the others are told.
+//! Which HTTP request may become a WebSocket, and what the others are told.
 //!
 //! Statuses and texts are Codex's, in this order: `Origin` (a browser asks; refused), `Host` (a
 //! browser was tricked by DNS; refused, ours), route, upgrade headers, authentication. Pure but
-//! for the clock that [`Door::answer`] is told.
+//! for the clock that [`UpgradePolicy::respond`] is told.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -23,14 +23,14 @@ use super::auth::Auth;
 
 /// The rules of one listener.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct UpgradePolicy {
     pub(crate) auth: Option<Auth>,
-    pub(crate) hosts: Hosts,
+    pub(crate) hosts: AllowedHosts,
 }
 
 /// Which `Host` headers are served.
 #[derive(Debug)]
-pub(crate) enum Hosts {
+pub(crate) enum AllowedHosts {
     /// A unix socket: no name leads a browser here.
     Any,
     /// Addresses, `localhost`, and these names.
@@ -38,50 +38,50 @@ pub(crate) enum Hosts {
 }
 
 /// What a request gets.
-pub(crate) enum Answer {
+pub(crate) enum UpgradeResponse {
     /// Send this; then the stream is a WebSocket.
     Upgrade(Response<Full<Bytes>>),
     /// Send this, and no more.
-    Done(Response<Full<Bytes>>),
+    Final(Response<Full<Bytes>>),
 }
 
-impl Door {
-    pub(crate) fn answer<B>(&self, request: &Request<B>, now: SystemTime) -> Answer {
+impl UpgradePolicy {
+    pub(crate) fn respond<B>(&self, request: &Request<B>, now: SystemTime) -> UpgradeResponse {
         match self.accept_key(request, now) {
-            Ok(key) => Answer::Upgrade(switching(key)),
-            Err(refusal) => Answer::Done(refusal.response()),
+            Ok(key) => UpgradeResponse::Upgrade(switching(key)),
+            Err(refusal) => UpgradeResponse::Final(refusal.response()),
         }
     }
 
-    fn accept_key<'a, B>(&self, request: &'a Request<B>, now: SystemTime) -> Result<&'a HeaderValue, Refusal> {
+    fn accept_key<'a, B>(&self, request: &'a Request<B>, now: SystemTime) -> Result<&'a HeaderValue, FinalResponse> {
         let headers = request.headers();
         if headers.contains_key(ORIGIN) {
-            return Err(Refusal::new(StatusCode::FORBIDDEN, ""));
+            return Err(FinalResponse::new(StatusCode::FORBIDDEN, ""));
         }
-        self.hosts.admit(headers)?;
+        self.hosts.check(headers)?;
         match request.uri().path() {
             "/" => {}
             "/readyz" if matches!(*request.method(), Method::GET | Method::HEAD) => {
-                return Err(Refusal::new(StatusCode::OK, ""));
+                return Err(FinalResponse::new(StatusCode::OK, ""));
             }
             "/readyz" => {
                 let allow = Some(HeaderValue::from_static("GET,HEAD"));
-                return Err(Refusal { allow, ..Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "") });
+                return Err(FinalResponse { allow, ..FinalResponse::new(StatusCode::METHOD_NOT_ALLOWED, "") });
             }
-            _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "")),
+            _ => return Err(FinalResponse::new(StatusCode::NOT_FOUND, "")),
         }
         let key = websocket_key(request)?;
         if let Some(auth) = &self.auth
-            && let Err(text) = auth.judge(headers.get(AUTHORIZATION), now)
+            && let Err(text) = auth.check(headers.get(AUTHORIZATION), now)
         {
-            return Err(Refusal::new(StatusCode::UNAUTHORIZED, text));
+            return Err(FinalResponse::new(StatusCode::UNAUTHORIZED, text));
         }
         Ok(key)
     }
 }
 
-impl Hosts {
-    fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+impl AllowedHosts {
+    fn check(&self, headers: &HeaderMap) -> Result<(), FinalResponse> {
         let Self::Known(names) = self else { return Ok(()) };
         let mut hosts = headers.get_all(HOST).iter();
         let refused = |shown: &str| {
@@ -89,7 +89,7 @@ impl Hosts {
                 "host `{shown}` is not served here: connect by IP address or as `localhost`, \
                  or name the host in allow_hosts (--allow-host) of the server"
             );
-            Err(Refusal::new(StatusCode::FORBIDDEN, text))
+            Err(FinalResponse::new(StatusCode::FORBIDDEN, text))
         };
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
             return refused("");
@@ -121,13 +121,13 @@ pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full
 }
 
 /// An answer that is no upgrade; `/readyz` gets its 200 this way, too.
-struct Refusal {
+struct FinalResponse {
     status: StatusCode,
     text: Cow<'static, str>,
     allow: Option<HeaderValue>,
 }
 
-impl Refusal {
+impl FinalResponse {
     fn new(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Self {
         Self { status, text: text.into(), allow: None }
     }
@@ -147,11 +147,11 @@ impl Refusal {
     }
 }
 
-fn websocket_key<B>(request: &Request<B>) -> Result<&HeaderValue, Refusal> {
+fn websocket_key<B>(request: &Request<B>) -> Result<&HeaderValue, FinalResponse> {
     let headers = request.headers();
-    let bad = |text: &'static str| Err(Refusal::new(StatusCode::BAD_REQUEST, text));
+    let bad = |text: &'static str| Err(FinalResponse::new(StatusCode::BAD_REQUEST, text));
     if request.method() != Method::GET {
-        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Request method must be `GET`"));
+        return Err(FinalResponse::new(StatusCode::METHOD_NOT_ALLOWED, "Request method must be `GET`"));
     }
     if !lists(headers, &CONNECTION, "upgrade") {
         return bad("Connection header did not include 'upgrade'");
@@ -167,7 +167,7 @@ fn websocket_key<B>(request: &Request<B>) -> Result<&HeaderValue, Refusal> {
     };
     if request.version() != Version::HTTP_11 {
         let text = "WebSocket request couldn't be upgraded since no upgrade state was present";
-        return Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, text));
+        return Err(FinalResponse::new(StatusCode::UPGRADE_REQUIRED, text));
     }
     Ok(key)
 }

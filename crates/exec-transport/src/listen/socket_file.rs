@@ -22,7 +22,7 @@ use super::BindError;
 const BACKLOG: i32 = 1024;
 
 /// How long another server may take to bind in the same directory.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The socket file we made. Dropping it removes the file, if it is still ours.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ async fn lock_directory(path: &Path) -> io::Result<File> {
         _ => Path::new("."),
     };
     let directory = File::open(directory)?;
-    let until = Instant::now() + LOCK_PATIENCE;
+    let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(directory),

@@ -2,8 +2,8 @@
 //! silence, closing in good order. All of it is driven by [`StreamReceiver::next`].
 //!
 //! ```text
-//! Open ──violation──► Parting(Malformed) ──► Over
-//!   │ ───peer's close─► Parting(ByPeer) ───► Over
+//! Open ──violation──► Closing(Malformed) ──► Over
+//!   │ ───peer's close─► Closing(ByPeer) ───► Over
 //!   └────end, error, silence, stall ───────► Over
 //! ```
 //!
@@ -20,23 +20,23 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::keepalive::{Keepalive, Turn};
+use crate::keepalive::{Keepalive, KeepaliveAction};
 use crate::limits::{CLOSE_DEADLINE, Limits};
-use crate::message::{CloseReason, Closed, Received};
+use crate::message::{CloseReason, ConnectionEnd, Received};
 
-use super::writer::Link;
-use super::{Decoding, Incoming, ReadIo};
+use super::writer::SharedWriter;
+use super::{DecoderEvent, ReadIo, StreamDecoder};
 
 /// The receiving half over a byte stream.
 pub(crate) struct StreamReceiver {
     io: ReadIo,
-    decoding: Decoding,
-    link: Arc<Link>,
+    decoder: StreamDecoder,
+    shared: Arc<SharedWriter>,
     /// WebSocket only; lines have no ping.
     keepalive: Option<Keepalive>,
     timer: Pin<Box<Sleep>>,
     write_deadline: Duration,
-    /// We put a control frame into the outbox and have not seen it leave.
+    /// We put a control frame into the queue and have not seen it leave.
     owes_control: bool,
     phase: Phase,
 }
@@ -44,12 +44,12 @@ pub(crate) struct StreamReceiver {
 enum Phase {
     Open,
     /// The close frame leaves, then this is reported.
-    Parting(Parting),
+    Closing(Closing),
     /// `Some` is reported once; from then on, the end of the stream.
-    Over(Option<Closed>),
+    Over(Option<ConnectionEnd>),
 }
 
-enum Parting {
+enum Closing {
     /// The peer said goodbye; our answer is leaving.
     ByPeer(CloseReason),
     /// The peer is being cut off. What it still sends is read and dropped, because closing a
@@ -66,22 +66,21 @@ enum Event {
 
 impl std::fmt::Debug for StreamReceiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StreamReceiver").field("decoding", &self.decoding).finish_non_exhaustive()
+        f.debug_struct("StreamReceiver").field("decoder", &self.decoder).finish_non_exhaustive()
     }
 }
 
 impl StreamReceiver {
-    pub(crate) fn new(io: ReadIo, decoding: Decoding, link: Arc<Link>, limits: &Limits) -> Self {
+    pub(crate) fn new(io: ReadIo, decoder: StreamDecoder, shared: Arc<SharedWriter>, limits: &Limits) -> Self {
         let now = Instant::now();
-        let keepalive =
-            decoding.is_websocket().then(|| Keepalive::new(limits.ping_interval, limits.silence_limit, now));
-        let first_turn = keepalive.as_ref().map_or(now + limits.ping_interval, Keepalive::next_turn);
+        let keepalive = decoder.is_websocket().then(|| Keepalive::new(limits.ping_interval, limits.silence_limit, now));
+        let first_deadline = keepalive.as_ref().map_or(now + limits.ping_interval, Keepalive::next_deadline);
         Self {
             io,
-            decoding,
-            link,
+            decoder,
+            shared,
             keepalive,
-            timer: Box::pin(sleep_until(first_turn)),
+            timer: Box::pin(sleep_until(first_deadline)),
             write_deadline: limits.write_deadline,
             owes_control: false,
             phase: Phase::Open,
@@ -91,21 +90,21 @@ impl StreamReceiver {
     pub(crate) async fn next(&mut self) -> Received {
         loop {
             let outcome = match &mut self.phase {
-                Phase::Over(closed) => return Received::Closed(closed.take().unwrap_or(Closed::EndOfStream)),
-                Phase::Open => match self.decoding.next() {
+                Phase::Over(closed) => return Received::Closed(closed.take().unwrap_or(ConnectionEnd::EndOfStream)),
+                Phase::Open => match self.decoder.next() {
                     Ok(None) => None,
-                    Ok(Some(incoming)) => match self.understand(incoming) {
+                    Ok(Some(incoming)) => match self.handle_decoded(incoming) {
                         // What came behind a ping or a pong may be here already, and then the socket has nothing to
                         // wake us for. The pong leaves first: nobody knows when we are asked again.
                         None if matches!(self.phase, Phase::Open) => {
-                            poll_fn(|cx| self.offer_control(cx)).await;
+                            poll_fn(|cx| self.try_send_control(cx)).await;
                             continue;
                         }
-                        understood => understood,
+                        received => received,
                     },
-                    Err(violation) => self.cut_off(violation),
+                    Err(violation) => self.reject_peer(violation),
                 },
-                Phase::Parting(_) => None,
+                Phase::Closing(_) => None,
             };
             if let Some(received) = outcome {
                 return received;
@@ -115,8 +114,8 @@ impl StreamReceiver {
             }
             let event = poll_fn(|cx| self.poll_event(cx)).await;
             let outcome = match self.phase {
-                Phase::Parting(_) => self.part(event),
-                _ => self.handle(event),
+                Phase::Closing(_) => self.handle_while_closing(event),
+                _ => self.handle_while_open(event),
             };
             if let Some(received) = outcome {
                 return received;
@@ -125,9 +124,9 @@ impl StreamReceiver {
     }
 
     /// Sends what is owed if the socket takes it now. Never waits: if not now, then with the next event.
-    fn offer_control(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn try_send_control(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // A broken write half shows on the read half too.
-        if self.owes_control && self.link.writer().poll_control(cx).is_ready() {
+        if self.owes_control && self.shared.writer().poll_control(cx).is_ready() {
             self.owes_control = false;
         }
         Poll::Ready(())
@@ -135,20 +134,20 @@ impl StreamReceiver {
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if self.owes_control {
-            let poll = self.link.writer().poll_control(cx);
+            let poll = self.shared.writer().poll_control(cx);
             match poll {
                 Poll::Ready(result) => {
                     self.owes_control = false;
                     return Poll::Ready(Event::Control(result));
                 }
-                Poll::Pending => self.watch_the_stall(),
+                Poll::Pending => self.arm_stall_timer(),
             }
         }
-        let mut space = self.decoding.space();
+        let mut space = self.decoder.space();
         if let Poll::Ready(result) = pin!(self.io.read_buf(&mut space)).poll(cx) {
             return Poll::Ready(Event::Read(result));
         }
-        self.decoding.rest();
+        self.decoder.release_idle();
         // Lines have no pings; their timer only matters for a farewell.
         if self.keepalive.is_none() && matches!(self.phase, Phase::Open) {
             return Poll::Pending;
@@ -157,8 +156,8 @@ impl StreamReceiver {
     }
 
     /// While a control frame of ours is stuck, the timer also watches the write deadline.
-    fn watch_the_stall(&mut self) {
-        let stalled_since = self.link.writer().stalled_since;
+    fn arm_stall_timer(&mut self) {
+        let stalled_since = self.shared.writer().stalled_since;
         if let Some(since) = stalled_since
             && since + self.write_deadline < self.timer.deadline()
         {
@@ -166,126 +165,126 @@ impl StreamReceiver {
         }
     }
 
-    fn understand(&mut self, incoming: Incoming) -> Option<Received> {
+    fn handle_decoded(&mut self, incoming: DecoderEvent) -> Option<Received> {
         match incoming {
-            Incoming::Message(message) => Some(Received::Message(message)),
-            Incoming::Ping(payload) => {
-                self.link.writer().outbox.pong(payload);
+            DecoderEvent::Message(message) => Some(Received::Message(message)),
+            DecoderEvent::Ping(payload) => {
+                self.shared.writer().queue.pong(payload);
                 self.owes_control = true;
                 None
             }
-            Incoming::Pong => None,
-            Incoming::Close(reason) => {
+            DecoderEvent::Pong => None,
+            DecoderEvent::Close(reason) => {
                 let answer = CloseReason::new(reason.code, "");
-                self.begin_parting(answer, Parting::ByPeer(reason));
+                self.begin_close(answer, Closing::ByPeer(reason));
                 None
             }
         }
     }
 
-    fn cut_off(&mut self, reason: CloseReason) -> Option<Received> {
-        self.decoding.discard();
-        self.begin_parting(reason.clone(), Parting::Violation(reason));
+    fn reject_peer(&mut self, reason: CloseReason) -> Option<Received> {
+        self.decoder.discard();
+        self.begin_close(reason.clone(), Closing::Violation(reason));
         // Lines have no close frame, so there is nobody to tell and nothing to wait for.
-        if self.decoding.is_websocket() { None } else { self.finish_parting() }
+        if self.decoder.is_websocket() { None } else { self.finish_close() }
     }
 
-    fn begin_parting(&mut self, say: CloseReason, parting: Parting) {
-        self.link.writer().outbox.close(say);
+    fn begin_close(&mut self, say: CloseReason, closing: Closing) {
+        self.shared.writer().queue.close(say);
         self.owes_control = true;
         self.timer.as_mut().reset(Instant::now() + CLOSE_DEADLINE);
-        self.phase = Phase::Parting(parting);
+        self.phase = Phase::Closing(closing);
     }
 
     /// One event of an open connection.
-    fn handle(&mut self, event: Event) -> Option<Received> {
+    fn handle_while_open(&mut self, event: Event) -> Option<Received> {
         match event {
-            Event::Read(Ok(0)) => self.ended(),
+            Event::Read(Ok(0)) => self.handle_end_of_stream(),
             Event::Read(Ok(read_bytes)) => {
-                self.decoding.filled(read_bytes);
+                self.decoder.filled(read_bytes);
                 if let Some(keepalive) = &mut self.keepalive {
-                    keepalive.heard(Instant::now());
+                    keepalive.record_activity(Instant::now());
                 }
                 None
             }
             // A broken write half shows on the read half too, with whatever the peer said last.
             Event::Control(_) => None,
-            Event::Read(Err(error)) => self.over(Closed::Lost(error)),
-            Event::Timer => self.take_turn(Instant::now()),
+            Event::Read(Err(error)) => self.finish(ConnectionEnd::Lost(error)),
+            Event::Timer => self.on_timer(Instant::now()),
         }
     }
 
-    fn take_turn(&mut self, now: Instant) -> Option<Received> {
+    fn on_timer(&mut self, now: Instant) -> Option<Received> {
         let (last_drained, stalled_since) = {
-            let writer = self.link.writer();
+            let writer = self.shared.writer();
             (writer.last_drained, writer.stalled_since.filter(|_| !writer.sender_waits))
         };
         if self.owes_control && stalled_since.is_some_and(|since| now >= since + self.write_deadline) {
-            return self.over(Closed::Stalled(self.write_deadline));
+            return self.finish(ConnectionEnd::Stalled(self.write_deadline));
         }
         let keepalive = self.keepalive.as_mut()?;
         if let Some(drained) = last_drained {
-            keepalive.heard(drained);
+            keepalive.record_activity(drained);
         }
-        match keepalive.turn(now) {
-            Turn::Gone(silent) => return self.over(Closed::Silent(silent)),
-            Turn::Ping => {
-                self.link.writer().outbox.ping();
+        match keepalive.action_at(now) {
+            KeepaliveAction::Gone(silent) => return self.finish(ConnectionEnd::Silent(silent)),
+            KeepaliveAction::Ping => {
+                self.shared.writer().queue.ping();
                 self.owes_control = true;
             }
-            Turn::Rest => {}
+            KeepaliveAction::Wait => {}
         }
-        let next = keepalive.next_turn();
+        let next = keepalive.next_deadline();
         self.timer.as_mut().reset(next);
         None
     }
 
     /// The stream ended: in good order between messages, and for lines also after a last one.
-    fn ended(&mut self) -> Option<Received> {
-        match &mut self.decoding {
-            Decoding::WebSocket(decoder) if decoder.at_boundary() => self.over(Closed::EndOfStream),
-            Decoding::WebSocket(_) => {
+    fn handle_end_of_stream(&mut self) -> Option<Received> {
+        match &mut self.decoder {
+            StreamDecoder::WebSocket(decoder) if decoder.at_boundary() => self.finish(ConnectionEnd::EndOfStream),
+            StreamDecoder::WebSocket(_) => {
                 let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the stream ended inside a message");
-                self.over(Closed::Lost(error))
+                self.finish(ConnectionEnd::Lost(error))
             }
-            Decoding::Lines(decoder) => match decoder.finish() {
-                Ok(Some(incoming)) => self.understand(incoming),
-                Ok(None) => self.over(Closed::EndOfStream),
-                Err(violation) => self.cut_off(violation),
+            StreamDecoder::Lines(decoder) => match decoder.finish() {
+                Ok(Some(incoming)) => self.handle_decoded(incoming),
+                Ok(None) => self.finish(ConnectionEnd::EndOfStream),
+                Err(violation) => self.reject_peer(violation),
             },
         }
     }
 
     /// One event while we part.
-    fn part(&mut self, event: Event) -> Option<Received> {
+    fn handle_while_closing(&mut self, event: Event) -> Option<Received> {
         match event {
             Event::Read(Ok(1..)) => {
-                self.decoding.discard();
+                self.decoder.discard();
                 None
             }
             // The peer half-closed; our close frame may still reach it. The read half has nothing
             // more to give, and must not be polled in a circle.
             Event::Read(_) if self.owes_control => {
-                self.io = Box::new(Silence);
+                self.io = Box::new(PendingReader);
                 None
             }
-            Event::Control(Ok(())) if matches!(self.phase, Phase::Parting(Parting::Violation(_))) => {
-                let mut writer = self.link.writer();
+            Event::Control(Ok(())) if matches!(self.phase, Phase::Closing(Closing::Violation(_))) => {
+                let mut writer = self.shared.writer();
                 if !writer.sender_waits {
-                    writer.abandon();
+                    writer.shut_down_now();
                 }
                 None
             }
-            Event::Read(_) | Event::Control(_) | Event::Timer => self.finish_parting(),
+            Event::Read(_) | Event::Control(_) | Event::Timer => self.finish_close(),
         }
     }
 
-    fn finish_parting(&mut self) -> Option<Received> {
+    fn finish_close(&mut self) -> Option<Received> {
         match std::mem::replace(&mut self.phase, Phase::Over(None)) {
-            Phase::Parting(Parting::ByPeer(reason)) => Some(Received::Closed(Closed::ByPeer(reason))),
-            Phase::Parting(Parting::Violation(reason)) => {
+            Phase::Closing(Closing::ByPeer(reason)) => Some(Received::Closed(ConnectionEnd::ByPeer(reason))),
+            Phase::Closing(Closing::Violation(reason)) => {
                 let told = Received::Malformed { reason: reason.to_string() };
-                self.phase = Phase::Over(Some(Closed::Violation(reason)));
+                self.phase = Phase::Over(Some(ConnectionEnd::Violation(reason)));
                 Some(told)
             }
             other => {
@@ -295,16 +294,16 @@ impl StreamReceiver {
         }
     }
 
-    fn over(&mut self, closed: Closed) -> Option<Received> {
+    fn finish(&mut self, end: ConnectionEnd) -> Option<Received> {
         self.phase = Phase::Over(None);
-        Some(Received::Closed(closed))
+        Some(Received::Closed(end))
     }
 }
 
 /// A read half that never says anything again.
-struct Silence;
+struct PendingReader;
 
-impl tokio::io::AsyncRead for Silence {
+impl tokio::io::AsyncRead for PendingReader {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut tokio::io::ReadBuf<'_>) -> Poll<io::Result<()>> {
         Poll::Pending
     }

@@ -14,39 +14,39 @@ use crate::connection::SendError;
 use crate::limits::CLOSE_DEADLINE;
 use crate::message::{CloseReason, Message};
 
-use super::Holding;
-use super::writer::{Link, Writer};
+use super::HeldResource;
+use super::writer::{SharedWriter, Writer};
 
 /// The sending half over a byte stream.
 #[derive(Debug)]
 pub(crate) struct StreamSender {
-    link: Arc<Link>,
+    shared: Arc<SharedWriter>,
     deadline: Duration,
 }
 
 impl StreamSender {
-    pub(crate) fn new(link: Arc<Link>, deadline: Duration) -> Self {
-        Self { link, deadline }
+    pub(crate) fn new(shared: Arc<SharedWriter>, deadline: Duration) -> Self {
+        Self { shared, deadline }
     }
 
     pub(crate) fn carries_binary(&self) -> bool {
-        self.link.writer().outbox.carries_binary()
+        self.shared.writer().queue.carries_binary()
     }
 
     pub(crate) async fn feed(&mut self, message: Message) -> Result<(), SendError> {
-        if !self.link.writer().outbox.has_room() {
+        if !self.shared.writer().queue.has_room() {
             self.drain().await?;
         }
         let has_room = {
-            let mut writer = self.link.writer();
+            let mut writer = self.shared.writer();
             if !writer.is_open() {
                 return Err(SendError::Closed);
             }
-            if matches!(message, Message::Binary(_)) && !writer.outbox.carries_binary() {
+            if matches!(message, Message::Binary(_)) && !writer.queue.carries_binary() {
                 return Err(SendError::BinaryUnsupported);
             }
-            writer.outbox.push(message);
-            writer.outbox.has_room()
+            writer.queue.push(message);
+            writer.queue.has_room()
         };
         if has_room { Ok(()) } else { self.drain().await }
     }
@@ -57,35 +57,35 @@ impl StreamSender {
 
     pub(crate) async fn close(self, reason: CloseReason) {
         let farewell = async {
-            self.link.writer().outbox.close(reason);
+            self.shared.writer().queue.close(reason);
             if self.drain().await.is_ok() {
-                let shutdown = poll_fn(|cx| self.link.writer().poll_shutdown(cx)).await;
+                let shutdown = poll_fn(|cx| self.shared.writer().poll_shutdown(cx)).await;
                 tracing::trace!(?shutdown, "write half shut down");
             }
         };
         if timeout(CLOSE_DEADLINE, farewell).await.is_err() {
             tracing::debug!("the peer took no farewell within {CLOSE_DEADLINE:?}");
         }
-        self.link.writer().abandon();
-        if let Holding::Child(child) = &self.link.holding {
-            child.end().await;
+        self.shared.writer().shut_down_now();
+        if let HeldResource::Child(child) = &self.shared.held {
+            child.terminate().await;
         }
     }
 
     /// Writes everything, as long as some byte moves within each deadline.
     async fn drain(&self) -> Result<(), SendError> {
-        let mut waiting = Waiting(&self.link);
+        let mut waiting = Waiting(&self.shared);
         let mut until = Instant::now() + self.deadline;
         loop {
             match timeout_at(until, poll_fn(|cx| waiting.poll_drain(cx))).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(source)) => return Err(SendError::Write { source }),
                 Err(_) => {
-                    let mut writer = self.link.writer();
+                    let mut writer = self.shared.writer();
                     let stalled_since = writer.stalled_since.unwrap_or_else(Instant::now);
                     until = stalled_since + self.deadline;
                     if until <= Instant::now() {
-                        writer.abandon();
+                        writer.shut_down_now();
                         return Err(SendError::Stalled { after: self.deadline });
                     }
                 }
@@ -97,12 +97,12 @@ impl StreamSender {
 impl Drop for StreamSender {
     /// Whoever drops the sender will never answer again; the peer is told by the stream's end.
     fn drop(&mut self) {
-        self.link.writer().abandon();
+        self.shared.writer().shut_down_now();
     }
 }
 
-/// Marks the link while a sender waits for the socket, and unmarks it even if it is dropped.
-struct Waiting<'a>(&'a Link);
+/// Marks the writer while a sender waits for the socket, and unmarks it even if it is dropped.
+struct Waiting<'a>(&'a SharedWriter);
 
 impl Waiting<'_> {
     fn poll_drain(&mut self, cx: &mut std::task::Context<'_>) -> Poll<std::io::Result<()>> {

@@ -2,7 +2,7 @@
 //!
 //! A socket remembers one waker for writing. Whoever polls last is woken, so the two users agree:
 //! while a sender waits, the receiver keeps its hands off the socket and leaves control frames in
-//! the outbox; the sender writes them when it is woken. A sender that comes while the receiver
+//! the queue; the sender writes them when it is woken. A sender that comes while the receiver
 //! waits takes over everything.
 
 use std::io;
@@ -14,27 +14,27 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::AsyncWrite;
 use tokio::time::Instant;
 
-use super::outbox::{Outbox, SLICES};
-use super::{Holding, WriteIo};
+use super::send_queue::{SLICES, SendQueue};
+use super::{HeldResource, WriteIo};
 
 /// What both halves of a connection hold.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct SharedWriter {
     writer: Mutex<Writer>,
-    pub(crate) holding: Holding,
+    pub(crate) held: HeldResource,
 }
 
-impl Link {
-    pub(crate) fn new(io: WriteIo, outbox: Outbox, holding: Holding) -> Self {
+impl SharedWriter {
+    pub(crate) fn new(io: WriteIo, queue: SendQueue, held: HeldResource) -> Self {
         let writer = Writer {
             io: Some(io),
-            outbox,
+            queue,
             unflushed: false,
             sender_waits: false,
             stalled_since: None,
             last_drained: None,
         };
-        Self { writer: Mutex::new(writer), holding }
+        Self { writer: Mutex::new(writer), held }
     }
 
     /// Held for one poll at most.
@@ -44,11 +44,11 @@ impl Link {
     }
 }
 
-/// The outbox and where it goes.
+/// The queue and where it goes.
 pub(crate) struct Writer {
     /// `None` once nothing more can be written.
     io: Option<WriteIo>,
-    pub(crate) outbox: Outbox,
+    pub(crate) queue: SendQueue,
     /// Bytes were written to a stream that may hold them back (TLS, stdout).
     unflushed: bool,
     /// A sender's future is waiting for the socket.
@@ -61,18 +61,18 @@ pub(crate) struct Writer {
 
 impl std::fmt::Debug for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Writer").field("open", &self.io.is_some()).field("outbox", &self.outbox).finish_non_exhaustive()
+        f.debug_struct("Writer").field("open", &self.io.is_some()).field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 
 impl Writer {
     pub(crate) fn is_open(&self) -> bool {
-        self.io.is_some() && self.outbox.is_open()
+        self.io.is_some() && self.queue.is_open()
     }
 
-    /// Writes until the outbox is empty and flushed.
+    /// Writes until the queue is empty and flushed.
     pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.outbox.stage() {
+        while self.queue.stage() {
             ready!(self.poll_write(cx))?;
         }
         self.poll_flush(cx)
@@ -83,11 +83,11 @@ impl Writer {
         if self.sender_waits || self.io.is_none() {
             return Poll::Ready(Ok(()));
         }
-        while self.outbox.owes_control() && self.outbox.stage() {
+        while self.queue.owes_control() && self.queue.stage() {
             ready!(self.poll_write(cx))?;
         }
         // Staged, but not yet taken: without this, a pong would wait for the next message.
-        while self.outbox.is_staged() {
+        while self.queue.is_staged() {
             ready!(self.poll_write(cx))?;
         }
         self.poll_flush(cx)
@@ -102,7 +102,7 @@ impl Writer {
     }
 
     /// Ends the stream without waiting. The peer sees its end if the kernel can still say so.
-    pub(crate) fn abandon(&mut self) {
+    pub(crate) fn shut_down_now(&mut self) {
         let _ = self.poll_shutdown(&mut Context::from_waker(Waker::noop()));
         self.io = None;
     }
@@ -112,11 +112,11 @@ impl Writer {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
         let mut slices = [IoSlice::new(&[]); SLICES];
-        let count = self.outbox.slices(&mut slices);
+        let count = self.queue.slices(&mut slices);
         let result = match Pin::new(io).poll_write_vectored(cx, &slices[..count]) {
             Poll::Ready(Ok(0)) => Err(io::ErrorKind::WriteZero.into()),
             Poll::Ready(Ok(written)) => {
-                self.outbox.consume(written);
+                self.queue.consume(written);
                 self.unflushed = true;
                 self.progress();
                 Ok(())

@@ -10,7 +10,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::limits::{IDLE_BUFFER_BYTES, READ_BYTES};
 use crate::message::{CloseReason, Message};
-use crate::stream::{Incoming, ReadBuffer};
+use crate::stream::{DecoderEvent, ReadBuffer};
 
 use super::frame::{CONTROL_MAX_BYTES, Opcode, apply_mask, parse_close};
 
@@ -22,13 +22,13 @@ pub(crate) struct Decoder {
     frame_max_bytes: usize,
     message_max_bytes: usize,
     input: ReadBuffer,
-    frame: Option<Frame>,
-    message: Option<Partial>,
+    frame: Option<FrameInProgress>,
+    message: Option<PartialMessage>,
 }
 
 /// The frame whose payload is being read.
 #[derive(Debug)]
-struct Frame {
+struct FrameInProgress {
     fin: bool,
     opcode: Opcode,
     remaining: usize,
@@ -38,11 +38,11 @@ struct Frame {
 
 /// The message whose frames are being read.
 #[derive(Debug)]
-struct Partial {
+struct PartialMessage {
     binary: bool,
     data: BytesMut,
     /// How much of `data` is counted and unmasked; beyond lies what was read directly into it.
-    settled: usize,
+    unmasked_bytes: usize,
 }
 
 impl Decoder {
@@ -64,7 +64,7 @@ impl Decoder {
             && frame.remaining >= IDLE_BUFFER_BYTES
             && self.input.bytes.is_empty()
         {
-            message.make_room(frame.remaining);
+            message.reserve(frame.remaining);
             return (&mut message.data).limit(frame.remaining);
         }
         self.input.space(0)
@@ -78,8 +78,8 @@ impl Decoder {
     }
 
     /// Nothing is waiting: give back what an idle connection does not need.
-    pub(crate) fn rest(&mut self) {
-        self.input.rest();
+    pub(crate) fn release_idle(&mut self) {
+        self.input.release_idle();
     }
 
     /// True between two messages, where a stream may end in good order.
@@ -95,11 +95,11 @@ impl Decoder {
     }
 
     /// The next event, `None` when more bytes are needed, or the violation to close with.
-    pub(crate) fn next(&mut self) -> Result<Option<Incoming>, CloseReason> {
+    pub(crate) fn next(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
         loop {
             if self.frame.is_none() {
                 match self.parse_header()? {
-                    Some(frame) => self.begin(frame)?,
+                    Some(frame) => self.begin_frame(frame)?,
                     None => return Ok(None),
                 }
             }
@@ -108,14 +108,14 @@ impl Decoder {
                 return self.control();
             }
             match self.data()? {
-                Progress::NeedsBytes => return Ok(None),
-                Progress::FrameDone => {}
-                Progress::Message(message) => return Ok(Some(Incoming::Message(message))),
+                DataProgress::NeedsBytes => return Ok(None),
+                DataProgress::FrameDone => {}
+                DataProgress::Message(message) => return Ok(Some(DecoderEvent::Message(message))),
             }
         }
     }
 
-    fn parse_header(&mut self) -> Result<Option<Frame>, CloseReason> {
+    fn parse_header(&mut self) -> Result<Option<FrameInProgress>, CloseReason> {
         let [first, second, rest @ ..] = &self.input.bytes[..] else { return Ok(None) };
         if first & 0x70 != 0 {
             return Err(violation("a frame with reserved bits; no extension was agreed on"));
@@ -152,11 +152,11 @@ impl Decoder {
         };
         let fin = first & 0x80 != 0;
         self.input.bytes.advance(2 + length_bytes + mask_bytes);
-        Ok(Some(Frame { fin, opcode, remaining, mask }))
+        Ok(Some(FrameInProgress { fin, opcode, remaining, mask }))
     }
 
     /// Checks that the frame may come here, and opens or continues its message.
-    fn begin(&mut self, frame: Frame) -> Result<(), CloseReason> {
+    fn begin_frame(&mut self, frame: FrameInProgress) -> Result<(), CloseReason> {
         match (frame.opcode, &self.message) {
             (Opcode::Close | Opcode::Ping | Opcode::Pong, _) => {
                 if !frame.fin || frame.remaining > CONTROL_MAX_BYTES {
@@ -179,14 +179,14 @@ impl Decoder {
                     return Err(self.message_too_big());
                 }
                 let binary = frame.opcode == Opcode::Binary;
-                self.message = Some(Partial { binary, data: BytesMut::new(), settled: 0 });
+                self.message = Some(PartialMessage { binary, data: BytesMut::new(), unmasked_bytes: 0 });
             }
         }
         self.frame = Some(frame);
         Ok(())
     }
 
-    fn control(&mut self) -> Result<Option<Incoming>, CloseReason> {
+    fn control(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
         let Some(frame) = self.frame.take_if(|frame| self.input.bytes.len() >= frame.remaining) else {
             return Ok(None);
         };
@@ -195,13 +195,13 @@ impl Decoder {
         self.input.bytes.copy_to_slice(payload);
         apply_mask(payload, frame.mask.unwrap_or_default());
         Ok(Some(match frame.opcode {
-            Opcode::Ping => Incoming::Ping(Bytes::copy_from_slice(payload)),
-            Opcode::Close => Incoming::Close(parse_close(payload)?),
-            _ => Incoming::Pong,
+            Opcode::Ping => DecoderEvent::Ping(Bytes::copy_from_slice(payload)),
+            Opcode::Close => DecoderEvent::Close(parse_close(payload)?),
+            _ => DecoderEvent::Pong,
         }))
     }
 
-    fn data(&mut self) -> Result<Progress, CloseReason> {
+    fn data(&mut self) -> Result<DataProgress, CloseReason> {
         let frame = self.frame.as_mut().expect("the caller began a frame");
         let message = self.message.as_mut().expect("a data frame has opened or continued a message");
         let whole = frame.fin && message.data.is_empty() && self.input.bytes.len() >= frame.remaining;
@@ -211,26 +211,26 @@ impl Decoder {
             let binary = message.binary;
             self.frame = None;
             self.message = None;
-            return finished(binary, payload).map(Progress::Message);
+            return finished(binary, payload).map(DataProgress::Message);
         }
         let copied = frame.remaining.min(self.input.bytes.len());
-        if message.data.len() == message.settled && copied > 0 {
-            message.make_room(frame.remaining);
+        if message.data.len() == message.unmasked_bytes && copied > 0 {
+            message.reserve(frame.remaining);
             message.data.put((&mut self.input.bytes).take(copied));
         }
-        let fresh = &mut message.data[message.settled..];
-        frame.settle(fresh);
-        message.settled = message.data.len();
+        let fresh = &mut message.data[message.unmasked_bytes..];
+        frame.unmask(fresh);
+        message.unmasked_bytes = message.data.len();
         if frame.remaining > 0 {
-            return Ok(Progress::NeedsBytes);
+            return Ok(DataProgress::NeedsBytes);
         }
         let fin = frame.fin;
         self.frame = None;
         if !fin {
-            return Ok(Progress::FrameDone);
+            return Ok(DataProgress::FrameDone);
         }
         let message = self.message.take().expect("held above");
-        finished(message.binary, message.data.freeze()).map(Progress::Message)
+        finished(message.binary, message.data.freeze()).map(DataProgress::Message)
     }
 
     fn message_too_big(&self) -> CloseReason {
@@ -238,15 +238,15 @@ impl Decoder {
     }
 }
 
-enum Progress {
+enum DataProgress {
     NeedsBytes,
     FrameDone,
     Message(Message),
 }
 
-impl Frame {
+impl FrameInProgress {
     /// Unmasks payload that has arrived, and counts it.
-    fn settle(&mut self, fresh: &mut [u8]) {
+    fn unmask(&mut self, fresh: &mut [u8]) {
         if let Some(mask) = &mut self.mask {
             apply_mask(fresh, *mask);
             mask.rotate_left(fresh.len() % 4);
@@ -255,9 +255,9 @@ impl Frame {
     }
 }
 
-impl Partial {
+impl PartialMessage {
     /// Grows by doubling, and never past what the frame still brings.
-    fn make_room(&mut self, remaining: usize) {
+    fn reserve(&mut self, remaining: usize) {
         if self.data.capacity() == self.data.len() {
             self.data.reserve(remaining.min(self.data.len().max(READ_BYTES)));
         }

@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::websocket::frame::{Masks, Role};
+use crate::websocket::frame::{MaskKeys, Role};
 
 const LIMIT: usize = 1 << 20;
 
 /// Hands `bytes` over in pieces of at most `piece` and collects what comes of it.
-fn decode(decoder: &mut Decoder, bytes: &[u8], piece: usize) -> Result<Vec<Incoming>, CloseReason> {
+fn decode(decoder: &mut Decoder, bytes: &[u8], piece: usize) -> Result<Vec<DecoderEvent>, CloseReason> {
     let mut found = Vec::new();
     for mut chunk in bytes.chunks(piece) {
         while !chunk.is_empty() {
@@ -20,7 +20,7 @@ fn decode(decoder: &mut Decoder, bytes: &[u8], piece: usize) -> Result<Vec<Incom
             while let Some(incoming) = decoder.next()? {
                 found.push(incoming);
             }
-            decoder.rest();
+            decoder.release_idle();
         }
     }
     Ok(found)
@@ -92,7 +92,7 @@ fn a_close_frame_carries_code_and_reason_or_nothing() {
         (b"\x88\x02\x0f\xa0", CloseReason::new(4000, "")),
     ] {
         let found = decode(&mut client(LIMIT, LIMIT), bytes, 1).expect("well formed");
-        assert!(matches!(&found[..], [Incoming::Close(reason)] if *reason == expected), "{found:?}");
+        assert!(matches!(&found[..], [DecoderEvent::Close(reason)] if *reason == expected), "{found:?}");
     }
 }
 
@@ -115,7 +115,7 @@ proptest! {
         piece in 1_usize..9_000,
         masked in any::<bool>(),
     ) {
-        let mut role = if masked { Role::Client(Masks::default()) } else { Role::Server };
+        let mut role = if masked { Role::Client(MaskKeys::default()) } else { Role::Server };
         let mut bytes = BytesMut::new();
         let mut sent = Vec::new();
         for (binary, length) in messages {
@@ -132,7 +132,7 @@ proptest! {
         let mut decoder = Decoder::new(masked, LIMIT, LIMIT, &[]);
         let found = decode(&mut decoder, &bytes, piece).expect("well formed");
         let found: Vec<Message> = found.into_iter().filter_map(|incoming| match incoming {
-            Incoming::Message(message) => Some(message),
+            DecoderEvent::Message(message) => Some(message),
             _ => None,
         }).collect();
         prop_assert_eq!(found, sent);

@@ -57,7 +57,7 @@ impl Opcode {
 #[derive(Debug)]
 pub(crate) enum Role {
     Server,
-    Client(Masks),
+    Client(MaskKeys),
 }
 
 impl Role {
@@ -83,12 +83,12 @@ impl Role {
 /// Masking keys that the peer's proxies cannot predict: SipHash of a counter under a key from
 /// the system's randomness.
 #[derive(Debug, Default)]
-pub(crate) struct Masks {
+pub(crate) struct MaskKeys {
     keys: RandomState,
     counter: u64,
 }
 
-impl Masks {
+impl MaskKeys {
     fn next(&mut self) -> [u8; 4] {
         self.counter += 1;
         let [a, b, c, d, ..] = self.keys.hash_one(self.counter).to_le_bytes();

@@ -69,7 +69,7 @@ fn refused(text: &str) -> (u16, String) {
 const WELCOME: (u16, String) = (101, String::new());
 
 #[tokio::test]
-async fn a_capability_token_opens_the_door() {
+async fn a_capability_token_lets_a_client_in() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let from_file = AuthSettings {
         mode: Some(AuthMode::CapabilityToken),

@@ -3,8 +3,7 @@
 
 mod auth;
 mod cost;
-mod front_door;
-mod keeping_alive;
+mod keepalive;
 mod memory;
 mod our_client;
 mod our_server;
@@ -14,4 +13,5 @@ mod stdio;
 mod support;
 mod tls;
 mod unix;
+mod upgrade;
 mod violations;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use exec_transport::{CloseReason, Closed, ConnectError, ConnectOptions, Connection, Received, Target, connect};
+use exec_transport::{CloseReason, ConnectError, ConnectOptions, Connection, ConnectionEnd, Received, Target, connect};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -78,7 +78,7 @@ async fn fragments_pings_and_the_close_of_a_server() {
     assert_eq!(message(&mut ours.receiver).await, text("one two"));
     assert_eq!(within(theirs.next()).await.expect("open").expect("well formed"), TheirMessage::Pong("p".into()));
     theirs.close(Some(CloseFrame { code: CloseCode::Library(4001), reason: "enough".into() })).await.expect("we read");
-    let Closed::ByPeer(reason) = closed(&mut ours.receiver).await else { panic!("not by the peer") };
+    let ConnectionEnd::ByPeer(reason) = closed(&mut ours.receiver).await else { panic!("not by the peer") };
     assert_eq!(reason, CloseReason::new(4001, "enough"));
     let answer = within(theirs.next()).await.expect("an answer").expect("well formed");
     assert!(matches!(answer, TheirMessage::Close(Some(frame)) if frame.code == CloseCode::Library(4001)));
@@ -92,7 +92,7 @@ async fn our_close_reaches_the_server() {
     let (end, ()) = within(async { tokio::join!(theirs.next(), leaving) }).await;
     assert!(matches!(end, Some(Ok(TheirMessage::Close(Some(frame)))) if frame.code == CloseCode::Normal));
     assert!(within(theirs.next()).await.is_none());
-    assert!(matches!(closed(&mut receiver).await, Closed::ByPeer(_)));
+    assert!(matches!(closed(&mut receiver).await, ConnectionEnd::ByPeer(_)));
 }
 
 #[tokio::test]

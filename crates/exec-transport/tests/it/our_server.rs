@@ -1,6 +1,6 @@
 //! Our server's frames with tungstenite as the client.
 
-use exec_transport::{CloseReason, Closed, ListenOptions, Message, SendError};
+use exec_transport::{CloseReason, ConnectionEnd, ListenOptions, Message, SendError};
 use futures_util::{SinkExt, StreamExt};
 use tokio_tungstenite::tungstenite::Message as TheirMessage;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
@@ -100,7 +100,7 @@ async fn the_peers_close_is_answered_and_reported() {
     let (mut ours, mut theirs) = with_tungstenite(ListenOptions::default()).await;
     let frame = CloseFrame { code: CloseCode::Away, reason: "going home".into() };
     theirs.close(Some(frame)).await.expect("we read");
-    let Closed::ByPeer(reason) = closed(&mut ours.receiver).await else { panic!("not by the peer") };
+    let ConnectionEnd::ByPeer(reason) = closed(&mut ours.receiver).await else { panic!("not by the peer") };
     assert_eq!(reason, CloseReason::new(1001, "going home"));
     assert!(matches!(ours.sender.feed(text("late")).await, Err(SendError::Closed)));
     drop(ours);
@@ -120,15 +120,15 @@ async fn our_close_carries_code_and_reason_after_all_messages() {
     let TheirMessage::Close(Some(frame)) = end else { panic!("no close frame: {end:?}") };
     assert_eq!((frame.code, frame.reason.as_str()), (CloseCode::Away, "server stops"));
     assert!(within(theirs.next()).await.is_none());
-    assert!(matches!(closed(&mut ours.receiver).await, Closed::ByPeer(reason) if reason.code == 1001));
+    assert!(matches!(closed(&mut ours.receiver).await, ConnectionEnd::ByPeer(reason) if reason.code == 1001));
 }
 
 #[tokio::test]
 async fn a_connection_dropped_between_messages_ends_in_good_order() {
     let (mut ours, theirs) = with_tungstenite(ListenOptions::default()).await;
     drop(theirs);
-    assert!(matches!(closed(&mut ours.receiver).await, Closed::EndOfStream));
-    assert!(matches!(closed(&mut ours.receiver).await, Closed::EndOfStream));
+    assert!(matches!(closed(&mut ours.receiver).await, ConnectionEnd::EndOfStream));
+    assert!(matches!(closed(&mut ours.receiver).await, ConnectionEnd::EndOfStream));
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn peers_are_named_by_their_address() {
     let (ours, theirs) = with_tungstenite(ListenOptions::default()).await;
     let address = theirs.get_ref().local_addr().expect("connected");
     assert_eq!(ours.peer.to_string(), address.to_string());
-    assert_eq!(ours.peer.kind(), exec_transport::Kind::WebSocket);
+    assert_eq!(ours.peer.kind(), exec_transport::PeerKind::WebSocket);
     assert!(ours.sender.carries_binary());
 }
 

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use exec_transport::{CloseReason, Closed, ConnectError, ConnectOptions, Connection, Kind, Program, Target, connect};
+use exec_transport::{
+    CloseReason, ConnectError, ConnectOptions, Connection, ConnectionEnd, PeerKind, Program, Target, connect,
+};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
@@ -48,7 +50,7 @@ impl Tripwire {
 #[tokio::test]
 async fn lines_go_to_its_stdin_and_come_from_its_stdout() {
     let mut connection = start(program("cat", &[])).await;
-    assert_eq!(connection.peer.kind(), Kind::Stdio);
+    assert_eq!(connection.peer.kind(), PeerKind::Stdio);
     assert!(connection.peer.to_string().starts_with("stdio of cat (pid "), "{}", connection.peer);
     for size in [1, 5000, 300_000] {
         let content = long_text(size);
@@ -62,7 +64,7 @@ async fn lines_go_to_its_stdin_and_come_from_its_stdout() {
         assert!(echoed == text(content), "changed at {size} bytes");
     }
     within(connection.sender.close(CloseReason::normal())).await;
-    assert!(matches!(closed(&mut connection.receiver).await, Closed::EndOfStream));
+    assert!(matches!(closed(&mut connection.receiver).await, ConnectionEnd::EndOfStream));
 }
 
 #[tokio::test]
@@ -116,7 +118,7 @@ async fn dropping_kills_the_group() {
 #[tokio::test]
 async fn its_end_is_reported_and_writing_fails() {
     let mut connection = start(program("true", &[])).await;
-    assert!(matches!(closed(&mut connection.receiver).await, Closed::EndOfStream));
+    assert!(matches!(closed(&mut connection.receiver).await, ConnectionEnd::EndOfStream));
     within(async {
         while connection.sender.feed(text("anybody?")).await.is_ok() && connection.sender.flush().await.is_ok() {}
     })

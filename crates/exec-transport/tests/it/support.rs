@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_transport::{
-    Closed, ConnectOptions, Connection, ListenOptions, ListenUrl, Listener, Message, Received, Receiver, Target,
+    ConnectOptions, Connection, ConnectionEnd, ListenOptions, ListenUrl, Listener, Message, Received, Receiver, Target,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -123,7 +123,7 @@ pub(crate) async fn message(receiver: &mut Receiver) -> Message {
     }
 }
 
-pub(crate) async fn closed(receiver: &mut Receiver) -> Closed {
+pub(crate) async fn closed(receiver: &mut Receiver) -> ConnectionEnd {
     match within(receiver.next()).await {
         Received::Closed(closed) => closed,
         other => panic!("expected the end, found {other:?}"),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use exec_transport::{CloseReason, Closed, ConnectError, ConnectOptions, ListenOptions, Target, connect};
+use exec_transport::{CloseReason, ConnectError, ConnectOptions, ConnectionEnd, ListenOptions, Target, connect};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -62,7 +62,9 @@ async fn messages_go_both_ways_and_the_end_arrives() {
         assert!(received == content, "changed at {size} bytes");
     }
     within(client.sender.close(CloseReason::normal())).await;
-    assert!(matches!(closed(&mut server.receiver).await, Closed::ByPeer(reason) if reason == CloseReason::normal()));
+    assert!(
+        matches!(closed(&mut server.receiver).await, ConnectionEnd::ByPeer(reason) if reason == CloseReason::normal())
+    );
     drop((server, client.receiver));
     within(proxy).await.expect("the proxy did not panic");
 }

@@ -4,8 +4,8 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
 use exec_transport::{
-    BindError, CloseReason, Closed, ConnectOptions, Kind, ListenOptions, ListenUrl, Listener, Message, Received,
-    SendError, Target, connect,
+    BindError, CloseReason, ConnectOptions, ConnectionEnd, ListenOptions, ListenUrl, Listener, Message, PeerKind,
+    Received, SendError, Target, connect,
 };
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -40,7 +40,7 @@ async fn our_client_speaks_websocket_over_it() {
     let mut client = client.expect("it upgrades");
     let name = format!("unix:{} (pid {})", path.display(), std::process::id());
     assert_eq!((server.peer.to_string(), client.peer.to_string()), (name.clone(), name));
-    assert_eq!((server.peer.kind(), client.peer.kind()), (Kind::Unix, Kind::Unix));
+    assert_eq!((server.peer.kind(), client.peer.kind()), (PeerKind::Unix, PeerKind::Unix));
 
     let binary = Message::Binary(vec![0, 10, 255].into());
     send(&mut client, binary.clone()).await;
@@ -49,7 +49,7 @@ async fn our_client_speaks_websocket_over_it() {
     assert_eq!(message(&mut client.receiver).await, text("over unix"));
     within(server.sender.close(CloseReason::new(1001, "stop"))).await;
     assert!(
-        matches!(closed(&mut client.receiver).await, Closed::ByPeer(reason) if reason == CloseReason::new(1001, "stop"))
+        matches!(closed(&mut client.receiver).await, ConnectionEnd::ByPeer(reason) if reason == CloseReason::new(1001, "stop"))
     );
 }
 
@@ -80,7 +80,7 @@ async fn anybody_else_speaks_lines() {
     // A half-closed client gets its answers; the last line needs no end.
     client.get_mut().shutdown().await.expect("open");
     assert_eq!(message(&mut server.receiver).await, text("{\"id\":2}"));
-    assert!(matches!(closed(&mut server.receiver).await, Closed::EndOfStream));
+    assert!(matches!(closed(&mut server.receiver).await, ConnectionEnd::EndOfStream));
     within(server.sender.close(CloseReason::normal())).await;
     assert_eq!(within(client.read_line(&mut lines)).await.expect("the end"), 0);
 }
@@ -98,7 +98,7 @@ async fn a_line_that_is_not_text_ends_the_connection() {
     let (mut server, _client) = tokio::join!(accept(&mut listener), client);
     let found = within(server.receiver.next()).await;
     assert!(matches!(found, Received::Malformed { reason } if reason == "a line is not valid UTF-8 (code 1007)"));
-    assert!(matches!(closed(&mut server.receiver).await, Closed::Violation(_)));
+    assert!(matches!(closed(&mut server.receiver).await, ConnectionEnd::Violation(_)));
 }
 
 #[tokio::test]

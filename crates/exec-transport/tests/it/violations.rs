@@ -1,6 +1,6 @@
 //! Peers that break the rules: told why where the framing allows it, then cut off.
 
-use exec_transport::{CloseReason, Closed, Connection, Limits, ListenOptions, Received};
+use exec_transport::{CloseReason, Connection, ConnectionEnd, Limits, ListenOptions, Received};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::Message as TheirMessage;
@@ -16,7 +16,7 @@ async fn cut_off(ours: &mut Connection) -> CloseReason {
         other => panic!("expected a violation, found {other:?}"),
     }
     match closed(&mut ours.receiver).await {
-        Closed::Violation(reason) => reason,
+        ConnectionEnd::Violation(reason) => reason,
         other => panic!("expected a violation, found {other:?}"),
     }
 }
@@ -77,7 +77,7 @@ async fn a_frame_that_stops_half_way_is_a_lost_connection() {
         client.write_all(half).await.expect("we read");
         drop(client);
         assert!(
-            matches!(closed(&mut ours.receiver).await, Closed::Lost(error) if error.kind() == std::io::ErrorKind::UnexpectedEof)
+            matches!(closed(&mut ours.receiver).await, ConnectionEnd::Lost(error) if error.kind() == std::io::ErrorKind::UnexpectedEof)
         );
     }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::bytes64::{Base64, LateBase64};
+use crate::base64::{Base64, Base64OrError};
 use crate::empty::empty_results;
 use crate::initialize::is_false;
 use crate::path_uri::PathUri;
@@ -38,7 +38,7 @@ pub struct WriteFileParams {
     /// Which.
     pub path: PathUri,
     /// Its new bytes. Text that is no base64 is answered by -32600, after the handshake is checked.
-    pub data_base64: LateBase64,
+    pub data_base64: Base64OrError,
     /// Whether links may be followed; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::log::{Exit, Stream};
 use super::start::Size;
-use crate::bytes64::Base64;
+use crate::base64::Base64;
 use crate::empty::{empty_params, empty_results};
 use crate::path_uri::PathUri;
 use crate::text::OsText;

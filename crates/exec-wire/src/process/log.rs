@@ -1,12 +1,12 @@
 //! The log of a process: read by `process/read`, pushed by `process/output`, `process/exited` and `process/closed`.
 //!
 //! All share one counter per process: 1, 2, 3 …; exit and closed take a number each, closed the highest.
-//! [`crate::hot`] writes `process/output` without serde; a test holds the two to the same bytes.
+//! [`crate::output_codec`] writes `process/output` without serde; a test holds the two to the same bytes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::bytes64::Base64;
+use crate::base64::Base64;
 
 /// Asks for output that is held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -9,7 +9,7 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::bytes64::Base64;
+use crate::base64::Base64;
 use crate::environment::ShellInfo;
 use crate::initialize::is_false;
 use crate::network::{ManagedNetwork, NetworkProxy};
@@ -182,9 +182,9 @@ pub enum SandboxType {
     WindowsMxc,
 }
 
-struct UuidText;
+struct ThreadIdVisitor;
 
-impl Visitor<'_> for UuidText {
+impl Visitor<'_> for ThreadIdVisitor {
     type Value = ThreadId;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -194,13 +194,13 @@ impl Visitor<'_> for UuidText {
     fn visit_str<E: de::Error>(self, text: &str) -> Result<ThreadId, E> {
         match Uuid::parse_str(text) {
             Ok(id) => Ok(ThreadId(id)),
-            Err(_) => Err(E::custom(complaint(text))),
+            Err(_) => Err(E::custom(uuid_error(text))),
         }
     }
 }
 
 /// What is wrong with a UUID, in the words of the original, whose `uuid` crate said more than today's.
-fn complaint(text: &str) -> String {
+fn uuid_error(text: &str) -> String {
     let bare =
         text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).or_else(|| text.strip_prefix("urn:uuid:"));
     let inside = bare.unwrap_or(text);
@@ -233,7 +233,7 @@ fn complaint(text: &str) -> String {
 
 impl<'de> Deserialize<'de> for ThreadId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(UuidText)
+        deserializer.deserialize_str(ThreadIdVisitor)
     }
 }
 

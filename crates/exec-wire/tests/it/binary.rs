@@ -1,14 +1,14 @@
 //! Binary frames: what is written is read, and what is damaged is named.
 
-use exec_wire::binary::{self, BadFrame, HEADER_BYTES, Header, LongId};
+use exec_wire::binary::{self, FrameHeader, HEADER_BYTES, IdTooLong, MalformedFrame};
 use exec_wire::process::Stream;
 use proptest::prelude::*;
 
-fn output() -> Header<'static> {
-    Header::Output { process_id: "p", seq: 7, stream: Stream::Pty }
+fn output() -> FrameHeader<'static> {
+    FrameHeader::Output { process_id: "p", seq: 7, stream: Stream::Pty }
 }
 
-fn framed(header: &Header<'_>, payload: &[u8]) -> Vec<u8> {
+fn framed(header: &FrameHeader<'_>, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     binary::encode(&mut frame, header, payload).expect("a short id");
     frame
@@ -17,42 +17,42 @@ fn framed(header: &Header<'_>, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn the_layout_is_the_documented_one() {
     assert_eq!(framed(&output(), b"hi"), b"\x01\x01\x03\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x07phi");
-    let block = Header::Block { request_id: "12", offset: 256, eof: true };
+    let block = FrameHeader::Block { request_id: "12", offset: 256, eof: true };
     assert_eq!(framed(&block, b""), b"\x02\x01\x00\x01\x00\x02\x00\x00\x00\x00\x00\x00\x01\x0012");
-    let write = Header::Write { request_id: "12", handle_id: "h-1", offset: 256 };
+    let write = FrameHeader::Write { request_id: "12", handle_id: "h-1", offset: 256 };
     assert_eq!(framed(&write, b"hi"), b"\x03\x01\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x01\x0012\x03h-1hi");
 }
 
 #[test]
 fn damage_is_named() {
     let good = framed(&output(), b"hi");
-    let damaged = |place: usize, byte: u8| {
+    let damaged = |position: usize, byte: u8| {
         let mut frame = good.clone();
-        frame[place] = byte;
+        frame[position] = byte;
         frame
     };
     let found_bytes = HEADER_BYTES - 1;
-    assert_eq!(binary::decode(&good[..found_bytes]), Err(BadFrame::Short { found_bytes }));
-    assert_eq!(binary::decode(&damaged(0, b'{')), Err(BadFrame::Kind { kind: b'{' }));
-    assert_eq!(binary::decode(&damaged(1, 2)), Err(BadFrame::Version { version: 2 }));
-    assert_eq!(binary::decode(&damaged(2, 4)), Err(BadFrame::Stream { stream: 4 }));
-    assert_eq!(binary::decode(&damaged(3, 1)), Err(BadFrame::Flags { flags: 1 }));
-    assert_eq!(binary::decode(&damaged(5, 200)), Err(BadFrame::Short { found_bytes: good.len() }));
-    assert_eq!(binary::decode(&damaged(14, 0xff)), Err(BadFrame::Id));
-    let write = framed(&Header::Write { request_id: "1", handle_id: "h", offset: 0 }, b"");
-    assert_eq!(binary::decode(&write[..16]), Err(BadFrame::Short { found_bytes: 16 }));
-    assert_eq!(binary::decode(&write[..15]), Err(BadFrame::Short { found_bytes: 15 }));
+    assert_eq!(binary::decode(&good[..found_bytes]), Err(MalformedFrame::Short { found_bytes }));
+    assert_eq!(binary::decode(&damaged(0, b'{')), Err(MalformedFrame::Kind { kind: b'{' }));
+    assert_eq!(binary::decode(&damaged(1, 2)), Err(MalformedFrame::Version { version: 2 }));
+    assert_eq!(binary::decode(&damaged(2, 4)), Err(MalformedFrame::Stream { stream: 4 }));
+    assert_eq!(binary::decode(&damaged(3, 1)), Err(MalformedFrame::Flags { flags: 1 }));
+    assert_eq!(binary::decode(&damaged(5, 200)), Err(MalformedFrame::Short { found_bytes: good.len() }));
+    assert_eq!(binary::decode(&damaged(14, 0xff)), Err(MalformedFrame::Id));
+    let write = framed(&FrameHeader::Write { request_id: "1", handle_id: "h", offset: 0 }, b"");
+    assert_eq!(binary::decode(&write[..16]), Err(MalformedFrame::Short { found_bytes: 16 }));
+    assert_eq!(binary::decode(&write[..15]), Err(MalformedFrame::Short { found_bytes: 15 }));
 }
 
 #[test]
 fn an_id_that_does_not_fit_is_refused() {
     let process_id = "x".repeat(65_536);
-    let header = Header::Output { process_id: &process_id, seq: 1, stream: Stream::Stdout };
+    let header = FrameHeader::Output { process_id: &process_id, seq: 1, stream: Stream::Stdout };
     let mut frame = Vec::new();
-    assert_eq!(binary::encode(&mut frame, &header, b""), Err(LongId { found_bytes: 65_536 }));
+    assert_eq!(binary::encode(&mut frame, &header, b""), Err(IdTooLong { found_bytes: 65_536 }));
     let handle_id = "h".repeat(256);
-    let header = Header::Write { request_id: "1", handle_id: &handle_id, offset: 0 };
-    assert_eq!(binary::encode(&mut frame, &header, b""), Err(LongId { found_bytes: 256 }));
+    let header = FrameHeader::Write { request_id: "1", handle_id: &handle_id, offset: 0 };
+    assert_eq!(binary::encode(&mut frame, &header, b""), Err(IdTooLong { found_bytes: 256 }));
     assert!(frame.is_empty());
 }
 
@@ -67,16 +67,16 @@ proptest! {
     #[test]
     fn a_frame_reads_back_what_was_written(
         id in any::<String>(),
-        place in any::<u64>(),
+        position in any::<u64>(),
         eof in any::<bool>(),
         handle in "[a-z0-9é]{0,32}",
         kind in 0..3,
         payload in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
         let header = match kind {
-            0 => Header::Block { request_id: &id, offset: place, eof },
-            1 => Header::Write { request_id: &id, handle_id: &handle, offset: place },
-            _ => Header::Output { process_id: &id, seq: place, stream: Stream::Stderr },
+            0 => FrameHeader::Block { request_id: &id, offset: position, eof },
+            1 => FrameHeader::Write { request_id: &id, handle_id: &handle, offset: position },
+            _ => FrameHeader::Output { process_id: &id, seq: position, stream: Stream::Stderr },
         };
         let frame = framed(&header, &payload);
         prop_assert_eq!(binary::decode(&frame), Ok((header, &payload[..])));

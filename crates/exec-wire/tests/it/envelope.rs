@@ -6,7 +6,7 @@ use exec_wire::envelope::{
     write_response,
 };
 use exec_wire::process::{OutputParams, ReadParams};
-use exec_wire::{ErrorData, Id, RawJson, RpcError};
+use exec_wire::{ErrorData, RawJson, RequestId, RpcError};
 use serde_json::json;
 
 fn decoded(text: &str) -> Incoming<'_> {
@@ -25,7 +25,7 @@ fn a_request_borrows_its_params_from_the_text() {
     assert_eq!(
         request,
         Request {
-            id: Id::Text("a\n".to_owned()),
+            id: RequestId::Text("a\n".to_owned()),
             method: "process/read".into(),
             params: RawJson::parse(r#"{"processId":"x"}"#).expect("JSON"),
             trace: Some(TraceContext { traceparent: Some("t".to_owned()), tracestate: None }),
@@ -78,7 +78,7 @@ fn data_of_an_error_is_kept_if_it_is_ours_and_dropped_if_not() {
 
 #[test]
 fn jsonrpc_is_written_only_to_those_who_write_it() {
-    let id = Id::Number(1);
+    let id = RequestId::Number(1);
     let error = RpcError::unknown_method("m");
     let trace = TraceContext::default();
     for (jsonrpc, opening) in [(true, r#"{"jsonrpc":"2.0","#), (false, "{\"")] {

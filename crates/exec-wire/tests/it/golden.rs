@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use exec_wire::envelope::{self, Incoming, write_error, write_notification, write_request, write_response};
-use exec_wire::{Method, NoticeMethod, RawJson};
+use exec_wire::{Method, NotificationMethod, RawJson};
 use serde_json::value::RawValue;
 
 /// Every golden file by its name without the ending, without its last newline.
@@ -51,10 +51,10 @@ fn rewritten(name: &str, text: &str) -> String {
             write_response(&mut out, &response.id, &raw(result), false);
         }
         Incoming::Notification(notification) => {
-            let notice = NoticeMethod::parse(&notification.method).expect("a notice of the table");
+            let method = NotificationMethod::parse(&notification.method).expect("a notification of the table");
             let params =
-                (notice.params().rewrite)(notification.params).unwrap_or_else(|error| panic!("{name}: {error}"));
-            write_notification(&mut out, notice.name(), &raw(params), notification.jsonrpc);
+                (method.params().rewrite)(notification.params).unwrap_or_else(|error| panic!("{name}: {error}"));
+            write_notification(&mut out, method.name(), &raw(params), notification.jsonrpc);
         }
         Incoming::Error(reply) => write_error(&mut out, &reply.id, &reply.error, false),
     }
@@ -72,8 +72,9 @@ fn every_golden_message_is_written_as_it_was_read() {
 fn every_message_of_the_table_has_its_golden_file_and_no_other_exists() {
     let methods =
         Method::ALL.iter().flat_map(|method| ["request", "response"].map(|kind| file_name(method.name(), kind)));
-    let notices = NoticeMethod::ALL.iter().map(|notice| file_name(notice.name(), "notification"));
-    let mut expected: Vec<String> = methods.chain(notices).collect();
+    let notifications =
+        NotificationMethod::ALL.iter().map(|notification| file_name(notification.name(), "notification"));
+    let mut expected: Vec<String> = methods.chain(notifications).collect();
     expected.sort();
     let found: Vec<String> = files().into_keys().filter(|name| !name.starts_with("error.")).collect();
     assert_eq!(found, expected);

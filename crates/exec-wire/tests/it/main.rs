@@ -3,8 +3,8 @@
 mod binary;
 mod envelope;
 mod golden;
-mod hot;
 mod oracle;
+mod output_codec;
 mod path_uri;
 mod protocol;
 mod scan;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use exec_wire::environment::EXTENSIONS;
-use exec_wire::{Method, NoticeMethod};
+use exec_wire::{Method, NotificationMethod};
 
 use crate::golden;
 
@@ -48,7 +48,7 @@ fn every_method_notification_and_extension_is_named() {
     let names = Method::ALL
         .iter()
         .map(|method| method.name())
-        .chain(NoticeMethod::ALL.iter().map(|notice| notice.name()))
+        .chain(NotificationMethod::ALL.iter().map(|notification| notification.name()))
         .chain(EXTENSIONS);
     let missing: Vec<_> = names.filter(|name| !document.contains(&format!("`{name}`"))).collect();
     assert!(missing.is_empty(), "not named: {missing:?}");

@@ -105,12 +105,12 @@ proptest! {
     #[test]
     fn a_damaged_text_is_refused_exactly_if_serde_refuses_it(
         text in json(),
-        place in any::<proptest::sample::Index>(),
+        position in any::<proptest::sample::Index>(),
         damage in proptest::sample::select(vec!["", "\"", "\\", ",", "0", "{", "]", "-", ".", "e", " ", "\u{1}", "u"]),
     ) {
         let mut characters: Vec<String> = text.chars().map(String::from).collect();
-        let place = place.index(characters.len());
-        characters[place] = damage.to_owned();
+        let position = position.index(characters.len());
+        characters[position] = damage.to_owned();
         let damaged = characters.concat();
         match (RawJson::parse(&damaged), serde_takes(&damaged)) {
             (Err(error), _) if error.reason().starts_with("duplicate JSON object key") => {}

@@ -1,7 +1,7 @@
 //! The schema covers the wire, and the golden files show that it describes what is sent.
 
 use exec_wire::schema::schema;
-use exec_wire::{Method, NoticeMethod};
+use exec_wire::{Method, NotificationMethod};
 use serde_json::Value;
 
 #[test]
@@ -11,8 +11,8 @@ fn every_message_is_in_the_schema_and_every_reference_leads_somewhere() {
         let entry = &schema["methods"][method.name()];
         assert!(entry["params"].is_object() && entry["result"].is_object(), "{}", method.name());
     }
-    for notice in NoticeMethod::ALL {
-        assert!(schema["notifications"][notice.name()]["params"].is_object());
+    for notification in NotificationMethod::ALL {
+        assert!(schema["notifications"][notification.name()]["params"].is_object());
     }
     let mut references = Vec::new();
     collect_references(&schema, &mut references);

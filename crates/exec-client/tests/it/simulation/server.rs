@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use exec_client::Dice;
 use exec_core::{EntryBody, Exit, Seq, Stream};
-use exec_wire::bytes64::Base64;
+use exec_wire::base64::Base64;
 use exec_wire::process::{self as wire, Chunk, LogHead, ReadResult};
 
 /// A server with one process. `plain` ones are like the original: they push nothing that was missed, tell no head and

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use exec_env::files::limits::READ_BYTES;
 use exec_env::files::{FileBlock, ExpectedFile, FileError, FileKind, FileReason, FileVerb, WriteOptions};
 use exec_wire::binary;
-use exec_wire::bytes64::Base64;
-use exec_wire::envelope::Id;
+use exec_wire::base64::Base64;
+use exec_wire::envelope::RequestId;
 use exec_wire::error::RpcError;
 use exec_wire::fs::{
     CloseParams, CloseResult, OpenMode, OpenParams, OpenResult, ReadBlockParams, ReadBlockResult, ReadFileParams,
@@ -90,12 +90,12 @@ pub(crate) async fn read_block(counter: Counter, params: ReadBlockParams) -> Res
 pub(crate) async fn read_raw_block(
     counter: Counter,
     params: ReadBlockParams,
-    request: &Id,
+    request: &RequestId,
     out: &mut Vec<u8>,
 ) -> Result<Option<OwnedSemaphorePermit>, RpcError> {
     let request_id = serde_json::to_string(request).expect("a number or a string");
     let (block, room) = block(&counter, &params).await?;
-    let header = binary::Header::Block { request_id: &request_id, offset: params.offset, eof: block.eof };
+    let header = binary::FrameHeader::Block { request_id: &request_id, offset: params.offset, eof: block.eof };
     binary::encode(out, &header, &block.bytes).map_err(|long| reply::bad_params(long.to_string()))?;
     Ok(room)
 }

@@ -32,9 +32,9 @@ impl From<Bytes> for Base64 {
 /// The same, but text that is no base64 is kept as its error rather than refused: `fs/writeFile` answers it later than
 /// other ill-formed params, and with another code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LateBase64(pub Result<Bytes, Base64Error>);
+pub struct Base64OrError(pub Result<Bytes, Base64Error>);
 
-impl From<Bytes> for LateBase64 {
+impl From<Bytes> for Base64OrError {
     fn from(bytes: Bytes) -> Self {
         Self(Ok(bytes))
     }
@@ -74,7 +74,7 @@ pub enum Base64Error {
 pub fn decode(text: &[u8]) -> Result<Vec<u8>, Base64Error> {
     match STANDARD.decode_to_vec(text) {
         Ok(bytes) => Ok(bytes),
-        Err(_) => Err(complaint(text)),
+        Err(_) => Err(find_error(text)),
     }
 }
 
@@ -85,7 +85,7 @@ pub fn encode(bytes: &[u8]) -> String {
 
 /// Finds what is wrong. The order of the questions is the original's: a lonely symbol at the very end is looked at
 /// first, then whole groups of four, then the last group with its padding.
-fn complaint(text: &[u8]) -> Base64Error {
+fn find_error(text: &[u8]) -> Base64Error {
     let beyond = text.len() % 4;
     if let [.., last] = text
         && beyond == 1
@@ -136,9 +136,9 @@ fn value_of(symbol: u8) -> Option<u8> {
 }
 
 /// Takes a string, borrowed where it can be, and decodes it on the spot.
-struct Base64Text;
+struct Base64Visitor;
 
-impl Visitor<'_> for Base64Text {
+impl Visitor<'_> for Base64Visitor {
     type Value = Result<Bytes, Base64Error>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -152,7 +152,7 @@ impl Visitor<'_> for Base64Text {
 
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let decoded = deserializer.deserialize_str(Base64Text)?;
+        let decoded = deserializer.deserialize_str(Base64Visitor)?;
         decoded.map(Self).map_err(de::Error::custom)
     }
 }
@@ -163,13 +163,13 @@ impl Serialize for Base64 {
     }
 }
 
-impl<'de> Deserialize<'de> for LateBase64 {
+impl<'de> Deserialize<'de> for Base64OrError {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Base64Text).map(Self)
+        deserializer.deserialize_str(Base64Visitor).map(Self)
     }
 }
 
-impl Serialize for LateBase64 {
+impl Serialize for Base64OrError {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
             Ok(bytes) => serializer.serialize_str(&encode(bytes)),
@@ -195,7 +195,7 @@ impl JsonSchema for Base64 {
     }
 }
 
-impl JsonSchema for LateBase64 {
+impl JsonSchema for Base64OrError {
     fn schema_name() -> Cow<'static, str> {
         "Base64".into()
     }

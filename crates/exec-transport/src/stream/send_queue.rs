@@ -11,14 +11,14 @@
 //!
 //! So a control frame waits for one large frame at most, and no frame is ever torn by another.
 //! It holds at most [`WRITE_THROUGH_BYTES`], one message and one frame: `push` may only be called
-//! when [`Outbox::has_room`].
+//! when [`SendQueue::has_room`].
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::limits::{COPY_BYTES, IDLE_BUFFER_BYTES, WRITE_THROUGH_BYTES};
+use crate::limits::{COPY_MAX_BYTES, IDLE_BUFFER_BYTES, WRITE_THROUGH_BYTES};
 use crate::message::{CloseReason, Message};
 use crate::websocket::frame::{HEADER_MAX_BYTES, Opcode, Role, close_payload, put_header};
 
@@ -34,7 +34,7 @@ pub(crate) enum Framing {
 
 /// One connection's outgoing half, before the socket.
 #[derive(Debug)]
-pub(crate) struct Outbox {
+pub(crate) struct SendQueue {
     framing: Framing,
     frame_max_bytes: usize,
     staged: VecDeque<Bytes>,
@@ -44,7 +44,7 @@ pub(crate) struct Outbox {
     large: Option<Large>,
     pong: Option<Bytes>,
     ping: bool,
-    farewell: Farewell,
+    close_state: CloseState,
 }
 
 /// A message too large to copy.
@@ -55,16 +55,16 @@ struct Large {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Farewell {
+enum CloseState {
     /// Messages may come.
     Open,
     /// No more messages; the close frame leaves after those that are here.
-    Due(CloseReason),
+    Pending(CloseReason),
     /// The close frame is staged, or the framing has none. Nothing may follow.
-    Said,
+    Sent,
 }
 
-impl Outbox {
+impl SendQueue {
     pub(crate) fn new(framing: Framing, frame_max_bytes: usize) -> Self {
         Self {
             framing,
@@ -75,7 +75,7 @@ impl Outbox {
             large: None,
             pong: None,
             ping: false,
-            farewell: Farewell::Open,
+            close_state: CloseState::Open,
         }
     }
 
@@ -85,7 +85,7 @@ impl Outbox {
 
     /// False once a farewell was said; `push` would be pointless.
     pub(crate) fn is_open(&self) -> bool {
-        self.farewell == Farewell::Open
+        self.close_state == CloseState::Open
     }
 
     /// True if another message may be pushed before some of this is written.
@@ -102,7 +102,7 @@ impl Outbox {
         };
         let payload = message.into_bytes();
         debug_assert!(opcode == Opcode::Binary || std::str::from_utf8(&payload).is_ok(), "text must be UTF-8");
-        if payload.len() > COPY_BYTES {
+        if payload.len() > COPY_MAX_BYTES {
             self.large = Some(Large { opcode, rest: payload });
             return;
         }
@@ -130,17 +130,17 @@ impl Outbox {
 
     /// Ends the messages. The close frame leaves after those that were pushed.
     pub(crate) fn close(&mut self, reason: CloseReason) {
-        if self.farewell == Farewell::Open {
-            self.farewell = match self.framing {
-                Framing::Lines => Farewell::Said,
-                Framing::WebSocket(_) => Farewell::Due(reason),
+        if self.close_state == CloseState::Open {
+            self.close_state = match self.framing {
+                Framing::Lines => CloseState::Sent,
+                Framing::WebSocket(_) => CloseState::Pending(reason),
             };
         }
     }
 
     /// True if a ping, a pong or a close frame has not been staged yet.
     pub(crate) fn owes_control(&self) -> bool {
-        self.pong.is_some() || self.ping || matches!(self.farewell, Farewell::Due(_))
+        self.pong.is_some() || self.ping || matches!(self.close_state, CloseState::Pending(_))
     }
 
     /// Decides what is written next, if nothing is being written. False if there is nothing.
@@ -150,7 +150,7 @@ impl Outbox {
         }
         if let Framing::WebSocket(role) = &mut self.framing
             && (self.ping || self.pong.is_some())
-            && self.farewell != Farewell::Said
+            && self.close_state != CloseState::Sent
         {
             let mut control = BytesMut::new();
             if let Some(payload) = self.pong.take() {
@@ -240,11 +240,11 @@ impl Outbox {
 
     fn stage_close(&mut self) {
         let Framing::WebSocket(role) = &mut self.framing else { return };
-        if let Farewell::Due(reason) = &self.farewell {
+        if let CloseState::Pending(reason) = &self.close_state {
             let mut frame = BytesMut::new();
             role.append_frame(&mut frame, true, Opcode::Close, &close_payload(reason));
             self.staged.push_back(frame.freeze());
-            self.farewell = Farewell::Said;
+            self.close_state = CloseState::Sent;
         }
     }
 }
@@ -264,71 +264,71 @@ mod tests {
         Message::Text(Bytes::copy_from_slice(content.as_bytes()))
     }
 
-    /// Everything the outbox would write, taken `step` bytes at a time.
-    fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
+    /// Everything the queue would write, taken `step` bytes at a time.
+    fn drain(queue: &mut SendQueue, step: usize) -> Vec<u8> {
         let mut written = Vec::new();
-        while outbox.stage() {
+        while queue.stage() {
             let mut slices = [IoSlice::new(&[]); SLICES];
-            let count = outbox.slices(&mut slices);
+            let count = queue.slices(&mut slices);
             let taken: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.iter().copied()).take(step).collect();
-            outbox.consume(taken.len());
+            queue.consume(taken.len());
             written.extend(taken);
         }
         written
     }
 
-    fn server(frame_max_bytes: usize) -> Outbox {
-        Outbox::new(Framing::WebSocket(Role::Server), frame_max_bytes)
+    fn server(frame_max_bytes: usize) -> SendQueue {
+        SendQueue::new(Framing::WebSocket(Role::Server), frame_max_bytes)
     }
 
     #[test]
     fn a_large_message_leaves_in_frames_of_at_most_the_limit() {
         for step in [1, 3, 100] {
-            let mut outbox = server(4);
-            outbox.push(text("0123456789"));
-            assert!(!outbox.has_room());
-            assert_eq!(drain(&mut outbox, step), b"\x01\x040123\x00\x044567\x80\x0289");
-            assert!(outbox.has_room());
+            let mut queue = server(4);
+            queue.push(text("0123456789"));
+            assert!(!queue.has_room());
+            assert_eq!(drain(&mut queue, step), b"\x01\x040123\x00\x044567\x80\x0289");
+            assert!(queue.has_room());
         }
     }
 
     #[test]
     fn a_pong_goes_between_two_fragments_and_the_newest_wins() {
-        let mut outbox = server(4);
-        outbox.push(text("01234567"));
-        assert!(outbox.stage());
-        outbox.consume(3);
-        outbox.pong(Bytes::from_static(b"old"));
-        outbox.pong(Bytes::from_static(b"new"));
-        assert_eq!(drain(&mut outbox, 100), b"123\x8a\x03new\x80\x044567");
+        let mut queue = server(4);
+        queue.push(text("01234567"));
+        assert!(queue.stage());
+        queue.consume(3);
+        queue.pong(Bytes::from_static(b"old"));
+        queue.pong(Bytes::from_static(b"new"));
+        assert_eq!(drain(&mut queue, 100), b"123\x8a\x03new\x80\x044567");
     }
 
     #[test]
     fn the_close_frame_leaves_last_and_nothing_follows_it() {
-        let mut outbox = server(100);
-        outbox.push(text("hi"));
-        outbox.close(CloseReason::new(1001, "bye"));
-        assert!(!outbox.is_open());
-        outbox.ping();
-        assert_eq!(drain(&mut outbox, 100), b"\x89\x00\x81\x02hi\x88\x05\x03\xe9bye");
-        outbox.ping();
-        assert_eq!(drain(&mut outbox, 100), b"");
+        let mut queue = server(100);
+        queue.push(text("hi"));
+        queue.close(CloseReason::new(1001, "bye"));
+        assert!(!queue.is_open());
+        queue.ping();
+        assert_eq!(drain(&mut queue, 100), b"\x89\x00\x81\x02hi\x88\x05\x03\xe9bye");
+        queue.ping();
+        assert_eq!(drain(&mut queue, 100), b"");
     }
 
     #[test]
     fn lines_end_with_lf_whether_small_or_large() {
-        let mut outbox = Outbox::new(Framing::Lines, 1 << 20);
-        let long = "x".repeat(COPY_BYTES + 1);
-        outbox.push(text("{}"));
-        outbox.push(text(&long));
-        assert_eq!(drain(&mut outbox, 1000), format!("{{}}\n{long}\n").as_bytes());
+        let mut queue = SendQueue::new(Framing::Lines, 1 << 20);
+        let long = "x".repeat(COPY_MAX_BYTES + 1);
+        queue.push(text("{}"));
+        queue.push(text(&long));
+        assert_eq!(drain(&mut queue, 1000), format!("{{}}\n{long}\n").as_bytes());
     }
 
     #[test]
     fn a_close_reason_is_cut_at_a_character() {
-        let mut outbox = server(1000);
-        outbox.close(CloseReason::new(1011, "\u{e4}".repeat(100)));
-        let frame = drain(&mut outbox, 1000);
+        let mut queue = server(1000);
+        queue.close(CloseReason::new(1011, "\u{e4}".repeat(100)));
+        let frame = drain(&mut queue, 1000);
         assert_eq!(frame[..2], [0x88, 124]);
         assert!(std::str::from_utf8(&frame[4..]).is_ok());
     }

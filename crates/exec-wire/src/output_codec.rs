@@ -9,7 +9,7 @@ use std::io::Write as _;
 
 use base64_simd::STANDARD;
 
-use crate::bytes64;
+use crate::base64;
 use crate::envelope::opening;
 use crate::process::Stream;
 
@@ -64,7 +64,7 @@ impl OutputEncoder {
 
 /// A `process/output` that was taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FastOutput<'a> {
+pub struct DecodedOutput<'a> {
     /// Of which process.
     pub process_id: &'a str,
     /// Its number.
@@ -77,7 +77,7 @@ pub struct FastOutput<'a> {
 
 /// Takes apart a message that [`OutputEncoder`] (or the original, which writes the same) wrote for a process without
 /// odd characters in its id. `None` says nothing about the message but that the ordinary decoder must look at it.
-pub fn decode_output(text: &str) -> Option<FastOutput<'_>> {
+pub fn decode_output(text: &str) -> Option<DecodedOutput<'_>> {
     let after = |rest: &str| -> Option<usize> {
         [false, true].into_iter().find_map(|jsonrpc| {
             let opening = std::str::from_utf8(opening(jsonrpc)).ok()?;
@@ -106,5 +106,5 @@ pub fn decode_output(text: &str) -> Option<FastOutput<'_>> {
         _ => return None,
     };
     let chunk = rest.strip_prefix(BEFORE_CHUNK)?.strip_suffix(END)?;
-    Some(FastOutput { process_id, seq: seq.parse().ok()?, stream, bytes: bytes64::decode(chunk.as_bytes()).ok()? })
+    Some(DecodedOutput { process_id, seq: seq.parse().ok()?, stream, bytes: base64::decode(chunk.as_bytes()).ok()? })
 }

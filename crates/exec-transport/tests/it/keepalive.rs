@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exec_transport::{Closed, Limits, ListenOptions, Received};
+use exec_transport::{ConnectionEnd, Limits, ListenOptions, Received};
 use tokio::io::AsyncWriteExt;
 
 use crate::support::{Frame, closed, masked, message, read_frame, text, with_raw_client, within};
@@ -21,7 +21,7 @@ fn brisk() -> ListenOptions {
 #[tokio::test]
 async fn a_peer_that_answers_nothing_is_pinged_and_then_gone() {
     let (mut ours, mut client) = with_raw_client(brisk()).await;
-    let Closed::Silent(silent) = closed(&mut ours.receiver).await else { panic!("not for silence") };
+    let ConnectionEnd::Silent(silent) = closed(&mut ours.receiver).await else { panic!("not for silence") };
     assert!(silent >= Duration::from_millis(150), "{silent:?}");
     assert_eq!(within(read_frame(&mut client)).await.expect("well formed"), PING);
     assert_eq!(within(read_frame(&mut client)).await.expect("well formed"), PING);
