@@ -3,14 +3,14 @@
 
 #![no_main]
 
-use exec_keeper::protocol::{Ask, Tell};
+use exec_keeper::protocol::{KeeperRequest, KeeperEvent};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(ask) = Ask::decode(bytes) {
-        assert_eq!(Ask::decode(&ask.encode()).as_ref(), Ok(&ask));
+    if let Ok(ask) = KeeperRequest::decode(bytes) {
+        assert_eq!(KeeperRequest::decode(&ask.encode()).as_ref(), Ok(&ask));
     }
-    if let Ok(tell) = Tell::decode(bytes) {
-        assert_eq!(Tell::decode(&tell.encode()).as_ref(), Ok(&tell));
+    if let Ok(tell) = KeeperEvent::decode(bytes) {
+        assert_eq!(KeeperEvent::decode(&tell.encode()).as_ref(), Ok(&tell));
     }
 });

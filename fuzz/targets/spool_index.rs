@@ -10,22 +10,22 @@ use std::sync::Arc;
 
 use exec_core::Overflow;
 use exec_core::flow::Quota;
-use exec_keeper::spool::folder::Folder;
-use exec_keeper::spool::index::{Header, Record};
-use exec_keeper::spool::shelf::{Look, Patience};
-use exec_keeper::spool::{Files, Spool};
+use exec_keeper::spool::directory::SpoolDirectory;
+use exec_keeper::spool::index::{IndexHeader, IndexRecord};
+use exec_keeper::spool::log_files::{ReadRequest, DiskWait};
+use exec_keeper::spool::{RecoveredFiles, Spool};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::MemfdFlags;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = Header::decode(bytes);
-    if let Some(record) = Record::decode(bytes) {
+    let _ = IndexHeader::decode(bytes);
+    if let Some(record) = IndexRecord::decode(bytes) {
         let _ = record.ends();
     }
     let [size0, size1, index @ ..] = bytes else { return };
     let quota = Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest };
-    let folder = Arc::new(Folder::new(std::env::temp_dir(), 1 << 20));
-    let files = Files { index: Some(file(index)), data: [data(*size0), data(*size1)] };
+    let folder = Arc::new(SpoolDirectory::new(std::env::temp_dir(), 1 << 20));
+    let files = RecoveredFiles { index: Some(file(index)), data: [data(*size0), data(*size1)] };
     let Ok(mut spool) = Spool::resume(folder, files, quota, Vec::new()) else { return };
     read_all(&spool);
     spool.shed(1 << 10, None);
@@ -36,7 +36,7 @@ fn read_all(spool: &Spool) {
     let head = spool.head();
     let mut after = 0;
     for max_bytes in [Some(1), Some(64 << 10), None] {
-        match spool.shelf().page(head, Look { after, max_bytes, patience: Patience::Disk }) {
+        match spool.log_files().page(head, ReadRequest { after, max_bytes, disk_wait: DiskWait::Allowed }) {
             Ok(page) => after = page.cursor(after),
             Err(_) => return,
         }

@@ -30,7 +30,7 @@ const IN_FILE: u8 = 1;
 pub struct Channel {
     socket: OwnedFd,
     /// Where the next message is received: made once, for a message may be large and most are tiny.
-    landing: Mutex<Vec<u8>>,
+    receive_buffer: Mutex<Vec<u8>>,
 }
 
 /// What came.
@@ -39,7 +39,7 @@ pub enum Received {
     /// A message and its descriptors.
     Message(Vec<u8>, Vec<OwnedFd>),
     /// The other side is gone.
-    Gone,
+    Closed,
 }
 
 impl Channel {
@@ -51,13 +51,13 @@ impl Channel {
     }
 
     /// A side that was connected or accepted elsewhere.
-    pub fn over(socket: OwnedFd) -> Result<Self, Errno> {
+    pub fn from_socket(socket: OwnedFd) -> Result<Self, Errno> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Self::new(socket))
     }
 
     fn new(socket: OwnedFd) -> Self {
-        Self { socket, landing: Mutex::new(vec![0; INLINE_BYTES + 1]) }
+        Self { socket, receive_buffer: Mutex::new(vec![0; INLINE_BYTES + 1]) }
     }
 
     /// The socket, to wait for.
@@ -98,11 +98,11 @@ impl Channel {
 
     /// The next message; `EAGAIN` if there is none.
     pub fn receive(&self) -> Result<Received, Errno> {
-        let mut landing = self.landing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut receive_buffer = self.receive_buffer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
-            let mut parts = [IoSliceMut::new(&mut landing)];
+            let mut parts = [IoSliceMut::new(&mut receive_buffer)];
             match rustix::net::recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
                 // The other side closed without having read all we said. The kernel tells that once, before what it had
                 // said itself; its last words (an exit, who the owner is) are still there to be read.
@@ -117,13 +117,13 @@ impl Channel {
             }
         }
         if received.bytes == 0 {
-            return Ok(Received::Gone);
+            return Ok(Received::Closed);
         }
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(Errno::MSGSIZE);
         }
-        if landing[0] == INLINE {
-            return Ok(Received::Message(landing[1..received.bytes].to_vec(), descriptors));
+        if receive_buffer[0] == INLINE {
+            return Ok(Received::Message(receive_buffer[1..received.bytes].to_vec(), descriptors));
         }
         if descriptors.is_empty() {
             return Err(Errno::BADMSG);

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 /// A message that does not read as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the keeper's socket brought a message that does not read: are both sides of one version?")]
-pub struct Garbled;
+pub struct MalformedMessage;
 
 /// Builds a message.
 #[derive(Debug, Default)]
@@ -65,42 +65,42 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Garbled> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(Garbled)?;
+    fn take(&mut self, count: usize) -> Result<&'a [u8], MalformedMessage> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(MalformedMessage)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, Garbled> {
+    pub(crate) fn u8(&mut self) -> Result<u8, MalformedMessage> {
         Ok(self.take(1)?[0])
     }
 
-    pub(crate) fn u16(&mut self) -> Result<u16, Garbled> {
-        Ok(u16::from_le_bytes(self.take(2)?.try_into().map_err(|_| Garbled)?))
+    pub(crate) fn u16(&mut self) -> Result<u16, MalformedMessage> {
+        Ok(u16::from_le_bytes(self.take(2)?.try_into().map_err(|_| MalformedMessage)?))
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, Garbled> {
-        Ok(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| Garbled)?))
+    pub(crate) fn u32(&mut self) -> Result<u32, MalformedMessage> {
+        Ok(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| MalformedMessage)?))
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, Garbled> {
-        Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| Garbled)?))
+    pub(crate) fn u64(&mut self) -> Result<u64, MalformedMessage> {
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| MalformedMessage)?))
     }
 
-    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Garbled> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], MalformedMessage> {
         let count = self.u32()? as usize;
         self.take(count)
     }
 
-    pub(crate) fn text(&mut self) -> Result<&'a str, Garbled> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| Garbled)
+    pub(crate) fn text(&mut self) -> Result<&'a str, MalformedMessage> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| MalformedMessage)
     }
 
-    pub(crate) fn os(&mut self) -> Result<OsString, Garbled> {
+    pub(crate) fn os(&mut self) -> Result<OsString, MalformedMessage> {
         Ok(OsString::from_vec(self.bytes()?.to_vec()))
     }
 
-    pub(crate) fn strings(&mut self) -> Result<Vec<OsString>, Garbled> {
+    pub(crate) fn strings(&mut self) -> Result<Vec<OsString>, MalformedMessage> {
         let count = self.u32()? as usize;
         // Each string costs at least its length field, so a lie about the count cannot reserve memory.
         let mut strings = Vec::with_capacity(count.min(self.0.len() / 4));
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         Ok(strings)
     }
 
-    pub(crate) fn end(self) -> Result<(), Garbled> {
-        if self.0.is_empty() { Ok(()) } else { Err(Garbled) }
+    pub(crate) fn end(self) -> Result<(), MalformedMessage> {
+        if self.0.is_empty() { Ok(()) } else { Err(MalformedMessage) }
     }
 }

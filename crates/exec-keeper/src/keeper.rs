@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   owner here ── socket closes ──► alone (movers run) ── an owner connects ──► owner here
-//!        └── End, or Fate::WithOwner ──► trees killed ──► over ◄── orphan_ttl passes ──┘
+//!        └── End, or OwnerExitPolicy::KillProcesses ──► trees killed ──► over ◄── orphan_ttl passes ──┘
 //! ```
 //!
 //! It never blocks but in `epoll_wait`, and in the moment a child takes from clone to exec.
 
-mod alone;
-mod line;
-mod pause;
-mod ward;
+mod child;
+mod orphaned;
+mod owner_socket;
+mod poll;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,25 +22,25 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::channel::{Channel, Received};
-use crate::protocol::{Ask, Launch, Number, Tell};
+use crate::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber};
 use crate::spawn::Spawner;
-use crate::spool::folder::Folder;
-use crate::tree::Forest;
-use pause::LINGER;
-use ward::Ward;
+use crate::spool::directory::SpoolDirectory;
+use crate::tree::ProcessTrees;
+use child::Child;
+use poll::BUSY_POLL;
 
 /// Answers an owner has not read yet. Beyond, its requests wait in the socket.
-const UNREAD_ANSWERS: usize = 256;
+const UNSENT_EVENTS: usize = 256;
 /// Events taken in one go.
 const EVENTS: usize = 64;
 
 /// What becomes of the processes when the owner goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum OwnerExitPolicy {
     /// They end with it, and so does the keeper.
-    WithOwner,
+    KillProcesses,
     /// They are kept for the next owner, this long.
-    Outlive {
+    KeepProcesses {
         /// Then they end, and so does the keeper.
         orphan_ttl: Duration,
     },
@@ -48,15 +48,15 @@ pub enum Fate {
 
 /// What a keeper is hired for.
 #[derive(Debug)]
-pub struct Duty {
+pub struct KeeperConfig {
     /// The first owner, if it is connected already.
     pub owner: Option<Channel>,
     /// Where later owners connect.
     pub listener: Option<OwnedFd>,
     /// Where logs lie.
-    pub folder: Arc<Folder>,
+    pub spool_directory: Arc<SpoolDirectory>,
     /// What becomes of the processes without an owner.
-    pub fate: Fate,
+    pub on_owner_exit: OwnerExitPolicy,
     /// Whether a process of its own carries it. Then the orphans of its trees come to it, and it reaps them.
     pub own_process: bool,
     /// Whether to use cgroups where they can be made.
@@ -65,286 +65,291 @@ pub struct Duty {
 
 /// What a descriptor in the epoll set is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token {
+enum EpollToken {
     Owner,
     Listener,
     Signals,
-    Leader(Number),
-    Stream(Number, usize),
+    LeaderExit(ProcessNumber),
+    Stream(ProcessNumber, usize),
 }
 
-impl Token {
+impl EpollToken {
     fn encode(self) -> u64 {
         match self {
-            Token::Owner => 0,
-            Token::Listener => 1,
-            Token::Signals => 2,
-            Token::Leader(number) => number << 3 | 3,
-            Token::Stream(number, slot) => number << 3 | (4 + slot as u64),
+            EpollToken::Owner => 0,
+            EpollToken::Listener => 1,
+            EpollToken::Signals => 2,
+            EpollToken::LeaderExit(number) => number << 3 | 3,
+            EpollToken::Stream(number, slot) => number << 3 | (4 + slot as u64),
         }
     }
 
     fn decode(bits: u64) -> Self {
         match bits & 7 {
-            0 => Token::Owner,
-            1 => Token::Listener,
-            2 => Token::Signals,
-            3 => Token::Leader(bits >> 3),
-            slot => Token::Stream(bits >> 3, (slot - 4) as usize),
+            0 => EpollToken::Owner,
+            1 => EpollToken::Listener,
+            2 => EpollToken::Signals,
+            3 => EpollToken::LeaderExit(bits >> 3),
+            slot => EpollToken::Stream(bits >> 3, (slot - 4) as usize),
         }
     }
 }
 
-/// Does the duty until it is over. Returns only when every tree is gone or given up.
-pub fn run(duty: Duty) -> Result<(), Errno> {
+/// Does the config until it is over. Returns only when every tree is gone or given up.
+pub fn run(config: KeeperConfig) -> Result<(), Errno> {
     crate::sys::schedule::run_in_short_slices();
-    let mut keeper = Keeper::new(duty)?;
-    while !keeper.over {
-        keeper.turn()?;
+    let mut keeper = Keeper::new(config)?;
+    while !keeper.done {
+        keeper.run_once()?;
     }
-    keeper.end();
+    keeper.shut_down();
     Ok(())
 }
 
 struct Keeper {
     epoll: OwnedFd,
-    owner: Option<Owner>,
+    owner: Option<OwnerConnection>,
     listener: Option<OwnedFd>,
     signals: Option<OwnedFd>,
-    folder: Arc<Folder>,
-    fate: Fate,
-    forest: Forest,
+    spool_directory: Arc<SpoolDirectory>,
+    on_owner_exit: OwnerExitPolicy,
+    trees: ProcessTrees,
     spawner: Spawner,
-    wards: BTreeMap<Number, Ward>,
-    next_number: Number,
+    children: BTreeMap<ProcessNumber, Child>,
+    next_number: ProcessNumber,
     /// Since when nobody owns us.
-    alone_since: Option<Instant>,
+    orphaned_since: Option<Instant>,
     /// Their last descriptors close when nobody waits for us: giving a file back to the disk takes time.
-    forgotten: Vec<Ward>,
+    released: Vec<Child>,
     /// Turns since things were put in order.
-    hurried: u32,
+    busy_rounds: u32,
     /// Until when it is worth staying awake.
-    linger: Option<Instant>,
-    over: bool,
+    busy_poll_until: Option<Instant>,
+    done: bool,
 }
 
-struct Owner {
+struct OwnerConnection {
     channel: Channel,
     pid: u32,
     /// It has said hello. Before, it is told nothing: what ends meanwhile, it finds ended.
-    greeted: bool,
-    /// Answers the socket had no room for; bounded by [`UNREAD_ANSWERS`], since requests wait beyond.
+    said_hello: bool,
+    /// Answers the socket had no room for; bounded by [`UNSENT_EVENTS`], since requests wait beyond.
     unsent: std::collections::VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
 }
 
 impl Keeper {
-    fn new(duty: Duty) -> Result<Self, Errno> {
+    fn new(config: KeeperConfig) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let signals = if duty.own_process { Some(crate::sys::signals::adopt_orphans()?) } else { None };
+        let signals = if config.own_process { Some(crate::sys::signals::adopt_orphans()?) } else { None };
         let mut keeper = Self {
             epoll,
             owner: None,
-            listener: duty.listener,
+            listener: config.listener,
             signals,
-            folder: duty.folder,
-            fate: duty.fate,
-            forest: Forest::new(duty.cgroups, !duty.own_process),
+            spool_directory: config.spool_directory,
+            on_owner_exit: config.on_owner_exit,
+            trees: ProcessTrees::new(config.cgroups, !config.own_process),
             // A thread's children would outlive a host that is killed; nobody would be left to end them.
-            spawner: Spawner::new(!duty.own_process)?,
-            wards: BTreeMap::new(),
+            spawner: Spawner::new(!config.own_process)?,
+            children: BTreeMap::new(),
             next_number: 1,
-            alone_since: Some(Instant::now()),
-            forgotten: Vec::new(),
-            hurried: 0,
-            linger: None,
-            over: false,
+            orphaned_since: Some(Instant::now()),
+            released: Vec::new(),
+            busy_rounds: 0,
+            busy_poll_until: None,
+            done: false,
         };
         if let Some(listener) = &keeper.listener {
             rustix::io::ioctl_fionbio(listener, true)?;
-            keeper.watch(listener.as_fd(), Token::Listener, EventFlags::IN)?;
+            keeper.watch(listener.as_fd(), EpollToken::Listener, EventFlags::IN)?;
         }
         if let Some(signals) = &keeper.signals {
-            keeper.watch(signals.as_fd(), Token::Signals, EventFlags::IN)?;
+            keeper.watch(signals.as_fd(), EpollToken::Signals, EventFlags::IN)?;
         }
-        if let Some(channel) = duty.owner {
-            keeper.receive_owner(channel, std::process::id())?;
+        if let Some(channel) = config.owner {
+            keeper.attach_owner(channel, std::process::id())?;
         }
         Ok(keeper)
     }
 
-    fn turn(&mut self) -> Result<(), Errno> {
+    fn run_once(&mut self) -> Result<(), Errno> {
         let mut events = Vec::with_capacity(EVENTS);
         self.wait(&mut events)?;
         for event in &events {
-            match Token::decode(event.data.u64()) {
-                Token::Owner => self.on_owner(),
-                Token::Listener => self.on_listener(),
-                Token::Signals => self.on_signals(),
-                Token::Leader(number) => self.on_leader(number),
-                Token::Stream(number, slot) => self.on_stream(number, slot, events.len() > 1),
+            match EpollToken::decode(event.data.u64()) {
+                EpollToken::Owner => self.on_owner(),
+                EpollToken::Listener => self.on_listener(),
+                EpollToken::Signals => self.on_signals(),
+                EpollToken::LeaderExit(number) => self.on_leader(number),
+                EpollToken::Stream(number, slot) => self.on_stream(number, slot, events.len() > 1),
             }
         }
         self.on_time(Instant::now());
         Ok(())
     }
 
-    fn watch(&self, descriptor: BorrowedFd<'_>, token: Token, flags: EventFlags) -> Result<(), Errno> {
+    fn watch(&self, descriptor: BorrowedFd<'_>, token: EpollToken, flags: EventFlags) -> Result<(), Errno> {
         epoll::add(&self.epoll, descriptor, EventData::new_u64(token.encode()), flags)
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let orphaned = match (self.alone_since, self.fate) {
-            (Some(since), Fate::Outlive { orphan_ttl }) => since.checked_add(orphan_ttl),
+        let orphaned = match (self.orphaned_since, self.on_owner_exit) {
+            (Some(since), OwnerExitPolicy::KeepProcesses { orphan_ttl }) => since.checked_add(orphan_ttl),
             _ => None,
         };
-        self.wards.values().filter_map(Ward::deadline).chain(orphaned).min()
+        self.children.values().filter_map(Child::deadline).chain(orphaned).min()
     }
 
     fn on_time(&mut self, now: Instant) {
-        let due: Vec<Number> = self
-            .wards
+        let due: Vec<ProcessNumber> = self
+            .children
             .iter()
-            .filter(|(_, ward)| ward.deadline().is_some_and(|at| at <= now))
+            .filter(|(_, child)| child.deadline().is_some_and(|at| at <= now))
             .map(|(n, _)| *n)
             .collect();
         for number in due {
-            let tells = self.wards.get_mut(&number).map(|ward| ward.on_time(now)).unwrap_or_default();
-            self.tell_all(tells);
-            self.pump_stalled(number);
+            let events = self.children.get_mut(&number).map(|child| child.on_time(now)).unwrap_or_default();
+            self.send_all(events);
+            self.watch_streams(number);
         }
-        if let (Some(since), Fate::Outlive { orphan_ttl }) = (self.alone_since, self.fate)
+        if let (Some(since), OwnerExitPolicy::KeepProcesses { orphan_ttl }) = (self.orphaned_since, self.on_owner_exit)
             && now.saturating_duration_since(since) >= orphan_ttl
         {
-            self.over = true;
+            self.done = true;
         }
     }
 
-    fn on_leader(&mut self, number: Number) {
-        let Some(ward) = self.wards.get_mut(&number) else { return };
-        let Some(exit) = ward.reap() else { return };
-        self.tell(&Tell::Exited { number, exit }, &[]);
-        let Some(ward) = self.wards.get_mut(&number) else { return };
-        let _ = epoll::delete(&self.epoll, ward.pidfd());
+    fn on_leader(&mut self, number: ProcessNumber) {
+        let Some(child) = self.children.get_mut(&number) else { return };
+        let Some(exit) = child.reap() else { return };
+        self.send(&KeeperEvent::Exited { number, exit }, &[]);
+        let Some(child) = self.children.get_mut(&number) else { return };
+        let _ = epoll::delete(&self.epoll, child.pidfd());
         if self.owner.is_none() {
-            ward.tell_log_of_exit(exit);
+            child.append_exit_to_log(exit);
         }
-        let tells = ward.on_time(Instant::now());
-        if ward.tree_is_empty()
-            && let Some(tree) = ward.leave_tree()
+        let events = child.on_time(Instant::now());
+        if child.tree_is_empty()
+            && let Some(tree) = child.take_tree()
         {
-            self.forest.clear(tree);
+            self.trees.recycle(tree);
         }
-        self.tell_all(tells);
+        self.send_all(events);
         self.reap_orphans();
-        self.linger = Some(Instant::now() + LINGER);
+        self.busy_poll_until = Some(Instant::now() + BUSY_POLL);
     }
 
     fn on_owner(&mut self) {
         self.flush();
         while let Some(owner) = &self.owner {
-            if owner.unsent.len() >= UNREAD_ANSWERS {
-                return self.await_owner(EventFlags::OUT);
+            if owner.unsent.len() >= UNSENT_EVENTS {
+                return self.watch_owner_for(EventFlags::OUT);
             }
             match owner.channel.receive() {
-                Ok(Received::Message(message, descriptors)) => match Ask::decode(&message) {
-                    Ok(ask) => self.on_ask(ask, descriptors),
-                    Err(_) => return self.lose_owner(),
+                Ok(Received::Message(message, descriptors)) => match KeeperRequest::decode(&message) {
+                    Ok(request) => self.on_request(request, descriptors),
+                    Err(_) => return self.detach_owner(),
                 },
-                Ok(Received::Gone) => return self.lose_owner(),
+                Ok(Received::Closed) => return self.detach_owner(),
                 Err(Errno::AGAIN) => return,
-                Err(_) => return self.lose_owner(),
+                Err(_) => return self.detach_owner(),
             }
         }
     }
 
-    fn on_ask(&mut self, ask: Ask, descriptors: Vec<OwnedFd>) {
-        match ask {
-            Ask::Hello { version } => self.greet(version),
-            Ask::Start { ticket, launch } => self.start(ticket, &launch),
-            Ask::Signal { ticket, number, signal } => {
-                let errno = self.wards.get(&number).map_or(libc::ESRCH, |ward| ward.signal(signal));
-                self.tell(&Tell::Signalled { ticket, errno }, &[]);
+    fn on_request(&mut self, request: KeeperRequest, descriptors: Vec<OwnedFd>) {
+        match request {
+            KeeperRequest::Hello { version } => self.on_hello(version),
+            KeeperRequest::Start { request_id, launch } => self.start(request_id, &launch),
+            KeeperRequest::Signal { request_id, number, signal } => {
+                let errno = self.children.get(&number).map_or(libc::ESRCH, |child| child.signal(signal));
+                self.send(&KeeperEvent::Signalled { request_id, errno }, &[]);
             }
-            Ask::Terminate { ticket, number, grace } => {
+            KeeperRequest::Terminate { request_id, number, grace } => {
                 let now = Instant::now();
-                let nobody = Tell::Terminated { ticket, was_running: false, ended: 0, left: 0 };
-                let tells = self.wards.get_mut(&number).map(|ward| ward.terminate(ticket, grace, now));
-                self.tell_all(tells.unwrap_or_else(|| vec![nobody]));
+                let nobody = KeeperEvent::Terminated { request_id, was_running: false, ended: 0, left: 0 };
+                let events = self.children.get_mut(&number).map(|child| child.terminate(request_id, grace, now));
+                self.send_all(events.unwrap_or_else(|| vec![nobody]));
             }
-            Ask::Members { ticket, number } => {
-                let pids = self.wards.get(&number).map(Ward::members).unwrap_or_default();
-                self.tell(&Tell::Members { ticket, pids }, &[]);
+            KeeperRequest::Members { request_id, number } => {
+                let pids = self.children.get(&number).map(Child::members).unwrap_or_default();
+                self.send(&KeeperEvent::Members { request_id, pids }, &[]);
             }
-            Ask::Keep { number, part } => {
-                if let (Some(ward), Some(descriptor)) = (self.wards.get_mut(&number), descriptors.into_iter().next()) {
-                    ward.hold(part, descriptor);
+            KeeperRequest::AddFd { number, role } => {
+                if let (Some(child), Some(descriptor)) =
+                    (self.children.get_mut(&number), descriptors.into_iter().next())
+                {
+                    child.add_fd(role, descriptor);
                 }
             }
-            Ask::Drop { number, part } => {
-                if let Some(ward) = self.wards.get_mut(&number) {
-                    ward.let_go(part);
+            KeeperRequest::CloseFd { number, role } => {
+                if let Some(child) = self.children.get_mut(&number) {
+                    child.close_fd(role);
                 }
             }
-            Ask::Forget { number } => {
-                if let Some(mut ward) = self.wards.remove(&number) {
-                    if let Some(tree) = ward.leave_tree() {
-                        self.forest.fell(tree);
+            KeeperRequest::Forget { number } => {
+                if let Some(mut child) = self.children.remove(&number) {
+                    if let Some(tree) = child.take_tree() {
+                        self.trees.kill(tree);
                     }
-                    self.forgotten.push(ward);
+                    self.released.push(child);
                 }
             }
-            Ask::End => self.over = true,
+            KeeperRequest::Shutdown => self.done = true,
         }
     }
 
-    fn start(&mut self, ticket: u64, launch: &Launch) {
-        let mut tree = self.forest.plant();
-        let mut outcome = self.spawner.spawn(launch, &tree, &self.folder);
+    fn start(&mut self, request_id: u64, launch: &LaunchRequest) {
+        let mut tree = self.trees.create();
+        let mut outcome = self.spawner.spawn(launch, &tree, &self.spool_directory);
         if outcome.as_ref().is_err_and(|error| error.cgroup_refused) {
-            self.forest.give_up_cgroups();
-            tree = self.forest.plant();
-            outcome = self.spawner.spawn(launch, &tree, &self.folder);
+            self.trees.give_up_cgroups();
+            tree = self.trees.create();
+            outcome = self.spawner.spawn(launch, &tree, &self.spool_directory);
         }
         let spawned = match outcome {
             Ok(spawned) => spawned,
             Err(error) => {
-                self.forest.fell(tree);
+                self.trees.kill(tree);
                 let errno = error.errno.raw_os_error();
-                return self.tell(&Tell::Refused { ticket, step: error.step, errno, subject: error.subject }, &[]);
+                return self.send(
+                    &KeeperEvent::StartFailed { request_id, step: error.step, errno, subject: error.subject },
+                    &[],
+                );
             }
         };
         let number = self.next_number;
         self.next_number += 1;
         let pid = spawned.pid;
-        let ward = Ward::new(number, launch, spawned, tree, Instant::now());
-        let _ = self.watch(ward.pidfd(), Token::Leader(number), EventFlags::IN);
-        let (parts, descriptors) = ward.parts();
-        self.tell(&Tell::Started { ticket, number, pid, parts }, &descriptors);
-        self.wards.insert(number, ward);
+        let child = Child::new(number, launch, spawned, tree, Instant::now());
+        let _ = self.watch(child.pidfd(), EpollToken::LeaderExit(number), EventFlags::IN);
+        let (roles, descriptors) = child.fds();
+        self.send(&KeeperEvent::Started { request_id, number, pid, roles }, &descriptors);
+        self.children.insert(number, child);
     }
 
     fn on_signals(&mut self) {
         if let Some(signals) = &self.signals {
-            self.over |= crate::sys::signals::asked_to_end(signals.as_fd());
+            self.done |= crate::sys::signals::asked_to_end(signals.as_fd());
         }
         self.reap_orphans();
     }
 
     fn reap_orphans(&self) {
         if self.signals.is_some() {
-            let leaders = |pid| self.wards.values().any(|ward| ward.is_unreaped_leader(pid));
+            let leaders = |pid| self.children.values().any(|child| child.is_unreaped_leader(pid));
             crate::sys::pidfd::reap_orphans(leaders);
         }
     }
 
     /// Kills every tree and waits, within reason, until they are gone.
-    fn end(&mut self) {
+    fn shut_down(&mut self) {
         // Whoever connects from here on finds nobody, and hires the next keeper.
         self.listener = None;
         let mut trees = Vec::new();
-        for (_, mut ward) in std::mem::take(&mut self.wards) {
-            let leader = ward.take_leader();
-            if let Some(tree) = ward.leave_tree() {
+        for (_, mut child) in std::mem::take(&mut self.children) {
+            let leader = child.take_unreaped_pidfd();
+            if let Some(tree) = child.take_tree() {
                 tree.kill();
                 trees.push((tree, leader));
             }
@@ -359,7 +364,7 @@ impl Keeper {
             if let Some(pidfd) = leader {
                 let _ = crate::sys::pidfd::reap(pidfd.as_fd());
             }
-            self.forest.fell(tree);
+            self.trees.kill(tree);
         }
         self.reap_orphans();
     }

@@ -8,16 +8,16 @@
 //!
 //! Reading order: what is said ([`protocol`], [`channel`]), the loop ([`keeper`]), how a child is made (`spawn`,
 //! `sys/clone`), how its tree is found and ended (`tree`), how its output is kept ([`spool`]), and how an owner gets a
-//! keeper ([`hire`]).
+//! keeper ([`start_keeper`]).
 
 pub mod channel;
 pub mod codec;
-pub mod hire;
 pub mod keeper;
 pub mod protocol;
 mod spawn;
 pub mod spool;
+pub mod start_keeper;
 mod sys;
 mod tree;
 
-pub use keeper::{Duty, Fate};
+pub use keeper::{KeeperConfig, OwnerExitPolicy};

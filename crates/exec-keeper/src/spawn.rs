@@ -11,9 +11,9 @@ use rustix::pipe::PipeFlags;
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
-use crate::protocol::{Launch, Part, Step};
-use crate::spool::folder::Folder;
-use crate::sys::clone::{Birth, Born, ChildStep, Cradle, Stillborn, Wiring};
+use crate::protocol::{FdRole, LaunchRequest, SpawnStep};
+use crate::spool::directory::SpoolDirectory;
+use crate::sys::clone::{ChildStack, ChildStdio, ChildStep, CloneError, ClonedChild, SpawnPlan};
 use crate::sys::signals;
 use crate::tree::Tree;
 
@@ -24,13 +24,13 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sb
 #[derive(Debug)]
 pub(crate) struct Spawned {
     pub(crate) pid: u32,
-    pub(crate) parts: Vec<(Part, OwnedFd)>,
+    pub(crate) fds: Vec<(FdRole, OwnedFd)>,
 }
 
 /// Why there is none.
 #[derive(Debug)]
 pub(crate) struct SpawnError {
-    pub(crate) step: Step,
+    pub(crate) step: SpawnStep,
     pub(crate) errno: Errno,
     pub(crate) subject: OsString,
     /// The cgroup was the obstacle; without one it may work.
@@ -40,9 +40,9 @@ pub(crate) struct SpawnError {
 /// Starts children. Keeps what all of them need.
 #[derive(Debug)]
 pub(crate) struct Spawner {
-    cradle: Cradle,
+    stack: ChildStack,
     null: OwnedFd,
-    die_with_us: bool,
+    die_with_keeper: bool,
     open_files: Option<(u64, u64)>,
     reset_signals: u64,
 }
@@ -55,82 +55,98 @@ impl Spawner {
         // A host may change its mind about a signal at any time; a keeper process does not.
         let reset_signals = if embedded { signals::ALL } else { signals::not_default() };
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Self { cradle: Cradle::new()?, null: high(null)?, die_with_us: embedded, open_files, reset_signals })
+        Ok(Self {
+            stack: ChildStack::new()?,
+            null: above_stdio(null)?,
+            die_with_keeper: embedded,
+            open_files,
+            reset_signals,
+        })
     }
 
-    pub(crate) fn spawn(&mut self, launch: &Launch, tree: &Tree, folder: &Folder) -> Result<Spawned, SpawnError> {
-        let program = launch.card.argv[0].as_os_str();
-        let failed = |step: Step, subject: &OsStr| {
+    pub(crate) fn spawn(
+        &mut self,
+        launch: &LaunchRequest,
+        tree: &Tree,
+        directory: &SpoolDirectory,
+    ) -> Result<Spawned, SpawnError> {
+        let program = launch.record.argv[0].as_os_str();
+        let failed = |step: SpawnStep, subject: &OsStr| {
             let subject = subject.to_owned();
             move |errno| SpawnError { step, errno, subject, cgroup_refused: false }
         };
-        folder.check().map_err(failed(Step::Spool, folder.path().as_os_str()))?;
-        let plumbing = match launch.card.io {
-            Io::Pipes { stdin } => Plumbing::pipes(stdin, &self.null).map_err(failed(Step::Pipe, program))?,
+        directory.check_writable().map_err(failed(SpawnStep::Spool, directory.path().as_os_str()))?;
+        let ends = match launch.record.io {
+            Io::Pipes { stdin } => StdioEnds::pipes(stdin, &self.null).map_err(failed(SpawnStep::Pipe, program))?,
             Io::Pty(size) => {
                 let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
-                Plumbing::pty(size).map_err(failed(Step::Pty, program))?
+                StdioEnds::pty(size).map_err(failed(SpawnStep::Pty, program))?
             }
         };
-        let born = self.bear(launch, tree, &plumbing)?;
-        let mut parts = plumbing.ours;
-        parts.push((Part::Pidfd, born.pidfd));
-        Ok(Spawned { pid: born.pid, parts })
+        let cloned = self.clone_child(launch, tree, &ends)?;
+        let mut fds = ends.ours;
+        fds.push((FdRole::Pidfd, cloned.pidfd));
+        Ok(Spawned { pid: cloned.pid, fds })
     }
 
-    fn bear(&mut self, launch: &Launch, tree: &Tree, plumbing: &Plumbing) -> Result<Born, SpawnError> {
-        let card = &launch.card;
-        let program = card.argv[0].as_os_str();
+    fn clone_child(
+        &mut self,
+        launch: &LaunchRequest,
+        tree: &Tree,
+        ends: &StdioEnds,
+    ) -> Result<ClonedChild, SpawnError> {
+        let record = &launch.record;
+        let program = record.argv[0].as_os_str();
         let arg0 = launch.arg0.as_deref().unwrap_or(program);
         let argv: Vec<CString> =
-            std::iter::once(arg0).chain(card.argv[1..].iter().map(OsString::as_os_str)).map(c_string).collect();
+            std::iter::once(arg0).chain(record.argv[1..].iter().map(OsString::as_os_str)).map(c_string).collect();
         let envp: Vec<CString> = launch.environ.iter().map(|variable| c_string(variable)).collect();
         let candidates = candidates(program, launch.path.as_deref());
-        let cwd = c_string(card.cwd.as_os_str());
-        let wiring = match &plumbing.childs {
-            Childs::Pipes { stdin, stdout, stderr } => Wiring::Pipes {
+        let cwd = c_string(record.cwd.as_os_str());
+        let stdio = match &ends.child {
+            ChildEnds::Pipes { stdin, stdout, stderr } => ChildStdio::Pipes {
                 stdin: stdin.as_ref().unwrap_or(&self.null).as_fd(),
                 stdout: stdout.as_fd(),
                 stderr: stderr.as_fd(),
             },
-            Childs::Pty => Wiring::Pty { master: plumbing.ours[0].1.as_fd() },
+            ChildEnds::Pty => ChildStdio::Pty { master: ends.ours[0].1.as_fd() },
         };
-        let birth = Birth {
+        let plan = SpawnPlan {
             candidates: &candidates,
             argv: &argv,
             envp: &envp,
             cwd: &cwd,
-            wiring,
+            stdio,
             cgroup: tree.cgroup(),
             mark: tree.mark(),
-            die_with_parent: self.die_with_us,
+            die_with_parent: self.die_with_keeper,
             open_files: self.open_files,
             reset_signals: self.reset_signals,
         };
-        self.cradle.bear(&birth).map_err(|stillborn| {
+        self.stack.spawn(&plan).map_err(|error| {
             let subject = |text: &OsStr| text.to_owned();
-            let (step, errno, subject) = match stillborn {
-                Stillborn::Clone(errno) => (Step::Clone, errno, subject(program)),
-                Stillborn::Step(ChildStep::Session, errno) => (Step::Session, errno, subject(program)),
-                Stillborn::Step(ChildStep::Terminal, errno) => (Step::Pty, errno, subject(program)),
-                Stillborn::Step(ChildStep::Descriptors, errno) => (Step::Pipe, errno, subject(program)),
-                Stillborn::Step(ChildStep::Cwd, errno) => (Step::Cwd, errno, subject(card.cwd.as_os_str())),
-                Stillborn::Step(ChildStep::Exec, errno) => (Step::Exec, errno, subject(program)),
+            let (step, errno, subject) = match error {
+                CloneError::Clone(errno) => (SpawnStep::Clone, errno, subject(program)),
+                CloneError::Step(ChildStep::Session, errno) => (SpawnStep::Session, errno, subject(program)),
+                CloneError::Step(ChildStep::Terminal, errno) => (SpawnStep::Pty, errno, subject(program)),
+                CloneError::Step(ChildStep::Descriptors, errno) => (SpawnStep::Pipe, errno, subject(program)),
+                CloneError::Step(ChildStep::Cwd, errno) => (SpawnStep::Cwd, errno, subject(record.cwd.as_os_str())),
+                CloneError::Step(ChildStep::Exec, errno) => (SpawnStep::Exec, errno, subject(program)),
             };
             let cgroup_refused =
-                step == Step::Clone && tree.cgroup().is_some() && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
+                step == SpawnStep::Clone && tree.cgroup().is_some() && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
             SpawnError { step, errno, subject, cgroup_refused }
         })
     }
 }
 
 /// Both ends of everything between a child and us.
-struct Plumbing {
-    ours: Vec<(Part, OwnedFd)>,
-    childs: Childs,
+struct StdioEnds {
+    ours: Vec<(FdRole, OwnedFd)>,
+    child: ChildEnds,
 }
 
-enum Childs {
+enum ChildEnds {
     Pipes {
         stdin: Option<OwnedFd>,
         stdout: OwnedFd,
@@ -140,47 +156,47 @@ enum Childs {
     Pty,
 }
 
-impl Plumbing {
+impl StdioEnds {
     fn pipes(with_stdin: bool, _null: &OwnedFd) -> Result<Self, Errno> {
         let (out_read, stdout) = pipe()?;
         let (err_read, stderr) = pipe()?;
-        let mut ours = vec![(Part::Stdout, out_read), (Part::Stderr, err_read)];
+        let mut ours = vec![(FdRole::Stdout, out_read), (FdRole::Stderr, err_read)];
         let mut stdin = None;
         if with_stdin {
             let (read, write) = pipe()?;
-            ours.push((Part::Stdin, write));
+            ours.push((FdRole::Stdin, write));
             stdin = Some(read);
         }
         for (_, end) in &ours {
             // Only our ends: the flag belongs to the end, and a child does not expect it on its own.
             rustix::io::ioctl_fionbio(end, true)?;
         }
-        Ok(Self { ours, childs: Childs::Pipes { stdin, stdout, stderr } })
+        Ok(Self { ours, child: ChildEnds::Pipes { stdin, stdout, stderr } })
     }
 
     fn pty(size: Winsize) -> Result<Self, Errno> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = high(rustix::pty::openpt(flags)?)?;
+        let master = above_stdio(rustix::pty::openpt(flags)?)?;
         rustix::pty::grantpt(&master)?;
         rustix::pty::unlockpt(&master)?;
         rustix::termios::tcsetwinsize(&master, size)?;
         rustix::io::ioctl_fionbio(&master, true)?;
         let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Self {
-            ours: vec![(Part::Master, master), (Part::RelayOut, out), (Part::RelayIn, into)],
-            childs: Childs::Pty,
+            ours: vec![(FdRole::PtyMaster, master), (FdRole::RelayRead, out), (FdRole::RelayWrite, into)],
+            child: ChildEnds::Pty,
         })
     }
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    Ok((high(read)?, high(write)?))
+    Ok((above_stdio(read)?, above_stdio(write)?))
 }
 
 /// A host program may have closed its own 0, 1 or 2. A descriptor of ours must not take such a place: the child's are
 /// made there.
-fn high(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
+fn above_stdio(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
     use std::os::fd::AsRawFd;
     if descriptor.as_raw_fd() > 2 {
         return Ok(descriptor);
@@ -202,9 +218,9 @@ fn candidates(program: &OsStr, path: Option<&OsStr>) -> Vec<CString> {
         return vec![c_string(program)];
     }
     let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));
-    let join = |folder: &[u8]| {
+    let join = |directory: &[u8]| {
         // An empty folder in PATH means the current one.
-        let mut full = if folder.is_empty() { b".".to_vec() } else { folder.to_vec() };
+        let mut full = if directory.is_empty() { b".".to_vec() } else { directory.to_vec() };
         full.push(b'/');
         full.extend_from_slice(program.as_bytes());
         c_string(&OsString::from_vec(full))

@@ -11,14 +11,14 @@
 //!
 //! It never waits: told that a stream is ready, it moves what there is and says how it went.
 
-pub mod folder;
+pub mod directory;
+mod finish;
 pub mod index;
-mod lane;
-mod last_words;
+mod index_file;
+pub mod log_files;
 mod recovery;
-mod register;
 mod retention;
-pub mod shelf;
+mod stream_mover;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -30,26 +30,26 @@ use exec_core::limits::{ENTRY_BYTES, STALL_RETRY};
 use exec_core::{Exit, Head, Log, Seq, Stream};
 use rustix::io::Errno;
 
-use folder::Folder;
-use index::{Dropped, Kind, Record, slot};
-pub use lane::Source;
-use lane::{Bite, Lane};
-use register::Register;
-use retention::Overfull;
-use shelf::Shelf;
+use directory::SpoolDirectory;
+use index::{Dropped, IndexRecord, RecordKind, slot};
+use index_file::IndexFile;
+use log_files::LogFiles;
+use retention::WhenFull;
+pub use stream_mover::OutputSource;
+use stream_mover::{MoveResult, StreamMover};
 
 /// The mover of one process's output.
 #[derive(Debug)]
 pub struct Spool {
-    shelf: Arc<Shelf>,
-    folder: Arc<Folder>,
+    log_files: Arc<LogFiles>,
+    directory: Arc<SpoolDirectory>,
     quota: Quota,
     log: Log,
-    life: Lifecycle,
+    lifecycle: Lifecycle,
     dropped: Dropped,
-    lanes: [Option<Lane>; 2],
+    movers: [Option<StreamMover>; 2],
     /// Records that the disk had no room for; made before anything else moves.
-    unwritten: Vec<Record>,
+    unwritten: Vec<IndexRecord>,
     pending_exit: Option<(Exit, Instant)>,
     /// No room for something: when to try again.
     retry_at: Option<Instant>,
@@ -60,28 +60,28 @@ pub struct Spool {
 
 /// How one turn went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pumped {
+pub enum PumpOutcome {
     /// Bytes moved; there may be more.
     Moved {
         /// How many.
         bytes: u32,
     },
     /// Nothing there now.
-    Dry,
+    Empty,
     /// The stream has ended.
     Eof,
     /// No room: the spool is full and may not drop, or the disk is full. The child waits; ask again later.
     Stalled,
-    /// The spool is full of what somebody still wants ([`Turn::wanted`]). The child waits; ask again when that changes.
-    Held,
+    /// The spool is full of what somebody still wants ([`PumpContext::wanted`]). The child waits; ask again when that changes.
+    WaitingForReader,
 }
 
-/// Circumstances of a turn.
+/// Circumstances of a context.
 #[derive(Debug, Clone, Copy)]
-pub struct Turn {
+pub struct PumpContext {
     /// The time.
     pub now: Instant,
-    /// Whether other streams wait for their turn.
+    /// Whether other streams wait for their context.
     pub others_ready: bool,
     /// The first entry that somebody is about to read: it and those after it are not dropped for newer ones.
     pub wanted: Option<Seq>,
@@ -89,7 +89,7 @@ pub struct Turn {
 
 /// A file of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum LogFileKind {
     /// The index.
     Index,
     /// The data file of this slot.
@@ -97,11 +97,11 @@ pub enum Kept {
 }
 
 /// Told of each new file before a byte of output goes into it, so that the other holder has it first.
-pub type Keep<'a> = &'a mut dyn FnMut(Kept, &OwnedFd) -> Result<(), Errno>;
+pub type RegisterFile<'a> = &'a mut dyn FnMut(LogFileKind, &OwnedFd) -> Result<(), Errno>;
 
 /// The files of a log found again.
 #[derive(Debug)]
-pub struct Files {
+pub struct RecoveredFiles {
     /// The index; none if nothing was ever printed.
     pub index: Option<OwnedFd>,
     /// The data files there are.
@@ -110,19 +110,19 @@ pub struct Files {
 
 impl Spool {
     /// The log of a process that is about to start.
-    pub fn begin(folder: Arc<Folder>, quota: Quota, sources: Vec<(Stream, Source)>) -> Self {
+    pub fn begin(directory: Arc<SpoolDirectory>, quota: Quota, sources: Vec<(Stream, OutputSource)>) -> Self {
         let open = streams(&sources);
-        let shelf = Shelf::new(Register::early());
-        let mut spool = Self::over(folder, shelf, quota, Log::default(), Lifecycle::new(open));
+        let log_files = LogFiles::new(IndexFile::in_memory());
+        let mut spool = Self::with_files(directory, log_files, quota, Log::default(), Lifecycle::new(open));
         for (stream, source) in sources {
-            spool.lanes[slot(stream)] = Some(Lane::new(stream, source, 0));
+            spool.movers[slot(stream)] = Some(StreamMover::new(stream, source, 0));
         }
         spool
     }
 
     /// Where readers find it.
-    pub fn shelf(&self) -> &Arc<Shelf> {
-        &self.shelf
+    pub fn log_files(&self) -> &Arc<LogFiles> {
+        &self.log_files
     }
 
     /// What readers may know.
@@ -131,8 +131,8 @@ impl Spool {
     }
 
     /// Streams that may still bring bytes.
-    pub fn open(&self) -> StreamSet {
-        self.life.open()
+    pub fn open_streams(&self) -> StreamSet {
+        self.lifecycle.open()
     }
 
     /// What it costs on disk.
@@ -142,77 +142,89 @@ impl Spool {
 
     /// Whether it is a terminal's.
     pub fn is_pty(&self) -> bool {
-        self.lanes[0].as_ref().is_some_and(|lane| lane.stream == Stream::Pty)
+        self.movers[0].as_ref().is_some_and(|mover| mover.stream == Stream::Pty)
     }
 
     /// Whether all logs together hold too much, and this one is not to blame.
     pub fn excess_of_others(&self) -> bool {
-        self.folder.excess_bytes() > 0 && self.log.cost_bytes() <= self.folder.fair_bytes()
+        self.directory.excess_bytes() > 0 && self.log.cost_bytes() <= self.directory.fair_share_bytes()
     }
 
     /// The descriptor whose readiness means that `stream` has something.
     pub fn source(&self, stream: Stream) -> Option<&Arc<OwnedFd>> {
-        self.lanes[slot(stream)].as_ref().and_then(Lane::descriptor)
+        self.movers[slot(stream)].as_ref().and_then(StreamMover::descriptor)
     }
 
     /// Moves what `stream` has, at most one bite.
-    pub fn pump(&mut self, stream: Stream, turn: Turn, keep: Keep<'_>) -> Pumped {
-        self.pump_or(Overfull::Hold, stream, turn, keep)
+    pub fn pump(&mut self, stream: Stream, context: PumpContext, register_file: RegisterFile<'_>) -> PumpOutcome {
+        self.pump_when_full(WhenFull::WaitForReader, stream, context, register_file)
     }
 
-    fn pump_or(&mut self, overfull: Overfull, stream: Stream, turn: Turn, keep: Keep<'_>) -> Pumped {
-        let pumped = self.try_pump(overfull, stream, turn, keep).unwrap_or_else(|errno| {
-            debug_assert!(may_pass(errno), "only what may pass makes a child wait, not {errno}");
-            Pumped::Stalled
+    fn pump_when_full(
+        &mut self,
+        when_full: WhenFull,
+        stream: Stream,
+        context: PumpContext,
+        register_file: RegisterFile<'_>,
+    ) -> PumpOutcome {
+        let outcome = self.try_pump(when_full, stream, context, register_file).unwrap_or_else(|errno| {
+            debug_assert!(is_temporary(errno), "only what may pass makes a child wait, not {errno}");
+            PumpOutcome::Stalled
         });
-        if pumped == Pumped::Stalled {
+        if outcome == PumpOutcome::Stalled {
             self.stalled.insert(stream);
-            self.retry_at = Some(turn.now + STALL_RETRY);
+            self.retry_at = Some(context.now + STALL_RETRY);
         } else {
             self.stalled.remove(stream);
             self.retry_at = self.retry_at.filter(|_| !self.stalled.is_empty());
         }
-        pumped
+        outcome
     }
 
     /// When [`Self::on_time`] has something to do. While it has no room, that is when to try again, streams included.
     pub fn deadline(&self) -> Option<Instant> {
-        let seal = self.lanes.iter().flatten().filter_map(|lane| lane.seal_by).min();
-        let due = [seal, self.pending_exit.map(|(_, due)| due)].into_iter().flatten().min();
+        let flush = self.movers.iter().flatten().filter_map(|mover| mover.flush_by).min();
+        let due = [flush, self.pending_exit.map(|(_, due)| due)].into_iter().flatten().min();
         self.retry_at.or(due)
     }
 
     /// Time has passed: seals what was gathered long enough, and tells of the exit.
-    pub fn on_time(&mut self, now: Instant, keep: Keep<'_>) {
-        let done = self.try_on_time(now, keep);
+    pub fn on_time(&mut self, now: Instant, register_file: RegisterFile<'_>) {
+        let done = self.try_on_time(now, register_file);
         self.stalled = StreamSet::NONE;
         self.retry_at = done.is_err().then(|| now + STALL_RETRY);
     }
 
-    fn try_on_time(&mut self, now: Instant, keep: Keep<'_>) -> Result<(), Errno> {
+    fn try_on_time(&mut self, now: Instant, register_file: RegisterFile<'_>) -> Result<(), Errno> {
         self.write_records()?;
         for at in 0..2 {
-            if self.lanes[at].as_ref().is_some_and(|lane| lane.seal_by.is_some_and(|by| by <= now)) {
-                self.seal(at)?;
+            if self.movers[at].as_ref().is_some_and(|mover| mover.flush_by.is_some_and(|by| by <= now)) {
+                self.record_new_bytes(at)?;
             }
         }
-        let ended = self.life.open().is_empty();
+        let ended = self.lifecycle.open().is_empty();
         match self.pending_exit {
-            Some((exit, due)) if due <= now || ended => self.tell_exit(exit, keep),
+            Some((exit, due)) if due <= now || ended => self.append_exit(exit, register_file),
             _ => Ok(()),
         }
     }
 
-    fn over(folder: Arc<Folder>, shelf: Shelf, quota: Quota, log: Log, life: Lifecycle) -> Self {
-        folder.enter();
+    fn with_files(
+        directory: Arc<SpoolDirectory>,
+        log_files: LogFiles,
+        quota: Quota,
+        log: Log,
+        lifecycle: Lifecycle,
+    ) -> Self {
+        directory.add_spool();
         Self {
-            shelf: Arc::new(shelf),
-            folder,
+            log_files: Arc::new(log_files),
+            directory,
             quota,
             log,
-            life,
+            lifecycle,
             dropped: Dropped::default(),
-            lanes: [None, None],
+            movers: [None, None],
             unwritten: Vec::new(),
             pending_exit: None,
             retry_at: None,
@@ -221,80 +233,88 @@ impl Spool {
         }
     }
 
-    fn try_pump(&mut self, overfull: Overfull, stream: Stream, turn: Turn, keep: Keep<'_>) -> Result<Pumped, Errno> {
+    fn try_pump(
+        &mut self,
+        when_full: WhenFull,
+        stream: Stream,
+        context: PumpContext,
+        register_file: RegisterFile<'_>,
+    ) -> Result<PumpOutcome, Errno> {
         self.write_records()?;
         let at = slot(stream);
-        let Some(lane) = self.lanes[at].as_ref().filter(|lane| lane.is_open()) else { return Ok(Pumped::Eof) };
-        let unsealed_bytes = lane.unsealed_bytes();
-        let full = match self.make_room(unsealed_bytes, turn.wanted)? {
-            SpaceDecision::Wait => Some(Pumped::Stalled),
-            SpaceDecision::Drop { .. } if turn.wanted.is_some() && overfull == Overfull::Hold => Some(Pumped::Held),
+        let Some(mover) = self.movers[at].as_ref().filter(|mover| mover.is_open()) else { return Ok(PumpOutcome::Eof) };
+        let unrecorded_bytes = mover.unrecorded_bytes();
+        let full = match self.make_space(unrecorded_bytes, context.wanted)? {
+            SpaceDecision::Wait => Some(PumpOutcome::Stalled),
+            SpaceDecision::Drop { .. } if context.wanted.is_some() && when_full == WhenFull::WaitForReader => {
+                Some(PumpOutcome::WaitingForReader)
+            }
             SpaceDecision::Drop { .. } | SpaceDecision::Free => None,
         };
-        let Some(lane) = self.lanes[at].as_mut() else { return Ok(Pumped::Eof) };
+        let Some(mover) = self.movers[at].as_mut() else { return Ok(PumpOutcome::Eof) };
         if let Some(full) = full {
-            return if matches!(lane.peek(), Bite::Eof) { self.end(stream) } else { Ok(full) };
+            return if matches!(mover.peek(), MoveResult::Eof) { self.finish_stream(stream) } else { Ok(full) };
         }
-        if self.shelf.data[at].get().is_none() {
-            match lane.peek() {
-                Bite::Bytes(_) => {}
-                Bite::Dry => return Ok(Pumped::Dry),
-                Bite::Eof => return self.end(stream),
+        if self.log_files.data[at].get().is_none() {
+            match mover.peek() {
+                MoveResult::Bytes(_) => {}
+                MoveResult::Empty => return Ok(PumpOutcome::Empty),
+                MoveResult::Eof => return self.finish_stream(stream),
             }
-            self.shelf.index.settle(&self.folder, keep)?;
-            let file = self.folder.file()?;
-            keep(Kept::Data(at), &file)?;
-            let _ = self.shelf.data[at].set(file);
+            self.log_files.index.create_file(&self.directory, register_file)?;
+            let file = self.directory.create_file()?;
+            register_file(LogFileKind::Data(at), &file)?;
+            let _ = self.log_files.data[at].set(file);
         }
-        let file = self.shelf.data[at].get().ok_or(Errno::IO)?;
-        let bite = lane.bite(file.as_fd(), turn.others_ready)?;
-        match bite {
-            Bite::Dry => {
-                let seal = lane.weigh(false, turn.now);
-                if seal {
-                    self.seal(at)?;
+        let file = self.log_files.data[at].get().ok_or(Errno::IO)?;
+        let moved = mover.move_bytes(file.as_fd(), context.others_ready)?;
+        match moved {
+            MoveResult::Empty => {
+                let flush = mover.flush_due(false, context.now);
+                if flush {
+                    self.record_new_bytes(at)?;
                 }
-                Ok(Pumped::Dry)
+                Ok(PumpOutcome::Empty)
             }
-            Bite::Eof => self.end(stream),
-            Bite::Bytes(bytes) => {
-                if lane.weigh(true, turn.now) {
-                    self.seal(at)?;
+            MoveResult::Eof => self.finish_stream(stream),
+            MoveResult::Bytes(bytes) => {
+                if mover.flush_due(true, context.now) {
+                    self.record_new_bytes(at)?;
                 }
-                self.account();
-                self.make_room(0, turn.wanted)?;
-                Ok(Pumped::Moved { bytes })
+                self.update_accounting();
+                self.make_space(0, context.wanted)?;
+                Ok(PumpOutcome::Moved { bytes })
             }
         }
     }
 
     /// Names the bytes of a data file that no record names yet.
-    fn seal(&mut self, at: usize) -> Result<(), Errno> {
-        let other_end = self.lanes[1 - at].as_ref().map_or(self.other_end(at), |lane| lane.end);
-        let Some(lane) = &mut self.lanes[at] else { return Ok(()) };
+    fn record_new_bytes(&mut self, at: usize) -> Result<(), Errno> {
+        let other_end = self.movers[1 - at].as_ref().map_or(self.other_end(at), |mover| mover.end);
+        let Some(mover) = &mut self.movers[at] else { return Ok(()) };
         let unix_micros = unix_micros();
-        while lane.end < lane.written {
-            let len = (lane.written - lane.end).min(u64::from(ENTRY_BYTES)) as u32;
-            let kind = Kind::Output(lane.stream);
-            self.unwritten.push(Record { kind, len, offset: lane.end, other_end, unix_micros });
-            lane.end += u64::from(len);
+        while mover.end < mover.written {
+            let len = (mover.written - mover.end).min(u64::from(ENTRY_BYTES)) as u32;
+            let kind = RecordKind::Output(mover.stream);
+            self.unwritten.push(IndexRecord { kind, len, offset: mover.end, other_end, unix_micros });
+            mover.end += u64::from(len);
         }
-        lane.seal_by = None;
+        mover.flush_by = None;
         self.write_records()
     }
 
-    /// Makes the records there are; on a full disk they stay for the next turn, and the bytes they name stay too.
+    /// Makes the records there are; on a full disk they stay for the next context, and the bytes they name stay too.
     fn write_records(&mut self) -> Result<(), Errno> {
         if self.unwritten.is_empty() {
             return Ok(());
         }
         let next = self.log.head(false).next_seq;
-        self.shelf.index.append(next, &self.unwritten)?;
+        self.log_files.index.append(next, &self.unwritten)?;
         for record in self.unwritten.drain(..) {
             match record.kind {
-                Kind::Output(_) => self.log.append_output(record.len),
-                Kind::Closed => self.log.append_closed(),
-                Kind::Exited => next,
+                RecordKind::Output(_) => self.log.append_output(record.len),
+                RecordKind::Closed => self.log.append_closed(),
+                RecordKind::Exited => next,
             };
         }
         Ok(())
@@ -303,17 +323,17 @@ impl Spool {
     /// Where the data file beside `at` ends, when its stream is long gone: all of it is recorded.
     fn other_end(&self, at: usize) -> u64 {
         let size = |file: &OwnedFd| rustix::fs::fstat(file).map_or(0, |stat| stat.st_size as u64);
-        self.shelf.data[1 - at].get().map_or(0, size)
+        self.log_files.data[1 - at].get().map_or(0, size)
     }
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        self.folder.leave(self.accounted_bytes);
+        self.directory.remove_spool(self.accounted_bytes);
     }
 }
 
-fn streams(sources: &[(Stream, Source)]) -> StreamSet {
+fn streams(sources: &[(Stream, OutputSource)]) -> StreamSet {
     let mut open = StreamSet::NONE;
     for (stream, _) in sources {
         open.insert(*stream);
@@ -322,7 +342,7 @@ fn streams(sources: &[(Stream, Source)]) -> StreamSet {
 }
 
 /// No room on the disk or in a table of the kernel, or the folder is out of reach for now. Nothing is lost meanwhile.
-fn may_pass(errno: Errno) -> bool {
+fn is_temporary(errno: Errno) -> bool {
     let room = [Errno::NOSPC, Errno::DQUOT, Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE, Errno::TOOMANYREFS];
     let reach = [Errno::NOENT, Errno::ROFS, Errno::ACCESS, Errno::PERM, Errno::IO];
     room.contains(&errno) || reach.contains(&errno)

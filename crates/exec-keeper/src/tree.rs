@@ -5,14 +5,14 @@
 //! resource limit nobody reaches), and a sweep over `/proc` finds it.
 
 mod cgroup;
-mod sweep;
+mod mark;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal as RawSignal};
 
-pub(crate) use cgroup::Nursery;
+pub(crate) use cgroup::CgroupPool;
 
 /// One tree.
 #[derive(Debug)]
@@ -23,52 +23,52 @@ pub(crate) struct Tree {
 
 /// Where trees are planted.
 #[derive(Debug)]
-pub(crate) struct Forest {
-    nursery: Option<Nursery>,
+pub(crate) struct ProcessTrees {
+    pool: Option<CgroupPool>,
     next_mark: u64,
 }
 
-impl Forest {
+impl ProcessTrees {
     pub(crate) fn new(cgroups: bool, embedded: bool) -> Self {
         // Far beyond any real limit, and different for every keeper of the machine. Not by its pid, which a keeper in a
         // container may have, too.
         let next_mark = 1 << 62 | (RandomState::new().build_hasher().finish() >> 34) << 32;
-        Self { nursery: if cgroups { Nursery::open(embedded) } else { None }, next_mark }
+        Self { pool: if cgroups { CgroupPool::open(embedded) } else { None }, next_mark }
     }
 
     /// A tree without anybody in it yet.
-    pub(crate) fn plant(&mut self) -> Tree {
+    pub(crate) fn create(&mut self) -> Tree {
         self.next_mark += 1;
-        Tree { mark: self.next_mark, cgroup: self.nursery.as_mut().and_then(Nursery::take) }
+        Tree { mark: self.next_mark, cgroup: self.pool.as_mut().and_then(CgroupPool::take) }
     }
 
     /// Takes a tree back. One that is not empty is killed first.
-    pub(crate) fn fell(&mut self, tree: Tree) {
+    pub(crate) fn kill(&mut self, tree: Tree) {
         if tree.is_empty() {
-            return self.clear(tree);
+            return self.recycle(tree);
         }
         tree.kill();
-        if let (Some(nursery), Some(cgroup)) = (&mut self.nursery, tree.cgroup) {
-            nursery.put_back(cgroup);
+        if let (Some(pool), Some(cgroup)) = (&mut self.pool, tree.cgroup) {
+            pool.give_back(cgroup);
         }
     }
 
     /// Takes back a tree that was found empty.
-    pub(crate) fn clear(&mut self, tree: Tree) {
-        if let (Some(nursery), Some(cgroup)) = (&mut self.nursery, tree.cgroup) {
-            nursery.keep(cgroup);
+    pub(crate) fn recycle(&mut self, tree: Tree) {
+        if let (Some(pool), Some(cgroup)) = (&mut self.pool, tree.cgroup) {
+            pool.recycle(cgroup);
         }
     }
 
     /// The kernel does not let children be born in a cgroup here; do without from now on.
     pub(crate) fn give_up_cgroups(&mut self) {
-        self.nursery = None;
+        self.pool = None;
     }
 
     /// Between requests: makes what the next start will need.
     pub(crate) fn prepare(&mut self) {
-        if let Some(nursery) = &mut self.nursery {
-            nursery.prepare();
+        if let Some(pool) = &mut self.pool {
+            pool.prepare();
         }
     }
 }
@@ -81,7 +81,7 @@ impl Tree {
 
     /// The cgroup its members are born in.
     pub(crate) fn cgroup(&self) -> Option<BorrowedFd<'_>> {
-        self.cgroup.as_ref().map(cgroup::Cgroup::folder)
+        self.cgroup.as_ref().map(cgroup::Cgroup::directory)
     }
 
     /// Whether nobody is left. Zombies do not count: they run nothing and hold nothing.
@@ -96,7 +96,7 @@ impl Tree {
     pub(crate) fn members(&self) -> Vec<u32> {
         match &self.cgroup {
             Some(cgroup) => cgroup.members(),
-            None => sweep::marked(self.mark),
+            None => mark::marked(self.mark),
         }
     }
 
@@ -139,7 +139,7 @@ impl Tree {
         let Ok(pidfd) = rustix::process::pidfd_open(raw, PidfdFlags::empty()) else { return };
         let still_ours = match &self.cgroup {
             Some(cgroup) => cgroup.holds(pid),
-            None => sweep::is_marked(pid, self.mark),
+            None => mark::is_marked(pid, self.mark),
         };
         if still_ours && RawSignal::from_named_raw(number).is_some() {
             let _ = crate::sys::pidfd::signal(std::os::fd::AsFd::as_fd(&pidfd), number);

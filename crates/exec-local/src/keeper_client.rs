@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use exec_env::process::Unreachable;
 use exec_keeper::channel::{Channel, Received};
-use exec_keeper::protocol::{Ask, Card, Number, Part, Tell, VERSION};
+use exec_keeper::protocol::{KeeperRequest, ProcessRecord, ProcessNumber, FdRole, KeeperEvent, VERSION};
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -29,17 +29,17 @@ pub(crate) enum KeeperHost {
 /// A process as the keeper hands it over.
 #[derive(Debug)]
 pub(crate) struct HandedProcess {
-    pub(crate) number: Number,
+    pub(crate) number: ProcessNumber,
     pub(crate) pid: u32,
     pub(crate) exit: Option<Exit>,
-    pub(crate) parts: Vec<(Part, OwnedFd)>,
+    pub(crate) parts: Vec<(FdRole, OwnedFd)>,
 }
 
 /// An answer with the descriptors it brought.
-pub(crate) type Reply = (Tell, Vec<OwnedFd>);
+pub(crate) type Reply = (KeeperEvent, Vec<OwnedFd>);
 
 /// What the reader does with an exit: called with the process's number.
-pub(crate) type OnExit = Box<dyn Fn(Number, Exit) + Send + Sync>;
+pub(crate) type OnExit = Box<dyn Fn(ProcessNumber, Exit) + Send + Sync>;
 
 pub(crate) struct KeeperClient {
     socket: AsyncFd<KeeperSocket>,
@@ -78,7 +78,7 @@ impl KeeperClient {
         channel: Channel,
         carrier: KeeperHost,
         state: &Path,
-    ) -> Result<(Arc<Self>, Vec<(Card, HandedProcess)>), OpenError> {
+    ) -> Result<(Arc<Self>, Vec<(ProcessRecord, HandedProcess)>), OpenError> {
         let no_answer = |why: &str| OpenError::NoAnswer { why: why.to_owned() };
         // Not for room as well: that would wake us whenever the keeper has read something.
         let socket = AsyncFd::with_interest(KeeperSocket(channel), Interest::READABLE);
@@ -91,21 +91,21 @@ impl KeeperClient {
             carrier: Mutex::new(carrier),
         };
         // A keeper that serves somebody else says so and hangs up, maybe before it hears this. What it said counts.
-        let _ = keeper.send(&Ask::Hello { version: VERSION }, &[]).await;
+        let _ = keeper.send(&KeeperRequest::Hello { version: VERSION }, &[]).await;
         let mut found = Vec::new();
         let mut expected = None;
         while expected != Some(found.len()) {
             match keeper.receive().await {
-                Some((Tell::Welcome { version: VERSION, processes, .. }, _)) => expected = Some(processes as usize),
-                Some((Tell::Welcome { version, .. }, _)) => {
+                Some((KeeperEvent::Welcome { version: VERSION, processes, .. }, _)) => expected = Some(processes as usize),
+                Some((KeeperEvent::Welcome { version, .. }, _)) => {
                     return Err(OpenError::Version { state: state.to_owned(), theirs: version, ours: VERSION });
                 }
-                Some((Tell::Busy { owner_pid }, _)) => {
+                Some((KeeperEvent::Busy { owner_pid }, _)) => {
                     return Err(OpenError::Busy { state: state.to_owned(), owner_pid });
                 }
-                Some((Tell::Found { number, pid, exit, parts, card }, descriptors)) => {
+                Some((KeeperEvent::ExistingProcess { number, pid, exit, roles: parts, record }, descriptors)) => {
                     let parts = parts.into_iter().zip(descriptors).collect();
-                    found.push((*card, HandedProcess { number, pid, exit, parts }));
+                    found.push((*record, HandedProcess { number, pid, exit, parts }));
                 }
                 Some(_) => return Err(no_answer("it said something out of turn")),
                 None => return Err(no_answer("it closed the line")),
@@ -118,21 +118,21 @@ impl KeeperClient {
     pub(crate) async fn route_replies(self: Arc<Self>, on_exit: OnExit) {
         let _ = self.on_exit.set(on_exit);
         while let Some((tell, descriptors)) = self.receive().await {
-            let ticket = match &tell {
-                Tell::Exited { number, exit } => {
+            let request_id = match &tell {
+                KeeperEvent::Exited { number, exit } => {
                     if let Some(on_exit) = self.on_exit.get() {
                         on_exit(*number, *exit);
                     }
                     continue;
                 }
-                Tell::Started { ticket, .. }
-                | Tell::Refused { ticket, .. }
-                | Tell::Signalled { ticket, .. }
-                | Tell::Terminated { ticket, .. }
-                | Tell::Members { ticket, .. } => *ticket,
-                Tell::Welcome { .. } | Tell::Busy { .. } | Tell::Found { .. } => continue,
+                KeeperEvent::Started { request_id, .. }
+                | KeeperEvent::StartFailed { request_id, .. }
+                | KeeperEvent::Signalled { request_id, .. }
+                | KeeperEvent::Terminated { request_id, .. }
+                | KeeperEvent::Members { request_id, .. } => *request_id,
+                KeeperEvent::Welcome { .. } | KeeperEvent::Busy { .. } | KeeperEvent::ExistingProcess { .. } => continue,
             };
-            let requester = self.lock().replies.remove(&ticket);
+            let requester = self.lock().replies.remove(&request_id);
             if let Some(requester) = requester {
                 // An asker that gave up wants nothing any more; a start it asked for is ended by the table.
                 let _ = requester.send((tell, descriptors));
@@ -145,28 +145,28 @@ impl KeeperClient {
         self.gone.send_replace(true);
     }
 
-    /// Asks, and waits for the answer. `make` gets the ticket.
-    pub(crate) async fn request(&self, make: impl FnOnce(u64) -> Ask) -> Result<Reply, Unreachable> {
+    /// Asks, and waits for the answer. `make` gets the request_id.
+    pub(crate) async fn request(&self, make: impl FnOnce(u64) -> KeeperRequest) -> Result<Reply, Unreachable> {
         let (sender, receiver) = oneshot::channel();
-        let ticket = {
+        let request_id = {
             let mut pending = self.lock();
             if pending.closed {
                 return Err(keeper_gone());
             }
             pending.next_request_id += 1;
-            let ticket = pending.next_request_id;
-            pending.replies.insert(ticket, sender);
-            ticket
+            let request_id = pending.next_request_id;
+            pending.replies.insert(request_id, sender);
+            request_id
         };
-        if let Err(unreachable) = self.send(&make(ticket), &[]).await {
-            self.lock().replies.remove(&ticket);
+        if let Err(unreachable) = self.send(&make(request_id), &[]).await {
+            self.lock().replies.remove(&request_id);
             return Err(unreachable);
         }
         receiver.await.map_err(|_| keeper_gone())
     }
 
     /// Says something that has no answer, waiting for room.
-    pub(crate) async fn send(&self, ask: &Ask, descriptors: &[BorrowedFd<'_>]) -> Result<(), Unreachable> {
+    pub(crate) async fn send(&self, ask: &KeeperRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), Unreachable> {
         let message = ask.encode();
         let mut writable = None;
         loop {
@@ -187,7 +187,7 @@ impl KeeperClient {
     }
 
     /// Says something at once, or not at all.
-    pub(crate) fn try_send(&self, ask: &Ask, descriptor: Option<&OwnedFd>) -> Result<(), Errno> {
+    pub(crate) fn try_send(&self, ask: &KeeperRequest, descriptor: Option<&OwnedFd>) -> Result<(), Errno> {
         let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().map(AsFd::as_fd).collect();
         self.socket.get_ref().0.send(&ask.encode(), &descriptors)
     }
@@ -219,14 +219,14 @@ impl KeeperClient {
     async fn receive(&self) -> Option<Reply> {
         loop {
             match self.socket.get_ref().0.receive() {
-                Ok(Received::Message(message, descriptors)) => match Tell::decode(&message) {
+                Ok(Received::Message(message, descriptors)) => match KeeperEvent::decode(&message) {
                     Ok(tell) => return Some((tell, descriptors)),
                     Err(malformed) => {
                         tracing::error!(%malformed, "the keeper's line is given up");
                         return None;
                     }
                 },
-                Ok(Received::Gone) => return None,
+                Ok(Received::Closed) => return None,
                 Err(Errno::AGAIN) => match self.socket.readable().await {
                     Ok(mut ready) => ready.clear_ready(),
                     Err(_) => return None,

@@ -5,10 +5,10 @@ use std::time::SystemTime;
 
 use exec_core::flow::Quota;
 use exec_core::{Command, Io, ProcessId};
-use exec_keeper::protocol::{Card, Launch};
+use exec_keeper::protocol::{ProcessRecord, LaunchRequest};
 
 /// The command has been checked. `shell` is the account's.
-pub(crate) fn launch(id: &ProcessId, command: Command, default_spool_bytes: u64, shell: &OsStr) -> Launch {
+pub(crate) fn launch(id: &ProcessId, command: Command, default_spool_bytes: u64, shell: &OsStr) -> LaunchRequest {
     let mut variables = command.environ.resolve(std::env::vars_os());
     if matches!(command.io, Io::Pty(_)) {
         // The one thing added to what was asked for, as Codex's server does: programs of the terminal (editors, pagers,
@@ -17,8 +17,8 @@ pub(crate) fn launch(id: &ProcessId, command: Command, default_spool_bytes: u64,
     }
     let path = variables.get(OsStr::new("PATH")).cloned();
     let environ = variables.into_iter().map(|(name, value)| join(name, &value)).collect();
-    Launch {
-        card: Card {
+    LaunchRequest {
+        record: ProcessRecord {
             id: id.clone(),
             argv: command.argv,
             cwd: command.cwd,

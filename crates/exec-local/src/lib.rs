@@ -30,8 +30,8 @@ use std::time::Duration;
 
 use exec_core::limits::{ORPHAN_TTL, SPOOL_BYTES, SPOOL_TOTAL_BYTES};
 use exec_env::{Environment, Files, Http, MachineInfo, Processes};
-use exec_keeper::hire::{self, HireError, Program};
-use exec_keeper::spool::folder::Folder;
+use exec_keeper::start_keeper::{self, KeeperStartError, KeeperProgram};
+use exec_keeper::spool::directory::SpoolDirectory;
 
 use files::LocalFiles;
 use http::LocalHttp;
@@ -44,11 +44,11 @@ pub enum KeeperChoice {
     /// A thread of this process. Everything ends with us.
     Thread,
     /// A process of its own that ends with us, however we end.
-    Process(Program),
+    Process(KeeperProgram),
     /// A process that outlives us and is found again through the state folder.
     Durable {
         /// How to start one, if none is there.
-        program: Program,
+        program: KeeperProgram,
         /// Where its socket and the logs are.
         state: PathBuf,
         /// How long it waits for the next owner.
@@ -85,7 +85,7 @@ impl Default for LocalOptions {
 
 impl LocalOptions {
     /// A keeper that outlives us, with its folder.
-    pub fn durable(program: Program, state: impl Into<PathBuf>) -> Self {
+    pub fn durable(program: KeeperProgram, state: impl Into<PathBuf>) -> Self {
         let keeper = KeeperChoice::Durable { program, state: state.into(), orphan_ttl: ORPHAN_TTL };
         Self { keeper, ..Self::default() }
     }
@@ -96,7 +96,7 @@ impl LocalOptions {
 pub enum OpenError {
     /// There is no keeper.
     #[error(transparent)]
-    Keeper(#[from] HireError),
+    Keeper(#[from] KeeperStartError),
     /// The keeper of the state folder serves somebody else.
     #[error("state folder {state:?} is in use by process {owner_pid}: stop it first, or choose another folder")]
     Busy {
@@ -147,20 +147,20 @@ impl LocalEnvironment {
             None if durable => state.clone(),
             None => temporary_directory(),
         };
-        hire::private_folder(&path)?;
-        let folder = Arc::new(Folder::new(&path, options.spool_total_bytes));
+        start_keeper::create_private_directory(&path)?;
+        let folder = Arc::new(SpoolDirectory::new(&path, options.spool_total_bytes));
         let total = options.spool_total_bytes;
         let (channel, carrier) = match &options.keeper {
             KeeperChoice::Thread => {
-                let (channel, thread) = hire::thread(folder.clone(), options.cgroups)?;
+                let (channel, thread) = start_keeper::as_thread(folder.clone(), options.cgroups)?;
                 (channel, keeper_client::KeeperHost::Thread(thread))
             }
             KeeperChoice::Process(program) => {
-                let (channel, child) = hire::process(program, &path, total)?;
+                let (channel, child) = start_keeper::as_process(program, &path, total)?;
                 (channel, keeper_client::KeeperHost::Process(child))
             }
             KeeperChoice::Durable { program, state, orphan_ttl } => {
-                (hire::durable(program, state, &path, total, *orphan_ttl)?, keeper_client::KeeperHost::None)
+                (start_keeper::connect_or_start(program, state, &path, total, *orphan_ttl)?, keeper_client::KeeperHost::None)
             }
         };
         let (keeper, found) = KeeperClient::open(channel, carrier, &state).await?;

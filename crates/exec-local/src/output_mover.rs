@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use exec_core::{Exit, Head, Stream};
-use exec_keeper::protocol::{Ask, Number, Part};
-use exec_keeper::spool::{Kept, Pumped, Spool, Turn};
+use exec_keeper::protocol::{KeeperRequest, ProcessNumber, FdRole};
+use exec_keeper::spool::{LogFileKind, PumpOutcome, Spool, PumpContext};
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -36,7 +36,7 @@ pub(crate) enum MoverNotification {
 pub(crate) const NOTIFICATIONS: usize = 8;
 
 pub(crate) struct OutputMover {
-    pub(crate) number: Number,
+    pub(crate) number: ProcessNumber,
     pub(crate) spool: Spool,
     pub(crate) sources: [Option<AsyncDescriptor>; 2],
     pub(crate) pidfd: Option<OwnedFd>,
@@ -136,7 +136,7 @@ impl OutputMover {
 
     /// Freeing a large file takes milliseconds, which nobody on this thread should wait for. A log without bytes has none.
     async fn free_log(self) {
-        if self.spool.shelf().is_without_bytes() {
+        if self.spool.log_files().is_without_bytes() {
             return;
         }
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
@@ -179,36 +179,36 @@ impl OutputMover {
         let turn = self.pump_context(self.flooding_movers.load(Ordering::Relaxed) > 1);
         let pumped = self.with_keeper_copy(|spool, keep| spool.pump(stream, turn, keep));
         self.child_waits_since = match pumped {
-            Pumped::Held => self.child_waits_since.or(Some(turn.now)),
+            PumpOutcome::WaitingForReader => self.child_waits_since.or(Some(turn.now)),
             _ => None,
         };
         match pumped {
-            Pumped::Moved { .. } => {
+            PumpOutcome::Moved { .. } => {
                 if self.spool.excess_of_others() {
                     self.over_cap.notify_one();
                 }
                 return true;
             }
-            Pumped::Dry => {
+            PumpOutcome::Empty => {
                 if let Some(guard) = &mut known {
                     guard.clear_ready();
                 }
             }
-            Pumped::Eof => self.close_source(at),
-            Pumped::Stalled | Pumped::Held => {}
+            PumpOutcome::Eof => self.close_source(at),
+            PumpOutcome::Stalled | PumpOutcome::WaitingForReader => {}
         }
         false
     }
 
-    fn pump_context(&self, others_ready: bool) -> Turn {
-        Turn { now: Instant::now(), others_ready, wanted: self.readers.first_needed() }
+    fn pump_context(&self, others_ready: bool) -> PumpContext {
+        PumpContext { now: Instant::now(), others_ready, wanted: self.readers.first_needed() }
     }
 
     fn exited(&mut self, exit: Exit) {
         let turn = self.pump_context(true);
-        self.with_keeper_copy(|spool, keep| spool.exited(exit, turn, keep));
+        self.with_keeper_copy(|spool, keep| spool.on_exit(exit, turn, keep));
         for at in 0..2 {
-            if self.sources[at].is_some() && !self.spool.open().contains(self.stream(at)) {
+            if self.sources[at].is_some() && !self.spool.open_streams().contains(self.stream(at)) {
                 self.close_source(at);
             }
         }
@@ -242,14 +242,14 @@ impl OutputMover {
 
     /// All streams have ended: the keeper closes its side of them.
     fn release_keeper_copies(&self) {
-        let parts: &[Part] = match self.stream(0) {
+        let parts: &[FdRole] = match self.stream(0) {
             // The terminal itself stays: it is also the way in.
-            Stream::Pty => &[Part::RelayOut, Part::RelayIn],
-            Stream::Stdout | Stream::Stderr => &[Part::Stdout, Part::Stderr],
+            Stream::Pty => &[FdRole::RelayRead, FdRole::RelayWrite],
+            Stream::Stdout | Stream::Stderr => &[FdRole::Stdout, FdRole::Stderr],
         };
         for part in parts {
             // Costs the keeper a descriptor until the process is forgotten, if its line is full now.
-            let _ = self.keeper.try_send(&Ask::Drop { number: self.number, part: *part }, None);
+            let _ = self.keeper.try_send(&KeeperRequest::CloseFd { number: self.number, role: *part }, None);
         }
     }
 
@@ -261,13 +261,13 @@ impl OutputMover {
         }
     }
 
-    fn with_keeper_copy<T>(&mut self, pump: impl FnOnce(&mut Spool, exec_keeper::spool::Keep<'_>) -> T) -> T {
+    fn with_keeper_copy<T>(&mut self, pump: impl FnOnce(&mut Spool, exec_keeper::spool::RegisterFile<'_>) -> T) -> T {
         let (keeper, number, durable) = (&self.keeper, self.number, self.durable);
-        let mut keep = |kept: Kept, file: &OwnedFd| {
+        let mut keep = |kept: LogFileKind, file: &OwnedFd| {
             if !durable {
                 return Ok(());
             }
-            match keeper.try_send(&Ask::Keep { number, part: Part::of(kept) }, Some(file)) {
+            match keeper.try_send(&KeeperRequest::AddFd { number, role: FdRole::of_log_file(kept) }, Some(file)) {
                 // The keeper is gone and will not outlive us: from here on we alone hold what there is.
                 Err(Errno::PIPE | Errno::CONNRESET | Errno::CONNREFUSED | Errno::NOTCONN) => Ok(()),
                 other => other,

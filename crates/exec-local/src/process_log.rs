@@ -6,7 +6,7 @@ use std::time::Duration;
 use exec_core::{Head, Page, ProcessId, Seq};
 use exec_env::BoxFuture;
 use exec_env::process::{LogFollower, ReadError, ReadQuery};
-use exec_keeper::spool::shelf::{Look, Patience, Shelf};
+use exec_keeper::spool::log_files::{ReadRequest, DiskWait, LogFiles};
 use rustix::io::Errno;
 use tokio::sync::watch;
 
@@ -16,13 +16,13 @@ use crate::readers::{Readers, RegisteredReader};
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessLog {
     id: ProcessId,
-    files: Arc<Shelf>,
+    files: Arc<LogFiles>,
     head: watch::Receiver<Head>,
     readers: Arc<Readers>,
 }
 
 impl ProcessLog {
-    pub(crate) fn new(id: ProcessId, files: Arc<Shelf>, head: watch::Receiver<Head>, readers: Arc<Readers>) -> Self {
+    pub(crate) fn new(id: ProcessId, files: Arc<LogFiles>, head: watch::Receiver<Head>, readers: Arc<Readers>) -> Self {
         Self { id, files, head, readers }
     }
 
@@ -57,12 +57,12 @@ impl ProcessLog {
 
     async fn page(&self, after: Seq, max_bytes: Option<usize>) -> Result<Page, ReadError> {
         let head = self.head();
-        let look = Look { after, max_bytes, patience: Patience::None };
+        let look = ReadRequest { after, max_bytes, disk_wait: DiskWait::Forbidden };
         let page = match self.files.page(head, look) {
             // What was written long ago may have left memory: the disk is waited for elsewhere.
             Err(Errno::AGAIN) => {
                 let files = self.files.clone();
-                let patient = Look { patience: Patience::Disk, ..look };
+                let patient = ReadRequest { disk_wait: DiskWait::Allowed, ..look };
                 tokio::task::spawn_blocking(move || files.page(head, patient)).await.unwrap_or(Err(Errno::IO))
             }
             other => other,

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use exec_core::{Command, Exit, ProcessId};
 use exec_env::process::{SpawnFailure, SpawnStep, StartError, Started, UnknownProcess};
-use exec_keeper::protocol::{Ask, Card, Number, Step as KeeperStep, Tell};
-use exec_keeper::spool::folder::Folder;
+use exec_keeper::protocol::{KeeperRequest, ProcessRecord, ProcessNumber, SpawnStep as KeeperStep, KeeperEvent};
+use exec_keeper::spool::directory::SpoolDirectory;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -33,7 +33,7 @@ pub(crate) struct LocalProcesses {
 /// What the verbs and the tasks share.
 struct ProcessTable {
     keeper: Arc<KeeperClient>,
-    folder: Arc<Folder>,
+    folder: Arc<SpoolDirectory>,
     spool_bytes: u64,
     /// The account's; children on a terminal are told of it.
     shell: OsString,
@@ -46,9 +46,9 @@ struct ProcessTable {
 #[derive(Default)]
 struct TableState {
     by_id: HashMap<ProcessId, ProcessSlot>,
-    by_number: HashMap<Number, Arc<Process>>,
+    by_number: HashMap<ProcessNumber, Arc<Process>>,
     /// Exits that overtook the start they belong to.
-    early_exits: HashMap<Number, Exit>,
+    early_exits: HashMap<ProcessNumber, Exit>,
 }
 
 enum ProcessSlot {
@@ -62,11 +62,11 @@ enum ProcessSlot {
 impl LocalProcesses {
     pub(crate) fn new(
         keeper: Arc<KeeperClient>,
-        folder: Arc<Folder>,
+        folder: Arc<SpoolDirectory>,
         spool_bytes: u64,
         shell: OsString,
         durable: bool,
-        found: Vec<(Card, HandedProcess)>,
+        found: Vec<(ProcessRecord, HandedProcess)>,
     ) -> Self {
         let table = Arc::new(ProcessTable {
             keeper,
@@ -78,8 +78,8 @@ impl LocalProcesses {
             over_cap: Arc::default(),
             state: Mutex::default(),
         });
-        for (card, handed) in found {
-            match Process::resume(&table, card, handed) {
+        for (record, handed) in found {
+            match Process::resume(&table, record, handed) {
                 Ok(process) => table.insert(&process),
                 Err((id, errno)) => tracing::error!(%id, %errno, "a process of an earlier owner cannot be read"),
             }
@@ -96,7 +96,7 @@ impl LocalProcesses {
     }
 
     pub(crate) async fn end(&self) {
-        let _ = self.table.keeper.send(&Ask::End, &[]).await;
+        let _ = self.table.keeper.send(&KeeperRequest::Shutdown, &[]).await;
         // The keeper closes the line when every tree is gone.
         let _ = self.table.keeper.gone().wait_for(|gone| *gone).await;
         self.table.keeper.join().await;
@@ -143,7 +143,7 @@ impl ProcessTable {
         }
     }
 
-    fn on_exit(&self, number: Number, exit: Exit) {
+    fn on_exit(&self, number: ProcessNumber, exit: Exit) {
         let mut state = self.lock();
         match state.by_number.get(&number) {
             Some(process) => process.notify(MoverNotification::Exited(exit)),
@@ -155,27 +155,27 @@ impl ProcessTable {
         command.check()?;
         let reservation = Reservation::new(self, id)?;
         let launch = Box::new(launch(id, command, self.spool_bytes, &self.shell));
-        let card = launch.card.clone();
+        let record = launch.record.clone();
         // The start goes on if the caller gives up: the keeper may have it already, and somebody must take the child.
         let table = self.clone();
-        let started = tokio::spawn(async move { table.start_with_keeper(reservation, card, launch).await });
+        let started = tokio::spawn(async move { table.start_with_keeper(reservation, record, launch).await });
         started.await.unwrap_or_else(|_| Err(StartError::Unreachable(crate::keeper_client::keeper_gone())))
     }
 
     async fn start_with_keeper(
         self: Arc<Self>,
         reservation: Reservation,
-        card: Card,
-        launch: Box<exec_keeper::protocol::Launch>,
+        record: ProcessRecord,
+        launch: Box<exec_keeper::protocol::LaunchRequest>,
     ) -> Result<Started, StartError> {
-        let id = card.id.clone();
-        let (tell, descriptors) = self.keeper.request(|ticket| Ask::Start { ticket, launch }).await?;
+        let id = record.id.clone();
+        let (tell, descriptors) = self.keeper.request(|request_id| KeeperRequest::Start { request_id, launch }).await?;
         let handed = match tell {
-            Tell::Started { number, pid, parts, .. } => {
+            KeeperEvent::Started { number, pid, roles: parts, .. } => {
                 let parts = parts.into_iter().zip(descriptors).collect();
                 HandedProcess { number, pid, exit: None, parts }
             }
-            Tell::Refused { step, errno, subject, .. } => {
+            KeeperEvent::StartFailed { step, errno, subject, .. } => {
                 let failure = SpawnFailure { step: spawn_step(step), errno, subject: subject.into() };
                 return Err(StartError::Spawn { id, failure });
             }
@@ -183,10 +183,10 @@ impl ProcessTable {
         };
         let (number, pid) = (handed.number, handed.pid);
         if reservation.cancelled() {
-            let _ = self.keeper.send(&Ask::Forget { number }, &[]).await;
+            let _ = self.keeper.send(&KeeperRequest::Forget { number }, &[]).await;
             return Err(StartError::Cancelled { id });
         }
-        self.insert(&Process::begin(&self, card, handed));
+        self.insert(&Process::begin(&self, record, handed));
         reservation.keep();
         Ok(Started { pid })
     }

@@ -13,7 +13,7 @@ use exec_core::WriteId;
 use exec_core::limits::QUEUED_WRITES;
 use exec_core::write_history::{WriteHistory, WriteState};
 use exec_env::process::Written;
-use exec_keeper::protocol::{Ask, Number, Part};
+use exec_keeper::protocol::{KeeperRequest, ProcessNumber, FdRole};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
@@ -30,7 +30,7 @@ pub(crate) struct Stdin {
 
 /// What the callers and the task share.
 struct StdinShared {
-    number: Number,
+    number: ProcessNumber,
     keeper: Arc<KeeperClient>,
     terminal: bool,
     state: Mutex<StdinState>,
@@ -69,7 +69,7 @@ enum WriteProgress {
 impl Stdin {
     /// Stdin over `end`, or none. The caller carries the returned task.
     pub(crate) fn new(
-        number: Number,
+        number: ProcessNumber,
         keeper: Arc<KeeperClient>,
         end: StdinTarget,
         history: WriteHistory,
@@ -190,7 +190,7 @@ impl StdinShared {
         }
         if let Some(journal) = &mut state.journal {
             let hand_to_keeper = |file: &OwnedFd| {
-                self.keeper.try_send(&Ask::Keep { number: self.number, part: Part::Ledger }, Some(file))
+                self.keeper.try_send(&KeeperRequest::AddFd { number: self.number, role: FdRole::WriteJournal }, Some(file))
             };
             if let Err(errno) = journal.begun(id, &state.history, hand_to_keeper) {
                 // Worth a line, not a refusal: only a kill in this very moment would leave the caller in doubt.
@@ -232,7 +232,7 @@ impl StdinShared {
                 // The reader is gone. What it had taken before, it had; the rest nobody can have.
                 Err(_) => {
                     state.end = StdinHandle::Closed;
-                    let _ = self.keeper.try_send(&Ask::Drop { number: self.number, part: Part::Stdin }, None);
+                    let _ = self.keeper.try_send(&KeeperRequest::CloseFd { number: self.number, role: FdRole::Stdin }, None);
                     return WriteProgress::Done(Written::StdinClosed);
                 }
             }
@@ -284,7 +284,7 @@ impl StdinShared {
         }
         self.lock().end = StdinHandle::Closed;
         // The keeper holds a duplicate; the child sees the end when both are closed.
-        let _ = self.keeper.send(&Ask::Drop { number: self.number, part: Part::Stdin }, &[]).await;
+        let _ = self.keeper.send(&KeeperRequest::CloseFd { number: self.number, role: FdRole::Stdin }, &[]).await;
     }
 
     /// The character the terminal takes for the end of input; usually Ctrl-D.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exec_core::{EntryBody, Exit, Stream};
 use exec_env::process::{WaitCondition, WaitError, Waited};
-use exec_keeper::protocol::{Ask, Tell};
+use exec_keeper::protocol::{KeeperRequest, KeeperEvent};
 use regex::bytes::Regex;
 
 use crate::keeper_client::KeeperClient;
@@ -87,8 +87,8 @@ async fn silence(process: &Process, quiet: Duration) {
 async fn listening(keeper: &KeeperClient, process: &Process, port: Option<u16>) -> Result<Waited, WaitError> {
     loop {
         let number = process.number();
-        let (answer, _) = keeper.request(|ticket| Ask::Members { ticket, number }).await?;
-        let Tell::Members { pids, .. } = answer else { return Err(crate::keeper_client::keeper_gone().into()) };
+        let (answer, _) = keeper.request(|request_id| KeeperRequest::Members { request_id, number }).await?;
+        let KeeperEvent::Members { pids, .. } = answer else { return Err(crate::keeper_client::keeper_gone().into()) };
         if pids.is_empty() && process.head().exit.is_some() {
             return Err(ended(process));
         }

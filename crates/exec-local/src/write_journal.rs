@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use exec_core::WriteId;
 use exec_core::write_history::{WriteHistory, WriteState};
-use exec_keeper::spool::folder::Folder;
+use exec_keeper::spool::directory::SpoolDirectory;
 use rustix::io::Errno;
 
 /// When the notes have grown to this, they are begun anew with what is still remembered.
@@ -20,19 +20,19 @@ const REFUSED: u8 = 3;
 
 #[derive(Debug)]
 pub(crate) struct WriteJournal {
-    folder: Arc<Folder>,
+    folder: Arc<SpoolDirectory>,
     file: Option<OwnedFd>,
     end: u64,
 }
 
 impl WriteJournal {
     /// None yet.
-    pub(crate) fn new(folder: Arc<Folder>) -> Self {
+    pub(crate) fn new(folder: Arc<SpoolDirectory>) -> Self {
         Self { folder, file: None, end: 0 }
     }
 
     /// Reads the notes of an owner that is gone.
-    pub(crate) fn recover(folder: Arc<Folder>, file: OwnedFd) -> Result<(Self, WriteHistory), Errno> {
+    pub(crate) fn recover(folder: Arc<SpoolDirectory>, file: OwnedFd) -> Result<(Self, WriteHistory), Errno> {
         let size = rustix::fs::fstat(&file)?.st_size as u64;
         let mut bytes = vec![0; usize::try_from(size).map_err(|_| Errno::FBIG)?];
         let mut done = 0;
@@ -74,7 +74,7 @@ impl WriteJournal {
         hand_to_keeper: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         if self.file.is_none() || self.end > ROLL_BYTES {
-            let file = self.folder.file()?;
+            let file = self.folder.create_file()?;
             self.end = 0;
             self.file = Some(file);
             for (id, state) in history.iter() {

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     let first = words.next();
     if first.as_deref().is_some_and(|word| word == "keeper") {
-        return exec_keeper::hire::main(words);
+        return exec_keeper::start_keeper::main(words);
     }
     let args = match Args::try_parse() {
         Ok(args) => args,

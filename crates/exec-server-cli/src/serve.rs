@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use exec_keeper::hire::Program;
+use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
 use exec_rpc::limits::FAREWELL;
 use exec_rpc::{Options as ServerOptions, Server};
@@ -144,7 +144,7 @@ async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Connection>) -> A
 
 fn local_options(args: &ServeArgs) -> anyhow::Result<LocalOptions> {
     let own = std::env::current_exe().context("cannot find our own program, which is also the keeper's")?;
-    let program = Program { program: own, args: vec!["keeper".into()] };
+    let program = KeeperProgram { program: own, args: vec!["keeper".into()] };
     let keeper = match &args.state_dir {
         Some(state) => {
             let state = std::path::absolute(state).context("cannot make the state folder's path absolute")?;

@@ -23,7 +23,7 @@ pub(crate) const EXIT_AT: u64 = 48;
 
 /// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordKind {
     /// Bytes of a stream.
     Output(Stream),
     /// The leader's end; details in the header.
@@ -34,9 +34,9 @@ pub enum Kind {
 
 /// One entry, without its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
+pub struct IndexRecord {
     /// What it says.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// Length of its bytes.
     pub len: u32,
     /// Where they begin in the stream's data file.
@@ -50,7 +50,7 @@ pub struct Record {
 /// What is forgotten: everything before `first_seq`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropped {
-    /// First seq still held.
+    /// FirstHeld seq still held.
     pub first_seq: Seq,
     /// Output bytes forgotten.
     pub bytes: u64,
@@ -72,11 +72,11 @@ pub fn slot(stream: Stream) -> usize {
     }
 }
 
-impl Record {
+impl IndexRecord {
     /// Where recorded bytes end in both data files, after this record.
     pub fn ends(&self) -> [u64; 2] {
         match self.kind {
-            Kind::Output(stream) if slot(stream) == 1 => [self.other_end, self.offset + u64::from(self.len)],
+            RecordKind::Output(stream) if slot(stream) == 1 => [self.other_end, self.offset + u64::from(self.len)],
             _ => [self.offset + u64::from(self.len), self.other_end],
         }
     }
@@ -84,11 +84,11 @@ impl Record {
     fn encode(&self) -> [u8; RECORD_BYTES as usize] {
         let mut bytes = [0; RECORD_BYTES as usize];
         bytes[0] = match self.kind {
-            Kind::Output(Stream::Stdout) => 1,
-            Kind::Output(Stream::Stderr) => 2,
-            Kind::Output(Stream::Pty) => 3,
-            Kind::Exited => 4,
-            Kind::Closed => 5,
+            RecordKind::Output(Stream::Stdout) => 1,
+            RecordKind::Output(Stream::Stderr) => 2,
+            RecordKind::Output(Stream::Pty) => 3,
+            RecordKind::Exited => 4,
+            RecordKind::Closed => 5,
         };
         bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.offset.to_le_bytes());
@@ -100,11 +100,11 @@ impl Record {
     /// Reads a record; `None` if it is not one, which only a damaged disk can bring about.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let kind = match bytes.first()? {
-            1 => Kind::Output(Stream::Stdout),
-            2 => Kind::Output(Stream::Stderr),
-            3 => Kind::Output(Stream::Pty),
-            4 => Kind::Exited,
-            5 => Kind::Closed,
+            1 => RecordKind::Output(Stream::Stdout),
+            2 => RecordKind::Output(Stream::Stderr),
+            3 => RecordKind::Output(Stream::Pty),
+            4 => RecordKind::Exited,
+            5 => RecordKind::Closed,
             _ => return None,
         };
         let len = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
@@ -115,15 +115,15 @@ impl Record {
 }
 
 /// How an index begins.
-pub(crate) fn begin() -> [u8; HEADER_BYTES as usize] {
+pub(crate) fn empty_header() -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[0..8].copy_from_slice(&MAGIC);
     header[8..48].copy_from_slice(&encode_dropped(&Dropped::default()));
     header
 }
 
-pub(crate) fn encode_records(records: &[Record]) -> Vec<u8> {
-    records.iter().flat_map(Record::encode).collect()
+pub(crate) fn encode_records(records: &[IndexRecord]) -> Vec<u8> {
+    records.iter().flat_map(IndexRecord::encode).collect()
 }
 
 /// Where the record of `seq` begins.
@@ -133,14 +133,14 @@ pub(crate) fn position(seq: Seq) -> u64 {
 
 /// What the header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct IndexHeader {
     /// What is forgotten.
     pub dropped: Dropped,
     /// The exit and its place, if it was noted.
     pub exit: Option<(Seq, Exit)>,
 }
 
-impl Header {
+impl IndexHeader {
     /// Reads a header; `None` if it is not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.get(0..8)? != MAGIC {
@@ -156,7 +156,7 @@ impl Header {
 
     /// Whether it can stand before records up to `next` that name bytes up to `ends`. Ours always can; after a damaged
     /// one the log would count below zero.
-    pub(crate) fn fits(&self, next: Seq, ends: [u64; 2]) -> bool {
+    pub(crate) fn fits_records(&self, next: Seq, ends: [u64; 2]) -> bool {
         let Dropped { first_seq, bytes, starts } = self.dropped;
         let within = starts.into_iter().zip(ends).all(|(start, end)| start <= end);
         // No file system holds as much, so the log's account cannot run over either.

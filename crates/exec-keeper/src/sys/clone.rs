@@ -29,7 +29,7 @@ pub(crate) enum ChildStep {
 }
 
 /// How the child's three descriptors are made.
-pub(crate) enum Wiring<'a> {
+pub(crate) enum ChildStdio<'a> {
     Pipes {
         stdin: BorrowedFd<'a>,
         stdout: BorrowedFd<'a>,
@@ -42,13 +42,13 @@ pub(crate) enum Wiring<'a> {
 }
 
 /// Everything the child needs, made before it exists, because it must not allocate.
-pub(crate) struct Birth<'a> {
+pub(crate) struct SpawnPlan<'a> {
     /// Programs to try in turn, as `execvp` would.
     pub(crate) candidates: &'a [CString],
     pub(crate) argv: &'a [CString],
     pub(crate) envp: &'a [CString],
     pub(crate) cwd: &'a CStr,
-    pub(crate) wiring: Wiring<'a>,
+    pub(crate) stdio: ChildStdio<'a>,
     /// The cgroup to be born in.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
     /// Value of the mark by which descendants are found where there is no cgroup.
@@ -62,28 +62,28 @@ pub(crate) struct Birth<'a> {
 }
 
 /// A child that runs its program.
-pub(crate) struct Born {
+pub(crate) struct ClonedChild {
     pub(crate) pid: u32,
     pub(crate) pidfd: OwnedFd,
 }
 
 /// Why there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stillborn {
+pub(crate) enum CloneError {
     Clone(Errno),
     Step(ChildStep, Errno),
 }
 
-/// The child's stack, kept from birth to birth.
+/// The child's stack, used again for every spawn.
 #[derive(Debug)]
-pub(crate) struct Cradle {
+pub(crate) struct ChildStack {
     base: *mut c_void,
 }
 
-// SAFETY: the mapping is private memory that only the holder of the Cradle touches.
-unsafe impl Send for Cradle {}
+// SAFETY: the mapping is private memory that only the holder of the ChildStack touches.
+unsafe impl Send for ChildStack {}
 
-impl Cradle {
+impl ChildStack {
     pub(crate) fn new() -> Result<Self, Errno> {
         // SAFETY: a fresh anonymous mapping touches no memory of ours.
         let base = unsafe {
@@ -109,24 +109,26 @@ impl Cradle {
     }
 
     /// Makes the child. Returns when it runs its program, or could not.
-    pub(crate) fn bear(&mut self, birth: &Birth<'_>) -> Result<Born, Stillborn> {
+    pub(crate) fn spawn(&mut self, plan: &SpawnPlan<'_>) -> Result<ClonedChild, CloneError> {
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
             strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
         };
-        let (candidates, argv, envp) = (pointers(birth.candidates), pointers(birth.argv), pointers(birth.envp));
-        let mut plan = Plan {
+        let (candidates, argv, envp) = (pointers(plan.candidates), pointers(plan.argv), pointers(plan.envp));
+        let mut raw = RawSpawnPlan {
             candidates: candidates.as_ptr(),
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),
-            cwd: birth.cwd.as_ptr(),
-            wiring: match &birth.wiring {
-                Wiring::Pipes { stdin, stdout, stderr } => [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
-                Wiring::Pty { master } => [master.as_raw_fd(), -1, -1],
+            cwd: plan.cwd.as_ptr(),
+            stdio: match &plan.stdio {
+                ChildStdio::Pipes { stdin, stdout, stderr } => {
+                    [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()]
+                }
+                ChildStdio::Pty { master } => [master.as_raw_fd(), -1, -1],
             },
-            mark: birth.mark,
-            die_with_parent: birth.die_with_parent,
-            open_files: birth.open_files,
-            reset_signals: birth.reset_signals,
+            mark: plan.mark,
+            die_with_parent: plan.die_with_parent,
+            open_files: plan.open_files,
+            reset_signals: plan.reset_signals,
             failed_step: 0,
             failed_errno: 0,
         };
@@ -135,26 +137,26 @@ impl Cradle {
         // SAFETY: plain values in and out. All signals are held back (glibc's internal ones too, hence the raw call)
         // so that no handler of ours can run in the child, where it would work on our memory.
         unsafe { raw_sigmask(libc::SIG_BLOCK, &everything, &mut before) };
-        let outcome = self.clone_into(birth.cgroup, &mut plan);
+        let outcome = self.clone_into(plan.cgroup, &mut raw);
         // SAFETY: as above; restores what was.
         unsafe { raw_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) };
-        let born = outcome.map_err(Stillborn::Clone)?;
-        if plan.failed_step == 0 {
-            return Ok(born);
+        let cloned = outcome.map_err(CloneError::Clone)?;
+        if raw.failed_step == 0 {
+            return Ok(cloned);
         }
         // The child has told why and is gone; collect it, so that it never shows as a process of ours.
-        let _ = super::pidfd::reap_now(&born.pidfd);
-        let step = match plan.failed_step {
+        let _ = super::pidfd::reap_now(&cloned.pidfd);
+        let step = match raw.failed_step {
             1 => ChildStep::Session,
             2 => ChildStep::Terminal,
             3 => ChildStep::Descriptors,
             4 => ChildStep::Cwd,
             _ => ChildStep::Exec,
         };
-        Err(Stillborn::Step(step, Errno::from_raw_os_error(plan.failed_errno)))
+        Err(CloneError::Step(step, Errno::from_raw_os_error(raw.failed_errno)))
     }
 
-    fn clone_into(&self, cgroup: Option<BorrowedFd<'_>>, plan: &mut Plan) -> Result<Born, Errno> {
+    fn clone_into(&self, cgroup: Option<BorrowedFd<'_>>, plan: &mut RawSpawnPlan) -> Result<ClonedChild, Errno> {
         let mut pidfd: RawFd = -1;
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
         let mut args = CloneArgs {
@@ -169,7 +171,7 @@ impl Cradle {
             args.flags |= CLONE_INTO_CGROUP;
             args.cgroup = cgroup.as_raw_fd() as u64;
         }
-        let plan: *mut Plan = plan;
+        let plan: *mut RawSpawnPlan = plan;
         // SAFETY: the arguments describe a child on its own stack that runs `child(plan)` and never returns; `plan`
         // and all it points to outlive the call, because we are suspended until the child execs or exits.
         let mut result = unsafe {
@@ -198,13 +200,13 @@ impl Cradle {
         }
         // SAFETY: the kernel made this descriptor for us a moment ago and nobody else knows it.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-        Ok(Born { pid: result as u32, pidfd })
+        Ok(ClonedChild { pid: result as u32, pidfd })
     }
 }
 
-impl Drop for Cradle {
+impl Drop for ChildStack {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which no child uses any more: `bear` returns only after it has left.
+        // SAFETY: our own mapping, which no child uses any more: `spawn` returns only after it has left.
         unsafe { libc::munmap(self.base, STACK_BYTES + 4096) };
     }
 }
@@ -228,12 +230,12 @@ struct CloneArgs {
 }
 
 /// What the child reads and where it reports. Plain data: it is used by two processes in turn.
-struct Plan {
+struct RawSpawnPlan {
     candidates: *const *const c_char,
     argv: *const *const c_char,
     envp: *const *const c_char,
     cwd: *const c_char,
-    wiring: [RawFd; 3],
+    stdio: [RawFd; 3],
     mark: u64,
     die_with_parent: bool,
     open_files: Option<(u64, u64)>,
@@ -244,9 +246,9 @@ struct Plan {
 
 /// The child's whole life before its program: system calls only, no allocation, no lock, no panic.
 extern "C" fn child(plan: *mut c_void) -> ! {
-    let plan: *mut Plan = plan.cast();
-    // SAFETY: the parent passes its own live Plan and is suspended, so we are its only user. Every call below is a
-    // bare system call on plain values or on strings of the Plan; errno lives in the suspended thread's own slot.
+    let plan: *mut RawSpawnPlan = plan.cast();
+    // SAFETY: the parent passes its own live RawSpawnPlan and is suspended, so we are its only user. Every call below is a
+    // bare system call on plain values or on strings of the RawSpawnPlan; errno lives in the suspended thread's own slot.
     unsafe {
         if libc::setsid() < 0 {
             fail(plan, ChildStep::Session);
@@ -262,16 +264,16 @@ extern "C" fn child(plan: *mut c_void) -> ! {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
-        let mut wiring = (*plan).wiring;
-        if wiring[1] < 0 {
+        let mut stdio = (*plan).stdio;
+        if stdio[1] < 0 {
             // Opening the other side as a session leader makes it the controlling terminal.
-            let slave = libc::ioctl(wiring[0], libc::TIOCGPTPEER, libc::O_RDWR);
+            let slave = libc::ioctl(stdio[0], libc::TIOCGPTPEER, libc::O_RDWR);
             if slave < 0 || libc::ioctl(slave, libc::TIOCSCTTY, 0) < 0 {
                 fail(plan, ChildStep::Terminal);
             }
-            wiring = [slave, slave, slave];
+            stdio = [slave, slave, slave];
         }
-        for (target, source) in wiring.into_iter().enumerate() {
+        for (target, source) in stdio.into_iter().enumerate() {
             // Sources are never 0, 1 or 2 (the keeper sees to it), so no dup overwrites one that is still needed.
             if libc::dup2(source, target as RawFd) < 0 {
                 fail(plan, ChildStep::Descriptors);
@@ -306,7 +308,7 @@ extern "C" fn child(plan: *mut c_void) -> ! {
 ///
 /// # Safety
 /// As in [`child`].
-unsafe fn exec(plan: *mut Plan) -> ! {
+unsafe fn exec(plan: *mut RawSpawnPlan) -> ! {
     let mut refused = false;
     // SAFETY: as in `child`; the candidate array ends with null.
     unsafe {
@@ -329,7 +331,7 @@ unsafe fn exec(plan: *mut Plan) -> ! {
 
 /// # Safety
 /// As in [`child`].
-unsafe fn fail(plan: *mut Plan, step: ChildStep) -> ! {
+unsafe fn fail(plan: *mut RawSpawnPlan, step: ChildStep) -> ! {
     // SAFETY: as in `child`.
     unsafe {
         (*plan).failed_step = step as u32;

@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 
-/// Kept ready for the next starts; more are made when needed.
+/// LogFileKind ready for the next starts; more are made when needed.
 const SPARE: usize = 2;
-/// Kept for use again; beyond, they are removed.
+/// LogFileKind for use again; beyond, they are removed.
 const KEPT: usize = 16;
 
-/// Names of our folders, before the pid and its namespace: an embedded keeper has died with its owner, so nobody wants
+/// Names of our subdirectories, before the pid and its namespace: an embedded keeper has died with its owner, so nobody wants
 /// what it left.
 const EMBEDDED: &str = "exec-server-embedded-";
 /// A keeper process that was killed may have an owner that still reads.
 const OWN_PROCESS: &str = "exec-server-keeper-";
 
-static NURSERIES: AtomicU64 = AtomicU64::new(0);
+static POOLS: AtomicU64 = AtomicU64::new(0);
 
 /// The folder all our cgroups are in.
 #[derive(Debug)]
-pub(crate) struct Nursery {
+pub(crate) struct CgroupPool {
     path: PathBuf,
     made: u64,
     spare: VecDeque<Cgroup>,
@@ -37,7 +37,7 @@ pub(crate) struct Nursery {
 
 #[derive(Debug)]
 pub(crate) struct Cgroup {
-    folder: OwnedFd,
+    directory: OwnedFd,
     path: PathBuf,
     /// Out-of-memory kills counted before this use.
     kills_before: u64,
@@ -46,12 +46,12 @@ pub(crate) struct Cgroup {
     killed: Cell<bool>,
 }
 
-impl Nursery {
+impl CgroupPool {
     /// Below our own cgroup, if there is a version 2 hierarchy we may write to.
     pub(crate) fn open(embedded: bool) -> Option<Self> {
         let parent = own_cgroup()?;
-        clear_leftovers(&parent);
-        let number = NURSERIES.fetch_add(1, Ordering::Relaxed);
+        remove_leftovers(&parent);
+        let number = POOLS.fetch_add(1, Ordering::Relaxed);
         let prefix = if embedded { EMBEDDED } else { OWN_PROCESS };
         let path = parent.join(format!("{prefix}{}-{}-{number}", pid_namespace(), std::process::id()));
         fs::create_dir(&path).ok()?;
@@ -61,9 +61,9 @@ impl Nursery {
         }
         // Where the kernel counts memory for us, it shall do so for each of ours. It is allowed to: nobody lives here.
         let counts_memory = fs::write(path.join("cgroup.subtree_control"), "+memory").is_ok();
-        let mut nursery = Self { path, made: 0, spare: VecDeque::new(), counts_memory, dying: Vec::new() };
-        nursery.prepare();
-        Some(nursery)
+        let mut pool = Self { path, made: 0, spare: VecDeque::new(), counts_memory, dying: Vec::new() };
+        pool.prepare();
+        Some(pool)
     }
 
     pub(crate) fn take(&mut self) -> Option<Cgroup> {
@@ -75,17 +75,17 @@ impl Nursery {
     }
 
     /// Takes back one that may not be empty yet.
-    pub(crate) fn put_back(&mut self, cgroup: Cgroup) {
+    pub(crate) fn give_back(&mut self, cgroup: Cgroup) {
         if cgroup.is_populated() {
             self.dying.push(cgroup);
         } else {
-            self.keep(cgroup);
+            self.recycle(cgroup);
         }
     }
 
     pub(crate) fn prepare(&mut self) {
         for cgroup in std::mem::take(&mut self.dying) {
-            self.put_back(cgroup);
+            self.give_back(cgroup);
         }
         while self.spare.len() < SPARE {
             let Some(cgroup) = self.make() else { return };
@@ -94,7 +94,7 @@ impl Nursery {
     }
 
     /// Takes back one that was found empty.
-    pub(super) fn keep(&mut self, cgroup: Cgroup) {
+    pub(super) fn recycle(&mut self, cgroup: Cgroup) {
         if self.spare.len() < KEPT && !cgroup.killed.get() {
             self.spare.push_back(cgroup);
         } else {
@@ -106,12 +106,12 @@ impl Nursery {
         self.made += 1;
         let path = self.path.join(format!("{}", self.made));
         fs::create_dir(&path).ok()?;
-        let folder = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        Some(Cgroup { folder, path, kills_before: 0, killed: Cell::new(false) })
+        let directory = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        Some(Cgroup { directory, path, kills_before: 0, killed: Cell::new(false) })
     }
 }
 
-impl Drop for Nursery {
+impl Drop for CgroupPool {
     fn drop(&mut self) {
         for cgroup in self.spare.drain(..).chain(self.dying.drain(..)) {
             cgroup.remove();
@@ -121,8 +121,8 @@ impl Drop for Nursery {
 }
 
 impl Cgroup {
-    pub(super) fn folder(&self) -> BorrowedFd<'_> {
-        self.folder.as_fd()
+    pub(super) fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
     }
 
     pub(super) fn is_populated(&self) -> bool {
@@ -171,20 +171,20 @@ impl Cgroup {
 fn members_below(path: &Path) -> Vec<u32> {
     let listed = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
     let mut members: Vec<u32> = listed.lines().filter_map(|line| line.parse().ok()).collect();
-    for child in folders(path) {
+    for child in subdirectories(path) {
         members.extend(members_below(&child));
     }
     members
 }
 
 fn remove_below(path: &Path) {
-    for child in folders(path) {
+    for child in subdirectories(path) {
         remove_below(&child);
     }
     let _ = fs::remove_dir(path);
 }
 
-fn folders(path: &Path) -> Vec<PathBuf> {
+fn subdirectories(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
@@ -204,21 +204,21 @@ fn own_cgroup() -> Option<PathBuf> {
     Some(Path::new(&mount).join(below.trim_start_matches('/')))
 }
 
-/// What a keeper that was killed left behind. Empty folders go; members of an embedded one are killed, as its end would
+/// What a keeper that was killed left behind. Empty subdirectories go; members of an embedded one are killed, as its end would
 /// have done; members of a keeper process are left alone.
-fn clear_leftovers(parent: &Path) {
+fn remove_leftovers(parent: &Path) {
     let namespace = pid_namespace();
-    for folder in folders(parent) {
-        let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    for directory in subdirectories(parent) {
+        let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let Some((pid, embedded)) = keeper_of(name, namespace) else { continue };
         if Path::new("/proc").join(pid.to_string()).exists() {
             continue;
         }
         if embedded {
-            let _ = fs::write(folder.join("cgroup.kill"), "1");
+            let _ = fs::write(directory.join("cgroup.kill"), "1");
         }
-        if members_below(&folder).is_empty() {
-            remove_below(&folder);
+        if members_below(&directory).is_empty() {
+            remove_below(&directory);
         }
     }
 }

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use exec_core::flow::Quota;
 use exec_core::{EntryBody, Overflow, Page};
-use exec_keeper::spool::folder::Folder;
-use exec_keeper::spool::shelf::{Look, Patience};
-use exec_keeper::spool::{Files, Spool};
+use exec_keeper::spool::directory::SpoolDirectory;
+use exec_keeper::spool::log_files::{DiskWait, ReadRequest};
+use exec_keeper::spool::{RecoveredFiles, Spool};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
@@ -55,14 +55,14 @@ fn file(bytes: &[u8]) -> OwnedFd {
 
 /// The log of these records beside ten bytes of stdout, all streams of which have ended.
 fn resumed(header: Header, records: &[(u8, u32, u64)]) -> Result<Spool, Errno> {
-    let folder = Arc::new(Folder::new(std::env::temp_dir(), 1 << 20));
-    let files = Files { index: Some(index(header, records)), data: [Some(file(b"0123456789")), None] };
+    let directory = Arc::new(SpoolDirectory::new(std::env::temp_dir(), 1 << 20));
+    let files = RecoveredFiles { index: Some(index(header, records)), data: [Some(file(b"0123456789")), None] };
     let quota = Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest };
-    Spool::resume(folder, files, quota, Vec::new())
+    Spool::resume(directory, files, quota, Vec::new())
 }
 
 fn page(spool: &Spool, after: u64) -> Result<Page, Errno> {
-    spool.shelf().page(spool.head(), Look { after, max_bytes: None, patience: Patience::Disk })
+    spool.log_files().page(spool.head(), ReadRequest { after, max_bytes: None, disk_wait: DiskWait::Allowed })
 }
 
 #[test]

@@ -1,37 +1,37 @@
 //! The index on disk: whatever a damaged disk gives back is read or refused, never a panic, and the format stands still.
 
 use exec_core::{ExitCause, Exit, ExitStatus, Stream, ResourceUsage};
-use exec_keeper::spool::index::{Dropped, Header, Kind, Record};
+use exec_keeper::spool::index::{Dropped, IndexHeader, IndexRecord, RecordKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 proptest! {
     #[test]
     fn no_bytes_make_a_reader_of_records_panic(mut bytes in vec(any::<u8>(), 0..48), kind in 0_u8..8) {
-        let _ = Record::decode(&bytes).map(|record| record.ends());
+        let _ = IndexRecord::decode(&bytes).map(|record| record.ends());
         if let Some(first) = bytes.first_mut() {
             *first = kind;
         }
-        let _ = Record::decode(&bytes).map(|record| record.ends());
+        let _ = IndexRecord::decode(&bytes).map(|record| record.ends());
     }
 
     #[test]
     fn no_bytes_make_a_reader_of_headers_panic(bytes in vec(any::<u8>(), 0..160), tag in 0_u8..6, cause in 0_u8..6) {
-        let _ = Header::decode(&bytes);
+        let _ = IndexHeader::decode(&bytes);
         let mut nearly = [b"execlog1", &bytes[..]].concat();
         for (at, value) in [(56, tag), (57, cause)] {
             if let Some(byte) = nearly.get_mut(at) {
                 *byte = value;
             }
         }
-        let _ = Header::decode(&nearly);
+        let _ = IndexHeader::decode(&nearly);
     }
 
     #[test]
     fn a_record_that_is_cut_short_is_none(kind in 1_u8..6, length in 0_usize..32) {
         let bytes = [kind; 32];
-        prop_assert!(Record::decode(&bytes).is_some());
-        prop_assert_eq!(Record::decode(&bytes[..length]), None);
+        prop_assert!(IndexRecord::decode(&bytes).is_some());
+        prop_assert_eq!(IndexRecord::decode(&bytes[..length]), None);
     }
 }
 
@@ -43,13 +43,20 @@ fn a_record_is_32_bytes_in_this_order() {
     for number in [100_u64, 200, 300] {
         bytes.extend(number.to_le_bytes());
     }
-    let record = Record { kind: Kind::Output(Stream::Stderr), len: 7, offset: 100, other_end: 200, unix_micros: 300 };
-    assert_eq!(Record::decode(&bytes), Some(record));
+    let record =
+        IndexRecord { kind: RecordKind::Output(Stream::Stderr), len: 7, offset: 100, other_end: 200, unix_micros: 300 };
+    assert_eq!(IndexRecord::decode(&bytes), Some(record));
     assert_eq!(record.ends(), [200, 107]);
-    let kinds = [Kind::Output(Stream::Stdout), record.kind, Kind::Output(Stream::Pty), Kind::Exited, Kind::Closed];
+    let kinds = [
+        RecordKind::Output(Stream::Stdout),
+        record.kind,
+        RecordKind::Output(Stream::Pty),
+        RecordKind::Exited,
+        RecordKind::Closed,
+    ];
     for (tag, kind) in (1..).zip(kinds) {
         bytes[0] = tag;
-        assert_eq!(Record::decode(&bytes).map(|record| record.kind), Some(kind));
+        assert_eq!(IndexRecord::decode(&bytes).map(|record| record.kind), Some(kind));
     }
 }
 
@@ -72,7 +79,7 @@ fn a_header_tells_what_is_forgotten_and_how_it_ended() {
         usage: ResourceUsage { user: micros(1), system: micros(2), max_rss_bytes: 3 },
     };
     let dropped = Dropped { first_seq: 5, bytes: 400, starts: [300, 100] };
-    assert_eq!(Header::decode(&bytes), Some(Header { dropped, exit: Some((9, exit)) }));
+    assert_eq!(IndexHeader::decode(&bytes), Some(IndexHeader { dropped, exit: Some((9, exit)) }));
     bytes[7] = b'2';
-    assert_eq!(Header::decode(&bytes), None, "another format is not guessed at");
+    assert_eq!(IndexHeader::decode(&bytes), None, "another format is not guessed at");
 }

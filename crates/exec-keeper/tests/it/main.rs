@@ -3,6 +3,6 @@
 
 mod damage;
 mod index;
-mod line;
+mod owners;
 mod protocol;
 mod resume;

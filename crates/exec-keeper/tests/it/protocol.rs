@@ -8,51 +8,51 @@ use std::time::{Duration, SystemTime};
 
 use exec_core::flow::Quota;
 use exec_core::{ExitCause, Exit, Io, Overflow, ProcessId, TerminalSize, ExitStatus, TimeLimit, ResourceUsage};
-use exec_keeper::protocol::{Ask, Card, Launch, Part, Step, Tell, VERSION};
+use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, LaunchRequest, ProcessRecord, SpawnStep, VERSION};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn every_request_is_heard_as_it_was_said(ask in ask()) {
-        prop_assert_eq!(Ask::decode(&ask.encode()), Ok(ask));
+    fn every_request_is_heard_as_it_was_said(request in request()) {
+        prop_assert_eq!(KeeperRequest::decode(&request.encode()), Ok(request));
     }
 
     #[test]
-    fn every_answer_is_heard_as_it_was_said(tell in tell()) {
-        prop_assert_eq!(Tell::decode(&tell.encode()), Ok(tell));
+    fn every_answer_is_heard_as_it_was_said(event in event()) {
+        prop_assert_eq!(KeeperEvent::decode(&event.encode()), Ok(event));
     }
 
     #[test]
     fn no_bytes_make_either_side_panic(bytes in vec(any::<u8>(), 0..400), tag in 0_u8..12) {
-        let _ = (Ask::decode(&bytes), Tell::decode(&bytes));
+        let _ = (KeeperRequest::decode(&bytes), KeeperEvent::decode(&bytes));
         let tagged = [&[tag], &bytes[..]].concat();
-        let _ = (Ask::decode(&tagged), Tell::decode(&tagged));
+        let _ = (KeeperRequest::decode(&tagged), KeeperEvent::decode(&tagged));
     }
 
     /// Near misses are where length fields lie: one byte changed, or the end cut off.
     #[test]
     fn a_damaged_message_is_refused_or_read_but_never_a_panic(
-        ask in ask(),
-        tell in tell(),
+        request in request(),
+        event in event(),
         at in any::<prop::sample::Index>(),
         flip in 1_u8..,
     ) {
-        for mut message in [ask.encode(), tell.encode()] {
+        for mut message in [request.encode(), event.encode()] {
             let at = at.index(message.len());
             let cut = &message[..at];
-            prop_assert!(Ask::decode(cut).is_err() || Tell::decode(cut).is_err());
+            prop_assert!(KeeperRequest::decode(cut).is_err() || KeeperEvent::decode(cut).is_err());
             message[at] ^= flip;
-            let _ = (Ask::decode(&message), Tell::decode(&message));
+            let _ = (KeeperRequest::decode(&message), KeeperEvent::decode(&message));
         }
     }
 
     #[test]
-    fn a_message_with_something_behind_it_is_refused(ask in ask(), tell in tell()) {
+    fn a_message_with_something_behind_it_is_refused(request in request(), event in event()) {
         let longer = |mut bytes: Vec<u8>| { bytes.push(0); bytes };
-        prop_assert!(Ask::decode(&longer(ask.encode())).is_err());
-        prop_assert!(Tell::decode(&longer(tell.encode())).is_err());
+        prop_assert!(KeeperRequest::decode(&longer(request.encode())).is_err());
+        prop_assert!(KeeperEvent::decode(&longer(event.encode())).is_err());
     }
 }
 
@@ -60,7 +60,7 @@ proptest! {
 #[test]
 fn version_1_is_written_as_it_always_was() {
     assert_eq!(VERSION, 1);
-    let card = Card {
+    let record = ProcessRecord {
         id: ProcessId::new("p").expect("short"),
         argv: vec!["true".into()],
         cwd: "/".into(),
@@ -69,10 +69,10 @@ fn version_1_is_written_as_it_always_was() {
         started: SystemTime::UNIX_EPOCH + Duration::from_micros(3),
         label: b"L".to_vec(),
     };
-    let card_hex =
+    let record_hex =
         "0100000070 01000000 0400000074727565 010000002f 02 1800 5000 0000100000000000 01 0300000000000000 010000004c";
-    let launch = Launch {
-        card: card.clone(),
+    let launch = LaunchRequest {
+        record: record.clone(),
         arg0: Some("a".into()),
         environ: vec!["K=V".into()],
         path: None,
@@ -85,54 +85,60 @@ fn version_1_is_written_as_it_always_was() {
         usage: ResourceUsage { user: Duration::from_micros(1), system: Duration::from_micros(2), max_rss_bytes: 3 },
     };
     let exit_hex = "30000000 0000000000000000 01 01 0000 07000000 0100000000000000 0200000000000000 0300000000000000 0000000000000000";
-    let asks = [
-        (Ask::Hello { version: 1 }, "01 01000000".to_owned()),
-        (Ask::Start { ticket: 9, launch: Box::new(launch) }, format!("02 0900000000000000 {launch_hex} {card_hex}")),
-        (Ask::Signal { ticket: 1, number: 2, signal: -1 }, "03 0100000000000000 0200000000000000 ffffffff".to_owned()),
+    let requests = [
+        (KeeperRequest::Hello { version: 1 }, "01 01000000".to_owned()),
         (
-            Ask::Terminate { ticket: 1, number: 2, grace: Duration::from_millis(1) },
+            KeeperRequest::Start { request_id: 9, launch: Box::new(launch) },
+            format!("02 0900000000000000 {launch_hex} {record_hex}"),
+        ),
+        (
+            KeeperRequest::Signal { request_id: 1, number: 2, signal: -1 },
+            "03 0100000000000000 0200000000000000 ffffffff".to_owned(),
+        ),
+        (
+            KeeperRequest::Terminate { request_id: 1, number: 2, grace: Duration::from_millis(1) },
             "04 0100000000000000 0200000000000000 e803000000000000".to_owned(),
         ),
-        (Ask::Members { ticket: 1, number: 2 }, "05 0100000000000000 0200000000000000".to_owned()),
-        (Ask::Keep { number: 2, part: Part::Data1 }, "06 0200000000000000 0a".to_owned()),
-        (Ask::Drop { number: 2, part: Part::Stdin }, "07 0200000000000000 02".to_owned()),
-        (Ask::Forget { number: 2 }, "08 0200000000000000".to_owned()),
-        (Ask::End, "09".to_owned()),
+        (KeeperRequest::Members { request_id: 1, number: 2 }, "05 0100000000000000 0200000000000000".to_owned()),
+        (KeeperRequest::AddFd { number: 2, role: FdRole::Data1 }, "06 0200000000000000 0a".to_owned()),
+        (KeeperRequest::CloseFd { number: 2, role: FdRole::Stdin }, "07 0200000000000000 02".to_owned()),
+        (KeeperRequest::Forget { number: 2 }, "08 0200000000000000".to_owned()),
+        (KeeperRequest::Shutdown, "09".to_owned()),
     ];
-    for (ask, hex) in asks {
-        assert_eq!(as_hex(&ask.encode()), hex.replace(' ', ""), "{ask:?}");
+    for (request, hex) in requests {
+        assert_eq!(as_hex(&request.encode()), hex.replace(' ', ""), "{request:?}");
     }
-    let tells = [
-        (Tell::Welcome { version: 1, pid: 2, processes: 3 }, "01 01000000 02000000 03000000".to_owned()),
+    let events = [
+        (KeeperEvent::Welcome { version: 1, pid: 2, processes: 3 }, "01 01000000 02000000 03000000".to_owned()),
         (
-            Tell::Found {
+            KeeperEvent::ExistingProcess {
                 number: 1,
                 pid: 2,
                 exit: Some(exit),
-                parts: vec![Part::Pidfd, Part::Master],
-                card: Box::new(card),
+                roles: vec![FdRole::Pidfd, FdRole::PtyMaster],
+                record: Box::new(record),
             },
-            format!("02 0100000000000000 02000000 02000000 01 05 {exit_hex} {card_hex}"),
+            format!("02 0100000000000000 02000000 02000000 01 05 {exit_hex} {record_hex}"),
         ),
         (
-            Tell::Started { ticket: 1, number: 2, pid: 3, parts: vec![Part::Index] },
+            KeeperEvent::Started { request_id: 1, number: 2, pid: 3, roles: vec![FdRole::Index] },
             "03 0100000000000000 0200000000000000 03000000 01000000 08".to_owned(),
         ),
         (
-            Tell::Refused { ticket: 1, step: Step::Cwd, errno: 2, subject: "/x".into() },
+            KeeperEvent::StartFailed { request_id: 1, step: SpawnStep::Cwd, errno: 2, subject: "/x".into() },
             "04 0100000000000000 06 02000000 02000000 2f78".to_owned(),
         ),
-        (Tell::Exited { number: 1, exit }, format!("05 0100000000000000 {exit_hex}")),
-        (Tell::Signalled { ticket: 1, errno: 3 }, "06 0100000000000000 03000000".to_owned()),
+        (KeeperEvent::Exited { number: 1, exit }, format!("05 0100000000000000 {exit_hex}")),
+        (KeeperEvent::Signalled { request_id: 1, errno: 3 }, "06 0100000000000000 03000000".to_owned()),
         (
-            Tell::Terminated { ticket: 1, was_running: true, ended: 2, left: 0 },
+            KeeperEvent::Terminated { request_id: 1, was_running: true, ended: 2, left: 0 },
             "07 0100000000000000 01 02000000 00000000".to_owned(),
         ),
-        (Tell::Members { ticket: 1, pids: vec![258] }, "08 0100000000000000 04000000 02010000".to_owned()),
-        (Tell::Busy { owner_pid: 5 }, "09 05000000".to_owned()),
+        (KeeperEvent::Members { request_id: 1, pids: vec![258] }, "08 0100000000000000 04000000 02010000".to_owned()),
+        (KeeperEvent::Busy { owner_pid: 5 }, "09 05000000".to_owned()),
     ];
-    for (tell, hex) in tells {
-        assert_eq!(as_hex(&tell.encode()), hex.replace(' ', ""), "{tell:?}");
+    for (event, hex) in events {
+        assert_eq!(as_hex(&event.encode()), hex.replace(' ', ""), "{event:?}");
     }
 }
 
@@ -140,56 +146,64 @@ fn as_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
+fn request() -> impl Strategy<Value = KeeperRequest> {
     let numbers = (any::<u64>(), any::<u64>());
     prop_oneof![
-        any::<u32>().prop_map(|version| Ask::Hello { version }),
-        (any::<u64>(), launch()).prop_map(|(ticket, launch)| Ask::Start { ticket, launch: Box::new(launch) }),
-        (numbers, any::<i32>()).prop_map(|((ticket, number), signal)| Ask::Signal { ticket, number, signal }),
-        (numbers, duration()).prop_map(|((ticket, number), grace)| Ask::Terminate { ticket, number, grace }),
-        numbers.prop_map(|(ticket, number)| Ask::Members { ticket, number }),
-        (any::<u64>(), part()).prop_map(|(number, part)| Ask::Keep { number, part }),
-        (any::<u64>(), part()).prop_map(|(number, part)| Ask::Drop { number, part }),
-        any::<u64>().prop_map(|number| Ask::Forget { number }),
-        Just(Ask::End),
+        any::<u32>().prop_map(|version| KeeperRequest::Hello { version }),
+        (any::<u64>(), launch())
+            .prop_map(|(request_id, launch)| KeeperRequest::Start { request_id, launch: Box::new(launch) }),
+        (numbers, any::<i32>()).prop_map(|((request_id, number), signal)| KeeperRequest::Signal {
+            request_id,
+            number,
+            signal
+        }),
+        (numbers, duration()).prop_map(|((request_id, number), grace)| KeeperRequest::Terminate {
+            request_id,
+            number,
+            grace
+        }),
+        numbers.prop_map(|(request_id, number)| KeeperRequest::Members { request_id, number }),
+        (any::<u64>(), fd_role()).prop_map(|(number, role)| KeeperRequest::AddFd { number, role }),
+        (any::<u64>(), fd_role()).prop_map(|(number, role)| KeeperRequest::CloseFd { number, role }),
+        any::<u64>().prop_map(|number| KeeperRequest::Forget { number }),
+        Just(KeeperRequest::Shutdown),
     ]
 }
 
-fn tell() -> impl Strategy<Value = Tell> {
-    let found = (any::<u64>(), any::<u32>(), option::of(exit()), vec(part(), 0..12), card());
+fn event() -> impl Strategy<Value = KeeperEvent> {
+    let existing = (any::<u64>(), any::<u32>(), option::of(exit()), vec(fd_role(), 0..12), process_record());
     let terminated = (any::<u64>(), any::<bool>(), any::<u32>(), any::<u32>());
     prop_oneof![
-        any::<(u32, u32, u32)>().prop_map(|(version, pid, processes)| Tell::Welcome { version, pid, processes }),
-        any::<u32>().prop_map(|owner_pid| Tell::Busy { owner_pid }),
-        found.prop_map(|(number, pid, exit, parts, card)| {
-            Tell::Found { number, pid, exit, parts, card: Box::new(card) }
+        any::<(u32, u32, u32)>().prop_map(|(version, pid, processes)| KeeperEvent::Welcome { version, pid, processes }),
+        any::<u32>().prop_map(|owner_pid| KeeperEvent::Busy { owner_pid }),
+        existing.prop_map(|(number, pid, exit, roles, record)| {
+            KeeperEvent::ExistingProcess { number, pid, exit, roles, record: Box::new(record) }
         }),
-        (any::<(u64, u64, u32)>(), vec(part(), 0..12)).prop_map(|((ticket, number, pid), parts)| Tell::Started {
-            ticket,
-            number,
-            pid,
-            parts
+        (any::<(u64, u64, u32)>(), vec(fd_role(), 0..12))
+            .prop_map(|((request_id, number, pid), roles)| KeeperEvent::Started { request_id, number, pid, roles }),
+        (any::<u64>(), step(), any::<i32>(), text()).prop_map(|(request_id, step, errno, subject)| {
+            KeeperEvent::StartFailed { request_id, step, errno, subject }
         }),
-        (any::<u64>(), step(), any::<i32>(), text()).prop_map(|(ticket, step, errno, subject)| Tell::Refused {
-            ticket,
-            step,
-            errno,
-            subject
+        (any::<u64>(), exit()).prop_map(|(number, exit)| KeeperEvent::Exited { number, exit }),
+        any::<(u64, i32)>().prop_map(|(request_id, errno)| KeeperEvent::Signalled { request_id, errno }),
+        terminated.prop_map(|(request_id, was_running, ended, left)| KeeperEvent::Terminated {
+            request_id,
+            was_running,
+            ended,
+            left
         }),
-        (any::<u64>(), exit()).prop_map(|(number, exit)| Tell::Exited { number, exit }),
-        any::<(u64, i32)>().prop_map(|(ticket, errno)| Tell::Signalled { ticket, errno }),
-        terminated.prop_map(|(ticket, was_running, ended, left)| Tell::Terminated { ticket, was_running, ended, left }),
-        (any::<u64>(), vec(any::<u32>(), 0..20)).prop_map(|(ticket, pids)| Tell::Members { ticket, pids }),
+        (any::<u64>(), vec(any::<u32>(), 0..20))
+            .prop_map(|(request_id, pids)| KeeperEvent::Members { request_id, pids }),
     ]
 }
 
-fn launch() -> impl Strategy<Value = Launch> {
+fn launch() -> impl Strategy<Value = LaunchRequest> {
     let limit = (duration(), duration()).prop_map(|(after, grace)| TimeLimit { after, grace });
-    (card(), option::of(text()), vec(text(), 0..8), option::of(text()), option::of(limit))
-        .prop_map(|(card, arg0, environ, path, time_limit)| Launch { card, arg0, environ, path, time_limit })
+    (process_record(), option::of(text()), vec(text(), 0..8), option::of(text()), option::of(limit))
+        .prop_map(|(record, arg0, environ, path, time_limit)| LaunchRequest { record, arg0, environ, path, time_limit })
 }
 
-fn card() -> impl Strategy<Value = Card> {
+fn process_record() -> impl Strategy<Value = ProcessRecord> {
     let io = prop_oneof![
         any::<bool>().prop_map(|stdin| Io::Pipes { stdin }),
         any::<(u16, u16)>().prop_map(|(rows, cols)| Io::Pty(TerminalSize { rows, cols })),
@@ -200,7 +214,7 @@ fn card() -> impl Strategy<Value = Card> {
     // A few thousand years: what a clock may say.
     let started = (0_u64..1 << 57).prop_map(|micros| SystemTime::UNIX_EPOCH + Duration::from_micros(micros));
     (id, vec(text(), 0..6), text(), io, quota, started, vec(any::<u8>(), 0..40)).prop_map(
-        |(id, argv, cwd, io, quota, started, label)| Card {
+        |(id, argv, cwd, io, quota, started, label)| ProcessRecord {
             id,
             argv,
             cwd: PathBuf::from(cwd),
@@ -241,13 +255,21 @@ fn text() -> impl Strategy<Value = OsString> {
     vec(any::<u8>(), 0..40).prop_map(OsString::from_vec)
 }
 
-fn part() -> impl Strategy<Value = Part> {
-    use Part::{Data0, Data1, Index, Ledger, Master, Pidfd, RelayIn, RelayOut, Stderr, Stdin, Stdout};
-    let all = [Pidfd, Stdin, Stdout, Stderr, Master, RelayOut, RelayIn, Index, Data0, Data1, Ledger];
+fn fd_role() -> impl Strategy<Value = FdRole> {
+    use FdRole::{Data0, Data1, Index, Pidfd, PtyMaster, RelayRead, RelayWrite, Stderr, Stdin, Stdout, WriteJournal};
+    let all = [Pidfd, Stdin, Stdout, Stderr, PtyMaster, RelayRead, RelayWrite, Index, Data0, Data1, WriteJournal];
     prop::sample::select(all.to_vec())
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let all = [Step::Spool, Step::Pipe, Step::Pty, Step::Clone, Step::Session, Step::Cwd, Step::Exec];
+fn step() -> impl Strategy<Value = SpawnStep> {
+    let all = [
+        SpawnStep::Spool,
+        SpawnStep::Pipe,
+        SpawnStep::Pty,
+        SpawnStep::Clone,
+        SpawnStep::Session,
+        SpawnStep::Cwd,
+        SpawnStep::Exec,
+    ];
     prop::sample::select(all.to_vec())
 }

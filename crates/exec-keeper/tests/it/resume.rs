@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use exec_core::flow::Quota;
 use exec_core::{EntryBody, ExitCause, Exit, Overflow, Page, ExitStatus, Stream, ResourceUsage};
-use exec_keeper::spool::folder::Folder;
-use exec_keeper::spool::shelf::{Look, Patience};
-use exec_keeper::spool::{Files, Kept, Pumped, Source, Spool, Turn};
+use exec_keeper::spool::directory::SpoolDirectory;
+use exec_keeper::spool::log_files::{DiskWait, ReadRequest};
+use exec_keeper::spool::{LogFileKind, OutputSource, PumpContext, PumpOutcome, RecoveredFiles, Spool};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -37,11 +37,11 @@ proptest! {
     #[test]
     fn a_log_cut_after_any_record_is_completed(prints in vec(print(), 0..12), exit_first in any::<bool>()) {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let folder = Arc::new(Folder::new(folder.path(), 1 << 30));
-        let whole = Whole::written(&folder, &prints, exit_first);
+        let directory = Arc::new(SpoolDirectory::new(folder.path(), 1 << 30));
+        let whole = Whole::written(&directory, &prints, exit_first);
         for records in 0..=whole.records {
             for streams_left in [true, false] {
-                let page = whole.cut_and_completed(&folder, records, streams_left);
+                let page = whole.cut_and_completed(&directory, records, streams_left);
                 prop_assert_eq!(page.head.next_seq - 1, page.entries.len() as u64);
                 let seqs: Vec<u64> = page.entries.iter().map(|entry| entry.seq).collect();
                 prop_assert_eq!(seqs, (1..page.head.next_seq).collect::<Vec<_>>());
@@ -65,32 +65,32 @@ struct Whole {
 }
 
 impl Whole {
-    fn written(folder: &Arc<Folder>, prints: &[Print], exit_first: bool) -> Self {
+    fn written(directory: &Arc<SpoolDirectory>, prints: &[Print], exit_first: bool) -> Self {
         let (mut index, mut data) = (None, [None, None]);
         let (out, mut out_end) = pipe();
         let (err, mut err_end) = pipe();
         let sources = vec![(Stream::Stdout, out), (Stream::Stderr, err)];
-        let mut spool = Spool::begin(folder.clone(), ROOMY, sources);
-        let mut keep = |kept: Kept, file: &OwnedFd| {
-            match kept {
-                Kept::Index => index = Some(duplicate(file)),
-                Kept::Data(at) => data[at] = Some(duplicate(file)),
+        let mut spool = Spool::begin(directory.clone(), ROOMY, sources);
+        let mut register_file = |kind: LogFileKind, file: &OwnedFd| {
+            match kind {
+                LogFileKind::Index => index = Some(duplicate(file)),
+                LogFileKind::Data(at) => data[at] = Some(duplicate(file)),
             }
             Ok(())
         };
         for (at, print) in prints.iter().enumerate() {
             let end = if print.stream == Stream::Stdout { &mut out_end } else { &mut err_end };
             end.write_all(&said(at, *print)).expect("a pipe takes this much");
-            while matches!(spool.pump(print.stream, turn(), &mut keep), Pumped::Moved { .. }) {}
+            while matches!(spool.pump(print.stream, pump_context(), &mut register_file), PumpOutcome::Moved { .. }) {}
         }
         if exit_first {
-            spool.exited(EXIT, turn(), &mut keep);
+            spool.on_exit(EXIT, pump_context(), &mut register_file);
         }
         drop((out_end, err_end));
         for stream in [Stream::Stdout, Stream::Stderr] {
-            assert_eq!(spool.pump(stream, turn(), &mut keep), Pumped::Eof);
+            assert_eq!(spool.pump(stream, pump_context(), &mut register_file), PumpOutcome::Eof);
         }
-        spool.exited(EXIT, turn(), &mut keep);
+        spool.on_exit(EXIT, pump_context(), &mut register_file);
         let head = spool.head();
         assert!(head.closed, "{head:?}");
         let (exit_seq, _) = head.exit.expect("it was told");
@@ -100,31 +100,35 @@ impl Whole {
 
     /// What is left of it when its mover died after `records` records, taken up by the next one. Streams that had
     /// ended may have been let go of already.
-    fn cut_and_completed(&self, folder: &Arc<Folder>, records: u64, streams_left: bool) -> Page {
-        let index = self.index.as_ref().map(|index| self.cut(index, folder, records));
+    fn cut_and_completed(&self, directory: &Arc<SpoolDirectory>, records: u64, streams_left: bool) -> Page {
+        let index = self.index.as_ref().map(|index| self.cut(index, directory, records));
         let data = [0, 1].map(|at| self.data[at].as_ref().map(duplicate));
         // A pipe whose writers are gone, as both are by now.
         let sources =
             if streams_left { vec![(Stream::Stdout, pipe().0), (Stream::Stderr, pipe().0)] } else { Vec::new() };
-        let files = Files { index, data };
-        let mut spool = Spool::resume(folder.clone(), files, ROOMY, sources).expect("the files are whole");
-        let mut keep = |_: Kept, _: &OwnedFd| Ok(());
-        for stream in spool.open().iter() {
-            assert_eq!(spool.pump(stream, turn(), &mut keep), Pumped::Eof, "nothing is left in the pipe");
+        let files = RecoveredFiles { index, data };
+        let mut spool = Spool::resume(directory.clone(), files, ROOMY, sources).expect("the files are whole");
+        let mut register_file = |_: LogFileKind, _: &OwnedFd| Ok(());
+        for stream in spool.open_streams().iter() {
+            assert_eq!(
+                spool.pump(stream, pump_context(), &mut register_file),
+                PumpOutcome::Eof,
+                "nothing is left in the pipe"
+            );
         }
         // What the keeper says of an exit it has witnessed; no news where the log tells it already.
         if spool.head().exit.is_none() {
-            spool.exited(EXIT, turn(), &mut keep);
-            spool.on_time(Instant::now(), &mut keep);
+            spool.on_exit(EXIT, pump_context(), &mut register_file);
+            spool.on_time(Instant::now(), &mut register_file);
         }
         let head = spool.head();
         assert!(head.closed, "cut after {records} of {} records, it ends all the same: {head:?}", self.records);
-        let look = Look { after: 0, max_bytes: None, patience: Patience::Disk };
-        spool.shelf().page(head, look).expect("the files are whole")
+        let request = ReadRequest { after: 0, max_bytes: None, disk_wait: DiskWait::Allowed };
+        spool.log_files().page(head, request).expect("the files are whole")
     }
 
     /// The index as it was after `records` records.
-    fn cut(&self, index: &OwnedFd, folder: &Folder, records: u64) -> OwnedFd {
+    fn cut(&self, index: &OwnedFd, folder: &SpoolDirectory, records: u64) -> OwnedFd {
         let mut bytes = vec![0; (HEADER_BYTES + records * RECORD_BYTES) as usize];
         rustix::io::pread(index, &mut bytes[..], 0).expect("it was written");
         // The exit is noted just before its record.
@@ -132,23 +136,23 @@ impl Whole {
         if !noted {
             bytes[48..96].fill(0);
         }
-        let cut = folder.file().expect("the folder is there");
+        let cut = folder.create_file().expect("the folder is there");
         rustix::io::pwrite(&cut, &bytes, 0).expect("a disk with room");
         cut
     }
 }
 
-fn pipe() -> (Source, std::io::PipeWriter) {
+fn pipe() -> (OutputSource, std::io::PipeWriter) {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).expect("two more descriptors");
-    (Source::Pipe(Arc::new(read)), write.into())
+    (OutputSource::Pipe(Arc::new(read)), write.into())
 }
 
 fn duplicate(file: &OwnedFd) -> OwnedFd {
     file.try_clone().expect("one more descriptor")
 }
 
-fn turn() -> Turn {
-    Turn { now: Instant::now(), others_ready: false, wanted: None }
+fn pump_context() -> PumpContext {
+    PumpContext { now: Instant::now(), others_ready: false, wanted: None }
 }
 
 fn said(at: usize, print: Print) -> Vec<u8> {

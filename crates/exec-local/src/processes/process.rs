@@ -1,4 +1,4 @@
-//! One process: its card, its log, its stdin, and the two tasks that serve it.
+//! One process: its record, its log, its stdin, and the two tasks that serve it.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use exec_core::write_history::WriteHistory;
 use exec_core::{Head, Io, Overflow, ProcessId, Stream};
 use exec_env::process::ProcessInfo;
-use exec_keeper::protocol::{Card, Number, Part};
-use exec_keeper::spool::{Files, Source, Spool};
+use exec_keeper::protocol::{ProcessRecord, ProcessNumber, FdRole};
+use exec_keeper::spool::{RecoveredFiles, OutputSource, Spool};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
@@ -22,9 +22,9 @@ use crate::stdin::{Stdin, StdinTarget};
 use crate::write_journal::WriteJournal;
 
 pub(crate) struct Process {
-    number: Number,
+    number: ProcessNumber,
     pid: u32,
-    card: Card,
+    record: ProcessRecord,
     log: ProcessLog,
     stdin: Stdin,
     terminal: Option<AsyncDescriptor>,
@@ -37,14 +37,14 @@ type ResumeFailure = (ProcessId, Errno);
 
 impl Process {
     /// Takes a process that was just started.
-    pub(super) fn begin(table: &Arc<ProcessTable>, card: Card, handed: HandedProcess) -> Arc<Self> {
+    pub(super) fn begin(table: &Arc<ProcessTable>, record: ProcessRecord, handed: HandedProcess) -> Arc<Self> {
         let mut parts = Descriptors(handed.parts);
         let sources = parts.sources();
-        let spool = Spool::begin(table.folder.clone(), card.quota, sources);
+        let spool = Spool::begin(table.folder.clone(), record.quota, sources);
         let write_journal = table.durable.then(|| WriteJournal::new(table.folder.clone()));
         Self::assemble(
             table,
-            card,
+            record,
             handed.number,
             handed.pid,
             spool,
@@ -57,47 +57,47 @@ impl Process {
     /// Takes a process of an owner that is gone.
     pub(super) fn resume(
         table: &Arc<ProcessTable>,
-        card: Card,
+        record: ProcessRecord,
         handed: HandedProcess,
     ) -> Result<Arc<Self>, ResumeFailure> {
-        let id = card.id.clone();
+        let id = record.id.clone();
         let at = |errno| (id.clone(), errno);
         let mut parts = Descriptors(handed.parts);
-        let files = Files { index: parts.take(Part::Index), data: [parts.take(Part::Data0), parts.take(Part::Data1)] };
+        let files = RecoveredFiles { index: parts.take(FdRole::Index), data: [parts.take(FdRole::Data0), parts.take(FdRole::Data1)] };
         let sources = parts.sources();
-        let spool = Spool::resume(table.folder.clone(), files, card.quota, sources).map_err(at)?;
-        let (write_journal, history) = match parts.take(Part::Ledger) {
+        let spool = Spool::resume(table.folder.clone(), files, record.quota, sources).map_err(at)?;
+        let (write_journal, history) = match parts.take(FdRole::WriteJournal) {
             Some(file) => WriteJournal::recover(table.folder.clone(), file).map_err(at)?,
             None => (WriteJournal::new(table.folder.clone()), WriteHistory::default()),
         };
         let exit = handed.exit.filter(|_| spool.head().exit.is_none());
-        Ok(Self::assemble(table, card, handed.number, handed.pid, spool, parts, (history, Some(write_journal)), exit))
+        Ok(Self::assemble(table, record, handed.number, handed.pid, spool, parts, (history, Some(write_journal)), exit))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the one place where the parts of a process come together")]
     fn assemble(
         table: &Arc<ProcessTable>,
-        card: Card,
-        number: Number,
+        record: ProcessRecord,
+        number: ProcessNumber,
         pid: u32,
         spool: Spool,
         mut parts: Descriptors,
         (history, write_journal): (WriteHistory, Option<WriteJournal>),
         exit: Option<exec_core::Exit>,
     ) -> Arc<Self> {
-        let sources = match card.io {
+        let sources = match record.io {
             Io::Pipes { .. } => [watch_source(&spool, Stream::Stdout), watch_source(&spool, Stream::Stderr)],
             Io::Pty(_) => [watch_source(&spool, Stream::Pty), None],
         };
-        let terminal = match card.io {
+        let terminal = match record.io {
             // A terminal whose output has ended can still be asked for its size.
             Io::Pty(_) => sources[0].clone().or_else(|| {
-                let master = Arc::new(parts.take(Part::Master)?);
+                let master = Arc::new(parts.take(FdRole::PtyMaster)?);
                 AsyncFd::new(master).ok().map(Arc::new)
             }),
             Io::Pipes { .. } => None,
         };
-        let end = match (card.io, parts.take(Part::Stdin)) {
+        let end = match (record.io, parts.take(FdRole::Stdin)) {
             (Io::Pty(_), _) if sources[0].is_some() => {
                 terminal.clone().map_or(StdinTarget::None, StdinTarget::Terminal)
             }
@@ -108,12 +108,12 @@ impl Process {
         let (head, head_receiver) = watch::channel(spool.head());
         let (notifications, notification_receiver) = mpsc::channel(NOTIFICATIONS);
         let readers = Arc::new(Readers::default());
-        let log = ProcessLog::new(card.id.clone(), spool.shelf().clone(), head_receiver, readers.clone());
+        let log = ProcessLog::new(record.id.clone(), spool.log_files().clone(), head_receiver, readers.clone());
         let mover = OutputMover {
             number,
             spool,
             sources,
-            pidfd: parts.take(Part::Pidfd),
+            pidfd: parts.take(FdRole::Pidfd),
             head,
             readers,
             child_waits_since: None,
@@ -127,14 +127,14 @@ impl Process {
             let _ = notifications.try_send(MoverNotification::Exited(exit));
         }
         let tasks = Mutex::new(vec![tokio::spawn(mover.run()), tokio::spawn(stdin_task)]);
-        Arc::new(Self { number, pid, card, log, stdin, terminal, notifications, tasks })
+        Arc::new(Self { number, pid, record, log, stdin, terminal, notifications, tasks })
     }
 
     pub(crate) fn id(&self) -> &ProcessId {
-        &self.card.id
+        &self.record.id
     }
 
-    pub(crate) fn number(&self) -> Number {
+    pub(crate) fn number(&self) -> ProcessNumber {
         self.number
     }
 
@@ -164,7 +164,7 @@ impl Process {
     }
 
     pub(crate) fn droppable_bytes(&self) -> u64 {
-        match self.card.quota.overflow {
+        match self.record.quota.overflow {
             Overflow::DropOldest => self.head().held_bytes,
             Overflow::Block => 0,
         }
@@ -172,15 +172,15 @@ impl Process {
 
     pub(crate) fn info(&self) -> ProcessInfo {
         ProcessInfo {
-            id: self.card.id.clone(),
+            id: self.record.id.clone(),
             pid: self.pid,
-            argv: self.card.argv.clone(),
-            cwd: self.card.cwd.clone(),
-            tty: matches!(self.card.io, Io::Pty(_)),
+            argv: self.record.argv.clone(),
+            cwd: self.record.cwd.clone(),
+            tty: matches!(self.record.io, Io::Pty(_)),
             stdin_open: self.stdin().is_open(),
-            started: self.card.started,
+            started: self.record.started,
             head: self.head(),
-            label: self.card.label.clone(),
+            label: self.record.label.clone(),
         }
     }
 
@@ -202,25 +202,25 @@ impl Process {
 }
 
 /// Descriptors by their role.
-struct Descriptors(Vec<(Part, OwnedFd)>);
+struct Descriptors(Vec<(FdRole, OwnedFd)>);
 
 impl Descriptors {
-    fn take(&mut self, part: Part) -> Option<OwnedFd> {
+    fn take(&mut self, part: FdRole) -> Option<OwnedFd> {
         let at = self.0.iter().position(|(child_waits_since, _)| *child_waits_since == part)?;
         Some(self.0.swap_remove(at).1)
     }
 
-    fn sources(&mut self) -> Vec<(Stream, Source)> {
+    fn sources(&mut self) -> Vec<(Stream, OutputSource)> {
         let mut sources = Vec::new();
-        for (stream, part) in [(Stream::Stdout, Part::Stdout), (Stream::Stderr, Part::Stderr)] {
+        for (stream, part) in [(Stream::Stdout, FdRole::Stdout), (Stream::Stderr, FdRole::Stderr)] {
             if let Some(pipe) = self.take(part) {
-                sources.push((stream, Source::Pipe(Arc::new(pipe))));
+                sources.push((stream, OutputSource::Pipe(Arc::new(pipe))));
             }
         }
-        if let (Some(out), Some(into)) = (self.take(Part::RelayOut), self.take(Part::RelayIn))
-            && let Some(master) = self.take(Part::Master)
+        if let (Some(out), Some(into)) = (self.take(FdRole::RelayRead), self.take(FdRole::RelayWrite))
+            && let Some(master) = self.take(FdRole::PtyMaster)
         {
-            sources.push((Stream::Pty, Source::Pty { master: Arc::new(master), relay: (out, into) }));
+            sources.push((Stream::Pty, OutputSource::Pty { master: Arc::new(master), relay: (out, into) }));
         }
         sources
     }

@@ -10,7 +10,7 @@ use exec_env::process::{
     ForgetError, ListError, LogFollower, ProcessInfo, Processes, ReadError, ReadQuery, ResizeError, SignalError,
     Signalled, StartError, Started, TerminateError, Terminated, WaitCondition, WaitError, Waited, WriteError, Written,
 };
-use exec_keeper::protocol::{Ask, Tell};
+use exec_keeper::protocol::{KeeperRequest, KeeperEvent};
 use rustix::io::Errno;
 use rustix::termios::Winsize;
 
@@ -69,13 +69,13 @@ impl Processes for LocalProcesses {
     fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, SignalError>> {
         Box::pin(async move {
             let number = self.table.find(id)?.number();
-            let ask = |ticket| Ask::Signal { ticket, number, signal: signal.number() };
+            let ask = |request_id| KeeperRequest::Signal { request_id, number, signal: signal.number() };
             match self.table.keeper.request(ask).await? {
-                (Tell::Signalled { errno: 0, .. }, _) => Ok(Signalled::Sent),
-                (Tell::Signalled { errno, .. }, _) if errno == Errno::SRCH.raw_os_error() => {
+                (KeeperEvent::Signalled { errno: 0, .. }, _) => Ok(Signalled::Sent),
+                (KeeperEvent::Signalled { errno, .. }, _) if errno == Errno::SRCH.raw_os_error() => {
                     Ok(Signalled::AlreadyExited)
                 }
-                (Tell::Signalled { errno, .. }, _) => Err(SignalError::Refused { id: id.clone(), errno }),
+                (KeeperEvent::Signalled { errno, .. }, _) => Err(SignalError::Refused { id: id.clone(), errno }),
                 _ => Err(keeper_gone().into()),
             }
         })
@@ -92,8 +92,8 @@ impl Processes for LocalProcesses {
                 return Ok(Terminated { was_running: true, ended: 0, left: 0 });
             }
             let number = self.table.find(id)?.number();
-            match self.table.keeper.request(|ticket| Ask::Terminate { ticket, number, grace }).await? {
-                (Tell::Terminated { was_running, ended, left, .. }, _) => Ok(Terminated { was_running, ended, left }),
+            match self.table.keeper.request(|request_id| KeeperRequest::Terminate { request_id, number, grace }).await? {
+                (KeeperEvent::Terminated { was_running, ended, left, .. }, _) => Ok(Terminated { was_running, ended, left }),
                 _ => Err(keeper_gone().into()),
             }
         })
@@ -129,14 +129,14 @@ impl Processes for LocalProcesses {
             if !process.head().closed {
                 let number = process.number();
                 let grace = Duration::ZERO;
-                let _ = self.table.keeper.request(|ticket| Ask::Terminate { ticket, number, grace }).await;
+                let _ = self.table.keeper.request(|request_id| KeeperRequest::Terminate { request_id, number, grace }).await;
             }
             {
                 let mut state = self.table.lock();
                 state.by_id.remove(id);
                 state.by_number.remove(&process.number());
             }
-            self.table.keeper.send(&Ask::Forget { number: process.number() }, &[]).await?;
+            self.table.keeper.send(&KeeperRequest::Forget { number: process.number() }, &[]).await?;
             Ok(())
         })
     }

@@ -33,7 +33,7 @@ fn main() {
 
 fn keepers() -> Vec<(&'static str, KeeperChoice)> {
     let own = std::env::current_exe().expect("we run");
-    let program = exec_keeper::hire::Program { program: own.with_file_name("test-keeper"), args: Vec::new() };
+    let program = exec_keeper::start_keeper::KeeperProgram { program: own.with_file_name("test-keeper"), args: Vec::new() };
     let mut keepers = vec![("keeper thread", KeeperChoice::Thread)];
     if program.program.exists() {
         keepers.push(("keeper process", KeeperChoice::Process(program)));

@@ -20,7 +20,7 @@ use std::time::Duration;
 use exec_core::{EntryBody, Command, Environ, Io, ProcessId, TerminalSize, Stream, WriteId};
 use exec_env::Environment;
 use exec_env::process::{StartError, WaitCondition, Waited};
-use exec_keeper::hire::Program;
+use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::{KeeperChoice, LocalEnvironment, OpenError, LocalOptions};
 use exec_testkit::pattern::Pattern;
 use tokio::task::JoinSet;
@@ -75,7 +75,7 @@ fn options() -> LocalOptions {
         ["embedded"] => LocalOptions::default(),
         ["durable", state, keeper, orphan_ttl_ms, spool_bytes] => LocalOptions {
             keeper: KeeperChoice::Durable {
-                program: Program { program: keeper.into(), args: Vec::new() },
+                program: KeeperProgram { program: keeper.into(), args: Vec::new() },
                 state: state.into(),
                 orphan_ttl: Duration::from_millis(number(orphan_ttl_ms)),
             },

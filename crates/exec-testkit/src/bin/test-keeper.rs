@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    exec_keeper::hire::main(std::env::args_os().skip(1))
+    exec_keeper::start_keeper::main(std::env::args_os().skip(1))
 }

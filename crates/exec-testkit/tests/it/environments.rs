@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use exec_keeper::hire::Program;
+use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
 use exec_testkit::Bench;
 
 pub(crate) const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 
 /// How the keeper process of a test is started.
-pub(crate) fn keeper_program() -> Program {
-    Program { program: env!("CARGO_BIN_EXE_test-keeper").into(), args: Vec::new() }
+pub(crate) fn keeper_program() -> KeeperProgram {
+    KeeperProgram { program: env!("CARGO_BIN_EXE_test-keeper").into(), args: Vec::new() }
 }
 
 pub(crate) async fn local(options: LocalOptions) -> Bench {

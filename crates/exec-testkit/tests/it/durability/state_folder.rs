@@ -4,7 +4,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
 use exec_env::Environment;
-use exec_keeper::hire::HireError;
+use exec_keeper::start_keeper::KeeperStartError;
 use exec_local::{LocalEnvironment, OpenError};
 
 use super::support::{self, LONG_TTL, OwnerProcess, SPOOL_BYTES};
@@ -77,7 +77,7 @@ fn a_state_folder_of_somebody_else_is_refused() {
         std::fs::DirBuilder::new().mode(0o777).create(&foreign).expect("the folder is ours");
         chown(&foreign, Some(12_345), None).expect("root may");
         let refused = refusal(support::open(&foreign, LONG_TTL).await);
-        assert!(matches!(refused, OpenError::Keeper(HireError::Foreign { uid: 12_345, .. })), "{refused}");
+        assert!(matches!(refused, OpenError::Keeper(KeeperStartError::Foreign { uid: 12_345, .. })), "{refused}");
         assert!(refused.to_string().contains("choose one of your own"), "{refused}");
         assert_eq!(std::fs::read_dir(&foreign).expect("it is there").count(), 0, "nothing was put into it");
     });
@@ -90,11 +90,11 @@ fn a_state_folder_that_cannot_be_one_is_told_with_its_path() {
         let file = folder.path().join("file");
         std::fs::write(&file, "").expect("the folder is ours");
         let refused = refusal(support::open(&file.join("state"), LONG_TTL).await);
-        assert!(matches!(refused, OpenError::Keeper(HireError::Folder { .. })), "{refused}");
+        assert!(matches!(refused, OpenError::Keeper(KeeperStartError::Directory { .. })), "{refused}");
         assert!(refused.to_string().contains(file.to_str().expect("a plain name")), "{refused}");
         let long = folder.path().join("l".repeat(120));
         let refused = refusal(support::open(&long, LONG_TTL).await);
-        assert!(matches!(refused, OpenError::Keeper(HireError::LongPath { .. })), "{refused}");
+        assert!(matches!(refused, OpenError::Keeper(KeeperStartError::LongPath { .. })), "{refused}");
         assert!(refused.to_string().contains("choose a shorter state folder"), "{refused}");
     });
 }

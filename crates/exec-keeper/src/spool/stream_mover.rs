@@ -16,7 +16,7 @@ const RELAY_BYTES: u32 = 60 << 10;
 
 /// Where a stream's bytes come from. Shared with whoever waits for it, so that nobody waits for a closed descriptor.
 #[derive(Debug)]
-pub enum Source {
+pub enum OutputSource {
     /// The read end of a pipe.
     Pipe(Arc<OwnedFd>),
     /// A terminal's master, and the pipe between it and the file: a terminal cannot be spliced into a file at once.
@@ -29,38 +29,38 @@ pub enum Source {
 }
 
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct StreamMover {
     pub(super) stream: Stream,
-    source: Option<Source>,
+    source: Option<OutputSource>,
     /// Bytes of the data file that records name.
     pub(super) end: u64,
     /// Bytes in the data file.
     pub(super) written: u64,
-    pub(super) seal_by: Option<Instant>,
-    gather: PtyBatcher,
-    flood: FloodDetector,
+    pub(super) flush_by: Option<Instant>,
+    batcher: PtyBatcher,
+    flood_detector: FloodDetector,
     /// The kernel or the file system cannot splice here: bytes take the way through our memory, as they would anywhere.
-    by_hand: bool,
+    through_memory: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bite {
+pub(super) enum MoveResult {
     Bytes(u32),
-    Dry,
+    Empty,
     Eof,
 }
 
-impl Lane {
-    pub(super) fn new(stream: Stream, source: Source, end: u64) -> Self {
+impl StreamMover {
+    pub(super) fn new(stream: Stream, source: OutputSource, end: u64) -> Self {
         Self {
             stream,
             source: Some(source),
             end,
             written: end,
-            seal_by: None,
-            gather: PtyBatcher::default(),
-            flood: FloodDetector::default(),
-            by_hand: false,
+            flush_by: None,
+            batcher: PtyBatcher::default(),
+            flood_detector: FloodDetector::default(),
+            through_memory: false,
         }
     }
 
@@ -71,10 +71,10 @@ impl Lane {
             source: None,
             end,
             written,
-            seal_by: None,
-            gather: PtyBatcher::default(),
-            flood: FloodDetector::default(),
-            by_hand: false,
+            flush_by: None,
+            batcher: PtyBatcher::default(),
+            flood_detector: FloodDetector::default(),
+            through_memory: false,
         }
     }
 
@@ -86,76 +86,76 @@ impl Lane {
         self.source = None;
     }
 
-    pub(super) fn unsealed_bytes(&self) -> u64 {
+    pub(super) fn unrecorded_bytes(&self) -> u64 {
         self.written - self.end
     }
 
     pub(super) fn descriptor(&self) -> Option<&Arc<OwnedFd>> {
         match self.source.as_ref()? {
-            Source::Pipe(pipe) => Some(pipe),
-            Source::Pty { master, .. } => Some(master),
+            OutputSource::Pipe(pipe) => Some(pipe),
+            OutputSource::Pty { master, .. } => Some(master),
         }
     }
 
     /// Bytes that wait in the kernel. A terminal does not tell; one pipe's worth is enough for its last words.
     pub(super) fn ready_bytes(&self) -> u32 {
         match &self.source {
-            Some(Source::Pipe(pipe)) => rustix::io::ioctl_fionread(pipe).map_or(0, |bytes| bytes as u32),
-            Some(Source::Pty { .. }) => FLOOD_PIPE_BYTES,
+            Some(OutputSource::Pipe(pipe)) => rustix::io::ioctl_fionread(pipe).map_or(0, |bytes| bytes as u32),
+            Some(OutputSource::Pty { .. }) => FLOOD_PIPE_BYTES,
             None => 0,
         }
     }
 
     /// What a bite would find, without taking it.
-    pub(super) fn peek(&self) -> Bite {
-        let Some(descriptor) = self.descriptor() else { return Bite::Eof };
+    pub(super) fn peek(&self) -> MoveResult {
+        let Some(descriptor) = self.descriptor() else { return MoveResult::Eof };
         let mut found = poll_now(descriptor);
         if found.intersects(PollFlags::HUP | PollFlags::ERR) {
             // The kernel looks for bytes first and for writers then; the last one may have printed between the two.
             found |= poll_now(descriptor);
         } else if !found.contains(PollFlags::IN) {
-            return Bite::Dry;
+            return MoveResult::Empty;
         }
-        if found.contains(PollFlags::IN) || self.is_relaying() { Bite::Bytes(0) } else { Bite::Eof }
+        if found.contains(PollFlags::IN) || self.is_relaying() { MoveResult::Bytes(0) } else { MoveResult::Eof }
     }
 
     /// Whether an earlier turn left bytes of a terminal on the way.
     fn is_relaying(&self) -> bool {
         match &self.source {
-            Some(Source::Pty { relay, .. }) => rustix::io::ioctl_fionread(&relay.0).is_ok_and(|bytes| bytes > 0),
+            Some(OutputSource::Pty { relay, .. }) => rustix::io::ioctl_fionread(&relay.0).is_ok_and(|bytes| bytes > 0),
             _ => false,
         }
     }
 
     /// Moves bytes into the data file, behind those that are there.
-    pub(super) fn bite(&mut self, file: BorrowedFd<'_>, others_ready: bool) -> Result<Bite, Errno> {
-        let bite = match &self.source {
-            None => return Ok(Bite::Eof),
-            Some(Source::Pipe(_)) => self.bite_pipe(file, splice_bytes(others_ready))?,
-            Some(Source::Pty { .. }) => self.bite_pty(file)?,
+    pub(super) fn move_bytes(&mut self, file: BorrowedFd<'_>, others_ready: bool) -> Result<MoveResult, Errno> {
+        let moved = match &self.source {
+            None => return Ok(MoveResult::Eof),
+            Some(OutputSource::Pipe(_)) => self.move_from_pipe(file, splice_bytes(others_ready))?,
+            Some(OutputSource::Pty { .. }) => self.move_from_pty(file)?,
         };
-        if let (Bite::Bytes(bytes), Some(Source::Pipe(pipe))) = (bite, &self.source)
-            && self.flood.observe(bytes)
+        if let (MoveResult::Bytes(bytes), Some(OutputSource::Pipe(pipe))) = (moved, &self.source)
+            && self.flood_detector.observe(bytes)
         {
             // May be refused when the user has many large pipes; then it stays as it is.
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, FLOOD_PIPE_BYTES as usize);
         }
-        Ok(bite)
+        Ok(moved)
     }
 
     /// Whether what was gathered should be sealed now. Pipes are emptied in one bite, so theirs always is.
-    pub(super) fn weigh(&mut self, more: bool, now: Instant) -> bool {
-        let unsealed = u32::try_from(self.unsealed_bytes()).unwrap_or(u32::MAX);
-        if unsealed == 0 {
+    pub(super) fn flush_due(&mut self, more: bool, now: Instant) -> bool {
+        let unrecorded = u32::try_from(self.unrecorded_bytes()).unwrap_or(u32::MAX);
+        if unrecorded == 0 {
             return false;
         }
-        if !matches!(self.source, Some(Source::Pty { .. })) {
+        if !matches!(self.source, Some(OutputSource::Pty { .. })) {
             return true;
         }
-        match self.gather.on_read(unsealed, more, now) {
+        match self.batcher.on_read(unrecorded, more, now) {
             Flush::Now => true,
             Flush::By(by) => {
-                self.seal_by = Some(by);
+                self.flush_by = Some(by);
                 false
             }
         }
@@ -164,47 +164,47 @@ impl Lane {
     /// After a mover's death: what it had in the relay pipe goes into the file first. `size` is the file's.
     pub(super) fn drain_relay(&mut self, file: Option<&OwnedFd>, size: u64) -> Result<(), Errno> {
         self.written = size;
-        let (Some(Source::Pty { .. }), Some(file)) = (&self.source, file) else { return Ok(()) };
+        let (Some(OutputSource::Pty { .. }), Some(file)) = (&self.source, file) else { return Ok(()) };
         while self.empty_relay(file.as_fd())? > 0 {}
         Ok(())
     }
 
-    fn bite_pipe(&mut self, file: BorrowedFd<'_>, most: u32) -> Result<Bite, Errno> {
-        let Some(Source::Pipe(pipe)) = &self.source else { return Ok(Bite::Eof) };
-        if self.by_hand {
-            return by_hand(pipe.as_fd(), file, &mut self.written);
+    fn move_from_pipe(&mut self, file: BorrowedFd<'_>, most: u32) -> Result<MoveResult, Errno> {
+        let Some(OutputSource::Pipe(pipe)) = &self.source else { return Ok(MoveResult::Eof) };
+        if self.through_memory {
+            return copy_through_memory(pipe.as_fd(), file, &mut self.written);
         }
         match splice(pipe.as_fd(), file, Some(&mut self.written), most) {
-            Ok(0) => Ok(Bite::Eof),
-            Ok(bytes) => Ok(Bite::Bytes(bytes)),
-            Err(Errno::AGAIN) => Ok(Bite::Dry),
+            Ok(0) => Ok(MoveResult::Eof),
+            Ok(bytes) => Ok(MoveResult::Bytes(bytes)),
+            Err(Errno::AGAIN) => Ok(MoveResult::Empty),
             Err(Errno::INVAL) => {
-                self.by_hand = true;
-                self.bite_pipe(file, most)
+                self.through_memory = true;
+                self.move_from_pipe(file, most)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn bite_pty(&mut self, file: BorrowedFd<'_>) -> Result<Bite, Errno> {
-        let Some(Source::Pty { master, relay }) = &self.source else { return Ok(Bite::Eof) };
-        if self.by_hand {
-            return by_hand(master.as_fd(), file, &mut self.written);
+    fn move_from_pty(&mut self, file: BorrowedFd<'_>) -> Result<MoveResult, Errno> {
+        let Some(OutputSource::Pty { master, relay }) = &self.source else { return Ok(MoveResult::Eof) };
+        if self.through_memory {
+            return copy_through_memory(master.as_fd(), file, &mut self.written);
         }
         let mut gathered = 0;
-        let mut end = Bite::Dry;
+        let mut end = MoveResult::Empty;
         while gathered < RELAY_BYTES {
             match splice(master.as_fd(), relay.1.as_fd(), None, RELAY_BYTES - gathered) {
                 // The last slave is closed: the kernel says EIO.
                 Ok(0) | Err(Errno::IO) => {
-                    end = Bite::Eof;
+                    end = MoveResult::Eof;
                     break;
                 }
                 Ok(bytes) => gathered += bytes,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INVAL) if gathered == 0 => {
-                    self.by_hand = true;
-                    return self.bite_pty(file);
+                    self.through_memory = true;
+                    return self.move_from_pty(file);
                 }
                 Err(error) => return Err(error),
             }
@@ -217,11 +217,11 @@ impl Lane {
                 bytes => moved += bytes,
             }
         }
-        Ok(if moved > 0 { Bite::Bytes(moved) } else { end })
+        Ok(if moved > 0 { MoveResult::Bytes(moved) } else { end })
     }
 
     fn empty_relay(&mut self, file: BorrowedFd<'_>) -> Result<u32, Errno> {
-        let Some(Source::Pty { relay, .. }) = &self.source else { return Ok(0) };
+        let Some(OutputSource::Pty { relay, .. }) = &self.source else { return Ok(0) };
         match splice(relay.0.as_fd(), file, Some(&mut self.written), ENTRY_BYTES) {
             Err(Errno::AGAIN) => Ok(0),
             other => other,
@@ -248,12 +248,12 @@ fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, at: Option<&mut u64>, most: 
     }
 }
 
-fn by_hand(from: BorrowedFd<'_>, file: BorrowedFd<'_>, written: &mut u64) -> Result<Bite, Errno> {
+fn copy_through_memory(from: BorrowedFd<'_>, file: BorrowedFd<'_>, written: &mut u64) -> Result<MoveResult, Errno> {
     let mut buffer = [0; 16 << 10];
     let count = match rustix::io::read(from, &mut buffer) {
-        Ok(0) | Err(Errno::IO) => return Ok(Bite::Eof),
+        Ok(0) | Err(Errno::IO) => return Ok(MoveResult::Eof),
         Ok(count) => count,
-        Err(Errno::AGAIN | Errno::INTR) => return Ok(Bite::Dry),
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(MoveResult::Empty),
         Err(error) => return Err(error),
     };
     let mut done = 0;
@@ -269,5 +269,5 @@ fn by_hand(from: BorrowedFd<'_>, file: BorrowedFd<'_>, written: &mut u64) -> Res
         };
     }
     *written += count as u64;
-    Ok(Bite::Bytes(count as u32))
+    Ok(MoveResult::Bytes(count as u32))
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 /// The folder and its common account.
 #[derive(Debug)]
-pub struct Folder {
+pub struct SpoolDirectory {
     path: PathBuf,
     cap_bytes: u64,
     held_bytes: AtomicU64,
@@ -20,7 +20,7 @@ pub struct Folder {
     made: AtomicU64,
 }
 
-impl Folder {
+impl SpoolDirectory {
     /// A folder that exists, and how much all logs in it may hold.
     pub fn new(path: impl Into<PathBuf>, cap_bytes: u64) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl Folder {
 
     /// Whether output could be written here now. A child that prints where it cannot would wait, and whoever started it
     /// would not know why.
-    pub fn check(&self) -> Result<(), Errno> {
+    pub fn check_writable(&self) -> Result<(), Errno> {
         let disk = rustix::fs::statvfs(&self.path)?;
         let free = if rustix::process::geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
         if disk.f_flag.contains(StatVfsMountFlags::RDONLY) {
@@ -53,16 +53,16 @@ impl Folder {
     }
 
     /// A new file without a name.
-    pub fn file(&self) -> Result<OwnedFd, Errno> {
+    pub fn create_file(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::open(&self.path, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => self.file_unlinked(flags),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => self.create_unlinked_file(flags),
             other => other,
         }
     }
 
     /// For file systems without `O_TMPFILE`: make it, and take the name away at once.
-    fn file_unlinked(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn create_unlinked_file(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let name = self.path.join(format!(".spool-{}-{number}", std::process::id()));
         let file = rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR)?;
@@ -76,24 +76,24 @@ impl Folder {
     }
 
     /// What each spool may hold at least, whatever the others do.
-    pub fn fair_bytes(&self) -> u64 {
+    pub fn fair_share_bytes(&self) -> u64 {
         self.cap_bytes / self.spools.load(Ordering::Relaxed).max(1)
     }
 
-    pub(crate) fn enter(&self) {
+    pub(crate) fn add_spool(&self) {
         self.spools.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn leave(&self, held_bytes: u64) {
+    pub(crate) fn remove_spool(&self, held_bytes: u64) {
         self.spools.fetch_sub(1, Ordering::Relaxed);
-        self.give_back(held_bytes);
+        self.remove_bytes(held_bytes);
     }
 
-    pub(crate) fn take(&self, bytes: u64) {
+    pub(crate) fn add_bytes(&self, bytes: u64) {
         self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn give_back(&self, bytes: u64) {
+    pub(crate) fn remove_bytes(&self, bytes: u64) {
         self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

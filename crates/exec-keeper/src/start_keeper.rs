@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::channel::Channel;
-use crate::keeper::{self, Duty, Fate};
-use crate::spool::folder::Folder;
+use crate::keeper::{self, KeeperConfig, OwnerExitPolicy};
+use crate::spool::directory::SpoolDirectory;
 
 /// Name of the socket in the state folder.
 pub const SOCKET: &str = "keeper.sock";
@@ -25,10 +25,10 @@ const LOG: &str = "keeper.log";
 
 /// Why there is no keeper.
 #[derive(Debug, thiserror::Error)]
-pub enum HireError {
+pub enum KeeperStartError {
     /// The folder cannot be used.
     #[error("cannot use state folder {path:?}: {error}")]
-    Folder {
+    Directory {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -66,21 +66,31 @@ pub enum HireError {
 
 /// A keeper carried by a thread. The thread ends when the owner's side of the channel is dropped and every tree is
 /// gone; join it to be sure.
-pub fn thread(folder: Arc<Folder>, cgroups: bool) -> Result<(Channel, std::thread::JoinHandle<()>), HireError> {
+pub fn as_thread(
+    spool_directory: Arc<SpoolDirectory>,
+    cgroups: bool,
+) -> Result<(Channel, std::thread::JoinHandle<()>), KeeperStartError> {
     let (ours, theirs) = Channel::pair()?;
-    let duty = Duty { owner: Some(theirs), listener: None, folder, fate: Fate::WithOwner, own_process: false, cgroups };
-    let carry = move || {
-        if let Err(errno) = keeper::run(duty) {
+    let config = KeeperConfig {
+        owner: Some(theirs),
+        listener: None,
+        spool_directory,
+        on_owner_exit: OwnerExitPolicy::KillProcesses,
+        own_process: false,
+        cgroups,
+    };
+    let run = move || {
+        if let Err(errno) = keeper::run(config) {
             eprintln!("exec-server: the keeper's loop failed: {errno}");
         }
     };
-    let handle = std::thread::Builder::new().name("keeper".into()).spawn(carry).map_err(HireError::Thread)?;
+    let handle = std::thread::Builder::new().name("keeper".into()).spawn(run).map_err(KeeperStartError::Thread)?;
     Ok((ours, handle))
 }
 
 /// How to start a keeper process: a program and the arguments that make it call [`main`].
 #[derive(Debug, Clone)]
-pub struct Program {
+pub struct KeeperProgram {
     /// The program, usually our own.
     pub program: PathBuf,
     /// Arguments before ours.
@@ -88,30 +98,30 @@ pub struct Program {
 }
 
 /// A keeper process that ends with us, and leaves nothing behind however we end.
-pub fn process(
-    program: &Program,
-    folder: &Path,
+pub fn as_process(
+    program: &KeeperProgram,
+    directory: &Path,
     total_bytes: u64,
-) -> Result<(Channel, std::process::Child), HireError> {
+) -> Result<(Channel, std::process::Child), KeeperStartError> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    let child = start(program, theirs, &["--with-owner".into()], folder, total_bytes, Stdio::inherit())?;
-    Ok((Channel::over(ours)?, child))
+    let child = spawn_keeper(program, theirs, &["--with-owner".into()], directory, total_bytes, Stdio::inherit())?;
+    Ok((Channel::from_socket(ours)?, child))
 }
 
-/// The keeper of a state folder: the one that is there, or a new one that outlives us and keeps logs in `spool`.
-pub fn durable(
-    program: &Program,
+/// The keeper of a state directory: the one that is there, or a new one that outlives us and keeps logs in `spool`.
+pub fn connect_or_start(
+    program: &KeeperProgram,
     state: &Path,
     spool: &Path,
     total_bytes: u64,
     orphan_ttl: Duration,
-) -> Result<Channel, HireError> {
-    private_folder(state)?;
+) -> Result<Channel, KeeperStartError> {
+    create_private_directory(state)?;
     let path = state.join(SOCKET);
-    let address = SocketAddrUnix::new(&path).map_err(|_| HireError::LongPath { path: path.clone() })?;
-    let at = |error| HireError::Folder { path: state.to_owned(), error };
-    // Two that find nobody at the same time must not both hire. Let go when this returns, or by the kernel if we die.
+    let address = SocketAddrUnix::new(&path).map_err(|_| KeeperStartError::LongPath { path: path.clone() })?;
+    let at = |error| KeeperStartError::Directory { path: state.to_owned(), error };
+    // Two that find nobody at the same time must not both start_keeper. Let go when this returns, or by the kernel if we die.
     let lock = std::fs::File::options().create(true).append(true).open(state.join(LOCK)).map_err(at)?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
     if let Some(channel) = connect(&address)? {
@@ -119,38 +129,38 @@ pub fn durable(
     }
     // Nobody listens: what is there is left over from a keeper that is gone.
     let _ = std::fs::remove_file(&path);
-    let listener = socket()?;
+    let listener = new_socket()?;
     rustix::net::bind(&listener, &address)?;
     rustix::net::listen(&listener, 8)?;
     let log = std::fs::File::options().create(true).append(true).open(state.join(LOG)).map_err(at)?;
     let args = ["--orphan-ttl-ms".into(), orphan_ttl.as_millis().to_string().into()];
     // It is not waited for: it is meant to be there after us, and what becomes of it then is init's business.
-    drop(start(program, listener, &args, spool, total_bytes, Stdio::from(log))?);
-    connect(&address)?.ok_or(HireError::System(Errno::CONNREFUSED))
+    drop(spawn_keeper(program, listener, &args, spool, total_bytes, Stdio::from(log))?);
+    connect(&address)?.ok_or(KeeperStartError::System(Errno::CONNREFUSED))
 }
 
 /// The life of a keeper process: its socket is standard input.
-fn serve(folder: &Path, total_bytes: u64, fate: Fate) -> Result<(), Errno> {
+fn run_process(directory: &Path, total_bytes: u64, on_owner_exit: OwnerExitPolicy) -> Result<(), Errno> {
     // Signals for the terminal we were started from are not for us.
     let _ = rustix::process::setsid();
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
-    let (owner, listener) = match fate {
-        Fate::WithOwner => (Some(Channel::over(socket)?), None),
-        Fate::Outlive { .. } => (None, Some(socket)),
+    let (owner, listener) = match on_owner_exit {
+        OwnerExitPolicy::KillProcesses => (Some(Channel::from_socket(socket)?), None),
+        OwnerExitPolicy::KeepProcesses { .. } => (None, Some(socket)),
     };
-    let folder = Arc::new(Folder::new(folder, total_bytes));
-    keeper::run(Duty { owner, listener, folder, fate, own_process: true, cgroups: true })
+    let spool_directory = Arc::new(SpoolDirectory::new(directory, total_bytes));
+    keeper::run(KeeperConfig { owner, listener, spool_directory, on_owner_exit, own_process: true, cgroups: true })
 }
 
-/// What a keeper process does with its arguments (those of `start`); its exit code.
+/// What a keeper process does with its arguments (those of `spawn_keeper`); its exit code.
 pub fn main(args: impl Iterator<Item = std::ffi::OsString>) -> std::process::ExitCode {
-    let Some((folder, total_bytes, fate)) = parse(args) else {
+    let Some((directory, total_bytes, on_owner_exit)) = parse_args(args) else {
         eprintln!("exec-server keeper: this is started by exec-server itself, not by hand");
         return std::process::ExitCode::from(2);
     };
-    match serve(&folder, total_bytes, fate) {
+    match run_process(&directory, total_bytes, on_owner_exit) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(errno) => {
             eprintln!("exec-server keeper: the loop failed: {errno}");
@@ -159,28 +169,30 @@ pub fn main(args: impl Iterator<Item = std::ffi::OsString>) -> std::process::Exi
     }
 }
 
-fn parse(mut args: impl Iterator<Item = std::ffi::OsString>) -> Option<(PathBuf, u64, Fate)> {
-    let (mut folder, mut total_bytes, mut fate) = (None, None, None);
+fn parse_args(mut args: impl Iterator<Item = std::ffi::OsString>) -> Option<(PathBuf, u64, OwnerExitPolicy)> {
+    let (mut directory, mut total_bytes, mut on_owner_exit) = (None, None, None);
     while let Some(name) = args.next() {
         let mut number = || args.next()?.to_str()?.parse::<u64>().ok();
         match name.to_str()? {
             "--total-bytes" => total_bytes = Some(number()?),
-            "--orphan-ttl-ms" => fate = Some(Fate::Outlive { orphan_ttl: Duration::from_millis(number()?) }),
-            "--with-owner" => fate = Some(Fate::WithOwner),
-            "--folder" => folder = Some(PathBuf::from(args.next()?)),
+            "--orphan-ttl-ms" => {
+                on_owner_exit = Some(OwnerExitPolicy::KeepProcesses { orphan_ttl: Duration::from_millis(number()?) })
+            }
+            "--with-owner" => on_owner_exit = Some(OwnerExitPolicy::KillProcesses),
+            "--folder" => directory = Some(PathBuf::from(args.next()?)),
             _ => return None,
         }
     }
-    Some((folder?, total_bytes?, fate?))
+    Some((directory?, total_bytes?, on_owner_exit?))
 }
 
 /// A folder only we can enter; made if it is not there.
-pub fn private_folder(path: &Path) -> Result<(), HireError> {
-    let at = |error| HireError::Folder { path: path.to_owned(), error };
+pub fn create_private_directory(path: &Path) -> Result<(), KeeperStartError> {
+    let at = |error| KeeperStartError::Directory { path: path.to_owned(), error };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at)?;
     let found = std::fs::metadata(path).map_err(at)?;
     if found.uid() != rustix::process::getuid().as_raw() {
-        return Err(HireError::Foreign { path: path.to_owned(), uid: found.uid() });
+        return Err(KeeperStartError::Foreign { path: path.to_owned(), uid: found.uid() });
     }
     if found.permissions().mode() & 0o077 != 0 {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).map_err(at)?;
@@ -188,18 +200,18 @@ pub fn private_folder(path: &Path) -> Result<(), HireError> {
     Ok(())
 }
 
-fn start(
-    program: &Program,
+fn spawn_keeper(
+    program: &KeeperProgram,
     socket: OwnedFd,
     args: &[std::ffi::OsString],
-    folder: &Path,
+    directory: &Path,
     total_bytes: u64,
     stderr: Stdio,
-) -> Result<std::process::Child, HireError> {
+) -> Result<std::process::Child, KeeperStartError> {
     std::process::Command::new(&program.program)
         .args(&program.args)
         .arg("--folder")
-        .arg(folder)
+        .arg(directory)
         .arg("--total-bytes")
         .arg(total_bytes.to_string())
         .args(args)
@@ -208,17 +220,17 @@ fn start(
         .stderr(stderr)
         .current_dir("/")
         .spawn()
-        .map_err(|error| HireError::Program { program: program.program.clone(), error })
+        .map_err(|error| KeeperStartError::Program { program: program.program.clone(), error })
 }
 
-fn socket() -> Result<OwnedFd, Errno> {
+fn new_socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-fn connect(address: &SocketAddrUnix) -> Result<Option<Channel>, HireError> {
-    let socket = socket()?;
+fn connect(address: &SocketAddrUnix) -> Result<Option<Channel>, KeeperStartError> {
+    let socket = new_socket()?;
     match rustix::net::connect(socket.as_fd(), address) {
-        Ok(()) => Ok(Some(Channel::over(socket)?)),
+        Ok(()) => Ok(Some(Channel::from_socket(socket)?)),
         Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
         Err(errno) => Err(errno.into()),
     }

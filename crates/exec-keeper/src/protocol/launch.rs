@@ -1,4 +1,4 @@
-//! What travels with a process: the request to start it, and the card by which a later owner knows it.
+//! What travels with a process: the request to start it, and the record by which a later owner knows it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime};
 use exec_core::flow::Quota;
 use exec_core::{Io, Overflow, ProcessId, TerminalSize, TimeLimit};
 
-use crate::codec::{Garbled, Reader, Writer};
+use crate::codec::{MalformedMessage, Reader, Writer};
 
 /// What a later owner must know of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Card {
+pub struct ProcessRecord {
     /// The owner's name for it.
     pub id: ProcessId,
     /// What was asked to run.
@@ -31,9 +31,9 @@ pub struct Card {
 
 /// A request to start something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
+pub struct LaunchRequest {
     /// What is kept of it.
-    pub card: Card,
+    pub record: ProcessRecord,
     /// The child's own name for itself, if not `argv[0]`.
     pub arg0: Option<OsString>,
     /// The child's exact environment, as `NAME=VALUE`.
@@ -44,7 +44,7 @@ pub struct Launch {
     pub time_limit: Option<TimeLimit>,
 }
 
-impl Launch {
+impl LaunchRequest {
     pub(super) fn encode(&self, writer: Writer) -> Writer {
         let optional = |value: &Option<OsString>| -> Vec<OsString> { value.iter().cloned().collect() };
         let (after, grace) = self.time_limit.map_or((u64::MAX, 0), |limit| (micros(limit.after), micros(limit.grace)));
@@ -54,20 +54,20 @@ impl Launch {
             .strings(optional(&self.path).iter())
             .u64(after)
             .u64(grace);
-        self.card.encode(writer)
+        self.record.encode(writer)
     }
 
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, Garbled> {
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, MalformedMessage> {
         let arg0 = reader.strings()?.pop();
         let environ = reader.strings()?;
         let path = reader.strings()?.pop();
         let (after, grace) = (reader.u64()?, Duration::from_micros(reader.u64()?));
         let time_limit = (after != u64::MAX).then(|| TimeLimit { after: Duration::from_micros(after), grace });
-        Ok(Self { card: Card::decode(reader)?, arg0, environ, path, time_limit })
+        Ok(Self { record: ProcessRecord::decode(reader)?, arg0, environ, path, time_limit })
     }
 }
 
-impl Card {
+impl ProcessRecord {
     pub(crate) fn encode(&self, writer: Writer) -> Writer {
         let started = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (io, size) = match self.io {
@@ -87,8 +87,8 @@ impl Card {
             .bytes(&self.label)
     }
 
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Garbled> {
-        let id = ProcessId::new(reader.text()?).map_err(|_| Garbled)?;
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, MalformedMessage> {
+        let id = ProcessId::new(reader.text()?).map_err(|_| MalformedMessage)?;
         let argv = reader.strings()?;
         let cwd = PathBuf::from(OsString::from_vec(reader.bytes()?.to_vec()));
         let (io, rows, cols) = (reader.u8()?, reader.u16()?, reader.u16()?);
@@ -96,11 +96,12 @@ impl Card {
             0 => Io::Pipes { stdin: false },
             1 => Io::Pipes { stdin: true },
             2 => Io::Pty(TerminalSize { rows, cols }),
-            _ => return Err(Garbled),
+            _ => return Err(MalformedMessage),
         };
         let cap_bytes = reader.u64()?;
         let overflow = if reader.u8()? == 0 { Overflow::DropOldest } else { Overflow::Block };
-        let started = SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(reader.u64()?)).ok_or(Garbled)?;
+        let started =
+            SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(reader.u64()?)).ok_or(MalformedMessage)?;
         let label = reader.bytes()?.to_vec();
         Ok(Self { id, argv, cwd, io, quota: Quota { cap_bytes, overflow }, started, label })
     }

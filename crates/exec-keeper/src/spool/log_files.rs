@@ -12,26 +12,26 @@ use exec_core::limits::ENTRY_BYTES;
 use exec_core::{EntryBody, Entry, Head, Page, Seq};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::index::{self, Header, Kind, RECORD_BYTES, Record};
-use super::register::Register;
+use super::index::{self, IndexHeader, IndexRecord, RECORD_BYTES, RecordKind};
+use super::index_file::IndexFile;
 
 /// Records looked at in one go.
-const RECORDS_A_LOOK: usize = 256;
+const RECORDS_PER_READ: usize = 256;
 /// Without a byte budget, a page ends here; the caller asks for the next.
 const PAGE_BYTES: usize = 32 << 20;
 
 /// The files of one log.
 #[derive(Debug)]
-pub struct Shelf {
-    pub(crate) index: Register,
+pub struct LogFiles {
+    pub(crate) index: IndexFile,
     pub(crate) data: [OnceLock<OwnedFd>; 2],
     /// Held for a copy: where held entries begin, and the bytes before, belong together.
-    first: Mutex<First>,
+    first: Mutex<FirstHeld>,
 }
 
 /// Where held entries begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct First {
+pub(crate) struct FirstHeld {
     pub(crate) seq: Seq,
     /// Output bytes before it, forgotten.
     pub(crate) dropped_bytes: u64,
@@ -39,27 +39,27 @@ pub(crate) struct First {
 
 /// Whether a read may wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum DiskWait {
     /// Only what is in memory; otherwise [`Errno::AGAIN`].
-    None,
+    Forbidden,
     /// Wait for the disk.
-    Disk,
+    Allowed,
 }
 
 /// What to read.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
+pub struct ReadRequest {
     /// Entries after this seq.
     pub after: Seq,
     /// Stop before this many output bytes are passed; at least one entry.
     pub max_bytes: Option<usize>,
     /// Whether it may wait for the disk.
-    pub patience: Patience,
+    pub disk_wait: DiskWait,
 }
 
-impl Shelf {
-    pub(crate) fn new(index: Register) -> Self {
-        let first = Mutex::new(First { seq: 1, dropped_bytes: 0 });
+impl LogFiles {
+    pub(crate) fn new(index: IndexFile) -> Self {
+        let first = Mutex::new(FirstHeld { seq: 1, dropped_bytes: 0 });
         Self { index, data: [OnceLock::new(), OnceLock::new()], first }
     }
 
@@ -68,40 +68,40 @@ impl Shelf {
         self.data.iter().all(|file| file.get().is_none())
     }
 
-    pub(crate) fn publish_first(&self, first: First) {
+    pub(crate) fn publish_first_held(&self, first: FirstHeld) {
         *self.first.lock().unwrap_or_else(PoisonError::into_inner) = first;
     }
 
-    fn first(&self) -> First {
+    fn first_held(&self) -> FirstHeld {
         *self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entries after `look.after`, as far as `head` (the log at some moment) goes.
-    pub fn page(&self, head: Head, look: Look) -> Result<Page, Errno> {
+    /// The entries after `request.after`, as far as `head` (the log at some moment) goes.
+    pub fn page(&self, head: Head, request: ReadRequest) -> Result<Page, Errno> {
         loop {
-            let first = self.first();
-            let read = self.page_once(since(head, first), look);
-            let first_now = self.first();
+            let first = self.first_held();
+            let read = self.read_page_once(without_dropped(head, first), request);
+            let first_now = self.first_held();
             match read {
                 Ok(page) if page.entries.first().is_none_or(|entry| entry.seq >= first_now.seq) => return Ok(page),
                 Err(errno) if first_now == first => return Err(errno),
-                // Something we have just read was forgotten meanwhile: it may be a hole. Look again.
+                // Something we have just read was forgotten meanwhile: it may be a hole. ReadRequest again.
                 _ => {}
             }
         }
     }
 
-    fn page_once(&self, head: Head, look: Look) -> Result<Page, Errno> {
-        let gap = head.gap(look.after);
+    fn read_page_once(&self, head: Head, request: ReadRequest) -> Result<Page, Errno> {
+        let gap = head.gap(request.after);
         let mut entries = Vec::new();
-        let mut next = look.after.saturating_add(1).max(head.first_seq);
-        let mut budget = Budget { left: look.max_bytes.unwrap_or(PAGE_BYTES), any: false };
+        let mut next = request.after.saturating_add(1).max(head.first_seq);
+        let mut budget = PageBudget { left: request.max_bytes.unwrap_or(PAGE_BYTES), any: false };
         let mut exit = head.exit;
         while next < head.next_seq {
-            let count = usize::try_from(head.next_seq - next).unwrap_or(usize::MAX).min(RECORDS_A_LOOK);
-            let records = self.records(next, count, look.patience)?;
+            let count = usize::try_from(head.next_seq - next).unwrap_or(usize::MAX).min(RECORDS_PER_READ);
+            let records = self.read_records(next, count, request.disk_wait)?;
             let taken = records.iter().take_while(|record| budget.admits(record)).count();
-            self.bodies(next, &records[..taken], &mut exit, look.patience, &mut entries)?;
+            self.read_entries(next, &records[..taken], &mut exit, request.disk_wait, &mut entries)?;
             next += taken as u64;
             if taken < records.len() || budget.left == 0 {
                 break;
@@ -110,44 +110,44 @@ impl Shelf {
         Ok(Page { entries, gap, head })
     }
 
-    fn records(&self, from: Seq, count: usize, patience: Patience) -> Result<Vec<Record>, Errno> {
-        let bytes = self.index.read(index::position(from), count * RECORD_BYTES as usize, patience)?;
+    fn read_records(&self, from: Seq, count: usize, disk_wait: DiskWait) -> Result<Vec<IndexRecord>, Errno> {
+        let bytes = self.index.read(index::position(from), count * RECORD_BYTES as usize, disk_wait)?;
         // What claims more than an entry can have is damaged, and must not have us reserve memory for it.
-        let record = |bytes| Record::decode(bytes).filter(|record| record.len <= ENTRY_BYTES).ok_or(Errno::IO);
+        let record = |bytes| IndexRecord::decode(bytes).filter(|record| record.len <= ENTRY_BYTES).ok_or(Errno::IO);
         bytes.chunks_exact(RECORD_BYTES as usize).map(record).collect()
     }
 
     /// Adjacent records of one stream are one read.
-    fn bodies(
+    fn read_entries(
         &self,
         mut seq: Seq,
-        records: &[Record],
+        records: &[IndexRecord],
         exit: &mut Option<(Seq, exec_core::Exit)>,
-        patience: Patience,
+        disk_wait: DiskWait,
         entries: &mut Vec<Entry>,
     ) -> Result<(), Errno> {
-        let same = |a: &Record, b: &Record| matches!(a.kind, Kind::Output(_)) && a.kind == b.kind;
+        let same = |a: &IndexRecord, b: &IndexRecord| matches!(a.kind, RecordKind::Output(_)) && a.kind == b.kind;
         for run in records.chunk_by(same) {
             match run[0].kind {
-                Kind::Output(stream) => {
+                RecordKind::Output(stream) => {
                     let len = run.iter().map(|record| record.len as usize).sum();
                     let file = self.data[index::slot(stream)].get().ok_or(Errno::IO)?;
-                    let mut bytes = read(file, run[0].offset, len, patience)?;
+                    let mut bytes = read(file, run[0].offset, len, disk_wait)?;
                     for record in run {
                         let bytes = bytes.split_to(record.len as usize);
                         entries.push(Entry { seq, body: EntryBody::Output { stream, bytes } });
                         seq += 1;
                     }
                 }
-                Kind::Exited => {
+                RecordKind::Exited => {
                     let known = match exit {
                         Some((_, exit)) => *exit,
-                        None => self.header()?.exit.ok_or(Errno::IO)?.1,
+                        None => self.read_header()?.exit.ok_or(Errno::IO)?.1,
                     };
                     entries.push(Entry { seq, body: EntryBody::Exited(known) });
                     seq += 1;
                 }
-                Kind::Closed => {
+                RecordKind::Closed => {
                     entries.push(Entry { seq, body: EntryBody::Closed });
                     seq += 1;
                 }
@@ -156,18 +156,18 @@ impl Shelf {
         Ok(())
     }
 
-    pub(crate) fn header(&self) -> Result<Header, Errno> {
-        let bytes = self.index.read(0, index::HEADER_BYTES as usize, Patience::Disk)?;
-        Header::decode(&bytes).ok_or(Errno::IO)
+    pub(crate) fn read_header(&self) -> Result<IndexHeader, Errno> {
+        let bytes = self.index.read(0, index::HEADER_BYTES as usize, DiskWait::Allowed)?;
+        IndexHeader::decode(&bytes).ok_or(Errno::IO)
     }
 
-    pub(crate) fn record(&self, seq: Seq) -> Result<Record, Errno> {
-        self.records(seq, 1, Patience::Disk)?.first().copied().ok_or(Errno::IO)
+    pub(crate) fn read_record(&self, seq: Seq) -> Result<IndexRecord, Errno> {
+        self.read_records(seq, 1, DiskWait::Allowed)?.first().copied().ok_or(Errno::IO)
     }
 }
 
 /// The log as `head` says, less what was forgotten since.
-fn since(head: Head, first: First) -> Head {
+fn without_dropped(head: Head, first: FirstHeld) -> Head {
     if first.seq <= head.first_seq {
         return head;
     }
@@ -181,15 +181,15 @@ fn since(head: Head, first: First) -> Head {
     }
 }
 
-struct Budget {
+struct PageBudget {
     left: usize,
     any: bool,
 }
 
-impl Budget {
+impl PageBudget {
     /// At least one output entry is admitted, however large; then none that would pass the budget.
-    fn admits(&mut self, record: &Record) -> bool {
-        if !matches!(record.kind, Kind::Output(_)) {
+    fn admits(&mut self, record: &IndexRecord) -> bool {
+        if !matches!(record.kind, RecordKind::Output(_)) {
             return self.left > 0 || !self.any;
         }
         let len = record.len as usize;
@@ -202,12 +202,12 @@ impl Budget {
     }
 }
 
-pub(super) fn read(file: &OwnedFd, at: u64, len: usize, patience: Patience) -> Result<Bytes, Errno> {
+pub(super) fn read(file: &OwnedFd, at: u64, len: usize, disk_wait: DiskWait) -> Result<Bytes, Errno> {
     use std::os::fd::AsFd;
     let mut bytes = BytesMut::zeroed(len);
     let mut done = 0;
     while done < len {
-        match read_some(file.as_fd(), &mut bytes[done..], at + done as u64, patience) {
+        match read_some(file.as_fd(), &mut bytes[done..], at + done as u64, disk_wait) {
             // Records are made after their bytes, so the file cannot be shorter.
             Ok(0) => return Err(Errno::IO),
             Ok(count) => done += count,
@@ -218,8 +218,8 @@ pub(super) fn read(file: &OwnedFd, at: u64, len: usize, patience: Patience) -> R
     Ok(bytes.freeze())
 }
 
-fn read_some(file: BorrowedFd<'_>, into: &mut [u8], at: u64, patience: Patience) -> Result<usize, Errno> {
-    if patience == Patience::Disk {
+fn read_some(file: BorrowedFd<'_>, into: &mut [u8], at: u64, disk_wait: DiskWait) -> Result<usize, Errno> {
+    if disk_wait == DiskWait::Allowed {
         return rustix::io::pread(file, into, at);
     }
     let mut parts = [std::io::IoSliceMut::new(into)];

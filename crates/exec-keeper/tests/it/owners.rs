@@ -10,27 +10,27 @@ use exec_core::flow::Quota;
 use exec_core::{Io, Overflow, ProcessId};
 use exec_keeper::channel::{Channel, Received};
 use exec_keeper::keeper;
-use exec_keeper::protocol::{Ask, Card, Launch, Tell, VERSION};
-use exec_keeper::spool::folder::Folder;
-use exec_keeper::{Duty, Fate};
+use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessRecord, VERSION};
+use exec_keeper::spool::directory::SpoolDirectory;
+use exec_keeper::{KeeperConfig, OwnerExitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// A keeper that answers at all answers within this, on any machine.
-const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 #[test]
 fn an_owner_that_never_reads_and_dies_does_not_keep_the_place() {
-    let (folder, carrier) = keeper_in_a_thread();
+    let (folder, keeper_thread) = keeper_in_a_thread();
     let first = connect(folder.path());
     hello(&first);
     // More answers than the socket and the keeper's own queue hold.
     let mut asked = 0;
     while asked < 5000 {
-        match first.send(&Ask::Members { ticket: asked, number: 1 }.encode(), &[]) {
+        match first.send(&KeeperRequest::Members { request_id: asked, number: 1 }.encode(), &[]) {
             Ok(()) => asked += 1,
-            Err(Errno::AGAIN) if room_comes(&first) => {}
+            Err(Errno::AGAIN) if becomes_writable(&first) => {}
             // The keeper has stopped listening to somebody who does not listen.
             Err(Errno::AGAIN) => break,
             Err(errno) => panic!("the line holds: {errno}"),
@@ -38,118 +38,118 @@ fn an_owner_that_never_reads_and_dies_does_not_keep_the_place() {
     }
     assert!((257..5000).contains(&asked), "the keeper took {asked}");
     drop(first);
-    end(&folder, carrier);
+    end(&folder, keeper_thread);
 }
 
 #[test]
 fn an_owner_that_reads_late_gets_every_answer() {
-    let (folder, carrier) = keeper_in_a_thread();
+    let (folder, keeper_thread) = keeper_in_a_thread();
     let owner = connect(folder.path());
     hello(&owner);
-    let (mut asked, mut heard) = (0, 0);
-    while heard < 3000 {
-        if asked < 3000 && owner.send(&Ask::Members { ticket: asked, number: 1 }.encode(), &[]).is_ok() {
+    let (mut asked, mut received) = (0, 0);
+    while received < 3000 {
+        if asked < 3000 && owner.send(&KeeperRequest::Members { request_id: asked, number: 1 }.encode(), &[]).is_ok() {
             asked += 1;
             continue;
         }
-        assert_eq!(hear(&owner), Some(Tell::Members { ticket: heard, pids: Vec::new() }));
-        heard += 1;
+        assert_eq!(receive(&owner), Some(KeeperEvent::Members { request_id: received, pids: Vec::new() }));
+        received += 1;
     }
     drop(owner);
-    end(&folder, carrier);
+    end(&folder, keeper_thread);
 }
 
 #[test]
 fn an_owner_that_talks_nonsense_is_let_go() {
-    let (folder, carrier) = keeper_in_a_thread();
+    let (folder, keeper_thread) = keeper_in_a_thread();
     for nonsense in [&[][..], &[0], &[2, 1, 2, 3], &[255; 3000]] {
         let owner = connect(folder.path());
         owner.send(nonsense, &[]).expect("there is room");
-        assert_eq!(hear(&owner), None, "{nonsense:?}");
+        assert_eq!(receive(&owner), None, "{nonsense:?}");
     }
-    end(&folder, carrier);
+    end(&folder, keeper_thread);
 }
 
 #[test]
 fn an_owner_of_another_version_is_told_ours_and_let_go() {
-    let (folder, carrier) = keeper_in_a_thread();
+    let (folder, keeper_thread) = keeper_in_a_thread();
     let owner = connect(folder.path());
-    owner.send(&Ask::Hello { version: VERSION + 1 }.encode(), &[]).expect("there is room");
-    assert!(matches!(hear(&owner), Some(Tell::Welcome { version: VERSION, .. })));
-    assert_eq!(hear(&owner), None);
-    end(&folder, carrier);
+    owner.send(&KeeperRequest::Hello { version: VERSION + 1 }.encode(), &[]).expect("there is room");
+    assert!(matches!(receive(&owner), Some(KeeperEvent::Welcome { version: VERSION, .. })));
+    assert_eq!(receive(&owner), None);
+    end(&folder, keeper_thread);
 }
 
 #[test]
 fn a_second_owner_hears_who_the_first_is_even_if_it_speaks_first() {
-    let (folder, carrier) = keeper_in_a_thread();
+    let (folder, keeper_thread) = keeper_in_a_thread();
     let first = connect(folder.path());
     hello(&first);
     for _ in 0..100 {
         let second = connect(folder.path());
         // It may be hung up on before or after this, read or unread.
-        let _ = second.send(&Ask::Hello { version: VERSION }.encode(), &[]);
-        assert_eq!(hear(&second), Some(Tell::Busy { owner_pid: std::process::id() }));
-        assert_eq!(hear(&second), None);
+        let _ = second.send(&KeeperRequest::Hello { version: VERSION }.encode(), &[]);
+        assert_eq!(receive(&second), Some(KeeperEvent::Busy { owner_pid: std::process::id() }));
+        assert_eq!(receive(&second), None);
     }
     drop(first);
-    end(&folder, carrier);
+    end(&folder, keeper_thread);
 }
 
 #[test]
 fn an_answer_to_a_dead_owner_is_not_given_to_the_next() {
-    let (folder, carrier) = keeper_in_a_thread();
+    let (folder, keeper_thread) = keeper_in_a_thread();
     let first = connect(folder.path());
     hello(&first);
     let launch = Box::new(stubborn());
-    first.send(&Ask::Start { ticket: 1, launch }.encode(), &[]).expect("there is room");
-    let Some(Tell::Started { number, .. }) = hear(&first) else { panic!("it starts") };
+    first.send(&KeeperRequest::Start { request_id: 1, launch }.encode(), &[]).expect("there is room");
+    let Some(KeeperEvent::Started { number, .. }) = receive(&first) else { panic!("it starts") };
     let grace = Duration::from_millis(200);
-    first.send(&Ask::Terminate { ticket: 7, number, grace }.encode(), &[]).expect("there is room");
+    first.send(&KeeperRequest::Terminate { request_id: 7, number, grace }.encode(), &[]).expect("there is room");
     drop(first);
 
     let second = connect(folder.path());
-    second.send(&Ask::Hello { version: VERSION }.encode(), &[]).expect("there is room");
-    assert!(matches!(hear(&second), Some(Tell::Welcome { processes: 1, .. })));
-    let Some(Tell::Found { exit, .. }) = hear(&second) else { panic!("it is found") };
+    second.send(&KeeperRequest::Hello { version: VERSION }.encode(), &[]).expect("there is room");
+    assert!(matches!(receive(&second), Some(KeeperEvent::Welcome { processes: 1, .. })));
+    let Some(KeeperEvent::ExistingProcess { exit, .. }) = receive(&second) else { panic!("it is found") };
     if exit.is_none() {
-        assert!(matches!(hear(&second), Some(Tell::Exited { .. })), "it ends, and nothing else is said");
+        assert!(matches!(receive(&second), Some(KeeperEvent::Exited { .. })), "it ends, and nothing else is said");
     }
-    second.send(&Ask::Terminate { ticket: 9, number, grace }.encode(), &[]).expect("there is room");
-    let answer = hear(&second);
-    assert!(matches!(answer, Some(Tell::Terminated { ticket: 9, left: 0, .. })), "{answer:?}");
-    second.send(&Ask::Forget { number }.encode(), &[]).expect("there is room");
+    second.send(&KeeperRequest::Terminate { request_id: 9, number, grace }.encode(), &[]).expect("there is room");
+    let answer = receive(&second);
+    assert!(matches!(answer, Some(KeeperEvent::Terminated { request_id: 9, left: 0, .. })), "{answer:?}");
+    second.send(&KeeperRequest::Forget { number }.encode(), &[]).expect("there is room");
     drop(second);
-    end(&folder, carrier);
+    end(&folder, keeper_thread);
 }
 
 #[test]
 fn what_ends_before_the_hello_is_not_told_before_the_welcome() {
-    let (folder, carrier) = keeper_in_a_thread();
+    let (folder, keeper_thread) = keeper_in_a_thread();
     let first = connect(folder.path());
     hello(&first);
     let launch = Box::new(stubborn());
-    first.send(&Ask::Start { ticket: 1, launch }.encode(), &[]).expect("there is room");
-    let Some(Tell::Started { number, .. }) = hear(&first) else { panic!("it starts") };
+    first.send(&KeeperRequest::Start { request_id: 1, launch }.encode(), &[]).expect("there is room");
+    let Some(KeeperEvent::Started { number, .. }) = receive(&first) else { panic!("it starts") };
     let grace = Duration::from_millis(50);
-    first.send(&Ask::Terminate { ticket: 2, number, grace }.encode(), &[]).expect("there is room");
+    first.send(&KeeperRequest::Terminate { request_id: 2, number, grace }.encode(), &[]).expect("there is room");
     drop(first);
     let second = connect(folder.path());
     // Silent, like one that is slow, for longer than the child lives.
     let mut ready = [PollFd::from_borrowed_fd(second.socket(), PollFlags::IN)];
     let while_it_ends = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
     assert_eq!(poll(&mut ready, Some(&while_it_ends)), Ok(0), "nothing is said to one that has not said hello");
-    second.send(&Ask::Hello { version: VERSION }.encode(), &[]).expect("there is room");
-    assert!(matches!(hear(&second), Some(Tell::Welcome { processes: 1, .. })));
-    assert!(matches!(hear(&second), Some(Tell::Found { .. })));
-    second.send(&Ask::Forget { number }.encode(), &[]).expect("there is room");
+    second.send(&KeeperRequest::Hello { version: VERSION }.encode(), &[]).expect("there is room");
+    assert!(matches!(receive(&second), Some(KeeperEvent::Welcome { processes: 1, .. })));
+    assert!(matches!(receive(&second), Some(KeeperEvent::ExistingProcess { .. })));
+    second.send(&KeeperRequest::Forget { number }.encode(), &[]).expect("there is room");
     drop(second);
-    end(&folder, carrier);
+    end(&folder, keeper_thread);
 }
 
 /// A child that ends only by KILL.
-fn stubborn() -> Launch {
-    let card = Card {
+fn stubborn() -> LaunchRequest {
+    let record = ProcessRecord {
         id: ProcessId::new("stubborn").expect("short"),
         argv: ["/bin/sh", "-c", "trap '' TERM; sleep 600"].map(Into::into).to_vec(),
         cwd: "/".into(),
@@ -158,16 +158,16 @@ fn stubborn() -> Launch {
         started: SystemTime::now(),
         label: Vec::new(),
     };
-    Launch { card, arg0: None, environ: Vec::new(), path: None, time_limit: None }
+    LaunchRequest { record, arg0: None, environ: Vec::new(), path: None, time_limit: None }
 }
 
 /// The place is free and the keeper serves: it ends when it is told to.
-fn end(folder: &tempfile::TempDir, carrier: JoinHandle<Result<(), Errno>>) {
+fn end(folder: &tempfile::TempDir, keeper_thread: JoinHandle<Result<(), Errno>>) {
     let last = connect(folder.path());
     hello(&last);
-    last.send(&Ask::End.encode(), &[]).expect("there is room");
-    assert_eq!(hear(&last), None);
-    assert_eq!(carrier.join().expect("the loop does not panic"), Ok(()));
+    last.send(&KeeperRequest::Shutdown.encode(), &[]).expect("there is room");
+    assert_eq!(receive(&last), None);
+    assert_eq!(keeper_thread.join().expect("the loop does not panic"), Ok(()));
 }
 
 fn keeper_in_a_thread() -> (tempfile::TempDir, JoinHandle<Result<(), Errno>>) {
@@ -176,22 +176,22 @@ fn keeper_in_a_thread() -> (tempfile::TempDir, JoinHandle<Result<(), Errno>>) {
     let address = SocketAddrUnix::new(folder.path().join("socket")).expect("a short path");
     rustix::net::bind(&listener, &address).expect("the name is new");
     rustix::net::listen(&listener, 8).expect("it is bound");
-    let duty = Duty {
+    let config = KeeperConfig {
         owner: None,
         listener: Some(listener),
-        folder: Arc::new(Folder::new(folder.path(), 1 << 30)),
-        fate: Fate::Outlive { orphan_ttl: Duration::from_secs(600) },
+        spool_directory: Arc::new(SpoolDirectory::new(folder.path(), 1 << 30)),
+        on_owner_exit: OwnerExitPolicy::KeepProcesses { orphan_ttl: Duration::from_secs(600) },
         own_process: false,
         cgroups: false,
     };
-    (folder, std::thread::spawn(move || keeper::run(duty)))
+    (folder, std::thread::spawn(move || keeper::run(config)))
 }
 
 fn connect(folder: &Path) -> Channel {
     let socket = socket();
     let address = SocketAddrUnix::new(folder.join("socket")).expect("a short path");
     rustix::net::connect(&socket, &address).expect("the keeper listens");
-    Channel::over(socket).expect("it is a socket")
+    Channel::from_socket(socket).expect("it is a socket")
 }
 
 fn socket() -> OwnedFd {
@@ -200,28 +200,30 @@ fn socket() -> OwnedFd {
 }
 
 fn hello(channel: &Channel) {
-    channel.send(&Ask::Hello { version: VERSION }.encode(), &[]).expect("there is room");
-    let answer = hear(channel);
-    assert!(matches!(answer, Some(Tell::Welcome { version: VERSION, processes: 0, .. })), "{answer:?}");
+    channel.send(&KeeperRequest::Hello { version: VERSION }.encode(), &[]).expect("there is room");
+    let answer = receive(channel);
+    assert!(matches!(answer, Some(KeeperEvent::Welcome { version: VERSION, processes: 0, .. })), "{answer:?}");
 }
 
 /// Whether the keeper still reads. That it does not, no event tells; a keeper that is merely slow makes the test weaker,
 /// never wrong.
-fn room_comes(channel: &Channel) -> bool {
+fn becomes_writable(channel: &Channel) -> bool {
     let moment = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
     let mut ready = [PollFd::from_borrowed_fd(channel.socket(), PollFlags::OUT)];
     poll(&mut ready, Some(&moment)).expect("a socket can be waited for") > 0
 }
 
 /// The next answer; `None` when the keeper has hung up.
-fn hear(channel: &Channel) -> Option<Tell> {
+fn receive(channel: &Channel) -> Option<KeeperEvent> {
     loop {
         match channel.receive() {
-            Ok(Received::Message(message, _)) => return Some(Tell::decode(&message).expect("it is one of ours")),
-            Ok(Received::Gone) => return None,
+            Ok(Received::Message(message, _)) => {
+                return Some(KeeperEvent::decode(&message).expect("it is one of ours"));
+            }
+            Ok(Received::Closed) => return None,
             Err(Errno::AGAIN) => {
                 let mut ready = [PollFd::from_borrowed_fd(channel.socket(), PollFlags::IN)];
-                assert_eq!(poll(&mut ready, Some(&PATIENCE)), Ok(1), "the keeper says nothing");
+                assert_eq!(poll(&mut ready, Some(&ANSWER_TIMEOUT)), Ok(1), "the keeper says nothing");
             }
             Err(errno) => panic!("the line holds: {errno}"),
         }
