@@ -6,24 +6,24 @@
 use std::path::Path;
 
 use exec_client::Environments;
-use exec_client::environments::{FILE_NAME, FileError};
+use exec_client::environments::{FILE_NAME, ConfigFileError};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match Environments::parse(text, Path::new(FILE_NAME)) {
         Ok(environments) => {
-            for place in environments.places() {
-                let found = environments.place(&place.id).expect("a place is found by its name");
+            for place in environments.all() {
+                let found = environments.get(&place.id).expect("a place is found by its name");
                 assert!(std::ptr::eq(found, place), "two places are named {}", place.id);
             }
             if let Some(id) = environments.default_id() {
-                environments.place(id).expect("the default is one of the places");
+                environments.get(id).expect("the default is one of the places");
             }
         }
-        Err(FileError::Parse { line, .. } | FileError::Invalid { line, .. }) => {
+        Err(ConfigFileError::Parse { line, .. } | ConfigFileError::Invalid { line, .. }) => {
             assert!((1..=text.lines().count().max(1) + 1).contains(&line), "line {line} of {}", text.lines().count());
         }
-        Err(FileError::Read { .. }) => panic!("nothing was to be read"),
+        Err(ConfigFileError::Read { .. }) => panic!("nothing was to be read"),
     }
 });

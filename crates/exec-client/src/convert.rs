@@ -26,18 +26,18 @@ pub(crate) use files::{
 /// Something that a local environment could be told and the wire cannot say.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} cannot be sent: it is not UTF-8")]
-pub(crate) struct Inexpressible {
+pub(crate) struct NotEncodable {
     what: String,
 }
 
 /// A command as `process/start` asks for it.
-pub(crate) fn start_params(id: &ProcessId, command: &Command) -> Result<wire::StartParams, Inexpressible> {
+pub(crate) fn start_params(id: &ProcessId, command: &Command) -> Result<wire::StartParams, NotEncodable> {
     let (tty, pipe_stdin, size) = match command.io {
         Io::Pipes { stdin } => (false, stdin, None),
         Io::Pty(size) => (true, false, Some(wire_size(size))),
     };
     let limit = command.time_limit.and_then(|limit| Some((millis(limit.after)?, limit.grace)));
-    let cwd = PathUri::from_path(&command.cwd).map_err(|relative| Inexpressible { what: relative.to_string() })?;
+    let cwd = PathUri::from_path(&command.cwd).map_err(|relative| NotEncodable { what: relative.to_string() })?;
     Ok(wire::StartParams {
         process_id: id.as_str().to_owned(),
         metadata: None,
@@ -65,7 +65,7 @@ pub(crate) fn start_params(id: &ProcessId, command: &Command) -> Result<wire::St
     })
 }
 
-fn env_policy(policy: &EnvPolicy) -> Result<wire::EnvPolicy, Inexpressible> {
+fn env_policy(policy: &EnvPolicy) -> Result<wire::EnvPolicy, NotEncodable> {
     Ok(wire::EnvPolicy {
         inherit: match policy.inherit {
             Inherit::All => wire::EnvInherit::All,
@@ -81,16 +81,16 @@ fn env_policy(policy: &EnvPolicy) -> Result<wire::EnvPolicy, Inexpressible> {
 
 fn variables<T>(
     variables: &Variables,
-    value_of: impl Fn(&OsStr) -> Result<T, Inexpressible>,
-) -> Result<BTreeMap<String, T>, Inexpressible> {
+    value_of: impl Fn(&OsStr) -> Result<T, NotEncodable>,
+) -> Result<BTreeMap<String, T>, NotEncodable> {
     let pairs = variables.iter();
     pairs.map(|(name, value)| Ok((utf8(name, "the name of an environment variable")?, value_of(value)?))).collect()
 }
 
-fn utf8(word: &OsStr, what: &str) -> Result<String, Inexpressible> {
+fn utf8(word: &OsStr, what: &str) -> Result<String, NotEncodable> {
     match word.to_str() {
         Some(text) => Ok(text.to_owned()),
-        None => Err(Inexpressible { what: format!("{what}, {word:?},") }),
+        None => Err(NotEncodable { what: format!("{what}, {word:?},") }),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The environment itself: connecting, what the place is, and leaving.
+//! The environment itself: connecting, what the machine is, and leaving.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::dial::{Dial, TargetDial};
 use crate::error::CallError;
 use crate::files::RemoteFiles;
 use crate::http::RemoteHttp;
-use crate::inbox::{Inbox, Room};
-use crate::limits::{CALL_DEADLINE, GREETING_DEADLINE};
-use crate::link::driver::{Driver, Hello};
+use crate::inbox::{Inbox, InboxLimits};
+use crate::limits::{CALL_DEADLINE, INITIALIZE_TIMEOUT};
+use crate::link::driver::{Driver, InitializeOptions};
 use crate::link::shared::Shared;
 use crate::link::{Link, LinkMetrics, LinkState};
 use crate::processes::RemoteProcesses;
-use crate::session::{Loss, LossKind, Patience, Session};
+use crate::session::{LossKind, Session, SessionLoss, SessionTimeouts};
 
 /// How to be a client.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub struct Options {
     /// How long an ordinary call may stay unanswered on a live connection.
     pub call_deadline: Duration,
     /// How long `initialize` may stay unanswered.
-    pub greeting_deadline: Duration,
+    pub initialize_timeout: Duration,
     /// How long the session should live without a connection; the server's own choice if `None`.
     pub detached_ttl: Option<Duration>,
     /// A session to go on with, as one that another client has left behind.
@@ -42,7 +42,7 @@ pub struct Options {
     /// Whether output may come as raw bytes rather than base64, where the transport can carry them.
     pub binary_frames: bool,
     /// How much pushed output may wait to be read.
-    pub room: Room,
+    pub inbox_limits: InboxLimits,
     /// Of the jitter between tries; random if `None`.
     pub seed: Option<u64>,
 }
@@ -53,11 +53,11 @@ impl Default for Options {
             client_name: "exec-client".to_owned(),
             give_up: None,
             call_deadline: CALL_DEADLINE,
-            greeting_deadline: GREETING_DEADLINE,
+            initialize_timeout: INITIALIZE_TIMEOUT,
             detached_ttl: None,
             resume_session: None,
             binary_frames: true,
-            room: Room::default(),
+            inbox_limits: InboxLimits::default(),
             seed: None,
         }
     }
@@ -95,7 +95,7 @@ pub async fn connect(
     RemoteEnvironment::open(Arc::new(TargetDial::new(target, transport)), options).await
 }
 
-/// A place at the far end of a connection. Dropping it closes the connection and leaves the session behind, detached;
+/// A machine at the far end of a connection. Dropping it closes the connection and leaves the session behind, detached;
 /// [`Self::close`] does the same and waits for it, [`Self::end`] ends the session too.
 #[derive(Debug)]
 pub struct RemoteEnvironment {
@@ -112,15 +112,15 @@ pub struct RemoteEnvironment {
 impl RemoteEnvironment {
     /// Connects by any way there is.
     pub async fn open(dial: Arc<dyn Dial>, options: Options) -> Result<Self, ConnectFailure> {
-        let shared = Arc::new(Shared::new(options.call_deadline, Inbox::new(options.room)));
+        let shared = Arc::new(Shared::new(options.call_deadline, Inbox::new(options.inbox_limits)));
         let link = Link::new(Arc::clone(&shared));
-        let patience = Patience {
+        let timeouts = SessionTimeouts {
             give_up: options.give_up.unwrap_or_else(|| dial.give_up()),
-            greeting: options.greeting_deadline,
+            initialize: options.initialize_timeout,
         };
         let seed = options.seed.unwrap_or_else(random_seed);
-        let session = Session::new(patience, options.resume_session, seed);
-        let hello = Hello {
+        let session = Session::new(timeouts, options.resume_session, seed);
+        let hello = InitializeOptions {
             client_name: options.client_name,
             detached_ttl_ms: options.detached_ttl.and_then(convert::millis),
             binary_frames: options.binary_frames,
@@ -208,7 +208,7 @@ impl Environment for RemoteEnvironment {
 /// Waits for the first session.
 async fn connected(shared: &Shared) -> Result<(), ConnectFailure> {
     let mut states = shared.link_state.subscribe();
-    shared.want();
+    shared.request_connection();
     loop {
         match states.borrow_and_update().clone() {
             LinkState::Connected => return Ok(()),
@@ -223,7 +223,7 @@ async fn connected(shared: &Shared) -> Result<(), ConnectFailure> {
     Err(ConnectFailure::Unreachable { why: "the link has ended".to_owned() })
 }
 
-/// What the place told with its welcome, or tells when asked.
+/// What the server told with its answer to initialize, or tells when asked.
 async fn known_info(link: &Link) -> Result<MachineInfo, CallError> {
     let told = link.shared().lock().info.clone();
     let info = match told {
@@ -238,8 +238,8 @@ async fn known_info(link: &Link) -> Result<MachineInfo, CallError> {
     Ok(convert::info(info))
 }
 
-impl From<Loss> for ConnectFailure {
-    fn from(loss: Loss) -> Self {
+impl From<SessionLoss> for ConnectFailure {
+    fn from(loss: SessionLoss) -> Self {
         let why = loss.why;
         match loss.kind {
             LossKind::UnknownSession => Self::UnknownSession { why },

@@ -34,33 +34,33 @@ pub const FILE_NAME: &str = "environments.toml";
 /// The places, in the order of their configuration, and which of them is meant if none is named.
 #[derive(Debug)]
 pub struct Environments {
-    places: Vec<Place>,
+    environments: Vec<ConfiguredEnvironment>,
     default: Option<String>,
 }
 
 /// One place.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConfiguredEnvironment {
     /// Its name, which stays the same as long as the configuration does.
     pub id: String,
     /// What it is.
-    pub kind: PlaceKind,
+    pub kind: EnvironmentKind,
 }
 
 /// What a place is.
 #[derive(Debug)]
-pub enum PlaceKind {
+pub enum EnvironmentKind {
     /// This machine.
     Local,
     /// Another.
-    Remote(Box<Remote>),
+    Remote(Box<RemoteServer>),
 }
 
 /// A far place, connected when it is first asked for.
 #[derive(Debug)]
-pub struct Remote {
+pub struct RemoteServer {
     /// How to get there.
-    pub way: Way,
+    pub endpoint: Endpoint,
     /// How long a connection may take to be made; what is usual if `None`.
     pub connect_timeout: Option<Duration>,
     /// How long `initialize` may stay unanswered; what is usual if `None`.
@@ -72,7 +72,7 @@ pub struct Remote {
 
 /// How to get to a far place.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum Endpoint {
     /// A server that listens.
     Url {
         /// Where.
@@ -84,7 +84,7 @@ pub enum Way {
     Program(Program),
 }
 
-impl std::fmt::Debug for Way {
+impl std::fmt::Debug for Endpoint {
     /// Without the token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -97,7 +97,7 @@ impl std::fmt::Debug for Way {
 /// No place of that name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("environment `{id}` is not configured; there is {known}")]
-pub struct UnknownPlace {
+pub struct UnknownEnvironment {
     /// The name.
     pub id: String,
     /// Those there are.
@@ -120,12 +120,15 @@ impl Environments {
         let url = variable("EXEC_SERVER_URL").or_else(|| variable("CODEX_EXEC_SERVER_URL")).unwrap_or_default();
         let url = url.to_string_lossy().trim().to_owned();
         Ok(match url.as_str() {
-            "" => Self::of(vec![Place { id: LOCAL.to_owned(), kind: PlaceKind::Local }], Some(LOCAL)),
+            "" => Self::of(
+                vec![ConfiguredEnvironment { id: LOCAL.to_owned(), kind: EnvironmentKind::Local }],
+                Some(LOCAL),
+            ),
             none if none.eq_ignore_ascii_case("none") => Self::of(Vec::new(), None),
             _ => {
-                let remote = Remote::new(Way::Url { url, bearer_token: None });
-                let kind = PlaceKind::Remote(Box::new(remote));
-                Self::of(vec![Place { id: REMOTE.to_owned(), kind }], Some(REMOTE))
+                let remote = RemoteServer::new(Endpoint::Url { url, bearer_token: None });
+                let kind = EnvironmentKind::Remote(Box::new(remote));
+                Self::of(vec![ConfiguredEnvironment { id: REMOTE.to_owned(), kind }], Some(REMOTE))
             }
         })
     }
@@ -144,13 +147,13 @@ impl Environments {
         file::parse(text, path)
     }
 
-    fn of(places: Vec<Place>, default: Option<&str>) -> Self {
-        Self { places, default: default.map(str::to_owned) }
+    fn of(environments: Vec<ConfiguredEnvironment>, default: Option<&str>) -> Self {
+        Self { environments, default: default.map(str::to_owned) }
     }
 
     /// All of them.
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    pub fn all(&self) -> &[ConfiguredEnvironment] {
+        &self.environments
     }
 
     /// The name of the one that is meant if none is named.
@@ -159,20 +162,20 @@ impl Environments {
     }
 
     /// The one of that name.
-    pub fn place(&self, id: &str) -> Result<&Place, UnknownPlace> {
-        self.places.iter().find(|place| place.id == id).ok_or_else(|| {
-            let names: Vec<String> = self.places.iter().map(|place| format!("`{}`", place.id)).collect();
+    pub fn get(&self, id: &str) -> Result<&ConfiguredEnvironment, UnknownEnvironment> {
+        self.environments.iter().find(|place| place.id == id).ok_or_else(|| {
+            let names: Vec<String> = self.environments.iter().map(|place| format!("`{}`", place.id)).collect();
             let known = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
-            UnknownPlace { id: id.to_owned(), known }
+            UnknownEnvironment { id: id.to_owned(), known }
         })
     }
 }
 
-impl Remote {
+impl RemoteServer {
     /// A far place with nothing out of the ordinary.
-    pub fn new(way: Way) -> Self {
+    pub fn new(endpoint: Endpoint) -> Self {
         Self {
-            way,
+            endpoint,
             connect_timeout: None,
             initialize_timeout: None,
             required_skills: Vec::new(),
@@ -193,11 +196,11 @@ impl Remote {
             transport.timeout = timeout;
         }
         if let Some(timeout) = self.initialize_timeout {
-            options.greeting_deadline = timeout;
+            options.initialize_timeout = timeout;
         }
-        let target = match &self.way {
-            Way::Program(program) => Target::Program(program.clone()),
-            Way::Url { url, bearer_token } => {
+        let target = match &self.endpoint {
+            Endpoint::Program(program) => Target::Program(program.clone()),
+            Endpoint::Url { url, bearer_token } => {
                 transport.bearer_token.clone_from(bearer_token);
                 let url = url.parse::<ConnectUrl>();
                 Target::Url(url.map_err(|error| ConnectFailure::Unreachable { why: error.to_string() })?)

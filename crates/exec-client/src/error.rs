@@ -16,7 +16,7 @@ use exec_env::process::{
 use exec_wire::error::{code, kind};
 use exec_wire::{ErrorData, Method, RpcError};
 
-use crate::session::{Failure, Loss, LossKind};
+use crate::session::{AttemptError, LossKind, SessionLoss};
 
 pub(crate) use files::{file_error, http_error, is_answer_too_large, is_unknown_handle, reason_of, refused_file};
 
@@ -77,8 +77,8 @@ impl CallError {
     }
 }
 
-impl From<Loss> for CallError {
-    fn from(loss: Loss) -> Self {
+impl From<SessionLoss> for CallError {
+    fn from(loss: SessionLoss) -> Self {
         Self::Lost { why: loss.why }
     }
 }
@@ -95,15 +95,15 @@ pub(crate) fn not_implemented(method: &str) -> RpcError {
 }
 
 /// What a refused `initialize` means.
-pub(crate) fn greeting_failure(error: &RpcError) -> Failure {
+pub(crate) fn initialize_error(error: &RpcError) -> AttemptError {
     let why = format!("the server refused initialize: {}", error.message);
     // A half-open connection of ours may still be attached; the server will notice. A server at its limit may find room.
     if error.code == code::ALREADY_ATTACHED || is(error, kind::BUSY) {
-        return Failure::Passing(why);
+        return AttemptError::Transient(why);
     }
     let unknown = is(error, kind::UNKNOWN_SESSION) || error.message.starts_with("unknown session id");
     let kind = if unknown { LossKind::UnknownSession } else { LossKind::Refused };
-    Failure::Final(Loss { kind, why: error.message.clone() })
+    AttemptError::Permanent(SessionLoss { kind, why: error.message.clone() })
 }
 
 /// Whether a start failed because the name is taken.
@@ -317,9 +317,9 @@ mod tests {
     #[test]
     fn a_session_that_is_attached_elsewhere_is_tried_again_and_an_unknown_one_is_not() {
         let attached = RpcError::new(code::ALREADY_ATTACHED, "session s is already attached to another connection");
-        assert!(matches!(greeting_failure(&attached), Failure::Passing(_)));
+        assert!(matches!(initialize_error(&attached), AttemptError::Transient(_)));
         let unknown = RpcError::new(code::INVALID_REQUEST, "unknown session id s");
-        let loss = Loss { kind: LossKind::UnknownSession, why: "unknown session id s".into() };
-        assert_eq!(greeting_failure(&unknown), Failure::Final(loss));
+        let loss = SessionLoss { kind: LossKind::UnknownSession, why: "unknown session id s".into() };
+        assert_eq!(initialize_error(&unknown), AttemptError::Permanent(loss));
     }
 }

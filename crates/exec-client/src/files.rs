@@ -28,9 +28,9 @@ use tokio::sync::mpsc;
 
 use crate::convert;
 use crate::error;
-use crate::limits::{HEARD, LONG_CALL, STREAM_BLOCK_BYTES, WRITE_FILE_BYTES};
-use crate::link::{Heard, Link, Terms};
-use crate::replay::Replay;
+use crate::limits::{LONG_CALL, NOTIFICATION_QUEUE, STREAM_BLOCK_BYTES, WRITE_FILE_BYTES};
+use crate::link::{CallOptions, Link, Notification};
+use crate::retry::RetryPolicy;
 use handle::RemoteFile;
 use watch::MissingWatches;
 
@@ -53,27 +53,32 @@ impl RemoteFiles {
     }
 
     /// Asks on terms that suit files: a tree may take long, and a dead link is noticed by the transport.
-    async fn ask<C: Call>(&self, at: At<'_>, params: C, replay: Replay) -> Result<C::Result, FileError> {
-        ask(&self.link, at, &params, replay).await
+    async fn call<C: Call>(
+        &self,
+        operation: Operation<'_>,
+        params: C,
+        retry: RetryPolicy,
+    ) -> Result<C::Result, FileError> {
+        call(&self.link, operation, &params, retry).await
     }
 
-    fn need(&self, at: At<'_>, extension: &str) -> Result<(), FileError> {
+    fn require_extension(&self, operation: Operation<'_>, extension: &str) -> Result<(), FileError> {
         match self.link.has(extension) {
             true => Ok(()),
-            false => Err(at.error(FileReason::Os(ENOSYS))),
+            false => Err(operation.error(FileReason::Os(ENOSYS))),
         }
     }
 
     /// What does not fit one answer is fetched in blocks; it must not change meanwhile.
-    async fn read_in_blocks(&self, at: At<'_>, links: LinkPolicy) -> Result<Bytes, FileError> {
-        let file = RemoteFile::open(self.link.clone(), at.path, OpenMode::Read, links).await?;
+    async fn read_in_blocks(&self, operation: Operation<'_>, links: LinkPolicy) -> Result<Bytes, FileError> {
+        let file = RemoteFile::open(self.link.clone(), operation.path, OpenMode::Read, links).await?;
         let size_bytes = usize::try_from(file.size_bytes()).unwrap_or(usize::MAX);
         let file: Arc<dyn OpenFile> = Arc::new(file);
         let mut blocks = stream::Blocks::new(file, 0);
         let mut bytes = BytesMut::with_capacity(size_bytes.min(limits::READ_BYTES as usize));
-        while let Some(block) = blocks.next().await.map_err(|error| FileError { verb: at.verb, ..error })? {
+        while let Some(block) = blocks.next().await.map_err(|error| FileError { verb: operation.verb, ..error })? {
             if (bytes.len() + block.len()) as u64 > limits::READ_BYTES {
-                return Err(at.error(FileReason::TooLarge { limit_bytes: limits::READ_BYTES }));
+                return Err(operation.error(FileReason::TooLarge { limit_bytes: limits::READ_BYTES }));
             }
             bytes.extend_from_slice(&block);
         }
@@ -83,12 +88,12 @@ impl RemoteFiles {
 
 /// What is asked, and of which path: the two things that every error names.
 #[derive(Debug, Clone, Copy)]
-struct At<'a> {
+struct Operation<'a> {
     verb: FileVerb,
     path: &'a Path,
 }
 
-impl<'a> At<'a> {
+impl<'a> Operation<'a> {
     fn new(verb: FileVerb, path: &'a Path) -> Self {
         Self { verb, path }
     }
@@ -103,26 +108,31 @@ impl<'a> At<'a> {
 }
 
 /// A path as the wire has it. One that depends on a working directory means nothing over there.
-fn uri(at: At<'_>, path: &Path) -> Result<PathUri, FileError> {
+fn uri(operation: Operation<'_>, path: &Path) -> Result<PathUri, FileError> {
     const EINVAL: i32 = 22;
-    PathUri::from_path(path).map_err(|_| FileError::new(at.verb, path, FileReason::Os(EINVAL)))
+    PathUri::from_path(path).map_err(|_| FileError::new(operation.verb, path, FileReason::Os(EINVAL)))
 }
 
-async fn ask<C: Call>(link: &Link, at: At<'_>, params: &C, replay: Replay) -> Result<C::Result, FileError> {
-    let answered = link.call_with(params, Terms { deadline: LONG_CALL, replay }).await;
-    answered.result.map_err(|error| error::file_error(at.verb, at.path, error))
+async fn call<C: Call>(
+    link: &Link,
+    operation: Operation<'_>,
+    params: &C,
+    retry: RetryPolicy,
+) -> Result<C::Result, FileError> {
+    let answered = link.call_with(params, CallOptions { deadline: LONG_CALL, retry }).await;
+    answered.result.map_err(|error| error::file_error(operation.verb, operation.path, error))
 }
 
 /// Tells the server something that nobody waits for, as when a handle is dropped. The task ends by itself: with the
 /// answer, with the link, or at the call's deadline.
-fn tell<C: Call + Sync>(link: &Link, params: C) {
+fn send_detached<C: Call + Sync>(link: &Link, params: C) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         let link = link.clone();
         drop(runtime.spawn(async move { link.call(params).await.map(drop) }));
     }
 }
 
-fn follow(links: LinkPolicy) -> Option<bool> {
+fn follow_symlinks(links: LinkPolicy) -> Option<bool> {
     match links {
         LinkPolicy::Follow => None,
         LinkPolicy::Refuse => Some(false),
@@ -132,13 +142,14 @@ fn follow(links: LinkPolicy) -> Option<bool> {
 impl Files for RemoteFiles {
     fn read<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Bytes> {
         Box::pin(async move {
-            let at = At::new(FileVerb::Read, path);
-            let params = wire::ReadFileParams { path: at.uri()?, follow_symlinks: follow(links), sandbox: None };
-            let terms = Terms { deadline: LONG_CALL, replay: Replay::Again };
-            match self.link.call_with(&params, terms).await.result {
+            let operation = Operation::new(FileVerb::Read, path);
+            let params =
+                wire::ReadFileParams { path: operation.uri()?, follow_symlinks: follow_symlinks(links), sandbox: None };
+            let options = CallOptions { deadline: LONG_CALL, retry: RetryPolicy::Always };
+            match self.link.call_with(&params, options).await.result {
                 Ok(read) => Ok(read.data_base64.0),
-                Err(error) if error::is_answer_too_large(&error) => self.read_in_blocks(at, links).await,
-                Err(error) => Err(error::file_error(at.verb, path, error)),
+                Err(error) if error::is_answer_too_large(&error) => self.read_in_blocks(operation, links).await,
+                Err(error) => Err(error::file_error(operation.verb, path, error)),
             }
         })
     }
@@ -146,7 +157,7 @@ impl Files for RemoteFiles {
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>> {
         Box::pin(async move {
             if mode == OpenMode::Append || links == LinkPolicy::Refuse {
-                self.need(At::new(FileVerb::Open, path), "fs/open.append")?;
+                self.require_extension(Operation::new(FileVerb::Open, path), "fs/open.append")?;
             }
             let file = RemoteFile::open(self.link.clone(), path, mode, links).await?;
             Ok(Box::new(file) as Box<dyn OpenFile>)
@@ -155,18 +166,18 @@ impl Files for RemoteFiles {
 
     fn write<'a>(&'a self, path: &'a Path, bytes: Bytes, options: WriteOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(FileVerb::Write, path);
+            let operation = Operation::new(FileVerb::Write, path);
             if bytes.len() > WRITE_FILE_BYTES {
-                return Err(at.error(FileReason::Os(EFBIG)));
+                return Err(operation.error(FileReason::Os(EFBIG)));
             }
-            let wishes = [
+            let needed = [
                 (options.append, "fs/writeFile.append"),
                 (options.expect != ExpectedFile::Anything, "fs/writeFile.ifMatch"),
                 (options.mode.is_some(), "fs/writeFile.mode"),
                 (options.sync, "fs/writeFile.sync"),
             ];
-            for (_, extension) in wishes.iter().filter(|(wished, _)| *wished) {
-                self.need(at, extension)?;
+            for (_, extension) in needed.iter().filter(|(needed, _)| *needed) {
+                self.require_extension(operation, extension)?;
             }
             let if_match = match options.expect {
                 ExpectedFile::Anything => None,
@@ -175,64 +186,64 @@ impl Files for RemoteFiles {
             };
             // The same bytes once more make the same file, unless they are added, or what was there has changed by it.
             let same_again = !options.append && options.expect == ExpectedFile::Anything;
-            let replay = if same_again { Replay::Again } else { Replay::Known };
+            let retry = if same_again { RetryPolicy::Always } else { RetryPolicy::IfServerRemembers };
             let params = wire::WriteFileParams {
-                path: at.uri()?,
+                path: operation.uri()?,
                 data_base64: bytes.into(),
-                follow_symlinks: follow(options.links),
+                follow_symlinks: follow_symlinks(options.links),
                 sandbox: None,
                 append: options.append,
                 if_match,
                 mode: options.mode,
                 sync: options.sync,
             };
-            self.ask(at, params, replay).await.map(drop)
+            self.call(operation, params, retry).await.map(drop)
         })
     }
 
     fn create_directory<'a>(&'a self, path: &'a Path, options: CreateDirectoryOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(FileVerb::CreateDirectory, path);
+            let operation = Operation::new(FileVerb::CreateDirectory, path);
             if options.mode.is_some() {
-                self.need(at, "fs/createDirectory.mode")?;
+                self.require_extension(operation, "fs/createDirectory.mode")?;
             }
             let params = wire::CreateDirectoryParams {
-                path: at.uri()?,
+                path: operation.uri()?,
                 recursive: Some(options.recursive),
-                follow_symlinks: follow(options.links),
+                follow_symlinks: follow_symlinks(options.links),
                 sandbox: None,
                 mode: options.mode,
             };
-            let replay = if options.recursive { Replay::Again } else { Replay::Known };
-            self.ask(at, params, replay).await.map(drop)
+            let retry = if options.recursive { RetryPolicy::Always } else { RetryPolicy::IfServerRemembers };
+            self.call(operation, params, retry).await.map(drop)
         })
     }
 
     fn remove<'a>(&'a self, path: &'a Path, options: RemoveOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(FileVerb::Remove, path);
+            let operation = Operation::new(FileVerb::Remove, path);
             let params = wire::RemoveParams {
-                path: at.uri()?,
+                path: operation.uri()?,
                 recursive: Some(options.recursive),
                 force: Some(options.force),
-                follow_symlinks: follow(options.links),
+                follow_symlinks: follow_symlinks(options.links),
                 sandbox: None,
             };
             // Sent again, it could remove what somebody has put there since.
-            self.ask(at, params, Replay::Known).await.map(drop)
+            self.call(operation, params, RetryPolicy::IfServerRemembers).await.map(drop)
         })
     }
 
     fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied> {
         Box::pin(async move {
-            let at = At::new(FileVerb::Copy, source);
+            let operation = Operation::new(FileVerb::Copy, source);
             if options.keep_times {
-                self.need(at, "fs/copy.keepTimes")?;
+                self.require_extension(operation, "fs/copy.keepTimes")?;
             }
-            let progress_id = options.progress.is_some().then(fresh_id);
+            let progress_id = options.progress.is_some().then(unique_id);
             let params = wire::CopyParams {
-                source_path: at.uri()?,
-                destination_path: uri(at, destination)?,
+                source_path: operation.uri()?,
+                destination_path: uri(operation, destination)?,
                 recursive: options.recursive,
                 sandbox: None,
                 report: true,
@@ -240,11 +251,14 @@ impl Files for RemoteFiles {
                 keep_times: options.keep_times,
             };
             let (Some(progress_id), Some(progress)) = (progress_id, &options.progress) else {
-                let copied = self.ask(at, params, Replay::Known).await?;
+                let copied = self.call(operation, params, RetryPolicy::IfServerRemembers).await?;
                 return Ok(copied.copied.map_or_else(Copied::default, convert::copied));
             };
-            let hearing = self.link.listen_about(NotificationMethod::FsCopyProgress, &progress_id, HEARD);
-            let copied = report_on(hearing, progress, self.ask(at, params, Replay::Known)).await?;
+            let notifications =
+                self.link.subscribe_to_id(NotificationMethod::FsCopyProgress, &progress_id, NOTIFICATION_QUEUE);
+            let copied =
+                report_on(notifications, progress, self.call(operation, params, RetryPolicy::IfServerRemembers))
+                    .await?;
             let copied = copied.copied.map_or_else(Copied::default, convert::copied);
             progress(&copied);
             Ok(copied)
@@ -253,92 +267,98 @@ impl Files for RemoteFiles {
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path, options: RenameOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(FileVerb::Rename, from);
+            let operation = Operation::new(FileVerb::Rename, from);
             let params = wire::RenameParams {
-                source_path: at.uri()?,
-                destination_path: uri(at, to)?,
+                source_path: operation.uri()?,
+                destination_path: uri(operation, to)?,
                 no_replace: options.no_replace,
-                follow_symlinks: follow(options.links),
+                follow_symlinks: follow_symlinks(options.links),
                 sandbox: None,
             };
-            self.ask(at, params, Replay::Known).await.map(drop)
+            self.call(operation, params, RetryPolicy::IfServerRemembers).await.map(drop)
         })
     }
 
     fn metadata<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Metadata> {
         Box::pin(async move {
-            let at = At::new(FileVerb::Metadata, path);
-            let params = wire::GetMetadataParams { path: at.uri()?, follow_symlinks: follow(links), sandbox: None };
-            self.ask(at, params, Replay::Again).await.map(|found| convert::metadata(&found))
+            let operation = Operation::new(FileVerb::Metadata, path);
+            let params = wire::GetMetadataParams {
+                path: operation.uri()?,
+                follow_symlinks: follow_symlinks(links),
+                sandbox: None,
+            };
+            self.call(operation, params, RetryPolicy::Always).await.map(|found| convert::metadata(&found))
         })
     }
 
     fn canonicalize<'a>(&'a self, path: &'a Path) -> FileFuture<'a, PathBuf> {
         Box::pin(async move {
-            let at = At::new(FileVerb::Canonicalize, path);
-            let params = wire::CanonicalizeParams { path: at.uri()?, sandbox: None };
-            let canonical = self.ask(at, params, Replay::Again).await?;
-            native(at, &canonical.path)
+            let operation = Operation::new(FileVerb::Canonicalize, path);
+            let params = wire::CanonicalizeParams { path: operation.uri()?, sandbox: None };
+            let canonical = self.call(operation, params, RetryPolicy::Always).await?;
+            native(operation, &canonical.path)
         })
     }
 
     fn read_directory<'a>(&'a self, path: &'a Path) -> FileFuture<'a, Vec<DirectoryEntry>> {
         Box::pin(async move {
-            let at = At::new(FileVerb::ReadDirectory, path);
-            let params = wire::ReadDirectoryParams { path: at.uri()?, sandbox: None };
-            let listed = self.ask(at, params, Replay::Again).await?;
+            let operation = Operation::new(FileVerb::ReadDirectory, path);
+            let params = wire::ReadDirectoryParams { path: operation.uri()?, sandbox: None };
+            let listed = self.call(operation, params, RetryPolicy::Always).await?;
             Ok(listed.entries.into_iter().map(convert::directory_entry).collect())
         })
     }
 
     fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, WalkListing> {
         Box::pin(async move {
-            let at = At::new(FileVerb::Walk, root);
-            let params = wire::WalkParams { path: at.uri()?, options: convert::walk_options(options), sandbox: None };
-            self.ask(at, params, Replay::Again).await.map(convert::walk)
+            let operation = Operation::new(FileVerb::Walk, root);
+            let params =
+                wire::WalkParams { path: operation.uri()?, options: convert::walk_options(options), sandbox: None };
+            self.call(operation, params, RetryPolicy::Always).await.map(convert::walk)
         })
     }
 
     fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: LinkPolicy) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(FileVerb::SetPermissions, path);
-            let follow_symlinks = follow(links);
-            let params = wire::SetPermissionsParams { path: at.uri()?, mode, follow_symlinks, sandbox: None };
-            self.ask(at, params, Replay::Again).await.map(drop)
+            let operation = Operation::new(FileVerb::SetPermissions, path);
+            let follow_symlinks = follow_symlinks(links);
+            let params = wire::SetPermissionsParams { path: operation.uri()?, mode, follow_symlinks, sandbox: None };
+            self.call(operation, params, RetryPolicy::Always).await.map(drop)
         })
     }
 
     fn set_times<'a>(&'a self, path: &'a Path, times: FileTimes, links: LinkPolicy) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(FileVerb::SetTimes, path);
-            self.need(at, "fs/setTimes")?;
+            let operation = Operation::new(FileVerb::SetTimes, path);
+            self.require_extension(operation, "fs/setTimes")?;
             let (accessed_ns, modified_ns) =
                 (convert::nanoseconds(times.accessed), convert::nanoseconds(times.modified));
-            let follow_symlinks = follow(links);
-            let path = at.uri()?;
+            let follow_symlinks = follow_symlinks(links);
+            let path = operation.uri()?;
             let params = wire::SetTimesParams { path, accessed_ns, modified_ns, follow_symlinks, sandbox: None };
-            self.ask(at, params, Replay::Again).await.map(drop)
+            self.call(operation, params, RetryPolicy::Always).await.map(drop)
         })
     }
 
     fn read_link<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, PathBuf> {
         Box::pin(async move {
-            let at = At::new(FileVerb::ReadLink, path);
-            let params = wire::ReadLinkParams { path: at.uri()?, follow_symlinks: follow(links), sandbox: None };
-            self.ask(at, params, Replay::Again).await.map(|link| PathBuf::from(link.target.0))
+            let operation = Operation::new(FileVerb::ReadLink, path);
+            let params =
+                wire::ReadLinkParams { path: operation.uri()?, follow_symlinks: follow_symlinks(links), sandbox: None };
+            self.call(operation, params, RetryPolicy::Always).await.map(|link| PathBuf::from(link.target.0))
         })
     }
 
     fn create_symlink<'a>(&'a self, target: &'a Path, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let at = At::new(FileVerb::CreateSymlink, path);
+            let operation = Operation::new(FileVerb::CreateSymlink, path);
             let params = wire::CreateSymlinkParams {
-                path: at.uri()?,
+                path: operation.uri()?,
                 target: target.as_os_str().into(),
-                follow_symlinks: follow(links),
+                follow_symlinks: follow_symlinks(links),
                 sandbox: None,
             };
-            self.ask(at, params, Replay::Known).await.map(drop)
+            self.call(operation, params, RetryPolicy::IfServerRemembers).await.map(drop)
         })
     }
 
@@ -360,30 +380,30 @@ impl Files for RemoteFiles {
 
     fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, GlobMatches> {
         Box::pin(async move {
-            let at = At::new(FileVerb::Glob, &query.root);
+            let operation = Operation::new(FileVerb::Glob, &query.root);
             let params = wire::GlobParams {
-                path: at.uri()?,
+                path: operation.uri()?,
                 patterns: query.patterns.clone(),
                 ignore_files: Some(query.ignore_files),
                 hidden: Some(query.hidden),
                 max_paths: Some(query.max_paths),
                 sandbox: None,
             };
-            let found = self.ask(at, params, Replay::Again).await?;
-            let paths = found.paths.iter().map(|path| native(at, path)).collect::<Result<_, _>>()?;
+            let found = self.call(operation, params, RetryPolicy::Always).await?;
+            let paths = found.paths.iter().map(|path| native(operation, path)).collect::<Result<_, _>>()?;
             Ok(GlobMatches { paths, truncated: found.truncated })
         })
     }
 }
 
-/// Passes on what is heard of a copy until it is answered. What came before the answer is heard before it.
+/// Passes on the progress of a copy until it is answered. What came before the answer is passed on before it.
 async fn report_on<T>(
-    mut hearing: mpsc::Receiver<Heard>,
+    mut notifications: mpsc::Receiver<Notification>,
     progress: &CopyProgress,
     answer: impl Future<Output = T>,
 ) -> T {
-    let tell = |heard: &Heard| {
-        if let Ok(told) = heard.params.decode::<wire::CopyProgressParams>() {
+    let tell = |notification: &Notification| {
+        if let Ok(told) = notification.params.decode::<wire::CopyProgressParams>() {
             progress(&convert::copied(told.copied));
         }
     };
@@ -391,10 +411,10 @@ async fn report_on<T>(
     loop {
         tokio::select! {
             biased;
-            Some(heard) = hearing.recv() => tell(&heard),
+            Some(notification) = notifications.recv() => tell(&notification),
             answer = &mut answer => {
-                while let Ok(heard) = hearing.try_recv() {
-                    tell(&heard);
+                while let Ok(notification) = notifications.try_recv() {
+                    tell(&notification);
                 }
                 return answer;
             }
@@ -403,12 +423,12 @@ async fn report_on<T>(
 }
 
 /// A path that the server names. One of another operating system is nothing that could be used here.
-fn native(at: At<'_>, path: &PathUri) -> Result<PathBuf, FileError> {
-    path.to_path().map_err(|foreign| at.error(FileReason::Unreachable { why: foreign.to_string() }))
+fn native(operation: Operation<'_>, path: &PathUri) -> Result<PathBuf, FileError> {
+    path.to_path().map_err(|foreign| operation.error(FileReason::Unreachable { why: foreign.to_string() }))
 }
 
 /// A name that no other handle, watch, search or body of this client has.
-pub(crate) fn fresh_id() -> String {
+pub(crate) fn unique_id() -> String {
     static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     format!("{:08x}-{count:x}", std::process::id())
@@ -418,8 +438,8 @@ pub(crate) fn fresh_id() -> String {
 const _: () = assert!(STREAM_BLOCK_BYTES <= limits::BLOCK_BYTES);
 
 /// Why a stream's end failed to arrive: the server was not the one who said so.
-fn unreachable(at: At<'_>, why: impl Into<String>) -> FileError {
-    at.error(FileReason::Unreachable { why: why.into() })
+fn unreachable(operation: Operation<'_>, why: impl Into<String>) -> FileError {
+    operation.error(FileReason::Unreachable { why: why.into() })
 }
 
 #[cfg(test)]
@@ -428,13 +448,13 @@ mod tests {
 
     #[test]
     fn a_relative_path_is_an_invalid_argument() {
-        let at = At::new(FileVerb::Read, Path::new("here"));
-        assert_eq!(at.uri().map_err(|error| error.reason), Err(FileReason::Os(22)));
+        let operation = Operation::new(FileVerb::Read, Path::new("here"));
+        assert_eq!(operation.uri().map_err(|error| error.reason), Err(FileReason::Os(22)));
     }
 
     #[test]
     fn ids_differ() {
-        assert_ne!(fresh_id(), fresh_id());
-        assert!(fresh_id().len() <= exec_wire::limits::HANDLE_ID_BYTES);
+        assert_ne!(unique_id(), unique_id());
+        assert!(unique_id().len() <= exec_wire::limits::HANDLE_ID_BYTES);
     }
 }

@@ -9,10 +9,10 @@ use tokio::sync::mpsc;
 
 use crate::convert;
 use crate::error;
-use crate::files::fresh_id;
-use crate::limits::{HEARD, LONG_CALL};
-use crate::link::{Heard, Link, Terms};
-use crate::replay::Replay;
+use crate::files::unique_id;
+use crate::limits::{LONG_CALL, NOTIFICATION_QUEUE};
+use crate::link::{CallOptions, Link, Notification};
+use crate::retry::RetryPolicy;
 
 /// The HTTP of the far end.
 #[derive(Debug)]
@@ -29,14 +29,14 @@ impl RemoteHttp {
 impl Http for RemoteHttp {
     fn request(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpError>> {
         Box::pin(async move {
-            let request_id = fresh_id();
-            let hearing = self.link.listen_about(NotificationMethod::HttpBodyDelta, &request_id, HEARD);
+            let request_id = unique_id();
+            let notifications = self.link.subscribe_to_id(NotificationMethod::HttpBodyDelta, &request_id, NOTIFICATION_QUEUE);
             // What was sent to somebody may have had its effect there, so it is never sent twice.
-            let terms = Terms { deadline: LONG_CALL, replay: Replay::IfUnsent };
+            let options = CallOptions { deadline: LONG_CALL, retry: RetryPolicy::IfUnsent };
             let params = convert::http_params(request, request_id.clone());
-            let answer = self.link.call_with(&params, terms).await.result.map_err(error::http_error)?;
+            let answer = self.link.call_with(&params, options).await.result.map_err(error::http_error)?;
             let headers = answer.headers.into_iter().map(|header| (header.name, header.value)).collect();
-            let body = Box::new(RemoteBody { request_id, hearing, seq: 0, ended: false });
+            let body = Box::new(RemoteBody { request_id, notifications, seq: 0, ended: false });
             Ok(HttpResponse { status: answer.status, headers, body })
         })
     }
@@ -46,20 +46,20 @@ impl Http for RemoteHttp {
 /// given up and says so.
 struct RemoteBody {
     request_id: String,
-    hearing: mpsc::Receiver<Heard>,
+    notifications: mpsc::Receiver<Notification>,
     seq: u64,
     ended: bool,
 }
 
 impl RemoteBody {
-    async fn hear(&mut self) -> Result<BodyDeltaParams, HttpError> {
+    async fn receive(&mut self) -> Result<BodyDeltaParams, HttpError> {
         let broken = |why: &str| HttpError::Body { why: why.to_owned() };
         loop {
-            let Some(heard) = self.hearing.recv().await else {
+            let Some(notification) = self.notifications.recv().await else {
                 return Err(broken("the connection to the executor broke, or the body was not taken in time"));
             };
-            match heard.params.decode::<BodyDeltaParams>() {
-                // What was heard already may be said again.
+            match notification.params.decode::<BodyDeltaParams>() {
+                // What was received already may be sent again.
                 Ok(delta) if delta.request_id == self.request_id && delta.seq > self.seq => {
                     self.seq += 1;
                     return match delta.seq == self.seq {
@@ -77,7 +77,7 @@ impl HttpBody for RemoteBody {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, HttpError>> {
         Box::pin(async move {
             while !self.ended {
-                let delta = self.hear().await.inspect_err(|_| self.ended = true)?;
+                let delta = self.receive().await.inspect_err(|_| self.ended = true)?;
                 self.ended = delta.done;
                 if let Some(why) = delta.error {
                     return Err(HttpError::Body { why });

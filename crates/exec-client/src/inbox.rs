@@ -13,27 +13,27 @@ use std::collections::{BTreeMap, HashMap};
 use exec_core::{EntryBody, Entry, Head, Page, ProcessId, Seq};
 
 use crate::limits::{ENTRY_OVERHEAD_BYTES, WINDOW_BYTES, WINDOWS_BYTES};
-use crate::page::Bite;
+use crate::page::PageBudget;
 
 /// The windows of all processes of a link.
 #[derive(Debug)]
 pub struct Inbox {
     windows: HashMap<ProcessId, Window>,
-    room: Room,
+    limits: InboxLimits,
     held_bytes: usize,
     next_reader: u64,
 }
 
 /// How much may be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct InboxLimits {
     /// Per process.
     pub window_bytes: usize,
     /// In all.
     pub total_bytes: usize,
 }
 
-impl Default for Room {
+impl Default for InboxLimits {
     fn default() -> Self {
         Self { window_bytes: WINDOW_BYTES, total_bytes: WINDOWS_BYTES }
     }
@@ -41,24 +41,24 @@ impl Default for Room {
 
 /// A follower, as the inbox knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Reader(u64);
+pub struct ReaderId(u64);
 
 /// What became of a pushed entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushOutcome {
     /// It is held.
     Held,
     /// It was seen before, or everybody is past it.
-    Known,
+    Duplicate,
     /// There was no room; it will be fetched.
-    LetGo,
+    Dropped,
     /// Nobody has asked for this process.
-    Unwanted,
+    NotOpen,
 }
 
 /// What a follower should do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub enum NextRead {
     /// Read this.
     Page(Page),
     /// Fetch what comes after its place.
@@ -66,7 +66,7 @@ pub enum Next {
     /// Wait for a push.
     Wait,
     /// The log is complete and read.
-    Over,
+    End,
     /// The process is not known here.
     Unknown,
 }
@@ -80,7 +80,7 @@ struct Window {
     /// Whether something may have happened that was not pushed.
     stale: bool,
     /// The place of each follower.
-    readers: HashMap<Reader, Seq>,
+    readers: HashMap<ReaderId, Seq>,
     /// Whether anybody has followed it yet. Until then the beginning is kept, because it will be asked for.
     followed: bool,
     /// The highest seq that was pushed.
@@ -91,8 +91,8 @@ struct Window {
 
 impl Inbox {
     /// An inbox with so much room.
-    pub fn new(room: Room) -> Self {
-        Self { windows: HashMap::new(), room, held_bytes: 0, next_reader: 0 }
+    pub fn new(limits: InboxLimits) -> Self {
+        Self { windows: HashMap::new(), limits, held_bytes: 0, next_reader: 0 }
     }
 
     /// Begins to take what is pushed of `id`. One that is open already stays as it is.
@@ -118,30 +118,30 @@ impl Inbox {
     }
 
     /// An entry was pushed.
-    pub fn push(&mut self, id: &ProcessId, entry: Entry) -> Pushed {
-        let Some(window) = self.windows.get_mut(id) else { return Pushed::Unwanted };
-        window.note(&entry);
+    pub fn push(&mut self, id: &ProcessId, entry: Entry) -> PushOutcome {
+        let Some(window) = self.windows.get_mut(id) else { return PushOutcome::NotOpen };
+        window.observe(&entry);
         let abandoned = window.followed && window.readers.is_empty();
         if abandoned || entry.seq <= window.fastest() || window.held.contains_key(&entry.seq) {
-            return Pushed::Known;
+            return PushOutcome::Duplicate;
         }
         let cost = cost_bytes(&entry.body);
         let before = window.held_bytes;
-        let has_room = window.make_room(cost, self.room, self.held_bytes);
+        let has_room = window.make_room(cost, self.limits, self.held_bytes);
         self.held_bytes -= before - window.held_bytes;
         if !has_room {
-            return Pushed::LetGo;
+            return PushOutcome::Dropped;
         }
         window.held.insert(entry.seq, entry.body);
         window.held_bytes += cost;
         self.held_bytes += cost;
-        Pushed::Held
+        PushOutcome::Held
     }
 
     /// A new follower of `id`, which must be open, at `after`.
-    pub fn join(&mut self, id: &ProcessId, after: Seq) -> Option<Reader> {
+    pub fn add_reader(&mut self, id: &ProcessId, after: Seq) -> Option<ReaderId> {
         let window = self.windows.get_mut(id)?;
-        let reader = Reader(self.next_reader);
+        let reader = ReaderId(self.next_reader);
         self.next_reader += 1;
         window.readers.insert(reader, after);
         window.followed = true;
@@ -150,7 +150,7 @@ impl Inbox {
     }
 
     /// A follower is gone.
-    pub fn leave(&mut self, id: &ProcessId, reader: Reader) {
+    pub fn remove_reader(&mut self, id: &ProcessId, reader: ReaderId) {
         if let Some(window) = self.windows.get_mut(id) {
             window.readers.remove(&reader);
             self.held_bytes -= window.trim();
@@ -158,44 +158,44 @@ impl Inbox {
     }
 
     /// A follower has read up to `place`.
-    pub fn pass(&mut self, id: &ProcessId, reader: Reader, place: Seq) {
+    pub fn advance_reader(&mut self, id: &ProcessId, reader: ReaderId, position: Seq) {
         if let Some(window) = self.windows.get_mut(id) {
-            window.readers.insert(reader, place);
+            window.readers.insert(reader, position);
             self.held_bytes -= window.trim();
         }
     }
 
     /// What a follower at `after` should do, if it wants about `max_bytes`.
-    pub fn next(&self, id: &ProcessId, after: Seq, max_bytes: usize) -> Next {
-        let Some(window) = self.windows.get(id) else { return Next::Unknown };
-        let mut bite = Bite::new(max_bytes);
+    pub fn next(&self, id: &ProcessId, after: Seq, max_bytes: usize) -> NextRead {
+        let Some(window) = self.windows.get(id) else { return NextRead::Unknown };
+        let mut budget = PageBudget::new(max_bytes);
         let mut entries = Vec::new();
         for (expected, (seq, body)) in (after.saturating_add(1)..).zip(window.held.range(after.saturating_add(1)..)) {
-            if *seq != expected || !bite.takes(body) {
+            if *seq != expected || !budget.accepts(body) {
                 break;
             }
             entries.push(Entry { seq: *seq, body: body.clone() });
         }
         if !entries.is_empty() {
-            return Next::Page(Page { entries, gap: None, head: window.head });
+            return NextRead::Page(Page { entries, gap: None, head: window.head });
         }
         let read = after.saturating_add(1) >= window.head.next_seq;
         match (read, window.head.closed, window.stale) {
-            (true, true, _) => Next::Over,
-            (true, false, false) => Next::Wait,
-            (false, _, _) | (true, false, true) => Next::Fetch,
+            (true, true, _) => NextRead::End,
+            (true, false, false) => NextRead::Wait,
+            (false, _, _) | (true, false, true) => NextRead::Fetch,
         }
     }
 
     /// The log of `id` was looked at.
-    pub fn learn(&mut self, id: &ProcessId, head: Head) {
+    pub fn update_head(&mut self, id: &ProcessId, head: Head) {
         if let Some(window) = self.windows.get_mut(id) {
-            window.learn(head);
+            window.update_head(head);
         }
     }
 
     /// Something of `id` may have been missed.
-    pub fn doubt(&mut self, id: &ProcessId) {
+    pub fn mark_stale(&mut self, id: &ProcessId) {
         if let Some(window) = self.windows.get_mut(id) {
             window.stale = true;
         }
@@ -212,9 +212,9 @@ impl Inbox {
     }
 
     /// Per process whose log is not complete, the place behind which the push should go on after a break.
-    pub fn places(&self) -> impl Iterator<Item = (&ProcessId, Seq)> {
+    pub fn resume_points(&self) -> impl Iterator<Item = (&ProcessId, Seq)> {
         let open = self.windows.iter().filter(|(_, window)| !window.head.closed);
-        open.map(|(id, window)| (id, window.place()))
+        open.map(|(id, window)| (id, window.resume_point()))
     }
 
     /// Bytes held for followers.
@@ -253,7 +253,7 @@ impl Window {
     }
 
     /// What the entry says of the log, be it held or not.
-    fn note(&mut self, entry: &Entry) {
+    fn observe(&mut self, entry: &Entry) {
         self.pushed = self.pushed.max(entry.seq);
         let news = entry.seq >= self.head.next_seq;
         self.head.next_seq = self.head.next_seq.max(entry.seq.saturating_add(1));
@@ -267,15 +267,15 @@ impl Window {
                 self.stale |= self.head.exit.is_none();
             }
         }
-        self.conclude();
+        self.update_closed();
     }
 
     /// The end and how it came may be heard of in any order, from pushes and from looks.
-    fn conclude(&mut self) {
+    fn update_closed(&mut self) {
         self.head.closed |= self.ended && self.head.exit.is_some();
     }
 
-    fn learn(&mut self, head: Head) {
+    fn update_head(&mut self, head: Head) {
         self.stale = false;
         let ours = self.head;
         let held_bytes = if head.next_seq >= ours.next_seq { head.held_bytes } else { ours.held_bytes };
@@ -288,7 +288,7 @@ impl Window {
             closed: head.closed || ours.closed,
             stalled: head.stalled,
         };
-        self.conclude();
+        self.update_closed();
     }
 
     fn fastest(&self) -> Seq {
@@ -296,16 +296,16 @@ impl Window {
     }
 
     /// Where the push should go on: what was pushed before is here or will be fetched.
-    fn place(&self) -> Seq {
+    fn resume_point(&self) -> Seq {
         self.pushed.max(self.fastest()).min(self.head.next_seq - 1)
     }
 
     /// Makes room for `cost` bytes by letting go of what the fastest follower has passed; whether there is enough.
-    fn make_room(&mut self, cost: usize, room: Room, total_held_bytes: usize) -> bool {
+    fn make_room(&mut self, cost: usize, limits: InboxLimits, total_held_bytes: usize) -> bool {
         let fastest = self.fastest();
         let others = total_held_bytes - self.held_bytes;
         loop {
-            if self.held_bytes + cost <= room.window_bytes && others + self.held_bytes + cost <= room.total_bytes {
+            if self.held_bytes + cost <= limits.window_bytes && others + self.held_bytes + cost <= limits.total_bytes {
                 return true;
             }
             match self.held.first_entry() {
@@ -348,14 +348,14 @@ mod tests {
     #[test]
     fn an_end_that_is_heard_of_before_the_exit_is_an_end_once_both_are_known() {
         let id = ProcessId::new("p").expect("a short name");
-        let mut inbox = Inbox::new(Room::default());
+        let mut inbox = Inbox::new(InboxLimits::default());
         inbox.open(&id);
         inbox.push(&id, Entry { seq: 3, body: EntryBody::Closed });
         let before = inbox.head(&id).expect("it is open");
         assert!(!before.closed, "how it ended is not known yet");
         // The answer to a look from before the end.
         let exit = convert::exit_of_code(Some(8));
-        inbox.learn(&id, Head { exit: Some((1, exit)), next_seq: 3, ..before });
+        inbox.update_head(&id, Head { exit: Some((1, exit)), next_seq: 3, ..before });
         let after = inbox.head(&id).expect("it is open");
         assert!(after.closed && after.next_seq == 4, "{after:?}");
     }

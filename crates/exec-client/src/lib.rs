@@ -10,7 +10,7 @@
 //! link          calls and answers over connections that break; the driver and the writer
 //! session       rules: when to dial, resume, rest, give up            (pure)
 //! inbox, page   rules: what was pushed, what is fetched, in order     (pure)
-//! replay        rules: what may be asked twice                        (pure)
+//! retry        rules: what may be asked twice                        (pure)
 //! convert       the domain's words to the wire's and back
 //! error         what a refusal means; the only file that knows error codes
 //! environments  environments.toml and the variables: which places there are
@@ -35,16 +35,16 @@ pub mod inbox;
 pub mod limits;
 mod link;
 pub mod page;
+mod process_cache;
 mod processes;
-mod records;
-mod replay;
+mod retry;
 pub mod session;
 
-pub use backoff::Dice;
+pub use backoff::SeededRng;
 pub use dial::{Dial, TargetDial};
 pub use environment::{ConnectFailure, Options, RemoteEnvironment, connect};
 
 pub use environments::Environments;
 pub use error::CallError;
-pub use link::{Answered, Heard, Link, LinkMetrics, LinkState, Terms};
-pub use replay::Replay;
+pub use link::{CallOptions, CallOutcome, Link, LinkMetrics, LinkState, Notification};
+pub use retry::RetryPolicy;

@@ -9,7 +9,7 @@ pub const CALLS: usize = 1024;
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How long `initialize` may stay unanswered; what Codex's client allows.
-pub const GREETING_DEADLINE: Duration = Duration::from_secs(10);
+pub const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A call that waits for the process rather than for the link (a wait without an end, a write to a child that does not
 /// read) is asked anew after so long. A dead link is noticed much earlier, by the transport.
@@ -41,7 +41,7 @@ pub const ENTRY_OVERHEAD_BYTES: usize = 96;
 pub const REFETCH_BYTES: usize = 1 << 20;
 
 /// A follower whose fetch brought nothing, though there should be something, asks the server to wait so long.
-pub const BARREN_WAIT: Duration = Duration::from_secs(1);
+pub const EMPTY_FETCH_WAIT: Duration = Duration::from_secs(1);
 
 /// Stdin bytes of one message. Base64 of the largest write would not fit a message, so it travels in pieces.
 pub const WRITE_PIECE_BYTES: usize = 4 << 20;
@@ -73,4 +73,4 @@ pub const REOPENS: u32 = 64;
 
 /// Notifications of one watch, search or body that may wait to be taken. Past it the listener is cut off, because
 /// nobody else may wait for it.
-pub const HEARD: usize = 1024;
+pub const NOTIFICATION_QUEUE: usize = 1024;

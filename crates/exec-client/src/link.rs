@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A call is kept, with the bytes it was sent as, until its answer is there; after a break the driver sends again what
-//! may be sent again. The decisions are those of [`crate::session`], [`crate::inbox`] and [`crate::replay`]. Nothing of
+//! may be sent again. The decisions are those of [`crate::session`], [`crate::inbox`] and [`crate::retry`]. Nothing of
 //! processes or files is known here but where their notifications go.
 
 pub(crate) mod driver;
@@ -28,10 +28,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::error::CallError;
-use crate::replay::Replay;
-use crate::session::Loss;
-use shared::{Outcome, Pending, Reply, Shared};
-use writer::Outgoing;
+use crate::retry::RetryPolicy;
+use crate::session::SessionLoss;
+use shared::{CallReply, PendingCall, ReplyOutcome, Shared};
+use writer::OutgoingMessage;
 
 /// A link to a server. Cheap to clone; it ends with its environment, not with its clones.
 #[derive(Debug, Clone)]
@@ -41,16 +41,16 @@ pub struct Link {
 
 /// On what terms a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct CallOptions {
     /// How long the server may take, on a live connection. While there is none, the give-up time of the link counts.
     pub deadline: Duration,
     /// What happens if the connection breaks first.
-    pub replay: Replay,
+    pub retry: RetryPolicy,
 }
 
 /// What came of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered<T> {
+pub struct CallOutcome<T> {
     /// The answer.
     pub result: Result<T, CallError>,
     /// Whether it was sent more than once, so that the answer may be about the second time.
@@ -70,7 +70,7 @@ pub enum LinkState {
         attempt: u32,
     },
     /// The session is lost. The next call opens another.
-    Lost(Loss),
+    Lost(SessionLoss),
     /// We have left.
     Ended,
 }
@@ -96,7 +96,7 @@ pub struct LinkMetrics {
 
 /// A notification for those who listen.
 #[derive(Debug, Clone)]
-pub struct Heard {
+pub struct Notification {
     /// Which.
     pub method: NotificationMethod,
     /// What it says.
@@ -114,36 +114,39 @@ impl Link {
 
     /// Asks, on the usual terms of the method.
     pub async fn call<C: Call>(&self, params: C) -> Result<C::Result, CallError> {
-        self.call_with(&params, self.terms(C::METHOD)).await.result
+        self.call_with(&params, self.default_options(C::METHOD)).await.result
     }
 
     /// The usual terms of a method.
-    pub fn terms(&self, method: Method) -> Terms {
-        Terms { deadline: self.shared.call_deadline, replay: Replay::of(method) }
+    pub fn default_options(&self, method: Method) -> CallOptions {
+        CallOptions { deadline: self.shared.call_deadline, retry: RetryPolicy::of(method) }
     }
 
-    /// Asks on terms of one's own. Dropping the future frees its place; the server may still carry it out.
-    pub async fn call_with<C: Call>(&self, params: &C, terms: Terms) -> Answered<C::Result> {
+    /// Calls with these options. Dropping the future frees its permit; the server may still carry it out.
+    pub async fn call_with<C: Call>(&self, params: &C, options: CallOptions) -> CallOutcome<C::Result> {
         let method = C::METHOD;
-        let failed = |error| Answered { result: Err(error), resent: false };
-        let late = || CallError::Deadline { method, after: terms.deadline };
-        let Ok(place) = tokio::time::timeout(terms.deadline, self.shared.place()).await else { return failed(late()) };
+        let failed = |error| CallOutcome { result: Err(error), resent: false };
+        let late = || CallError::Deadline { method, after: options.deadline };
+        let Ok(permit) = tokio::time::timeout(options.deadline, self.shared.call_permit()).await else {
+            return failed(late());
+        };
         let id = self.shared.new_id();
-        let outgoing = Outgoing::new(self.message(id, params), place);
+        let outgoing = OutgoingMessage::new(self.message(id, params), permit);
         let outgoing = match method {
-            Method::FsWriteBlock | Method::FsWriteFile => outgoing.bulky(),
+            Method::FsWriteBlock | Method::FsWriteFile => outgoing.bulk(),
             _ => outgoing,
         };
         let (reply, answer) = oneshot::channel();
-        let pending = Pending { method, replay: terms.replay, outgoing, reply, asked: Instant::now(), resent: false };
-        if let Err(error) = self.shared.ask(id, pending) {
+        let pending =
+            PendingCall { method, retry: options.retry, outgoing, reply, sent_at: Instant::now(), resent: false };
+        if let Err(error) = self.shared.submit(id, pending) {
             return failed(error);
         }
-        let withdraw = Withdraw { shared: &self.shared, id };
-        let reply = self.answer(id, answer, terms.deadline).await;
-        drop(withdraw);
+        let cancel = CancelOnDrop { shared: &self.shared, id };
+        let reply = self.answer(id, answer, options.deadline).await;
+        drop(cancel);
         match reply {
-            Some(Reply { outcome, resent }) => Answered { result: decode::<C>(outcome), resent },
+            Some(CallReply { outcome, resent }) => CallOutcome { result: decode::<C>(outcome), resent },
             None => failed(late()),
         }
     }
@@ -164,41 +167,46 @@ impl Link {
         Message::Text(out.into())
     }
 
-    /// Waits for the answer. Time without a connection does not count: the session's own patience bounds it.
-    async fn answer(&self, id: i64, mut answer: oneshot::Receiver<Reply>, deadline: Duration) -> Option<Reply> {
-        let mut patience = deadline;
+    /// Waits for the answer. Time without a connection does not count: the give-up time of the session bounds it.
+    async fn answer(&self, id: i64, mut answer: oneshot::Receiver<CallReply>, deadline: Duration) -> Option<CallReply> {
+        let mut remaining = deadline;
         loop {
-            match tokio::time::timeout(patience, &mut answer).await {
+            match tokio::time::timeout(remaining, &mut answer).await {
                 Ok(Ok(reply)) => return Some(reply),
                 // The table lets go of a call only with an answer, or when the driver is gone without a word.
                 Ok(Err(_)) => {
-                    let outcome = Outcome::Failed(CallError::Lost { why: "the link has ended".into() });
-                    return Some(Reply { outcome, resent: false });
+                    let outcome = ReplyOutcome::Failed(CallError::Lost { why: "the link has ended".into() });
+                    return Some(CallReply { outcome, resent: false });
                 }
-                Err(_) => patience = self.shared.patience_left(id, deadline)?,
+                Err(_) => remaining = self.shared.time_left(id, deadline)?,
             }
         }
     }
 
     /// Hears these notifications from now on. The channel ends when the connection breaks, because what is told this way
     /// (changes, bodies, findings) belongs to it; and when `capacity` of them wait, because nobody else may wait for a
-    /// slow listener.
-    pub fn listen(&self, methods: &[NotificationMethod], capacity: usize) -> mpsc::Receiver<Heard> {
-        self.hear(methods, None, capacity)
+    /// slow subscriber.
+    pub fn subscribe(&self, methods: &[NotificationMethod], capacity: usize) -> mpsc::Receiver<Notification> {
+        self.add_subscriber(methods, None, capacity)
     }
 
     /// The same, but only what is about the watch, search, body or copy of that name.
-    pub fn listen_about(&self, method: NotificationMethod, name: &str, capacity: usize) -> mpsc::Receiver<Heard> {
-        self.hear(&[method], Some(name.to_owned()), capacity)
+    pub fn subscribe_to_id(&self, method: NotificationMethod, name: &str, capacity: usize) -> mpsc::Receiver<Notification> {
+        self.add_subscriber(&[method], Some(name.to_owned()), capacity)
     }
 
-    fn hear(&self, methods: &[NotificationMethod], about: Option<String>, capacity: usize) -> mpsc::Receiver<Heard> {
-        let (heard, hearing) = mpsc::channel(capacity.max(1));
+    fn add_subscriber(
+        &self,
+        methods: &[NotificationMethod],
+        about: Option<String>,
+        capacity: usize,
+    ) -> mpsc::Receiver<Notification> {
+        let (sender, notifications) = mpsc::channel(capacity.max(1));
         let mut state = self.shared.lock();
         // Those who stopped listening are noticed here, or they would only be when something comes for them.
-        state.listeners.retain(|listener| !listener.heard.is_closed());
-        state.listeners.push(shared::Listener { methods: methods.into(), about, heard });
-        hearing
+        state.subscribers.retain(|subscriber| !subscriber.sender.is_closed());
+        state.subscribers.push(shared::Subscriber { methods: methods.into(), about, sender });
+        notifications
     }
 
     /// Whether the server has this extension (a name of `exec_wire::environment::EXTENSIONS`).
@@ -223,30 +231,30 @@ impl Link {
 }
 
 /// Takes a call back whose caller is gone.
-struct Withdraw<'a> {
+struct CancelOnDrop<'a> {
     shared: &'a Shared,
     id: i64,
 }
 
-impl Drop for Withdraw<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         self.shared.lock().calls.remove(&self.id);
     }
 }
 
-fn decode<C: Call>(outcome: Outcome) -> Result<C::Result, CallError> {
+fn decode<C: Call>(outcome: ReplyOutcome) -> Result<C::Result, CallError> {
     let method = C::METHOD;
     match outcome {
-        Outcome::Json(json) => {
+        ReplyOutcome::Json(json) => {
             json.decode().map_err(|error| CallError::Undecodable { method, reason: error.reason().to_owned() })
         }
         // A block comes as raw bytes; it is the result of one method only.
-        Outcome::Block { bytes, eof } => {
+        ReplyOutcome::Block { bytes, eof } => {
             let result: Box<dyn Any> = Box::new(ReadBlockResult { chunk: bytes.into(), eof });
             let reason = || "a file block is the answer to fs/readBlock only".to_owned();
             result.downcast().map(|result| *result).map_err(|_| CallError::Undecodable { method, reason: reason() })
         }
-        Outcome::Refused(error) => Err(CallError::Refused { method, error: Box::new(error) }),
-        Outcome::Failed(error) => Err(error),
+        ReplyOutcome::Refused(error) => Err(CallError::Refused { method, error: Box::new(error) }),
+        ReplyOutcome::Failed(error) => Err(error),
     }
 }

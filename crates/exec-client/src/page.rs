@@ -15,19 +15,19 @@ use crate::convert;
 /// How much of a run of entries is taken at once: what fits the budget, but at least one entry of output. Entries
 /// without bytes are free.
 #[derive(Debug, Clone, Copy)]
-pub struct Bite {
+pub struct PageBudget {
     left_bytes: usize,
     outputs: usize,
 }
 
-impl Bite {
+impl PageBudget {
     /// A budget.
     pub fn new(max_bytes: usize) -> Self {
         Self { left_bytes: max_bytes, outputs: 0 }
     }
 
     /// Whether `body` is taken too.
-    pub fn takes(&mut self, body: &EntryBody) -> bool {
+    pub fn accepts(&mut self, body: &EntryBody) -> bool {
         let EntryBody::Output { bytes, .. } = body else { return true };
         if self.outputs > 0 && bytes.len() > self.left_bytes {
             return false;
@@ -39,10 +39,10 @@ impl Bite {
 }
 
 /// Takes a bite off the front of `entries`.
-pub fn bite(entries: &mut VecDeque<Entry>, max_bytes: usize) -> Vec<Entry> {
-    let mut bite = Bite::new(max_bytes);
+pub fn take_page(entries: &mut VecDeque<Entry>, max_bytes: usize) -> Vec<Entry> {
+    let mut budget = PageBudget::new(max_bytes);
     let mut taken = Vec::new();
-    while entries.front().is_some_and(|entry| bite.takes(&entry.body)) {
+    while entries.front().is_some_and(|entry| budget.accepts(&entry.body)) {
         taken.extend(entries.pop_front());
     }
     taken
@@ -52,13 +52,13 @@ pub fn bite(entries: &mut VecDeque<Entry>, max_bytes: usize) -> Vec<Entry> {
 pub fn page_of(after: Seq, result: ReadResult, known_exit: Option<(Seq, Exit)>) -> Page {
     let exit = result.exit.map(convert::exit).or(result.exited.then(|| convert::exit_of_code(result.exit_code)));
     match result.head {
-        Some(head) => told(after, result.chunks, head, exit),
-        None => inferred(after, result, known_exit, exit),
+        Some(head) => page_with_head(after, result.chunks, head, exit),
+        None => page_from_numbers(after, result, known_exit, exit),
     }
 }
 
 /// The server has told where everything stands.
-fn told(after: Seq, chunks: Vec<Chunk>, head: LogHead, exit: Option<Exit>) -> Page {
+fn page_with_head(after: Seq, chunks: Vec<Chunk>, head: LogHead, exit: Option<Exit>) -> Page {
     let mut head = Head {
         // Seqs begin with 1; a server that says otherwise must not have us count below that.
         first_seq: head.first_seq.max(1),
@@ -89,7 +89,7 @@ fn is_explained(from: Seq, chunk: Seq, exit_seq: Option<Seq>) -> bool {
 }
 
 /// The server has told numbers only.
-fn inferred(after: Seq, result: ReadResult, known_exit: Option<(Seq, Exit)>, exit: Option<Exit>) -> Page {
+fn page_from_numbers(after: Seq, result: ReadResult, known_exit: Option<(Seq, Exit)>, exit: Option<Exit>) -> Page {
     let ReadResult { chunks, next_seq, closed, .. } = result;
     let end = if closed { next_seq.saturating_sub(1) } else { next_seq };
     let holes = holes(after, &chunks, end);

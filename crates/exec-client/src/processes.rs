@@ -26,10 +26,10 @@ use tokio::time::Instant;
 
 use crate::error::{self, CallError};
 use crate::limits::{LONG_CALL, WRITE_PIECE_BYTES};
-use crate::link::{Link, Terms};
+use crate::link::{CallOptions, Link};
 use crate::page::{self, page_of};
-use crate::records::{Fate, Record};
-use crate::replay::Replay;
+use crate::process_cache::{CachedProcess, ProcessStatus};
+use crate::retry::RetryPolicy;
 use crate::{convert, limits};
 
 /// The processes at the far end.
@@ -62,7 +62,7 @@ impl RemoteProcesses {
             return Ok(listed.processes.into_iter().filter_map(convert::process_info).collect());
         }
         let state = self.link.shared().lock();
-        let known = state.records.iter().filter_map(|(id, record)| record.info(id, state.inbox.head(id)?));
+        let known = state.processes.iter().filter_map(|(id, record)| record.info(id, state.inbox.head(id)?));
         let mut known: Vec<ProcessInfo> = known.collect();
         drop(state);
         known.sort_by_key(|info| info.started);
@@ -94,8 +94,8 @@ impl RemoteProcesses {
     async fn write_piece(&self, id: &ProcessId, write_id: String, bytes: Bytes) -> Result<Written, WriteError> {
         let params = wire::WriteParams { process_id: id.as_str().to_owned(), chunk: Base64(bytes), write_id };
         // It waits for the child to read, which may take as long as the child likes.
-        let terms = Terms { deadline: LONG_CALL, replay: Replay::of(Method::ProcessWrite) };
-        match self.link.call_with(&params, terms).await.result {
+        let options = CallOptions { deadline: LONG_CALL, retry: RetryPolicy::of(Method::ProcessWrite) };
+        match self.link.call_with(&params, options).await.result {
             Ok(result) => written(id, result.status),
             Err(error) if error::is_stdin_gone(&error) => Ok(Written::StdinClosed),
             Err(error) => Err(error::write_error(id, error)),
@@ -106,18 +106,18 @@ impl RemoteProcesses {
         reachable(&self.link, id)?;
         if self.link.has("process/closeStdin") {
             let params = wire::CloseStdinParams { process_id: id.as_str().to_owned() };
-            let terminal = self.link.shared().lock().records.get(id).and_then(Record::has_terminal);
+            let terminal = self.link.shared().lock().processes.get(id).and_then(CachedProcess::has_terminal);
             // A pipe ends once, but on a terminal the end is a character, and two of them end two programs.
-            let replay = match terminal {
-                Some(true) => Replay::IfUnsent,
-                _ => Replay::of(Method::ProcessCloseStdin),
+            let retry = match terminal {
+                Some(true) => RetryPolicy::IfUnsent,
+                _ => RetryPolicy::of(Method::ProcessCloseStdin),
             };
             // Behind the writes before it, which may wait for the child.
-            let terms = Terms { deadline: LONG_CALL, replay };
-            let closed = self.link.call_with(&params, terms).await.result;
+            let options = CallOptions { deadline: LONG_CALL, retry };
+            let closed = self.link.call_with(&params, options).await.result;
             return written(id, closed.map_err(|error| error::write_error(id, error))?.status);
         }
-        let terminal = self.link.shared().lock().records.get(id).and_then(Record::has_terminal);
+        let terminal = self.link.shared().lock().processes.get(id).and_then(CachedProcess::has_terminal);
         match terminal {
             Some(true) => {
                 let key = format!("end-{:x}-{}", self.tag, self.signals.fetch_add(1, Ordering::Relaxed));
@@ -152,9 +152,9 @@ impl RemoteProcesses {
             signal_id: keyed.then(key),
         };
         // A signal without a key would count twice.
-        let replay = if keyed { Replay::Again } else { Replay::IfUnsent };
-        let terms = Terms { replay, ..self.link.terms(Method::ProcessSignal) };
-        let result = self.link.call_with(&params, terms).await.result;
+        let retry = if keyed { RetryPolicy::Always } else { RetryPolicy::IfUnsent };
+        let options = CallOptions { retry, ..self.link.default_options(Method::ProcessSignal) };
+        let result = self.link.call_with(&params, options).await.result;
         let closed = || self.link.shared().lock().inbox.head(id).is_some_and(|head| head.closed);
         match result.map_err(|error| error::signal_error(id, error))?.status {
             Some(wire::SignalStatus::Sent) => Ok(Signalled::Sent),
@@ -165,7 +165,7 @@ impl RemoteProcesses {
         }
     }
 
-    async fn end_tree(&self, id: &ProcessId, grace: Duration) -> Result<Terminated, TerminateError> {
+    async fn terminate_tree(&self, id: &ProcessId, grace: Duration) -> Result<Terminated, TerminateError> {
         reachable(&self.link, id)?;
         if !grace.is_zero() && !self.link.has("process/terminate.graceMs") {
             let why =
@@ -174,11 +174,11 @@ impl RemoteProcesses {
         }
         let grace_ms = convert::millis(grace).filter(|ms| *ms > 0);
         let params = wire::TerminateParams { process_id: id.as_str().to_owned(), grace_ms };
-        let usual = self.link.terms(Method::ProcessTerminate);
+        let usual = self.link.default_options(Method::ProcessTerminate);
         let patience = grace.saturating_add(exec_core::limits::TREE_EXIT_TIMEOUT).min(LONG_CALL);
-        let terms = Terms { deadline: usual.deadline + patience, ..usual };
+        let options = CallOptions { deadline: usual.deadline + patience, ..usual };
         let over_before = self.link.shared().lock().inbox.head(id).is_some_and(|head| head.exit.is_some());
-        let answered = self.link.call_with(&params, terms).await;
+        let answered = self.link.call_with(&params, options).await;
         let result = answered.result.map_err(|error| error::terminate_error(id, error))?;
         if result.known == Some(false) {
             return Err(unknown(id).into());
@@ -197,17 +197,17 @@ impl RemoteProcesses {
 
     async fn was_terminated(&self, id: &ProcessId) -> bool {
         let query = ReadQuery { max_bytes: Some(0), ..ReadQuery::default() };
-        let exit = look(&self.link, id, query).await.ok().and_then(|page| page.head.exit);
+        let exit = read_once(&self.link, id, query).await.ok().and_then(|page| page.head.exit);
         exit.is_some_and(|(_, exit)| exit.cause == ExitCause::Terminated)
     }
 
     async fn let_go(&self, id: &ProcessId) -> Result<(), ForgetError> {
-        let fate = self.link.shared().lock().records.get(id).map(|record| record.fate.clone());
-        let forgotten = match fate {
+        let status = self.link.shared().lock().processes.get(id).map(|record| record.status.clone());
+        let forgotten = match status {
             // Its session took it along; only our memory of it is left.
-            Some(Fate::Lost(_)) => Ok(()),
+            Some(ProcessStatus::Lost(_)) => Ok(()),
             _ if self.link.has("process/forget") => self.forget_there(id).await,
-            Some(_) => self.end_tree(id, Duration::ZERO).await.map(drop).map_err(|error| match error {
+            Some(_) => self.terminate_tree(id, Duration::ZERO).await.map(drop).map_err(|error| match error {
                 TerminateError::Unknown(unknown) => unknown.into(),
                 TerminateError::Unreachable(unreachable) => unreachable.into(),
             }),
@@ -215,7 +215,7 @@ impl RemoteProcesses {
         };
         if matches!(forgotten, Ok(()) | Err(ForgetError::Unknown(_))) {
             let mut state = self.link.shared().lock();
-            state.records.remove(id);
+            state.processes.remove(id);
             state.inbox.close(id);
         }
         forgotten
@@ -223,10 +223,10 @@ impl RemoteProcesses {
 
     async fn forget_there(&self, id: &ProcessId) -> Result<(), ForgetError> {
         let params = wire::ForgetParams { process_id: id.as_str().to_owned() };
-        let usual = self.link.terms(Method::ProcessForget);
+        let usual = self.link.default_options(Method::ProcessForget);
         // What still runs is ended first.
-        let terms = Terms { deadline: usual.deadline + exec_core::limits::TREE_EXIT_TIMEOUT, ..usual };
-        let answered = self.link.call_with(&params, terms).await;
+        let options = CallOptions { deadline: usual.deadline + exec_core::limits::TREE_EXIT_TIMEOUT, ..usual };
+        let answered = self.link.call_with(&params, options).await;
         match answered.result.map(drop).map_err(|error| error::forget_error(id, error)) {
             // The first of two was carried out, and its answer lost.
             Err(ForgetError::Unknown(_)) if answered.resent => Ok(()),
@@ -277,7 +277,7 @@ impl Processes for RemoteProcesses {
         id: &'a ProcessId,
         grace: Duration,
     ) -> BoxFuture<'a, Result<Terminated, TerminateError>> {
-        Box::pin(self.end_tree(id, grace))
+        Box::pin(self.terminate_tree(id, grace))
     }
 
     fn wait<'a>(
@@ -301,25 +301,25 @@ impl Processes for RemoteProcesses {
 /// Looks at a log.
 pub(crate) async fn read(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page, ReadError> {
     if query.wait.is_zero() || link.has("process/read.head") {
-        return look(link, id, query).await;
+        return read_once(link, id, query).await;
     }
     // A server that answers one request after the other would keep everybody waiting: we wait for its push instead.
-    let mut news = follow::watched(link, id).await?;
+    let mut changes = follow::subscribe(link, id).await?;
     let until = Instant::now().checked_add(query.wait);
     loop {
-        news.borrow_and_update();
-        let page = look(link, id, ReadQuery { wait: Duration::ZERO, ..query }).await?;
+        changes.borrow_and_update();
+        let page = read_once(link, id, ReadQuery { wait: Duration::ZERO, ..query }).await?;
         let left = until.map_or(LONG_CALL, |until| until.saturating_duration_since(Instant::now()));
         if !page.entries.is_empty() || page.gap.is_some() || page.head.closed || left.is_zero() {
             return Ok(page);
         }
         // Either way the log is looked at once more.
-        let _ = tokio::time::timeout(left, news.changed()).await;
+        let _ = tokio::time::timeout(left, changes.changed()).await;
     }
 }
 
 /// Asks the server once.
-async fn look(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page, ReadError> {
+async fn read_once(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page, ReadError> {
     reachable(link, id)?;
     let tells_all = link.has("process/read.head");
     let params = wire::ReadParams {
@@ -329,22 +329,22 @@ async fn look(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page, Rea
         max_bytes: query.max_bytes.filter(|_| tells_all),
         wait_ms: convert::millis(query.wait).filter(|ms| *ms > 0),
     };
-    let usual = link.terms(Method::ProcessRead);
-    let terms = Terms { deadline: usual.deadline.saturating_add(query.wait), ..usual };
-    let result = link.call_with(&params, terms).await.result.map_err(|error| error::read_error(id, error))?;
+    let usual = link.default_options(Method::ProcessRead);
+    let options = CallOptions { deadline: usual.deadline.saturating_add(query.wait), ..usual };
+    let result = link.call_with(&params, options).await.result.map_err(|error| error::read_error(id, error))?;
     let known_exit = link.shared().lock().inbox.head(id).and_then(|head| head.exit);
     let mut page = page_of(query.after, result, known_exit);
     if let (Some(max_bytes), false) = (query.max_bytes, tells_all) {
-        page.entries = page::bite(&mut page.entries.into(), max_bytes);
+        page.entries = page::take_page(&mut page.entries.into(), max_bytes);
     }
-    link.shared().lock().inbox.learn(id, page.head);
+    link.shared().lock().inbox.update_head(id, page.head);
     Ok(page)
 }
 
 /// Refuses what belongs to a session that is gone.
 fn reachable(link: &Link, id: &ProcessId) -> Result<(), Unreachable> {
-    match link.shared().lock().records.get(id).map(|record| &record.fate) {
-        Some(Fate::Lost(unreachable)) => Err(unreachable.clone()),
+    match link.shared().lock().processes.get(id).map(|record| &record.status) {
+        Some(ProcessStatus::Lost(unreachable)) => Err(unreachable.clone()),
         _ => Ok(()),
     }
 }

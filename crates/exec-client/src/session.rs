@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             wanted                dialed               welcomed
-//!   idle ───────────► dialing ───────────────► greeting ──────────► live
+//!   idle ───────────► dialing ───────────────► initializing ────────► live
 //!    ▲                  ▲  │ failed              │ refused            │ broke
 //!    │                  │  ▼                     ▼                    │
 //!    └── forfeit ◄── resting ◄──────────────────┘ ◄───────────────────┘  (the first try at once)
@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::backoff::{self, Dice};
+use crate::backoff::{self, SeededRng};
 
 /// What to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,26 +22,26 @@ pub enum Effect {
     /// Make a connection.
     Dial,
     /// Say hello on it.
-    Greet {
+    Initialize {
         /// The session to go on with.
         resume: Option<String>,
     },
     /// Send what waits: the session is there.
-    Serve {
+    GoLive {
         /// Whether it is the session that was there before.
         resumed: bool,
     },
     /// The connection is of no use any more; what may not be sent twice has failed.
-    Interrupt,
+    DropConnection,
     /// The session is lost, and everything that belonged to it.
-    Forfeit(Loss),
+    LoseSession(SessionLoss),
     /// Close the connection politely; nothing follows.
-    Leave,
+    Close,
 }
 
 /// Why a session is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
+pub struct SessionLoss {
     /// Which sort.
     pub kind: LossKind,
     /// What happened, for a person.
@@ -65,27 +65,27 @@ pub enum LossKind {
 
 /// How a try failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum AttemptError {
     /// Later may work: no connection, no answer, or the session is still attached to a dead one.
-    Passing(String),
+    Transient(String),
     /// Later will not work.
-    Final(Loss),
+    Permanent(SessionLoss),
 }
 
 /// What may be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct SessionTimeouts {
     /// How long a session that was live is tried for.
     pub give_up: Duration,
     /// How long an answer to `initialize` may take.
-    pub greeting: Duration,
+    pub initialize: Duration,
 }
 
 /// The machine.
 #[derive(Debug, Clone)]
 pub struct Session {
-    patience: Patience,
-    dice: Dice,
+    timeouts: SessionTimeouts,
+    rng: SeededRng,
     state: State,
     /// The session to resume, once there was one.
     id: Option<String>,
@@ -95,33 +95,33 @@ pub struct Session {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Idle,
-    Dialing(Trial),
-    Greeting { trial: Trial, until: Instant },
-    Resting { trial: Trial, until: Instant },
-    Live { attempt: u32 },
+    Dialing(Attempt),
+    Initializing { attempt: Attempt, until: Instant },
+    BackingOff { attempt: Attempt, until: Instant },
+    Live { attempts: u32 },
     Ended,
 }
 
 /// One series of tries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Trial {
+struct Attempt {
     /// From 1.
-    attempt: u32,
+    number: u32,
     /// `None`: one try only.
     give_up_at: Option<Instant>,
 }
 
 impl Session {
     /// A machine that has no connection yet, and goes on with `resume` if it is given.
-    pub fn new(patience: Patience, resume: Option<String>, seed: u64) -> Self {
-        Self { patience, dice: Dice::new(seed), state: State::Idle, id: resume, reconnects: 0 }
+    pub fn new(timeouts: SessionTimeouts, resume: Option<String>, seed: u64) -> Self {
+        Self { timeouts, rng: SeededRng::new(seed), state: State::Idle, id: resume, reconnects: 0 }
     }
 
     /// Somebody has something to ask.
-    pub fn wanted(&mut self) -> Vec<Effect> {
+    pub fn connection_wanted(&mut self) -> Vec<Effect> {
         match self.state {
             State::Idle => {
-                self.state = State::Dialing(Trial { attempt: 1, give_up_at: None });
+                self.state = State::Dialing(Attempt { number: 1, give_up_at: None });
                 vec![Effect::Dial]
             }
             _ => Vec::new(),
@@ -129,79 +129,81 @@ impl Session {
     }
 
     /// The connection is made.
-    pub fn dialed(&mut self, now: Instant) -> Vec<Effect> {
-        let State::Dialing(trial) = &self.state else { return Vec::new() };
-        let (trial, until) = (trial.clone(), now + self.patience.greeting);
-        self.state = State::Greeting { trial, until };
-        vec![Effect::Greet { resume: self.id.clone() }]
+    pub fn connected(&mut self, now: Instant) -> Vec<Effect> {
+        let State::Dialing(attempt) = &self.state else { return Vec::new() };
+        let (attempt, until) = (attempt.clone(), now + self.timeouts.initialize);
+        self.state = State::Initializing { attempt, until };
+        vec![Effect::Initialize { resume: self.id.clone() }]
     }
 
     /// The server has answered hello.
-    pub fn welcomed(&mut self, session_id: &str) -> Vec<Effect> {
-        let State::Greeting { trial, .. } = &self.state else { return Vec::new() };
-        let attempt = trial.attempt;
+    pub fn initialized(&mut self, session_id: &str) -> Vec<Effect> {
+        let State::Initializing { attempt, .. } = &self.state else { return Vec::new() };
+        let number = attempt.number;
         let resumed = self.id.is_some();
         if let Some(id) = &self.id
             && id != session_id
         {
             let why = format!("the server answered with session {session_id} instead of {id}");
-            return self.forfeit(Loss { kind: LossKind::UnknownSession, why }, true);
+            return self.lose_session(SessionLoss { kind: LossKind::UnknownSession, why }, true);
         }
-        if trial.give_up_at.is_some() {
+        if attempt.give_up_at.is_some() {
             self.reconnects += 1;
         }
         self.id = Some(session_id.to_owned());
-        self.state = State::Live { attempt };
-        vec![Effect::Serve { resumed }]
+        self.state = State::Live { attempts: number };
+        vec![Effect::GoLive { resumed }]
     }
 
-    /// Dialing or greeting did not work.
-    pub fn failed(&mut self, now: Instant, failure: Failure) -> Vec<Effect> {
-        let (trial, connected) = match &self.state {
-            State::Dialing(trial) => (trial.clone(), false),
-            State::Greeting { trial, .. } => (trial.clone(), true),
+    /// Dialing or initializing did not work.
+    pub fn attempt_failed(&mut self, now: Instant, failure: AttemptError) -> Vec<Effect> {
+        let (attempt, connected) = match &self.state {
+            State::Dialing(attempt) => (attempt.clone(), false),
+            State::Initializing { attempt, .. } => (attempt.clone(), true),
             _ => return Vec::new(),
         };
-        match (failure, trial.give_up_at) {
-            (Failure::Final(loss), _) => self.forfeit(loss, connected),
-            (Failure::Passing(why), None) => self.forfeit(Loss { kind: LossKind::Unreachable, why }, connected),
-            (Failure::Passing(why), Some(give_up_at)) if now >= give_up_at => {
-                let after = self.patience.give_up;
-                let why = format!("gave up after {after:?} and {} tries: {why}", trial.attempt);
-                self.forfeit(Loss { kind: LossKind::Unreachable, why }, connected)
+        match (failure, attempt.give_up_at) {
+            (AttemptError::Permanent(loss), _) => self.lose_session(loss, connected),
+            (AttemptError::Transient(why), None) => {
+                self.lose_session(SessionLoss { kind: LossKind::Unreachable, why }, connected)
             }
-            (Failure::Passing(_), Some(give_up_at)) => {
-                let until = (now + backoff::rest(trial.attempt, &mut self.dice)).min(give_up_at);
-                self.state = State::Resting { trial: Trial { attempt: trial.attempt + 1, ..trial }, until };
-                interrupt(connected)
+            (AttemptError::Transient(why), Some(give_up_at)) if now >= give_up_at => {
+                let after = self.timeouts.give_up;
+                let why = format!("gave up after {after:?} and {} tries: {why}", attempt.number);
+                self.lose_session(SessionLoss { kind: LossKind::Unreachable, why }, connected)
+            }
+            (AttemptError::Transient(_), Some(give_up_at)) => {
+                let until = (now + backoff::delay(attempt.number, &mut self.rng)).min(give_up_at);
+                self.state = State::BackingOff { attempt: Attempt { number: attempt.number + 1, ..attempt }, until };
+                drop_if(connected)
             }
         }
     }
 
-    /// The connection broke. `useful`: something came over it since it was welcomed; if not, the next try is one more
+    /// The connection broke. `carried_data`: something came over it since it was initialized; if not, the next try is one more
     /// of the same series, or a server that hangs up on everybody would be dialed without rest.
-    pub fn broke(&mut self, now: Instant, why: &str, useful: bool) -> Vec<Effect> {
+    pub fn connection_lost(&mut self, now: Instant, why: &str, carried_data: bool) -> Vec<Effect> {
         match self.state {
-            State::Live { attempt } => {
-                let give_up_at = Some(now + self.patience.give_up);
-                if useful {
-                    self.state = State::Dialing(Trial { attempt: 1, give_up_at });
-                    return vec![Effect::Interrupt, Effect::Dial];
+            State::Live { attempts } => {
+                let give_up_at = Some(now + self.timeouts.give_up);
+                if carried_data {
+                    self.state = State::Dialing(Attempt { number: 1, give_up_at });
+                    return vec![Effect::DropConnection, Effect::Dial];
                 }
-                let until = now + backoff::rest(attempt, &mut self.dice).min(self.patience.give_up);
-                let attempt = attempt.saturating_add(1);
-                self.state = State::Resting { trial: Trial { attempt, give_up_at }, until };
-                vec![Effect::Interrupt]
+                let until = now + backoff::delay(attempts, &mut self.rng).min(self.timeouts.give_up);
+                let number = attempts.saturating_add(1);
+                self.state = State::BackingOff { attempt: Attempt { number, give_up_at }, until };
+                vec![Effect::DropConnection]
             }
-            State::Greeting { .. } => self.failed(now, Failure::Passing(why.to_owned())),
+            State::Initializing { .. } => self.attempt_failed(now, AttemptError::Transient(why.to_owned())),
             _ => Vec::new(),
         }
     }
 
     /// The session is gone for a reason that no new connection can mend.
-    pub fn lost(&mut self, loss: Loss) -> Vec<Effect> {
+    pub fn session_lost(&mut self, loss: SessionLoss) -> Vec<Effect> {
         match self.state {
-            State::Live { .. } => self.forfeit(loss, true),
+            State::Live { .. } => self.lose_session(loss, true),
             _ => Vec::new(),
         }
     }
@@ -209,13 +211,13 @@ impl Session {
     /// Time has passed.
     pub fn tick(&mut self, now: Instant) -> Vec<Effect> {
         match &self.state {
-            State::Resting { trial, until } if *until <= now => {
-                self.state = State::Dialing(trial.clone());
+            State::BackingOff { attempt, until } if *until <= now => {
+                self.state = State::Dialing(attempt.clone());
                 vec![Effect::Dial]
             }
-            State::Greeting { until, .. } if *until <= now => {
-                let why = format!("initialize was not answered within {:?}", self.patience.greeting);
-                self.failed(now, Failure::Passing(why))
+            State::Initializing { until, .. } if *until <= now => {
+                let why = format!("initialize was not answered within {:?}", self.timeouts.initialize);
+                self.attempt_failed(now, AttemptError::Transient(why))
             }
             _ => Vec::new(),
         }
@@ -228,15 +230,15 @@ impl Session {
         }
         self.state = State::Ended;
         vec![
-            Effect::Forfeit(Loss { kind: LossKind::Ended, why: "the connection was closed by us".into() }),
-            Effect::Leave,
+            Effect::LoseSession(SessionLoss { kind: LossKind::Ended, why: "the connection was closed by us".into() }),
+            Effect::Close,
         ]
     }
 
     /// When [`Self::tick`] has something to do.
-    pub fn due(&self) -> Option<Instant> {
+    pub fn next_deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Resting { until, .. } | State::Greeting { until, .. } => Some(until),
+            State::BackingOff { until, .. } | State::Initializing { until, .. } => Some(until),
             _ => None,
         }
     }
@@ -254,7 +256,9 @@ impl Session {
     /// The number of the try that is under way, if one is.
     pub fn attempt(&self) -> Option<u32> {
         match &self.state {
-            State::Dialing(trial) | State::Greeting { trial, .. } | State::Resting { trial, .. } => Some(trial.attempt),
+            State::Dialing(attempt) | State::Initializing { attempt, .. } | State::BackingOff { attempt, .. } => {
+                Some(attempt.number)
+            }
             _ => None,
         }
     }
@@ -265,15 +269,15 @@ impl Session {
     }
 
     /// Lets go of the session, so that the next one is a fresh one.
-    fn forfeit(&mut self, loss: Loss, connected: bool) -> Vec<Effect> {
+    fn lose_session(&mut self, loss: SessionLoss, connected: bool) -> Vec<Effect> {
         self.state = State::Idle;
         self.id = None;
-        let mut effects = interrupt(connected);
-        effects.push(Effect::Forfeit(loss));
+        let mut effects = drop_if(connected);
+        effects.push(Effect::LoseSession(loss));
         effects
     }
 }
 
-fn interrupt(connected: bool) -> Vec<Effect> {
-    if connected { vec![Effect::Interrupt] } else { Vec::new() }
+fn drop_if(connected: bool) -> Vec<Effect> {
+    if connected { vec![Effect::DropConnection] } else { Vec::new() }
 }

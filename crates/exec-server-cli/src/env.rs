@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use exec_client::Options;
-use exec_client::environments::{Place as Listed, PlaceKind, Way};
+use exec_client::environments::{ConfiguredEnvironment as Listed, EnvironmentKind, Endpoint};
 use exec_env::{Environment, MachineInfo};
 use exec_local::LocalEnvironment;
 use exec_wire::environment::InfoParams;
@@ -42,7 +42,7 @@ fn list(args: &ListArgs) -> anyhow::Result<u8> {
     let known = Known::discover()?;
     let from = known.source.to_string();
     let line = |place| line(place, known.environments.default_id(), from.clone());
-    let lines: Vec<ListLine<'_>> = known.environments.places().iter().map(line).collect();
+    let lines: Vec<ListLine<'_>> = known.environments.all().iter().map(line).collect();
     if args.json {
         lines.iter().try_for_each(errand::json_line)?;
     } else if lines.is_empty() {
@@ -59,10 +59,10 @@ fn list(args: &ListArgs) -> anyhow::Result<u8> {
 
 fn line<'a>(place: &'a Listed, default: Option<&str>, from: String) -> ListLine<'a> {
     let (kind, way) = match &place.kind {
-        PlaceKind::Local => ("local", "this machine".to_owned()),
-        PlaceKind::Remote(remote) => match &remote.way {
-            Way::Url { .. } => ("url", place::way(&remote.way)),
-            Way::Program(_) => ("program", place::way(&remote.way)),
+        EnvironmentKind::Local => ("local", "this machine".to_owned()),
+        EnvironmentKind::Remote(remote) => match &remote.endpoint {
+            Endpoint::Url { .. } => ("url", place::way(&remote.endpoint)),
+            Endpoint::Program(_) => ("program", place::way(&remote.endpoint)),
         },
     };
     ListLine { id: &place.id, default: default == Some(place.id.as_str()), kind, way, from }
@@ -123,7 +123,7 @@ fn chosen(args: &CheckArgs) -> anyhow::Result<Vec<(String, Place)>> {
     if !ids.is_empty() || args.which.is_empty() {
         // Read only if it is asked for: a mistake in the file is no reason not to check a URL.
         let known = Known::discover()?;
-        let all = || known.environments.places().iter().map(|place| place.id.clone()).collect();
+        let all = || known.environments.all().iter().map(|place| place.id.clone()).collect();
         let ids: Vec<String> = if ids.is_empty() { all() } else { ids.into_iter().cloned().collect() };
         for id in ids {
             let place = known.place(&id)?;

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use exec_client::environments::{self, PlaceKind, Remote, Way};
+use exec_client::environments::{self, EnvironmentKind, RemoteServer, Endpoint};
 use exec_client::{ConnectFailure, Environments, Options, RemoteEnvironment};
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct There {
     pub(crate) address: Address,
-    remote: Remote,
+    remote: RemoteServer,
 }
 
 /// By what a far place is found again.
@@ -100,18 +100,18 @@ impl Known {
 
     /// The environment of that id.
     pub(crate) fn place(&self, id: &str) -> anyhow::Result<Place> {
-        let found = match self.environments.place(id) {
+        let found = match self.environments.get(id) {
             Ok(found) => found,
             // A variable or a file may leave it out as a choice, and it is there all the same.
             Err(_) if id == environments::LOCAL => return Ok(Place::Here),
             Err(unknown) => bail!("{unknown}: they come from {}", self.source),
         };
         Ok(match &found.kind {
-            PlaceKind::Local => Place::Here,
-            PlaceKind::Remote(remote) => {
-                let address = match (&self.source, &remote.way) {
+            EnvironmentKind::Local => Place::Here,
+            EnvironmentKind::Remote(remote) => {
+                let address = match (&self.source, &remote.endpoint) {
                     // The variable may be gone tomorrow; the URL is what it meant.
-                    (Source::Variable(_), Way::Url { url, .. }) => Address::Url(url.clone()),
+                    (Source::Variable(_), Endpoint::Url { url, .. }) => Address::Url(url.clone()),
                     _ => Address::Environment(id.to_owned()),
                 };
                 Place::There(Box::new(There { address, remote: same(remote) }))
@@ -138,7 +138,7 @@ pub(crate) fn choose(words: &WhereArgs) -> anyhow::Result<Place> {
 impl There {
     /// A server by its URL.
     pub(crate) fn at_url(url: &str) -> Self {
-        let remote = Remote::new(Way::Url { url: url.to_owned(), bearer_token: None });
+        let remote = RemoteServer::new(Endpoint::Url { url: url.to_owned(), bearer_token: None });
         Self { address: Address::Url(url.to_owned()), remote }
     }
 
@@ -155,12 +155,12 @@ impl There {
 
     /// Whether what is left there can be found again: a server over stdio ends with its connection.
     pub(crate) fn outlives_us(&self) -> bool {
-        matches!(self.remote.way, Way::Url { .. })
+        matches!(self.remote.endpoint, Endpoint::Url { .. })
     }
 
     /// The way, for people.
     pub(crate) fn way(&self) -> String {
-        way(&self.remote.way)
+        way(&self.remote.endpoint)
     }
 
     /// Connects, with something to look at meanwhile.
@@ -183,7 +183,7 @@ impl There {
             _ if why.contains("HTTP 401") => {
                 ": put its token into environments.toml, as auth_bearer_token, and use --environment"
             }
-            ConnectFailure::Unreachable { .. } if matches!(self.remote.way, Way::Program(_)) => {
+            ConnectFailure::Unreachable { .. } if matches!(self.remote.endpoint, Endpoint::Program(_)) => {
                 ": does the program work by hand, and speak only the protocol on its stdout?"
             }
             ConnectFailure::Unreachable { .. } => ": is `exec-server serve` running there?",
@@ -194,10 +194,10 @@ impl There {
 }
 
 /// A way, for people.
-pub(crate) fn way(way: &Way) -> String {
+pub(crate) fn way(way: &Endpoint) -> String {
     match way {
-        Way::Url { url, .. } => url.clone(),
-        Way::Program(program) => {
+        Endpoint::Url { url, .. } => url.clone(),
+        Endpoint::Program(program) => {
             let words = std::iter::once(&program.program).chain(&program.args);
             words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
         }
@@ -205,8 +205,8 @@ pub(crate) fn way(way: &Way) -> String {
 }
 
 /// The same way, not connected yet.
-fn same(remote: &Remote) -> Remote {
-    let mut same = Remote::new(remote.way.clone());
+fn same(remote: &RemoteServer) -> RemoteServer {
+    let mut same = RemoteServer::new(remote.endpoint.clone());
     same.connect_timeout = remote.connect_timeout;
     same.initialize_timeout = remote.initialize_timeout;
     same

@@ -1,4 +1,4 @@
-//! `environments.toml`, read and judged whole: the first thing that is wrong is told with its line.
+//! `environments.toml`, read and validated whole: the first thing that is wrong is told with its line.
 //!
 //! Texts are those of Codex, so that a search finds them; file and line are ours. The bearer token appears in none.
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use url::{Host, Url};
 
-use super::{Environments, LOCAL, Place, PlaceKind, Remote, Way};
+use super::{ConfiguredEnvironment, Endpoint, EnvironmentKind, Environments, LOCAL, RemoteServer};
 use crate::limits::ENVIRONMENT_ID_CHARS;
 
 /// Why a file cannot be used.
@@ -65,7 +65,7 @@ pub enum Problem {
     #[error("environment id `{id}` is duplicated")]
     DuplicateId { id: String },
     #[error("environment `{id}` must set exactly one of url or program")]
-    NotOneWay { id: String },
+    NotOneEndpoint { id: String },
     #[error("environment `{id}` args, env, and cwd require program")]
     NeedsProgram { id: String },
     #[error("environment `{id}` connect_timeout_sec requires url")]
@@ -94,16 +94,16 @@ pub enum Problem {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ConfigFile {
     default: Option<Spanned<String>>,
     include_local: Option<bool>,
     #[serde(default)]
-    environments: Vec<Entry>,
+    environments: Vec<EnvironmentTable>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct EnvironmentTable {
     id: Spanned<String>,
     url: Option<Spanned<String>>,
     auth_bearer_token: Option<Spanned<String>>,
@@ -125,22 +125,22 @@ struct Skills {
 }
 
 /// A problem and where it is.
-struct Wrong {
+struct LocatedProblem {
     at: Range<usize>,
     problem: Problem,
 }
 
 pub(super) fn parse(text: &str, path: &Path) -> Result<Environments, FileError> {
-    let file: File = toml::from_str(text).map_err(|error| FileError::Parse {
+    let file: ConfigFile = toml::from_str(text).map_err(|error| FileError::Parse {
         path: path.to_owned(),
         line: line_of(text, error.span().map_or(0, |span| span.start)),
         why: error.message().to_owned(),
     })?;
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    judge(file, folder).map_err(|wrong| FileError::Invalid {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    validate(file, directory).map_err(|problem_at| FileError::Invalid {
         path: path.to_owned(),
-        line: line_of(text, wrong.at.start),
-        problem: wrong.problem,
+        line: line_of(text, problem_at.at.start),
+        problem: problem_at.problem,
     })
 }
 
@@ -148,127 +148,132 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
 }
 
-fn judge(file: File, folder: &Path) -> Result<Environments, Wrong> {
-    let mut places = Vec::new();
+fn validate(file: ConfigFile, directory: &Path) -> Result<Environments, LocatedProblem> {
+    let mut environments = Vec::new();
     let include_local = file.include_local.unwrap_or(true);
     if include_local {
-        places.push(Place { id: LOCAL.to_owned(), kind: PlaceKind::Local });
+        environments.push(ConfiguredEnvironment { id: LOCAL.to_owned(), kind: EnvironmentKind::Local });
     }
     let mut taken = BTreeSet::new();
-    for entry in file.environments {
-        judge_id(&entry.id, &mut taken)?;
-        let id = entry.id.get_ref().clone();
-        let kind = PlaceKind::Remote(Box::new(judge_entry(entry, folder)?));
-        places.push(Place { id, kind });
+    for table in file.environments {
+        validate_id(&table.id, &mut taken)?;
+        let id = table.id.get_ref().clone();
+        let kind = EnvironmentKind::Remote(Box::new(validate_entry(table, directory)?));
+        environments.push(ConfiguredEnvironment { id, kind });
     }
     let default = match &file.default {
         None => include_local.then(|| LOCAL.to_owned()),
-        Some(default) => judge_default(default, &places)?,
+        Some(default) => validate_default(default, &environments)?,
     };
-    Ok(Environments { places, default })
+    Ok(Environments { environments, default })
 }
 
-fn judge_id(id: &Spanned<String>, taken: &mut BTreeSet<String>) -> Result<(), Wrong> {
+fn validate_id(id: &Spanned<String>, taken: &mut BTreeSet<String>) -> Result<(), LocatedProblem> {
     let name = id.get_ref();
-    let wrong = |problem: fn(String) -> Problem| Err(Wrong { at: id.span(), problem: problem(name.clone()) });
+    let problem_at =
+        |problem: fn(String) -> Problem| Err(LocatedProblem { at: id.span(), problem: problem(name.clone()) });
     if name.trim().is_empty() {
-        return wrong(|_| Problem::EmptyId);
+        return problem_at(|_| Problem::EmptyId);
     }
     if name.trim() != name {
-        return wrong(|id| Problem::SpaceAroundId { id });
+        return problem_at(|id| Problem::SpaceAroundId { id });
     }
     if [LOCAL, "none"].iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
-        return wrong(|id| Problem::ReservedId { id });
+        return problem_at(|id| Problem::ReservedId { id });
     }
     if name.chars().count() > ENVIRONMENT_ID_CHARS {
-        return wrong(|id| Problem::LongId { id });
+        return problem_at(|id| Problem::LongId { id });
     }
     if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
-        return wrong(|id| Problem::OddId { id });
+        return problem_at(|id| Problem::OddId { id });
     }
     if !taken.insert(name.clone()) {
-        return wrong(|id| Problem::DuplicateId { id });
+        return problem_at(|id| Problem::DuplicateId { id });
     }
     Ok(())
 }
 
-fn judge_default(default: &Spanned<String>, places: &[Place]) -> Result<Option<String>, Wrong> {
+fn validate_default(
+    default: &Spanned<String>,
+    environments: &[ConfiguredEnvironment],
+) -> Result<Option<String>, LocatedProblem> {
     let name = default.get_ref().trim();
     let at = default.span();
     if name.is_empty() {
-        return Err(Wrong { at, problem: Problem::EmptyDefault });
+        return Err(LocatedProblem { at, problem: Problem::EmptyDefault });
     }
     if name.eq_ignore_ascii_case("none") {
         return Ok(None);
     }
-    if !places.iter().any(|place| place.id == name) {
-        return Err(Wrong { at, problem: Problem::UnknownDefault { id: name.to_owned() } });
+    if !environments.iter().any(|environment| environment.id == name) {
+        return Err(LocatedProblem { at, problem: Problem::UnknownDefault { id: name.to_owned() } });
     }
     Ok(Some(name.to_owned()))
 }
 
-fn judge_entry(entry: Entry, folder: &Path) -> Result<Remote, Wrong> {
-    let id = || entry.id.get_ref().clone();
-    let way = match (&entry.url, &entry.program) {
-        (Some(url), None) => judge_url(&entry, url)?,
-        (None, Some(program)) => judge_program(&entry, program, folder)?,
-        _ => return Err(Wrong { at: entry.id.span(), problem: Problem::NotOneWay { id: id() } }),
+fn validate_entry(table: EnvironmentTable, directory: &Path) -> Result<RemoteServer, LocatedProblem> {
+    let id = || table.id.get_ref().clone();
+    let endpoint = match (&table.url, &table.program) {
+        (Some(url), None) => validate_url(&table, url)?,
+        (None, Some(program)) => validate_program(&table, program, directory)?,
+        _ => return Err(LocatedProblem { at: table.id.span(), problem: Problem::NotOneEndpoint { id: id() } }),
     };
     let seconds = |key, value: &Option<Spanned<f64>>| match value {
         None => Ok(None),
         Some(value) => match Duration::try_from_secs_f64(*value.get_ref()) {
             Ok(time) => Ok(Some(time)),
-            Err(_) => Err(Wrong { at: value.span(), problem: Problem::BadTimeout { id: id(), key } }),
+            Err(_) => Err(LocatedProblem { at: value.span(), problem: Problem::BadTimeout { id: id(), key } }),
         },
     };
-    Ok(Remote {
-        connect_timeout: seconds("connect_timeout_sec", &entry.connect_timeout_sec)?,
-        initialize_timeout: seconds("initialize_timeout_sec", &entry.initialize_timeout_sec)?,
-        required_skills: entry.skills.required.clone(),
-        ..Remote::new(way)
+    Ok(RemoteServer {
+        connect_timeout: seconds("connect_timeout_sec", &table.connect_timeout_sec)?,
+        initialize_timeout: seconds("initialize_timeout_sec", &table.initialize_timeout_sec)?,
+        required_skills: table.skills.required.clone(),
+        ..RemoteServer::new(endpoint)
     })
 }
 
-fn judge_url(entry: &Entry, url: &Spanned<String>) -> Result<Way, Wrong> {
+fn validate_url(table: &EnvironmentTable, url: &Spanned<String>) -> Result<Endpoint, LocatedProblem> {
     let of_program = [
-        entry.args.as_ref().map(Spanned::span),
-        entry.env.as_ref().map(Spanned::span),
-        entry.cwd.as_ref().map(Spanned::span),
+        table.args.as_ref().map(Spanned::span),
+        table.env.as_ref().map(Spanned::span),
+        table.cwd.as_ref().map(Spanned::span),
     ];
     if let Some(at) = of_program.into_iter().flatten().next() {
-        return Err(Wrong { at, problem: Problem::NeedsProgram { id: entry.id.get_ref().clone() } });
+        return Err(LocatedProblem { at, problem: Problem::NeedsProgram { id: table.id.get_ref().clone() } });
     }
-    let wrong = |problem| Wrong { at: url.span(), problem };
+    let problem_at = |problem| LocatedProblem { at: url.span(), problem };
     let text = url.get_ref().trim();
     if text.is_empty() {
-        return Err(wrong(Problem::EmptyUrl));
+        return Err(problem_at(Problem::EmptyUrl));
     }
-    let way = |bearer_token| Way::Url { url: text.to_owned(), bearer_token };
+    let endpoint = |bearer_token| Endpoint::Url { url: text.to_owned(), bearer_token };
     // Ours: a socket of this machine. It needs no token; its file has an owner.
     if text.starts_with("unix://") {
-        return match &entry.auth_bearer_token {
-            Some(token) => {
-                Err(Wrong { at: token.span(), problem: Problem::TokenNeedsUrl { id: entry.id.get_ref().clone() } })
-            }
-            None => Ok(way(None)),
+        return match &table.auth_bearer_token {
+            Some(token) => Err(LocatedProblem {
+                at: token.span(),
+                problem: Problem::TokenNeedsUrl { id: table.id.get_ref().clone() },
+            }),
+            None => Ok(endpoint(None)),
         };
     }
     let lower = text.to_ascii_lowercase();
     if !lower.starts_with("ws://") && !lower.starts_with("wss://") {
-        return Err(wrong(Problem::UrlScheme { url: text.to_owned() }));
+        return Err(problem_at(Problem::UrlScheme { url: text.to_owned() }));
     }
-    let bad = |why: String| wrong(Problem::BadUrl { url: text.to_owned(), why });
+    let bad = |why: String| problem_at(Problem::BadUrl { url: text.to_owned(), why });
     let parsed = Url::parse(text).map_err(|error| bad(error.to_string()))?;
     text.parse::<exec_transport::ConnectUrl>().map_err(|error| bad(error.to_string()))?;
-    let Some(token) = &entry.auth_bearer_token else { return Ok(way(None)) };
+    let Some(token) = &table.auth_bearer_token else { return Ok(endpoint(None)) };
     if parsed.scheme() != "wss" && !is_loopback(&parsed) {
-        return Err(Wrong { at: token.span(), problem: Problem::TokenInTheClear });
+        return Err(LocatedProblem { at: token.span(), problem: Problem::TokenInTheClear });
     }
     if token.get_ref().is_empty() || token.get_ref().bytes().any(|byte| byte != b'\t' && !(b' '..=b'~').contains(&byte))
     {
-        return Err(Wrong { at: token.span(), problem: Problem::BadToken });
+        return Err(LocatedProblem { at: token.span(), problem: Problem::BadToken });
     }
-    Ok(way(Some(token.get_ref().clone())))
+    Ok(endpoint(Some(token.get_ref().clone())))
 }
 
 /// A host name other than `localhost` may mean any machine.
@@ -283,23 +288,27 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-fn judge_program(entry: &Entry, program: &Spanned<String>, folder: &Path) -> Result<Way, Wrong> {
-    let id = || entry.id.get_ref().clone();
-    if let Some(timeout) = &entry.connect_timeout_sec {
-        return Err(Wrong { at: timeout.span(), problem: Problem::TimeoutNeedsUrl { id: id() } });
+fn validate_program(
+    table: &EnvironmentTable,
+    program: &Spanned<String>,
+    directory: &Path,
+) -> Result<Endpoint, LocatedProblem> {
+    let id = || table.id.get_ref().clone();
+    if let Some(timeout) = &table.connect_timeout_sec {
+        return Err(LocatedProblem { at: timeout.span(), problem: Problem::TimeoutNeedsUrl { id: id() } });
     }
-    if let Some(token) = &entry.auth_bearer_token {
-        return Err(Wrong { at: token.span(), problem: Problem::TokenNeedsUrl { id: id() } });
+    if let Some(token) = &table.auth_bearer_token {
+        return Err(LocatedProblem { at: token.span(), problem: Problem::TokenNeedsUrl { id: id() } });
     }
     if program.get_ref().trim().is_empty() {
-        return Err(Wrong { at: program.span(), problem: Problem::EmptyProgram { id: id() } });
+        return Err(LocatedProblem { at: program.span(), problem: Problem::EmptyProgram { id: id() } });
     }
-    let args = entry.args.iter().flat_map(|args| args.get_ref());
-    let env = entry.env.iter().flat_map(|env| env.get_ref());
-    Ok(Way::Program(Program {
+    let args = table.args.iter().flat_map(|args| args.get_ref());
+    let env = table.env.iter().flat_map(|env| env.get_ref());
+    Ok(Endpoint::Program(Program {
         program: program.get_ref().into(),
         args: args.map(Into::into).collect(),
         env: env.map(|(name, value)| (name.into(), value.into())).collect(),
-        cwd: entry.cwd.as_ref().map(|cwd| folder.join(cwd.get_ref())),
+        cwd: table.cwd.as_ref().map(|cwd| directory.join(cwd.get_ref())),
     }))
 }

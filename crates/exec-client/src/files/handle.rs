@@ -14,11 +14,11 @@ use exec_wire::base64::Base64;
 use exec_wire::fs as wire;
 use tokio::sync::Mutex;
 
-use super::{At, ask, follow, fresh_id, tell};
+use super::{Operation, call, follow_symlinks, send_detached, unique_id};
 use crate::error;
 use crate::limits::{LONG_CALL, REOPENS};
-use crate::link::{Link, Terms};
-use crate::replay::Replay;
+use crate::link::{CallOptions, Link};
+use crate::retry::RetryPolicy;
 
 /// The file is another one now.
 const ESTALE: i32 = 116;
@@ -32,20 +32,20 @@ pub(super) struct RemoteFile {
     mode: OpenMode,
     links: LinkPolicy,
     size_bytes: u64,
-    identity: Option<Identity>,
+    identity: Option<FileIdentity>,
     /// Held while it is opened again, so that of many blocks that find it gone one opens it.
-    handle: Mutex<Handle>,
+    handle: Mutex<FileHandle>,
 }
 
 #[derive(Debug, Clone)]
-struct Handle {
+struct FileHandle {
     id: String,
     opened: u32,
 }
 
 /// What makes it the same file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Identity {
+struct FileIdentity {
     device: Option<u64>,
     inode: Option<u64>,
     /// Size and time, of a file that is only read.
@@ -54,10 +54,10 @@ struct Identity {
 
 impl RemoteFile {
     pub(super) async fn open(link: Link, path: &Path, mode: OpenMode, links: LinkPolicy) -> Result<Self, FileError> {
-        let at = At::new(FileVerb::Open, path);
-        let uri = at.uri()?;
+        let operation = Operation::new(FileVerb::Open, path);
+        let uri = operation.uri()?;
         let mut file = Self {
-            handle: Mutex::new(Handle { id: fresh_id(), opened: 0 }),
+            handle: Mutex::new(FileHandle { id: unique_id(), opened: 0 }),
             link,
             path: path.to_owned(),
             uri,
@@ -69,14 +69,14 @@ impl RemoteFile {
         let id = file.handle.get_mut().id.clone();
         let size_bytes = match mode {
             OpenMode::Read => {
-                // At once: a second way there and back would double what a small file costs.
-                let (opened, identity) = tokio::join!(file.open_handle(&id, mode), file.look());
+                // Both at once: a second way there and back would double what a small file costs.
+                let (opened, identity) = tokio::join!(file.open_handle(&id, mode), file.fetch_identity());
                 file.identity = identity;
                 opened?
             }
             OpenMode::Replace | OpenMode::Append => {
                 let opened = file.open_handle(&id, mode).await?;
-                file.identity = file.look().await;
+                file.identity = file.fetch_identity().await;
                 opened
             }
         };
@@ -98,24 +98,28 @@ impl RemoteFile {
                 OpenMode::Append => wire::OpenMode::Append,
             },
             sandbox: None,
-            follow_symlinks: follow(self.links),
+            follow_symlinks: follow_symlinks(self.links),
         };
         // The handle of a connection that broke is gone, so that the second open is the first on its own.
-        let opened = ask(&self.link, At::new(FileVerb::Open, &self.path), &params, Replay::Again).await?;
+        let opened = call(&self.link, Operation::new(FileVerb::Open, &self.path), &params, RetryPolicy::Always).await?;
         Ok(opened.size_bytes)
     }
 
-    async fn look(&self) -> Option<Identity> {
-        let params =
-            wire::GetMetadataParams { path: self.uri.clone(), follow_symlinks: follow(self.links), sandbox: None };
-        let found = ask(&self.link, At::new(FileVerb::Metadata, &self.path), &params, Replay::Again).await.ok()?;
+    async fn fetch_identity(&self) -> Option<FileIdentity> {
+        let params = wire::GetMetadataParams {
+            path: self.uri.clone(),
+            follow_symlinks: follow_symlinks(self.links),
+            sandbox: None,
+        };
+        let found =
+            call(&self.link, Operation::new(FileVerb::Metadata, &self.path), &params, RetryPolicy::Always).await.ok()?;
         let modified = found.modified_ns.unwrap_or(found.modified_at_ms);
         let version = (self.mode == OpenMode::Read).then_some((found.size, modified));
-        Some(Identity { device: found.device, inode: found.inode, version })
+        Some(FileIdentity { device: found.device, inode: found.inode, version })
     }
 
     /// Opens it again, unless somebody has done so since the handle was `seen`.
-    async fn reopen(&self, seen: &Handle, at: At<'_>) -> Result<(), FileError> {
+    async fn reopen(&self, seen: &FileHandle, operation: Operation<'_>) -> Result<(), FileError> {
         let mut handle = self.handle.lock().await;
         if handle.opened != seen.opened {
             return Ok(());
@@ -125,34 +129,37 @@ impl RemoteFile {
             OpenMode::Replace | OpenMode::Append => OpenMode::Append,
         };
         if mode == OpenMode::Append && !self.link.has("fs/open.append") {
-            return Err(super::unreachable(at, "the connection broke, and this server cannot open a file to write on"));
+            return Err(super::unreachable(
+                operation,
+                "the connection broke, and this server cannot open a file to write on",
+            ));
         }
-        let id = fresh_id();
-        let known = |error: FileError| FileError { verb: at.verb, ..error };
+        let id = unique_id();
+        let known = |error: FileError| FileError { verb: operation.verb, ..error };
         self.open_handle(&id, mode).await.map_err(known)?;
-        *handle = Handle { id, opened: handle.opened + 1 };
-        if self.identity.is_some() && self.look().await != self.identity {
-            return Err(at.error(FileReason::Os(ESTALE)));
+        *handle = FileHandle { id, opened: handle.opened + 1 };
+        if self.identity.is_some() && self.fetch_identity().await != self.identity {
+            return Err(operation.error(FileReason::Os(ESTALE)));
         }
         Ok(())
     }
 
     /// Asks about a block, on whatever handle there is.
-    async fn ask_block<C: exec_wire::Call>(
+    async fn call_block<C: exec_wire::Call>(
         &self,
         verb: FileVerb,
         params: impl Fn(String) -> C,
     ) -> Result<C::Result, FileError> {
-        let at = At::new(verb, &self.path);
+        let operation = Operation::new(verb, &self.path);
         let mut reopened = 0;
         loop {
             let handle = self.handle.lock().await.clone();
-            let terms = Terms { deadline: LONG_CALL, replay: Replay::Again };
-            match self.link.call_with(&params(handle.id.clone()), terms).await.result {
+            let options = CallOptions { deadline: LONG_CALL, retry: RetryPolicy::Always };
+            match self.link.call_with(&params(handle.id.clone()), options).await.result {
                 Ok(result) => return Ok(result),
                 Err(error) if error::is_unknown_handle(&error) && reopened < REOPENS => {
                     reopened += 1;
-                    self.reopen(&handle, at).await?;
+                    self.reopen(&handle, operation).await?;
                 }
                 Err(error) => return Err(error::file_error(verb, &self.path, error)),
             }
@@ -168,7 +175,7 @@ impl OpenFile for RemoteFile {
     fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, FileBlock> {
         Box::pin(async move {
             let params = |handle_id| wire::ReadBlockParams { handle_id, offset, len };
-            let block = self.ask_block(FileVerb::ReadBlock, params).await?;
+            let block = self.call_block(FileVerb::ReadBlock, params).await?;
             Ok(FileBlock { bytes: block.chunk.0, eof: block.eof })
         })
     }
@@ -176,7 +183,7 @@ impl OpenFile for RemoteFile {
     fn write_block(&self, offset: u64, bytes: Bytes) -> FileFuture<'_, ()> {
         Box::pin(async move {
             let params = |handle_id| wire::WriteBlockParams { handle_id, offset, chunk: Base64(bytes.clone()) };
-            self.ask_block(FileVerb::WriteBlock, params).await.map(drop)
+            self.call_block(FileVerb::WriteBlock, params).await.map(drop)
         })
     }
 
@@ -184,7 +191,7 @@ impl OpenFile for RemoteFile {
         Box::pin(async move {
             let handle_id = std::mem::take(&mut self.handle.lock().await.id);
             let params = wire::CloseParams { handle_id };
-            ask(&self.link, At::new(FileVerb::Close, &self.path), &params, Replay::Again).await.map(drop)
+            call(&self.link, Operation::new(FileVerb::Close, &self.path), &params, RetryPolicy::Always).await.map(drop)
         })
     }
 }
@@ -194,7 +201,7 @@ impl Drop for RemoteFile {
         let handle_id = std::mem::take(&mut self.handle.get_mut().id);
         // Empty once it is closed.
         if !handle_id.is_empty() {
-            tell(&self.link, wire::CloseParams { handle_id });
+            send_detached(&self.link, wire::CloseParams { handle_id });
         }
     }
 }

@@ -11,64 +11,75 @@ use exec_wire::NotificationMethod;
 use exec_wire::fs as wire;
 use tokio::sync::mpsc;
 
-use super::{At, ask, fresh_id, tell, uri};
-use crate::limits::HEARD;
-use crate::link::{Heard, Link};
-use crate::replay::Replay;
+use super::{Operation, call, send_detached, unique_id, uri};
+use crate::limits::NOTIFICATION_QUEUE;
+use crate::link::{Link, Notification};
+use crate::retry::RetryPolicy;
 use crate::{convert, error};
 
 /// Begins one.
 pub(super) async fn search(link: Link, query: SearchQuery) -> Result<Box<dyn SearchResults>, FileError> {
-    let ear = listen(&link, &query, None).await?;
-    Ok(Box::new(RemoteFound { link, query, ear: Some(ear), last: None, waiting: VecDeque::new(), over: None }))
+    let subscription = subscribe(&link, &query, None).await?;
+    Ok(Box::new(RemoteFound {
+        link,
+        query,
+        subscription: Some(subscription),
+        last: None,
+        waiting: VecDeque::new(),
+        over: None,
+    }))
 }
 
-/// What is heard of one search of one connection. Dropping it ends the search.
-struct Ear {
+/// The notifications of one search on one connection. Dropping it ends the search.
+struct SearchSubscription {
     link: Link,
     search_id: String,
-    hearing: mpsc::Receiver<Heard>,
+    notifications: mpsc::Receiver<Notification>,
     seq: u64,
     done: bool,
 }
 
-impl Drop for Ear {
+impl Drop for SearchSubscription {
     fn drop(&mut self) {
         if !self.done {
-            tell(&self.link, wire::CancelSearchParams { search_id: std::mem::take(&mut self.search_id) });
+            send_detached(&self.link, wire::CancelSearchParams { search_id: std::mem::take(&mut self.search_id) });
         }
     }
 }
 
 /// The last line that was found: its file and its number.
-type Place = (PathBuf, u64);
+type LinePosition = (PathBuf, u64);
 
-async fn listen(link: &Link, query: &SearchQuery, last: Option<&Place>) -> Result<Ear, FileError> {
-    let at = At::new(FileVerb::Search, &query.root);
-    let root = at.uri()?;
-    let place = |(path, line): &Place| Ok(wire::SearchPlace { path: uri(at, path)?, line: *line });
-    let after = last.map(place).transpose()?;
+async fn subscribe(
+    link: &Link,
+    query: &SearchQuery,
+    last: Option<&LinePosition>,
+) -> Result<SearchSubscription, FileError> {
+    let operation = Operation::new(FileVerb::Search, &query.root);
+    let root = operation.uri()?;
+    let position = |(path, line): &LinePosition| Ok(wire::SearchPlace { path: uri(operation, path)?, line: *line });
+    let after = last.map(position).transpose()?;
     loop {
         // Listening begins before the question, or the first lines could be missed.
-        let search_id = fresh_id();
-        let hearing = link.listen_about(NotificationMethod::FsFound, &search_id, HEARD);
+        let search_id = unique_id();
+        let notifications = link.subscribe_to_id(NotificationMethod::FsFound, &search_id, NOTIFICATION_QUEUE);
         let params = convert::search_params(search_id.clone(), root.clone(), query, after.clone());
-        let ear = Ear { link: link.clone(), search_id, hearing, seq: 0, done: false };
-        ask(link, at, &params, Replay::Again).await?;
+        let subscription = SearchSubscription { link: link.clone(), search_id, notifications, seq: 0, done: false };
+        call(link, operation, &params, RetryPolicy::Always).await?;
         // The connection broke while it was asked: then it was asked on the new one, and nobody listens there.
-        if !ear.hearing.is_closed() {
-            return Ok(ear);
+        if !subscription.notifications.is_closed() {
+            return Ok(subscription);
         }
     }
 }
 
-impl Ear {
+impl SearchSubscription {
     /// The next word about this search; `None` if some may be missing from here on.
     async fn next(&mut self) -> Option<wire::FoundParams> {
         loop {
-            let heard = self.hearing.recv().await?;
-            match heard.params.decode::<wire::FoundParams>() {
-                // What was heard already may be said again.
+            let notification = self.notifications.recv().await?;
+            match notification.params.decode::<wire::FoundParams>() {
+                // What was received already may be sent again.
                 Ok(found) if found.search_id == self.search_id && found.seq > self.seq => {
                     self.seq += 1;
                     return (found.seq == self.seq).then_some(found);
@@ -83,24 +94,24 @@ struct RemoteFound {
     link: Link,
     query: SearchQuery,
     /// None while it is begun again.
-    ear: Option<Ear>,
-    last: Option<Place>,
+    subscription: Option<SearchSubscription>,
+    last: Option<LinePosition>,
     /// Lines of the last notice.
     waiting: VecDeque<FileLines>,
     over: Option<Result<SearchSummary, FileError>>,
 }
 
 impl RemoteFound {
-    async fn hear(&mut self) -> Result<(), FileError> {
-        let ear = match &mut self.ear {
-            Some(ear) => ear,
-            None => self.ear.insert(listen(&self.link, &self.query, self.last.as_ref()).await?),
+    async fn receive(&mut self) -> Result<(), FileError> {
+        let subscription = match &mut self.subscription {
+            Some(subscription) => subscription,
+            None => self.subscription.insert(subscribe(&self.link, &self.query, self.last.as_ref()).await?),
         };
-        let Some(found) = ear.next().await else {
-            self.ear = None;
+        let Some(found) = subscription.next().await else {
+            self.subscription = None;
             return Ok(());
         };
-        ear.done = found.error.is_some() || found.done.is_some();
+        subscription.done = found.error.is_some() || found.done.is_some();
         for lines in found.files.into_iter().filter_map(convert::found_lines) {
             if let Some(line) = lines.lines.last() {
                 self.last = Some((lines.path.clone(), line.number));
@@ -127,7 +138,7 @@ impl SearchResults for RemoteFound {
                 match &self.over {
                     Some(over) => return over.clone().map(SearchItem::Done),
                     None => {
-                        if let Err(error) = self.hear().await {
+                        if let Err(error) = self.receive().await {
                             self.over = Some(Err(error));
                         }
                     }

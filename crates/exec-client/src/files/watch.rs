@@ -13,38 +13,38 @@ use exec_wire::fs as wire;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{At, ask, fresh_id, tell, uri};
+use super::{Operation, call, send_detached, unique_id, uri};
 use crate::convert;
-use crate::limits::HEARD;
-use crate::link::{Heard, Link};
-use crate::replay::Replay;
+use crate::limits::NOTIFICATION_QUEUE;
+use crate::link::{Link, Notification};
+use crate::retry::RetryPolicy;
 
 /// Begins one.
 pub(super) async fn watch(link: Link, root: PathBuf, options: WatchOptions) -> Result<Box<dyn ChangeStream>, FileError> {
-    let ear = listen(link.clone(), root.clone(), options).await?;
-    Ok(Box::new(RemoteChanges { link, root, options, state: State::Hearing(ear) }))
+    let subscription = subscribe(link.clone(), root.clone(), options).await?;
+    Ok(Box::new(RemoteChanges { link, root, options, state: WatchState::Watching(subscription) }))
 }
 
-/// What is heard of one watch of one connection. Dropping it ends the watch.
-struct Ear {
+/// The notifications of one watch on one connection. Dropping it ends the watch.
+struct WatchSubscription {
     link: Link,
     watch_id: String,
-    hearing: mpsc::Receiver<Heard>,
+    notifications: mpsc::Receiver<Notification>,
 }
 
-impl Drop for Ear {
+impl Drop for WatchSubscription {
     fn drop(&mut self) {
-        tell(&self.link, wire::UnwatchParams { watch_id: std::mem::take(&mut self.watch_id) });
+        send_detached(&self.link, wire::UnwatchParams { watch_id: std::mem::take(&mut self.watch_id) });
     }
 }
 
-async fn listen(link: Link, root: PathBuf, options: WatchOptions) -> Result<Ear, FileError> {
-    let at = At::new(FileVerb::Watch, &root);
-    let path = at.uri()?;
+async fn subscribe(link: Link, root: PathBuf, options: WatchOptions) -> Result<WatchSubscription, FileError> {
+    let operation = Operation::new(FileVerb::Watch, &root);
+    let path = operation.uri()?;
     loop {
         // Listening begins before the question, or the first change could be missed.
-        let watch_id = fresh_id();
-        let hearing = link.listen_about(NotificationMethod::FsChanged, &watch_id, HEARD);
+        let watch_id = unique_id();
+        let notifications = link.subscribe_to_id(NotificationMethod::FsChanged, &watch_id, NOTIFICATION_QUEUE);
         let params = wire::WatchParams {
             watch_id: watch_id.clone(),
             path: path.clone(),
@@ -52,11 +52,11 @@ async fn listen(link: Link, root: PathBuf, options: WatchOptions) -> Result<Ear,
             ignore_files: options.ignore_files,
             sandbox: None,
         };
-        ask(&link, at, &params, Replay::Again).await?;
-        let ear = Ear { link: link.clone(), watch_id, hearing };
+        call(&link, operation, &params, RetryPolicy::Always).await?;
+        let subscription = WatchSubscription { link: link.clone(), watch_id, notifications };
         // The connection broke while it was asked: then it is asked on the new one, and nobody listens there yet.
-        if !ear.hearing.is_closed() {
-            return Ok(ear);
+        if !subscription.notifications.is_closed() {
+            return Ok(subscription);
         }
     }
 }
@@ -65,13 +65,13 @@ struct RemoteChanges {
     link: Link,
     root: PathBuf,
     options: WatchOptions,
-    state: State,
+    state: WatchState,
 }
 
-enum State {
-    Hearing(Ear),
+enum WatchState {
+    Watching(WatchSubscription),
     /// Kept here, so that whoever stops waiting does not stop it.
-    Again(BoxFuture<'static, Result<Ear, FileError>>),
+    Resubscribing(BoxFuture<'static, Result<WatchSubscription, FileError>>),
     Over,
 }
 
@@ -80,10 +80,10 @@ impl ChangeStream for RemoteChanges {
         Box::pin(async move {
             loop {
                 match &mut self.state {
-                    State::Over => return Ok(None),
-                    State::Hearing(ear) => match next_notice(ear).await {
+                    WatchState::Over => return Ok(None),
+                    WatchState::Watching(subscription) => match next_change(subscription).await {
                         Some(changed) if changed.ended => {
-                            self.state = State::Over;
+                            self.state = WatchState::Over;
                             let (_, overflow) = convert::changes(changed);
                             return Ok(overflow.map(|root| ChangeBatch { changes: Vec::new(), overflow: Some(root) }));
                         }
@@ -92,18 +92,18 @@ impl ChangeStream for RemoteChanges {
                             return Ok(Some(ChangeBatch { changes, overflow }));
                         }
                         None => {
-                            let again = listen(self.link.clone(), self.root.clone(), self.options);
-                            self.state = State::Again(Box::pin(again));
+                            let again = subscribe(self.link.clone(), self.root.clone(), self.options);
+                            self.state = WatchState::Resubscribing(Box::pin(again));
                         }
                     },
-                    State::Again(again) => match again.await {
-                        Ok(ear) => {
-                            self.state = State::Hearing(ear);
+                    WatchState::Resubscribing(again) => match again.await {
+                        Ok(subscription) => {
+                            self.state = WatchState::Watching(subscription);
                             let overflow = Some(self.root.clone());
                             return Ok(Some(ChangeBatch { changes: Vec::new(), overflow }));
                         }
                         Err(error) => {
-                            self.state = State::Over;
+                            self.state = WatchState::Over;
                             // The root went while nobody looked.
                             return if error.is_not_found() { Ok(None) } else { Err(error) };
                         }
@@ -115,11 +115,11 @@ impl ChangeStream for RemoteChanges {
 }
 
 /// The next word about this watch; `None` if none will come.
-async fn next_notice(ear: &mut Ear) -> Option<wire::ChangedParams> {
+async fn next_change(subscription: &mut WatchSubscription) -> Option<wire::ChangedParams> {
     loop {
-        let heard = ear.hearing.recv().await?;
-        match heard.params.decode::<wire::ChangedParams>() {
-            Ok(changed) if changed.watch_id == ear.watch_id => return Some(changed),
+        let notification = subscription.notifications.recv().await?;
+        match notification.params.decode::<wire::ChangedParams>() {
+            Ok(changed) if changed.watch_id == subscription.watch_id => return Some(changed),
             _ => {}
         }
     }
@@ -139,16 +139,17 @@ impl MissingWatches {
         missing: &[PathBuf],
         present: Option<&Path>,
     ) -> Result<Option<Box<dyn MissingPathWatch>>, FileError> {
-        let at = At::new(FileVerb::Watch, missing.first().map_or(Path::new("/"), PathBuf::as_path));
+        let operation = Operation::new(FileVerb::Watch, missing.first().map_or(Path::new("/"), PathBuf::as_path));
         let (watch_id, replaced) = self.replace();
         let params = wire::WatchMissingParams {
             watch_id,
-            missing: missing.iter().map(|path| uri(at, path)).collect::<Result<_, _>>()?,
-            present: present.map(|path| uri(at, path)).transpose()?,
+            missing: missing.iter().map(|path| uri(operation, path)).collect::<Result<_, _>>()?,
+            present: present.map(|path| uri(operation, path)).transpose()?,
         };
-        let hearing = link.listen_about(NotificationMethod::FsMissingChanged, &watch_id.to_string(), HEARD);
-        let answer = ask(link, at, &params, Replay::Again).await?;
-        Ok(answer.watching.then(|| Box::new(RemoteMissing { watch_id, hearing, replaced }) as Box<dyn MissingPathWatch>))
+        let notifications =
+            link.subscribe_to_id(NotificationMethod::FsMissingChanged, &watch_id.to_string(), NOTIFICATION_QUEUE);
+        let answer = call(link, operation, &params, RetryPolicy::Always).await?;
+        Ok(answer.watching.then(|| Box::new(RemoteMissing { watch_id, notifications, replaced }) as Box<dyn MissingPathWatch>))
     }
 
     fn replace(&self) -> (u64, CancellationToken) {
@@ -161,23 +162,23 @@ impl MissingWatches {
 
 struct RemoteMissing {
     watch_id: u64,
-    hearing: mpsc::Receiver<Heard>,
+    notifications: mpsc::Receiver<Notification>,
     replaced: CancellationToken,
 }
 
 impl MissingPathWatch for RemoteMissing {
     fn changed(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let told = async {
+            let changed = async {
                 // A connection that broke may have taken the word with it: something might have come.
-                while let Some(heard) = self.hearing.recv().await {
-                    let told = heard.params.decode::<wire::MissingChangedParams>();
-                    if told.is_ok_and(|told| told.watch_id == self.watch_id) {
+                while let Some(notification) = self.notifications.recv().await {
+                    let changed = notification.params.decode::<wire::MissingChangedParams>();
+                    if changed.is_ok_and(|changed| changed.watch_id == self.watch_id) {
                         break;
                     }
                 }
             };
-            self.replaced.run_until_cancelled(told).await;
+            self.replaced.run_until_cancelled(changed).await;
         })
     }
 }

@@ -10,69 +10,76 @@ use exec_wire::network::{PolicyDecision, PolicyRequestResult};
 use exec_wire::process::{ClosedParams, ExitedParams, OutputParams};
 use exec_wire::{Method, NotificationMethod, RpcError, SharedJson, binary, output_codec};
 
-use super::shared::{Outcome, Shared};
-use super::writer::Outgoing;
+use super::shared::{ReplyOutcome, Shared};
+use super::writer::OutgoingMessage;
 use crate::{convert, error};
 
 /// What the driver must know of a message.
 #[derive(Debug)]
-pub(super) enum Meaning {
+pub(super) enum MessageOutcome {
     /// It was for somebody else, who has it.
     Delivered,
     /// The answer to the driver's own call.
-    Greeting(Result<SharedJson, RpcError>),
+    InitializeReply(Result<SharedJson, RpcError>),
     /// It must be answered with this.
-    Question(Outgoing),
+    Answer(OutgoingMessage),
     /// The session belongs to another connection now.
     TakenOver,
     /// It makes no sense; the connection cannot be trusted further.
-    Nonsense(String),
+    Malformed(String),
 }
 
-/// Takes in one message. `greeting` is the id of the driver's own call, if one is open.
-pub(super) fn take(shared: &Shared, message: Message, greeting: Option<i64>) -> Meaning {
+/// Takes in one message. `initialize_id` is the id of the driver's own call, if one is open.
+pub(super) fn handle_message(shared: &Shared, message: Message, initialize_id: Option<i64>) -> MessageOutcome {
     if let Message::Binary(frame) = &message
         && binary::is_binary(frame)
     {
-        return take_frame(shared, frame);
+        return handle_binary_frame(shared, frame);
     }
     let frame = message.into_bytes();
     let Ok(text) = std::str::from_utf8(&frame) else {
-        return Meaning::Nonsense("the server sent text that is not UTF-8".to_owned());
+        return MessageOutcome::Malformed("the server sent text that is not UTF-8".to_owned());
     };
     if let Some(output) = output_codec::decode_output(text) {
         let body = EntryBody::Output { stream: convert::stream(output.stream), bytes: output.bytes.into() };
         shared.lock().push(output.process_id, Entry { seq: output.seq, body });
-        return Meaning::Delivered;
+        return MessageOutcome::Delivered;
     }
     match envelope::decode(text) {
         Ok(Incoming::Response(response)) => {
             let json = SharedJson::new(&frame, response.result);
-            deliver(shared, response.id, greeting, Ok(json))
+            deliver_response(shared, response.id, initialize_id, Ok(json))
         }
-        Ok(Incoming::Error(reply)) => deliver(shared, reply.id, greeting, Err(reply.error)),
-        Ok(Incoming::Notification(notification)) => take_notification(shared, &frame, &notification),
-        Ok(Incoming::Request(request)) => take_question(shared, &request),
-        Err(malformed) => Meaning::Nonsense(format!("the server sent a message that cannot be read: {malformed}")),
+        Ok(Incoming::Error(reply)) => deliver_response(shared, reply.id, initialize_id, Err(reply.error)),
+        Ok(Incoming::Notification(notification)) => handle_notification(shared, &frame, &notification),
+        Ok(Incoming::Request(request)) => answer_request(shared, &request),
+        Err(malformed) => {
+            MessageOutcome::Malformed(format!("the server sent a message that cannot be read: {malformed}"))
+        }
     }
 }
 
-fn deliver(shared: &Shared, id: RequestId, greeting: Option<i64>, answer: Result<SharedJson, RpcError>) -> Meaning {
+fn deliver_response(
+    shared: &Shared,
+    id: RequestId,
+    initialize_id: Option<i64>,
+    answer: Result<SharedJson, RpcError>,
+) -> MessageOutcome {
     // We only ever use numbers; anything else, like an answer nobody waits for, is no harm.
-    let RequestId::Number(id) = id else { return Meaning::Delivered };
-    if greeting == Some(id) {
-        return Meaning::Greeting(answer);
+    let RequestId::Number(id) = id else { return MessageOutcome::Delivered };
+    if initialize_id == Some(id) {
+        return MessageOutcome::InitializeReply(answer);
     }
     let outcome = match answer {
-        Ok(json) => Outcome::Json(json),
-        Err(error) => Outcome::Refused(error),
+        Ok(json) => ReplyOutcome::Json(json),
+        Err(error) => ReplyOutcome::Refused(error),
     };
     shared.lock().answer(id, outcome);
-    Meaning::Delivered
+    MessageOutcome::Delivered
 }
 
 /// Output or a file block as raw bytes, which stay where they were received.
-fn take_frame(shared: &Shared, frame: &Bytes) -> Meaning {
+fn handle_binary_frame(shared: &Shared, frame: &Bytes) -> MessageOutcome {
     match binary::decode(frame) {
         Ok((binary::FrameHeader::Output { process_id, seq, stream }, payload)) => {
             let body = EntryBody::Output { stream: convert::stream(stream), bytes: frame.slice_ref(payload) };
@@ -80,21 +87,21 @@ fn take_frame(shared: &Shared, frame: &Bytes) -> Meaning {
         }
         Ok((binary::FrameHeader::Block { request_id, eof, .. }, payload)) => {
             if let Ok(id) = request_id.parse() {
-                shared.lock().answer(id, Outcome::Block { bytes: frame.slice_ref(payload), eof });
+                shared.lock().answer(id, ReplyOutcome::Block { bytes: frame.slice_ref(payload), eof });
             }
         }
         Ok((binary::FrameHeader::Write { .. }, _)) => {
-            return Meaning::Nonsense("the server sent a frame that only clients send".to_owned());
+            return MessageOutcome::Malformed("the server sent a frame that only clients send".to_owned());
         }
-        Err(bad) => return Meaning::Nonsense(format!("the server sent a frame that cannot be read: {bad}")),
+        Err(bad) => return MessageOutcome::Malformed(format!("the server sent a frame that cannot be read: {bad}")),
     }
-    Meaning::Delivered
+    MessageOutcome::Delivered
 }
 
 /// What a notification is about; each kind has one of these.
 #[derive(Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct About {
+struct NotificationSubject {
     search_id: Option<String>,
     request_id: Option<String>,
     progress_id: Option<String>,
@@ -109,7 +116,7 @@ enum WatchId {
     Name(String),
 }
 
-impl About {
+impl NotificationSubject {
     fn name(self) -> Option<String> {
         let watch = self.watch_id.map(|id| match id {
             WatchId::Number(number) => number.to_string(),
@@ -119,9 +126,9 @@ impl About {
     }
 }
 
-fn take_notification(shared: &Shared, frame: &Bytes, notification: &Notification<'_>) -> Meaning {
+fn handle_notification(shared: &Shared, frame: &Bytes, notification: &Notification<'_>) -> MessageOutcome {
     // What we do not know is not for us.
-    let Some(method) = NotificationMethod::parse(&notification.method) else { return Meaning::Delivered };
+    let Some(method) = NotificationMethod::parse(&notification.method) else { return MessageOutcome::Delivered };
     let params = notification.params;
     let pushed = match method {
         NotificationMethod::ProcessOutput => params.decode::<OutputParams>().map(|output| {
@@ -135,26 +142,28 @@ fn take_notification(shared: &Shared, frame: &Bytes, notification: &Notification
         NotificationMethod::ProcessClosed => params
             .decode::<ClosedParams>()
             .map(|closed| (closed.process_id, Entry { seq: closed.seq, body: EntryBody::Closed })),
-        NotificationMethod::SessionTakenOver => return Meaning::TakenOver,
+        NotificationMethod::SessionTakenOver => return MessageOutcome::TakenOver,
         other => {
-            let about = params.decode::<About>().unwrap_or_default().name();
+            let about = params.decode::<NotificationSubject>().unwrap_or_default().name();
             shared.lock().notify(other, about.as_deref(), &SharedJson::new(frame, params));
-            return Meaning::Delivered;
+            return MessageOutcome::Delivered;
         }
     };
     match pushed {
         Ok((id, entry)) => {
             shared.lock().push(&id, entry);
-            Meaning::Delivered
+            MessageOutcome::Delivered
         }
-        Err(error) => Meaning::Nonsense(format!("the server sent {} that cannot be read: {error}", method.name())),
+        Err(error) => {
+            MessageOutcome::Malformed(format!("the server sent {} that cannot be read: {error}", method.name()))
+        }
     }
 }
 
 /// We decide nothing about networks: what the server asks about is denied, the rest is not known.
-fn take_question(shared: &Shared, request: &Request<'_>) -> Meaning {
+fn answer_request(shared: &Shared, request: &Request<'_>) -> MessageOutcome {
     // With so many answers waiting, the server does not read; no answer means no.
-    let Ok(place) = Arc::clone(&shared.answers).try_acquire_owned() else { return Meaning::Delivered };
+    let Ok(permit) = Arc::clone(&shared.answer_permits).try_acquire_owned() else { return MessageOutcome::Delivered };
     let mut out = Vec::new();
     match Method::parse(&request.method) {
         Some(Method::NetworkPolicyRequest) => {
@@ -164,5 +173,5 @@ fn take_question(shared: &Shared, request: &Request<'_>) -> Meaning {
         }
         _ => envelope::write_error(&mut out, &request.id, &error::not_implemented(&request.method), request.jsonrpc),
     }
-    Meaning::Question(Outgoing::new(Message::Text(out.into()), place))
+    MessageOutcome::Answer(OutgoingMessage::new(Message::Text(out.into()), permit))
 }

@@ -14,30 +14,30 @@ use exec_wire::{Method, NotificationMethod, RpcError, SharedJson};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::writer::{Outgoing, Queue};
-use super::{Heard, LinkMetrics, LinkState};
+use super::writer::{OutgoingMessage, WriterQueue};
+use super::{LinkMetrics, LinkState, Notification};
 use crate::environment::random_seed;
 use crate::error::CallError;
 use crate::inbox::Inbox;
 use crate::limits::{ANSWERS, CALLS};
-use crate::records::Record;
-use crate::replay::Replay;
-use crate::session::{Loss, LossKind};
+use crate::process_cache::CachedProcess;
+use crate::retry::RetryPolicy;
+use crate::session::{LossKind, SessionLoss};
 
 /// The shared half of a link.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
     /// Rung when a call is made while there is no connection.
     pub(crate) wanted: Notify,
     /// One permit per call that waits for its answer or to be written.
-    places: Arc<Semaphore>,
+    call_permits: Arc<Semaphore>,
     /// One permit per answer of ours that waits to be written.
-    pub(crate) answers: Arc<Semaphore>,
+    pub(crate) answer_permits: Arc<Semaphore>,
     /// Ids are unique over all connections, so that a call can be sent again as it is.
     next_id: AtomicI64,
     /// Our own word for our calls, by which and by their ids a server knows them.
-    pub(crate) scope: String,
+    pub(crate) request_scope: String,
     pub(crate) call_deadline: Duration,
     pub(crate) link_state: watch::Sender<LinkState>,
     pub(crate) reconnects: AtomicU64,
@@ -48,15 +48,15 @@ pub(crate) struct Shared {
 
 /// What the lock guards.
 #[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) phase: Phase,
+pub(crate) struct SharedState {
+    pub(crate) phase: LinkPhase,
     /// Whether somebody has asked for a connection since the last one was lost.
     pub(crate) wanted: bool,
     /// By id, which is the order in which they were made.
-    pub(crate) calls: BTreeMap<i64, Pending>,
+    pub(crate) calls: BTreeMap<i64, PendingCall>,
     pub(crate) inbox: Inbox,
-    pub(crate) records: HashMap<ProcessId, Record>,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) processes: HashMap<ProcessId, CachedProcess>,
+    pub(crate) subscribers: Vec<Subscriber>,
     pub(crate) extensions: BTreeSet<String>,
     /// Whether blocks may be sent as raw bytes.
     pub(crate) binary: bool,
@@ -68,40 +68,40 @@ pub(crate) struct State {
 
 /// Whether a call can be sent at once.
 #[derive(Debug)]
-pub(crate) enum Phase {
+pub(crate) enum LinkPhase {
     Down,
-    Live(Queue),
+    Live(WriterQueue),
     Ended,
 }
 
 /// A word that no other client has.
-fn scope() -> String {
+fn request_scope() -> String {
     format!("{:016x}{:016x}", random_seed(), random_seed())
 }
 
 /// A call that waits.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingCall {
     pub(crate) method: Method,
-    pub(crate) replay: Replay,
+    pub(crate) retry: RetryPolicy,
     /// Kept to be sent again.
-    pub(crate) outgoing: Outgoing,
-    pub(crate) reply: oneshot::Sender<Reply>,
+    pub(crate) outgoing: OutgoingMessage,
+    pub(crate) reply: oneshot::Sender<CallReply>,
     /// When it was given to a connection, or made.
-    pub(crate) asked: Instant,
+    pub(crate) sent_at: Instant,
     pub(crate) resent: bool,
 }
 
 /// What a caller is told.
 #[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) outcome: Outcome,
+pub(crate) struct CallReply {
+    pub(crate) outcome: ReplyOutcome,
     pub(crate) resent: bool,
 }
 
 /// What came of a call.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum ReplyOutcome {
     Json(SharedJson),
     Block { bytes: Bytes, eof: bool },
     Refused(RpcError),
@@ -110,22 +110,22 @@ pub(crate) enum Outcome {
 
 /// Somebody who hears notifications.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct Subscriber {
     pub(crate) methods: Box<[NotificationMethod]>,
     /// Only what is about this watch, search, body or copy; everything if `None`.
     pub(crate) about: Option<String>,
-    pub(crate) heard: mpsc::Sender<Heard>,
+    pub(crate) sender: mpsc::Sender<Notification>,
 }
 
 impl Shared {
     pub(crate) fn new(call_deadline: Duration, inbox: Inbox) -> Self {
-        let state = State {
-            phase: Phase::Down,
+        let state = SharedState {
+            phase: LinkPhase::Down,
             wanted: false,
             calls: BTreeMap::new(),
             inbox,
-            records: HashMap::new(),
-            listeners: Vec::new(),
+            processes: HashMap::new(),
+            subscribers: Vec::new(),
             extensions: BTreeSet::new(),
             binary: false,
             info: None,
@@ -133,11 +133,11 @@ impl Shared {
             request_memory: None,
         };
         Self {
-            scope: scope(),
+            request_scope: request_scope(),
             state: Mutex::new(state),
             wanted: Notify::new(),
-            places: Arc::new(Semaphore::new(CALLS)),
-            answers: Arc::new(Semaphore::new(ANSWERS)),
+            call_permits: Arc::new(Semaphore::new(CALLS)),
+            answer_permits: Arc::new(Semaphore::new(ANSWERS)),
             next_id: AtomicI64::new(1),
             call_deadline,
             link_state: watch::Sender::new(LinkState::Connecting),
@@ -148,15 +148,15 @@ impl Shared {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SharedState> {
         // A panic under the lock leaves counters at worst; the link goes on.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place among the calls in flight.
-    pub(crate) async fn place(&self) -> OwnedSemaphorePermit {
-        let places = Arc::clone(&self.places);
-        places.acquire_owned().await.expect("the semaphore is never closed")
+    /// A permit among the calls in flight.
+    pub(crate) async fn call_permit(&self) -> OwnedSemaphorePermit {
+        let call_permits = Arc::clone(&self.call_permits);
+        call_permits.acquire_owned().await.expect("the semaphore is never closed")
     }
 
     pub(crate) fn new_id(&self) -> i64 {
@@ -164,12 +164,12 @@ impl Shared {
     }
 
     /// Puts a call in the table, and on its way if there is a connection.
-    pub(crate) fn ask(&self, id: i64, pending: Pending) -> Result<(), CallError> {
+    pub(crate) fn submit(&self, id: i64, pending: PendingCall) -> Result<(), CallError> {
         let mut state = self.lock();
         match &state.phase {
-            Phase::Ended => return Err(CallError::Lost { why: "the connection was closed by us".into() }),
-            Phase::Live(queue) => queue.send(pending.outgoing.clone()),
-            Phase::Down => {
+            LinkPhase::Ended => return Err(CallError::Lost { why: "the connection was closed by us".into() }),
+            LinkPhase::Live(queue) => queue.send(pending.outgoing.clone()),
+            LinkPhase::Down => {
                 state.wanted = true;
                 self.wanted.notify_one();
             }
@@ -179,75 +179,75 @@ impl Shared {
     }
 
     /// Asks for a connection, without a call.
-    pub(crate) fn want(&self) {
+    pub(crate) fn request_connection(&self) {
         self.lock().wanted = true;
         self.wanted.notify_one();
     }
 
     /// How much longer a call may wait; `None` if its time is up.
-    pub(crate) fn patience_left(&self, id: i64, deadline: Duration) -> Option<Duration> {
+    pub(crate) fn time_left(&self, id: i64, deadline: Duration) -> Option<Duration> {
         let state = self.lock();
         match (&state.phase, state.calls.get(&id)) {
-            (Phase::Live(_), Some(pending)) => {
-                deadline.checked_sub(pending.asked.elapsed()).filter(|left| !left.is_zero())
+            (LinkPhase::Live(_), Some(pending)) => {
+                deadline.checked_sub(pending.sent_at.elapsed()).filter(|left| !left.is_zero())
             }
-            // The answer is on its way through the channel, or the session's patience counts.
+            // The answer is on its way through the channel, or the give-up time of the session counts.
             _ => Some(deadline),
         }
     }
 
-    /// The session is there: `hello` and everything that waits goes out, in order.
-    pub(crate) fn serve(&self, queue: Queue, hello: Outgoing) {
+    /// The session is there: `initialized` and everything that waits goes out, in order.
+    pub(crate) fn go_live(&self, queue: WriterQueue, initialized: OutgoingMessage) {
         let mut state = self.lock();
         if !state.binary {
             // Made for a server that took them; this one is another.
             let binary = state.calls.iter().filter(|(_, call)| call.outgoing.is_binary()).map(|(id, _)| *id).collect();
-            state.doom(binary);
+            state.fail(binary);
         }
-        queue.send(hello);
+        queue.send(initialized);
         for pending in state.calls.values_mut() {
             pending.resent |= pending.outgoing.was_sent();
-            pending.asked = Instant::now();
+            pending.sent_at = Instant::now();
             queue.send(pending.outgoing.clone());
         }
-        state.phase = Phase::Live(queue);
-        state.wake_all();
+        state.phase = LinkPhase::Live(queue);
+        state.notify_all();
     }
 
     /// The connection is gone. What was sent and may not be sent twice fails; the rest waits for the next one.
-    pub(crate) fn interrupt(&self) {
+    pub(crate) fn connection_lost(&self) {
         let mut state = self.lock();
-        state.phase = Phase::Down;
-        state.listeners.clear();
-        let doomed: Vec<i64> = state
+        state.phase = LinkPhase::Down;
+        state.subscribers.clear();
+        let failed: Vec<i64> = state
             .calls
             .iter()
-            .filter(|(_, call)| match call.replay {
-                Replay::Again => false,
-                Replay::Known => state.request_memory.is_none() && call.outgoing.was_sent(),
-                Replay::IfUnsent => call.outgoing.was_sent(),
+            .filter(|(_, call)| match call.retry {
+                RetryPolicy::Always => false,
+                RetryPolicy::IfServerRemembers => state.request_memory.is_none() && call.outgoing.was_sent(),
+                RetryPolicy::IfUnsent => call.outgoing.was_sent(),
             })
             .map(|(id, _)| *id)
             .collect();
-        state.doom(doomed);
+        state.fail(failed);
     }
 
     /// The session is gone, and everything that belonged to it.
-    pub(crate) fn forfeit(&self, loss: &Loss) {
+    pub(crate) fn session_lost(&self, loss: &SessionLoss) {
         let mut state = self.lock();
-        state.phase = if loss.kind == LossKind::Ended { Phase::Ended } else { Phase::Down };
+        state.phase = if loss.kind == LossKind::Ended { LinkPhase::Ended } else { LinkPhase::Down };
         state.wanted = false;
         state.session_id = None;
-        state.listeners.clear();
+        state.subscribers.clear();
         for (_, call) in std::mem::take(&mut state.calls) {
-            call.tell(Outcome::Failed(loss.clone().into()));
+            call.reply(ReplyOutcome::Failed(loss.clone().into()));
         }
-        let ids: Vec<ProcessId> = state.records.keys().cloned().collect();
+        let ids: Vec<ProcessId> = state.processes.keys().cloned().collect();
         for id in ids {
             state.inbox.close(&id);
         }
-        for record in state.records.values_mut() {
-            record.lose(&loss.why);
+        for process in state.processes.values_mut() {
+            process.mark_lost(&loss.why);
         }
     }
 
@@ -265,24 +265,27 @@ impl Shared {
     }
 }
 
-impl State {
+impl SharedState {
     /// A server has welcomed us that remembers calls under this name. If the last one was another, those that were sent may
     /// have happened, and nobody knows.
-    pub(crate) fn remember_by(&mut self, memory: Option<String>) {
+    pub(crate) fn set_request_memory(&mut self, memory: Option<String>) {
         if self.request_memory != memory || memory.is_none() {
-            let sent = self.calls.iter().filter(|(_, call)| call.replay == Replay::Known && call.outgoing.was_sent());
+            let sent = self
+                .calls
+                .iter()
+                .filter(|(_, call)| call.retry == RetryPolicy::IfServerRemembers && call.outgoing.was_sent());
             let sent = sent.map(|(id, _)| *id).collect();
-            self.doom(sent);
+            self.fail(sent);
         }
         self.request_memory = memory;
     }
 
     /// These may have happened, and cannot be asked again.
-    fn doom(&mut self, ids: Vec<i64>) {
+    fn fail(&mut self, ids: Vec<i64>) {
         for id in ids {
             if let Some(call) = self.calls.remove(&id) {
                 let error = CallError::Interrupted { method: call.method };
-                call.tell(Outcome::Failed(error));
+                call.reply(ReplyOutcome::Failed(error));
             }
         }
     }
@@ -291,39 +294,39 @@ impl State {
     pub(crate) fn push(&mut self, id: &str, entry: Entry) {
         let Ok(id) = ProcessId::new(id) else { return };
         self.inbox.push(&id, entry);
-        if let Some(record) = self.records.get(&id) {
-            record.wake();
+        if let Some(process) = self.processes.get(&id) {
+            process.notify();
         }
     }
 
     /// An answer came.
-    pub(crate) fn answer(&mut self, id: i64, outcome: Outcome) {
+    pub(crate) fn answer(&mut self, id: i64, outcome: ReplyOutcome) {
         // Nobody waits for it any more: the call was taken back, or answered before a break.
         if let Some(call) = self.calls.remove(&id) {
-            call.tell(outcome);
+            call.reply(outcome);
         }
     }
 
     /// A notification came for whoever listens; `about` is the name of what it is about.
     pub(crate) fn notify(&mut self, method: NotificationMethod, about: Option<&str>, params: &SharedJson) {
-        self.listeners.retain(|listener| {
-            let heard = || Heard { method, params: params.clone() };
-            let concerned = listener.methods.contains(&method)
-                && listener.about.as_deref().is_none_or(|wanted| about == Some(wanted));
-            !concerned || listener.heard.try_send(heard()).is_ok()
+        self.subscribers.retain(|subscriber| {
+            let notification = || Notification { method, params: params.clone() };
+            let concerned = subscriber.methods.contains(&method)
+                && subscriber.about.as_deref().is_none_or(|wanted| about == Some(wanted));
+            !concerned || subscriber.sender.try_send(notification()).is_ok()
         });
     }
 
-    pub(crate) fn wake_all(&self) {
-        for record in self.records.values() {
-            record.wake();
+    pub(crate) fn notify_all(&self) {
+        for process in self.processes.values() {
+            process.notify();
         }
     }
 }
 
-impl Pending {
-    fn tell(self, outcome: Outcome) {
+impl PendingCall {
+    fn reply(self, outcome: ReplyOutcome) {
         // A caller that is gone takes its call back itself.
-        let _ = self.reply.send(Reply { outcome, resent: self.resent });
+        let _ = self.reply.send(CallReply { outcome, resent: self.resent });
     }
 }

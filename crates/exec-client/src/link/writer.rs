@@ -11,35 +11,35 @@ use tokio::task::JoinHandle;
 use crate::limits::{ANSWERS, CALLS};
 
 /// How long what is queued may take to leave when we do.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Room for every call and every answer that may wait, and for the handshake.
 const QUEUE: usize = CALLS + ANSWERS + 2;
 
 /// A message on its way, and whether it went. Clones are the same message.
 #[derive(Debug, Clone)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingMessage {
     message: Message,
     /// What is small goes first.
-    bulky: bool,
+    bulk: bool,
     sent: Arc<AtomicBool>,
     /// Held until it is written and answered: this is what bounds the queue.
-    _place: Option<Arc<OwnedSemaphorePermit>>,
+    _permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-impl Outgoing {
-    pub(crate) fn new(message: Message, place: OwnedSemaphorePermit) -> Self {
-        Self { message, bulky: false, sent: Arc::default(), _place: Some(Arc::new(place)) }
+impl OutgoingMessage {
+    pub(crate) fn new(message: Message, permit: OwnedSemaphorePermit) -> Self {
+        Self { message, bulk: false, sent: Arc::default(), _permit: Some(Arc::new(permit)) }
     }
 
     /// Contents of a file. Whatever else there is to say may overtake them.
-    pub(crate) fn bulky(self) -> Self {
-        Self { bulky: true, ..self }
+    pub(crate) fn bulk(self) -> Self {
+        Self { bulk: true, ..self }
     }
 
     /// A message of the handshake, for which there is always room.
     pub(crate) fn handshake(text: Vec<u8>) -> Self {
-        Self { message: Message::Text(text.into()), bulky: false, sent: Arc::default(), _place: None }
+        Self { message: Message::Text(text.into()), bulk: false, sent: Arc::default(), _permit: None }
     }
 
     /// Whether only a server that has granted it can read it.
@@ -53,18 +53,18 @@ impl Outgoing {
     }
 }
 
-/// The way to a writer. What is small overtakes what is bulky, and nothing else.
+/// The way to a writer. What is small overtakes bulk data, and nothing else.
 #[derive(Debug, Clone)]
-pub(crate) struct Queue {
-    small: mpsc::Sender<Outgoing>,
-    bulky: mpsc::Sender<Outgoing>,
+pub(crate) struct WriterQueue {
+    small: mpsc::Sender<OutgoingMessage>,
+    bulk: mpsc::Sender<OutgoingMessage>,
 }
 
-impl Queue {
-    /// Cannot be full: each place in it holds a permit. If it is closed, the driver is about to notice, and what is a call
+impl WriterQueue {
+    /// Cannot be full: each message in it holds a permit. If it is closed, the driver is about to notice, and what is a call
     /// goes with the next connection.
-    pub(crate) fn send(&self, outgoing: Outgoing) {
-        let queue = if outgoing.bulky { &self.bulky } else { &self.small };
+    pub(crate) fn send(&self, outgoing: OutgoingMessage) {
+        let queue = if outgoing.bulk { &self.bulk } else { &self.small };
         let _ = queue.try_send(outgoing);
     }
 }
@@ -72,19 +72,19 @@ impl Queue {
 /// The writer of one connection.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    queue: Queue,
+    queue: WriterQueue,
     task: JoinHandle<Result<Sender, SendError>>,
 }
 
 impl Writer {
     pub(crate) fn start(sender: Sender, bytes_out: Arc<AtomicU64>) -> Self {
         let (small, waiting) = mpsc::channel(QUEUE);
-        let (bulky, bulk_waiting) = mpsc::channel(QUEUE);
+        let (bulk, bulk_waiting) = mpsc::channel(QUEUE);
         let task = tokio::spawn(write(sender, waiting, bulk_waiting, bytes_out));
-        Self { queue: Queue { small, bulky }, task }
+        Self { queue: WriterQueue { small, bulk }, task }
     }
 
-    pub(crate) fn queue(&self) -> &Queue {
+    pub(crate) fn queue(&self) -> &WriterQueue {
         &self.queue
     }
 
@@ -107,10 +107,10 @@ impl Writer {
     }
 
     /// Writes what is queued and says goodbye.
-    pub(crate) async fn leave(self) {
+    pub(crate) async fn finish(self) {
         let Self { queue, mut task } = self;
         drop(queue);
-        match tokio::time::timeout(LAST_WORDS, &mut task).await {
+        match tokio::time::timeout(CLOSE_TIMEOUT, &mut task).await {
             Ok(Ok(Ok(sender))) => sender.close(CloseReason::normal()).await,
             Ok(_) => {}
             Err(_) => {
@@ -123,15 +123,15 @@ impl Writer {
 
 async fn write(
     mut sender: Sender,
-    mut small: mpsc::Receiver<Outgoing>,
-    mut bulky: mpsc::Receiver<Outgoing>,
+    mut small: mpsc::Receiver<OutgoingMessage>,
+    mut bulk: mpsc::Receiver<OutgoingMessage>,
     bytes_out: Arc<AtomicU64>,
 ) -> Result<Sender, SendError> {
     loop {
         let mut next = tokio::select! {
             biased;
             Some(outgoing) = small.recv() => Some(outgoing),
-            Some(outgoing) = bulky.recv() => Some(outgoing),
+            Some(outgoing) = bulk.recv() => Some(outgoing),
             else => return Ok(sender),
         };
         // Whatever else is small and waits already leaves with it: one flush for all.

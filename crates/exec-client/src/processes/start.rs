@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use super::RemoteProcesses;
 use crate::link::Link;
-use crate::records::{Fate, Record};
+use crate::process_cache::{CachedProcess, ProcessStatus};
 use crate::{convert, error};
 
 /// How often a start that another connection has begun is looked at. The wire has no event for it.
-const STARTING_LOOK: Duration = Duration::from_millis(20);
+const START_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(super) async fn start(
     processes: &RemoteProcesses,
@@ -25,8 +25,8 @@ pub(super) async fn start(
     let link = &processes.link;
     refuse_unsupported(link, &command)?;
     let params = convert::start_params(id, &command).map_err(|error| Unreachable { why: error.to_string() })?;
-    let reserved = Reserved::take(link, id, &command)?;
-    let answered = link.call_with(&params, link.terms(Method::ProcessStart)).await;
+    let reserved = ReservedId::take(link, id, &command)?;
+    let answered = link.call_with(&params, link.default_options(Method::ProcessStart)).await;
     match answered.result {
         Ok(result) => {
             reserved.confirm();
@@ -34,7 +34,7 @@ pub(super) async fn start(
         }
         // It was sent twice, and nobody else of ours asked for that name: the first one did it.
         Err(error) if answered.resent && reserved.fresh && error::is_id_in_use(&error, id) => {
-            let pid = found(processes, id, &command, &params).await?;
+            let pid = find_started(processes, id, &command, &params).await?;
             reserved.confirm();
             Ok(Started { pid })
         }
@@ -44,7 +44,7 @@ pub(super) async fn start(
 
 /// The pid of what the first of two starts began. It may be under way still, or fail after all; so the start is asked
 /// for again until it is one or the other.
-async fn found(
+async fn find_started(
     processes: &RemoteProcesses,
     id: &ProcessId,
     command: &Command,
@@ -54,18 +54,18 @@ async fn found(
     if !link.has("process/list") {
         return Ok(0);
     }
-    let terms = link.terms(Method::ProcessStart);
-    let until = Instant::now() + terms.deadline;
+    let options = link.default_options(Method::ProcessStart);
+    let until = Instant::now() + options.deadline;
     loop {
         let listed = processes.list_all().await.map_err(Unreachable::from)?;
         if let Some(info) = listed.iter().find(|info| info.id == *id) {
-            let ours = link.shared().lock().records.get(id).is_some_and(|record| record.matches(info));
+            let ours = link.shared().lock().processes.get(id).is_some_and(|record| record.matches(info));
             return if ours { Ok(info.pid) } else { Err(StartError::IdInUse { id: id.clone() }) };
         }
-        match link.call_with(params, terms).await.result {
+        match link.call_with(params, options).await.result {
             Ok(result) => return Ok(result.pid.unwrap_or(0)),
             Err(error) if error::is_id_in_use(&error, id) && Instant::now() < until => {
-                tokio::time::sleep(STARTING_LOOK).await;
+                tokio::time::sleep(START_POLL_INTERVAL).await;
             }
             Err(error) => return Err(error::start_error(id, command, error)),
         }
@@ -95,24 +95,24 @@ fn refuse_unsupported(link: &Link, command: &Command) -> Result<(), Unreachable>
 }
 
 /// A name on its way to be taken. Dropped without [`Self::confirm`], it is free again.
-struct Reserved<'a> {
+struct ReservedId<'a> {
     link: &'a Link,
     id: &'a ProcessId,
     /// Whether nothing of that name was known before.
     fresh: bool,
-    record: Option<Record>,
+    record: Option<CachedProcess>,
 }
 
-impl<'a> Reserved<'a> {
+impl<'a> ReservedId<'a> {
     fn take(link: &'a Link, id: &'a ProcessId, command: &Command) -> Result<Self, StartError> {
         let mut state = link.shared().lock();
-        let record = Record::starting(command);
-        match state.records.get(id).map(|record| &record.fate) {
-            Some(Fate::Starting) => Err(StartError::IdInUse { id: id.clone() }),
+        let record = CachedProcess::starting(command);
+        match state.processes.get(id).map(|record| &record.status) {
+            Some(ProcessStatus::Starting) => Err(StartError::IdInUse { id: id.clone() }),
             // The server decides: it may have forgotten what we remember.
-            Some(Fate::Known) => Ok(Self { link, id, fresh: false, record: Some(record) }),
-            Some(Fate::Lost(_)) | None => {
-                state.records.insert(id.clone(), record);
+            Some(ProcessStatus::Known) => Ok(Self { link, id, fresh: false, record: Some(record) }),
+            Some(ProcessStatus::Lost(_)) | None => {
+                state.processes.insert(id.clone(), record);
                 // From now on, because output may come before the answer.
                 state.inbox.open(id);
                 Ok(Self { link, id, fresh: true, record: None })
@@ -126,24 +126,24 @@ impl<'a> Reserved<'a> {
             // Another process than the one we knew; followers of that one find that it is gone.
             state.inbox.close(self.id);
             state.inbox.open(self.id);
-            state.inbox.doubt(self.id);
-            state.records.insert(self.id.clone(), record);
+            state.inbox.mark_stale(self.id);
+            state.processes.insert(self.id.clone(), record);
         }
-        if let Some(record) = state.records.get_mut(self.id)
-            && record.fate == Fate::Starting
+        if let Some(record) = state.processes.get_mut(self.id)
+            && record.status == ProcessStatus::Starting
         {
-            record.fate = Fate::Known;
+            record.status = ProcessStatus::Known;
         }
         drop(state);
         self.fresh = false;
     }
 }
 
-impl Drop for Reserved<'_> {
+impl Drop for ReservedId<'_> {
     fn drop(&mut self) {
         if self.fresh {
             let mut state = self.link.shared().lock();
-            state.records.remove(self.id);
+            state.processes.remove(self.id);
             state.inbox.close(self.id);
         }
     }

@@ -14,8 +14,8 @@ use super::follow::follow;
 use super::{reachable, unsupported};
 use crate::error::CallError;
 use crate::limits::{LONG_CALL, MATCH_BYTES, MATCH_WINDOW_BYTES, REFETCH_BYTES};
-use crate::link::{Link, Terms};
-use crate::replay::Replay;
+use crate::link::{CallOptions, Link};
+use crate::retry::RetryPolicy;
 use crate::{convert, error};
 
 /// How much later than the deadline the server's answer may come.
@@ -30,9 +30,9 @@ pub(super) async fn wait(
     reachable(link, id)?;
     let waiting = async {
         if link.has("process/wait") {
-            wait_there(link, id, until, deadline).await
+            wait_on_server(link, id, until, deadline).await
         } else {
-            wait_here(link, id, until).await
+            wait_locally(link, id, until).await
         }
     };
     let Some(deadline) = deadline else { return waiting.await };
@@ -42,15 +42,15 @@ pub(super) async fn wait(
 }
 
 /// The server waits, for a while at a time.
-async fn wait_there(
+async fn wait_on_server(
     link: &Link,
     id: &ProcessId,
     until: WaitCondition,
     deadline: Option<Duration>,
 ) -> Result<Waited, WaitError> {
     let began = Instant::now();
-    let usual = link.terms(Method::ProcessWait);
-    // Silence is counted anew each time, so that one turn must be longer than it.
+    let usual = link.default_options(Method::ProcessWait);
+    // Silence is counted anew each time, so that one call must be longer than it.
     let longest = match &until {
         WaitCondition::Silence(quiet) => LONG_CALL.max(quiet.saturating_add(usual.deadline)),
         _ => LONG_CALL,
@@ -58,24 +58,27 @@ async fn wait_there(
     let until = convert::wire_until(until);
     loop {
         let left = deadline.map(|deadline| deadline.saturating_sub(began.elapsed()));
-        let turn = left.unwrap_or(longest).min(longest);
-        let params =
-            WaitParams { process_id: id.as_str().to_owned(), until: until.clone(), timeout_ms: convert::millis(turn) };
+        let wait_time = left.unwrap_or(longest).min(longest);
+        let params = WaitParams {
+            process_id: id.as_str().to_owned(),
+            until: until.clone(),
+            timeout_ms: convert::millis(wait_time),
+        };
         // After a break it is asked anew, for the time that is left then.
-        let terms = Terms { deadline: usual.deadline.saturating_add(turn), replay: Replay::IfUnsent };
-        let result = match link.call_with(&params, terms).await.result {
+        let options = CallOptions { deadline: usual.deadline.saturating_add(wait_time), retry: RetryPolicy::IfUnsent };
+        let result = match link.call_with(&params, options).await.result {
             Err(CallError::Interrupted { .. }) => continue,
             other => other.map_err(|error| error::wait_error(id, error))?,
         };
         match convert::waited(result.outcome) {
-            Ok(Waited::DeadlinePassed) if left.is_none_or(|left| left > turn) => {}
+            Ok(Waited::DeadlinePassed) if left.is_none_or(|left| left > wait_time) => {}
             Ok(waited) => return Ok(waited),
             Err(exit) => return Err(WaitError::Ended { id: id.clone(), exit }),
         }
     }
 }
 
-async fn wait_here(link: &Link, id: &ProcessId, until: WaitCondition) -> Result<Waited, WaitError> {
+async fn wait_locally(link: &Link, id: &ProcessId, until: WaitCondition) -> Result<Waited, WaitError> {
     match until {
         WaitCondition::Exited => Ok(Waited::Exited(end(link, id, false).await?)),
         WaitCondition::Closed => Ok(Waited::Closed(end(link, id, true).await?)),
@@ -97,7 +100,7 @@ async fn end(link: &Link, id: &ProcessId, closed: bool) -> Result<Exit, WaitErro
             return Ok(exit);
         }
     }
-    exit.ok_or_else(|| without_an_end(id))
+    exit.ok_or_else(|| no_exit_known(id))
 }
 
 async fn output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq) -> Result<Waited, WaitError> {
@@ -123,12 +126,12 @@ async fn output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq) -> Resul
             }
         }
     }
-    let exit = exit.ok_or_else(|| without_an_end(id))?;
+    let exit = exit.ok_or_else(|| no_exit_known(id))?;
     Err(WaitError::Ended { id: id.clone(), exit })
 }
 
 async fn silence(link: &Link, id: &ProcessId, quiet: Duration) -> Result<Waited, WaitError> {
-    let after = super::look(link, id, exec_env::process::ReadQuery::default()).await?.head.next_seq - 1;
+    let after = super::read_once(link, id, exec_env::process::ReadQuery::default()).await?.head.next_seq - 1;
     let mut follower = follow(link, id, after).await?;
     loop {
         match timeout(quiet, follower.advance(REFETCH_BYTES)).await {
@@ -145,6 +148,6 @@ async fn silence(link: &Link, id: &ProcessId, quiet: Duration) -> Result<Waited,
 }
 
 /// A log that is complete and tells of no end; only a server that forgot it can do that.
-fn without_an_end(id: &ProcessId) -> WaitError {
+fn no_exit_known(id: &ProcessId) -> WaitError {
     ReadError::from(Unreachable { why: format!("the server no longer knows how process {id} ended") }).into()
 }

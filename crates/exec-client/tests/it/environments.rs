@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use exec_client::environments::{Environments, FILE_NAME, Place, PlaceKind, Remote, Way};
+use exec_client::environments::{
+    ConfiguredEnvironment, Endpoint, EnvironmentKind, Environments, FILE_NAME, RemoteServer,
+};
 use exec_client::{ConnectFailure, Options};
 use exec_transport::Program;
 
@@ -15,15 +17,15 @@ fn parsed(text: &str) -> Environments {
     Environments::parse(text, Path::new(FILE)).unwrap_or_else(|error| panic!("{text}\n{error}"))
 }
 
-fn remote(place: &Place) -> &Remote {
-    match &place.kind {
-        PlaceKind::Remote(remote) => remote,
-        PlaceKind::Local => panic!("{} is far", place.id),
+fn remote(environment: &ConfiguredEnvironment) -> &RemoteServer {
+    match &environment.kind {
+        EnvironmentKind::Remote(remote) => remote,
+        EnvironmentKind::Local => panic!("{} is far", environment.id),
     }
 }
 
 fn ids(environments: &Environments) -> Vec<&str> {
-    environments.places().iter().map(|place| place.id.as_str()).collect()
+    environments.all().iter().map(|environment| environment.id.as_str()).collect()
 }
 
 fn from(variables: &[(&str, &str)]) -> Environments {
@@ -55,21 +57,21 @@ cwd = "work"
     );
     assert_eq!(ids(&environments), ["local", "build", "devbox"]);
     assert_eq!(environments.default_id(), Some("devbox"));
-    let build = remote(environments.place("build").expect("configured"));
+    let build = remote(environments.get("build").expect("configured"));
     let url = "wss://build.example.org/exec?x=1".to_owned();
-    assert_eq!(build.way, Way::Url { url, bearer_token: Some("secret".into()) });
+    assert_eq!(build.endpoint, Endpoint::Url { url, bearer_token: Some("secret".into()) });
     assert_eq!(build.connect_timeout, Some(Duration::from_millis(2500)));
     assert_eq!(build.initialize_timeout, Some(Duration::from_secs(3)));
     assert_eq!(build.required_skills, ["rust"]);
     assert!(!format!("{build:?}").contains("secret"));
-    let devbox = remote(environments.place("devbox").expect("configured"));
+    let devbox = remote(environments.get("devbox").expect("configured"));
     let program = Program {
         program: "ssh".into(),
         args: ["host", "exec-server", "serve", "--listen", "stdio"].map(Into::into).into(),
         env: vec![("LANG".into(), "C".into())],
         cwd: Some("/home/u/.codex/work".into()),
     };
-    assert_eq!(devbox.way, Way::Program(program));
+    assert_eq!(devbox.endpoint, Endpoint::Program(program));
 }
 
 #[test]
@@ -85,7 +87,7 @@ fn what_is_meant_without_a_name() {
         assert_eq!(parsed(&format!("{head}{far}")).default_id(), default, "{head}");
     }
     assert_eq!(ids(&parsed("include_local = false")), Vec::<&str>::new());
-    let unknown = parsed(far).place("b").expect_err("there is no b").to_string();
+    let unknown = parsed(far).get("b").expect_err("there is no b").to_string();
     assert_eq!(unknown, "environment `b` is not configured; there is `local`, `a`");
 }
 
@@ -178,7 +180,7 @@ fn a_token_may_go_to_this_machine_in_the_clear() {
 }
 
 #[test]
-fn variables_give_one_place_or_none() {
+fn variables_give_one_environment_or_none() {
     let nowhere = ("EXEC_SERVER_HOME", "/nonexistent");
     let local = from(&[nowhere]);
     assert_eq!((ids(&local), local.default_id()), (vec!["local"], Some("local")));
@@ -188,8 +190,8 @@ fn variables_give_one_place_or_none() {
     assert_eq!((ids(&none), none.default_id()), (vec![], None));
     let both = from(&[nowhere, ("CODEX_EXEC_SERVER_URL", "ws://theirs"), ("EXEC_SERVER_URL", " ws://ours ")]);
     assert_eq!((ids(&both), both.default_id()), (vec!["remote"], Some("remote")));
-    let way = Way::Url { url: "ws://ours".into(), bearer_token: None };
-    assert_eq!(remote(&both.places()[0]).way, way);
+    let endpoint = Endpoint::Url { url: "ws://ours".into(), bearer_token: None };
+    assert_eq!(remote(&both.all()[0]).endpoint, endpoint);
 }
 
 #[test]
@@ -204,24 +206,24 @@ fn a_file_wins_over_the_variables_and_is_looked_for_in_order() {
     let path = |folder: &tempfile::TempDir| folder.path().to_str().expect("a plain path").to_owned();
     let (ours_path, theirs_path, home_path) = (path(&ours), path(&theirs), path(&home));
     let url = ("EXEC_SERVER_URL", "ws://x");
-    let places = |variables: &[(&str, &str)]| ids(&from(variables)).into_iter().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(places(&[("HOME", &home_path), url]), ["home"]);
-    assert_eq!(places(&[("CODEX_HOME", &theirs_path), ("HOME", &home_path), url]), ["theirs"]);
+    let listed = |variables: &[(&str, &str)]| ids(&from(variables)).into_iter().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(listed(&[("HOME", &home_path), url]), ["home"]);
+    assert_eq!(listed(&[("CODEX_HOME", &theirs_path), ("HOME", &home_path), url]), ["theirs"]);
     // A folder of our own without a file: then the variable counts, not another folder.
-    assert_eq!(places(&[("EXEC_SERVER_HOME", &ours_path), ("CODEX_HOME", &theirs_path), url]), ["remote"]);
+    assert_eq!(listed(&[("EXEC_SERVER_HOME", &ours_path), ("CODEX_HOME", &theirs_path), url]), ["remote"]);
     std::fs::write(ours.path().join(FILE_NAME), far("ours")).expect("a file of ours");
-    assert_eq!(places(&[("EXEC_SERVER_HOME", &ours_path), ("CODEX_HOME", &theirs_path), url]), ["ours"]);
+    assert_eq!(listed(&[("EXEC_SERVER_HOME", &ours_path), ("CODEX_HOME", &theirs_path), url]), ["ours"]);
 }
 
 #[tokio::test]
-async fn a_place_that_cannot_be_reached_says_so_when_it_is_used_and_not_before() {
+async fn an_environment_that_cannot_be_reached_says_so_when_it_is_used_and_not_before() {
     let environments = from(&[("EXEC_SERVER_HOME", "/nonexistent"), ("EXEC_SERVER_URL", "http://garbage")]);
-    let place = remote(&environments.places()[0]);
-    let failure = place.environment(&Options::default()).await.expect_err("it is garbage");
+    let environment = remote(&environments.all()[0]);
+    let failure = environment.environment(&Options::default()).await.expect_err("it is garbage");
     let why = "unsupported server URL `http://garbage`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`";
     assert_eq!(failure, ConnectFailure::Unreachable { why: why.into() });
     let text = "[[environments]]\nid = \"a\"\nprogram = \"/nonexistent/program\"";
     let environments = parsed(text);
-    let failure = remote(&environments.places()[1]).environment(&Options::default()).await.expect_err("no program");
+    let failure = remote(&environments.all()[1]).environment(&Options::default()).await.expect_err("no program");
     assert!(failure.to_string().starts_with("cannot start /nonexistent/program: "), "{failure}");
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use exec_client::Options;
-use exec_client::inbox::Room;
+use exec_client::inbox::InboxLimits;
 use exec_core::{EntryBody, Entry, Page, Seq, ExitStatus};
 use exec_env::Environment;
 use exec_env::process::{LogFollower, ReadError, ReadQuery, WaitCondition, WaitError, Waited};
@@ -73,7 +73,7 @@ async fn raw_frames_are_read_like_the_others() {
     let header = exec_wire::binary::FrameHeader::Output { process_id: "p", seq: 1, stream: exec_wire::process::Stream::Pty };
     let mut frame = Vec::new();
     exec_wire::binary::encode(&mut frame, &header, b"\xff raw").expect("a short id");
-    peer.say_raw(Message::Binary(frame.into())).await;
+    peer.send_raw(Message::Binary(frame.into())).await;
     let page = within(follower.next(1000)).await.expect("readable").expect("not over");
     let body = EntryBody::Output { stream: exec_core::Stream::Pty, bytes: Bytes::from_static(b"\xff raw") };
     assert_eq!(page.entries, [Entry { seq: 1, body }]);
@@ -143,8 +143,8 @@ async fn a_log_that_forgot_its_oldest_entries_is_a_gap_with_numbers() {
 
 #[tokio::test]
 async fn a_full_window_lets_go_of_what_comes_and_fetches_it_later() {
-    let room = Room { window_bytes: 1000, total_bytes: 5000 };
-    let (environment, _stage, mut peer) = meet(OURS, Options { room, ..options() }).await;
+    let inbox_limits = InboxLimits { window_bytes: 1000, total_bytes: 5000 };
+    let (environment, _stage, mut peer) = meet(OURS, Options { inbox_limits, ..options() }).await;
     let mut follower = started(&environment, &mut peer).await;
     for seq in 1..=50 {
         peer.push(seq, &format!("{seq:_>100}")).await;
@@ -181,12 +181,12 @@ async fn a_full_window_lets_go_of_what_comes_and_fetches_it_later() {
 
 #[tokio::test]
 async fn after_a_break_the_push_goes_on_where_it_was_without_fetching() {
-    let (environment, mut stage, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = meet(OURS, options()).await;
     let mut follower = started(&environment, &mut peer).await;
     peer.push(1, "a").await;
     assert_eq!(next(&mut follower).await, "a");
     peer.cut();
-    let mut peer = stage.next().await;
+    let mut peer = server.next().await;
     let (hello, params) = peer.expect("initialize").await;
     assert_eq!(params["resumeFrom"], json!({ "p": 1 }));
     peer.reply(&hello, json!({ "sessionId": "s", "resumeFrom": { "p": 1 } })).await;
@@ -198,13 +198,13 @@ async fn after_a_break_the_push_goes_on_where_it_was_without_fetching() {
 
 #[tokio::test]
 async fn a_plain_server_is_asked_for_what_was_missed() {
-    let (environment, mut stage, mut peer) = meet(&[], options()).await;
+    let (environment, mut server, mut peer) = meet(&[], options()).await;
     let mut follower = started(&environment, &mut peer).await;
     peer.push(1, "a").await;
     assert_eq!(next(&mut follower).await, "a");
     peer.cut();
     let serve = async {
-        let mut peer = stage.welcome(&[]).await;
+        let mut peer = server.welcome(&[]).await;
         let (read, params) = peer.expect("process/read").await;
         assert_eq!(params, json!({ "processId": "p", "afterSeq": 1, "maxBytes": null, "waitMs": null }));
         // Two chunks and, by their numbers, exited and closed.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exec_client::{CallError, ConnectFailure, LinkState, Options, RemoteEnvironment, Replay, Terms};
+use exec_client::{CallError, CallOptions, ConnectFailure, LinkState, Options, RemoteEnvironment, RetryPolicy};
 use exec_env::Environment;
 use exec_transport::Message;
 use exec_wire::binary::{self, FrameHeader};
@@ -13,17 +13,17 @@ use exec_wire::process::ListParams;
 use exec_wire::{Method, NotificationMethod};
 use serde_json::json;
 
-use crate::peer::{OURS, Peer, Stage, meet, options, rejected, stage, within};
+use crate::peer::{OURS, Peer, ScriptedServer, meet, options, rejected, server, within};
 
 #[tokio::test]
 async fn the_handshake_says_who_we_are_and_learns_where_we_are() {
-    let (mut stage, dial) = stage();
-    let mut wishes = options();
-    wishes.client_name = "tester".into();
-    wishes.detached_ttl = Some(Duration::from_secs(60));
-    wishes.binary_frames = true;
+    let (mut server, dial) = server();
+    let mut client_options = options();
+    client_options.client_name = "tester".into();
+    client_options.detached_ttl = Some(Duration::from_secs(60));
+    client_options.binary_frames = true;
     let serve = async {
-        let mut peer = stage.next().await;
+        let mut peer = server.next().await;
         let (id, mut params) = peer.expect("initialize").await;
         let scope =
             params.as_object_mut().and_then(|params| params.remove("requestScope")).expect("it has its own word");
@@ -39,7 +39,7 @@ async fn the_handshake_says_who_we_are_and_learns_where_we_are() {
             .await;
         peer
     };
-    let (environment, _peer) = tokio::join!(exec_client::RemoteEnvironment::open(dial, wishes), serve);
+    let (environment, _peer) = tokio::join!(exec_client::RemoteEnvironment::open(dial, client_options), serve);
     let environment = environment.expect("it was welcomed");
     assert_eq!(environment.info().shell.path, std::path::Path::new("/bin/zsh"));
     assert_eq!(environment.session_id().as_deref(), Some("s"));
@@ -50,15 +50,15 @@ async fn the_handshake_says_who_we_are_and_learns_where_we_are() {
 async fn a_server_that_says_no_is_quoted() {
     let failure = rejected(options(), json!({ "code": -32600, "message": "not today" })).await;
     assert_eq!(failure, ConnectFailure::Refused { why: "not today".into() });
-    let wishes = Options { resume_session: Some("old".into()), ..options() };
-    let failure = rejected(wishes, json!({ "code": -32600, "message": "unknown session id old" })).await;
+    let client_options = Options { resume_session: Some("old".into()), ..options() };
+    let failure = rejected(client_options, json!({ "code": -32600, "message": "unknown session id old" })).await;
     assert_eq!(failure, ConnectFailure::UnknownSession { why: "unknown session id old".into() });
 }
 
 #[tokio::test]
 async fn a_first_connection_is_tried_once() {
-    let (stage, dial) = stage();
-    stage.shut();
+    let (server, dial) = server();
+    server.shut();
     let failure = exec_client::RemoteEnvironment::open(dial, options()).await.expect_err("nobody is there");
     let ConnectFailure::Unreachable { why } = failure else { panic!("{failure:?}") };
     assert!(why.starts_with("cannot connect to memory: "), "{why}");
@@ -66,8 +66,8 @@ async fn a_first_connection_is_tried_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_hello_is_given_up() {
-    let (mut stage, dial) = stage();
-    let (environment, _silent) = tokio::join!(exec_client::RemoteEnvironment::open(dial, options()), stage.next());
+    let (mut server, dial) = server();
+    let (environment, _silent) = tokio::join!(exec_client::RemoteEnvironment::open(dial, options()), server.next());
     let failure = environment.expect_err("nobody answers");
     assert_eq!(failure, ConnectFailure::Unreachable { why: "initialize was not answered within 10s".into() });
 }
@@ -154,10 +154,10 @@ async fn questions_of_the_server_are_answered() {
     let (_environment, _stage, mut peer) = meet(OURS, options()).await;
     let request = json!({ "protocol": "http", "host": "h", "port": 80 });
     let params = json!({ "processId": "p", "request": request });
-    peer.say(json!({ "id": 1, "method": "network/policyRequest", "params": params })).await;
+    peer.send(json!({ "id": 1, "method": "network/policyRequest", "params": params })).await;
     let answer = peer.message().await;
     assert_eq!((&answer["id"], &answer["result"]["decision"]["type"]), (&json!(1), &json!("deny")));
-    peer.say(json!({ "id": "x", "method": "what/isThis" })).await;
+    peer.send(json!({ "id": "x", "method": "what/isThis" })).await;
     let error = json!({ "code": -32601, "message": "exec-server client does not implement `what/isThis` yet" });
     assert_eq!(peer.message().await, json!({ "error": error, "id": "x" }));
 }
@@ -166,16 +166,16 @@ async fn questions_of_the_server_are_answered() {
 async fn listeners_hear_what_they_asked_for_until_they_fall_behind() {
     let (environment, _stage, mut peer) = meet(OURS, options()).await;
     let link = environment.link();
-    let mut hearing = link.listen(&[NotificationMethod::FsChanged], 2);
-    peer.say(json!({ "method": "nobody/knows", "params": {} })).await;
+    let mut notifications = link.subscribe(&[NotificationMethod::FsChanged], 2);
+    peer.send(json!({ "method": "nobody/knows", "params": {} })).await;
     for watch in 0..3 {
-        peer.say(json!({ "method": "fs/missingChanged", "params": { "watchId": watch } })).await;
-        peer.say(json!({ "method": "fs/changed", "params": { "watchId": "w", "n": watch } })).await;
+        peer.send(json!({ "method": "fs/missingChanged", "params": { "watchId": watch } })).await;
+        peer.send(json!({ "method": "fs/changed", "params": { "watchId": "w", "n": watch } })).await;
     }
     // The third finds no room, so the listener is let go of; what it had heard is still there.
-    assert_eq!(within(hearing.recv()).await.expect("heard").method, NotificationMethod::FsChanged);
-    assert!(within(hearing.recv()).await.is_some());
-    assert!(within(hearing.recv()).await.is_none());
+    assert_eq!(within(notifications.recv()).await.expect("heard").method, NotificationMethod::FsChanged);
+    assert!(within(notifications.recv()).await.is_some());
+    assert!(within(notifications.recv()).await.is_none());
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn a_block_as_raw_bytes_is_the_answer_to_its_request() {
         let header = FrameHeader::Block { request_id: &id.to_string(), offset: 4, eof: true };
         let mut frame = Vec::new();
         binary::encode(&mut frame, &header, b"raw").expect("a short id");
-        peer.say_raw(Message::Binary(frame.into())).await;
+        peer.send_raw(Message::Binary(frame.into())).await;
     };
     let (block, ()) = tokio::join!(link.call(params), serve);
     let block = block.expect("answered");
@@ -200,7 +200,7 @@ fn raw_block() -> WriteBlockParams {
 }
 
 /// A server that takes blocks as raw bytes, and such a client.
-async fn meet_raw() -> (RemoteEnvironment, Stage, Peer) {
+async fn meet_raw() -> (RemoteEnvironment, ScriptedServer, Peer) {
     let extensions = [OURS, &["fs/writeBlock.binary"]].concat();
     meet(&extensions, Options { binary_frames: true, ..options() }).await
 }
@@ -222,11 +222,11 @@ async fn a_block_is_written_as_raw_bytes_where_the_server_takes_them() {
 
 #[tokio::test]
 async fn a_raw_block_is_not_sent_on_to_a_server_that_takes_none() {
-    let (environment, mut stage, mut peer) = meet_raw().await;
+    let (environment, mut server, mut peer) = meet_raw().await;
     let serve = async {
         peer.frame().await;
         peer.cut();
-        stage.welcome(OURS).await
+        server.welcome(OURS).await
     };
     let (written, mut peer) = tokio::join!(environment.link().call(raw_block()), serve);
     assert_eq!(written, Err(CallError::Interrupted { method: Method::FsWriteBlock }));
@@ -305,8 +305,8 @@ async fn an_answer_that_cannot_be_read_fails_its_call_only() {
         peer.reply(&id, json!({ "status": "ready" })).await;
     };
     let calls = async {
-        let terms = Terms { deadline: Duration::from_secs(5), replay: Replay::IfUnsent };
-        (link.call_with(&StatusParams {}, terms).await.result, link.call(StatusParams {}).await)
+        let options = CallOptions { deadline: Duration::from_secs(5), retry: RetryPolicy::IfUnsent };
+        (link.call_with(&StatusParams {}, options).await.result, link.call(StatusParams {}).await)
     };
     let ((first, second), ()) = tokio::join!(calls, serve);
     assert!(matches!(first, Err(CallError::Undecodable { method: Method::EnvironmentStatus, .. })), "{first:?}");

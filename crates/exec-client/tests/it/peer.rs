@@ -30,7 +30,7 @@ pub(crate) const OURS: &[&str] = &[
 ];
 
 /// Where a client's dials arrive.
-pub(crate) struct Stage {
+pub(crate) struct ScriptedServer {
     dials: mpsc::Receiver<Connection>,
     shut: Arc<AtomicBool>,
 }
@@ -40,8 +40,8 @@ pub(crate) struct Peer {
     connection: Connection,
 }
 
-/// A stage, and the way to it.
-pub(crate) fn stage() -> (Stage, Arc<dyn exec_client::Dial>) {
+/// A server, and the way to it.
+pub(crate) fn server() -> (ScriptedServer, Arc<dyn exec_client::Dial>) {
     let (dialed, dials) = mpsc::channel(16);
     let shut = Arc::new(AtomicBool::new(false));
     let closed = Arc::clone(&shut);
@@ -58,7 +58,7 @@ pub(crate) fn stage() -> (Stage, Arc<dyn exec_client::Dial>) {
             Ok(near)
         })
     };
-    (Stage { dials, shut }, Arc::new(dial))
+    (ScriptedServer { dials, shut }, Arc::new(dial))
 }
 
 /// Options without chance, and without raw frames unless a test wants them.
@@ -66,7 +66,7 @@ pub(crate) fn options() -> Options {
     Options { seed: Some(1), binary_frames: false, ..Options::default() }
 }
 
-impl Stage {
+impl ScriptedServer {
     /// The next connection.
     pub(crate) async fn next(&mut self) -> Peer {
         Peer { connection: self.dials.recv().await.expect("the client keeps the other end") }
@@ -94,17 +94,17 @@ impl Stage {
 }
 
 /// A client and the server it has just met.
-pub(crate) async fn meet(extensions: &[&str], options: Options) -> (RemoteEnvironment, Stage, Peer) {
-    let (mut stage, dial) = stage();
-    let (environment, peer) = tokio::join!(RemoteEnvironment::open(dial, options), stage.welcome(extensions));
-    (environment.expect("it was welcomed"), stage, peer)
+pub(crate) async fn meet(extensions: &[&str], options: Options) -> (RemoteEnvironment, ScriptedServer, Peer) {
+    let (mut server, dial) = server();
+    let (environment, peer) = tokio::join!(RemoteEnvironment::open(dial, options), server.welcome(extensions));
+    (environment.expect("it was welcomed"), server, peer)
 }
 
 /// A client that is not welcome.
 pub(crate) async fn rejected(options: Options, error: Value) -> ConnectFailure {
-    let (mut stage, dial) = stage();
+    let (mut server, dial) = server();
     let refuse = async {
-        let mut peer = stage.next().await;
+        let mut peer = server.next().await;
         let (id, _) = peer.expect("initialize").await;
         peer.refuse(&id, error).await;
         peer
@@ -151,35 +151,35 @@ impl Peer {
         assert_eq!(self.message().await, json!({ "method": "initialized", "params": {} }));
     }
 
-    pub(crate) async fn say(&mut self, message: Value) {
+    pub(crate) async fn send(&mut self, message: Value) {
         let text = Message::Text(message.to_string().into());
         self.connection.sender.feed(text).await.expect("the client reads");
     }
 
     /// Raw bytes, as they are.
-    pub(crate) async fn say_raw(&mut self, message: Message) {
+    pub(crate) async fn send_raw(&mut self, message: Message) {
         self.connection.sender.feed(message).await.expect("the client reads");
     }
 
     pub(crate) async fn reply(&mut self, id: &Value, result: Value) {
-        self.say(json!({ "id": id, "result": result })).await;
+        self.send(json!({ "id": id, "result": result })).await;
     }
 
     pub(crate) async fn refuse(&mut self, id: &Value, error: Value) {
-        self.say(json!({ "error": error, "id": id })).await;
+        self.send(json!({ "error": error, "id": id })).await;
     }
 
     pub(crate) async fn push(&mut self, seq: u64, text: &str) {
         let chunk = exec_wire::base64::encode(text.as_bytes());
         let params = json!({ "processId": "p", "seq": seq, "stream": "stdout", "chunk": chunk });
-        self.say(json!({ "method": "process/output", "params": params })).await;
+        self.send(json!({ "method": "process/output", "params": params })).await;
     }
 
     pub(crate) async fn push_end(&mut self, exit_seq: u64, code: i32) {
         let params = json!({ "processId": "p", "seq": exit_seq, "exitCode": code, "sandboxDenied": false });
-        self.say(json!({ "method": "process/exited", "params": params })).await;
+        self.send(json!({ "method": "process/exited", "params": params })).await;
         let params = json!({ "processId": "p", "seq": exit_seq + 1 });
-        self.say(json!({ "method": "process/closed", "params": params })).await;
+        self.send(json!({ "method": "process/closed", "params": params })).await;
     }
 
     /// Answers one `process/start` of `p`.

@@ -12,7 +12,7 @@ use exec_wire::environment::StatusParams;
 use exec_wire::fs::RemoveParams;
 use serde_json::{Value, json};
 
-use crate::peer::{OURS, command, info, meet, options, process_id, stage, within};
+use crate::peer::{OURS, command, info, meet, options, process_id, server, within};
 
 fn write_id() -> WriteId {
     WriteId::new("w1").expect("short")
@@ -20,13 +20,13 @@ fn write_id() -> WriteId {
 
 #[tokio::test]
 async fn what_may_be_asked_twice_is_asked_again_in_the_same_session() {
-    let (environment, mut stage, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = meet(OURS, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let serve = async {
         let (_, first) = peer.expect("process/write").await;
         peer.cut();
-        let mut peer = stage.next().await;
+        let mut peer = server.next().await;
         let (hello, params) = peer.expect("initialize").await;
         assert_eq!(params["resumeSessionId"], "s");
         peer.reply(&hello, json!({ "sessionId": "s" })).await;
@@ -44,13 +44,13 @@ async fn what_may_be_asked_twice_is_asked_again_in_the_same_session() {
 
 #[tokio::test]
 async fn a_start_that_was_carried_out_before_the_break_is_a_start() {
-    let (environment, mut stage, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = meet(OURS, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let serve = async {
         peer.expect("process/start").await;
         peer.cut();
-        let mut peer = stage.welcome(OURS).await;
+        let mut peer = server.welcome(OURS).await;
         let (again, _) = peer.expect("process/start").await;
         peer.refuse(&again, json!({ "code": -32600, "message": "process p already exists" })).await;
         // Not in the list yet: the first start is still under way.
@@ -68,13 +68,13 @@ async fn a_start_that_was_carried_out_before_the_break_is_a_start() {
 
 #[tokio::test]
 async fn a_name_that_somebody_else_took_is_not_ours_because_of_a_break() {
-    let (environment, mut stage, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = meet(OURS, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let serve = async {
         peer.expect("process/start").await;
         peer.cut();
-        let mut peer = stage.welcome(OURS).await;
+        let mut peer = server.welcome(OURS).await;
         let (again, _) = peer.expect("process/start").await;
         peer.refuse(&again, json!({ "code": -32600, "message": "process p already exists" })).await;
         let (list, _) = peer.expect("process/list").await;
@@ -105,14 +105,14 @@ async fn a_name_in_use_without_a_break_is_in_use() {
 
 #[tokio::test]
 async fn a_signal_without_a_key_is_sent_once_and_says_when_nobody_knows() {
-    let (environment, mut stage, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = meet(OURS, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let serve = async {
         let (_, params) = peer.expect("process/signal").await;
         assert_eq!(params, json!({ "processId": "p", "signal": "terminate" }));
         peer.cut();
-        stage.welcome(OURS).await
+        server.welcome(OURS).await
     };
     let (signalled, _peer) = tokio::join!(processes.signal(&id, Signal::Terminate), serve);
     let why = "the connection broke while process/signal was on its way: it may have been carried out, or not";
@@ -122,14 +122,14 @@ async fn a_signal_without_a_key_is_sent_once_and_says_when_nobody_knows() {
 #[tokio::test]
 async fn a_signal_with_a_key_is_asked_again() {
     let extensions: Vec<&str> = OURS.iter().copied().chain(["process/signal.signalId"]).collect();
-    let (environment, mut stage, mut peer) = meet(&extensions, options()).await;
+    let (environment, mut server, mut peer) = meet(&extensions, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let serve = async {
         let (_, first) = peer.expect("process/signal").await;
         assert!(first["signalId"].is_string());
         peer.cut();
-        let mut peer = stage.welcome(&extensions).await;
+        let mut peer = server.welcome(&extensions).await;
         let (again, second) = peer.expect("process/signal").await;
         assert_eq!(first, second);
         peer.reply(&again, json!({ "status": "alreadyExited" })).await;
@@ -141,7 +141,7 @@ async fn a_signal_with_a_key_is_asked_again() {
 
 #[tokio::test]
 async fn what_was_not_sent_yet_waits_for_the_next_connection_whatever_it_is() {
-    let (environment, mut stage, peer) = meet(OURS, options()).await;
+    let (environment, mut server, peer) = meet(OURS, options()).await;
     let link = environment.link();
     let mut states = link.states();
     peer.cut();
@@ -149,7 +149,7 @@ async fn what_was_not_sent_yet_waits_for_the_next_connection_whatever_it_is() {
     let path = exec_wire::PathUri::from_path("/w/x".as_ref()).expect("absolute");
     let params = RemoveParams { path, recursive: None, force: None, follow_symlinks: None, sandbox: None };
     let serve = async {
-        let mut peer = stage.welcome(OURS).await;
+        let mut peer = server.welcome(OURS).await;
         let (id, _) = peer.expect("fs/remove").await;
         peer.reply(&id, json!({})).await;
         peer
@@ -161,11 +161,11 @@ async fn what_was_not_sent_yet_waits_for_the_next_connection_whatever_it_is() {
 /// A removal whose connection breaks; the server remembers requests as it says with each welcome. What came of it, and
 /// whether it was asked again.
 async fn removal(memories: [Option<&str>; 2]) -> Result<(), CallError> {
-    let (mut stage, dial) = stage();
+    let (mut server, dial) = server();
     let serve = async {
         let mut asked = Vec::new();
         for memory in memories {
-            let mut peer = stage.next().await;
+            let mut peer = server.next().await;
             let (id, _) = peer.expect("initialize").await;
             let mut result = json!({ "sessionId": "s", "environmentInfo": info(OURS) });
             if let Some(memory) = memory {
@@ -209,11 +209,11 @@ async fn what_changes_files_is_asked_again_only_of_the_server_that_knows_it() {
 
 #[tokio::test]
 async fn nonsense_from_the_server_ends_the_connection_and_not_the_session() {
-    let (environment, mut stage, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = meet(OURS, options()).await;
     let serve = async {
         peer.expect("environment/status").await;
-        peer.say(json!("nonsense")).await;
-        let mut peer = stage.welcome(OURS).await;
+        peer.send(json!("nonsense")).await;
+        let mut peer = server.welcome(OURS).await;
         let (id, _) = peer.expect("environment/status").await;
         peer.reply(&id, json!({ "status": "ready" })).await;
         peer
@@ -224,17 +224,17 @@ async fn nonsense_from_the_server_ends_the_connection_and_not_the_session() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_attached_elsewhere_is_tried_until_it_is_free() {
-    let (environment, mut stage, peer) = meet(OURS, options()).await;
+    let (environment, mut server, peer) = meet(OURS, options()).await;
     peer.cut();
     let serve = async {
         for _ in 0..5 {
-            let mut peer = stage.next().await;
+            let mut peer = server.next().await;
             let (id, _) = peer.expect("initialize").await;
             let message = "session s is already attached to another connection";
             peer.refuse(&id, json!({ "code": -32010, "message": message })).await;
             peer.left().await;
         }
-        let mut peer = stage.welcome(OURS).await;
+        let mut peer = server.welcome(OURS).await;
         let (id, _) = peer.expect("environment/status").await;
         peer.reply(&id, json!({ "status": "ready" })).await;
         peer
@@ -245,7 +245,7 @@ async fn a_session_that_is_attached_elsewhere_is_tried_until_it_is_free() {
 
 #[tokio::test]
 async fn a_session_that_is_gone_fails_its_processes_and_the_next_call_opens_another() {
-    let (environment, mut stage, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = meet(OURS, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let (started, ()) = tokio::join!(processes.start(&id, command()), peer.start());
@@ -253,7 +253,7 @@ async fn a_session_that_is_gone_fails_its_processes_and_the_next_call_opens_anot
     let mut follower = processes.follow(&id, 0).await.expect("it is known");
     peer.cut();
     let serve = async {
-        let mut peer = stage.next().await;
+        let mut peer = server.next().await;
         let (hello, _) = peer.expect("initialize").await;
         peer.refuse(&hello, json!({ "code": -32600, "message": "unknown session id s" })).await;
         peer.left().await;
@@ -265,7 +265,7 @@ async fn a_session_that_is_gone_fails_its_processes_and_the_next_call_opens_anot
     assert_eq!(written, Err(WriteError::Unreachable(why)));
 
     let serve = async {
-        let mut peer = stage.next().await;
+        let mut peer = server.next().await;
         let (hello, params) = peer.expect("initialize").await;
         assert_eq!(params["resumeSessionId"], Value::Null);
         peer.reply(&hello, json!({ "sessionId": "s2" })).await;
@@ -280,10 +280,10 @@ async fn a_session_that_is_gone_fails_its_processes_and_the_next_call_opens_anot
 
 #[tokio::test(start_paused = true)]
 async fn the_search_for_a_session_is_given_up_in_time() {
-    let mut wishes = options();
-    wishes.give_up = Some(Duration::from_secs(3));
-    let (environment, stage, mut peer) = meet(OURS, wishes).await;
-    stage.shut();
+    let mut client_options = options();
+    client_options.give_up = Some(Duration::from_secs(3));
+    let (environment, server, mut peer) = meet(OURS, client_options).await;
+    server.shut();
     let asking = async {
         let status = environment.link().call(StatusParams {});
         let cutting = async {
@@ -300,16 +300,16 @@ async fn the_search_for_a_session_is_given_up_in_time() {
 
 #[tokio::test]
 async fn a_session_that_was_taken_over_is_not_fought_for() {
-    let (environment, mut stage, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = meet(OURS, options()).await;
     let mut states = environment.link().states();
-    peer.say(json!({ "method": "session/takenOver", "params": { "sessionId": "s" } })).await;
+    peer.send(json!({ "method": "session/takenOver", "params": { "sessionId": "s" } })).await;
     let lost =
         within(states.wait_for(|state| matches!(state, LinkState::Lost(_)))).await.expect("the link lives").clone();
     let LinkState::Lost(loss) = lost else { panic!("{lost:?}") };
     assert_eq!(loss.why, "the session was taken over by another connection");
     // The next call does not take it back: it opens another.
     let serve = async {
-        let mut peer = stage.next().await;
+        let mut peer = server.next().await;
         let (_, params) = peer.expect("initialize").await;
         assert_eq!(params["resumeSessionId"], Value::Null);
     };

@@ -2,17 +2,17 @@
 //! refused dials, floods, forgetful logs and slow readers. No sockets, no tasks, no clock.
 //!
 //! What must hold for every seed: a follower sees each entry once and in order, or is told the gap; memory stays within
-//! its room; and once the line is quiet it comes to the end of the log, or is told that the session is lost.
+//! its room; and once the connection is quiet it comes to the end of the log, or is told that the session is lost.
 
 mod server;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use exec_client::Dice;
-use exec_client::inbox::{Inbox, Next, Reader, Room};
+use exec_client::SeededRng;
+use exec_client::inbox::{Inbox, InboxLimits, NextRead, ReaderId};
 use exec_client::page::page_of;
-use exec_client::session::{Effect, Failure, Loss, LossKind, Patience, Session};
+use exec_client::session::{AttemptError, Effect, LossKind, Session, SessionLoss, SessionTimeouts};
 use exec_core::{EntryBody, Entry, Page, ProcessId, Seq};
 use exec_wire::process::ReadResult;
 
@@ -20,7 +20,7 @@ use server::{Server, content};
 
 const SEEDS: u64 = 10_000;
 const STEPS: usize = 300;
-const ROOM: Room = Room { window_bytes: 2_000, total_bytes: 3_000 };
+const LIMITS: InboxLimits = InboxLimits { window_bytes: 2_000, total_bytes: 3_000 };
 
 #[test]
 fn whatever_breaks_a_follower_sees_each_entry_once_or_is_told_why_not() {
@@ -58,31 +58,31 @@ fn the_same_seed_is_the_same_world() {
 }
 
 enum ToServer {
-    Hello { resume: bool, asked: BTreeMap<String, Seq> },
+    Initialize { resume: bool, asked: BTreeMap<String, Seq> },
     Read { after: Seq },
 }
 
 enum ToClient {
-    Welcome { asked: BTreeMap<String, Seq>, granted: Option<BTreeMap<String, Seq>> },
+    Initialized { asked: BTreeMap<String, Seq>, granted: Option<BTreeMap<String, Seq>> },
     Refused,
     Push(Entry),
     Page { after: Seq, result: Box<ReadResult> },
 }
 
 /// Per process, the last seq it has seen.
-type Places = BTreeMap<String, Seq>;
+type ResumePoints = BTreeMap<String, Seq>;
 
-struct Line {
+struct Connection {
     to_server: VecDeque<ToServer>,
     to_client: VecDeque<ToClient>,
     /// The seq after which the server pushes on this connection, once it was greeted.
     push_after: Option<Seq>,
-    welcome: Option<(Places, Option<Places>)>,
-    useful: bool,
+    initialize_reply: Option<(ResumePoints, Option<ResumePoints>)>,
+    carried_data: bool,
 }
 
 struct Follower {
-    reader: Reader,
+    reader: ReaderId,
     after: Seq,
     fetching: bool,
     over: bool,
@@ -91,16 +91,16 @@ struct Follower {
 }
 
 struct World {
-    dice: Dice,
+    rng: SeededRng,
     began: Instant,
     now: Instant,
     server: Server,
     session: Session,
     inbox: Inbox,
-    line: Option<Line>,
+    connection: Option<Connection>,
     dialing: bool,
     follower: Follower,
-    lost: Option<Loss>,
+    lost: Option<SessionLoss>,
     calm: bool,
     fetches: u64,
 }
@@ -111,46 +111,46 @@ fn id() -> ProcessId {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
-        let patience = Patience { give_up: Duration::from_secs(25), greeting: Duration::from_secs(10) };
-        let mut inbox = Inbox::new(ROOM);
+        let mut rng = SeededRng::new(seed);
+        let timeouts = SessionTimeouts { give_up: Duration::from_secs(25), initialize: Duration::from_secs(10) };
+        let mut inbox = Inbox::new(LIMITS);
         inbox.open(&id());
-        let reader = inbox.join(&id(), 0).expect("it is open");
+        let reader = inbox.add_reader(&id(), 0).expect("it is open");
         let now = Instant::now();
-        let server = Server::new(dice.below(3) == 0);
+        let server = Server::new(rng.below(3) == 0);
         let mut world = Self {
-            session: Session::new(patience, None, seed),
-            dice,
+            session: Session::new(timeouts, None, seed),
+            rng,
             began: now,
             now,
             server,
             inbox,
-            line: None,
+            connection: None,
             dialing: false,
             follower: Follower { reader, after: 0, fetching: false, over: false, gaps: 0, exits: 0 },
             lost: None,
             calm: false,
             fetches: 0,
         };
-        let effects = world.session.wanted();
+        let effects = world.session.connection_wanted();
         world.carry_out(effects);
         world
     }
 
     fn step(&mut self) {
-        match self.dice.below(100) {
-            0..25 => self.server.print(&mut self.dice),
+        match self.rng.below(100) {
+            0..25 => self.server.print(&mut self.rng),
             25..45 => self.serve(),
             45..70 => self.deliver(),
             70..84 => self.read(),
             84..90 => self.pass_time(),
             90..95 => self.answer_dial(),
             95..97 => self.cut(),
-            97 => self.server.forget(self.dice.below(20)),
-            98 if self.dice.below(40) == 0 => self.server.session_alive = false,
+            97 => self.server.forget(self.rng.below(20)),
+            98 if self.rng.below(40) == 0 => self.server.session_alive = false,
             _ => self.pass_time(),
         }
-        assert!(self.inbox.held_bytes() <= ROOM.total_bytes, "{} bytes held", self.inbox.held_bytes());
+        assert!(self.inbox.held_bytes() <= LIMITS.total_bytes, "{} bytes held", self.inbox.held_bytes());
     }
 
     /// No more faults: everything must come to its end.
@@ -171,53 +171,53 @@ impl World {
     }
 
     fn serve(&mut self) {
-        let Some(line) = &mut self.line else { return };
-        match line.to_server.pop_front() {
-            Some(ToServer::Hello { resume, asked }) if resume && !self.server.session_alive => {
+        let Some(connection) = &mut self.connection else { return };
+        match connection.to_server.pop_front() {
+            Some(ToServer::Initialize { resume, asked }) if resume && !self.server.session_alive => {
                 drop(asked);
-                line.to_client.push_back(ToClient::Refused);
+                connection.to_client.push_back(ToClient::Refused);
             }
-            Some(ToServer::Hello { resume, asked }) => {
+            Some(ToServer::Initialize { resume, asked }) => {
                 self.server.session_alive = true;
                 let granted = (resume && !self.server.plain).then(|| asked.clone());
                 // Without places it goes on with what comes next; what was missed is not pushed.
-                let place = granted.as_ref().and_then(|granted| granted.get("p").copied());
-                line.push_after = Some(place.unwrap_or(if resume { self.server.next_seq - 1 } else { 0 }));
-                line.to_client.push_back(ToClient::Welcome { asked, granted });
+                let position = granted.as_ref().and_then(|granted| granted.get("p").copied());
+                connection.push_after = Some(position.unwrap_or(if resume { self.server.next_seq - 1 } else { 0 }));
+                connection.to_client.push_back(ToClient::Initialized { asked, granted });
             }
             Some(ToServer::Read { after }) => {
                 let result = Box::new(self.server.read(after));
-                line.to_client.push_back(ToClient::Page { after, result });
+                connection.to_client.push_back(ToClient::Page { after, result });
             }
             None => {}
         }
-        let Some(after) = &mut line.push_after else { return };
+        let Some(after) = &mut connection.push_after else { return };
         // Now and then something twice: it must not be seen twice.
-        let again = !self.calm && self.dice.below(20) == 0;
+        let again = !self.calm && self.rng.below(20) == 0;
         let from = if again { after.saturating_sub(3) } else { *after };
         for (seq, body) in self.server.log.range(from + 1..).take(4) {
-            line.to_client.push_back(ToClient::Push(Entry { seq: *seq, body: body.clone() }));
+            connection.to_client.push_back(ToClient::Push(Entry { seq: *seq, body: body.clone() }));
             *after = (*after).max(*seq);
         }
     }
 
     fn deliver(&mut self) {
         let live = self.session.is_live();
-        let Some(line) = &mut self.line else { return };
-        let Some(message) = line.to_client.pop_front() else { return };
-        line.useful |= live;
+        let Some(connection) = &mut self.connection else { return };
+        let Some(message) = connection.to_client.pop_front() else { return };
+        connection.carried_data |= live;
         let effects = match message {
             ToClient::Push(entry) => {
                 self.inbox.push(&id(), entry);
                 Vec::new()
             }
-            ToClient::Welcome { asked, granted } => {
-                line.welcome = Some((asked, granted));
-                self.session.welcomed("s")
+            ToClient::Initialized { asked, granted } => {
+                connection.initialize_reply = Some((asked, granted));
+                self.session.initialized("s")
             }
             ToClient::Refused => {
-                let loss = Loss { kind: LossKind::UnknownSession, why: "unknown session id s".into() };
-                self.session.failed(self.now, Failure::Final(loss))
+                let loss = SessionLoss { kind: LossKind::UnknownSession, why: "unknown session id s".into() };
+                self.session.attempt_failed(self.now, AttemptError::Permanent(loss))
             }
             ToClient::Page { after, result } => {
                 self.take_fetched(after, *result);
@@ -230,7 +230,7 @@ impl World {
     fn take_fetched(&mut self, after: Seq, result: ReadResult) {
         let known_exit = self.inbox.head(&id()).and_then(|head| head.exit);
         let page = page_of(after, result, known_exit);
-        self.inbox.learn(&id(), page.head);
+        self.inbox.update_head(&id(), page.head);
         self.follower.fetching = false;
         self.fetches += 1;
         // It may have read on meanwhile? No: a follower that fetches does nothing else.
@@ -242,22 +242,22 @@ impl World {
         if self.follower.fetching || self.follower.over || self.lost.is_some() {
             return;
         }
-        let max_bytes = self.dice.below(800) as usize;
+        let max_bytes = self.rng.below(800) as usize;
         match self.inbox.next(&id(), self.follower.after, max_bytes) {
-            Next::Page(page) => self.absorb(page),
-            Next::Over => self.follower.over = true,
-            Next::Wait => {}
-            Next::Fetch => {
+            NextRead::Page(page) => self.absorb(page),
+            NextRead::End => self.follower.over = true,
+            NextRead::Wait => {}
+            NextRead::Fetch => {
                 self.follower.fetching = true;
                 self.send_read();
             }
-            Next::Unknown => panic!("it is open as long as the session lives"),
+            NextRead::Unknown => panic!("it is open as long as the session lives"),
         }
     }
 
     fn send_read(&mut self) {
-        if let (true, Some(line)) = (self.session.is_live(), &mut self.line) {
-            line.to_server.push_back(ToServer::Read { after: self.follower.after });
+        if let (true, Some(connection)) = (self.session.is_live(), &mut self.connection) {
+            connection.to_server.push_back(ToServer::Read { after: self.follower.after });
         }
     }
 
@@ -280,12 +280,12 @@ impl World {
         }
         assert!(follower.exits <= 1, "a leader ends once");
         assert!(page.head.next_seq > follower.after);
-        self.inbox.pass(&id(), follower.reader, follower.after);
+        self.inbox.advance_reader(&id(), follower.reader, follower.after);
     }
 
     fn pass_time(&mut self) {
-        let most = if self.dice.below(10) == 0 { 9_000 } else { 400 };
-        self.now += Duration::from_millis(self.dice.below(most));
+        let most = if self.rng.below(10) == 0 { 9_000 } else { 400 };
+        self.now += Duration::from_millis(self.rng.below(most));
         let effects = self.session.tick(self.now);
         self.carry_out(effects);
     }
@@ -295,20 +295,26 @@ impl World {
             return;
         }
         // The first connection is tried once, which is another test's subject.
-        let refused = !self.calm && self.server.session_alive && self.dice.below(3) == 0;
+        let refused = !self.calm && self.server.session_alive && self.rng.below(3) == 0;
         let effects = if refused {
-            self.session.failed(self.now, Failure::Passing("refused".into()))
+            self.session.attempt_failed(self.now, AttemptError::Transient("refused".into()))
         } else {
             let (to_server, to_client) = (VecDeque::new(), VecDeque::new());
-            self.line = Some(Line { to_server, to_client, push_after: None, welcome: None, useful: false });
-            self.session.dialed(self.now)
+            self.connection = Some(Connection {
+                to_server,
+                to_client,
+                push_after: None,
+                initialize_reply: None,
+                carried_data: false,
+            });
+            self.session.connected(self.now)
         };
         self.carry_out(effects);
     }
 
     fn cut(&mut self) {
-        if let Some(line) = &self.line {
-            let effects = self.session.broke(self.now, "cut", line.useful);
+        if let Some(connection) = &self.connection {
+            let effects = self.session.connection_lost(self.now, "cut", connection.carried_data);
             self.carry_out(effects);
         }
     }
@@ -317,17 +323,17 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::Dial => {
-                    assert!(self.line.is_none() && !self.dialing, "one connection at a time");
+                    assert!(self.connection.is_none() && !self.dialing, "one connection at a time");
                     self.dialing = true;
                 }
-                Effect::Greet { resume } => {
-                    let asked = self.inbox.places().map(|(id, seq)| (id.as_str().to_owned(), seq)).collect();
-                    let line = self.line.as_mut().expect("it was dialed");
-                    line.to_server.push_back(ToServer::Hello { resume: resume.is_some(), asked });
+                Effect::Initialize { resume } => {
+                    let asked = self.inbox.resume_points().map(|(id, seq)| (id.as_str().to_owned(), seq)).collect();
+                    let connection = self.connection.as_mut().expect("it was dialed");
+                    connection.to_server.push_back(ToServer::Initialize { resume: resume.is_some(), asked });
                 }
-                Effect::Serve { resumed } => {
-                    let line = self.line.as_mut().expect("it was greeted");
-                    let (asked, granted) = line.welcome.take().expect("it was welcomed");
+                Effect::GoLive { resumed } => {
+                    let connection = self.connection.as_mut().expect("it was greeted");
+                    let (asked, granted) = connection.initialize_reply.take().expect("it was welcomed");
                     if resumed {
                         self.inbox.resume(&asked, granted.as_ref());
                     }
@@ -335,9 +341,9 @@ impl World {
                         self.send_read();
                     }
                 }
-                Effect::Interrupt => self.line = None,
-                Effect::Forfeit(loss) => self.lost = Some(loss),
-                Effect::Leave => panic!("nobody leaves"),
+                Effect::DropConnection => self.connection = None,
+                Effect::LoseSession(loss) => self.lost = Some(loss),
+                Effect::Close => panic!("nobody leaves"),
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use exec_client::Dice;
+use exec_client::SeededRng;
 use exec_core::{EntryBody, Exit, Seq, Stream};
 use exec_wire::base64::Base64;
 use exec_wire::process::{self as wire, Chunk, LogHead, ReadResult};
@@ -38,11 +38,11 @@ impl Server {
         }
     }
 
-    pub(super) fn print(&mut self, dice: &mut Dice) {
+    pub(super) fn print(&mut self, rng: &mut SeededRng) {
         if self.closed {
             return;
         }
-        let body = match (self.exit, dice.below(100)) {
+        let body = match (self.exit, rng.below(100)) {
             (None, 0) => {
                 let exit = Exit::LOST;
                 self.exit = Some((self.next_seq, exit));

@@ -10,17 +10,17 @@ use tokio::sync::watch;
 
 /// One process of this client.
 #[derive(Debug)]
-pub(crate) struct Record {
-    pub(crate) fate: Fate,
+pub(crate) struct CachedProcess {
+    pub(crate) status: ProcessStatus,
     /// Its log may have changed.
-    news: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
     /// What was asked for, for servers that cannot list.
-    request: Option<Request>,
+    request: Option<StartRequest>,
 }
 
 /// Where a process stands, as far as the link is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ProcessStatus {
     /// Its start is under way.
     Starting,
     /// It exists, or existed when we last heard.
@@ -30,7 +30,7 @@ pub(crate) enum Fate {
 }
 
 #[derive(Debug)]
-struct Request {
+struct StartRequest {
     argv: Vec<OsString>,
     cwd: PathBuf,
     tty: bool,
@@ -39,14 +39,14 @@ struct Request {
     started: SystemTime,
 }
 
-impl Record {
+impl CachedProcess {
     /// Of a process that is being started.
     pub(crate) fn starting(command: &Command) -> Self {
         let (tty, stdin) = match command.io {
             Io::Pipes { stdin } => (false, stdin),
             Io::Pty(_) => (true, true),
         };
-        let request = Request {
+        let request = StartRequest {
             argv: command.argv.clone(),
             cwd: command.cwd.clone(),
             tty,
@@ -54,30 +54,30 @@ impl Record {
             label: command.label.clone(),
             started: SystemTime::now(),
         };
-        Self { fate: Fate::Starting, news: watch::Sender::new(0), request: Some(request) }
+        Self { status: ProcessStatus::Starting, changes: watch::Sender::new(0), request: Some(request) }
     }
 
     /// Of a process that somebody else has started.
-    pub(crate) fn found() -> Self {
-        Self { fate: Fate::Known, news: watch::Sender::new(0), request: None }
+    pub(crate) fn discovered() -> Self {
+        Self { status: ProcessStatus::Known, changes: watch::Sender::new(0), request: None }
     }
 
     /// Told of every change from now on.
-    pub(crate) fn news(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
-    /// Wakes those who wait for news.
-    pub(crate) fn wake(&self) {
-        self.news.send_modify(|count| *count = count.wrapping_add(1));
+    /// Wakes those who wait for changes.
+    pub(crate) fn notify(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Its session is gone.
-    pub(crate) fn lose(&mut self, why: &str) {
-        if !matches!(self.fate, Fate::Lost(_)) {
-            self.fate = Fate::Lost(Unreachable { why: why.to_owned() });
+    pub(crate) fn mark_lost(&mut self, why: &str) {
+        if !matches!(self.status, ProcessStatus::Lost(_)) {
+            self.status = ProcessStatus::Lost(Unreachable { why: why.to_owned() });
         }
-        self.wake();
+        self.notify();
     }
 
     /// Whether it was asked for with a terminal; `None` if we did not ask.
@@ -87,13 +87,13 @@ impl Record {
 
     /// Whether `listed` is what was asked for.
     pub(crate) fn matches(&self, listed: &ProcessInfo) -> bool {
-        let same = |request: &Request| (&request.argv, &request.cwd) == (&listed.argv, &listed.cwd);
+        let same = |request: &StartRequest| (&request.argv, &request.cwd) == (&listed.argv, &listed.cwd);
         self.request.as_ref().is_some_and(same)
     }
 
     /// What a list would say of it, from memory.
     pub(crate) fn info(&self, id: &ProcessId, head: Head) -> Option<ProcessInfo> {
-        let request = self.request.as_ref().filter(|_| self.fate == Fate::Known)?;
+        let request = self.request.as_ref().filter(|_| self.status == ProcessStatus::Known)?;
         Some(ProcessInfo {
             id: id.clone(),
             pid: 0,

@@ -5,16 +5,16 @@ use exec_wire::Method;
 
 /// What happens to a call whose connection broke before its answer came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replay {
+pub enum RetryPolicy {
     /// It is sent again: it changes nothing, the same again is the same, or the server knows its key.
-    Again,
+    Always,
     /// It is sent again if the same server is there, which then knows it by its id; otherwise as [`Self::IfUnsent`].
-    Known,
+    IfServerRemembers,
     /// It is sent again only if it had not been sent; otherwise it fails, and says that it may have happened.
     IfUnsent,
 }
 
-impl Replay {
+impl RetryPolicy {
     /// What holds for a method, whatever its params. Where the params decide (a write that appends), the caller does.
     pub fn of(method: Method) -> Self {
         match method {
@@ -44,13 +44,13 @@ impl Replay {
             | Method::FsSetTimes
             | Method::FsGlob
             | Method::SessionList
-            | Method::SessionClose => Self::Again,
+            | Method::SessionClose => Self::Always,
             Method::FsWriteFile
             | Method::FsCreateDirectory
             | Method::FsRemove
             | Method::FsCopy
             | Method::FsRename
-            | Method::FsCreateSymlink => Self::Known,
+            | Method::FsCreateSymlink => Self::IfServerRemembers,
             // A signal counts; handles, watches, searches and bodies belong to the connection that broke.
             _ => Self::IfUnsent,
         }
