@@ -1,16 +1,13 @@
-//! The front desk of one connection: it reads, sees to the handshake, accepts requests and lets them run.
+//! The task of one connection: it reads messages, does the handshake, and starts a task for each request.
 //!
-//! ```text
-//!   new ── initialize ──► asked ── initialized ──► done
-//! ```
-//!
-//! It never waits for an answer or for the writer. What can end it is one [`Event`]; whatever happens, its session is
-//! detached at once, and requests that change something are finished.
+//! It never waits for a handler or for the writer. Everything that happens to it is one [`Event`]. However it ends, it
+//! first detaches its session, and it lets requests that change something run to their end.
 
-mod desk;
 mod handshake;
+mod shared;
 mod stdin_order;
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -25,308 +22,294 @@ use exec_wire::fs::WriteBlockParams;
 use exec_wire::method::{Method, NotificationMethod};
 use exec_wire::session::TakenOverParams;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::belongings::Belongings;
-use crate::dispatch::{self, Handshake, Params, Request};
-use crate::limits::{ACCEPTED_REQUESTS, FAREWELL, LARGE_ANSWER_BYTES, LARGE_REQUEST_BYTES, SMALL_ANSWER_BYTES};
-use crate::mailroom::{Mailroom, Post};
+use crate::dispatch::{self, Params, Request};
+use crate::limits::{ACCEPTED_REQUESTS, CLOSE_TIMEOUT, LARGE_REQUEST_BYTES, LARGE_RESPONSE_BYTES, SMALL_MESSAGE_BYTES};
+use crate::resources::ConnectionResources;
 use crate::server::Server;
-use crate::session::{ConnectionId, Session};
-pub(crate) use desk::Desk;
+use crate::session::Session;
+use crate::writer::{Writer, WriterCommand};
+pub(crate) use handshake::HandshakeState;
+pub(crate) use shared::ConnectionShared;
 use stdin_order::StdinOrder;
 
-/// What the connection is told from outside.
+/// Why the server asks a connection to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Nothing so far.
-    Go,
-    /// Another connection has the session now.
+pub(crate) enum CloseRequest {
+    /// Another connection has resumed the session.
     TakenOver,
-    /// The session was closed.
     SessionClosed,
-    /// The server stops.
-    Stop,
+    ServerStopping,
 }
 
 enum Event {
     Received(Received),
-    Ordered(Order),
-    Answered,
+    CloseRequested(CloseRequest),
+    RequestDone,
     WriterDone(Result<Result<(), SendError>, JoinError>),
 }
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
     let Connection { sender, receiver, peer } = connection;
-    let (id, orders) = server.enter_connection();
-    // bounded by the accepted requests, see `PostBox`
-    let (posts, inbox) = mpsc::unbounded_channel();
+    let (id, close_requests) = server.register_connection();
+    // bounded by the accepted requests, see `WriterHandle`
+    let (writer_handle, commands) = mpsc::unbounded_channel();
     let carries_binary = sender.carries_binary();
-    let mailroom = Mailroom::new(server.environment().clone(), sender, inbox);
-    let desk = Arc::new(Desk {
+    let writer = Writer::new(server.environment().clone(), sender, commands);
+    let shared = Arc::new(ConnectionShared {
         id,
-        turns: Arc::new(Semaphore::new(server.options().concurrent_requests)),
-        room: Arc::new(Semaphore::new(LARGE_ANSWER_BYTES >> 10)),
+        run_permits: Arc::new(Semaphore::new(server.options().concurrent_requests)),
+        response_memory: Arc::new(Semaphore::new(LARGE_RESPONSE_BYTES >> 10)),
         jsonrpc: AtomicBool::new(false),
         carries_binary,
-        scope: OnceLock::new(),
-        binary: AtomicBool::new(false),
-        belongings: Belongings::new(),
+        binary_frames: AtomicBool::new(false),
+        request_scope: OnceLock::new(),
+        resources: ConnectionResources::new(),
         server,
         peer,
-        posts,
+        writer: writer_handle,
     });
-    let front = FrontDesk {
-        id,
-        desk,
-        handshake: Handshake::None,
+    let task = ConnectionTask {
+        shared,
+        handshake: HandshakeState::NotStarted,
         session: None,
         requests: JoinSet::new(),
         accepted: Arc::new(Semaphore::new(ACCEPTED_REQUESTS)),
-        incoming: Arc::new(Semaphore::new(LARGE_REQUEST_BYTES >> 10)),
-        droppable: CancellationToken::new(),
-        ignored_notices: 0,
+        request_memory: Arc::new(Semaphore::new(LARGE_REQUEST_BYTES >> 10)),
+        connection_over: CancellationToken::new(),
+        ignored_notifications: 0,
         stdin_order: StdinOrder::default(),
     };
-    front.run(receiver, orders, tokio::spawn(mailroom.run())).await;
+    task.run(receiver, close_requests, tokio::spawn(writer.run())).await;
 }
 
-struct FrontDesk {
-    id: ConnectionId,
-    desk: Arc<Desk>,
-    handshake: Handshake,
+struct ConnectionTask {
+    shared: Arc<ConnectionShared>,
+    handshake: HandshakeState,
     session: Option<Arc<Session>>,
     requests: JoinSet<()>,
     accepted: Arc<Semaphore>,
-    /// Bytes of large requests in memory.
-    incoming: Arc<Semaphore>,
-    /// Cancelled at the end: requests that change nothing stop there.
-    droppable: CancellationToken,
-    ignored_notices: u64,
+    /// One permit per KiB of large requests that may be in memory.
+    request_memory: Arc<Semaphore>,
+    /// Cancelled when the connection ends; requests that change nothing stop then.
+    connection_over: CancellationToken,
+    ignored_notifications: u64,
     stdin_order: StdinOrder,
 }
 
-/// Whether to go on.
-enum Next {
-    Go,
-    End(CloseReason),
-}
-
-impl FrontDesk {
+impl ConnectionTask {
     async fn run(
         mut self,
         mut receiver: Receiver,
-        mut orders: watch::Receiver<Order>,
-        mut writer: tokio::task::JoinHandle<Result<(), SendError>>,
+        mut close_requests: watch::Receiver<Option<CloseRequest>>,
+        mut writer: JoinHandle<Result<(), SendError>>,
     ) {
-        let peer = self.desk.peer.to_string();
+        let peer = self.shared.peer.to_string();
         tracing::debug!(peer, "connected");
         let reason = loop {
             let event = tokio::select! {
                 biased;
-                order = ordered(&mut orders) => Event::Ordered(order),
+                request = close_requested(&mut close_requests) => Event::CloseRequested(request),
                 done = &mut writer => Event::WriterDone(done),
-                Some(_) = self.requests.join_next(), if !self.requests.is_empty() => Event::Answered,
+                Some(_) = self.requests.join_next(), if !self.requests.is_empty() => Event::RequestDone,
                 received = receiver.next() => Event::Received(received),
             };
-            match self.on_event(event).await {
-                Next::Go => {}
-                Next::End(reason) => break reason,
+            if let ControlFlow::Break(reason) = self.on_event(event).await {
+                break reason;
             }
         };
         tracing::debug!(peer, %reason, "disconnecting");
-        // First of all: whoever resumes the session must not wait for our end.
-        self.desk.server.leave_connection(self.id, self.session.as_deref());
-        self.droppable.cancel();
-        self.desk.post(Post::Close(reason));
+        // This comes first, so that a client that resumes the session need not wait for the rest of our end.
+        self.shared.server.unregister_connection(self.shared.id, self.session.as_deref());
+        self.connection_over.cancel();
+        self.shared.send(WriterCommand::Close(reason));
         if !writer.is_finished() {
-            // A polite close waits for the peer to read; meanwhile what it still sends is read and dropped.
-            let polite = async {
+            // The writer's close waits for the peer to read. A peer that is itself blocked in a write reads nothing, so
+            // what it still sends is received and dropped.
+            let drain = async {
                 while !matches!(receiver.next().await, Received::Closed(_)) {}
                 std::future::pending::<()>().await
             };
             tokio::select! {
                 _ = &mut writer => {}
-                () = polite => {}
-                // It reads nothing. What it missed it finds again when it resumes.
-                () = tokio::time::sleep(FAREWELL) => writer.abort(),
+                () = drain => {}
+                // The peer does not read. It can fetch what it missed when it resumes its session.
+                () = tokio::time::sleep(CLOSE_TIMEOUT) => writer.abort(),
             }
         }
         while self.requests.join_next().await.is_some() {}
-        self.desk.belongings.end().await;
+        self.shared.resources.close().await;
     }
 
-    async fn on_event(&mut self, event: Event) -> Next {
+    async fn on_event(&mut self, event: Event) -> ControlFlow<CloseReason> {
         match event {
             Event::Received(Received::Message(message)) => self.on_message(message.into_bytes()).await,
             Event::Received(Received::Malformed { reason }) => {
-                tracing::info!(peer = %self.desk.peer, reason, "cut off");
-                Next::Go
+                tracing::info!(peer = %self.shared.peer, reason, "cut off");
+                ControlFlow::Continue(())
             }
             Event::Received(Received::Closed(closed)) => {
-                tracing::debug!(peer = %self.desk.peer, %closed, "gone");
-                Next::End(CloseReason::normal())
+                tracing::debug!(peer = %self.shared.peer, %closed, "gone");
+                ControlFlow::Break(CloseReason::normal())
             }
-            Event::Answered => Next::Go,
+            Event::RequestDone => ControlFlow::Continue(()),
             Event::WriterDone(done) => {
                 match done {
                     Ok(Ok(())) | Ok(Err(SendError::Closed)) => {}
-                    Ok(Err(error)) => tracing::info!(peer = %self.desk.peer, %error, "cannot write"),
-                    Err(error) => tracing::error!(peer = %self.desk.peer, %error, "the writer failed"),
+                    Ok(Err(error)) => tracing::info!(peer = %self.shared.peer, %error, "cannot write"),
+                    Err(error) => tracing::error!(peer = %self.shared.peer, %error, "the writer failed"),
                 }
-                Next::End(CloseReason::normal())
+                ControlFlow::Break(CloseReason::normal())
             }
-            Event::Ordered(order) => self.on_order(order),
+            Event::CloseRequested(request) => ControlFlow::Break(self.on_close_request(request)),
         }
     }
 
-    fn on_order(&mut self, order: Order) -> Next {
-        match order {
-            Order::Go => Next::Go,
-            Order::TakenOver => {
+    fn on_close_request(&mut self, request: CloseRequest) -> CloseReason {
+        match request {
+            CloseRequest::TakenOver => {
                 let session_id = self.session.as_ref().map_or_else(String::new, |session| session.id.clone());
                 let mut out = Vec::new();
                 let name = NotificationMethod::SessionTakenOver.name();
-                envelope::write_notification(&mut out, name, &TakenOverParams { session_id }, self.desk.jsonrpc());
-                self.desk.post(Post::Message(Bytes::from(out), None));
-                Next::End(CloseReason::new(CloseReason::POLICY, "the session was taken over by another connection"))
+                envelope::write_notification(&mut out, name, &TakenOverParams { session_id }, self.shared.jsonrpc());
+                self.shared.send(WriterCommand::Message(Bytes::from(out), None));
+                CloseReason::new(CloseReason::POLICY, "the session was taken over by another connection")
             }
-            Order::SessionClosed => Next::End(CloseReason::new(CloseReason::NORMAL, "the session was closed")),
-            Order::Stop => Next::End(CloseReason::new(CloseReason::GOING_AWAY, "the server stops")),
+            CloseRequest::SessionClosed => CloseReason::new(CloseReason::NORMAL, "the session was closed"),
+            CloseRequest::ServerStopping => CloseReason::new(CloseReason::GOING_AWAY, "the server stops"),
         }
     }
 
-    async fn on_message(&mut self, frame: Bytes) -> Next {
-        if self.desk.binary() && binary::is_binary(&frame) {
-            return self.on_frame(&frame).await;
+    async fn on_message(&mut self, frame: Bytes) -> ControlFlow<CloseReason> {
+        if self.shared.uses_binary_frames() && binary::is_binary(&frame) {
+            return self.on_binary_frame(&frame).await;
         }
         let Ok(text) = std::str::from_utf8(&frame) else {
-            return Next::End(CloseReason::new(CloseReason::INVALID_DATA, "a message was not UTF-8"));
+            return ControlFlow::Break(CloseReason::new(CloseReason::INVALID_DATA, "a message was not UTF-8"));
         };
         match envelope::decode(text) {
             Ok(Incoming::Request(request)) => {
                 self.note_jsonrpc(request.jsonrpc);
                 let Some(method) = Method::parse_for_server(&request.method) else {
-                    self.refuse(&request.id, &RpcError::unknown_method(&request.method), request.jsonrpc);
-                    return Next::Go;
+                    self.send_error(&request.id, &RpcError::unknown_method(&request.method), request.jsonrpc);
+                    return ControlFlow::Continue(());
                 };
                 let params = Params::Json(SharedJson::new(&frame, request.params));
                 let (id, jsonrpc) = (request.id, request.jsonrpc);
-                let Some(weight) = self.weigh(frame.len()).await else { return Next::Go };
-                self.on_request(id, method, params, jsonrpc, weight).await
+                self.on_request(id, method, params, jsonrpc, frame.len()).await;
+                ControlFlow::Continue(())
             }
-            Ok(Incoming::Notification(notice)) => self.on_notice(&notice.method),
+            Ok(Incoming::Notification(notification)) => self.on_notification(&notification.method),
             Ok(Incoming::Response(_) | Incoming::Error(_)) => {
-                Next::End(CloseReason::new(CloseReason::POLICY, "an answer came to a question nobody asked"))
+                ControlFlow::Break(CloseReason::new(CloseReason::POLICY, "an answer came to a question nobody asked"))
             }
-            Err(malformed) => self.misunderstood(&malformed.reason),
+            Err(malformed) => {
+                self.refuse_malformed(&malformed.reason);
+                ControlFlow::Continue(())
+            }
         }
     }
 
-    /// Raw bytes for a file. They stay where they were received.
-    async fn on_frame(&mut self, frame: &Bytes) -> Next {
-        let (request_id, params) = match binary::decode(frame) {
-            Ok((FrameHeader::Write { request_id, handle_id, offset }, payload)) => {
-                let chunk = Base64(frame.slice_ref(payload));
-                (request_id, WriteBlockParams { handle_id: handle_id.to_owned(), offset, chunk })
+    /// A block for a file as raw bytes. They are not copied out of the frame.
+    async fn on_binary_frame(&mut self, frame: &Bytes) -> ControlFlow<CloseReason> {
+        match decode_write_frame(frame) {
+            Ok((id, params)) => {
+                let params = Params::WriteBlock(params);
+                self.on_request(id, Method::FsWriteBlock, params, self.shared.jsonrpc(), frame.len()).await;
             }
-            Ok((FrameHeader::Output { .. } | FrameHeader::Block { .. }, _)) => {
-                return self.misunderstood("a binary frame of a kind that only servers send");
-            }
-            Err(bad) => return self.misunderstood(&bad.to_string()),
-        };
-        let id = match RequestId::parse(request_id) {
-            Ok(id) => id,
-            Err(malformed) => return self.misunderstood(&malformed.reason),
-        };
-        let Some(weight) = self.weigh(frame.len()).await else { return Next::Go };
-        self.on_request(id, Method::FsWriteBlock, Params::Block(params), self.desk.jsonrpc(), weight).await
+            Err(reason) => self.refuse_malformed(&reason),
+        }
+        ControlFlow::Continue(())
     }
 
-    fn misunderstood(&self, reason: &str) -> Next {
-        let error = match self.desk.peer.kind() {
-            PeerKind::WebSocket => RpcError::malformed_websocket(&self.desk.peer, reason),
+    fn refuse_malformed(&self, reason: &str) {
+        let error = match self.shared.peer.kind() {
+            PeerKind::WebSocket => RpcError::malformed_websocket(&self.shared.peer, reason),
             PeerKind::Unix | PeerKind::Stdio | PeerKind::Memory => RpcError::malformed_line(reason),
         };
-        self.refuse(&RequestId::MALFORMED, &error, self.desk.jsonrpc());
-        Next::Go
+        self.send_error(&RequestId::MALFORMED, &error, self.shared.jsonrpc());
     }
 
-    /// A place for a request of so many bytes; small ones take none.
-    async fn weigh(&self, bytes: usize) -> Option<Option<OwnedSemaphorePermit>> {
-        if bytes <= SMALL_ANSWER_BYTES {
-            return Some(None);
-        }
-        let kib = u32::try_from(bytes.min(LARGE_REQUEST_BYTES) >> 10).unwrap_or(u32::MAX);
-        self.incoming.clone().acquire_many_owned(kib).await.ok().map(Some)
-    }
-
-    async fn on_request(
-        &mut self,
-        id: RequestId,
-        method: Method,
-        params: Params,
-        jsonrpc: bool,
-        weight: Option<OwnedSemaphorePermit>,
-    ) -> Next {
+    async fn on_request(&mut self, id: RequestId, method: Method, params: Params, jsonrpc: bool, frame_bytes: usize) {
+        let Some(memory) = self.reserve_request_memory(frame_bytes).await else { return };
         if method == Method::Initialize {
-            // In place: what is pipelined behind it must find the session.
+            // Not in a task of its own: the requests that the client sent right behind it need the session.
             match self.initialize(&params).await {
-                Ok((result, follow_ups)) => {
+                Ok((result, commands)) => {
                     let mut out = Vec::new();
                     envelope::write_response(&mut out, &id, &result, jsonrpc);
-                    self.desk.post(Post::Message(Bytes::from(out), None));
-                    for post in follow_ups {
-                        self.desk.post(post);
+                    self.shared.send(WriterCommand::Message(Bytes::from(out), None));
+                    for command in commands {
+                        self.shared.send(command);
                     }
-                    self.hold_session();
+                    self.become_current_writer();
                 }
-                Err(error) => self.refuse(&id, &error, jsonrpc),
+                Err(error) => self.send_error(&id, &error, jsonrpc),
             }
-            return Next::Go;
+            return;
         }
-        let Ok(accepted) = self.accepted.clone().acquire_owned().await else { return Next::Go };
+        let Ok(accepted) = self.accepted.clone().acquire_owned().await else { return };
         let request =
-            Request { id, method, params, jsonrpc, handshake: self.handshake.clone(), accepted, _weight: weight };
-        let (before, done) = self.stdin_order.place(&request);
-        let answer = dispatch::answer(self.desk.clone(), request);
+            Request { id, method, params, jsonrpc, handshake: self.handshake.clone(), accepted, _memory: memory };
+        let (before, done) = self.stdin_order.enqueue(&request);
+        let handling = dispatch::handle_request(self.shared.clone(), request);
         let in_order = async move {
             if let Some(before) = before {
                 before.cancelled().await;
             }
-            answer.await;
+            handling.await;
             drop(done);
         };
-        if dispatch::may_be_dropped(method) {
-            let dropped = self.droppable.clone();
+        if dispatch::may_be_cancelled(method) {
+            let connection_over = self.connection_over.clone();
             self.requests.spawn(async move {
-                let _ = dropped.run_until_cancelled(in_order).await;
+                let _ = connection_over.run_until_cancelled(in_order).await;
             });
         } else {
             self.requests.spawn(in_order);
         }
-        Next::Go
     }
 
-    fn refuse(&self, id: &RequestId, error: &RpcError, jsonrpc: bool) {
+    /// Reserves memory for a large request; small ones need none. `None` if the connection is over.
+    async fn reserve_request_memory(&self, bytes: usize) -> Option<Option<OwnedSemaphorePermit>> {
+        if bytes <= SMALL_MESSAGE_BYTES {
+            return Some(None);
+        }
+        let kib = u32::try_from(bytes.min(LARGE_REQUEST_BYTES) >> 10).unwrap_or(u32::MAX);
+        self.request_memory.clone().acquire_many_owned(kib).await.ok().map(Some)
+    }
+
+    fn send_error(&self, id: &RequestId, error: &RpcError, jsonrpc: bool) {
         let mut out = Vec::new();
         envelope::write_error(&mut out, id, error, jsonrpc);
-        self.desk.post(Post::Message(Bytes::from(out), None));
+        self.shared.send(WriterCommand::Message(Bytes::from(out), None));
     }
 
     fn note_jsonrpc(&self, jsonrpc: bool) {
-        if jsonrpc && !self.desk.jsonrpc.swap(true, Ordering::Relaxed) {
-            self.desk.post(Post::Jsonrpc);
+        if jsonrpc && !self.shared.jsonrpc.swap(true, Ordering::Relaxed) {
+            self.shared.send(WriterCommand::WriteJsonrpc);
         }
     }
 }
 
-async fn ordered(orders: &mut watch::Receiver<Order>) -> Order {
-    match orders.wait_for(|order| *order != Order::Go).await {
-        Ok(order) => *order,
-        // The server keeps the other side as long as the connection is entered.
-        Err(_) => Order::Stop,
+/// The request that a binary frame of a client carries, or why it carries none.
+fn decode_write_frame(frame: &Bytes) -> Result<(RequestId, WriteBlockParams), String> {
+    let (header, payload) = binary::decode(frame).map_err(|bad| bad.to_string())?;
+    let FrameHeader::Write { request_id, handle_id, offset } = header else {
+        return Err("a binary frame of a kind that only servers send".to_owned());
+    };
+    let id = RequestId::parse(request_id).map_err(|malformed| malformed.reason)?;
+    let chunk = Base64(frame.slice_ref(payload));
+    Ok((id, WriteBlockParams { handle_id: handle_id.to_owned(), offset, chunk }))
+}
+
+async fn close_requested(requests: &mut watch::Receiver<Option<CloseRequest>>) -> CloseRequest {
+    match requests.wait_for(Option::is_some).await {
+        Ok(request) => request.unwrap_or(CloseRequest::ServerStopping),
+        // The server keeps the other side as long as the connection is registered.
+        Err(_) => CloseRequest::ServerStopping,
     }
 }

@@ -1,7 +1,7 @@
-//! The counters: one file per family, one function per method.
+//! The handlers: one file per family of methods, one function per method.
 //!
-//! A counter gets typed params and a session, talks to the environment, and gives a typed result. It knows no JSON, no
-//! codes and no socket.
+//! A handler gets typed params and the context of its request, calls the environment, and returns a typed result. It
+//! knows no JSON, no error codes and no socket.
 
 pub(crate) mod discovery;
 pub(crate) mod environment;

@@ -1,21 +1,31 @@
 //! JSON-RPC front for any environment.
 //!
-//! The way of a request: `connection` (front desk: reads, handshake) → `dispatch` (switchboard: lane, typed params)
-//! → `handlers` (counters) → the environment. The way of a byte: the environment's log → `mailroom` (one follower per
-//! process, fair turns) → the connection. The two share only the log.
+//! The way of a request:
 //!
-//! `session` is what survives connections, `belongings` what does not: open files, watches, searches, bodies. Only `reply` knows error codes; only `convert` knows both vocabularies.
-//! Nothing here starts a process, opens a file or knows what kind of environment it serves.
+//! 1. [`server`]: an environment, its sessions, and the connections that come and go;
+//! 2. [`connection`]: the task of one connection reads messages, does the handshake, and starts a task for each request;
+//! 3. [`dispatch`]: finds the handler of the method, gives it typed params, sends its response;
+//! 4. [`handlers`]: one function per method, from the wire's verbs to the environment's;
+//! 5. [`convert`], [`reply`]: shapes of the wire become values of the domain and back; errors become codes and messages.
+//!
+//! The way of a byte: the environment's log → [`writer`], the one task that writes to a connection, with a follower for
+//! each process → the transport. The two ways share only the log.
+//!
+//! [`session`] is what survives connections: processes, and the cache of responses. [`resources`] is what ends with a
+//! connection: open files, watches, searches, HTTP bodies. [`limits`] has every bound.
+//!
+//! Nothing here starts a process, opens a file or knows what kind of environment it serves. Only `reply` knows error
+//! codes; only `convert` knows both vocabularies.
 
-mod belongings;
 mod connection;
 mod convert;
 mod dispatch;
 mod handlers;
 pub mod limits;
-mod mailroom;
 mod reply;
+mod resources;
 mod server;
 mod session;
+mod writer;
 
-pub use server::{BeginError, Options, Server};
+pub use server::{Server, ServerOptions, ServerStartError};

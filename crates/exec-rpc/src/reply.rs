@@ -14,20 +14,20 @@ use exec_wire::error::{ErrorData, RpcError, code, kind};
 use exec_wire::path_uri::ForeignPath;
 
 pub(crate) use files::{
-    bad_base64, body_active, body_too_large, file_data, file_error, file_sandbox_not_enforceable, file_too_large,
-    foreign_path, foreign_sandbox_path, handle_refused, http_error, no_place, nul_in_path, sandbox_without_cwd,
+    bad_base64, body_refused, body_too_large, file_data, file_error, file_sandbox_not_enforceable, file_too_large,
+    foreign_path, foreign_sandbox_path, handle_refused, http_error, nul_in_path, sandbox_without_cwd, source_refused,
     too_many_roots, unknown_handle,
 };
 
 /// An error of some verb, for a process that is called `wire_id` on the wire.
-pub(crate) trait Refuse {
-    fn refuse(self, wire_id: &str) -> RpcError;
+pub(crate) trait IntoRpcError {
+    fn into_rpc_error(self, wire_id: &str) -> RpcError;
 }
 
-impl Refuse for StartError {
-    fn refuse(self, wire_id: &str) -> RpcError {
+impl IntoRpcError for StartError {
+    fn into_rpc_error(self, wire_id: &str) -> RpcError {
         match self {
-            Self::BadCommand(bad) => bad.refuse(wire_id),
+            Self::BadCommand(bad) => bad.into_rpc_error(wire_id),
             Self::IdInUse { .. } => already_exists(wire_id),
             Self::Cancelled { .. } => {
                 RpcError::new(code::INVALID_REQUEST, format!("process {wire_id} start was cancelled"))
@@ -43,13 +43,13 @@ impl Refuse for StartError {
                 };
                 RpcError::new(code::INTERNAL, os_text(failure.errno)).with_data(data)
             }
-            Self::Unreachable(unreachable) => unreachable.refuse(wire_id),
+            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
         }
     }
 }
 
-impl Refuse for BadCommand {
-    fn refuse(self, _wire_id: &str) -> RpcError {
+impl IntoRpcError for BadCommand {
+    fn into_rpc_error(self, _wire_id: &str) -> RpcError {
         let text = self.to_string();
         let (code, message) = match &self {
             Self::EmptyArgv => (code::INVALID_PARAMS, "argv must not be empty".to_owned()),
@@ -63,48 +63,48 @@ impl Refuse for BadCommand {
     }
 }
 
-impl Refuse for Unreachable {
-    fn refuse(self, _wire_id: &str) -> RpcError {
+impl IntoRpcError for Unreachable {
+    fn into_rpc_error(self, _wire_id: &str) -> RpcError {
         RpcError::new(code::INTERNAL, self.to_string())
     }
 }
 
-impl Refuse for UnknownProcess {
-    fn refuse(self, wire_id: &str) -> RpcError {
+impl IntoRpcError for UnknownProcess {
+    fn into_rpc_error(self, wire_id: &str) -> RpcError {
         unknown_process(wire_id)
     }
 }
 
-impl Refuse for ReadError {
-    fn refuse(self, wire_id: &str) -> RpcError {
+impl IntoRpcError for ReadError {
+    fn into_rpc_error(self, wire_id: &str) -> RpcError {
         match self {
-            Self::Unknown(unknown) => unknown.refuse(wire_id),
+            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
             Self::Spool { errno, .. } => {
                 let data = ErrorData { errno: Some(errno), ..ErrorData::new(kind::SPOOL_READ) };
                 RpcError::new(code::INTERNAL, os_text(errno)).with_data(data)
             }
-            Self::Unreachable(unreachable) => unreachable.refuse(wire_id),
+            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
         }
     }
 }
 
-impl Refuse for WriteError {
-    fn refuse(self, wire_id: &str) -> RpcError {
+impl IntoRpcError for WriteError {
+    fn into_rpc_error(self, wire_id: &str) -> RpcError {
         let text = self.to_string();
         match self {
-            Self::Unknown(unknown) => unknown.refuse(wire_id),
+            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
             Self::TooLarge { .. } => {
                 RpcError::new(code::INVALID_REQUEST, text).with_data(ErrorData::new(kind::TOO_LARGE))
             }
-            Self::Unreachable(unreachable) => unreachable.refuse(wire_id),
+            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
         }
     }
 }
 
-impl Refuse for ResizeError {
-    fn refuse(self, wire_id: &str) -> RpcError {
+impl IntoRpcError for ResizeError {
+    fn into_rpc_error(self, wire_id: &str) -> RpcError {
         match self {
-            Self::Unknown(unknown) => unknown.refuse(wire_id),
+            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
             Self::NoTerminal { .. } => {
                 let text = format!("process {wire_id} has no terminal: start it with a tty to resize it");
                 RpcError::new(code::INVALID_REQUEST, text).with_data(ErrorData::new(kind::NO_TERMINAL))
@@ -112,59 +112,59 @@ impl Refuse for ResizeError {
             Self::NoCells { .. } => {
                 RpcError::new(code::INVALID_PARAMS, self.to_string()).with_data(ErrorData::new(kind::NO_CELLS))
             }
-            Self::Unreachable(unreachable) => unreachable.refuse(wire_id),
+            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
         }
     }
 }
 
-impl Refuse for SignalError {
-    fn refuse(self, wire_id: &str) -> RpcError {
+impl IntoRpcError for SignalError {
+    fn into_rpc_error(self, wire_id: &str) -> RpcError {
         match self {
-            Self::Unknown(unknown) => unknown.refuse(wire_id),
+            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
             Self::Refused { errno, .. } => {
                 let data = ErrorData { errno: Some(errno), ..ErrorData::new(kind::SIGNAL_REFUSED) };
                 RpcError::new(code::INTERNAL, os_text(errno)).with_data(data)
             }
-            Self::Unreachable(unreachable) => unreachable.refuse(wire_id),
+            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
         }
     }
 }
 
-impl Refuse for TerminateError {
-    fn refuse(self, wire_id: &str) -> RpcError {
+impl IntoRpcError for TerminateError {
+    fn into_rpc_error(self, wire_id: &str) -> RpcError {
         match self {
-            Self::Unknown(unknown) => unknown.refuse(wire_id),
-            Self::Unreachable(unreachable) => unreachable.refuse(wire_id),
+            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
+            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
         }
     }
 }
 
-impl Refuse for WaitError {
-    fn refuse(self, wire_id: &str) -> RpcError {
+impl IntoRpcError for WaitError {
+    fn into_rpc_error(self, wire_id: &str) -> RpcError {
         let text = self.to_string();
         match self {
-            Self::Unknown(unknown) => unknown.refuse(wire_id),
+            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
             Self::BadRegex { why } => RpcError::new(code::INVALID_PARAMS, text)
                 .with_data(ErrorData { detail: Some(why), ..ErrorData::new(kind::BAD_REGEX) }),
             Self::Ended { .. } => RpcError::new(code::INVALID_REQUEST, text),
-            Self::Read(read) => read.refuse(wire_id),
-            Self::Unreachable(unreachable) => unreachable.refuse(wire_id),
+            Self::Read(read) => read.into_rpc_error(wire_id),
+            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
         }
     }
 }
 
-impl Refuse for ListError {
-    fn refuse(self, wire_id: &str) -> RpcError {
+impl IntoRpcError for ListError {
+    fn into_rpc_error(self, wire_id: &str) -> RpcError {
         let Self::Unreachable(unreachable) = self;
-        unreachable.refuse(wire_id)
+        unreachable.into_rpc_error(wire_id)
     }
 }
 
-impl Refuse for ForgetError {
-    fn refuse(self, wire_id: &str) -> RpcError {
+impl IntoRpcError for ForgetError {
+    fn into_rpc_error(self, wire_id: &str) -> RpcError {
         match self {
-            Self::Unknown(unknown) => unknown.refuse(wire_id),
-            Self::Unreachable(unreachable) => unreachable.refuse(wire_id),
+            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
+            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
         }
     }
 }
@@ -219,7 +219,7 @@ pub(crate) fn answer_too_large(bytes: usize) -> RpcError {
     RpcError::new(code::INVALID_REQUEST, text).with_data(ErrorData::new(kind::TOO_LARGE))
 }
 
-pub(crate) fn broken(method: &str) -> RpcError {
+pub(crate) fn handler_panicked(method: &str) -> RpcError {
     RpcError::new(code::INTERNAL, format!("{method} broke down: this is a fault of the server, see its log"))
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
-use exec_rpc::limits::FAREWELL;
-use exec_rpc::{Options as ServerOptions, Server};
+use exec_rpc::limits::CLOSE_TIMEOUT;
+use exec_rpc::{Server, ServerOptions};
 use exec_transport::{AcceptError, Auth, AuthSettings, Connection, ListenOptions, ListenUrl, Listener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -64,7 +64,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         state_dir: args.state_dir.clone(),
         operators_everywhere: args.operators_everywhere,
     };
-    let server = Server::begin(environment.clone(), options).await?;
+    let server = Server::start(environment.clone(), options).await?;
     let end = listen(args, &urls, auth, &server).await;
     server.stop();
     match end? {
@@ -95,7 +95,7 @@ async fn listen(args: &ServeArgs, urls: &[ListenUrl], auth: Option<Auth>, server
     }
     drop(arrivals);
     let mut housekeeping = JoinSet::new();
-    housekeeping.spawn(server.clone().keep_house());
+    housekeeping.spawn(server.clone().run_housekeeping());
     let mut connections = JoinSet::new();
     let stdio_only = urls.iter().all(|url| matches!(url, ListenUrl::Stdio));
     loop {
@@ -104,7 +104,7 @@ async fn listen(args: &ServeArgs, urls: &[ListenUrl], auth: Option<Auth>, server
                 server.stop();
                 // A write that waits for a child to read ends only with the child; it must not hold up our own end.
                 let farewell = async { while connections.join_next().await.is_some() {} };
-                let _ = tokio::time::timeout(FAREWELL, farewell).await;
+                let _ = tokio::time::timeout(CLOSE_TIMEOUT, farewell).await;
                 return Ok(end);
             }
             Some(connection) = arrived.recv() => {

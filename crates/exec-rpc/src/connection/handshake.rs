@@ -1,5 +1,11 @@
-//! The handshake of a connection: which session it is, and what the client wishes.
+//! The handshake of a connection: `initialize` opens or resumes a session and agrees on options, the notification
+//! `initialized` completes it.
+//!
+//! ```text
+//!   NotStarted ── initialize ──► AwaitingInitialized ── initialized ──► Complete
+//! ```
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,45 +15,58 @@ use exec_wire::error::RpcError;
 use exec_wire::initialize::{InitializeParams, InitializeResult};
 use exec_wire::method::NotificationMethod;
 
-use super::{FrontDesk, Next};
+use super::ConnectionTask;
 use crate::convert;
-use crate::dispatch::{Handshake, Params};
+use crate::dispatch::Params;
 use crate::limits::REQUEST_SCOPE_BYTES;
-use crate::mailroom::Post;
+use crate::session::{ProcessLookup, Session};
+use crate::writer::WriterCommand;
 
-impl FrontDesk {
-    pub(super) async fn initialize(&mut self, params: &Params) -> Result<(InitializeResult, Vec<Post>), RpcError> {
+/// How far the handshake was when a request came.
+#[derive(Debug, Clone)]
+pub(crate) enum HandshakeState {
+    NotStarted,
+    AwaitingInitialized,
+    Complete(Arc<Session>),
+}
+
+impl ConnectionTask {
+    /// The response to `initialize`, and the commands that the writer must get after it.
+    pub(super) async fn initialize(
+        &mut self,
+        params: &Params,
+    ) -> Result<(InitializeResult, Vec<WriterCommand>), RpcError> {
         let params: InitializeParams = params.decode()?;
         if self.session.is_some() {
             return Err(RpcError::initialized_twice());
         }
-        let server = &self.desk.server;
+        let server = &self.shared.server;
         let ttl = params.detached_ttl_ms.map(Duration::from_millis);
         let (session, granted) = match &params.resume_session_id {
-            None => server.open_session(self.id, &params.client_name, ttl)?,
-            Some(session_id) => server.resume_session(self.id, session_id, ttl)?,
+            None => server.open_session(self.shared.id, &params.client_name, ttl)?,
+            Some(session_id) => server.resume_session(self.shared.id, session_id, ttl)?,
         };
-        let mut posts = Vec::new();
+        let mut commands = Vec::new();
         if params.binary_frames {
-            self.desk.binary.store(self.desk.carries_binary, Ordering::Relaxed);
-            posts.push(Post::BinaryFrames);
+            self.shared.binary_frames.store(self.shared.carries_binary, Ordering::Relaxed);
+            commands.push(WriterCommand::UseBinaryFrames);
         }
-        let request_memory = params.request_scope.as_deref().and_then(|scope| self.adopt_scope(scope));
+        let request_memory = params.request_scope.as_deref().and_then(|scope| self.adopt_request_scope(scope));
         let resumed = params.resume_session_id.is_some();
         let mut resume_from = params.resume_from.clone();
         if resumed {
             for process in session.processes() {
-                posts.push(match resume_from.as_ref().and_then(|from| from.get(&process.wire_id)) {
-                    Some(after) => Post::Follow { after: convert::seq(*after), process },
-                    None => Post::FollowLater { process },
+                commands.push(match resume_from.as_ref().and_then(|from| from.get(&process.wire_id)) {
+                    Some(after) => WriterCommand::Follow { after: convert::seq(*after), process },
+                    None => WriterCommand::FollowAfterFirstRead { process },
                 });
             }
         }
         if let Some(from) = &mut resume_from {
-            from.retain(|wire_id, _| matches!(session.find(wire_id), crate::session::Found::Live(_)));
+            from.retain(|wire_id, _| matches!(session.find(wire_id), ProcessLookup::Live(_)));
         }
         self.session = Some(session.clone());
-        self.handshake = Handshake::Asked;
+        self.handshake = HandshakeState::AwaitingInitialized;
         let result = InitializeResult {
             session_id: session.id.clone(),
             environment_info: Some(server.environment_info()),
@@ -56,39 +75,46 @@ impl FrontDesk {
             binary_frames: params.binary_frames,
             request_memory,
         };
-        Ok((result, posts))
+        Ok((result, commands))
     }
 
-    /// From here on, requests are known by this word and their ids. Whose memory that is; none for a word that is too long.
-    fn adopt_scope(&self, scope: &str) -> Option<String> {
+    /// Caches responses under this scope from now on, and returns the id of the cache. A scope that is empty or too
+    /// long is not adopted.
+    fn adopt_request_scope(&self, scope: &str) -> Option<String> {
         let fits = (1..=REQUEST_SCOPE_BYTES).contains(&scope.len());
-        let adopted = fits && self.desk.scope.set(Arc::from(scope)).is_ok();
-        adopted.then(|| self.desk.server.memory_id().to_owned())
+        let adopted = fits && self.shared.request_scope.set(Arc::from(scope)).is_ok();
+        adopted.then(|| self.shared.server.response_cache_id().to_owned())
     }
 
-    /// From here on, what a start of an earlier connection brings is told to this one. Those that ended since the session
-    /// was looked at are looked for again; a process that is followed already is left as it is.
-    pub(super) fn hold_session(&self) {
+    /// Makes this the connection that hears of processes whose start was requested on an earlier connection.
+    ///
+    /// Some of those starts may have ended since `initialize` listed the processes, so they are listed again. The writer
+    /// ignores the command for a process that it already follows.
+    pub(super) fn become_current_writer(&self) {
         let Some(session) = &self.session else { return };
-        session.hold(self.id, &self.desk.posts);
+        session.set_writer(self.shared.id, &self.shared.writer);
         for process in session.processes() {
-            self.desk.post(Post::FollowLater { process });
+            self.shared.send(WriterCommand::FollowAfterFirstRead { process });
         }
     }
 
-    pub(super) fn on_notice(&mut self, method: &str) -> Next {
+    pub(super) fn on_notification(&mut self, method: &str) -> ControlFlow<CloseReason> {
         if NotificationMethod::parse(method) != Some(NotificationMethod::Initialized) {
-            self.ignored_notices += 1;
-            tracing::debug!(peer = %self.desk.peer, method, count = self.ignored_notices, "a notification is ignored");
-            return Next::Go;
+            self.ignored_notifications += 1;
+            let count = self.ignored_notifications;
+            tracing::debug!(peer = %self.shared.peer, method, count, "a notification is ignored");
+            return ControlFlow::Continue(());
         }
         match (&self.handshake, &self.session) {
-            (Handshake::Asked, Some(session)) => self.handshake = Handshake::Done(session.clone()),
-            (Handshake::None, _) => {
-                return Next::End(CloseReason::new(CloseReason::POLICY, "initialized came before initialize"));
+            (HandshakeState::AwaitingInitialized, Some(session)) => {
+                self.handshake = HandshakeState::Complete(session.clone());
+            }
+            (HandshakeState::NotStarted, _) => {
+                let reason = CloseReason::new(CloseReason::POLICY, "initialized came before initialize");
+                return ControlFlow::Break(reason);
             }
             _ => {}
         }
-        Next::Go
+        ControlFlow::Continue(())
     }
 }

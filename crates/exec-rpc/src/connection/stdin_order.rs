@@ -1,4 +1,5 @@
-//! The one order among requests that run at the same time: what is typed arrives as it was typed.
+//! The order of stdin writes. Requests of a connection run concurrently, but the bytes for the stdin of a process must
+//! arrive in the order in which they were sent: each request for it waits for the one before.
 
 use std::collections::HashMap;
 
@@ -7,36 +8,36 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::dispatch::Request;
 
-/// Requests run at the same time, but what is typed must arrive in the order in which it was typed: each request for a
-/// process's stdin waits for the one before it.
+/// Processes whose last stdin request is remembered before finished requests are cleared out.
+const REMEMBERED_PROCESSES: usize = 256;
+
+/// For each process, a token that is cancelled when its last stdin request is done.
 #[derive(Default)]
 pub(super) struct StdinOrder {
     last: HashMap<String, CancellationToken>,
 }
 
-/// Processes whose last request is remembered before those that are done are cleared out.
-const REMEMBERED_STDINS: usize = 256;
-
 impl StdinOrder {
-    /// Whom a request waits for, and what it drops when it is done.
-    pub(super) fn place(&mut self, request: &Request) -> (Option<CancellationToken>, Option<DropGuard>) {
+    /// Puts a request into the order. Returns the token that it must wait for, and the guard that it must drop when it
+    /// is done.
+    pub(super) fn enqueue(&mut self, request: &Request) -> (Option<CancellationToken>, Option<DropGuard>) {
         if !matches!(request.method, Method::ProcessWrite | Method::ProcessCloseStdin) {
             return (None, None);
         }
-        // Params that do not decode are refused later, with the right words.
-        let Ok(whose) = request.params.decode::<Whose>() else { return (None, None) };
-        if self.last.len() > REMEMBERED_STDINS {
+        // The handler decodes the params again and refuses malformed ones with the proper message.
+        let Ok(params) = request.params.decode::<ProcessIdOnly>() else { return (None, None) };
+        if self.last.len() > REMEMBERED_PROCESSES {
             self.last.retain(|_, done| !done.is_cancelled());
         }
         let done = CancellationToken::new();
-        let before = self.last.insert(whose.process_id, done.clone()).filter(|before| !before.is_cancelled());
+        let before = self.last.insert(params.process_id, done.clone()).filter(|before| !before.is_cancelled());
         (before, Some(done.drop_guard()))
     }
 }
 
-/// The one member that says whose stdin it is.
+/// The one member of the params that the order depends on.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Whose {
+struct ProcessIdOnly {
     process_id: String,
 }

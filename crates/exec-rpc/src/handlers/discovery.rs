@@ -11,29 +11,29 @@ use exec_wire::discovery::{DiscoverRootsParams, DiscoverRootsResult};
 use exec_wire::error::RpcError;
 use exec_wire::limits::DISCOVERY_ROOTS;
 
-use super::fs::permission::{self, Need};
-use crate::dispatch::{Counter, Done};
+use super::fs::permission::{self, FileAccess};
+use crate::dispatch::{RequestContext, Response};
 use crate::limits::DISCOVERY_BYTES;
 use crate::reply;
 
 pub(crate) async fn roots(
-    counter: Counter,
+    context: RequestContext,
     params: DiscoverRootsParams,
-) -> Result<Done<DiscoverRootsResult>, RpcError> {
+) -> Result<Response<DiscoverRootsResult>, RpcError> {
     if params.roots.len() > DISCOVERY_ROOTS {
         return Err(reply::too_many_roots(DISCOVERY_ROOTS));
     }
     for root in &params.roots {
-        permission::check(root.sandbox.as_ref(), Need::Read)?;
+        permission::check(root.sandbox.as_ref(), FileAccess::Read)?;
     }
     // One after another: each may hold many files, and together they must fit one answer.
-    let room = counter.desk.room(DISCOVERY_BYTES).await;
+    let memory = context.connection.reserve_response_memory(DISCOVERY_BYTES).await;
     let mut left_bytes = DISCOVERY_BYTES;
     let mut roots = Vec::with_capacity(params.roots.len());
     for root in params.roots {
-        let (found, taken_bytes) = scan::root(counter.files(), root.id, root.path, left_bytes).await;
+        let (found, taken_bytes) = scan::root(context.files(), root.id, root.path, left_bytes).await;
         left_bytes = left_bytes.saturating_sub(taken_bytes);
         roots.push(found);
     }
-    Ok(Done { bytes: room, ..DiscoverRootsResult { roots }.into() })
+    Ok(Response { memory, ..DiscoverRootsResult { roots }.into() })
 }

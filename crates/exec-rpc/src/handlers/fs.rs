@@ -22,20 +22,20 @@ use exec_wire::{NotificationParams, PathUri};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::Desk;
-use crate::dispatch::Counter;
-use crate::limits::SMALL_ANSWER_BYTES;
-use crate::mailroom::Post;
+use crate::connection::ConnectionShared;
+use crate::dispatch::RequestContext;
+use crate::limits::SMALL_MESSAGE_BYTES;
 use crate::reply;
+use crate::writer::WriterCommand;
 
-impl Counter {
+impl RequestContext {
     pub(super) fn files(&self) -> &dyn Files {
-        self.desk.server().environment().files()
+        self.connection.server().environment().files()
     }
 }
 
 /// The path on this machine.
-fn native(path: &PathUri) -> Result<PathBuf, RpcError> {
+fn native_path(path: &PathUri) -> Result<PathBuf, RpcError> {
     let path = path.to_path().map_err(|foreign| reply::foreign_path(&foreign))?;
     match path.as_os_str().as_bytes().contains(&0) {
         true => Err(reply::nul_in_path()),
@@ -43,44 +43,47 @@ fn native(path: &PathUri) -> Result<PathBuf, RpcError> {
     }
 }
 
-/// The voice of something that goes on after its answer: one message under way at a time, none before the answer.
-pub(super) struct Voice {
-    desk: Arc<Desk>,
+/// The sender of something that goes on after its answer: one message under way at a time, none before the answer.
+pub(super) struct NotificationSender {
+    connection: Arc<ConnectionShared>,
     turn: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
-impl Voice {
+impl NotificationSender {
     /// Waits for the answer to be on its way; `None` if it shall stop before that. The post belongs behind the answer.
-    pub(super) fn after_the_answer(desk: Arc<Desk>, stop: CancellationToken) -> (Later, Post) {
-        let (begin, answered) = oneshot::channel();
-        (Later { voice: Self::before_the_answer(desk, stop), answered }, Post::Begin(begin))
+    pub(super) fn after_response(
+        connection: Arc<ConnectionShared>,
+        stop: CancellationToken,
+    ) -> (DeferredSender, WriterCommand) {
+        let (reached, response_sent) = oneshot::channel();
+        (DeferredSender { sender: Self::new(connection, stop), response_sent }, WriterCommand::Barrier(reached))
     }
 
     /// One that has something to say before its answer.
-    pub(super) fn before_the_answer(desk: Arc<Desk>, stop: CancellationToken) -> Self {
-        Self { desk, turn: Arc::new(Semaphore::new(1)), stop }
+    pub(super) fn new(connection: Arc<ConnectionShared>, stop: CancellationToken) -> Self {
+        Self { connection, turn: Arc::new(Semaphore::new(1)), stop }
     }
 
     /// Says something, once what was said before is on its way. Whether to go on.
-    pub(super) async fn say<N: NotificationParams>(&self, params: &N) -> bool {
+    pub(super) async fn send<N: NotificationParams>(&self, params: &N) -> bool {
         let turn = self.turn.clone().acquire_owned();
         let Some(Ok(turn)) = self.stop.run_until_cancelled(turn).await else { return false };
         let mut out = Vec::new();
-        envelope::write_notification(&mut out, N::METHOD.name(), params, self.desk.jsonrpc());
-        if out.len() <= SMALL_ANSWER_BYTES {
-            self.desk.post(Post::Message(Bytes::from(out), Some((turn, None))));
+        envelope::write_notification(&mut out, N::METHOD.name(), params, self.connection.jsonrpc());
+        if out.len() <= SMALL_MESSAGE_BYTES {
+            self.connection.send(WriterCommand::Message(Bytes::from(out), Some((turn, None))));
             return true;
         }
         // The message exists already, so that only further ones wait; each source has one at the most.
-        let room = self.stop.run_until_cancelled(self.desk.room(out.len() / 4 * 3)).await;
-        let Some(room) = room else { return false };
-        self.desk.post(Post::Bulk(Message::Text(Bytes::from(out)), Some((turn, room))));
+        let memory = self.stop.run_until_cancelled(self.connection.reserve_response_memory(out.len() / 4 * 3)).await;
+        let Some(memory) = memory else { return false };
+        self.connection.send(WriterCommand::Bulk(Message::Text(Bytes::from(out)), Some((turn, memory))));
         true
     }
 
     /// Waits until the last word is on its way, so that nothing is said after the answer to whoever stopped it.
-    pub(super) async fn settle(self) {
+    pub(super) async fn flush(self) {
         // Never closed; and the permit comes back when the connection is gone.
         let _ = self.turn.acquire().await;
     }
@@ -91,16 +94,16 @@ impl Voice {
     }
 }
 
-/// A voice that has to wait.
-pub(super) struct Later {
-    voice: Voice,
-    answered: oneshot::Receiver<()>,
+/// A sender that has to wait.
+pub(super) struct DeferredSender {
+    sender: NotificationSender,
+    response_sent: oneshot::Receiver<()>,
 }
 
-impl Later {
-    pub(super) async fn begin(self) -> Option<Voice> {
-        match self.voice.stop.run_until_cancelled(self.answered).await {
-            Some(Ok(())) => Some(self.voice),
+impl DeferredSender {
+    pub(super) async fn wait_for_response(self) -> Option<NotificationSender> {
+        match self.sender.stop.run_until_cancelled(self.response_sent).await {
+            Some(Ok(())) => Some(self.sender),
             // Nobody was told that it is there.
             Some(Err(_)) | None => None,
         }

@@ -16,87 +16,93 @@ use exec_wire::process::{
 };
 
 use crate::convert;
-use crate::dispatch::{Counter, Done};
-use crate::limits::{ID_REUSE, SMALL_ANSWER_BYTES};
-use crate::mailroom::Post;
-use crate::reply::{self, Refuse};
-use crate::session::{Found, Label, Process, Reading};
+use crate::dispatch::{RequestContext, Response};
+use crate::limits::{ID_REUSE_DELAY, SMALL_MESSAGE_BYTES};
+use crate::reply::{self, IntoRpcError};
+use crate::session::{ProcessLabel, ProcessLookup, ReadInProgress, SessionProcess};
+use crate::writer::WriterCommand;
 
-mod wishes;
+mod unsupported;
 
-impl Counter {
+impl RequestContext {
     fn processes(&self) -> &dyn Processes {
-        self.desk.server().environment().processes()
+        self.connection.server().environment().processes()
     }
 
-    fn live(&self, wire_id: &str) -> Result<Arc<Process>, RpcError> {
+    fn live(&self, wire_id: &str) -> Result<Arc<SessionProcess>, RpcError> {
         match self.session.find(wire_id) {
-            Found::Live(process) => Ok(process),
-            Found::Starting => Err(reply::starting(wire_id)),
-            Found::Nothing => Err(reply::unknown_process(wire_id)),
+            ProcessLookup::Live(process) => Ok(process),
+            ProcessLookup::Starting => Err(reply::starting(wire_id)),
+            ProcessLookup::Nothing => Err(reply::unknown_process(wire_id)),
         }
     }
 }
 
-pub(crate) async fn start(counter: Counter, params: StartParams) -> Result<Done<StartResult>, RpcError> {
+pub(crate) async fn start(context: RequestContext, params: StartParams) -> Result<Response<StartResult>, RpcError> {
     let wire_id = params.process_id.clone();
     let sandboxed = params.sandbox.is_some();
     let cwd = params.cwd.to_path().map_err(|foreign| reply::foreign_cwd(&foreign))?;
-    wishes::check(&params)?;
-    let own = params.label.as_ref().map_or_else(Vec::new, |label| label.0.to_vec());
-    let label = Label { session: counter.session.id.clone(), wire_id: wire_id.clone(), sandboxed, own };
+    unsupported::check(&params)?;
+    let client_label = params.label.as_ref().map_or_else(Vec::new, |label| label.0.to_vec());
+    let label = ProcessLabel { session: context.session.id.clone(), wire_id: wire_id.clone(), sandboxed, client_label };
     let id = label.process_id().map_err(|error| reply::bad_id(&error))?;
     let tty = params.tty;
-    let command = convert::command(params, cwd, label.encode()).map_err(|bad| wishes::words_for(bad, tty))?;
-    let old =
-        counter.session.reserve(&wire_id, ID_REUSE, Instant::now()).map_err(|()| reply::already_exists(&wire_id))?;
+    let command =
+        convert::command(params, cwd, label.encode()).map_err(|bad| unsupported::bad_command_error(bad, tty))?;
+    let old = context
+        .session
+        .reserve(&wire_id, ID_REUSE_DELAY, Instant::now())
+        .map_err(|()| reply::already_exists(&wire_id))?;
     if old.is_some() {
-        let _ = counter.processes().forget(&id).await;
+        let _ = context.processes().forget(&id).await;
     }
-    let started = counter.processes().start(&id, command).await;
+    let started = context.processes().start(&id, command).await;
     let process = match started {
         Ok(started) => {
-            let process = Arc::new(Process::new(wire_id.clone(), id));
-            counter.session.enter(process.clone());
+            let process = Arc::new(SessionProcess::new(wire_id.clone(), id));
+            context.session.insert_process(process.clone());
             // A client whose connection broke meanwhile has come back; it must hear of the process there.
-            counter.desk.post_to_successor(&counter.session, Post::FollowLater { process: process.clone() });
-            counter.desk.server().trim(&counter.session);
+            context
+                .connection
+                .send_to_successor(&context.session, WriterCommand::FollowAfterFirstRead { process: process.clone() });
+            context.connection.server().wake_housekeeping_if_crowded(&context.session);
             (process, started.pid)
         }
         Err(error) => {
-            counter.session.release(&wire_id);
-            return Err(error.refuse(&wire_id));
+            context.session.release(&wire_id);
+            return Err(error.into_rpc_error(&wire_id));
         }
     };
     let (process, pid) = process;
     let sandbox_type = if sandboxed { SandboxType::LinuxSeccomp } else { SandboxType::None };
-    Ok(Done {
+    Ok(Response {
         result: StartResult { process_id: wire_id, sandbox_type: Some(sandbox_type), pid: Some(pid) },
-        then: Some(Post::Follow { process, after: 0 }),
-        bytes: None,
+        then: Some(WriterCommand::Follow { process, after: 0 }),
+        memory: None,
     })
 }
 
-pub(crate) async fn read(counter: Counter, params: ReadParams) -> Result<Done<ReadResult>, RpcError> {
-    let process = counter.live(&params.process_id)?;
-    let reading = Reading::of(process.clone());
+pub(crate) async fn read(context: RequestContext, params: ReadParams) -> Result<Response<ReadResult>, RpcError> {
+    let process = context.live(&params.process_id)?;
+    let reading = ReadInProgress::of(process.clone());
     let after = convert::seq(params.after_seq.unwrap_or(0));
     let query = |max_bytes| ReadQuery { after, max_bytes, wait: Duration::ZERO };
     let wait = Duration::from_millis(params.wait_ms.unwrap_or(0));
-    let refuse = |error: exec_env::process::ReadError| error.refuse(&params.process_id);
+    let refuse = |error: exec_env::process::ReadError| error.into_rpc_error(&params.process_id);
     if !wait.is_zero() {
         let look = ReadQuery { after, max_bytes: Some(0), wait };
-        counter.processes().read(&process.id, look).await.map_err(refuse)?;
+        context.processes().read(&process.id, look).await.map_err(refuse)?;
     }
     // Room for the page is taken before it is read, so that many such reads cannot fill the memory together.
-    let head = counter.processes().read(&process.id, query(Some(0))).await.map_err(refuse)?.head;
+    let head = context.processes().read(&process.id, query(Some(0))).await.map_err(refuse)?.head;
     let expected = usize::try_from(head.held_bytes).unwrap_or(usize::MAX);
     let expected = expected.min(params.max_bytes.unwrap_or(READ_PAGE_BYTES)).min(READ_PAGE_BYTES);
-    let room = if expected > SMALL_ANSWER_BYTES { counter.desk.room(expected).await } else { None };
+    let memory =
+        if expected > SMALL_MESSAGE_BYTES { context.connection.reserve_response_memory(expected).await } else { None };
     let most = params.max_bytes.map_or(READ_PAGE_BYTES, |most| most.min(READ_PAGE_BYTES));
-    let page = counter.processes().read(&process.id, query(Some(most))).await.map_err(refuse)?;
+    let page = context.processes().read(&process.id, query(Some(most))).await.map_err(refuse)?;
     let (result, upto) = read_result(page, after, params.max_bytes.is_some());
-    Ok(Done { result, then: Some(Post::HasRead { reading, after: upto }), bytes: room })
+    Ok(Response { result, then: Some(WriterCommand::ClientHasRead { read: reading, after: upto }), memory })
 }
 
 /// The page as the original tells it, and the last seq it covers.
@@ -133,31 +139,31 @@ fn read_result(page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
     (result, upto)
 }
 
-pub(crate) async fn write(counter: Counter, params: WriteParams) -> Result<Done<WriteResult>, RpcError> {
+pub(crate) async fn write(context: RequestContext, params: WriteParams) -> Result<Response<WriteResult>, RpcError> {
     if params.write_id.is_empty() {
         return Err(reply::empty_write_id());
     }
     let write_id = WriteId::new(&params.write_id).map_err(|error| reply::bad_id(&error))?;
-    let process = match counter.session.find(&params.process_id) {
-        Found::Live(process) => process,
-        Found::Starting => return Ok(WriteResult { status: WriteStatus::Starting }.into()),
-        Found::Nothing => return Ok(WriteResult { status: WriteStatus::UnknownProcess }.into()),
+    let process = match context.session.find(&params.process_id) {
+        ProcessLookup::Live(process) => process,
+        ProcessLookup::Starting => return Ok(WriteResult { status: WriteStatus::Starting }.into()),
+        ProcessLookup::Nothing => return Ok(WriteResult { status: WriteStatus::UnknownProcess }.into()),
     };
-    let status = match counter.processes().write(&process.id, write_id, params.chunk.0).await {
+    let status = match context.processes().write(&process.id, write_id, params.chunk.0).await {
         Ok(written) => write_status(written),
         Err(WriteError::Unknown(_)) => WriteStatus::UnknownProcess,
-        Err(error) => return Err(error.refuse(&params.process_id)),
+        Err(error) => return Err(error.into_rpc_error(&params.process_id)),
     };
     Ok(WriteResult { status }.into())
 }
 
 pub(crate) async fn close_stdin(
-    counter: Counter,
+    context: RequestContext,
     params: CloseStdinParams,
-) -> Result<Done<CloseStdinResult>, RpcError> {
-    let process = counter.live(&params.process_id)?;
-    let written = counter.processes().close_stdin(&process.id).await;
-    let written = written.map_err(|error| error.refuse(&params.process_id))?;
+) -> Result<Response<CloseStdinResult>, RpcError> {
+    let process = context.live(&params.process_id)?;
+    let written = context.processes().close_stdin(&process.id).await;
+    let written = written.map_err(|error| error.into_rpc_error(&params.process_id))?;
     Ok(CloseStdinResult { status: write_status(written) }.into())
 }
 
@@ -169,34 +175,42 @@ fn write_status(written: Written) -> WriteStatus {
     }
 }
 
-pub(crate) async fn signal(counter: Counter, params: SignalParams) -> Result<Done<SignalResult>, RpcError> {
+pub(crate) async fn signal(context: RequestContext, params: SignalParams) -> Result<Response<SignalResult>, RpcError> {
     let unknown = SignalResult { status: Some(SignalStatus::UnknownProcess) };
-    let Found::Live(process) = counter.session.find(&params.process_id) else { return Ok(unknown.into()) };
-    if params.signal_id.as_ref().is_some_and(|id| !process.first_time(id)) {
+    let ProcessLookup::Live(process) = context.session.find(&params.process_id) else { return Ok(unknown.into()) };
+    if params.signal_id.as_ref().is_some_and(|id| !process.record_signal_id(id)) {
         return Ok(SignalResult { status: Some(SignalStatus::Sent) }.into());
     }
-    match counter.processes().signal(&process.id, convert::signal(params.signal)).await {
+    match context.processes().signal(&process.id, convert::signal(params.signal)).await {
         Ok(Signalled::Sent) => Ok(SignalResult { status: Some(SignalStatus::Sent) }.into()),
         Ok(Signalled::AlreadyExited) => Ok(SignalResult { status: Some(SignalStatus::AlreadyExited) }.into()),
         Err(SignalError::Unknown(_)) => Ok(unknown.into()),
-        Err(error) => Err(error.refuse(&params.process_id)),
+        Err(error) => Err(error.into_rpc_error(&params.process_id)),
     }
 }
 
-pub(crate) async fn terminate(counter: Counter, params: TerminateParams) -> Result<Done<TerminateResult>, RpcError> {
+pub(crate) async fn terminate(
+    context: RequestContext,
+    params: TerminateParams,
+) -> Result<Response<TerminateResult>, RpcError> {
     let unknown = TerminateResult { running: false, ended: Some(0), left: Some(0), known: Some(false) };
-    let id = match counter.session.find(&params.process_id) {
-        Found::Nothing => return Ok(unknown.into()),
-        Found::Live(process) => process.id.clone(),
+    let id = match context.session.find(&params.process_id) {
+        ProcessLookup::Nothing => return Ok(unknown.into()),
+        ProcessLookup::Live(process) => process.id.clone(),
         // The environment cancels a start that is under way.
-        Found::Starting => {
-            let session = counter.session.id.clone();
-            let label = Label { session, wire_id: params.process_id.clone(), sandboxed: false, own: Vec::new() };
+        ProcessLookup::Starting => {
+            let session = context.session.id.clone();
+            let label = ProcessLabel {
+                session,
+                wire_id: params.process_id.clone(),
+                sandboxed: false,
+                client_label: Vec::new(),
+            };
             label.process_id().map_err(|error| reply::bad_id(&error))?
         }
     };
     let grace = Duration::from_millis(params.grace_ms.unwrap_or(0));
-    match counter.processes().terminate(&id, grace).await {
+    match context.processes().terminate(&id, grace).await {
         Ok(done) => Ok(TerminateResult {
             running: done.was_running,
             ended: Some(done.ended),
@@ -205,42 +219,42 @@ pub(crate) async fn terminate(counter: Counter, params: TerminateParams) -> Resu
         }
         .into()),
         Err(TerminateError::Unknown(_)) => Ok(unknown.into()),
-        Err(error) => Err(error.refuse(&params.process_id)),
+        Err(error) => Err(error.into_rpc_error(&params.process_id)),
     }
 }
 
-pub(crate) async fn resize(counter: Counter, params: ResizeParams) -> Result<Done<ResizeResult>, RpcError> {
-    let process = counter.live(&params.process_id)?;
+pub(crate) async fn resize(context: RequestContext, params: ResizeParams) -> Result<Response<ResizeResult>, RpcError> {
+    let process = context.live(&params.process_id)?;
     let size = TerminalSize { rows: params.size.rows, cols: params.size.cols };
-    let resized = counter.processes().resize(&process.id, size).await;
-    resized.map_err(|error| error.refuse(&params.process_id))?;
+    let resized = context.processes().resize(&process.id, size).await;
+    resized.map_err(|error| error.into_rpc_error(&params.process_id))?;
     Ok(ResizeResult {}.into())
 }
 
-pub(crate) async fn list(counter: Counter, _params: ListParams) -> Result<Done<ListResult>, RpcError> {
-    let listed = counter.processes().list().await.map_err(|error| error.refuse(""))?;
+pub(crate) async fn list(context: RequestContext, _params: ListParams) -> Result<Response<ListResult>, RpcError> {
+    let listed = context.processes().list().await.map_err(|error| error.into_rpc_error(""))?;
     let mine = |info: exec_env::process::ProcessInfo| {
-        let label = Label::decode(&info.label).filter(|label| label.session == counter.session.id)?;
-        Some(convert::process_info(label.wire_id, info, label.own))
+        let label = ProcessLabel::decode(&info.label).filter(|label| label.session == context.session.id)?;
+        Some(convert::process_info(label.wire_id, info, label.client_label))
     };
     Ok(ListResult { processes: listed.into_iter().filter_map(mine).collect() }.into())
 }
 
-pub(crate) async fn wait(counter: Counter, params: WaitParams) -> Result<Done<WaitResult>, RpcError> {
-    let process = counter.live(&params.process_id)?;
+pub(crate) async fn wait(context: RequestContext, params: WaitParams) -> Result<Response<WaitResult>, RpcError> {
+    let process = context.live(&params.process_id)?;
     let deadline = params.timeout_ms.map(Duration::from_millis);
-    let outcome = match counter.processes().wait(&process.id, convert::until(params.until), deadline).await {
+    let outcome = match context.processes().wait(&process.id, convert::until(params.until), deadline).await {
         Ok(waited) => convert::waited(waited),
         Err(WaitError::Ended { exit, .. }) => WaitOutcome::Ended { exit: convert::exit(&exit) },
-        Err(error) => return Err(error.refuse(&params.process_id)),
+        Err(error) => return Err(error.into_rpc_error(&params.process_id)),
     };
     Ok(WaitResult { outcome }.into())
 }
 
-pub(crate) async fn forget(counter: Counter, params: ForgetParams) -> Result<Done<ForgetResult>, RpcError> {
-    let process = counter.live(&params.process_id)?;
-    let forgotten = counter.processes().forget(&process.id).await;
-    forgotten.map_err(|error| error.refuse(&params.process_id))?;
-    counter.session.leave(&process);
-    Ok(Done { result: ForgetResult {}, then: Some(Post::Unfollow { process }), bytes: None })
+pub(crate) async fn forget(context: RequestContext, params: ForgetParams) -> Result<Response<ForgetResult>, RpcError> {
+    let process = context.live(&params.process_id)?;
+    let forgotten = context.processes().forget(&process.id).await;
+    forgotten.map_err(|error| error.into_rpc_error(&params.process_id))?;
+    context.session.remove_process(&process);
+    Ok(Response { result: ForgetResult {}, then: Some(WriterCommand::Unfollow { process }), memory: None })
 }

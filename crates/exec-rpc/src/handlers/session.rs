@@ -4,26 +4,28 @@ use exec_transport::PeerKind;
 use exec_wire::error::RpcError;
 use exec_wire::session::{CloseParams, CloseResult, ListParams, ListResult};
 
-use crate::dispatch::{Counter, Done};
+use crate::dispatch::{RequestContext, Response};
 use crate::reply;
 
-pub(crate) async fn list(counter: Counter, _params: ListParams) -> Result<Done<ListResult>, RpcError> {
-    operator(&counter)?;
-    Ok(ListResult { sessions: counter.desk.server().sessions() }.into())
+pub(crate) async fn list(context: RequestContext, _params: ListParams) -> Result<Response<ListResult>, RpcError> {
+    require_operator(&context)?;
+    Ok(ListResult { sessions: context.connection.server().sessions() }.into())
 }
 
-pub(crate) async fn close(counter: Counter, params: CloseParams) -> Result<Done<CloseResult>, RpcError> {
+pub(crate) async fn close(context: RequestContext, params: CloseParams) -> Result<Response<CloseResult>, RpcError> {
     // A client may always close its own.
-    if params.session_id != counter.session.id {
-        operator(&counter)?;
+    if params.session_id != context.session.id {
+        require_operator(&context)?;
     }
-    let closed = counter.desk.server().close_session(&params.session_id).await;
+    let closed = context.connection.server().close_session(&params.session_id).await;
     Ok(CloseResult { closed }.into())
 }
 
 /// A unix socket lets only its owner in, stdio and memory belong to whoever started us; a TCP port does not say who it is.
-fn operator(counter: &Counter) -> Result<(), RpcError> {
-    if counter.desk.peer().kind() == PeerKind::WebSocket && !counter.desk.server().options().operators_everywhere {
+fn require_operator(context: &RequestContext) -> Result<(), RpcError> {
+    if context.connection.peer().kind() == PeerKind::WebSocket
+        && !context.connection.server().options().operators_everywhere
+    {
         return Err(reply::forbidden("session methods need a unix socket or stdio connection to the server"));
     }
     Ok(())

@@ -9,8 +9,8 @@ use exec_wire::error::{ErrorData, RpcError, code, kind};
 use exec_wire::limits::OPEN_HANDLES;
 use exec_wire::path_uri::ForeignPath;
 
-use crate::belongings::{NoPlace, OpenRefusal};
 use crate::convert;
+use crate::resources::{OpenHandleError, ReserveError};
 
 const ENOENT: i32 = 2;
 const EPERM: i32 = 1;
@@ -93,11 +93,11 @@ pub(crate) fn file_too_large(bytes: u64) -> RpcError {
     RpcError::new(code::INVALID_REQUEST, text).with_data(ErrorData::new(kind::TOO_LARGE))
 }
 
-pub(crate) fn handle_refused(id: &str, refusal: OpenRefusal) -> RpcError {
+pub(crate) fn handle_refused(id: &str, refusal: OpenHandleError) -> RpcError {
     let text = match refusal {
-        OpenRefusal::LongId => "file handle ID must not exceed 32 bytes".to_owned(),
-        OpenRefusal::Exists => format!("file handle `{id}` already exists"),
-        OpenRefusal::TooMany => format!("at most {OPEN_HANDLES} file handles may be open per connection"),
+        OpenHandleError::IdTooLong => "file handle ID must not exceed 32 bytes".to_owned(),
+        OpenHandleError::Exists => format!("file handle `{id}` already exists"),
+        OpenHandleError::TooMany => format!("at most {OPEN_HANDLES} file handles may be open per connection"),
     };
     RpcError::new(code::INVALID_REQUEST, text)
 }
@@ -108,20 +108,20 @@ pub(crate) fn unknown_handle(id: &str) -> RpcError {
 }
 
 /// `what` is the member that names the thing, `things` what there are too many of.
-pub(crate) fn no_place(what: &str, id: &str, things: &str, refusal: NoPlace) -> RpcError {
+pub(crate) fn source_refused(what: &str, id: &str, things: &str, refusal: ReserveError) -> RpcError {
     match refusal {
-        NoPlace::Taken => RpcError::new(code::INVALID_REQUEST, format!("{what} already exists: {id}")),
-        NoPlace::Full { most } => super::busy(format!("at most {most} {things} may run per connection")),
+        ReserveError::Taken => RpcError::new(code::INVALID_REQUEST, format!("{what} already exists: {id}")),
+        ReserveError::Full { most } => super::busy(format!("at most {most} {things} may run per connection")),
     }
 }
 
-pub(crate) fn body_active(id: &str, refusal: NoPlace) -> RpcError {
+pub(crate) fn body_refused(id: &str, refusal: ReserveError) -> RpcError {
     match refusal {
-        NoPlace::Taken => RpcError::new(
+        ReserveError::Taken => RpcError::new(
             code::INVALID_PARAMS,
             format!("http/request streamResponse requestId `{id}` is already active"),
         ),
-        NoPlace::Full { most } => super::busy(format!("at most {most} response bodies may stream per connection")),
+        ReserveError::Full { most } => super::busy(format!("at most {most} response bodies may stream per connection")),
     }
 }
 

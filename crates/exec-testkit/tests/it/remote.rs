@@ -7,7 +7,7 @@ use std::time::Duration;
 use exec_client::{Dial, Options as ClientOptions, RemoteEnvironment};
 use exec_env::BoxFuture;
 use exec_local::{LocalEnvironment, LocalOptions};
-use exec_rpc::{Options as ServerOptions, Server};
+use exec_rpc::{Server, ServerOptions};
 use exec_testkit::Bench;
 use exec_testkit::faulty::{Faults, faulty_pair};
 use exec_transport::{
@@ -29,9 +29,9 @@ pub(crate) struct Served {
 
 async fn served() -> Served {
     let environment = LocalEnvironment::open(LocalOptions::default()).await.expect("this machine can be set up");
-    let server = Server::begin(Arc::new(environment), ServerOptions::default()).await.expect("a server can begin");
+    let server = Server::start(Arc::new(environment), ServerOptions::default()).await.expect("a server can begin");
     let mut tasks = JoinSet::new();
-    tasks.spawn(server.clone().keep_house());
+    tasks.spawn(server.clone().run_housekeeping());
     Served { server, tasks: Arc::new(Mutex::new(tasks)) }
 }
 

@@ -45,7 +45,7 @@ pub(super) async fn root(files: &dyn Files, id: String, uri: PathUri, most_bytes
             error: None,
         },
     };
-    if let Err(error) = scan.look_through(&uri).await {
+    if let Err(error) = scan.scan(&uri).await {
         scan.found.error = Some(error);
     }
     let Scan { bundle, mut found } = scan;
@@ -59,12 +59,12 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    async fn look_through(&mut self, uri: &PathUri) -> Result<(), String> {
+    async fn scan(&mut self, uri: &PathUri) -> Result<(), String> {
         let inspect = |why: &dyn std::fmt::Display| format!("failed to inspect capability root {uri}: {why}");
         let root = uri.to_path().map_err(|foreign| inspect(&foreign))?;
         let files = self.bundle.files;
-        let about = files.metadata(&root, LinkPolicy::Follow).await.map_err(|error| inspect(&error))?;
-        if about.kind != FileKind::Directory {
+        let metadata = files.metadata(&root, LinkPolicy::Follow).await.map_err(|error| inspect(&error))?;
+        if metadata.kind != FileKind::Directory {
             return Err(format!("capability root {uri} is not a directory"));
         }
         let manifest = self.bundle.first_manifest(&root).await;
@@ -142,11 +142,12 @@ impl Scan<'_> {
         }
         // A walk does not list links to files, and the root's own manifest may be one.
         listed.extend(own);
-        let mut folders: Vec<(&Path, usize, &PathBuf)> = listed.iter().filter_map(|path| manifest_of(path)).collect();
+        let mut directories: Vec<(&Path, usize, &PathBuf)> =
+            listed.iter().filter_map(|path| manifest_of(path)).collect();
         // Of several in one folder the first by rank counts.
-        folders.sort();
-        folders.dedup_by(|later, first| later.0 == first.0);
-        for (_, _, path) in folders {
+        directories.sort();
+        directories.dedup_by(|later, first| later.0 == first.0);
+        for (_, _, path) in directories {
             let manifest = self.bundle.read(path).await;
             self.found.namespace_manifests.extend(manifest);
         }
@@ -168,9 +169,9 @@ struct Bundle<'a> {
 }
 
 impl Bundle<'_> {
-    async fn first_manifest(&self, folder: &Path) -> Option<PathBuf> {
+    async fn first_manifest(&self, directory: &Path) -> Option<PathBuf> {
         for name in MANIFESTS {
-            let path = folder.join(name);
+            let path = directory.join(name);
             if self.is_file(&path).await {
                 return Some(path);
             }
@@ -197,8 +198,8 @@ impl Bundle<'_> {
         let too_large = || format!("capability file {uri} exceeds the {CAPABILITY_FILE_BYTES}-byte limit");
         let failed = |error| format!("failed to read capability file {uri}: {error}");
         // Looked at first: a large file is not worth its memory.
-        let about = self.files.metadata(path, LinkPolicy::Follow).await.map_err(failed)?;
-        if about.size_bytes > CAPABILITY_FILE_BYTES as u64 {
+        let metadata = self.files.metadata(path, LinkPolicy::Follow).await.map_err(failed)?;
+        if metadata.size_bytes > CAPABILITY_FILE_BYTES as u64 {
             return Err(too_large());
         }
         let bytes = self.files.read(path, LinkPolicy::Follow).await.map_err(failed)?;

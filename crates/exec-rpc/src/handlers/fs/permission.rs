@@ -12,7 +12,7 @@ use crate::reply;
 
 /// What a call does to files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum FileAccess {
     /// It looks.
     Read,
     /// It changes.
@@ -20,22 +20,22 @@ pub(crate) enum Need {
 }
 
 /// Refuses a call whose profile would have to be enforced, or makes no sense.
-pub(crate) fn check(sandbox: Option<&SandboxContext>, need: Need) -> Result<(), RpcError> {
+pub(crate) fn check(sandbox: Option<&SandboxContext>, access: FileAccess) -> Result<(), RpcError> {
     let Some(context) = sandbox else { return Ok(()) };
     let PermissionProfile::Managed { file_system: FileSystemPermissions::Restricted { entries, .. }, .. } =
         &context.permissions
     else {
         return Ok(());
     };
-    check_sense(context, entries)?;
+    check_well_formed(context, entries)?;
     let root =
         |access: &[SandboxAccess]| entries.iter().any(|entry| access.contains(&entry.access) && is_root(&entry.path));
-    let granted = match need {
-        Need::Read => {
+    let granted = match access {
+        FileAccess::Read => {
             let denies = entries.iter().any(|entry| entry.access == SandboxAccess::Deny);
             root(&[SandboxAccess::Read, SandboxAccess::Write]) && !denies
         }
-        Need::Write => {
+        FileAccess::Write => {
             let restricts = |entry: &SandboxEntry| entry.access != SandboxAccess::Write && !is_root(&entry.path);
             root(&[SandboxAccess::Write]) && !root(&[SandboxAccess::Deny]) && !entries.iter().any(restricts)
         }
@@ -44,7 +44,7 @@ pub(crate) fn check(sandbox: Option<&SandboxContext>, need: Need) -> Result<(), 
 }
 
 /// What the original looks at before it asks whether anything must be enforced.
-fn check_sense(context: &SandboxContext, entries: &[SandboxEntry]) -> Result<(), RpcError> {
+fn check_well_formed(context: &SandboxContext, entries: &[SandboxEntry]) -> Result<(), RpcError> {
     let has_cwd = context.cwd.is_some() || context.policy_context.as_ref().is_some_and(|policy| policy.cwd.is_some());
     for entry in entries {
         match &entry.path {
@@ -85,7 +85,8 @@ mod tests {
         };
         let raw: RawJson<'_> = request.params;
         let context: SandboxContext = raw.decode().expect("the test's context is good");
-        [Need::Read, Need::Write].map(|need| check(Some(&context), need).err().map(|error| (error.code, error.message)))
+        [FileAccess::Read, FileAccess::Write]
+            .map(|access| check(Some(&context), access).err().map(|error| (error.code, error.message)))
     }
 
     fn restricted(entries: &str, rest: &str) -> [Option<(i64, String)>; 2] {
@@ -117,7 +118,7 @@ mod tests {
             assert_eq!(asked(&context), [None, None], "{profile}");
         }
         assert_eq!(restricted(&special("root", "write"), ""), [None, None]);
-        assert_eq!(check(None, Need::Write), Ok(()));
+        assert_eq!(check(None, FileAccess::Write), Ok(()));
     }
 
     #[test]

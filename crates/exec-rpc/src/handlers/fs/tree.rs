@@ -16,11 +16,11 @@ use exec_wire::text::OsText;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::permission::{self, Need};
-use super::{Voice, native};
+use super::permission::{self, FileAccess};
+use super::{NotificationSender, native_path};
 use crate::convert;
-use crate::dispatch::{Counter, Done};
-use crate::limits::{COPY_REPORTS, LISTING_BYTES, WALK_BYTES};
+use crate::dispatch::{RequestContext, Response};
+use crate::limits::{COPY_PROGRESS_REPORTS, LISTING_BYTES, WALK_BYTES};
 use crate::reply;
 
 fn refuse(error: FileError) -> RpcError {
@@ -28,155 +28,165 @@ fn refuse(error: FileError) -> RpcError {
 }
 
 pub(crate) async fn create_directory(
-    counter: Counter,
+    context: RequestContext,
     params: CreateDirectoryParams,
-) -> Result<Done<CreateDirectoryResult>, RpcError> {
-    let path = native(&params.path)?;
-    permission::check(params.sandbox.as_ref(), Need::Write)?;
+) -> Result<Response<CreateDirectoryResult>, RpcError> {
+    let path = native_path(&params.path)?;
+    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
     let options = CreateDirectoryOptions {
         recursive: params.recursive.unwrap_or(true),
         links: convert::links(params.follow_symlinks),
         mode: params.mode,
     };
-    counter.files().create_directory(&path, options).await.map_err(refuse)?;
+    context.files().create_directory(&path, options).await.map_err(refuse)?;
     Ok(CreateDirectoryResult {}.into())
 }
 
 pub(crate) async fn get_metadata(
-    counter: Counter,
+    context: RequestContext,
     params: GetMetadataParams,
-) -> Result<Done<GetMetadataResult>, RpcError> {
-    let path = native(&params.path)?;
-    permission::check(params.sandbox.as_ref(), Need::Read)?;
-    let found = counter.files().metadata(&path, convert::links(params.follow_symlinks)).await.map_err(refuse)?;
+) -> Result<Response<GetMetadataResult>, RpcError> {
+    let path = native_path(&params.path)?;
+    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
+    let found = context.files().metadata(&path, convert::links(params.follow_symlinks)).await.map_err(refuse)?;
     Ok(convert::metadata(&found).into())
 }
 
 pub(crate) async fn canonicalize(
-    counter: Counter,
+    context: RequestContext,
     params: CanonicalizeParams,
-) -> Result<Done<CanonicalizeResult>, RpcError> {
-    let path = native(&params.path)?;
-    permission::check(params.sandbox.as_ref(), Need::Read)?;
-    let canonical = counter.files().canonicalize(&path).await.map_err(refuse)?;
+) -> Result<Response<CanonicalizeResult>, RpcError> {
+    let path = native_path(&params.path)?;
+    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
+    let canonical = context.files().canonicalize(&path).await.map_err(refuse)?;
     Ok(CanonicalizeResult { path: convert::uri(&canonical).unwrap_or_else(convert::root) }.into())
 }
 
 pub(crate) async fn read_directory(
-    counter: Counter,
+    context: RequestContext,
     params: ReadDirectoryParams,
-) -> Result<Done<ReadDirectoryResult>, RpcError> {
-    let path = native(&params.path)?;
-    permission::check(params.sandbox.as_ref(), Need::Read)?;
+) -> Result<Response<ReadDirectoryResult>, RpcError> {
+    let path = native_path(&params.path)?;
+    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
     // How long a listing is, nobody knows before; so it takes the room of a long one while it is made.
-    let room = counter.desk.room(LISTING_BYTES).await;
-    let entries = counter.files().read_directory(&path).await.map_err(refuse)?;
+    let memory = context.connection.reserve_response_memory(LISTING_BYTES).await;
+    let entries = context.files().read_directory(&path).await.map_err(refuse)?;
     let entries = entries.into_iter().map(|entry| convert::directory_entry(&path, entry)).collect();
-    Ok(Done { bytes: room, ..ReadDirectoryResult { entries }.into() })
+    Ok(Response { memory, ..ReadDirectoryResult { entries }.into() })
 }
 
-pub(crate) async fn walk(counter: Counter, params: WalkParams) -> Result<Done<WalkResult>, RpcError> {
+pub(crate) async fn walk(context: RequestContext, params: WalkParams) -> Result<Response<WalkResult>, RpcError> {
     let options = convert::walk_options(params.options);
     // The original judges the numbers before it looks at the path.
     options.check().map_err(|reason| refuse(FileError::new(FileVerb::Walk, "", reason)))?;
-    let path = native(&params.path)?;
-    permission::check(params.sandbox.as_ref(), Need::Read)?;
-    let room = counter.desk.room(WALK_BYTES).await;
-    let walk = counter.files().walk(&path, options).await.map_err(refuse)?;
-    Ok(Done { bytes: room, ..convert::walk(walk).into() })
+    let path = native_path(&params.path)?;
+    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
+    let memory = context.connection.reserve_response_memory(WALK_BYTES).await;
+    let walk = context.files().walk(&path, options).await.map_err(refuse)?;
+    Ok(Response { memory, ..convert::walk(walk).into() })
 }
 
-pub(crate) async fn glob(counter: Counter, params: GlobParams) -> Result<Done<GlobResult>, RpcError> {
-    permission::check(params.sandbox.as_ref(), Need::Read)?;
+pub(crate) async fn glob(context: RequestContext, params: GlobParams) -> Result<Response<GlobResult>, RpcError> {
+    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
     let query = convert::glob_query(params).map_err(|foreign| reply::foreign_path(&foreign))?;
-    let room = counter.desk.room(WALK_BYTES).await;
-    let found = counter.files().glob(query).await.map_err(refuse)?;
+    let memory = context.connection.reserve_response_memory(WALK_BYTES).await;
+    let found = context.files().glob(query).await.map_err(refuse)?;
     let paths = found.paths.iter().filter_map(|path| convert::uri(path)).collect();
-    Ok(Done { bytes: room, ..GlobResult { paths, truncated: found.truncated }.into() })
+    Ok(Response { memory, ..GlobResult { paths, truncated: found.truncated }.into() })
 }
 
-pub(crate) async fn remove(counter: Counter, params: RemoveParams) -> Result<Done<RemoveResult>, RpcError> {
-    let path = native(&params.path)?;
-    permission::check(params.sandbox.as_ref(), Need::Write)?;
+pub(crate) async fn remove(context: RequestContext, params: RemoveParams) -> Result<Response<RemoveResult>, RpcError> {
+    let path = native_path(&params.path)?;
+    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
     let options = RemoveOptions {
         recursive: params.recursive.unwrap_or(true),
         force: params.force.unwrap_or(true),
         links: convert::links(params.follow_symlinks),
     };
-    counter.files().remove(&path, options).await.map_err(refuse)?;
+    context.files().remove(&path, options).await.map_err(refuse)?;
     Ok(RemoveResult {}.into())
 }
 
-pub(crate) async fn copy(counter: Counter, params: CopyParams) -> Result<Done<CopyResult>, RpcError> {
-    let (source, destination) = (native(&params.source_path)?, native(&params.destination_path)?);
-    permission::check(params.sandbox.as_ref(), Need::Write)?;
-    let (reports, told) = mpsc::channel(COPY_REPORTS);
+pub(crate) async fn copy(context: RequestContext, params: CopyParams) -> Result<Response<CopyResult>, RpcError> {
+    let (source, destination) = (native_path(&params.source_path)?, native_path(&params.destination_path)?);
+    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
+    let (reporter, progress_reports) = mpsc::channel(COPY_PROGRESS_REPORTS);
     let progress = params.progress_id.is_some().then(|| -> CopyProgress {
         Arc::new(move |copied: &Copied| {
             // One that does not fit is left out; the answer has the last.
-            let _ = reports.try_send(*copied);
+            let _ = reporter.try_send(*copied);
         })
     });
     let options = CopyOptions { recursive: params.recursive, keep_times: params.keep_times, progress };
-    let copying = counter.files().copy(&source, &destination, options);
-    let (copied, ()) = tokio::join!(copying, tell_progress(&counter, params.progress_id, told));
+    let copying = context.files().copy(&source, &destination, options);
+    let (copied, ()) = tokio::join!(copying, send_progress(&context, params.progress_id, progress_reports));
     let copied = copied.map_err(refuse)?;
     Ok(CopyResult { copied: params.report.then(|| convert::copied(&copied)) }.into())
 }
 
 /// Ends with the copy, which alone can report.
-async fn tell_progress(counter: &Counter, progress_id: Option<String>, mut told: mpsc::Receiver<Copied>) {
+async fn send_progress(
+    context: &RequestContext,
+    progress_id: Option<String>,
+    mut progress_reports: mpsc::Receiver<Copied>,
+) {
     let Some(progress_id) = progress_id else { return };
-    let voice = Voice::before_the_answer(counter.desk.clone(), CancellationToken::new());
-    while let Some(copied) = told.recv().await {
-        let notice = CopyProgressParams { progress_id: progress_id.clone(), copied: convert::copied(&copied) };
-        voice.say(&notice).await;
+    let sender = NotificationSender::new(context.connection.clone(), CancellationToken::new());
+    while let Some(copied) = progress_reports.recv().await {
+        let notification = CopyProgressParams { progress_id: progress_id.clone(), copied: convert::copied(&copied) };
+        sender.send(&notification).await;
     }
-    voice.settle().await;
+    sender.flush().await;
 }
 
-pub(crate) async fn rename(counter: Counter, params: RenameParams) -> Result<Done<RenameResult>, RpcError> {
-    let (from, to) = (native(&params.source_path)?, native(&params.destination_path)?);
-    permission::check(params.sandbox.as_ref(), Need::Write)?;
+pub(crate) async fn rename(context: RequestContext, params: RenameParams) -> Result<Response<RenameResult>, RpcError> {
+    let (from, to) = (native_path(&params.source_path)?, native_path(&params.destination_path)?);
+    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
     let options = RenameOptions { no_replace: params.no_replace, links: convert::links(params.follow_symlinks) };
-    counter.files().rename(&from, &to, options).await.map_err(refuse)?;
+    context.files().rename(&from, &to, options).await.map_err(refuse)?;
     Ok(RenameResult {}.into())
 }
 
 pub(crate) async fn set_permissions(
-    counter: Counter,
+    context: RequestContext,
     params: SetPermissionsParams,
-) -> Result<Done<SetPermissionsResult>, RpcError> {
-    let path = native(&params.path)?;
-    permission::check(params.sandbox.as_ref(), Need::Write)?;
+) -> Result<Response<SetPermissionsResult>, RpcError> {
+    let path = native_path(&params.path)?;
+    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
     let links = convert::links(params.follow_symlinks);
-    counter.files().set_permissions(&path, params.mode, links).await.map_err(refuse)?;
+    context.files().set_permissions(&path, params.mode, links).await.map_err(refuse)?;
     Ok(SetPermissionsResult {}.into())
 }
 
-pub(crate) async fn set_times(counter: Counter, params: SetTimesParams) -> Result<Done<SetTimesResult>, RpcError> {
-    let path = native(&params.path)?;
-    permission::check(params.sandbox.as_ref(), Need::Write)?;
+pub(crate) async fn set_times(
+    context: RequestContext,
+    params: SetTimesParams,
+) -> Result<Response<SetTimesResult>, RpcError> {
+    let path = native_path(&params.path)?;
+    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
     let times = convert::times(params.accessed_ns, params.modified_ns);
-    counter.files().set_times(&path, times, convert::links(params.follow_symlinks)).await.map_err(refuse)?;
+    context.files().set_times(&path, times, convert::links(params.follow_symlinks)).await.map_err(refuse)?;
     Ok(SetTimesResult {}.into())
 }
 
-pub(crate) async fn read_link(counter: Counter, params: ReadLinkParams) -> Result<Done<ReadLinkResult>, RpcError> {
-    let path = native(&params.path)?;
-    permission::check(params.sandbox.as_ref(), Need::Read)?;
+pub(crate) async fn read_link(
+    context: RequestContext,
+    params: ReadLinkParams,
+) -> Result<Response<ReadLinkResult>, RpcError> {
+    let path = native_path(&params.path)?;
+    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
     let links = convert::links(params.follow_symlinks);
-    let target = counter.files().read_link(&path, links).await.map_err(refuse)?;
+    let target = context.files().read_link(&path, links).await.map_err(refuse)?;
     Ok(ReadLinkResult { target: OsText(target.into_os_string()) }.into())
 }
 
 pub(crate) async fn create_symlink(
-    counter: Counter,
+    context: RequestContext,
     params: CreateSymlinkParams,
-) -> Result<Done<CreateSymlinkResult>, RpcError> {
-    let path = native(&params.path)?;
-    permission::check(params.sandbox.as_ref(), Need::Write)?;
+) -> Result<Response<CreateSymlinkResult>, RpcError> {
+    let path = native_path(&params.path)?;
+    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
     let (target, links) = (std::path::PathBuf::from(params.target.0), convert::links(params.follow_symlinks));
-    counter.files().create_symlink(&target, &path, links).await.map_err(refuse)?;
+    context.files().create_symlink(&target, &path, links).await.map_err(refuse)?;
     Ok(CreateSymlinkResult {}.into())
 }

@@ -14,48 +14,48 @@ pub(crate) type SharedFile = Arc<Box<dyn OpenFile>>;
 
 /// The open files.
 #[derive(Default)]
-pub(crate) struct Handles {
-    slots: Mutex<HashMap<String, Slot>>,
+pub(crate) struct FileHandles {
+    slots: Mutex<HashMap<String, HandleSlot>>,
 }
 
-enum Slot {
+enum HandleSlot {
     Opening,
     Open(SharedFile),
 }
 
 /// Why a name cannot be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OpenRefusal {
+pub(crate) enum OpenHandleError {
     /// It is too long.
-    LongId,
+    IdTooLong,
     /// It is taken.
     Exists,
     /// There are as many as there may be.
     TooMany,
 }
 
-impl Handles {
+impl FileHandles {
     /// Takes a name for a file that is about to be opened.
-    pub(crate) fn reserve(self: &Arc<Self>, id: &str) -> Result<Opening, OpenRefusal> {
+    pub(crate) fn reserve(self: &Arc<Self>, id: &str) -> Result<HandleReservation, OpenHandleError> {
         if id.len() > HANDLE_ID_BYTES {
-            return Err(OpenRefusal::LongId);
+            return Err(OpenHandleError::IdTooLong);
         }
         let mut slots = self.lock();
         if slots.contains_key(id) {
-            return Err(OpenRefusal::Exists);
+            return Err(OpenHandleError::Exists);
         }
         if slots.len() >= OPEN_HANDLES {
-            return Err(OpenRefusal::TooMany);
+            return Err(OpenHandleError::TooMany);
         }
-        slots.insert(id.to_owned(), Slot::Opening);
-        Ok(Opening { handles: self.clone(), id: id.to_owned() })
+        slots.insert(id.to_owned(), HandleSlot::Opening);
+        Ok(HandleReservation { handles: self.clone(), id: id.to_owned() })
     }
 
     /// The file of that name.
     pub(crate) fn find(&self, id: &str) -> Option<SharedFile> {
         match self.lock().get(id) {
-            Some(Slot::Open(file)) => Some(file.clone()),
-            Some(Slot::Opening) | None => None,
+            Some(HandleSlot::Open(file)) => Some(file.clone()),
+            Some(HandleSlot::Opening) | None => None,
         }
     }
 
@@ -64,14 +64,14 @@ impl Handles {
         let slot = {
             let mut slots = self.lock();
             match slots.get(id) {
-                Some(Slot::Open(_)) => slots.remove(id),
+                Some(HandleSlot::Open(_)) => slots.remove(id),
                 // Whoever opens it is not done with the name.
-                Some(Slot::Opening) | None => None,
+                Some(HandleSlot::Opening) | None => None,
             }
         };
         match slot {
-            Some(Slot::Open(file)) => close(file).await,
-            Some(Slot::Opening) | None => Ok(()),
+            Some(HandleSlot::Open(file)) => close(file).await,
+            Some(HandleSlot::Opening) | None => Ok(()),
         }
     }
 
@@ -79,14 +79,14 @@ impl Handles {
     pub(crate) async fn close_all(&self) {
         let slots = std::mem::take(&mut *self.lock());
         for slot in slots.into_values() {
-            if let Slot::Open(file) = slot {
+            if let HandleSlot::Open(file) = slot {
                 // The client is gone; there is nobody to tell.
                 let _ = close(file).await;
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, HandleSlot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,22 +100,22 @@ async fn close(file: SharedFile) -> Result<(), FileError> {
 }
 
 /// A name that is taken for a file that is being opened; free again if this is dropped.
-pub(crate) struct Opening {
-    handles: Arc<Handles>,
+pub(crate) struct HandleReservation {
+    handles: Arc<FileHandles>,
     id: String,
 }
 
-impl Opening {
+impl HandleReservation {
     /// The file is open.
     pub(crate) fn done(self, file: Box<dyn OpenFile>) {
-        self.handles.lock().insert(self.id.clone(), Slot::Open(Arc::new(file)));
+        self.handles.lock().insert(self.id.clone(), HandleSlot::Open(Arc::new(file)));
     }
 }
 
-impl Drop for Opening {
+impl Drop for HandleReservation {
     fn drop(&mut self) {
         let mut slots = self.handles.lock();
-        if matches!(slots.get(&self.id), Some(Slot::Opening)) {
+        if matches!(slots.get(&self.id), Some(HandleSlot::Opening)) {
             slots.remove(&self.id);
         }
     }
@@ -127,13 +127,13 @@ mod tests {
 
     #[test]
     fn names_are_short_unique_and_few() {
-        let handles = Arc::new(Handles::default());
+        let handles = Arc::new(FileHandles::default());
         let long = "x".repeat(HANDLE_ID_BYTES + 1);
-        assert_eq!(handles.reserve(&long).err(), Some(OpenRefusal::LongId));
-        let held: Vec<Opening> =
+        assert_eq!(handles.reserve(&long).err(), Some(OpenHandleError::IdTooLong));
+        let held: Vec<HandleReservation> =
             (0..OPEN_HANDLES).map(|id| handles.reserve(&id.to_string()).expect("there is room")).collect();
-        assert_eq!(handles.reserve("7").err(), Some(OpenRefusal::Exists));
-        assert_eq!(handles.reserve("one more").err(), Some(OpenRefusal::TooMany));
+        assert_eq!(handles.reserve("7").err(), Some(OpenHandleError::Exists));
+        assert_eq!(handles.reserve("one more").err(), Some(OpenHandleError::TooMany));
         drop(held);
         assert!(handles.reserve("7").is_ok(), "an open that failed gives its name back");
     }

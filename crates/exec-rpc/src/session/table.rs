@@ -20,30 +20,30 @@ pub(crate) enum Attachment {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Roster {
-    seats: HashMap<String, Seat>,
+pub(crate) struct SessionTable {
+    sessions: HashMap<String, SessionState>,
 }
 
 #[derive(Debug)]
-struct Seat {
+struct SessionState {
     attachment: Attachment,
     ttl: Duration,
 }
 
-impl Roster {
+impl SessionTable {
     /// A new session that belongs to `connection`.
     pub(crate) fn open(&mut self, session: &str, connection: ConnectionId, ttl: Duration) {
         let attachment = Attachment::Attached(connection);
-        self.seats.insert(session.to_owned(), Seat { attachment, ttl });
+        self.sessions.insert(session.to_owned(), SessionState { attachment, ttl });
     }
 
     /// A session found again, that belongs to nobody yet.
     pub(crate) fn recover(&mut self, session: &str, ttl: Duration, now: Instant) {
         let attachment = Attachment::Detached { until: now + ttl };
-        self.seats.insert(session.to_owned(), Seat { attachment, ttl });
+        self.sessions.insert(session.to_owned(), SessionState { attachment, ttl });
     }
 
-    /// `connection` names the session: it takes it at once. Answers who had it; `Err` if there is none.
+    /// `connection` names the session: it takes it at once. Returns who had it; `Err` if there is none.
     pub(crate) fn attach(
         &mut self,
         session: &str,
@@ -51,49 +51,49 @@ impl Roster {
         ttl: Option<Duration>,
         now: Instant,
     ) -> Result<Option<ConnectionId>, ()> {
-        let seat = self.seats.get_mut(session).ok_or(())?;
-        let evicted = match seat.attachment {
+        let state = self.sessions.get_mut(session).ok_or(())?;
+        let evicted = match state.attachment {
             Attachment::Detached { until } if until <= now => return Err(()),
             Attachment::Detached { .. } => None,
             Attachment::Attached(other) => Some(other),
         };
-        seat.attachment = Attachment::Attached(connection);
-        seat.ttl = ttl.unwrap_or(seat.ttl);
+        state.attachment = Attachment::Attached(connection);
+        state.ttl = ttl.unwrap_or(state.ttl);
         Ok(evicted)
     }
 
     /// `connection` has ended. One that was evicted may learn of its own death late; by then its successor holds the
     /// session, and must keep it.
     pub(crate) fn detach(&mut self, session: &str, connection: ConnectionId, now: Instant) {
-        if let Some(seat) = self.seats.get_mut(session)
-            && seat.attachment == Attachment::Attached(connection)
+        if let Some(state) = self.sessions.get_mut(session)
+            && state.attachment == Attachment::Attached(connection)
         {
-            seat.attachment = Attachment::Detached { until: now + seat.ttl };
+            state.attachment = Attachment::Detached { until: now + state.ttl };
         }
     }
 
     /// Takes out every session whose time is over.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<String> {
-        let over = |seat: &Seat| matches!(seat.attachment, Attachment::Detached { until } if until <= now);
+        let is_over = |state: &SessionState| matches!(state.attachment, Attachment::Detached { until } if until <= now);
         let expired: Vec<String> =
-            self.seats.iter().filter(|(_, seat)| over(seat)).map(|(session, _)| session.clone()).collect();
+            self.sessions.iter().filter(|(_, state)| is_over(state)).map(|(session, _)| session.clone()).collect();
         for session in &expired {
-            self.seats.remove(session);
+            self.sessions.remove(session);
         }
         expired
     }
 
     /// Takes a session out, whoever has it.
     pub(crate) fn close(&mut self, session: &str) -> Option<Attachment> {
-        self.seats.remove(session).map(|seat| seat.attachment)
+        self.sessions.remove(session).map(|state| state.attachment)
     }
 
     pub(crate) fn attachment(&self, session: &str) -> Option<Attachment> {
-        self.seats.get(session).map(|seat| seat.attachment)
+        self.sessions.get(session).map(|state| state.attachment)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.seats.len()
+        self.sessions.len()
     }
 }
 
@@ -105,38 +105,38 @@ mod tests {
     const FIRST: ConnectionId = ConnectionId(1);
     const SECOND: ConnectionId = ConnectionId(2);
 
-    fn opened() -> (Roster, Instant) {
-        let mut roster = Roster::default();
-        roster.open("s", FIRST, TTL);
-        (roster, Instant::now())
+    fn opened() -> (SessionTable, Instant) {
+        let mut table = SessionTable::default();
+        table.open("s", FIRST, TTL);
+        (table, Instant::now())
     }
 
     #[test]
     fn a_late_detach_does_not_steal_the_session_back() {
-        let (mut roster, now) = opened();
-        assert_eq!(roster.attach("s", SECOND, None, now), Ok(Some(FIRST)));
-        roster.detach("s", FIRST, now);
-        assert_eq!(roster.attachment("s"), Some(Attachment::Attached(SECOND)));
+        let (mut table, now) = opened();
+        assert_eq!(table.attach("s", SECOND, None, now), Ok(Some(FIRST)));
+        table.detach("s", FIRST, now);
+        assert_eq!(table.attachment("s"), Some(Attachment::Attached(SECOND)));
     }
 
     #[test]
     fn a_detached_session_waits_for_its_time_and_no_longer() {
-        let (mut roster, now) = opened();
-        roster.detach("s", FIRST, now);
-        assert_eq!(roster.expire(now + TTL - Duration::from_millis(1)), Vec::<String>::new());
-        assert_eq!(roster.attach("s", SECOND, None, now + TTL), Err(()));
-        assert_eq!(roster.expire(now + TTL), ["s"]);
-        assert_eq!(roster.attach("s", SECOND, None, now), Err(()));
+        let (mut table, now) = opened();
+        table.detach("s", FIRST, now);
+        assert_eq!(table.expire(now + TTL - Duration::from_millis(1)), Vec::<String>::new());
+        assert_eq!(table.attach("s", SECOND, None, now + TTL), Err(()));
+        assert_eq!(table.expire(now + TTL), ["s"]);
+        assert_eq!(table.attach("s", SECOND, None, now), Err(()));
     }
 
     #[test]
     fn each_attachment_starts_the_clock_anew() {
-        let (mut roster, now) = opened();
-        roster.detach("s", FIRST, now);
+        let (mut table, now) = opened();
+        table.detach("s", FIRST, now);
         let later = now + TTL / 2;
-        assert_eq!(roster.attach("s", SECOND, None, later), Ok(None));
-        assert_eq!(roster.expire(now + TTL * 2), Vec::<String>::new());
-        roster.detach("s", SECOND, later);
-        assert_eq!(roster.attachment("s"), Some(Attachment::Detached { until: later + TTL }));
+        assert_eq!(table.attach("s", SECOND, None, later), Ok(None));
+        assert_eq!(table.expire(now + TTL * 2), Vec::<String>::new());
+        table.detach("s", SECOND, later);
+        assert_eq!(table.attachment("s"), Some(Attachment::Detached { until: later + TTL }));
     }
 }

@@ -6,7 +6,7 @@ use exec_wire::process::StartParams;
 use exec_wire::sandbox::{FileSystemPermissions, NetworkPermission, PermissionProfile, WindowsSandboxLevel};
 
 use crate::limits::SNAPSHOT_SCOPE_BYTES;
-use crate::reply::{self, Refuse};
+use crate::reply::{self, IntoRpcError};
 
 /// Refuses a sandbox, a proxy or a snapshot that cannot be had.
 pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
@@ -46,9 +46,9 @@ fn allows_everything(profile: &PermissionProfile) -> bool {
 }
 
 /// The original names the kind of start when the program has no name.
-pub(super) fn words_for(bad: BadCommand, tty: bool) -> RpcError {
+pub(super) fn bad_command_error(bad: BadCommand, tty: bool) -> RpcError {
     let nameless = bad == BadCommand::EmptyProgram;
-    let mut error = bad.refuse("");
+    let mut error = bad.into_rpc_error("");
     if nameless && tty {
         error.message = "missing program for PTY spawn".to_owned();
     }

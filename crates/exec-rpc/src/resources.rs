@@ -1,14 +1,14 @@
 //! What belongs to a connection and ends with it: open files, watches, searches, bodies on their way.
 //!
 //! ```text
-//!   request ── reserve ──► Place ── moves into ──► source task ── post, wait, post … ──► mailroom
+//!   request ── reserve ──► SourceReservation ── moves into ──► source task ── post, wait, post … ──► writer
 //!                            └─ dropped: the name is free again, and whoever stops it may go on
 //! ```
 //!
 //! A source has one message under way at a time, so a client that does not read stops it, and costs one message. The
 //! connection awaits all of them at its end. Deliberately absent: what the sources say.
 
-mod handles;
+mod file_handles;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,32 +16,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::limits::{BODIES, SEARCHES, WATCHES};
+use crate::limits::{SEARCHES, STREAMED_BODIES, WATCHES};
 
-pub(crate) use handles::{Handles, OpenRefusal};
+pub(crate) use file_handles::{FileHandles, OpenHandleError};
 
 /// Everything of one connection.
-pub(crate) struct Belongings {
-    pub(crate) handles: Arc<Handles>,
-    pub(crate) watches: Arc<Sources>,
-    pub(crate) searches: Arc<Sources>,
-    pub(crate) bodies: Arc<Sources>,
+pub(crate) struct ConnectionResources {
+    pub(crate) handles: Arc<FileHandles>,
+    pub(crate) watches: Arc<NotificationSources>,
+    pub(crate) searches: Arc<NotificationSources>,
+    pub(crate) bodies: Arc<NotificationSources>,
     pub(crate) missing: MissingWatch,
     tasks: TaskTracker,
-    over: CancellationToken,
+    connection_over: CancellationToken,
 }
 
-impl Belongings {
+impl ConnectionResources {
     pub(crate) fn new() -> Self {
-        let over = CancellationToken::new();
+        let connection_over = CancellationToken::new();
         Self {
             handles: Arc::default(),
-            watches: Sources::new(WATCHES, &over),
-            searches: Sources::new(SEARCHES, &over),
-            bodies: Sources::new(BODIES, &over),
-            missing: MissingWatch::new(&over),
+            watches: NotificationSources::new(WATCHES, &connection_over),
+            searches: NotificationSources::new(SEARCHES, &connection_over),
+            bodies: NotificationSources::new(STREAMED_BODIES, &connection_over),
+            missing: MissingWatch::new(&connection_over),
             tasks: TaskTracker::new(),
-            over,
+            connection_over,
         }
     }
 
@@ -51,8 +51,8 @@ impl Belongings {
     }
 
     /// Stops everything and waits for it.
-    pub(crate) async fn end(&self) {
-        self.over.cancel();
+    pub(crate) async fn close(&self) {
+        self.connection_over.cancel();
         self.tasks.close();
         self.tasks.wait().await;
         self.handles.close_all().await;
@@ -60,10 +60,10 @@ impl Belongings {
 }
 
 /// Sources of one kind, by the client's name for them.
-pub(crate) struct Sources {
+pub(crate) struct NotificationSources {
     running: Mutex<HashMap<String, Running>>,
     most: usize,
-    over: CancellationToken,
+    connection_over: CancellationToken,
 }
 
 /// How one is stopped, and how it says that it has.
@@ -75,30 +75,30 @@ struct Running {
 
 /// Why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoPlace {
+pub(crate) enum ReserveError {
     /// The name is taken.
     Taken,
     /// There are as many as there may be.
     Full { most: usize },
 }
 
-impl Sources {
-    fn new(most: usize, over: &CancellationToken) -> Arc<Self> {
-        Arc::new(Self { running: Mutex::default(), most, over: over.clone() })
+impl NotificationSources {
+    fn new(most: usize, connection_over: &CancellationToken) -> Arc<Self> {
+        Arc::new(Self { running: Mutex::default(), most, connection_over: connection_over.clone() })
     }
 
     /// Takes the name. It is held by the place.
-    pub(crate) fn reserve(self: &Arc<Self>, id: &str) -> Result<Place, NoPlace> {
+    pub(crate) fn reserve(self: &Arc<Self>, id: &str) -> Result<SourceReservation, ReserveError> {
         let mut running = self.lock();
         if running.contains_key(id) {
-            return Err(NoPlace::Taken);
+            return Err(ReserveError::Taken);
         }
         if running.len() >= self.most {
-            return Err(NoPlace::Full { most: self.most });
+            return Err(ReserveError::Full { most: self.most });
         }
-        let tokens = Running { stop: self.over.child_token(), stopped: CancellationToken::new() };
+        let tokens = Running { stop: self.connection_over.child_token(), stopped: CancellationToken::new() };
         running.insert(id.to_owned(), tokens.clone());
-        Ok(Place { sources: self.clone(), id: id.to_owned(), tokens })
+        Ok(SourceReservation { sources: self.clone(), id: id.to_owned(), tokens })
     }
 
     /// Stops one and waits for its last word. One that is not there has stopped.
@@ -116,13 +116,13 @@ impl Sources {
 }
 
 /// A name that is taken, as long as this lives.
-pub(crate) struct Place {
-    sources: Arc<Sources>,
+pub(crate) struct SourceReservation {
+    sources: Arc<NotificationSources>,
     id: String,
     tokens: Running,
 }
 
-impl Place {
+impl SourceReservation {
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
@@ -133,7 +133,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SourceReservation {
     fn drop(&mut self) {
         self.sources.lock().remove(&self.id);
         self.tokens.stopped.cancel();
@@ -144,12 +144,12 @@ impl Drop for Place {
 pub(crate) struct MissingWatch {
     /// The last id, and what stops its watch. The original counts from 1.
     state: Mutex<(u64, CancellationToken)>,
-    over: CancellationToken,
+    connection_over: CancellationToken,
 }
 
 impl MissingWatch {
-    fn new(over: &CancellationToken) -> Self {
-        Self { state: Mutex::new((0, over.child_token())), over: over.clone() }
+    fn new(connection_over: &CancellationToken) -> Self {
+        Self { state: Mutex::new((0, connection_over.child_token())), connection_over: connection_over.clone() }
     }
 
     /// The token of a watch that takes the place of the last one; `None` if its id is not greater.
@@ -159,7 +159,7 @@ impl MissingWatch {
             return None;
         }
         state.1.cancel();
-        *state = (watch_id, self.over.child_token());
+        *state = (watch_id, self.connection_over.child_token());
         Some(state.1.clone())
     }
 }
@@ -169,28 +169,28 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_name_is_free_again_when_its_place_is_dropped_and_whoever_stopped_it_may_go_on() {
-        let belongings = Belongings::new();
-        let place = belongings.watches.reserve("a").expect("nothing is there yet");
-        assert_eq!(belongings.watches.reserve("a").err(), Some(NoPlace::Taken));
-        let stop = place.stop();
-        belongings.run(async move {
+    async fn a_name_is_free_again_when_its_reservation_is_dropped_and_whoever_stopped_it_may_go_on() {
+        let resources = ConnectionResources::new();
+        let reservation = resources.watches.reserve("a").expect("nothing is there yet");
+        assert_eq!(resources.watches.reserve("a").err(), Some(ReserveError::Taken));
+        let stop = reservation.stop();
+        resources.run(async move {
             stop.cancelled().await;
-            drop(place);
+            drop(reservation);
         });
-        belongings.watches.stop("a").await;
-        assert!(belongings.watches.reserve("a").is_ok());
-        belongings.watches.stop("unknown").await;
-        belongings.end().await;
+        resources.watches.stop("a").await;
+        assert!(resources.watches.reserve("a").is_ok());
+        resources.watches.stop("unknown").await;
+        resources.close().await;
     }
 
     #[tokio::test]
     async fn the_end_stops_what_runs() {
-        let belongings = Belongings::new();
-        let place = belongings.searches.reserve("a").expect("nothing is there yet");
-        belongings.run(async move { place.stop().cancelled().await });
-        belongings.end().await;
-        assert!(belongings.searches.reserve("a").is_ok(), "its place is free");
+        let resources = ConnectionResources::new();
+        let reservation = resources.searches.reserve("a").expect("nothing is there yet");
+        resources.run(async move { reservation.stop().cancelled().await });
+        resources.close().await;
+        assert!(resources.searches.reserve("a").is_ok(), "its place is free");
     }
 
     #[test]

@@ -6,14 +6,14 @@ const VERSION: u8 = 1;
 
 /// Whose process it is, by what name, and the client's own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Label {
+pub(crate) struct ProcessLabel {
     pub(crate) session: String,
     pub(crate) wire_id: String,
     pub(crate) sandboxed: bool,
-    pub(crate) own: Vec<u8>,
+    pub(crate) client_label: Vec<u8>,
 }
 
-impl Label {
+impl ProcessLabel {
     /// The environment's name for the process: unique over all sessions.
     pub(crate) fn process_id(&self) -> Result<ProcessId, exec_core::id::BadId> {
         ProcessId::new(format!("{}/{}", self.session, self.wire_id))
@@ -25,7 +25,7 @@ impl Label {
             bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
         }
-        bytes.extend_from_slice(&self.own);
+        bytes.extend_from_slice(&self.client_label);
         bytes
     }
 
@@ -33,8 +33,8 @@ impl Label {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let [VERSION, sandboxed, rest @ ..] = bytes else { return None };
         let (session, rest) = text(rest)?;
-        let (wire_id, own) = text(rest)?;
-        Some(Self { session, wire_id, sandboxed: *sandboxed != 0, own: own.to_vec() })
+        let (wire_id, client_label) = text(rest)?;
+        Some(Self { session, wire_id, sandboxed: *sandboxed != 0, client_label: client_label.to_vec() })
     }
 }
 
@@ -50,9 +50,14 @@ mod tests {
 
     #[test]
     fn a_label_reads_as_it_was_written() {
-        let label = Label { session: "s".into(), wire_id: "ü/1".into(), sandboxed: true, own: b"\x00mine".to_vec() };
-        assert_eq!(Label::decode(&label.encode()), Some(label));
-        assert_eq!(Label::decode(b"\x01\x00\xff\xff\xff\xff"), None);
-        assert_eq!(Label::decode(b"not ours"), None);
+        let label = ProcessLabel {
+            session: "s".into(),
+            wire_id: "ü/1".into(),
+            sandboxed: true,
+            client_label: b"\x00mine".to_vec(),
+        };
+        assert_eq!(ProcessLabel::decode(&label.encode()), Some(label));
+        assert_eq!(ProcessLabel::decode(b"\x01\x00\xff\xff\xff\xff"), None);
+        assert_eq!(ProcessLabel::decode(b"not ours"), None);
     }
 }

@@ -1,0 +1,82 @@
+//! What the requests of one connection share: its writer, its bounds, and what was agreed in the handshake.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use exec_transport::Peer;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::limits::LARGE_RESPONSE_BYTES;
+use crate::resources::ConnectionResources;
+use crate::server::Server;
+use crate::session::{ConnectionId, Session};
+use crate::writer::{WriterCommand, WriterHandle};
+
+pub(crate) struct ConnectionShared {
+    pub(super) id: ConnectionId,
+    pub(super) server: Arc<Server>,
+    pub(super) peer: Peer,
+    pub(super) writer: WriterHandle,
+    /// One permit per request that may run at the same time.
+    pub(super) run_permits: Arc<Semaphore>,
+    /// One permit per KiB of large responses that may be in memory.
+    pub(super) response_memory: Arc<Semaphore>,
+    pub(super) jsonrpc: AtomicBool,
+    /// Whether the transport can carry binary frames.
+    pub(super) carries_binary: bool,
+    /// Whether the transport can carry binary frames and the client has asked for them.
+    pub(super) binary_frames: AtomicBool,
+    /// The scope in which this client's request ids are unique; unset if it named none.
+    pub(super) request_scope: OnceLock<Arc<str>>,
+    pub(super) resources: ConnectionResources,
+}
+
+impl ConnectionShared {
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Sends to the writer of the connection that has taken over the session, if there is one.
+    pub(crate) fn send_to_successor(&self, session: &Session, command: WriterCommand) {
+        if let Some((_, successor)) = session.current_writer().filter(|(current, _)| *current != self.id) {
+            let _ = successor.send(command);
+        }
+    }
+
+    pub(crate) fn request_scope(&self) -> Option<&Arc<str>> {
+        self.request_scope.get()
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    pub(crate) fn resources(&self) -> &ConnectionResources {
+        &self.resources
+    }
+
+    /// Whether the peer writes the member `jsonrpc`; then so do we.
+    pub(crate) fn jsonrpc(&self) -> bool {
+        self.jsonrpc.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn uses_binary_frames(&self) -> bool {
+        self.binary_frames.load(Ordering::Relaxed)
+    }
+
+    /// Hands a command to the writer. When the writer has ended, so has the connection, and nobody misses the command.
+    pub(crate) fn send(&self, command: WriterCommand) {
+        let _ = self.writer.send(command);
+    }
+
+    pub(crate) async fn acquire_run_permit(&self) -> Option<OwnedSemaphorePermit> {
+        self.run_permits.clone().acquire_owned().await.ok()
+    }
+
+    /// Reserves memory for a large response; waits until enough earlier ones were sent.
+    pub(crate) async fn reserve_response_memory(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        // As base64 it takes a third more.
+        let kib = (bytes / 3 * 4).min(LARGE_RESPONSE_BYTES) >> 10;
+        self.response_memory.clone().acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX)).await.ok()
+    }
+}

@@ -1,0 +1,313 @@
+//! The writer: the one task that writes to a connection.
+//!
+//! ```text
+//!   responses, control ───────────────────► first, in order ─┐
+//!   large responses, bodies, changes ──► alternately with ───┼─► transport
+//!   process ──► follower ──► ready ──► fair queue ───────────┘
+//! ```
+//!
+//! The output of processes is not queued here: when a process may send, a page is read from its log and sent. So a client
+//! that stops reading costs the memory of one page, however much its processes print; and push, replay and resume differ
+//! only in where in the log they begin.
+
+mod fair_queue;
+mod output_push;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use exec_core::Seq;
+use exec_env::{BoxFuture, SharedEnvironment};
+use exec_transport::{CloseReason, Message, SendError, Sender};
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use crate::limits::{FIRST_READ_WAIT, PUSH_BYTES};
+use crate::session::{ReadInProgress, SessionProcess};
+use fair_queue::FairQueue;
+use output_push::{OutputPush, ReadyFollower};
+
+pub(crate) enum WriterCommand {
+    /// Sends a response or a notification, and then releases its permits.
+    Message(Bytes, Option<HeldPermits>),
+    /// Sends a large message, or one of many. Such messages alternate with the output of processes, so that the echo of
+    /// a keystroke does not wait for a whole file.
+    Bulk(Message, Option<HeldPermits>),
+    /// Signals that every message before this command was sent, except bulk messages.
+    Barrier(oneshot::Sender<()>),
+    /// Pushes the output of a process, beginning after this entry.
+    Follow { process: Arc<SessionProcess>, after: Seq },
+    /// Pushes the output of a process of a resumed session, beginning where the client's first read ends. If the client
+    /// does not read it for a while, the push begins where the previous connection stopped.
+    FollowAfterFirstRead { process: Arc<SessionProcess> },
+    /// The client has read a process up to `after`. If the push waits for that, it begins.
+    ClientHasRead { read: ReadInProgress, after: Seq },
+    /// Ends the push, because the process was forgotten.
+    Unfollow { process: Arc<SessionProcess> },
+    /// Encodes output as binary frames from now on.
+    UseBinaryFrames,
+    /// Writes the member `jsonrpc` from now on.
+    WriteJsonrpc,
+    /// Sends what is queued and closes the connection.
+    Close(CloseReason),
+}
+
+/// The permits that a request holds until its response is sent: its place among the accepted requests, and the memory of
+/// a large response. Never read, only dropped.
+pub(crate) type HeldPermits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
+/// Sends commands to the writer. The channel is bounded by the accepted requests: each holds a permit until its response
+/// is sent, and causes at most one more command. The senders of notifications have bounds of their own.
+pub(crate) type WriterHandle = mpsc::UnboundedSender<WriterCommand>;
+
+/// A handle that does not keep the writer running.
+pub(crate) type WeakWriterHandle = mpsc::WeakUnboundedSender<WriterCommand>;
+
+pub(crate) struct Writer {
+    environment: SharedEnvironment,
+    sender: Sender,
+    /// bounded as `WriterHandle` says
+    commands: mpsc::UnboundedReceiver<WriterCommand>,
+    /// By the client's id of the process.
+    pushes: HashMap<String, OutputPush>,
+    waiting_followers: FuturesUnordered<BoxFuture<'static, ReadyFollower>>,
+    ready_followers: FairQueue<ReadyFollower>,
+    /// Bounded by the permits that its messages hold.
+    bulk: VecDeque<(Message, Option<HeldPermits>)>,
+    sent_bulk_last: bool,
+    last_generation: u64,
+    jsonrpc: bool,
+    binary: bool,
+    last_output: LastOutput,
+}
+
+/// The last output message that was sent. Once the transport is done with it, the next one is written into the same
+/// memory: to allocate and free memory for each message of a flood takes as long as to fill it.
+#[derive(Default)]
+struct LastOutput(Bytes);
+
+impl LastOutput {
+    fn take_memory(&mut self) -> Vec<u8> {
+        let mut memory = std::mem::take(&mut self.0).try_into_mut().map(Vec::from).unwrap_or_default();
+        memory.clear();
+        memory
+    }
+}
+
+impl Writer {
+    /// `commands` is bounded as [`WriterHandle`] says.
+    pub(crate) fn new(
+        environment: SharedEnvironment,
+        sender: Sender,
+        commands: mpsc::UnboundedReceiver<WriterCommand>,
+    ) -> Self {
+        Self {
+            environment,
+            sender,
+            commands,
+            pushes: HashMap::new(),
+            waiting_followers: FuturesUnordered::new(),
+            ready_followers: FairQueue::default(),
+            bulk: VecDeque::new(),
+            sent_bulk_last: false,
+            last_generation: 0,
+            jsonrpc: false,
+            binary: false,
+            last_output: LastOutput::default(),
+        }
+    }
+
+    /// Runs until it gets [`WriterCommand::Close`], the connection breaks, or no handle is left.
+    pub(crate) async fn run(mut self) -> Result<(), SendError> {
+        let reason = loop {
+            match self.run_once().await? {
+                // A peer that accepts all we have would keep this task busy; its next request must be read, too.
+                None => tokio::task::yield_now().await,
+                Some(reason) => break reason,
+            }
+        };
+        self.sender.close(reason).await;
+        Ok(())
+    }
+
+    /// Executes all commands that are there, then sends one bulk message or one page; if there is neither, waits.
+    async fn run_once(&mut self) -> Result<Option<CloseReason>, SendError> {
+        while let Ok(command) = self.commands.try_recv() {
+            if let Some(reason) = self.execute(command).await? {
+                return Ok(Some(reason));
+            }
+        }
+        while let Some(Some(ready)) = self.waiting_followers.next().now_or_never() {
+            self.on_ready(ready);
+        }
+        if !self.sent_bulk_last && self.send_bulk().await? {
+            self.sent_bulk_last = true;
+            return Ok(None);
+        }
+        self.sent_bulk_last = false;
+        if let Some(ready) = self.ready_followers.pop() {
+            self.send_output(ready).await?;
+            return Ok(None);
+        }
+        if !self.bulk.is_empty() {
+            return Ok(None);
+        }
+        self.sender.flush().await?;
+        self.last_output = LastOutput::default();
+        let next_due = self.pushes.values().filter_map(OutputPush::begins_by).min();
+        tokio::select! {
+            biased;
+            command = self.commands.recv() => match command {
+                Some(command) => self.execute(command).await,
+                None => Ok(Some(CloseReason::normal())),
+            },
+            Some(ready) = self.waiting_followers.next(), if !self.waiting_followers.is_empty() => {
+                self.on_ready(ready);
+                Ok(None)
+            }
+            () = sleep_until(next_due) => {
+                self.begin_overdue_pushes(Instant::now()).await;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn execute(&mut self, command: WriterCommand) -> Result<Option<CloseReason>, SendError> {
+        match command {
+            WriterCommand::Message(bytes, permits) => {
+                self.sender.feed(Message::Text(bytes)).await?;
+                drop(permits);
+            }
+            WriterCommand::Bulk(message, permits) => self.bulk.push_back((message, permits)),
+            // An error means that whoever waited has stopped already.
+            WriterCommand::Barrier(reached) => drop(reached.send(())),
+            WriterCommand::Follow { process, after } => self.follow(process, after).await,
+            WriterCommand::FollowAfterFirstRead { process } => {
+                if !self.has_push_of(&process) {
+                    self.await_first_read(process, Instant::now());
+                }
+            }
+            WriterCommand::ClientHasRead { read, after } => {
+                let process = read.0.clone();
+                let push = self.pushes.get(&process.wire_id);
+                if push.is_some_and(|push| push.is_of(&process) && push.begins_by().is_some()) {
+                    self.follow(process, after).await;
+                }
+            }
+            WriterCommand::Unfollow { process } => {
+                if self.has_push_of(&process) {
+                    self.pushes.remove(&process.wire_id);
+                    self.ready_followers.remove(|ready| ready.wire_id == process.wire_id);
+                }
+            }
+            WriterCommand::UseBinaryFrames => self.binary = self.sender.carries_binary(),
+            WriterCommand::WriteJsonrpc => self.jsonrpc = true,
+            WriterCommand::Close(reason) => {
+                // Responses that were made before the end are still sent.
+                while self.send_bulk().await? {}
+                return Ok(Some(reason));
+            }
+        }
+        Ok(None)
+    }
+
+    fn has_push_of(&self, process: &Arc<SessionProcess>) -> bool {
+        self.pushes.get(&process.wire_id).is_some_and(|push| push.is_of(process))
+    }
+
+    fn await_first_read(&mut self, process: Arc<SessionProcess>, now: Instant) {
+        let wire_id = process.wire_id.clone();
+        self.pushes.insert(wire_id, OutputPush::awaiting_first_read(process, now + FIRST_READ_WAIT));
+    }
+
+    async fn follow(&mut self, process: Arc<SessionProcess>, after: Seq) {
+        // A process that was forgotten meanwhile has nothing to send.
+        let Ok(follower) = self.environment.processes().follow(&process.id, after).await else { return };
+        self.last_generation += 1;
+        let wire_id = process.wire_id.clone();
+        self.waiting_followers.push(ReadyFollower::wait(wire_id.clone(), self.last_generation, follower));
+        self.pushes.insert(wire_id, OutputPush::following(process, self.last_generation, self.jsonrpc));
+    }
+
+    async fn begin_overdue_pushes(&mut self, now: Instant) {
+        let overdue = self.pushes.values().filter(|push| push.begins_by().is_some_and(|by| by <= now));
+        let overdue: Vec<Arc<SessionProcess>> = overdue.map(|push| push.process().clone()).collect();
+        for process in overdue {
+            // The read has come, and its response, a large one, is still being made. Output from behind it would arrive
+            // before it, and a Codex client gives up a process whose output runs ahead by more than 1 MiB.
+            if process.is_being_read() {
+                self.await_first_read(process, now);
+                continue;
+            }
+            let after = process.last_sent();
+            self.follow(process, after).await;
+        }
+    }
+
+    fn on_ready(&mut self, ready: ReadyFollower) {
+        // A follower whose push was replaced or has ended is dropped.
+        if let Some(push) = self.pushes.get(&ready.wire_id).filter(|push| push.generation() == ready.generation) {
+            let last_bytes = push.last_bytes();
+            self.ready_followers.push(ready, last_bytes);
+        }
+    }
+
+    /// Sends the next bulk message; `false` if there is none.
+    async fn send_bulk(&mut self) -> Result<bool, SendError> {
+        let Some((message, permits)) = self.bulk.pop_front() else { return Ok(false) };
+        self.sender.feed(message).await?;
+        drop(permits);
+        Ok(true)
+    }
+
+    /// Sends one page of one process.
+    async fn send_output(&mut self, mut ready: ReadyFollower) -> Result<(), SendError> {
+        let push = self.pushes.get_mut(&ready.wire_id).filter(|push| push.generation() == ready.generation);
+        let Some(push) = push else { return Ok(()) };
+        let page = match ready.follower.next(PUSH_BYTES).await {
+            Ok(Some(page)) => page,
+            Ok(None) => {
+                self.pushes.remove(&ready.wire_id);
+                return Ok(());
+            }
+            Err(error) => {
+                tracing::error!(process = %ready.wire_id, %error, "the push of its output ends");
+                self.pushes.remove(&ready.wire_id);
+                return Ok(());
+            }
+        };
+        let over = page.head.closed && page.entries.last().is_some_and(|last| last.seq + 1 >= page.head.next_seq);
+        let mut bytes = 0;
+        for entry in page.entries {
+            bytes += output_bytes(&entry);
+            let (seq, message) = (entry.seq, push.encode(entry, self.binary, self.last_output.take_memory()));
+            self.last_output = LastOutput(message.bytes().clone());
+            self.sender.feed(message).await?;
+            push.process().record_sent(seq);
+        }
+        push.set_last_bytes(bytes);
+        if over {
+            self.pushes.remove(&ready.wire_id);
+        } else {
+            self.waiting_followers.push(ReadyFollower::wait(ready.wire_id, ready.generation, ready.follower));
+        }
+        Ok(())
+    }
+}
+
+fn output_bytes(entry: &exec_core::Entry) -> usize {
+    match &entry.body {
+        exec_core::EntryBody::Output { bytes, .. } => bytes.len(),
+        exec_core::EntryBody::Exited(_) | exec_core::EntryBody::Closed => 0,
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
