@@ -12,13 +12,13 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use files::{
-    CatArgs, CpArgs, FindArgs, FindKind, FsArgs, FsVerb, GrepArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs,
+    CatArgs, CpArgs, FindArgs, FindKind, FsArgs, FsCommand, GrepArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs,
     WatchArgs,
 };
-pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvVerb, KillArgs, ListArgs, LogsArgs, PsArgs, WhereArgs};
+pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvCommand, KillArgs, ListArgs, LogsArgs, PsArgs, TargetArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{LogFormat, ServeArgs};
-pub(crate) use values::EnvWord;
+pub(crate) use values::EnvArg;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,12 +43,12 @@ Examples:
 pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) command: CliCommand,
 }
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum CliCommand {
     // Its help stands with its words.
     Run(Box<RunArgs>),
     // Likewise.
@@ -81,11 +81,11 @@ pub(crate) enum Verb {
     },
 }
 
-impl Verb {
+impl CliCommand {
     /// How log lines look; only a server is asked.
     pub(crate) fn log_format(&self) -> LogFormat {
         match self {
-            Verb::Serve(args) => args.log_format,
+            CliCommand::Serve(args) => args.log_format,
             _ => LogFormat::Text,
         }
     }

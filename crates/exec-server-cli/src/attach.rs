@@ -9,31 +9,31 @@ use exec_client::session::LossKind;
 use exec_core::{Signal, ExitStatus};
 
 use crate::args::AttachArgs;
-use crate::attend::feeder::{End, Feeder};
-use crate::attend::outlet::Outlet;
-use crate::attend::signals::{Bond, Signals};
-use crate::attend::view::View;
-use crate::attend::{Attendant, Outcome, Remains, Terms};
-use crate::notebook::Notebook;
-use crate::spinner::LinkNews;
+use crate::detached_session::DetachedSession;
+use crate::detached_store::DetachedStore;
+use crate::interactive::formatter::OutputFormatter;
+use crate::interactive::output_thread::OutputThread;
+use crate::interactive::signals::{Ownership, Signals};
+use crate::interactive::stdin_forwarder::{StdinEnd, StdinForwarder};
+use crate::interactive::{BackgroundPolicy, InteractiveLoop, InteractiveOptions, Outcome};
+use crate::spinner::LinkMonitor;
 use crate::terminal::{self, RawTerminal};
-use crate::visit::{Visit, visit};
-use crate::{errand, exit_code, say};
+use crate::{exit_code, messages, runtime};
 
 /// Attaches; the code is that of the process.
 pub(crate) fn main(args: &AttachArgs) -> ExitCode {
-    errand::run(attach(args), exit_code::OWN_FAILURE)
+    runtime::run(attach(args), exit_code::OWN_FAILURE)
 }
 
 async fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
-    let notebook = Notebook::open()?;
-    let note = notebook.find(&args.id)?;
-    let visit = visit(&notebook, note, args.take_over).await?;
-    visit.look(&notebook).await?;
-    let outcome = attended(args, &visit).await;
-    let (id, tty) = (visit.note.id.clone(), visit.note.tty);
-    let lost = visit.environment().link().states().borrow().clone();
-    visit.leave().await;
+    let store = DetachedStore::open()?;
+    let process = store.find(&args.id)?;
+    let session = DetachedSession::resume(&store, process, args.take_over).await?;
+    session.process_info(&store).await?;
+    let outcome = run_interactively(args, &session).await;
+    let (id, tty) = (session.process.id.clone(), session.process.tty);
+    let link_state = session.environment().link().states().borrow().clone();
+    session.close().await;
     match outcome {
         Ok(Outcome::Finished { exit, .. }) if exit.status == ExitStatus::Lost => {
             bail!("nobody saw how {id} ended: its keeper died first")
@@ -45,14 +45,14 @@ async fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
                     // Its cursor may stand anywhere in a line.
                     let _ = writeln!(std::io::stderr());
                 }
-                say::note(format_args!("left {id} running: `exec-server attach {id}` goes on with it"));
+                messages::print_note(format_args!("left {id} running: `exec-server attach {id}` goes on with it"));
             }
             Ok(0)
         }
-        Ok(Outcome::Broken(broken)) if broken.nobody_reads() => Ok(exit_code::NOBODY_READS),
-        Ok(Outcome::Broken(broken)) => bail!("cannot write to {}: {}; {id} goes on", broken.to, broken.errno),
+        Ok(Outcome::OutputFailed(broken)) if broken.is_broken_pipe() => Ok(exit_code::BROKEN_PIPE),
+        Ok(Outcome::OutputFailed(broken)) => bail!("cannot write to {}: {}; {id} goes on", broken.to, broken.errno),
         Ok(Outcome::Interrupted(signal)) => Ok(exit_code::of_signal(signal.number())),
-        Err(error) => match lost {
+        Err(error) => match link_state {
             LinkState::Lost(loss) if loss.kind == LossKind::TakenOver => {
                 bail!("another exec-server has taken {id} over: see `exec-server ps`")
             }
@@ -62,52 +62,57 @@ async fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
 }
 
 /// Until it ends or we leave. When it returns, our terminal is as it was.
-async fn attended(args: &AttachArgs, visit: &Visit) -> anyhow::Result<Outcome> {
-    let Visit { note, id, .. } = visit;
-    let takes_keys = note.tty && !args.no_stdin;
+async fn run_interactively(args: &AttachArgs, session: &DetachedSession) -> anyhow::Result<Outcome> {
+    let DetachedSession { process, id, .. } = session;
+    let takes_keys = process.tty && !args.no_stdin;
     let on_a_terminal = std::io::stdin().is_terminal();
     // With raw keys Ctrl-\ is one of them; else our terminal makes a signal of it.
-    let bond = Bond::Guest { quit_leaves: on_a_terminal && !takes_keys };
-    let mut signals = Signals::listen(bond, note.tty).context("cannot listen for signals")?;
-    let outlet = Outlet::open().context("cannot start the thread that writes output")?;
+    let ownership = Ownership::Attached { quit_detaches: on_a_terminal && !takes_keys };
+    let mut signals = Signals::listen(ownership, process.tty).context("cannot listen for signals")?;
+    let output = OutputThread::open().context("cannot start the thread that writes output")?;
     if !args.quiet && on_a_terminal {
         let keys = if takes_keys { "Ctrl-\\ d" } else { "Ctrl-\\" };
-        say::note(format_args!("attached to {}: {keys} leaves it running", note.id));
+        messages::print_note(format_args!("attached to {}: {keys} leaves it running", process.id));
     }
     let raw = match takes_keys {
         true => RawTerminal::enter().context("cannot put the terminal in raw mode")?,
         false => None,
     };
-    if note.tty && on_a_terminal {
-        fit(visit).await;
+    if process.tty && on_a_terminal {
+        fit_terminal_size(session).await;
     }
-    let end = match (note.tty, &raw) {
-        (false, _) => End::OfPipe,
-        (true, None) => End::Typed,
-        (true, Some(_)) => End::Detach,
+    let end = match (process.tty, &raw) {
+        (false, _) => StdinEnd::ClosePipe,
+        (true, None) => StdinEnd::TypeEof,
+        (true, Some(_)) => StdinEnd::Detach,
     };
-    let feeder = if args.no_stdin { Feeder::none() } else { Feeder::open(end)? };
-    let mut view = View::new(args.json, raw.is_some());
-    let terms = Terms { after: args.since_seq, wait_all: args.wait_all, limit: None, remains: Remains::Leave };
-    let link = LinkNews::of(visit.environment().link(), note.at.to_string(), raw.is_some(), args.quiet);
-    let attendant = Attendant {
-        processes: visit.processes(),
+    let stdin = if args.no_stdin { StdinForwarder::none() } else { StdinForwarder::open(end)? };
+    let mut formatter = OutputFormatter::new(args.json, raw.is_some());
+    let options = InteractiveOptions {
+        after: args.since_seq,
+        wait_all: args.wait_all,
+        limit: None,
+        background: BackgroundPolicy::Keep,
+    };
+    let link = LinkMonitor::new(session.environment().link(), process.at.to_string(), raw.is_some(), args.quiet);
+    let interaction = InteractiveLoop {
+        processes: session.processes(),
         id,
-        terms,
+        options,
         signals: &mut signals,
         raw: raw.as_ref(),
-        view: &mut view,
+        formatter: &mut formatter,
         link: Some(link),
     };
-    attendant.run(None, outlet, feeder).await
+    interaction.run(None, output, stdin).await
 }
 
 /// Gives the process the size of our terminal, and has it draw itself anew even if that is the size it had. One that
 /// has ended can do neither, which does not matter.
-async fn fit(visit: &Visit) {
+async fn fit_terminal_size(session: &DetachedSession) {
     if let Some(size) = terminal::size() {
-        let resized = visit.processes().resize(&visit.id, size).await;
-        let drawn = visit.processes().signal(&visit.id, Signal::WindowChange).await;
-        tracing::debug!(?resized, ?drawn, "fitted to our terminal");
+        let resized = session.processes().resize(&session.id, size).await;
+        let redrawn = session.processes().signal(&session.id, Signal::WindowChange).await;
+        tracing::debug!(?resized, ?redrawn, "fitted to our terminal");
     }
 }

@@ -2,19 +2,19 @@
 //!
 //! Reading order: here, what the words mean and the loop that waits; [`route`] (what goes where), [`copier`] (one file or
 //! one link, and what is left to be taken away if we are stopped), [`pump`] (a file's contents), [`tree`] (directories,
-//! entry by entry), [`persist`] (what is asked again), [`measure`] (how much there is), [`progress`] (how far it is),
+//! entry by entry), [`retry_unreachable`] (what is asked again), [`measure`] (how much there is), [`progress`] (how far it is),
 //! [`error`].
 //!
 //! Nothing is gathered on the way: a file is a stream of blocks, a tree is a stream of entries. On one machine the
 //! machine copies by itself.
 
+mod block_copy;
 mod copier;
 mod error;
 mod measure;
-mod persist;
+mod plan;
 mod progress;
-mod pump;
-mod route;
+mod retry;
 mod tree;
 
 use std::process::ExitCode;
@@ -24,59 +24,59 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::CpArgs;
-use crate::site::{News, Plain, Sites, Spot};
-use crate::trouble::Troubles;
-use crate::{errand, exit_code, fs, say};
+use crate::failures::Failures;
+use crate::location::{BarePath, FilePath, LinkMonitors, Locations};
+use crate::{exit_code, fs, messages, runtime};
 use copier::Copier;
 use error::CopyError;
+use plan::CopyJob;
 use progress::Progress;
-use route::Job;
 
 /// Copies; the code is 1 if something could not be copied.
 pub(crate) fn main(args: &CpArgs) -> ExitCode {
-    errand::run(fs::quietly(cp(args)), exit_code::FAILED)
+    runtime::run(fs::quiet_on_broken_pipe(cp(args)), exit_code::FAILED)
 }
 
 async fn cp(args: &CpArgs) -> anyhow::Result<u8> {
-    let mut sites = Sites::new(&args.common.place, Plain::Here);
-    let mut spots = Vec::with_capacity(args.paths.len());
-    for word in &args.paths {
-        spots.push(sites.spot(word).await?);
+    let mut locations = Locations::new(&args.common.target, BarePath::Local);
+    let mut sources = Vec::with_capacity(args.paths.len());
+    for arg in &args.paths {
+        sources.push(locations.resolve(arg).await?);
     }
-    let target = spots.pop().context("there is nothing to copy")?;
-    let progress = Arc::new(Progress::begin(args.quiet, args.common.json));
-    let copiers = spots.iter().map(|spot| Copier::new(spot, &target, Arc::clone(&progress))).collect::<Vec<_>>();
-    let mut troubles = Troubles::new(args.common.json);
+    let target = sources.pop().context("there is nothing to copy")?;
+    let progress = Arc::new(Progress::new(args.quiet, args.common.json));
+    let copiers = sources.iter().map(|source| Copier::new(source, &target, Arc::clone(&progress))).collect::<Vec<_>>();
+    let mut failures = Failures::new(args.common.json);
     let ended = {
-        let work = copy_all(&spots, &copiers, &target, args, &progress, &mut troubles);
-        wait(work, measure_all(&spots, &progress), &mut sites.news(args.quiet), &progress).await?
+        let work = copy_all(&sources, &copiers, &target, args, &progress, &mut failures);
+        wait(work, measure_all(&sources, &progress), &mut locations.link_monitors(args.quiet), &progress).await?
     };
-    if let Ended::ByASignal(_) = ended {
+    if let CopyEnd::Interrupted(_) = ended {
         for copier in &copiers {
-            copier.take_away_unfinished().await;
+            copier.remove_unfinished().await;
         }
     }
     progress.end();
-    drop((spots, target, copiers));
-    sites.leave().await;
+    drop((sources, target, copiers));
+    locations.close().await;
     match ended {
-        Ended::ByItself(done) => {
+        CopyEnd::Completed(done) => {
             done?;
             if !args.quiet || args.common.json {
                 progress.summary()?;
             }
-            Ok(troubles.code())
+            Ok(failures.exit_code())
         }
-        Ended::ByASignal(number) => {
-            say::note("stopped: what was copied whole is there, and nothing else");
+        CopyEnd::Interrupted(number) => {
+            messages::print_note("stopped: what was copied whole is there, and nothing else");
             Ok(exit_code::of_signal(number))
         }
     }
 }
 
-enum Ended {
-    ByItself(anyhow::Result<()>),
-    ByASignal(i32),
+enum CopyEnd {
+    Completed(anyhow::Result<()>),
+    Interrupted(i32),
 }
 
 enum Event {
@@ -91,9 +91,9 @@ enum Event {
 async fn wait(
     work: impl Future<Output = anyhow::Result<()>>,
     measuring: impl Future<Output = ()>,
-    news: &mut News,
+    links: &mut LinkMonitors,
     progress: &Progress,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<CopyEnd> {
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
     let mut terminations = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let (mut work, mut measuring) = (std::pin::pin!(work), std::pin::pin!(measuring));
@@ -105,16 +105,16 @@ async fn wait(
             () = &mut measuring, if !measured => Event::Measured,
             _ = interrupts.recv() => Event::Signal(SignalKind::interrupt().as_raw_value()),
             _ = terminations.recv() => Event::Signal(SignalKind::terminate().as_raw_value()),
-            change = news.changed() => Event::Link(change),
+            change = links.changed() => Event::Link(change),
             _ = ticks.tick() => Event::Tick,
         };
         match event {
-            Event::Done(done) => return Ok(Ended::ByItself(done)),
+            Event::Done(done) => return Ok(CopyEnd::Completed(done)),
             Event::Measured => measured = true,
-            Event::Signal(number) => return Ok(Ended::ByASignal(number)),
+            Event::Signal(number) => return Ok(CopyEnd::Interrupted(number)),
             Event::Link(change) => match progress.has_bar() {
                 true => progress.link(&change.1),
-                false => news.tell(change),
+                false => links.report(change),
             },
             Event::Tick => progress.tick()?,
         }
@@ -122,24 +122,24 @@ async fn wait(
 }
 
 async fn copy_all(
-    spots: &[Spot],
+    sources: &[FilePath],
     copiers: &[Copier],
-    target: &Spot,
+    target: &FilePath,
     args: &CpArgs,
     progress: &Progress,
-    troubles: &mut Troubles,
+    failures: &mut Failures,
 ) -> anyhow::Result<()> {
-    let target = match route::Target::look(target, spots.len()).await {
-        Ok(target) => target,
-        Err(error) => return troubles.tell(error.reason(), &error.to_string()),
+    let destination = match plan::Destination::inspect(target, sources.len()).await {
+        Ok(destination) => destination,
+        Err(error) => return failures.report(error.reason(), &error.to_string()),
     };
-    for (spot, copier) in spots.iter().zip(copiers) {
-        let copied = match target.job(spot, args.recursive).await {
-            Ok(job) => carry_out(job, copier, progress, troubles).await?,
+    for (source, copier) in sources.iter().zip(copiers) {
+        let copied = match destination.job_for(source, args.recursive).await {
+            Ok(job) => run_job(job, copier, progress, failures).await?,
             Err(error) => Err(error),
         };
         if let Err(error) = copied {
-            troubles.tell(error.reason(), &error.to_string())?;
+            failures.report(error.reason(), &error.to_string())?;
             if error.ends_all() {
                 break;
             }
@@ -149,26 +149,26 @@ async fn copy_all(
 }
 
 /// The outer failure is of stdout, the inner one of the job as a whole; entries of a tree that fail are told.
-async fn carry_out(
-    job: Job,
+async fn run_job(
+    job: CopyJob,
     copier: &Copier,
     progress: &Progress,
-    troubles: &mut Troubles,
+    failures: &mut Failures,
 ) -> anyhow::Result<Result<(), CopyError>> {
     Ok(match job {
-        Job::File { from, to, found, links } => {
-            progress.expect(&from, found.size_bytes);
-            copier.file(&from, &to, &found, links).await
+        CopyJob::File { from, to, metadata, links } => {
+            progress.expect_file(&from, metadata.size_bytes);
+            copier.copy_file(&from, &to, &metadata, links).await
         }
-        Job::Link { from, to } => copier.link(&from, &to, exec_env::files::LinkPolicy::Follow).await,
-        Job::Tree { from, to, is_new } => return tree::copy(copier, from, to, is_new, troubles).await,
+        CopyJob::Link { from, to } => copier.copy_link(&from, &to, exec_env::files::LinkPolicy::Follow).await,
+        CopyJob::Tree { from, to, is_new } => return tree::copy(copier, from, to, is_new, failures).await,
     })
 }
 
-async fn measure_all(spots: &[Spot], progress: &Progress) {
-    for spot in spots {
-        if progress.has_bar() || (spot.site.is_here() && progress.is_shown()) {
-            measure::measure(spot, progress).await;
+async fn measure_all(sources: &[FilePath], progress: &Progress) {
+    for source in sources {
+        if progress.has_bar() || (source.location.is_local() && progress.is_shown()) {
+            measure::measure(source, progress).await;
         }
     }
 }

@@ -5,31 +5,31 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use exec_client::Options;
-use exec_client::environments::{ConfiguredEnvironment as Listed, EnvironmentKind, Endpoint};
+use exec_client::environments::{ConfiguredEnvironment as ConfiguredEnvironment, EnvironmentKind, Endpoint};
 use exec_env::{Environment, MachineInfo};
 use exec_local::LocalEnvironment;
 use exec_wire::environment::InfoParams;
 use futures_util::StreamExt;
 use serde::Serialize;
 
-use crate::args::{CheckArgs, EnvVerb, ListArgs};
-use crate::place::{self, Known, Place, There};
-use crate::{errand, exit_code, say, table};
+use crate::args::{CheckArgs, EnvCommand, ListArgs};
+use crate::target::{self, KnownEnvironments, RemoteTarget, Target};
+use crate::{exit_code, messages, runtime, table};
 
 /// Checks at one time.
 const AT_ONCE: usize = 8;
 
 /// Lists or checks.
-pub(crate) fn main(verb: &EnvVerb) -> ExitCode {
-    match verb {
-        EnvVerb::List(args) => errand::run(async { list(args) }, exit_code::FAILED),
-        EnvVerb::Check(args) => errand::run(check(args), exit_code::FAILED),
+pub(crate) fn main(command: &EnvCommand) -> ExitCode {
+    match command {
+        EnvCommand::List(args) => runtime::run(async { list(args) }, exit_code::FAILED),
+        EnvCommand::Check(args) => runtime::run(check(args), exit_code::FAILED),
     }
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ListLine<'a> {
+struct EnvironmentRow<'a> {
     id: &'a str,
     default: bool,
     kind: &'static str,
@@ -39,49 +39,49 @@ struct ListLine<'a> {
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<u8> {
-    let known = Known::discover()?;
+    let known = KnownEnvironments::discover()?;
     let from = known.source.to_string();
-    let line = |place| line(place, known.environments.default_id(), from.clone());
-    let lines: Vec<ListLine<'_>> = known.environments.all().iter().map(line).collect();
+    let row = |place| environment_row(place, known.environments.default_id(), from.clone());
+    let rows: Vec<EnvironmentRow<'_>> = known.environments.all().iter().map(row).collect();
     if args.json {
-        lines.iter().try_for_each(errand::json_line)?;
-    } else if lines.is_empty() {
-        say::note(format_args!("there is no environment, says {from}"));
+        rows.iter().try_for_each(messages::print_json)?;
+    } else if rows.is_empty() {
+        messages::print_note(format_args!("there is no environment, says {from}"));
     } else {
-        let row = |line: &ListLine<'_>| {
-            let default = if line.default { "*" } else { "" };
-            [line.id, default, &line.way, &line.from].map(str::to_owned)
+        let cells = |row: &EnvironmentRow<'_>| {
+            let default = if row.default { "*" } else { "" };
+            [row.id, default, &row.way, &row.from].map(str::to_owned)
         };
-        table::print(["ID", "DEFAULT", "WHERE", "FROM"], lines.iter().map(row).collect())?;
+        table::print(["ID", "DEFAULT", "WHERE", "FROM"], rows.iter().map(cells).collect())?;
     }
     Ok(0)
 }
 
-fn line<'a>(place: &'a Listed, default: Option<&str>, from: String) -> ListLine<'a> {
+fn environment_row<'a>(place: &'a ConfiguredEnvironment, default: Option<&str>, from: String) -> EnvironmentRow<'a> {
     let (kind, way) = match &place.kind {
         EnvironmentKind::Local => ("local", "this machine".to_owned()),
         EnvironmentKind::Remote(remote) => match &remote.endpoint {
-            Endpoint::Url { .. } => ("url", place::way(&remote.endpoint)),
-            Endpoint::Program(_) => ("program", place::way(&remote.endpoint)),
+            Endpoint::Url { .. } => ("url", target::describe_way(&remote.endpoint)),
+            Endpoint::Program(_) => ("program", target::describe_way(&remote.endpoint)),
         },
     };
-    ListLine { id: &place.id, default: default == Some(place.id.as_str()), kind, way, from }
+    EnvironmentRow { id: &place.id, default: default == Some(place.id.as_str()), kind, way, from }
 }
 
 /// What came of a check.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct CheckLine {
+struct CheckRow {
     id: String,
     #[serde(rename = "where")]
     way: String,
     #[serde(flatten)]
-    answer: Answer,
+    result: CheckResult,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "status", rename_all = "camelCase", rename_all_fields = "camelCase")]
-enum Answer {
+enum CheckResult {
     Ready {
         shell: String,
         os: String,
@@ -101,79 +101,83 @@ enum Answer {
 }
 
 async fn check(args: &CheckArgs) -> anyhow::Result<u8> {
-    let places = chosen(args)?;
-    if places.is_empty() {
-        say::note("there is no environment to check: see `exec-server env list`");
+    let targets = checked_targets(args)?;
+    if targets.is_empty() {
+        messages::print_note("there is no environment to check: see `exec-server env list`");
     }
-    let checks = places.into_iter().map(|(id, place)| answer(id, place));
-    let lines: Vec<CheckLine> = futures_util::stream::iter(checks).buffered(AT_ONCE).collect().await;
+    let checks = targets.into_iter().map(|(id, target)| check_target(id, target));
+    let rows: Vec<CheckRow> = futures_util::stream::iter(checks).buffered(AT_ONCE).collect().await;
     match args.json {
-        true => lines.iter().try_for_each(errand::json_line)?,
-        false => print(&lines)?,
+        true => rows.iter().try_for_each(messages::print_json)?,
+        false => print(&rows)?,
     }
-    let all_ready = lines.iter().all(|line| matches!(line.answer, Answer::Ready { .. }));
+    let all_ready = rows.iter().all(|row| matches!(row.result, CheckResult::Ready { .. }));
     Ok(if all_ready { 0 } else { exit_code::FAILED })
 }
 
 /// What a word means: a URL if it looks like one, else an id.
-fn chosen(args: &CheckArgs) -> anyhow::Result<Vec<(String, Place)>> {
-    let (urls, ids): (Vec<&String>, Vec<&String>) = args.which.iter().partition(|word| word.contains("://"));
-    let mut places: Vec<(String, Place)> =
-        urls.into_iter().map(|url| (url.clone(), Place::There(Box::new(There::at_url(url))))).collect();
+fn checked_targets(args: &CheckArgs) -> anyhow::Result<Vec<(String, Target)>> {
+    let (urls, ids): (Vec<&String>, Vec<&String>) = args.which.iter().partition(|which| which.contains("://"));
+    let mut targets: Vec<(String, Target)> =
+        urls.into_iter().map(|url| (url.clone(), Target::Remote(Box::new(RemoteTarget::from_url(url))))).collect();
     if !ids.is_empty() || args.which.is_empty() {
         // Read only if it is asked for: a mistake in the file is no reason not to check a URL.
-        let known = Known::discover()?;
+        let known = KnownEnvironments::discover()?;
         let all = || known.environments.all().iter().map(|place| place.id.clone()).collect();
         let ids: Vec<String> = if ids.is_empty() { all() } else { ids.into_iter().cloned().collect() };
         for id in ids {
-            let place = known.place(&id)?;
-            places.push((id, place));
+            let target = known.target(&id)?;
+            targets.push((id, target));
         }
     }
-    Ok(places)
+    Ok(targets)
 }
 
-async fn answer(id: String, place: Place) -> CheckLine {
-    match place {
-        Place::Here => {
-            let answer = here().await.unwrap_or_else(|error| Answer::Failed { message: say::chain(&error) });
-            CheckLine { id, way: "this machine".to_owned(), answer }
+async fn check_target(id: String, target: Target) -> CheckRow {
+    match target {
+        Target::Local => {
+            let result = check_local()
+                .await
+                .unwrap_or_else(|error| CheckResult::Failed { message: messages::error_chain(&error) });
+            CheckRow { id, way: "this machine".to_owned(), result }
         }
-        Place::There(there) => {
-            let answer = far(&there).await.unwrap_or_else(|error| Answer::Failed { message: say::chain(&error) });
-            CheckLine { id, way: there.way(), answer }
+        Target::Remote(remote) => {
+            let result = check_remote(&remote)
+                .await
+                .unwrap_or_else(|error| CheckResult::Failed { message: messages::error_chain(&error) });
+            CheckRow { id, way: remote.describe(), result }
         }
     }
 }
 
-async fn here() -> anyhow::Result<Answer> {
-    let begun = Instant::now();
+async fn check_local() -> anyhow::Result<CheckResult> {
+    let started = Instant::now();
     let environment = LocalEnvironment::open(exec_local::LocalOptions::default()).await.context("cannot set it up")?;
-    let answer = ready(environment.info(), begun.elapsed(), Duration::ZERO);
+    let result = ready(environment.info(), started.elapsed(), Duration::ZERO);
     environment.end().await;
-    Ok(answer)
+    Ok(result)
 }
 
-async fn far(there: &There) -> anyhow::Result<Answer> {
-    let begun = Instant::now();
-    let connected = there.connect(Options::default()).await;
-    let environment = connected.map_err(|failure| anyhow::Error::msg(there.failure(&failure)))?;
-    let connected_in = begun.elapsed();
-    let asked = Instant::now();
+async fn check_remote(remote: &RemoteTarget) -> anyhow::Result<CheckResult> {
+    let started = Instant::now();
+    let connected = remote.connect(Options::default()).await;
+    let environment = connected.map_err(|failure| anyhow::Error::msg(remote.explain(&failure)))?;
+    let connected_in = started.elapsed();
+    let called = Instant::now();
     let answered = environment.link().call(InfoParams {}).await;
-    let latency = asked.elapsed();
-    let answer = ready(environment.info(), connected_in, latency);
+    let latency = called.elapsed();
+    let result = ready(environment.info(), connected_in, latency);
     // Nothing of ours stays there.
     if let Err(error) = environment.end().await {
         tracing::debug!(%error, "the session ends by itself");
     }
     answered.context("it was connected, and then did not answer")?;
-    Ok(answer)
+    Ok(result)
 }
 
-fn ready(info: &MachineInfo, connected_in: Duration, latency: Duration) -> Answer {
+fn ready(info: &MachineInfo, connected_in: Duration, latency: Duration) -> CheckResult {
     let ms = |time: Duration| (time.as_secs_f64() * 1e5).round() / 100.0;
-    Answer::Ready {
+    CheckResult::Ready {
         shell: info.shell.path.display().to_string(),
         os: info.os.clone(),
         version: info.version.clone(),
@@ -184,23 +188,23 @@ fn ready(info: &MachineInfo, connected_in: Duration, latency: Duration) -> Answe
     }
 }
 
-fn print(lines: &[CheckLine]) -> anyhow::Result<()> {
-    let rows: Vec<[String; 7]> = lines
+fn print(rows: &[CheckRow]) -> anyhow::Result<()> {
+    let cells: Vec<[String; 7]> = rows
         .iter()
-        .filter_map(|line| match &line.answer {
-            Answer::Ready { shell, os, version, latency_ms, .. } => {
+        .filter_map(|row| match &row.result {
+            CheckResult::Ready { shell, os, version, latency_ms, .. } => {
                 let latency = format!("{latency_ms} ms");
-                Some([&line.id, "ready", &latency, os, shell, version, &line.way].map(str::to_owned))
+                Some([&row.id, "ready", &latency, os, shell, version, &row.way].map(str::to_owned))
             }
-            Answer::Failed { .. } => None,
+            CheckResult::Failed { .. } => None,
         })
         .collect();
-    if !rows.is_empty() {
-        table::print(["ID", "STATUS", "LATENCY", "OS", "SHELL", "VERSION", "WHERE"], rows)?;
+    if !cells.is_empty() {
+        table::print(["ID", "STATUS", "LATENCY", "OS", "SHELL", "VERSION", "WHERE"], cells)?;
     }
-    for line in lines {
-        if let Answer::Failed { message } = &line.answer {
-            say::note(message);
+    for row in rows {
+        if let CheckResult::Failed { message } = &row.result {
+            messages::print_note(message);
         }
     }
     Ok(())

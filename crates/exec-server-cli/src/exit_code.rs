@@ -4,7 +4,7 @@ use exec_core::{ExitCause, Exit, ExitStatus};
 use exec_env::process::{StartError, SpawnStep};
 
 /// We did not understand the words. (Before `run` has a child this is [`OWN_FAILURE`].)
-pub(crate) const MISUNDERSTOOD: u8 = 2;
+pub(crate) const USAGE_ERROR: u8 = 2;
 /// A command without a child has failed, or found something that has.
 pub(crate) const FAILED: u8 = 1;
 /// The time limit ran out.
@@ -16,7 +16,7 @@ const NOT_EXECUTABLE: u8 = 126;
 /// The program is not there.
 const NOT_FOUND: u8 = 127;
 /// Nobody reads our output: as if SIGPIPE had ended us.
-pub(crate) const NOBODY_READS: u8 = 128 + 13;
+pub(crate) const BROKEN_PIPE: u8 = 128 + 13;
 
 /// The kernel's number for "no such file".
 const ENOENT: i32 = 2;

@@ -4,9 +4,9 @@
 
 mod cat;
 mod change;
+mod file_info;
 mod find;
 mod grep;
-mod known;
 mod ls;
 mod stat;
 mod watch;
@@ -14,51 +14,51 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::args::FsVerb;
-use crate::paper::NobodyReads;
-use crate::site::{Sites, Spot};
-use crate::{errand, exit_code};
+use crate::args::FsCommand;
+use crate::location::{FilePath, Locations};
+use crate::output::BrokenPipe;
+use crate::{exit_code, runtime};
 
 /// Calls about files at one time: enough to hide the way there and back.
 const AT_ONCE: usize = 16;
 
 /// Does what is asked.
-pub(crate) fn main(verb: &FsVerb) -> ExitCode {
-    let failed = match verb {
+pub(crate) fn main(command: &FsCommand) -> ExitCode {
+    let failed = match command {
         // As grep has it: 1 is "nothing found".
-        FsVerb::Grep(_) => exit_code::MISUNDERSTOOD,
+        FsCommand::Grep(_) => exit_code::USAGE_ERROR,
         _ => exit_code::FAILED,
     };
-    errand::run(quietly(carry_out(verb)), failed)
+    runtime::run(quiet_on_broken_pipe(run(command)), failed)
 }
 
-async fn carry_out(verb: &FsVerb) -> anyhow::Result<u8> {
-    match verb {
-        FsVerb::Ls(args) => ls::ls(args).await,
-        FsVerb::Cat(args) => cat::cat(args).await,
-        FsVerb::Stat(args) => stat::stat(args).await,
-        FsVerb::Rm(args) => change::rm(args).await,
-        FsVerb::Mkdir(args) => change::mkdir(args).await,
-        FsVerb::Mv(args) => change::mv(args).await,
-        FsVerb::Find(args) => find::find(args).await,
-        FsVerb::Grep(args) => grep::grep(args).await,
-        FsVerb::Watch(args) => watch::watch(args).await,
+async fn run(command: &FsCommand) -> anyhow::Result<u8> {
+    match command {
+        FsCommand::Ls(args) => ls::ls(args).await,
+        FsCommand::Cat(args) => cat::cat(args).await,
+        FsCommand::Stat(args) => stat::stat(args).await,
+        FsCommand::Rm(args) => change::rm(args).await,
+        FsCommand::Mkdir(args) => change::mkdir(args).await,
+        FsCommand::Mv(args) => change::mv(args).await,
+        FsCommand::Find(args) => find::find(args).await,
+        FsCommand::Grep(args) => grep::grep(args).await,
+        FsCommand::Watch(args) => watch::watch(args).await,
     }
 }
 
 /// A reader that has left is told to the shell, and to nobody else.
-pub(crate) async fn quietly(work: impl Future<Output = anyhow::Result<u8>>) -> anyhow::Result<u8> {
+pub(crate) async fn quiet_on_broken_pipe(work: impl Future<Output = anyhow::Result<u8>>) -> anyhow::Result<u8> {
     match work.await {
-        Err(error) if error.is::<NobodyReads>() => Ok(exit_code::NOBODY_READS),
+        Err(error) if error.is::<BrokenPipe>() => Ok(exit_code::BROKEN_PIPE),
         other => other,
     }
 }
 
 /// The files that are meant. All are known before anything is done: a slip in one must not cost half of them.
-async fn spots(sites: &mut Sites<'_>, words: &[OsString]) -> anyhow::Result<Vec<Spot>> {
-    let mut spots = Vec::with_capacity(words.len());
-    for word in words {
-        spots.push(sites.spot(word).await?);
+async fn resolve_all(locations: &mut Locations<'_>, args: &[OsString]) -> anyhow::Result<Vec<FilePath>> {
+    let mut files = Vec::with_capacity(args.len());
+    for arg in args {
+        files.push(locations.resolve(arg).await?);
     }
-    Ok(spots)
+    Ok(files)
 }

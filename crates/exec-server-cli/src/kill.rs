@@ -8,18 +8,18 @@ use exec_env::process::Terminated;
 use serde::Serialize;
 
 use crate::args::KillArgs;
-use crate::notebook::{Note, Notebook};
-use crate::visit::visit;
-use crate::{errand, exit_code, say};
+use crate::detached_session::DetachedSession;
+use crate::detached_store::{DetachedProcess, DetachedStore};
+use crate::{exit_code, messages, runtime};
 
 /// Ends them; the code is 1 if one could not be ended.
 pub(crate) fn main(args: &KillArgs) -> ExitCode {
-    errand::run(kill(args), exit_code::FAILED)
+    runtime::run(kill(args), exit_code::FAILED)
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Line<'a> {
+struct TerminatedJson<'a> {
     id: &'a str,
     was_running: bool,
     ended: u32,
@@ -28,17 +28,17 @@ struct Line<'a> {
 }
 
 async fn kill(args: &KillArgs) -> anyhow::Result<u8> {
-    let notebook = Notebook::open()?;
+    let store = DetachedStore::open()?;
     // All are known before the first is ended: a slip in one must not cost half of them.
-    let notes = args.ids.iter().map(|id| notebook.find(id)).collect::<anyhow::Result<Vec<Note>>>()?;
+    let processes = args.ids.iter().map(|id| store.find(id)).collect::<anyhow::Result<Vec<DetachedProcess>>>()?;
     let mut code = 0;
-    for note in notes {
-        let id = note.id.clone();
-        match end(args, &notebook, note).await {
+    for process in processes {
+        let id = process.id.clone();
+        match terminate(args, &store, process).await {
             Ok(Terminated { left: 0, .. }) => {}
             Ok(_) => code = exit_code::FAILED,
             Err(error) => {
-                say::note(format_args!("cannot end {id}: {}", say::chain(&error)));
+                messages::print_note(format_args!("cannot end {id}: {}", messages::error_chain(&error)));
                 code = exit_code::FAILED;
             }
         }
@@ -46,41 +46,41 @@ async fn kill(args: &KillArgs) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-async fn end(args: &KillArgs, notebook: &Notebook, note: Note) -> anyhow::Result<Terminated> {
-    let id = note.id.clone();
+async fn terminate(args: &KillArgs, store: &DetachedStore, process: DetachedProcess) -> anyhow::Result<Terminated> {
+    let id = process.id.clone();
     // Whoever is attached sees it end, or is thrown out; its end is what was asked for.
-    let visit = visit(notebook, note, true).await?;
-    visit.look(notebook).await?;
+    let session = DetachedSession::resume(store, process, true).await?;
+    session.process_info(store).await?;
     // A server that knows no grace kills at once.
-    let has_grace = visit.environment().link().has("process/terminate.graceMs");
+    let has_grace = session.environment().link().has("process/terminate.graceMs");
     let grace = if has_grace { args.grace } else { Duration::ZERO };
-    let ended = visit.processes().terminate(&visit.id, grace).await.context("it may still run");
+    let ended = session.processes().terminate(&session.id, grace).await.context("it may still run");
     let forgotten = args.forget && matches!(ended, Ok(Terminated { left: 0, .. }));
     match forgotten {
-        true => visit.forget(notebook).await?,
-        false => visit.leave().await,
+        true => session.forget(store).await?,
+        false => session.close().await,
     }
     let ended = ended?;
-    tell(args, &id, ended, forgotten)?;
+    report(args, &id, ended, forgotten)?;
     Ok(ended)
 }
 
-fn tell(args: &KillArgs, id: &str, found: Terminated, forgotten: bool) -> anyhow::Result<()> {
-    let Terminated { was_running, ended, left } = found;
+fn report(args: &KillArgs, id: &str, terminated: Terminated, forgotten: bool) -> anyhow::Result<()> {
+    let Terminated { was_running, ended, left } = terminated;
     if args.json {
-        return errand::json_line(&Line { id, was_running, ended, left, forgotten });
+        return messages::print_json(&TerminatedJson { id, was_running, ended, left, forgotten });
     }
     let mut text = match (was_running, ended) {
-        (true, _) => format!("{id}: ended {}", say::processes(ended.max(1))),
+        (true, _) => format!("{id}: ended {}", messages::process_count(ended.max(1))),
         (false, 0) => format!("{id}: had already ended"),
-        (false, ended) => format!("{id}: had already ended; ended {} it left behind", say::processes(ended)),
+        (false, ended) => format!("{id}: had already ended; ended {} it left behind", messages::process_count(ended)),
     };
     if left > 0 {
-        text += &format!("; {} could not be ended: look for them there with ps", say::processes(left));
+        text += &format!("; {} could not be ended: look for them there with ps", messages::process_count(left));
     }
     if forgotten {
         text += "; forgotten";
     }
     text.push('\n');
-    say::answer(text.as_bytes()).context("cannot write to stdout")
+    messages::print_stdout(text.as_bytes()).context("cannot write to stdout")
 }

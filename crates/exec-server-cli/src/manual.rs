@@ -7,13 +7,13 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::Args;
-use crate::{exit_code, say};
+use crate::{exit_code, messages};
 
 /// The completion script of a shell, on stdout.
 pub(crate) fn completions(shell: Shell) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "exec-server", &mut script);
-    told(say::answer(&script))
+    exit_code_of(messages::print_stdout(&script))
 }
 
 /// The man page of the whole, or of one command, on stdout.
@@ -21,28 +21,28 @@ pub(crate) fn page(command: &[String]) -> ExitCode {
     let mut whole = Args::command();
     // Fills in what the commands inherit: their full names and usage lines.
     whole.build();
-    let found = command.iter().try_fold(&whole, |within, name| within.find_subcommand(name));
-    let Some(described) = found.cloned() else {
-        say::note(format_args!("there is no command {:?}: see `exec-server --help`", command.join(" ")));
-        return exit_code::MISUNDERSTOOD.into();
+    let subcommand = command.iter().try_fold(&whole, |within, name| within.find_subcommand(name));
+    let Some(described) = subcommand.cloned() else {
+        messages::print_note(format_args!("there is no command {:?}: see `exec-server --help`", command.join(" ")));
+        return exit_code::USAGE_ERROR.into();
     };
     let mut roff = Vec::new();
     let rendered = clap_mangen::Man::new(described).render(&mut roff);
-    told(rendered.and_then(|()| say::answer(&roff)))
+    exit_code_of(rendered.and_then(|()| messages::print_stdout(&roff)))
 }
 
 /// The JSON Schema of the wire, on stdout.
 pub(crate) fn schema() -> ExitCode {
     let mut text = format!("{:#}", exec_wire::schema::schema()).into_bytes();
     text.push(b'\n');
-    told(say::answer(&text))
+    exit_code_of(messages::print_stdout(&text))
 }
 
-fn told(outcome: std::io::Result<()>) -> ExitCode {
+fn exit_code_of(outcome: std::io::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say::note(format_args!("cannot write to stdout: {error}"));
+            messages::print_note(format_args!("cannot write to stdout: {error}"));
             exit_code::OWN_FAILURE.into()
         }
     }

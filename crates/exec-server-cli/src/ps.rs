@@ -12,52 +12,54 @@ use exec_wire::session::{Attachment, ListParams, SessionInfo};
 use futures_util::StreamExt;
 use serde::Serialize;
 
-use crate::args::{PsArgs, WhereArgs};
-use crate::attend::view::ExitLine;
-use crate::notebook::{Note, Notebook};
-use crate::place::{self, Place, There};
-use crate::visit::{NoVisit, visit};
-use crate::{errand, exit_code, say, table};
+use crate::args::{PsArgs, TargetArgs};
+use crate::detached_session::{DetachedSession, ResumeError};
+use crate::detached_store::{DetachedProcess, DetachedStore};
+use crate::interactive::formatter::ExitLine;
+use crate::target::{self, RemoteTarget, Target};
+use crate::{exit_code, messages, runtime, table};
 
 /// Visits at one time: enough to hide the way there and back, few enough not to be a flood.
 const AT_ONCE: usize = 8;
 
 /// Lists them.
 pub(crate) fn main(args: &PsArgs) -> ExitCode {
-    errand::run(ps(args), exit_code::FAILED)
+    runtime::run(ps(args), exit_code::FAILED)
 }
 
 /// A process and what came of asking for it.
-struct Found {
-    note: Note,
-    state: State,
+struct ListedProcess {
+    process: DetachedProcess,
+    state: ListedState,
 }
 
-enum State {
-    Seen(Box<ProcessInfo>),
+enum ListedState {
+    Known(Box<ProcessInfo>),
     Attached,
     Unreachable(String),
 }
 
 async fn ps(args: &PsArgs) -> anyhow::Result<u8> {
-    let there = match &args.place {
-        WhereArgs { environment: None, connect: None } => None,
-        named => match place::choose(named)? {
-            Place::There(there) => Some(there),
-            Place::Here => anyhow::bail!("nothing is left running here without a server: see `exec-server run --help`"),
+    let remote = match &args.target {
+        TargetArgs { environment: None, connect: None } => None,
+        named => match target::choose(named)? {
+            Target::Remote(remote) => Some(remote),
+            Target::Local => {
+                anyhow::bail!("nothing is left running here without a server: see `exec-server run --help`")
+            }
         },
     };
-    let notebook = Notebook::open()?;
-    let mut notes = notebook.all()?;
-    if let Some(there) = &there {
-        notes.retain(|note| note.at == there.address);
+    let store = DetachedStore::open()?;
+    let mut processes = store.all()?;
+    if let Some(remote) = &remote {
+        processes.retain(|process| process.at == remote.address);
     }
-    let ours: HashSet<String> = notes.iter().map(|note| note.session.clone()).collect();
-    let asked = notes.into_iter().map(|note| ask(&notebook, note));
-    let found: Vec<Option<Found>> = futures_util::stream::iter(asked).buffered(AT_ONCE).collect().await;
-    let found: Vec<Found> = found.into_iter().flatten().collect();
-    let others = match &there {
-        Some(there) => sessions(there, &ours).await?,
+    let own_sessions: HashSet<String> = processes.iter().map(|process| process.session.clone()).collect();
+    let queries = processes.into_iter().map(|process| query(&store, process));
+    let found: Vec<Option<ListedProcess>> = futures_util::stream::iter(queries).buffered(AT_ONCE).collect().await;
+    let found: Vec<ListedProcess> = found.into_iter().flatten().collect();
+    let others = match &remote {
+        Some(remote) => sessions(remote, &own_sessions).await?,
         None => Vec::new(),
     };
     match args.json {
@@ -68,31 +70,31 @@ async fn ps(args: &PsArgs) -> anyhow::Result<u8> {
 }
 
 /// `None` if it is gone, which is told.
-async fn ask(notebook: &Notebook, note: Note) -> Option<Found> {
-    let looked = match visit(notebook, note.clone(), false).await {
-        Ok(visit) => {
-            let looked = visit.look(notebook).await;
-            visit.leave().await;
-            looked
+async fn query(store: &DetachedStore, process: DetachedProcess) -> Option<ListedProcess> {
+    let queried = match DetachedSession::resume(store, process.clone(), false).await {
+        Ok(session) => {
+            let queried = session.process_info(store).await;
+            session.close().await;
+            queried
         }
         Err(none) => Err(none),
     };
-    let state = match looked {
-        Ok(info) => State::Seen(Box::new(info)),
-        Err(NoVisit::Busy { .. }) => State::Attached,
-        Err(gone @ NoVisit::Gone { .. }) => {
-            say::note(gone);
+    let state = match queried {
+        Ok(info) => ListedState::Known(Box::new(info)),
+        Err(ResumeError::Busy { .. }) => ListedState::Attached,
+        Err(gone @ ResumeError::Gone { .. }) => {
+            messages::print_note(gone);
             return None;
         }
-        Err(other) => State::Unreachable(other.to_string()),
+        Err(other) => ListedState::Unreachable(other.to_string()),
     };
-    Some(Found { note, state })
+    Some(ListedProcess { process, state })
 }
 
 /// The sessions of others; none where we may not ask.
-async fn sessions(there: &There, ours: &HashSet<String>) -> anyhow::Result<Vec<SessionInfo>> {
-    let connected = there.connect(Options::default()).await;
-    let environment = connected.map_err(|failure| anyhow::Error::msg(there.failure(&failure)))?;
+async fn sessions(remote: &RemoteTarget, own_sessions: &HashSet<String>) -> anyhow::Result<Vec<SessionInfo>> {
+    let connected = remote.connect(Options::default()).await;
+    let environment = connected.map_err(|failure| anyhow::Error::msg(remote.explain(&failure)))?;
     let own = environment.session_id();
     let listed = match environment.link().has("session/list") {
         true => environment.link().call(ListParams {}).await.map(|listed| listed.sessions),
@@ -105,23 +107,23 @@ async fn sessions(there: &There, ours: &HashSet<String>) -> anyhow::Result<Vec<S
         tracing::debug!(%error, "the sessions of others are not for us to see");
         Vec::new()
     });
-    let is_other = |id: &String| Some(id) != own.as_ref() && !ours.contains(id);
+    let is_other = |id: &String| Some(id) != own.as_ref() && !own_sessions.contains(id);
     Ok(listed.into_iter().filter(|session| is_other(&session.session_id)).collect())
 }
 
-fn print_tables(found: &[Found], others: &[SessionInfo]) -> anyhow::Result<()> {
+fn print_tables(found: &[ListedProcess], others: &[SessionInfo]) -> anyhow::Result<()> {
     if found.is_empty() && others.is_empty() {
-        say::note("no detached processes: `exec-server run --detach` leaves one");
+        messages::print_note("no detached processes: `exec-server run --detach` leaves one");
         return Ok(());
     }
-    let now_ms = say::now_ms();
+    let now_ms = runtime::now_ms();
     if !found.is_empty() {
         let head = ["ID", "WHERE", "STATE", "PID", "STARTED", "OUTPUT", "COMMAND"];
         table::print(head, found.iter().map(|found| row(found, now_ms)).collect())?;
     }
     for found in found {
-        if let State::Unreachable(why) = &found.state {
-            say::note(format_args!("cannot ask for {}: {why}", found.note.id));
+        if let ListedState::Unreachable(why) = &found.state {
+            messages::print_note(format_args!("cannot ask for {}: {why}", found.process.id));
         }
     }
     if !others.is_empty() {
@@ -131,33 +133,33 @@ fn print_tables(found: &[Found], others: &[SessionInfo]) -> anyhow::Result<()> {
                 Attachment::Detached { expires_in_ms } => format!("detached, ends in {}s", expires_in_ms / 1000),
             };
             let opened = table::ago(session.opened_at_ms, now_ms);
-            let client = table::words(std::slice::from_ref(&session.client_name));
+            let client = table::one_line(std::slice::from_ref(&session.client_name));
             [session.session_id.clone(), client, state, opened, session.processes.to_string()]
         });
         if !found.is_empty() {
-            say::answer(b"\n")?;
+            messages::print_stdout(b"\n")?;
         }
         table::print(["SESSION", "CLIENT", "STATE", "OPENED", "PROCESSES"], rows.collect())?;
     }
     Ok(())
 }
 
-fn row(found: &Found, now_ms: u64) -> [String; 7] {
-    let note = &found.note;
+fn row(found: &ListedProcess, now_ms: u64) -> [String; 7] {
+    let process = &found.process;
     let unknown = || "-".to_owned();
     let (state, pid, output) = match &found.state {
-        State::Seen(info) => {
+        ListedState::Known(info) => {
             let output = info.head.held_bytes + info.head.dropped_bytes;
-            (state_words(info), info.pid.to_string(), table::size(output))
+            (describe_state(info), info.pid.to_string(), table::size(output))
         }
-        State::Attached => ("attached".to_owned(), unknown(), unknown()),
-        State::Unreachable(_) => ("unreachable".to_owned(), unknown(), unknown()),
+        ListedState::Attached => ("attached".to_owned(), unknown(), unknown()),
+        ListedState::Unreachable(_) => ("unreachable".to_owned(), unknown(), unknown()),
     };
-    let started = table::ago(note.started_ms, now_ms);
-    [note.id.clone(), note.at.to_string(), state, pid, started, output, table::words(&note.argv)]
+    let started = table::ago(process.started_ms, now_ms);
+    [process.id.clone(), process.at.to_string(), state, pid, started, output, table::one_line(&process.argv)]
 }
 
-fn state_words(info: &ProcessInfo) -> String {
+fn describe_state(info: &ProcessInfo) -> String {
     match info.head.exit.map(|(_, exit)| exit.status) {
         None => "running".to_owned(),
         Some(ExitStatus::Code(code)) => format!("exited {code}"),
@@ -168,9 +170,9 @@ fn state_words(info: &ProcessInfo) -> String {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ProcessLine<'a> {
+struct ProcessJson<'a> {
     id: &'a str,
-    at: &'a place::Address,
+    at: &'a target::Address,
     session: &'a str,
     argv: &'a [String],
     tty: bool,
@@ -190,21 +192,21 @@ struct ProcessLine<'a> {
     message: Option<&'a str>,
 }
 
-fn print_json(found: &[Found], others: &[SessionInfo]) -> anyhow::Result<()> {
-    for Found { note, state } in found {
+fn print_json(found: &[ListedProcess], others: &[SessionInfo]) -> anyhow::Result<()> {
+    for ListedProcess { process, state } in found {
         let (state, info, message) = match state {
-            State::Seen(info) if info.head.exit.is_some() => ("exited", Some(info), None),
-            State::Seen(info) => ("running", Some(info), None),
-            State::Attached => ("attached", None, None),
-            State::Unreachable(why) => ("unreachable", None, Some(why.as_str())),
+            ListedState::Known(info) if info.head.exit.is_some() => ("exited", Some(info), None),
+            ListedState::Known(info) => ("running", Some(info), None),
+            ListedState::Attached => ("attached", None, None),
+            ListedState::Unreachable(why) => ("unreachable", None, Some(why.as_str())),
         };
-        errand::json_line(&ProcessLine {
-            id: &note.id,
-            at: &note.at,
-            session: &note.session,
-            argv: &note.argv,
-            tty: note.tty,
-            started_ms: note.started_ms,
+        messages::print_json(&ProcessJson {
+            id: &process.id,
+            at: &process.at,
+            session: &process.session,
+            argv: &process.argv,
+            tty: process.tty,
+            started_ms: process.started_ms,
             state,
             pid: info.map(|info| info.pid),
             next_seq: info.map(|info| info.head.next_seq),
@@ -215,7 +217,7 @@ fn print_json(found: &[Found], others: &[SessionInfo]) -> anyhow::Result<()> {
         })?;
     }
     for session in others {
-        errand::json_line(&serde_json::json!({ "otherSession": session }))?;
+        messages::print_json(&serde_json::json!({ "otherSession": session }))?;
     }
     Ok(())
 }

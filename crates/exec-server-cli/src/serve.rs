@@ -17,17 +17,17 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::args::ServeArgs;
-use crate::say;
+use crate::messages;
 
 /// Arrivals that wait to be served; accepting stops beyond, so the kernel's queue fills instead of our memory.
-const ARRIVALS: usize = 16;
+const ACCEPT_QUEUE: usize = 16;
 
 /// Serves until it is told to end.
 pub(crate) fn main(args: &ServeArgs) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            say::note(format_args!("cannot start: {error}"));
+            messages::print_note(format_args!("cannot start: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -37,14 +37,14 @@ pub(crate) fn main(args: &ServeArgs) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say::note(say::chain(&error));
+            messages::print_note(messages::error_chain(&error));
             ExitCode::FAILURE
         }
     }
 }
 
 /// How the server came to its end.
-enum End {
+enum Shutdown {
     /// Everything it started ends too.
     Stop,
     /// Everything is left to the keeper.
@@ -68,16 +68,21 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let end = listen(args, &urls, auth, &server).await;
     server.stop();
     match end? {
-        End::Stop => environment.end().await,
-        End::HandOver => environment.hand_over().await,
+        Shutdown::Stop => environment.end().await,
+        Shutdown::HandOver => environment.hand_over().await,
     }
     Ok(())
 }
 
-async fn listen(args: &ServeArgs, urls: &[ListenUrl], auth: Option<Auth>, server: &Arc<Server>) -> anyhow::Result<End> {
+async fn listen(
+    args: &ServeArgs,
+    urls: &[ListenUrl],
+    auth: Option<Auth>,
+    server: &Arc<Server>,
+) -> anyhow::Result<Shutdown> {
     // Before the URL is printed: whoever reads it may tell us to end at once.
-    let mut signals = Signals::new()?;
-    let (arrivals, mut arrived) = mpsc::channel(ARRIVALS);
+    let mut signals = ServeSignals::new()?;
+    let (accepted, mut connections_in) = mpsc::channel(ACCEPT_QUEUE);
     let mut listeners = JoinSet::new();
     for url in urls {
         let options = ListenOptions {
@@ -89,11 +94,11 @@ async fn listen(args: &ServeArgs, urls: &[ListenUrl], auth: Option<Auth>, server
         let listener = Listener::bind(url, options).await?;
         // Whoever started us reads this line to learn the port; on stdio, stdout belongs to the protocol.
         if !matches!(url, ListenUrl::Stdio) {
-            say::answer(format!("{}\n", listener.url()).as_bytes()).context("cannot print the URL")?;
+            messages::print_stdout(format!("{}\n", listener.url()).as_bytes()).context("cannot print the URL")?;
         }
-        listeners.spawn(accept(listener, arrivals.clone()));
+        listeners.spawn(accept(listener, accepted.clone()));
     }
-    drop(arrivals);
+    drop(accepted);
     let mut housekeeping = JoinSet::new();
     housekeeping.spawn(server.clone().run_housekeeping());
     let mut connections = JoinSet::new();
@@ -103,17 +108,17 @@ async fn listen(args: &ServeArgs, urls: &[ListenUrl], auth: Option<Auth>, server
             end = signals.next() => {
                 server.stop();
                 // A write that waits for a child to read ends only with the child; it must not hold up our own end.
-                let farewell = async { while connections.join_next().await.is_some() {} };
-                let _ = tokio::time::timeout(CLOSE_TIMEOUT, farewell).await;
+                let finished = async { while connections.join_next().await.is_some() {} };
+                let _ = tokio::time::timeout(CLOSE_TIMEOUT, finished).await;
                 return Ok(end);
             }
-            Some(connection) = arrived.recv() => {
+            Some(connection) = connections_in.recv() => {
                 let server = server.clone();
                 connections.spawn(async move { server.serve(connection).await });
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {
                 if stdio_only {
-                    return Ok(End::Stop);
+                    return Ok(Shutdown::Stop);
                 }
             }
             Some(ended) = listeners.join_next(), if !listeners.is_empty() => match ended {
@@ -133,10 +138,10 @@ fn raise_descriptor_limit() {
 }
 
 /// Hands every connection over until none can come.
-async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Connection>) -> AcceptError {
+async fn accept(mut listener: Listener, accepted: mpsc::Sender<Connection>) -> AcceptError {
     loop {
         match listener.accept().await {
-            Ok(connection) => drop(arrivals.send(connection).await),
+            Ok(connection) => drop(accepted.send(connection).await),
             Err(error) => return error,
         }
     }
@@ -171,18 +176,18 @@ fn auth(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Option<Auth>> {
         audience: flags.ws_audience.clone(),
         max_clock_skew_seconds: flags.ws_max_clock_skew_seconds,
     })?;
-    let any_websocket = urls.iter().any(|url| matches!(url, ListenUrl::WebSocket(_)));
-    anyhow::ensure!(auth.is_none() || any_websocket, "WebSocket auth requires a WebSocket listener, not stdio");
+    let has_websocket = urls.iter().any(|url| matches!(url, ListenUrl::WebSocket(_)));
+    anyhow::ensure!(auth.is_none() || has_websocket, "WebSocket auth requires a WebSocket listener, not stdio");
     Ok(auth)
 }
 
-struct Signals {
+struct ServeSignals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
     hand_over: tokio::signal::unix::Signal,
 }
 
-impl Signals {
+impl ServeSignals {
     fn new() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self {
@@ -192,11 +197,11 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> End {
+    async fn next(&mut self) -> Shutdown {
         tokio::select! {
-            _ = self.terminate.recv() => End::Stop,
-            _ = self.interrupt.recv() => End::Stop,
-            _ = self.hand_over.recv() => End::HandOver,
+            _ = self.terminate.recv() => Shutdown::Stop,
+            _ = self.interrupt.recv() => Shutdown::Stop,
+            _ = self.hand_over.recv() => Shutdown::HandOver,
         }
     }
 }

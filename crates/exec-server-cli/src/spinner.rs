@@ -7,7 +7,7 @@ use exec_client::{Link, LinkState};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::watch;
 
-use crate::say;
+use crate::messages;
 
 /// Between two frames.
 const TICK: Duration = Duration::from_millis(120);
@@ -44,25 +44,25 @@ impl Drop for Spinner {
 
 /// Tells a person of a link that breaks and is found again.
 #[derive(Debug)]
-pub(crate) struct LinkNews {
+pub(crate) struct LinkMonitor {
     states: watch::Receiver<LinkState>,
-    place: String,
+    target: String,
     /// The screen belongs to a program: a line of its own is all we may add, and not for a mere blink.
     raw: bool,
     quiet: bool,
-    telling: Telling,
+    shown: Shown,
 }
 
 #[derive(Debug)]
-enum Telling {
+enum Shown {
     Nothing,
-    Spinning { _spinner: Spinner },
-    Said,
+    Spinner { _spinner: Spinner },
+    Message,
 }
 
-impl LinkNews {
-    pub(crate) fn of(link: &Link, place: String, raw: bool, quiet: bool) -> Self {
-        Self { states: link.states(), place, raw, quiet, telling: Telling::Nothing }
+impl LinkMonitor {
+    pub(crate) fn new(link: &Link, target: String, raw: bool, quiet: bool) -> Self {
+        Self { states: link.states(), target, raw, quiet, shown: Shown::Nothing }
     }
 
     /// Waits for a change. Cancelling it loses nothing.
@@ -80,28 +80,31 @@ impl LinkNews {
     }
 
     /// Tells of it.
-    pub(crate) fn tell(&mut self, state: &LinkState) {
+    pub(crate) fn report(&mut self, state: &LinkState) {
         match state {
             _ if self.quiet => {}
             LinkState::Reconnecting { attempt } if self.raw => {
                 // The first try is at once, and often enough.
-                if *attempt > 1 && !matches!(self.telling, Telling::Said) {
-                    say::raw_note(format_args!("the connection to {} broke, looking for it again …", self.place));
-                    self.telling = Telling::Said;
+                if *attempt > 1 && !matches!(self.shown, Shown::Message) {
+                    messages::print_raw_note(format_args!(
+                        "the connection to {} broke, looking for it again …",
+                        self.target
+                    ));
+                    self.shown = Shown::Message;
                 }
             }
             LinkState::Reconnecting { .. } => {
-                if !matches!(self.telling, Telling::Spinning { .. }) {
-                    let place = &self.place;
-                    let spinner = Spinner::show(format!("the connection to {place} broke, looking for it again"));
-                    self.telling = Telling::Spinning { _spinner: spinner };
+                if !matches!(self.shown, Shown::Spinner { .. }) {
+                    let target = &self.target;
+                    let spinner = Spinner::show(format!("the connection to {target} broke, looking for it again"));
+                    self.shown = Shown::Spinner { _spinner: spinner };
                 }
             }
             _ => {
-                if matches!(self.telling, Telling::Said) && *state == LinkState::Connected {
-                    say::raw_note(format_args!("connected again"));
+                if matches!(self.shown, Shown::Message) && *state == LinkState::Connected {
+                    messages::print_raw_note(format_args!("connected again"));
                 }
-                self.telling = Telling::Nothing;
+                self.shown = Shown::Nothing;
             }
         }
     }

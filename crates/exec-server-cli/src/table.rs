@@ -6,7 +6,7 @@ use anyhow::Context;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Row, Table};
 
-use crate::{say, terminal};
+use crate::{messages, terminal};
 
 /// Prints a table; as wide as the terminal, or as it takes where there is none.
 pub(crate) fn print<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ pub(crate) fn print<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> 
     if text.is_empty() {
         text.push('\n');
     }
-    say::answer(text.as_bytes()).context("cannot write to stdout")
+    messages::print_stdout(text.as_bytes()).context("cannot write to stdout")
 }
 
 /// `17 B`, `1.2 KiB`, `256 MiB`.
@@ -57,7 +57,7 @@ pub(crate) fn ago(then_ms: u64, now_ms: u64) -> String {
 }
 
 /// One line, without what would move a terminal's cursor.
-pub(crate) fn words(argv: &[String]) -> String {
+pub(crate) fn one_line(argv: &[String]) -> String {
     argv.join(" ").chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
@@ -76,6 +76,6 @@ mod tests {
 
     #[test]
     fn a_command_stays_on_its_line() {
-        assert_eq!(words(&["sh".into(), "-c".into(), "a\nb\x1b[2J".into()]), "sh -c a b [2J");
+        assert_eq!(one_line(&["sh".into(), "-c".into(), "a\nb\x1b[2J".into()]), "sh -c a b [2J");
     }
 }

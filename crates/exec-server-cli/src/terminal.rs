@@ -21,15 +21,15 @@ impl RawTerminal {
         if !std::io::stdin().is_terminal() {
             return Ok(None);
         }
-        restore_before_panics_are_told();
+        restore_on_panic();
         make_raw()?;
         Ok(Some(Self(())))
     }
 
     /// Calls `pause` with the terminal as it was before us, and makes it raw again.
-    pub(crate) fn without(&self, pause: impl FnOnce()) -> std::io::Result<()> {
+    pub(crate) fn with_original_mode(&self, action: impl FnOnce()) -> std::io::Result<()> {
         restore();
-        pause();
+        action();
         make_raw()
     }
 }
@@ -84,13 +84,13 @@ fn restore() {
 }
 
 /// The message of a panic would otherwise be a staircase, and a panic on another thread would restore nothing.
-fn restore_before_panics_are_told() {
+fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let tell = std::panic::take_hook();
+        let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore();
-            tell(panic);
+            previous(panic);
         }));
     });
 }

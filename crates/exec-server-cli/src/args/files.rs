@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::WhereArgs;
+use super::TargetArgs;
 use super::values::mode;
 
 const WHERE_FILES_ARE: &str = "\
@@ -19,12 +19,12 @@ current one. A file with a colon in its name is written ./a:b.";
 pub(crate) struct FsArgs {
     /// What to do with files.
     #[command(subcommand)]
-    pub(crate) verb: FsVerb,
+    pub(crate) command: FsCommand,
 }
 
 /// What can be done with files.
 #[derive(Debug, Subcommand)]
-pub(crate) enum FsVerb {
+pub(crate) enum FsCommand {
     // Its help stands with its words.
     Ls(LsArgs),
     // Likewise.
@@ -268,7 +268,7 @@ pub(crate) struct WatchArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
     #[command(flatten)]
-    pub(crate) place: WhereArgs,
+    pub(crate) target: TargetArgs,
     /// One JSON object per line
     #[arg(long)]
     pub(crate) json: bool,

@@ -9,7 +9,7 @@ use super::values::duration;
 
 /// Which environment is meant.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
-pub(crate) struct WhereArgs {
+pub(crate) struct TargetArgs {
     /// An environment of environments.toml, by its id; `local` is this machine
     #[arg(long, value_name = "ID", conflicts_with = "connect", help_heading = "Where")]
     pub(crate) environment: Option<String>,
@@ -30,7 +30,7 @@ one place, ps only says so, attach and logs ask for --take-over, and kill takes 
 #[command(after_long_help = FOUND_AGAIN)]
 pub(crate) struct PsArgs {
     #[command(flatten)]
-    pub(crate) place: WhereArgs,
+    pub(crate) target: TargetArgs,
     /// One JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -116,12 +116,12 @@ file, from EXEC_SERVER_URL, else CODEX_EXEC_SERVER_URL; else there is this machi
 pub(crate) struct EnvArgs {
     /// What to do with them.
     #[command(subcommand)]
-    pub(crate) verb: EnvVerb,
+    pub(crate) command: EnvCommand,
 }
 
 /// What can be done with environments.
 #[derive(Debug, Subcommand)]
-pub(crate) enum EnvVerb {
+pub(crate) enum EnvCommand {
     // Its help stands with its words.
     List(ListArgs),
     // Likewise.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::WhereArgs;
-use super::values::{EnvWord, bytes, duration, env_word};
+use super::TargetArgs;
+use super::values::{EnvArg, bytes, duration, env_arg};
 
 const LONG: &str = "\
 Run a program: here, embedded, with no server; or in another environment.
@@ -72,7 +72,7 @@ pub(crate) struct RunArgs {
     pub(crate) no_stdin: bool,
 
     #[command(flatten)]
-    pub(crate) place: WhereArgs,
+    pub(crate) target: TargetArgs,
 
     /// Start it there, print its id, and leave it running
     ///
@@ -90,8 +90,8 @@ pub(crate) struct RunArgs {
     pub(crate) cwd: Option<PathBuf>,
 
     /// Set a variable; NAME alone passes ours on (may be repeated)
-    #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = env_word(), help_heading = "Environment")]
-    pub(crate) env: Vec<EnvWord>,
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = env_arg(), help_heading = "Environment")]
+    pub(crate) env: Vec<EnvArg>,
 
     /// Pass on no variables of ours, only those of --env
     #[arg(long, help_heading = "Environment")]

@@ -75,7 +75,7 @@ pub(crate) enum LogFormat {
 #[command(next_help_heading = "Authentication")]
 pub(crate) struct AuthArgs {
     /// Ask every WebSocket client for a bearer token
-    #[arg(long, value_name = "MODE", value_parser = mode)]
+    #[arg(long, value_name = "MODE", value_parser = auth_mode)]
     pub(crate) ws_auth: Option<AuthMode>,
     /// File with the capability token
     #[arg(long, value_name = "PATH")]
@@ -97,7 +97,7 @@ pub(crate) struct AuthArgs {
     pub(crate) ws_max_clock_skew_seconds: Option<u64>,
 }
 
-fn mode(word: &str) -> Result<AuthMode, String> {
+fn auth_mode(word: &str) -> Result<AuthMode, String> {
     match word {
         "capability-token" => Ok(AuthMode::CapabilityToken),
         "signed-bearer-token" => Ok(AuthMode::SignedBearerToken),

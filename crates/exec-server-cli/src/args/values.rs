@@ -8,27 +8,27 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 /// `NAME=VALUE`, or `NAME` for our own value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct EnvWord {
+pub(crate) struct EnvArg {
     pub(crate) name: OsString,
     pub(crate) value: Option<OsString>,
 }
 
 /// Values need not be UTF-8, so this works on bytes.
-pub(super) fn env_word() -> impl TypedValueParser<Value = EnvWord> {
+pub(super) fn env_arg() -> impl TypedValueParser<Value = EnvArg> {
     OsStringValueParser::new().try_map(|word| match split_env(&word) {
-        EnvWord { name, .. } if name.is_empty() => Err("a variable needs a name before `=`"),
+        EnvArg { name, .. } if name.is_empty() => Err("a variable needs a name before `=`"),
         split => Ok(split),
     })
 }
 
-fn split_env(word: &OsStr) -> EnvWord {
+fn split_env(word: &OsStr) -> EnvArg {
     let bytes = word.as_bytes();
     match bytes.iter().position(|byte| *byte == b'=') {
-        Some(at) => EnvWord {
+        Some(at) => EnvArg {
             name: OsStr::from_bytes(&bytes[..at]).to_owned(),
             value: Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned()),
         },
-        None => EnvWord { name: word.to_owned(), value: None },
+        None => EnvArg { name: word.to_owned(), value: None },
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_variable_is_split_at_its_first_equals_sign() {
-        let word = |name: &str, value: Option<&str>| EnvWord { name: name.into(), value: value.map(Into::into) };
+        let word = |name: &str, value: Option<&str>| EnvArg { name: name.into(), value: value.map(Into::into) };
         assert_eq!(split_env("A=b=c".as_ref()), word("A", Some("b=c")));
         assert_eq!(split_env("A=".as_ref()), word("A", Some("")));
         assert_eq!(split_env("A".as_ref()), word("A", None));

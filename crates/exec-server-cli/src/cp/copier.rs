@@ -21,22 +21,22 @@ use exec_env::files::{
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
+use super::block_copy::{BlockCopyError, Window, copy_blocks};
 use super::error::CopyError;
-use super::persist::persist;
 use super::progress::Progress;
-use super::pump::{Failure, Window, pump};
-use crate::paper::Text;
-use crate::site::{Site, Spot};
-use crate::trouble::{EEXIST, ELOOP, ENOSYS};
-use crate::{errand, say};
+use super::retry::retry_unreachable;
+use crate::failures::{EEXIST, ELOOP, ENOSYS};
+use crate::location::{FilePath, Location};
+use crate::output::Text;
+use crate::{messages, runtime};
 
 /// Files up to this size travel whole: two calls instead of five. As many as a tree copies at once fit into memory.
 const SMALL_BYTES: u64 = 1 << 20;
 
 /// From one machine to another.
 pub(super) struct Copier {
-    pub(super) from: Arc<Site>,
-    pub(super) to: Arc<Site>,
+    pub(super) from: Arc<Location>,
+    pub(super) to: Arc<Location>,
     pub(super) progress: Arc<Progress>,
     /// Large files go one at a time: one alone fills the line, and two would only double the memory.
     large: Semaphore,
@@ -45,26 +45,26 @@ pub(super) struct Copier {
 }
 
 #[derive(Debug, Serialize)]
-struct FileLine<'a> {
+struct CopiedFileJson<'a> {
     event: &'static str,
-    from: EndLine<'a>,
-    to: EndLine<'a>,
+    from: EndpointJson<'a>,
+    to: EndpointJson<'a>,
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     hash: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct EndLine<'a> {
+struct EndpointJson<'a> {
     environment: &'a str,
     path: Text,
 }
 
 impl Copier {
-    pub(super) fn new(from: &Spot, to: &Spot, progress: Arc<Progress>) -> Self {
+    pub(super) fn new(from: &FilePath, to: &FilePath, progress: Arc<Progress>) -> Self {
         Self {
-            from: Arc::clone(&from.site),
-            to: Arc::clone(&to.site),
+            from: Arc::clone(&from.location),
+            to: Arc::clone(&to.location),
             progress,
             large: Semaphore::new(1),
             unfinished: Mutex::default(),
@@ -76,38 +76,44 @@ impl Copier {
     }
 
     /// A regular file. With links refused, both paths are without links, and one at `to` is replaced, not followed.
-    pub(super) async fn file(&self, from: &Path, to: &Path, found: &Metadata, links: LinkPolicy) -> Result<(), CopyError> {
+    pub(super) async fn copy_file(
+        &self,
+        from: &Path,
+        to: &Path,
+        metadata: &Metadata,
+        links: LinkPolicy,
+    ) -> Result<(), CopyError> {
         if self.is_one_machine() && (links == LinkPolicy::Follow || !self.is_link_at(to).await) {
-            return self.within_the_machine(from, to, false).await;
+            return self.copy_on_one_machine(from, to, false).await;
         }
-        let small = found.size_bytes <= SMALL_BYTES;
+        let small = metadata.size_bytes <= SMALL_BYTES;
         let written = match small {
-            true => self.whole(from, to, found, links).await,
-            false => self.streamed(from, to, found, links).await,
+            true => self.copy_whole(from, to, metadata, links).await,
+            false => self.copy_streamed(from, to, metadata, links).await,
         };
         let (bytes, hash) = match written {
             // There is a link at that name, which must not be followed: a rename replaces it.
             Err(CopyError::Files { error: FileError { reason: FileReason::Os(ELOOP), .. }, .. })
                 if small && links == LinkPolicy::Refuse && self.is_link_at(to).await =>
             {
-                self.streamed(from, to, found, links).await?
+                self.copy_streamed(from, to, metadata, links).await?
             }
             other => other?,
         };
         self.progress.add(&Copied { files: 1, ..Copied::default() });
-        self.tell(from, to, bytes, hash);
+        self.report_file(from, to, bytes, hash);
         Ok(())
     }
 
     /// Whatever it is, by the machine itself.
-    pub(super) async fn within_the_machine(&self, from: &Path, to: &Path, recursive: bool) -> Result<(), CopyError> {
+    pub(super) async fn copy_on_one_machine(&self, from: &Path, to: &Path, recursive: bool) -> Result<(), CopyError> {
         let (progress, before) = (Arc::clone(&self.progress), Mutex::new(Copied::default()));
         let report = Arc::new(move |now: &Copied| {
             let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
             progress.add(&difference(now, &before));
             *before = *now;
         });
-        let keep_times = self.to.can("fs/copy.keepTimes");
+        let keep_times = self.to.supports("fs/copy.keepTimes");
         let options = CopyOptions { recursive, keep_times, progress: Some(Arc::clone(&report) as _) };
         let copied = self.to.files().copy(from, to, options).await.map_err(|error| self.at_target(error))?;
         report(&copied);
@@ -115,25 +121,26 @@ impl Copier {
     }
 
     /// A link, as a link. What is there of that name is replaced, unless it is a directory.
-    pub(super) async fn link(&self, from: &Path, to: &Path, links: LinkPolicy) -> Result<(), CopyError> {
+    pub(super) async fn copy_link(&self, from: &Path, to: &Path, links: LinkPolicy) -> Result<(), CopyError> {
         let text = self.from.files().read_link(from, links).await.map_err(|error| self.at_source(error))?;
-        match persist(|| self.to.files().create_symlink(&text, to, links)).await.0 {
+        match retry_unreachable(|| self.to.files().create_symlink(&text, to, links)).await.0 {
             Err(error) if error.errno() == Some(EEXIST) => {
                 if self.is_directory_at(to).await {
-                    return Err(CopyError::shown(&self.to, to, |shown| CopyError::DirectoryInTheWay { shown }));
+                    return Err(CopyError::with_path(&self.to, to, |path| CopyError::DirectoryInTheWay { path }));
                 }
-                let staged = self.stage(to);
-                let made = async {
-                    let (created, unsure) = persist(|| self.to.files().create_symlink(&text, &staged, links)).await;
+                let temp = self.new_temp(to);
+                let replaced = async {
+                    let (created, unsure) =
+                        retry_unreachable(|| self.to.files().create_symlink(&text, &temp, links)).await;
                     match created {
                         Err(error) if error.errno() == Some(EEXIST) && unsure => {}
                         other => other?,
                     }
-                    self.name(&staged, to, links).await
+                    self.rename_temp(&temp, to, links).await
                 };
-                let made = made.await.map_err(|error| self.at_target(error));
-                self.unstage(&staged, made.is_ok()).await;
-                made?;
+                let replaced = replaced.await.map_err(|error| self.at_target(error));
+                self.release_temp(&temp, replaced.is_ok()).await;
+                replaced?;
             }
             other => other.map_err(|error| self.at_target(error))?,
         }
@@ -142,44 +149,45 @@ impl Copier {
     }
 
     /// Removes what we were stopped in the middle of.
-    pub(super) async fn take_away_unfinished(&self) {
+    pub(super) async fn remove_unfinished(&self) {
         let unfinished = std::mem::take(&mut *self.unfinished());
         for path in unfinished {
             self.remove(&path).await;
         }
     }
 
-    async fn whole(
+    async fn copy_whole(
         &self,
         from: &Path,
         to: &Path,
-        found: &Metadata,
+        metadata: &Metadata,
         links: LinkPolicy,
     ) -> Result<(u64, Option<ContentHash>), CopyError> {
         let bytes = self.from.files().read(from, links).await.map_err(|error| self.at_source(error))?;
         let size_bytes = bytes.len() as u64;
         let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
-        let mode = self.to.can("fs/writeFile.mode").then_some(self.mode(found));
+        let mode = self.to.supports("fs/writeFile.mode").then_some(self.mode(metadata));
         let options = WriteOptions { mode, links, ..WriteOptions::default() };
         self.to.files().write(to, bytes, options).await.map_err(|error| self.at_target(error))?;
-        let (kept, checked) = tokio::join!(self.keep_times(to, found, links), self.compare(from, to, to, links, hash));
-        kept?;
+        let (times, checked) =
+            tokio::join!(self.keep_times(to, metadata, links), self.compare(from, to, to, links, hash));
+        times?;
         self.progress.bytes(size_bytes);
         Ok((size_bytes, checked?.then_some(hash)))
     }
 
-    async fn streamed(
+    async fn copy_streamed(
         &self,
         from: &Path,
         to: &Path,
-        found: &Metadata,
+        metadata: &Metadata,
         links: LinkPolicy,
     ) -> Result<(u64, Option<ContentHash>), CopyError> {
         // Only closed together with us.
-        let _turn = self.large.acquire().await;
-        let staged = self.stage(to);
-        let filled = self.fill(from, &staged, to, found, links).await;
-        self.unstage(&staged, filled.is_ok()).await;
+        let _permit = self.large.acquire().await;
+        let temp = self.new_temp(to);
+        let filled = self.fill(from, &temp, to, metadata, links).await;
+        self.release_temp(&temp, filled.is_ok()).await;
         filled
     }
 
@@ -187,43 +195,43 @@ impl Copier {
     async fn fill(
         &self,
         from: &Path,
-        staged: &Path,
+        temp: &Path,
         to: &Path,
-        found: &Metadata,
+        metadata: &Metadata,
         links: LinkPolicy,
     ) -> Result<(u64, Option<ContentHash>), CopyError> {
         // Nobody knows the temporary file by its name.
         let at_target = |error| self.at_target(FileError { verb: FileVerb::Write, path: to.to_owned(), ..error });
         let files = self.to.files();
         // Made closed: nobody may read what the source keeps from them, while it is on its way.
-        if self.to.can("fs/writeFile.mode") {
+        if self.to.supports("fs/writeFile.mode") {
             let closed = WriteOptions { mode: Some(0o600), links, ..WriteOptions::default() };
-            files.write(staged, Bytes::new(), closed).await.map_err(at_target)?;
+            files.write(temp, Bytes::new(), closed).await.map_err(at_target)?;
         }
         let source = self.from.files().open(from, OpenMode::Read, links).await;
         let source = source.map_err(|error| self.at_source(error))?;
-        let target = files.open(staged, OpenMode::Replace, links).await.map_err(at_target)?;
+        let target = files.open(temp, OpenMode::Replace, links).await.map_err(at_target)?;
         let window = Window::between(&self.from, &self.to);
-        let pumped = pump(Arc::from(source), Arc::from(target), window, &self.progress).await;
-        let (size_bytes, hash) = pumped.map_err(|failure| match failure {
-            Failure::Source(error) => self.at_source(error),
-            Failure::Target(error) => at_target(error),
+        let copied = copy_blocks(Arc::from(source), Arc::from(target), window, &self.progress).await;
+        let (size_bytes, hash) = copied.map_err(|failure| match failure {
+            BlockCopyError::Source(error) => self.at_source(error),
+            BlockCopyError::Target(error) => at_target(error),
         })?;
-        if self.to.can("fs/setPermissions") {
-            files.set_permissions(staged, self.mode(found), links).await.map_err(at_target)?;
+        if self.to.supports("fs/setPermissions") {
+            files.set_permissions(temp, self.mode(metadata), links).await.map_err(at_target)?;
         }
-        if self.to.can("fs/setTimes") {
-            files.set_times(staged, found.times(), links).await.map_err(at_target)?;
+        if self.to.supports("fs/setTimes") {
+            files.set_times(temp, metadata.times(), links).await.map_err(at_target)?;
         }
-        let checked = self.compare(from, staged, to, links, hash).await?;
-        self.name(staged, to, links).await.map_err(at_target)?;
+        let checked = self.compare(from, temp, to, links, hash).await?;
+        self.rename_temp(temp, to, links).await.map_err(at_target)?;
         Ok((size_bytes, checked.then_some(hash)))
     }
 
     /// Gives a staged file its name.
-    async fn name(&self, staged: &Path, to: &Path, links: LinkPolicy) -> Result<(), FileError> {
+    async fn rename_temp(&self, temp: &Path, to: &Path, links: LinkPolicy) -> Result<(), FileError> {
         let options = RenameOptions { no_replace: false, links };
-        let (renamed, unsure) = persist(|| self.to.files().rename(staged, to, options)).await;
+        let (renamed, unsure) = retry_unreachable(|| self.to.files().rename(temp, to, options)).await;
         match renamed {
             // Nobody else knows that name: the question that broke was carried out.
             Err(error) if error.is_not_found() && unsure => Ok(()),
@@ -241,48 +249,50 @@ impl Copier {
         hash: ContentHash,
     ) -> Result<bool, CopyError> {
         let source = async {
-            match self.from.is_here() {
+            match self.from.is_local() {
                 // We have read it ourselves, with nothing between.
                 true => Ok(Some(hash)),
-                false => known_hash(&self.from, from, links).await.map_err(|error| self.at_source(error)),
+                false => hash_if_supported(&self.from, from, links).await.map_err(|error| self.at_source(error)),
             }
         };
-        let target = async { known_hash(&self.to, to, links).await.map_err(|error| self.at_target(error)) };
+        let target = async { hash_if_supported(&self.to, to, links).await.map_err(|error| self.at_target(error)) };
         let (source, target) = tokio::join!(source, target);
         let (source, target) = (source?, target?);
         if source.is_some_and(|source| source != hash) {
-            return Err(CopyError::shown(&self.from, from, |shown| CopyError::Changed { shown }));
+            return Err(CopyError::with_path(&self.from, from, |path| CopyError::Changed { path }));
         }
         if target.is_some_and(|target| target != hash) {
-            return Err(CopyError::shown(&self.to, named, |shown| CopyError::Corrupt { shown }));
+            return Err(CopyError::with_path(&self.to, named, |path| CopyError::Corrupt { path }));
         }
         Ok(source.is_some() && target.is_some())
     }
 
-    async fn keep_times(&self, path: &Path, found: &Metadata, links: LinkPolicy) -> Result<(), CopyError> {
-        match self.to.can("fs/setTimes") {
-            true => self.to.files().set_times(path, found.times(), links).await.map_err(|error| self.at_target(error)),
+    async fn keep_times(&self, path: &Path, metadata: &Metadata, links: LinkPolicy) -> Result<(), CopyError> {
+        match self.to.supports("fs/setTimes") {
+            true => {
+                self.to.files().set_times(path, metadata.times(), links).await.map_err(|error| self.at_target(error))
+            }
             false => Ok(()),
         }
     }
 
     /// Set-user-id of another machine's account would be set-user-id of whoever has that number, or of us.
-    pub(super) fn mode(&self, found: &Metadata) -> u32 {
-        found.mode & 0o1777
+    pub(super) fn mode(&self, metadata: &Metadata) -> u32 {
+        metadata.mode & 0o1777
     }
 
     /// A name beside `to` that nobody else uses.
-    fn stage(&self, to: &Path) -> PathBuf {
-        let staged = to.with_file_name(format!(".exec-server-cp-{:016x}", say::random()));
-        self.unfinished().insert(staged.clone());
-        staged
+    fn new_temp(&self, to: &Path) -> PathBuf {
+        let temp = to.with_file_name(format!(".exec-server-cp-{:016x}", runtime::random()));
+        self.unfinished().insert(temp.clone());
+        temp
     }
 
-    async fn unstage(&self, staged: &Path, is_gone: bool) {
+    async fn release_temp(&self, temp: &Path, is_gone: bool) {
         if !is_gone {
-            self.remove(staged).await;
+            self.remove(temp).await;
         }
-        self.unfinished().remove(staged);
+        self.unfinished().remove(temp);
     }
 
     /// Nothing to tell if it fails: what made us remove it is told already.
@@ -303,8 +313,8 @@ impl Copier {
     }
 
     async fn is_directory_at(&self, path: &Path) -> bool {
-        let found = self.to.files().metadata(path, LinkPolicy::Follow).await;
-        found.is_ok_and(|found| found.kind == FileKind::Directory && !found.is_symlink)
+        let metadata = self.to.files().metadata(path, LinkPolicy::Follow).await;
+        metadata.is_ok_and(|metadata| metadata.kind == FileKind::Directory && !metadata.is_symlink)
     }
 
     pub(super) fn at_source(&self, error: FileError) -> CopyError {
@@ -315,27 +325,27 @@ impl Copier {
         CopyError::at(&self.to, error)
     }
 
-    fn tell(&self, from: &Path, to: &Path, bytes: u64, hash: Option<ContentHash>) {
-        if !self.progress.is_for_programs() {
+    fn report_file(&self, from: &Path, to: &Path, bytes: u64, hash: Option<ContentHash>) {
+        if !self.progress.is_json() {
             return;
         }
-        let line = FileLine {
+        let line = CopiedFileJson {
             event: "file",
-            from: EndLine { environment: self.from.environment(), path: Text::name(from) },
-            to: EndLine { environment: self.to.environment(), path: Text::name(to) },
+            from: EndpointJson { environment: self.from.environment_id(), path: Text::name(from) },
+            to: EndpointJson { environment: self.to.environment_id(), path: Text::name(to) },
             bytes,
             hash: hash.map(|hash| hash.to_string()),
         };
         // Whether anybody reads it does not change what is copied.
-        if let Err(error) = errand::json_line(&line) {
+        if let Err(error) = messages::print_json(&line) {
             tracing::debug!(%error, "a line is not told");
         }
     }
 }
 
 /// The hash of what is there; `None` if that machine cannot tell.
-async fn known_hash(site: &Site, path: &Path, links: LinkPolicy) -> Result<Option<ContentHash>, FileError> {
-    match persist(|| fingerprint(site.files(), path, links)).await.0 {
+async fn hash_if_supported(location: &Location, path: &Path, links: LinkPolicy) -> Result<Option<ContentHash>, FileError> {
+    match retry_unreachable(|| fingerprint(location.files(), path, links)).await.0 {
         Ok(hash) => Ok(Some(hash)),
         Err(error) if error.errno() == Some(ENOSYS) => Ok(None),
         Err(error) => Err(error),

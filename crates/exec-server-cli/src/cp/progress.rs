@@ -11,76 +11,76 @@ use exec_env::files::Copied;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::{errand, say, table};
+use crate::{messages, table};
 
 /// How often it is looked at.
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
 /// Between two objects.
-const OBJECT_EVERY: Duration = Duration::from_secs(1);
+const JSON_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Between two lines in a pipe, where they stay.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How far the copying is.
 #[derive(Debug)]
 pub(super) struct Progress {
-    view: View,
-    begun: Instant,
-    state: Mutex<State>,
+    display: ProgressDisplay,
+    started: Instant,
+    state: Mutex<ProgressState>,
 }
 
 #[derive(Debug)]
-enum View {
+enum ProgressDisplay {
     Bar(ProgressBar),
     Lines,
-    Objects,
-    Nothing,
+    Json,
+    Hidden,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProgressState {
     copied: Copied,
     total_bytes: u64,
     /// What was measured of the files named on the command line, which are met twice: by whoever measures and by
     /// whoever copies.
     named: HashSet<PathBuf>,
-    told: Option<Instant>,
+    last_reported: Option<Instant>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "camelCase", rename_all_fields = "camelCase")]
-enum Line {
+enum ProgressJson {
     Progress { bytes: u64, total_bytes: u64 },
     Done { files: u64, directories: u64, symlinks: u64, bytes: u64, skipped: u64, elapsed_ms: u64 },
 }
 
 impl Progress {
-    pub(super) fn begin(quiet: bool, json: bool) -> Self {
-        let view = match (json, quiet) {
-            (true, _) => View::Objects,
-            (false, true) => View::Nothing,
-            (false, false) if std::io::stderr().is_terminal() => View::Bar(bar()),
-            (false, false) => View::Lines,
+    pub(super) fn new(quiet: bool, json: bool) -> Self {
+        let display = match (json, quiet) {
+            (true, _) => ProgressDisplay::Json,
+            (false, true) => ProgressDisplay::Hidden,
+            (false, false) if std::io::stderr().is_terminal() => ProgressDisplay::Bar(bar()),
+            (false, false) => ProgressDisplay::Lines,
         };
-        Self { view, begun: Instant::now(), state: Mutex::default() }
+        Self { display, started: Instant::now(), state: Mutex::default() }
     }
 
     pub(super) fn has_bar(&self) -> bool {
-        matches!(self.view, View::Bar(_))
+        matches!(self.display, ProgressDisplay::Bar(_))
     }
 
     pub(super) fn is_shown(&self) -> bool {
-        !matches!(self.view, View::Nothing)
+        !matches!(self.display, ProgressDisplay::Hidden)
     }
 
     /// For objects of other kinds on the same stream.
-    pub(super) fn is_for_programs(&self) -> bool {
-        matches!(self.view, View::Objects)
+    pub(super) fn is_json(&self) -> bool {
+        matches!(self.display, ProgressDisplay::Json)
     }
 
     /// A named file of this size will be copied; counted once, however often it is said.
-    pub(super) fn expect(&self, path: &Path, bytes: u64) {
+    pub(super) fn expect_file(&self, path: &Path, bytes: u64) {
         let is_new = self.state().named.insert(path.to_owned());
         if is_new {
             self.expect_more(bytes);
@@ -91,7 +91,7 @@ impl Progress {
     pub(super) fn expect_more(&self, bytes: u64) {
         let mut state = self.state();
         state.total_bytes += bytes;
-        if let View::Bar(bar) = &self.view {
+        if let ProgressDisplay::Bar(bar) = &self.display {
             bar.set_length(state.total_bytes);
         }
     }
@@ -105,7 +105,7 @@ impl Progress {
         copied.symlinks += more.symlinks;
         copied.bytes += more.bytes;
         copied.skipped += more.skipped;
-        if let View::Bar(bar) = &self.view {
+        if let ProgressDisplay::Bar(bar) = &self.display {
             bar.set_position(copied.bytes);
         }
     }
@@ -116,28 +116,28 @@ impl Progress {
 
     /// Tells how far it is, if it is time.
     pub(super) fn tick(&self) -> anyhow::Result<()> {
-        let every = match &self.view {
-            View::Bar(bar) => {
+        let every = match &self.display {
+            ProgressDisplay::Bar(bar) => {
                 bar.tick();
                 return Ok(());
             }
-            View::Nothing => return Ok(()),
-            View::Objects => OBJECT_EVERY,
-            View::Lines => LINE_EVERY,
+            ProgressDisplay::Hidden => return Ok(()),
+            ProgressDisplay::Json => JSON_INTERVAL,
+            ProgressDisplay::Lines => LINE_INTERVAL,
         };
         let now = Instant::now();
         let (bytes, total_bytes) = {
             let mut state = self.state();
-            if now.duration_since(state.told.unwrap_or(self.begun)) < every {
+            if now.duration_since(state.last_reported.unwrap_or(self.started)) < every {
                 return Ok(());
             }
-            state.told = Some(now);
+            state.last_reported = Some(now);
             (state.copied.bytes, state.total_bytes)
         };
-        match self.view {
-            View::Objects => errand::json_line(&Line::Progress { bytes, total_bytes }),
+        match self.display {
+            ProgressDisplay::Json => messages::print_json(&ProgressJson::Progress { bytes, total_bytes }),
             _ => {
-                say::note(so_far(bytes, total_bytes, self.begun.elapsed()));
+                messages::print_note(progress_line(bytes, total_bytes, self.started.elapsed()));
                 Ok(())
             }
         }
@@ -145,7 +145,7 @@ impl Progress {
 
     /// A link broke or is there again.
     pub(super) fn link(&self, state: &LinkState) {
-        if let View::Bar(bar) = &self.view {
+        if let ProgressDisplay::Bar(bar) = &self.display {
             bar.set_message(match state {
                 LinkState::Reconnecting { .. } => "connection lost, looking for it again ",
                 _ => "",
@@ -155,7 +155,7 @@ impl Progress {
 
     /// Takes the bar away.
     pub(super) fn end(&self) {
-        if let View::Bar(bar) = &self.view {
+        if let ProgressDisplay::Bar(bar) = &self.display {
             bar.finish_and_clear();
         }
     }
@@ -163,10 +163,17 @@ impl Progress {
     /// What was copied, at the end.
     pub(super) fn summary(&self) -> anyhow::Result<()> {
         let (Copied { files, directories, symlinks, bytes, skipped }, elapsed) =
-            (self.state().copied, self.begun.elapsed());
-        if self.is_for_programs() {
+            (self.state().copied, self.started.elapsed());
+        if self.is_json() {
             let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-            return errand::json_line(&Line::Done { files, directories, symlinks, bytes, skipped, elapsed_ms });
+            return messages::print_json(&ProgressJson::Done {
+                files,
+                directories,
+                symlinks,
+                bytes,
+                skipped,
+                elapsed_ms,
+            });
         }
         let counts = [(files, "file", "files"), (directories, "directory", "directories"), (symlinks, "link", "links")];
         let counts: Vec<String> = counts
@@ -181,11 +188,11 @@ impl Progress {
         if skipped > 0 {
             text += &format!("; left out {skipped} FIFOs, sockets or devices");
         }
-        say::note(text);
+        messages::print_note(text);
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProgressState> {
         // Numbers only: a panic under it leaves nothing broken.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,7 +206,7 @@ fn bar() -> ProgressBar {
 }
 
 /// `12 MiB of 64 MiB, 30 MiB/s, 2s left`.
-fn so_far(bytes: u64, total_bytes: u64, elapsed: Duration) -> String {
+fn progress_line(bytes: u64, total_bytes: u64, elapsed: Duration) -> String {
     let speed = rate(bytes, elapsed);
     if total_bytes <= bytes || bytes == 0 {
         return format!("{} copied, {speed}", table::size(bytes));
@@ -221,16 +228,16 @@ mod tests {
     #[test]
     fn a_line_says_how_much_how_fast_and_how_long() {
         let ten = Duration::from_secs(10);
-        assert_eq!(so_far(10 << 20, 40 << 20, ten), "10 MiB of 40 MiB copied, 1.0 MiB/s, 31s left");
-        assert_eq!(so_far(10 << 20, 0, ten), "10 MiB copied, 1.0 MiB/s");
+        assert_eq!(progress_line(10 << 20, 40 << 20, ten), "10 MiB of 40 MiB copied, 1.0 MiB/s, 31s left");
+        assert_eq!(progress_line(10 << 20, 0, ten), "10 MiB copied, 1.0 MiB/s");
     }
 
     #[test]
     fn a_named_file_counts_once() {
-        let progress = Progress::begin(true, false);
-        progress.expect(Path::new("/a"), 5);
-        progress.expect(Path::new("/a"), 5);
-        progress.expect(Path::new("/b"), 7);
+        let progress = Progress::new(true, false);
+        progress.expect_file(Path::new("/a"), 5);
+        progress.expect_file(Path::new("/a"), 5);
+        progress.expect_file(Path::new("/b"), 7);
         assert_eq!(progress.state().total_bytes, 12);
     }
 }

@@ -15,8 +15,8 @@ use futures_util::StreamExt;
 
 use super::copier::Copier;
 use super::error::CopyError;
-use super::persist::persist;
-use crate::trouble::{EEXIST, Troubles};
+use super::retry::retry_unreachable;
+use crate::failures::{EEXIST, Failures};
 
 /// Entries at one time: enough to hide the way there and back, few enough for memory.
 const AT_ONCE: usize = 8;
@@ -27,57 +27,57 @@ pub(super) async fn copy(
     from: PathBuf,
     to: PathBuf,
     is_new: bool,
-    troubles: &mut Troubles,
+    failures: &mut Failures,
 ) -> anyhow::Result<Result<(), CopyError>> {
-    if copier.is_one_machine() && is_new && copier.to.can("fs/copy.keepTimes") {
-        return Ok(copier.within_the_machine(&from, &to, true).await);
+    if copier.is_one_machine() && is_new && copier.to.supports("fs/copy.keepTimes") {
+        return Ok(copier.copy_on_one_machine(&from, &to, true).await);
     }
-    let mut made = Vec::new();
-    let copied = entries(copier, from, to, &mut made, troubles).await?;
+    let mut created = Vec::new();
+    let copied = copy_entries(copier, from, to, &mut created, failures).await?;
     // Deepest first: what is done below a directory makes it new again.
-    for folder in made.iter().rev() {
-        if let Err(error) = folder.finish(copier).await {
-            troubles.tell(error.reason(), &error.to_string())?;
+    for directory in created.iter().rev() {
+        if let Err(error) = directory.finish(copier).await {
+            failures.report(error.reason(), &error.to_string())?;
         }
     }
     Ok(copied)
 }
 
 /// A directory that we made. It is open to us while it is filled; its own mode comes last, because that may close it.
-struct Made {
+struct CreatedDirectory {
     path: PathBuf,
-    found: Metadata,
+    metadata: Metadata,
 }
 
-impl Made {
+impl CreatedDirectory {
     async fn finish(&self, copier: &Copier) -> Result<(), CopyError> {
         let files = copier.to.files();
-        if copier.to.can("fs/setTimes") {
-            let kept = files.set_times(&self.path, self.found.times(), LinkPolicy::Refuse).await;
+        if copier.to.supports("fs/setTimes") {
+            let kept = files.set_times(&self.path, self.metadata.times(), LinkPolicy::Refuse).await;
             kept.map_err(|error| copier.at_target(error))?;
         }
-        if copier.to.can("fs/setPermissions") {
-            let kept = files.set_permissions(&self.path, copier.mode(&self.found), LinkPolicy::Refuse).await;
+        if copier.to.supports("fs/setPermissions") {
+            let kept = files.set_permissions(&self.path, copier.mode(&self.metadata), LinkPolicy::Refuse).await;
             kept.map_err(|error| copier.at_target(error))?;
         }
         Ok(())
     }
 }
 
-async fn entries(
+async fn copy_entries(
     copier: &Copier,
     from: PathBuf,
     to: PathBuf,
-    made: &mut Vec<Made>,
-    troubles: &mut Troubles,
+    created: &mut Vec<CreatedDirectory>,
+    failures: &mut Failures,
 ) -> anyhow::Result<Result<(), CopyError>> {
-    let mut folders = vec![(from, to)];
-    while let Some((from, to)) = folders.pop() {
-        let listed = match folder(copier, &from, &to, made).await {
+    let mut directories_left = vec![(from, to)];
+    while let Some((from, to)) = directories_left.pop() {
+        let listed = match create_and_list(copier, &from, &to, created).await {
             Ok(listed) => listed,
             Err(error) if error.ends_all() => return Ok(Err(error)),
             Err(error) => {
-                troubles.tell(error.reason(), &error.to_string())?;
+                failures.report(error.reason(), &error.to_string())?;
                 continue;
             }
         };
@@ -85,12 +85,12 @@ async fn entries(
         let mut others = Vec::new();
         for entry in listed {
             if !is_plain_name(&entry.name) {
-                let error = CopyError::Outside { shown: copier.from.shown(&from), name: entry.name };
-                troubles.tell(error.reason(), &error.to_string())?;
+                let error = CopyError::Outside { path: copier.from.display_path(&from), name: entry.name };
+                failures.report(error.reason(), &error.to_string())?;
             } else if entry.kind == FileKind::Directory && !entry.is_symlink {
                 below.push((from.join(&entry.name), to.join(&entry.name)));
             } else {
-                others.push(entry_of(copier, &from, &to, entry));
+                others.push(copy_entry(copier, &from, &to, entry));
             }
         }
         let mut others = futures_util::stream::iter(others).buffer_unordered(AT_ONCE);
@@ -98,35 +98,37 @@ async fn entries(
             match copied {
                 Ok(()) => {}
                 Err(error) if error.ends_all() => return Ok(Err(error)),
-                Err(error) => troubles.tell(error.reason(), &error.to_string())?,
+                Err(error) => failures.report(error.reason(), &error.to_string())?,
             }
         }
         // Reversed, so that they are taken from the end in their order.
-        folders.extend(below.into_iter().rev());
+        directories_left.extend(below.into_iter().rev());
     }
     Ok(Ok(()))
 }
 
 /// Makes a directory, if it is not there, and tells what is to be copied into it, sorted.
-async fn folder(
+async fn create_and_list(
     copier: &Copier,
     from: &Path,
     to: &Path,
-    made: &mut Vec<Made>,
+    created: &mut Vec<CreatedDirectory>,
 ) -> Result<Vec<DirectoryEntry>, CopyError> {
-    let found = copier.from.files().metadata(from, LinkPolicy::Refuse).await.map_err(|error| copier.at_source(error))?;
+    let metadata = copier.from.files().metadata(from, LinkPolicy::Refuse).await.map_err(|error| copier.at_source(error))?;
     let mut listed = copier.from.files().read_directory(from).await.map_err(|error| copier.at_source(error))?;
-    let mode = copier.to.can("fs/createDirectory.mode").then_some(0o700);
+    let mode = copier.to.supports("fs/createDirectory.mode").then_some(0o700);
     let options = CreateDirectoryOptions { recursive: false, links: LinkPolicy::Refuse, mode };
-    let (outcome, unsure) = persist(|| copier.to.files().create_directory(to, options)).await;
+    let (outcome, unsure) = retry_unreachable(|| copier.to.files().create_directory(to, options)).await;
     match outcome {
-        Ok(()) => made.push(Made { path: to.to_owned(), found }),
+        Ok(()) => created.push(CreatedDirectory { path: to.to_owned(), metadata }),
         // The question that broke was ours, and was carried out.
-        Err(error) if error.errno() == Some(EEXIST) && unsure => made.push(Made { path: to.to_owned(), found }),
+        Err(error) if error.errno() == Some(EEXIST) && unsure => {
+            created.push(CreatedDirectory { path: to.to_owned(), metadata })
+        }
         Err(error) if error.errno() == Some(EEXIST) => {
-            let there = copier.to.files().metadata(to, LinkPolicy::Refuse).await;
-            if !there.is_ok_and(|there| there.kind == FileKind::Directory) {
-                return Err(CopyError::shown(&copier.to, to, |shown| CopyError::InTheWay { shown }));
+            let existing = copier.to.files().metadata(to, LinkPolicy::Refuse).await;
+            if !existing.is_ok_and(|existing| existing.kind == FileKind::Directory) {
+                return Err(CopyError::with_path(&copier.to, to, |path| CopyError::InTheWay { path }));
             }
         }
         Err(error) => return Err(copier.at_target(error)),
@@ -136,23 +138,23 @@ async fn folder(
     Ok(listed)
 }
 
-async fn entry_of(copier: &Copier, from: &Path, to: &Path, entry: DirectoryEntry) -> Result<(), CopyError> {
+async fn copy_entry(copier: &Copier, from: &Path, to: &Path, entry: DirectoryEntry) -> Result<(), CopyError> {
     let (from, to): (PathBuf, PathBuf) = (from.join(&entry.name), to.join(&entry.name));
     if entry.is_symlink {
-        return copier.link(&from, &to, LinkPolicy::Refuse).await;
+        return copier.copy_link(&from, &to, LinkPolicy::Refuse).await;
     }
     if entry.kind != FileKind::File {
         copier.progress.add(&Copied { skipped: 1, ..Copied::default() });
         return Ok(());
     }
-    let found = copier.from.files().metadata(&from, LinkPolicy::Refuse).await.map_err(|error| copier.at_source(error))?;
-    let there = copier.to.files().metadata(&to, LinkPolicy::Refuse).await.ok();
-    match there.map(|there| there.kind) {
+    let metadata = copier.from.files().metadata(&from, LinkPolicy::Refuse).await.map_err(|error| copier.at_source(error))?;
+    let existing = copier.to.files().metadata(&to, LinkPolicy::Refuse).await.ok();
+    match existing.map(|existing| existing.kind) {
         Some(FileKind::Directory) => {
-            Err(CopyError::shown(&copier.to, &to, |shown| CopyError::DirectoryInTheWay { shown }))
+            Err(CopyError::with_path(&copier.to, &to, |path| CopyError::DirectoryInTheWay { path }))
         }
-        Some(FileKind::Special) => Err(CopyError::shown(&copier.to, &to, |shown| CopyError::Special { shown })),
-        _ => copier.file(&from, &to, &found, LinkPolicy::Refuse).await,
+        Some(FileKind::Special) => Err(CopyError::with_path(&copier.to, &to, |path| CopyError::Special { path })),
+        _ => copier.copy_file(&from, &to, &metadata, LinkPolicy::Refuse).await,
     }
 }
 

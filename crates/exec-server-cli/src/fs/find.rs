@@ -10,29 +10,29 @@ use exec_env::files::{FileError, FileKind, GlobQuery, LinkPolicy, WalkKind, Walk
 use futures_util::StreamExt;
 use serde::Serialize;
 
-use super::{AT_ONCE, known};
+use super::{AT_ONCE, file_info};
 use crate::args::{FindArgs, FindKind};
-use crate::paper::{Paper, Text};
-use crate::site::{Plain, Sites, Spot};
-use crate::trouble::Troubles;
+use crate::failures::Failures;
+use crate::location::{BarePath, FilePath, Locations};
+use crate::output::{StdoutBuffer, Text};
 
 /// Finds them; the code is 1 if not everything could be looked at.
 pub(super) async fn find(args: &FindArgs) -> anyhow::Result<u8> {
-    let mut sites = Sites::new(&args.common.place, Plain::Chosen);
-    let spot = sites.spot(&args.path).await?;
-    let mut troubles = Troubles::new(args.common.json);
-    let mut news = sites.news(false);
-    let looked = match can_walk(args) {
-        true => news.during(walk(&spot, args)).await,
-        false => news.during(glob(&spot, args)).await,
+    let mut locations = Locations::new(&args.common.target, BarePath::Chosen);
+    let file = locations.resolve(&args.path).await?;
+    let mut failures = Failures::new(args.common.json);
+    let mut links = locations.link_monitors(false);
+    let searched = match can_walk(args) {
+        true => links.report_during(walk(&file, args)).await,
+        false => links.report_during(glob(&file, args)).await,
     };
-    match looked {
-        Err(error) => troubles.at(&spot, &error)?,
+    match searched {
+        Err(error) => failures.report_file_error(&file, &error)?,
         Ok(found) => {
-            let told = news.during(print(&spot, args, &found)).await;
-            told?;
+            let printed = links.report_during(print(&file, args, &found)).await;
+            printed?;
             for error in &found.errors {
-                troubles.at(&spot, error)?;
+                failures.report_file_error(&file, error)?;
             }
             if found.truncated {
                 let message = format!(
@@ -40,13 +40,13 @@ pub(super) async fn find(args: &FindArgs) -> anyhow::Result<u8> {
                      raise --limit",
                     found.paths.len()
                 );
-                troubles.tell("truncated", &message)?;
+                failures.report("truncated", &message)?;
             }
         }
     }
-    drop(spot);
-    sites.leave().await;
-    Ok(troubles.code())
+    drop(file);
+    locations.close().await;
+    Ok(failures.exit_code())
 }
 
 /// What was found; kinds where they came for free.
@@ -62,7 +62,7 @@ fn can_walk(args: &FindArgs) -> bool {
     by_kind && args.globs.is_empty() && !args.ignore && !args.no_hidden
 }
 
-async fn walk(spot: &Spot, args: &FindArgs) -> Result<FoundPaths, FileError> {
+async fn walk(file: &FilePath, args: &FindArgs) -> Result<FoundPaths, FileError> {
     let options = WalkOptions {
         max_depth: limits::WALK_DEPTH,
         max_directories: limits::WALK_DIRECTORIES,
@@ -70,7 +70,7 @@ async fn walk(spot: &Spot, args: &FindArgs) -> Result<FoundPaths, FileError> {
         follow_directory_symlinks: false,
         prune_hidden_directories: false,
     };
-    let walk = spot.files().walk(&spot.path, options).await?;
+    let walk = file.files().walk(&file.path, options).await?;
     let wanted = match args.kind {
         Some(FindKind::D) => WalkKind::Directory,
         _ => WalkKind::File,
@@ -88,25 +88,25 @@ async fn walk(spot: &Spot, args: &FindArgs) -> Result<FoundPaths, FileError> {
     Ok(FoundPaths { paths, errors: walk.errors, truncated })
 }
 
-async fn glob(spot: &Spot, args: &FindArgs) -> Result<FoundPaths, FileError> {
+async fn glob(file: &FilePath, args: &FindArgs) -> Result<FoundPaths, FileError> {
     let patterns = match args.globs.is_empty() {
         true => vec!["**".to_owned()],
-        false => args.globs.iter().map(|glob| anywhere(glob)).collect(),
+        false => args.globs.iter().map(|glob| at_any_depth(glob)).collect(),
     };
     let query = GlobQuery {
-        root: spot.path.clone(),
+        root: file.path.clone(),
         patterns,
         ignore_files: args.ignore,
         hidden: !args.no_hidden,
         max_paths: args.limit,
     };
-    let found = spot.files().glob(query).await?;
+    let found = file.files().glob(query).await?;
     let paths = found.paths.into_iter().map(|path| (path, None)).collect();
     Ok(FoundPaths { paths, errors: Vec::new(), truncated: found.truncated })
 }
 
 /// A pattern without a slash is about the name, wherever it is.
-fn anywhere(glob: &str) -> String {
+fn at_any_depth(glob: &str) -> String {
     match glob.contains('/') {
         true => glob.trim_start_matches("./").to_owned(),
         false => format!("**/{glob}"),
@@ -115,7 +115,7 @@ fn anywhere(glob: &str) -> String {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Line<'a> {
+struct FoundPathJson<'a> {
     path: Text,
     environment: &'a str,
     /// Of a link, what it leads to.
@@ -123,19 +123,19 @@ struct Line<'a> {
     is_symlink: bool,
 }
 
-async fn print(spot: &Spot, args: &FindArgs, found: &FoundPaths) -> anyhow::Result<()> {
-    let mut paper = Paper::new();
-    let must_look = args.common.json || args.kind.is_some();
-    let looks = found.paths.iter().map(|(path, known)| async move {
+async fn print(file: &FilePath, args: &FindArgs, found: &FoundPaths) -> anyhow::Result<()> {
+    let mut stdout = StdoutBuffer::new();
+    let needs_kind = args.common.json || args.kind.is_some();
+    let lookups = found.paths.iter().map(|(path, known)| async move {
         match known {
             Some(kind) => (path, Some((*kind, false))),
-            None if !must_look => (path, None),
-            None => (path, Some(look(spot, path).await)),
+            None if !needs_kind => (path, None),
+            None => (path, Some(kind_of(file, path).await)),
         }
     });
     // In order, so that what is found comes sorted.
-    let mut looks = futures_util::stream::iter(looks).buffered(AT_ONCE);
-    while let Some((path, seen)) = looks.next().await {
+    let mut lookups = futures_util::stream::iter(lookups).buffered(AT_ONCE);
+    while let Some((path, seen)) = lookups.next().await {
         let (kind, is_symlink) = seen.unwrap_or((FileKind::File, false));
         let wanted = match args.kind {
             None => true,
@@ -147,25 +147,25 @@ async fn print(spot: &Spot, args: &FindArgs, found: &FoundPaths) -> anyhow::Resu
             continue;
         }
         match args.common.json {
-            true => paper.put_json(&Line {
+            true => stdout.push_json(&FoundPathJson {
                 path: Text::name(path),
-                environment: spot.site.environment(),
-                kind: known::kind(kind),
+                environment: file.location.environment_id(),
+                kind: file_info::kind_name(kind),
                 is_symlink,
             })?,
             false => {
-                paper.put_foreign(spot.shown(path).as_bytes());
-                paper.put("\n");
+                stdout.push_untrusted(file.display_path(path).as_bytes());
+                stdout.push_str("\n");
             }
         }
-        paper.settle().await?;
+        stdout.flush_if_full().await?;
     }
-    paper.flush().await
+    stdout.flush().await
 }
 
 /// What is there. A link that leads nowhere cannot be looked at, but is there.
-async fn look(spot: &Spot, path: &std::path::Path) -> (FileKind, bool) {
-    match spot.files().metadata(path, LinkPolicy::Follow).await {
+async fn kind_of(file: &FilePath, path: &std::path::Path) -> (FileKind, bool) {
+    match file.files().metadata(path, LinkPolicy::Follow).await {
         Ok(found) => (found.kind, found.is_symlink),
         Err(_) => (FileKind::Symlink, true),
     }
@@ -173,10 +173,10 @@ async fn look(spot: &Spot, path: &std::path::Path) -> (FileKind, bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::anywhere;
+    use super::at_any_depth;
 
     #[test]
     fn a_pattern_without_a_slash_matches_at_any_depth() {
-        assert_eq!(["*.rs", "src/*.rs", "./a/*"].map(anywhere), ["**/*.rs", "src/*.rs", "a/*"]);
+        assert_eq!(["*.rs", "src/*.rs", "./a/*"].map(at_any_depth), ["**/*.rs", "src/*.rs", "a/*"]);
     }
 }

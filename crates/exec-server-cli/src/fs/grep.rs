@@ -6,38 +6,38 @@ use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{FileError, SearchLine, FileLines, Pattern, SearchQuery, SearchItem, limits};
 use serde::Serialize;
 
-use super::spots;
+use super::resolve_all;
 use crate::args::GrepArgs;
 use crate::exit_code;
-use crate::paper::{Ink, Paper, Text};
-use crate::site::{Plain, Sites, Spot};
-use crate::trouble::Troubles;
+use crate::failures::Failures;
+use crate::location::{BarePath, FilePath, Locations};
+use crate::output::{StdoutBuffer, Style, Text};
 
 /// Searches; 0 if something was found, 1 if nothing was, 2 if something failed.
 pub(super) async fn grep(args: &GrepArgs) -> anyhow::Result<u8> {
-    let mut sites = Sites::new(&args.common.place, Plain::Chosen);
-    let spots = spots(&mut sites, &args.paths).await?;
-    let mut troubles = Troubles::new(args.common.json);
-    let mut news = sites.news(false);
-    let mut press = Press { args, paper: Paper::new(), before: None };
+    let mut locations = Locations::new(&args.common.target, BarePath::Chosen);
+    let files = resolve_all(&mut locations, &args.paths).await?;
+    let mut failures = Failures::new(args.common.json);
+    let mut links = locations.link_monitors(false);
+    let mut printer = MatchPrinter { args, stdout: StdoutBuffer::new(), previous: None };
     let mut matches = 0;
-    for spot in &spots {
-        match news.during(search(spot, args, &mut press, &mut troubles)).await? {
+    for file in &files {
+        match links.report_during(search(file, args, &mut printer, &mut failures)).await? {
             Ok(found) => matches += found,
-            Err(error) => troubles.at(spot, &error)?,
+            Err(error) => failures.report_file_error(file, &error)?,
         }
     }
-    press.paper.flush().await?;
-    drop(spots);
-    sites.leave().await;
-    Ok(match (troubles.code(), matches) {
+    printer.stdout.flush().await?;
+    drop(files);
+    locations.close().await;
+    Ok(match (failures.exit_code(), matches) {
         (0, 0) => 1,
         (0, _) => 0,
-        _ => exit_code::MISUNDERSTOOD,
+        _ => exit_code::USAGE_ERROR,
     })
 }
 
-fn query(spot: &Spot, args: &GrepArgs) -> SearchQuery {
+fn query(file: &FilePath, args: &GrepArgs) -> SearchQuery {
     let pattern = match args.fixed_strings {
         true => Pattern::Literal(args.pattern.clone()),
         false => Pattern::Regex(args.pattern.clone()),
@@ -62,36 +62,36 @@ fn query(spot: &Spot, args: &GrepArgs) -> SearchQuery {
         after_lines,
         max_matches: args.limit,
         max_matches_per_file: if args.files_with_matches { Some(1) } else { args.max_count },
-        ..SearchQuery::new(spot.path.clone(), pattern)
+        ..SearchQuery::new(file.path.clone(), pattern)
     }
 }
 
 /// How many lines matched. The outer failure is of stdout, the inner one of the search.
 async fn search(
-    spot: &Spot,
+    file: &FilePath,
     args: &GrepArgs,
-    press: &mut Press<'_>,
-    troubles: &mut Troubles,
+    printer: &mut MatchPrinter<'_>,
+    failures: &mut Failures,
 ) -> anyhow::Result<Result<u64, FileError>> {
-    let mut found = match spot.files().search(query(spot, args)).await {
+    let mut found = match file.files().search(query(file, args)).await {
         Ok(found) => found,
         Err(error) => return Ok(Err(error)),
     };
     loop {
         match found.next().await {
-            Ok(SearchItem::Lines(lines)) => press.print(spot, &lines).await?,
+            Ok(SearchItem::Lines(lines)) => printer.print(file, &lines).await?,
             Ok(SearchItem::Done(summary)) => {
                 for problem in &summary.problems {
-                    troubles.at(spot, problem)?;
+                    failures.report_file_error(file, problem)?;
                 }
-                let untold = summary.problem_count.saturating_sub(summary.problems.len() as u64);
-                if untold > 0 {
-                    troubles.tell("unread", &format!("{untold} more files could not be read"))?;
+                let unreported = summary.problem_count.saturating_sub(summary.problems.len() as u64);
+                if unreported > 0 {
+                    failures.report("unread", &format!("{unreported} more files could not be read"))?;
                 }
                 if summary.truncated {
-                    press.paper.flush().await?;
+                    printer.stdout.flush().await?;
                     let message = format!("stopped after {} matching lines: raise --limit for more", args.limit);
-                    troubles.tell("truncated", &message)?;
+                    failures.report("truncated", &message)?;
                 }
                 return Ok(Ok(summary.matches));
             }
@@ -101,16 +101,16 @@ async fn search(
 }
 
 /// Lines on their way to stdout.
-struct Press<'a> {
+struct MatchPrinter<'a> {
     args: &'a GrepArgs,
-    paper: Paper,
+    stdout: StdoutBuffer,
     /// The line before: its file and its number.
-    before: Option<(std::path::PathBuf, u64)>,
+    previous: Option<(std::path::PathBuf, u64)>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Line<'a> {
+struct GrepMatchLine<'a> {
     path: Text,
     environment: &'a str,
     line: u64,
@@ -122,60 +122,60 @@ struct Line<'a> {
     matches: &'a [(u32, u32)],
 }
 
-impl Press<'_> {
-    async fn print(&mut self, spot: &Spot, found: &FileLines) -> anyhow::Result<()> {
+impl MatchPrinter<'_> {
+    async fn print(&mut self, file: &FilePath, found: &FileLines) -> anyhow::Result<()> {
         if self.args.files_with_matches {
-            let again = self.before.as_ref().is_some_and(|(path, _)| *path == found.path);
+            let again = self.previous.as_ref().is_some_and(|(path, _)| *path == found.path);
             if !again {
-                self.put_name(spot, found)?;
+                self.print_file_name(file, found)?;
             }
-            self.before = Some((found.path.clone(), 0));
-            return self.paper.settle().await;
+            self.previous = Some((found.path.clone(), 0));
+            return self.stdout.flush_if_full().await;
         }
         for line in &found.lines {
             match self.args.common.json {
-                true => self.paper.put_json(&Line {
+                true => self.stdout.push_json(&GrepMatchLine {
                     path: Text::name(&found.path),
-                    environment: spot.site.environment(),
+                    environment: file.location.environment_id(),
                     line: line.number,
                     offset: line.offset,
                     text: Text::of(&line.text),
                     cut: line.cut,
                     matches: &line.spans,
                 })?,
-                false => self.put_line(spot, found, line),
+                false => self.print_line(file, found, line),
             }
-            self.before = Some((found.path.clone(), line.number));
+            self.previous = Some((found.path.clone(), line.number));
         }
         // A search that goes on for long shows what it has.
-        self.paper.flush().await
+        self.stdout.flush().await
     }
 
-    fn put_name(&mut self, spot: &Spot, found: &FileLines) -> anyhow::Result<()> {
+    fn print_file_name(&mut self, file: &FilePath, found: &FileLines) -> anyhow::Result<()> {
         if self.args.common.json {
-            let environment = spot.site.environment();
+            let environment = file.location.environment_id();
             return self
-                .paper
-                .put_json(&serde_json::json!({ "path": Text::name(&found.path), "environment": environment }));
+                .stdout
+                .push_json(&serde_json::json!({ "path": Text::name(&found.path), "environment": environment }));
         }
-        self.paper.put_inked(spot.shown(&found.path).as_bytes(), Ink::Path);
-        self.paper.put("\n");
+        self.stdout.push_styled(file.display_path(&found.path).as_bytes(), Style::Path);
+        self.stdout.push_str("\n");
         Ok(())
     }
 
-    fn put_line(&mut self, spot: &Spot, found: &FileLines, line: &SearchLine) {
+    fn print_line(&mut self, file: &FilePath, found: &FileLines, line: &SearchLine) {
         let args = self.args;
         let has_context = args.context.is_some() || args.before.is_some() || args.after.is_some();
         let goes_on = |(path, number): &(std::path::PathBuf, u64)| *path == found.path && number + 1 == line.number;
-        if has_context && self.before.as_ref().is_some_and(|before| !goes_on(before)) {
-            self.paper.put_inked(b"--", Ink::Faint);
-            self.paper.put("\n");
+        if has_context && self.previous.as_ref().is_some_and(|previous| !goes_on(previous)) {
+            self.stdout.push_styled(b"--", Style::Faint);
+            self.stdout.push_str("\n");
         }
         let between: &[u8] = if line.spans.is_empty() { b"-" } else { b":" };
-        self.paper.put_inked(spot.shown(&found.path).as_bytes(), Ink::Path);
-        self.paper.put_inked(between, Ink::Faint);
-        self.paper.put_inked(line.number.to_string().as_bytes(), Ink::Number);
-        self.paper.put_inked(between, Ink::Faint);
+        self.stdout.push_styled(file.display_path(&found.path).as_bytes(), Style::Path);
+        self.stdout.push_styled(between, Style::Faint);
+        self.stdout.push_styled(line.number.to_string().as_bytes(), Style::Number);
+        self.stdout.push_styled(between, Style::Faint);
         let mut at = 0;
         for (begin, end) in &line.spans {
             let (begin, end) = (*begin as usize, *end as usize);
@@ -183,14 +183,14 @@ impl Press<'_> {
             if begin < at || end < begin || end > line.text.len() {
                 continue;
             }
-            self.paper.put_foreign(&line.text[at..begin]);
-            self.paper.put_inked(&line.text[begin..end], Ink::Match);
+            self.stdout.push_untrusted(&line.text[at..begin]);
+            self.stdout.push_styled(&line.text[begin..end], Style::Match);
             at = end;
         }
-        self.paper.put_foreign(&line.text[at..]);
+        self.stdout.push_untrusted(&line.text[at..]);
         if line.cut {
-            self.paper.put_inked(" … (cut)".as_bytes(), Ink::Faint);
+            self.stdout.push_styled(" … (cut)".as_bytes(), Style::Faint);
         }
-        self.paper.put("\n");
+        self.stdout.push_str("\n");
     }
 }

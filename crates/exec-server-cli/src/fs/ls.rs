@@ -8,141 +8,152 @@ use anyhow::Context;
 use exec_env::files::{FileError, FileKind, Files, LinkPolicy, Metadata};
 use futures_util::StreamExt;
 
-use super::known::{self, Facts, Line};
-use super::{AT_ONCE, spots};
+use super::file_info::{self, FileJson, MetadataJson};
+use super::{AT_ONCE, resolve_all};
 use crate::args::LsArgs;
-use crate::paper::{Paper, Text, harmless};
-use crate::site::{Plain, Sites, Spot};
-use crate::trouble::Troubles;
-use crate::{say, table};
+use crate::failures::Failures;
+use crate::location::{BarePath, FilePath, Locations};
+use crate::output::{StdoutBuffer, Text, escape_control};
+use crate::{runtime, table};
 
 /// Lists them; the code is 1 if one could not be listed.
 pub(super) async fn ls(args: &LsArgs) -> anyhow::Result<u8> {
-    let mut sites = Sites::new(&args.common.place, Plain::Chosen);
-    let spots = spots(&mut sites, &args.paths).await?;
-    let mut troubles = Troubles::new(args.common.json);
-    let mut paper = Paper::new();
-    let several = spots.len() > 1;
-    for (number, spot) in spots.iter().enumerate() {
-        match list(spot, args, &paper).await {
+    let mut locations = Locations::new(&args.common.target, BarePath::Chosen);
+    let files = resolve_all(&mut locations, &args.paths).await?;
+    let mut failures = Failures::new(args.common.json);
+    let mut stdout = StdoutBuffer::new();
+    let several = files.len() > 1;
+    for (number, file) in files.iter().enumerate() {
+        match list(file, args, &stdout).await {
             Ok(rows) => {
                 if several && !args.common.json {
                     let gap = if number > 0 { "\n" } else { "" };
-                    paper.put(gap);
-                    paper.put_foreign(spot.word().as_bytes());
-                    paper.put(":\n");
+                    stdout.push_str(gap);
+                    stdout.push_untrusted(file.as_written().as_bytes());
+                    stdout.push_str(":\n");
                 }
-                print(spot, &rows, args, &mut paper).await?;
+                print(file, &rows, args, &mut stdout).await?;
             }
-            Err(error) => troubles.at(spot, &error)?,
+            Err(error) => failures.report_file_error(file, &error)?,
         }
     }
-    paper.flush().await?;
-    drop(spots);
-    sites.leave().await;
-    Ok(troubles.code())
+    stdout.flush().await?;
+    drop(files);
+    locations.close().await;
+    Ok(failures.exit_code())
 }
 
 /// A name, and what is known of it.
-struct Row {
+struct ListedFile {
     name: Vec<u8>,
     kind: FileKind,
     is_symlink: bool,
     /// `None` if nobody asked, or it cannot be told: a link that leads nowhere, a file that vanished.
-    found: Option<Metadata>,
+    metadata: Option<Metadata>,
     target: Option<Vec<u8>>,
 }
 
-async fn list(spot: &Spot, args: &LsArgs, paper: &Paper) -> Result<Vec<Row>, FileError> {
-    let entries = match spot.files().read_directory(&spot.path).await {
+async fn list(file: &FilePath, args: &LsArgs, stdout: &StdoutBuffer) -> Result<Vec<ListedFile>, FileError> {
+    let entries = match file.files().read_directory(&file.path).await {
         // A file is its own listing, as everywhere.
         Err(error) if error.reason.name() == "ENOTDIR" => {
-            let found = spot.files().metadata(&spot.path, LinkPolicy::Follow).await.map_err(|_| error)?;
-            let target = target(spot.files(), &spot.path, found.is_symlink).await;
-            let name = spot.word().as_bytes().to_vec();
-            return Ok(vec![Row { name, kind: found.kind, is_symlink: found.is_symlink, found: Some(found), target }]);
+            let metadata = file.files().metadata(&file.path, LinkPolicy::Follow).await.map_err(|_| error)?;
+            let target = link_target(file.files(), &file.path, metadata.is_symlink).await;
+            let name = file.as_written().as_bytes().to_vec();
+            return Ok(vec![ListedFile {
+                name,
+                kind: metadata.kind,
+                is_symlink: metadata.is_symlink,
+                metadata: Some(metadata),
+                target,
+            }]);
         }
         other => other?,
     };
     let wanted = entries.into_iter().filter(|entry| args.all || !entry.name.as_bytes().starts_with(b"."));
-    let details = args.common.json || args.long || (paper.is_for_a_person() && !args.one);
+    let details = args.common.json || args.long || (stdout.is_terminal() && !args.one);
     let rows = wanted.map(|entry| async move {
-        let path = spot.path.join(&entry.name);
-        let (found, target) = match details {
+        let path = file.path.join(&entry.name);
+        let (metadata, target) = match details {
             true => (
-                spot.files().metadata(&path, LinkPolicy::Follow).await.ok(),
-                target(spot.files(), &path, entry.is_symlink).await,
+                file.files().metadata(&path, LinkPolicy::Follow).await.ok(),
+                link_target(file.files(), &path, entry.is_symlink).await,
             ),
             false => (None, None),
         };
         let name = entry.name.as_bytes().to_vec();
-        Row { name, kind: entry.kind, is_symlink: entry.is_symlink, found, target }
+        ListedFile { name, kind: entry.kind, is_symlink: entry.is_symlink, metadata, target }
     });
-    let mut rows: Vec<Row> = futures_util::stream::iter(rows).buffer_unordered(AT_ONCE).collect().await;
+    let mut rows: Vec<ListedFile> = futures_util::stream::iter(rows).buffer_unordered(AT_ONCE).collect().await;
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(rows)
 }
 
 /// What a link says.
-async fn target(files: &dyn Files, path: &Path, is_symlink: bool) -> Option<Vec<u8>> {
+async fn link_target(files: &dyn Files, path: &Path, is_symlink: bool) -> Option<Vec<u8>> {
     match is_symlink {
         true => files.read_link(path, LinkPolicy::Follow).await.ok().map(|text| text.as_os_str().as_bytes().to_vec()),
         false => None,
     }
 }
 
-async fn print(spot: &Spot, rows: &[Row], args: &LsArgs, paper: &mut Paper) -> anyhow::Result<()> {
+async fn print(file: &FilePath, rows: &[ListedFile], args: &LsArgs, stdout: &mut StdoutBuffer) -> anyhow::Result<()> {
     if args.common.json {
         for row in rows {
-            paper.put_json(&Line {
-                path: Text::name(spot.path.join(OsStr::from_bytes(&row.name))),
-                environment: Some(spot.site.environment().to_owned()),
-                kind: known::kind(row.kind),
+            stdout.push_json(&FileJson {
+                path: Text::name(file.path.join(OsStr::from_bytes(&row.name))),
+                environment: Some(file.location.environment_id().to_owned()),
+                kind: file_info::kind_name(row.kind),
                 is_symlink: row.is_symlink,
                 target: row.target.as_deref().map(Text::of),
-                facts: row.found.as_ref().map(Facts::of),
+                metadata: row.metadata.as_ref().map(MetadataJson::new),
                 hash: None,
             })?;
-            paper.settle().await?;
+            stdout.flush_if_full().await?;
         }
-    } else if args.long || (paper.is_for_a_person() && !args.one) {
-        paper.flush().await?;
+    } else if args.long || (stdout.is_terminal() && !args.one) {
+        stdout.flush().await?;
         if !rows.is_empty() {
-            let now_ms = say::now_ms();
-            let rows = rows.iter().map(|row| cells(row, now_ms)).collect();
+            let now_ms = runtime::now_ms();
+            let rows = rows.iter().map(|row| table_row(row, now_ms)).collect();
             table::print(["MODE", "SIZE", "MODIFIED", "NAME"], rows).context("cannot print the table")?;
         }
     } else {
         for row in rows {
-            paper.put_foreign(&row.name);
-            paper.put("\n");
-            paper.settle().await?;
+            stdout.push_untrusted(&row.name);
+            stdout.push_str("\n");
+            stdout.flush_if_full().await?;
         }
     }
     Ok(())
 }
 
-fn cells(row: &Row, now_ms: u64) -> [String; 4] {
-    let mut name = harmless(&row.name);
+fn table_row(row: &ListedFile, now_ms: u64) -> [String; 4] {
+    let mut name = escape_control(&row.name);
     if row.kind == FileKind::Directory && !row.is_symlink && !name.ends_with('/') {
         name.push('/');
     }
     if let Some(target) = &row.target {
-        let nowhere = if row.found.is_none() { " (leads nowhere)" } else { "" };
-        name += &format!(" -> {}{nowhere}", harmless(target));
+        let nowhere = if row.metadata.is_none() { " (leads nowhere)" } else { "" };
+        name += &format!(" -> {}{nowhere}", escape_control(target));
     }
-    match &row.found {
+    match &row.metadata {
         None => {
             let letter = if row.is_symlink { "l?????????" } else { "??????????" };
             [letter.to_owned(), "-".to_owned(), "-".to_owned(), name]
         }
-        Some(found) => {
-            let size = match found.kind {
-                FileKind::File => table::size(found.size_bytes),
+        Some(metadata) => {
+            let size = match metadata.kind {
+                FileKind::File => table::size(metadata.size_bytes),
                 _ => "-".to_owned(),
             };
-            let modified_ms = u64::try_from(known::nanoseconds(found.modified) / 1_000_000).unwrap_or(0);
-            [known::mode(found.kind, row.is_symlink, found.mode), size, table::ago(modified_ms, now_ms), name]
+            let modified_ms = u64::try_from(file_info::nanoseconds(metadata.modified) / 1_000_000).unwrap_or(0);
+            [
+                file_info::mode_string(metadata.kind, row.is_symlink, metadata.mode),
+                size,
+                table::ago(modified_ms, now_ms),
+                name,
+            ]
         }
     }
 }

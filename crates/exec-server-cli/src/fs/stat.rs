@@ -5,106 +5,106 @@ use std::os::unix::ffi::OsStrExt;
 use exec_client::files::stream::fingerprint;
 use exec_env::files::{FileError, FileKind, LinkPolicy, Metadata};
 
-use super::known::{self, Facts, Line};
-use super::spots;
+use super::file_info::{self, FileJson, MetadataJson};
+use super::resolve_all;
 use crate::args::StatArgs;
-use crate::paper::{Paper, Text, harmless};
-use crate::site::{Plain, Sites, Spot};
+use crate::failures::Failures;
+use crate::location::{BarePath, FilePath, Locations};
+use crate::output::{StdoutBuffer, Text, escape_control};
 use crate::table;
-use crate::trouble::Troubles;
 
 /// Tells it; the code is 1 if there is one of which nothing is known.
 pub(super) async fn stat(args: &StatArgs) -> anyhow::Result<u8> {
-    let mut sites = Sites::new(&args.common.place, Plain::Chosen);
-    let spots = spots(&mut sites, &args.paths).await?;
-    let mut troubles = Troubles::new(args.common.json);
-    let mut paper = Paper::new();
+    let mut locations = Locations::new(&args.common.target, BarePath::Chosen);
+    let files = resolve_all(&mut locations, &args.paths).await?;
+    let mut failures = Failures::new(args.common.json);
+    let mut stdout = StdoutBuffer::new();
     let mut first = true;
-    for spot in &spots {
-        match look(spot, args.hash).await {
-            Ok(known) if args.common.json => paper.put_json(&known.line(spot))?,
-            Ok(known) => {
-                paper.put(if first { "" } else { "\n" });
+    for file in &files {
+        match read_details(file, args.hash).await {
+            Ok(details) if args.common.json => stdout.push_json(&details.to_json(file))?,
+            Ok(details) => {
+                stdout.push_str(if first { "" } else { "\n" });
                 first = false;
-                known.print(spot, &mut paper);
+                details.print(file, &mut stdout);
             }
-            Err(error) => troubles.at(spot, &error)?,
+            Err(error) => failures.report_file_error(file, &error)?,
         }
-        paper.flush().await?;
+        stdout.flush().await?;
     }
-    drop(spots);
-    sites.leave().await;
-    Ok(troubles.code())
+    drop(files);
+    locations.close().await;
+    Ok(failures.exit_code())
 }
 
-struct Known {
+struct FileDetails {
     /// `None` of a link that leads nowhere.
-    found: Option<Metadata>,
+    metadata: Option<Metadata>,
     target: Option<Vec<u8>>,
     hash: Option<String>,
 }
 
-async fn look(spot: &Spot, hash: bool) -> Result<Known, FileError> {
-    let found = spot.files().metadata(&spot.path, LinkPolicy::Follow).await;
-    let may_be_link = found.as_ref().map_or(true, |found| found.is_symlink);
+async fn read_details(file: &FilePath, hash: bool) -> Result<FileDetails, FileError> {
+    let metadata = file.files().metadata(&file.path, LinkPolicy::Follow).await;
+    let may_be_link = metadata.as_ref().map_or(true, |metadata| metadata.is_symlink);
     let target = match may_be_link {
-        true => spot.files().read_link(&spot.path, LinkPolicy::Follow).await.ok(),
+        true => file.files().read_link(&file.path, LinkPolicy::Follow).await.ok(),
         false => None,
     };
-    let found = match found {
+    let metadata = match metadata {
         // A link that leads nowhere is still something.
         Err(error) if target.is_none() => return Err(error),
         other => other.ok(),
     };
-    let is_file = found.is_some_and(|found| found.kind == FileKind::File);
+    let is_file = metadata.is_some_and(|metadata| metadata.kind == FileKind::File);
     let hash = match hash && is_file {
-        true => Some(fingerprint(spot.files(), &spot.path, LinkPolicy::Follow).await?.to_string()),
+        true => Some(fingerprint(file.files(), &file.path, LinkPolicy::Follow).await?.to_string()),
         false => None,
     };
-    Ok(Known { found, target: target.map(|target| target.as_os_str().as_bytes().to_vec()), hash })
+    Ok(FileDetails { metadata, target: target.map(|target| target.as_os_str().as_bytes().to_vec()), hash })
 }
 
-impl Known {
+impl FileDetails {
     fn kind(&self) -> FileKind {
-        self.found.map_or(FileKind::Symlink, |found| found.kind)
+        self.metadata.map_or(FileKind::Symlink, |metadata| metadata.kind)
     }
 
-    fn line(self, spot: &Spot) -> Line {
-        Line {
-            path: Text::name(&spot.path),
-            environment: Some(spot.site.environment().to_owned()),
-            kind: known::kind(self.kind()),
+    fn to_json(self, file: &FilePath) -> FileJson {
+        FileJson {
+            path: Text::name(&file.path),
+            environment: Some(file.location.environment_id().to_owned()),
+            kind: file_info::kind_name(self.kind()),
             is_symlink: self.target.is_some(),
             target: self.target.as_deref().map(Text::of),
-            facts: self.found.as_ref().map(Facts::of),
+            metadata: self.metadata.as_ref().map(MetadataJson::new),
             hash: self.hash,
         }
     }
 
-    fn print(&self, spot: &Spot, paper: &mut Paper) {
-        let mut row = |name: &str, value: String| paper.put(&format!("{name:>10}  {value}\n"));
-        row("path", harmless(spot.word().as_bytes()));
+    fn print(&self, file: &FilePath, stdout: &mut StdoutBuffer) {
+        let mut row = |name: &str, value: String| stdout.push_str(&format!("{name:>10}  {value}\n"));
+        row("path", escape_control(file.as_written().as_bytes()));
         let kind = match self.kind() {
             FileKind::Symlink => "link that leads nowhere",
             FileKind::Special => "FIFO, socket or device",
-            kind => known::kind(kind),
+            kind => file_info::kind_name(kind),
         };
         row("kind", kind.to_owned());
         if let Some(target) = &self.target {
-            row("link to", harmless(target));
+            row("link to", escape_control(target));
         }
-        if let Some(found) = &self.found {
-            row("size", format!("{} ({} bytes)", table::size(found.size_bytes), found.size_bytes));
-            let letters = known::mode(found.kind, false, found.mode);
-            row("mode", format!("{:04o} ({})", found.mode, &letters[1..]));
-            row("owner", format!("uid {}, gid {}", found.uid, found.gid));
-            let names = if found.nlink == 1 { "name" } else { "names" };
-            row("inode", format!("{} on device {}, {} {names}", found.inode, found.device, found.nlink));
-            row("modified", known::date(found.modified));
-            row("accessed", known::date(found.accessed));
-            row("changed", known::date(found.changed));
-            if let Some(created) = found.created {
-                row("created", known::date(created));
+        if let Some(metadata) = &self.metadata {
+            row("size", format!("{} ({} bytes)", table::size(metadata.size_bytes), metadata.size_bytes));
+            let letters = file_info::mode_string(metadata.kind, false, metadata.mode);
+            row("mode", format!("{:04o} ({})", metadata.mode, &letters[1..]));
+            row("owner", format!("uid {}, gid {}", metadata.uid, metadata.gid));
+            let names = if metadata.nlink == 1 { "name" } else { "names" };
+            row("inode", format!("{} on device {}, {} {names}", metadata.inode, metadata.device, metadata.nlink));
+            row("modified", file_info::format_date(metadata.modified));
+            row("accessed", file_info::format_date(metadata.accessed));
+            row("changed", file_info::format_date(metadata.changed));
+            if let Some(created) = metadata.created {
+                row("created", file_info::format_date(created));
             }
         }
         if let Some(hash) = &self.hash {

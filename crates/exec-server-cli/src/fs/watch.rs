@@ -7,41 +7,44 @@ use exec_env::files::{Change, ChangeBatch, FileError, WatchOptions};
 use serde::Serialize;
 
 use crate::args::WatchArgs;
-use crate::paper::{Ink, Paper, Text};
-use crate::say;
-use crate::site::{Plain, Sites, Spot};
-use crate::trouble::Troubles;
+use crate::failures::Failures;
+use crate::location::{BarePath, FilePath, Locations};
+use crate::messages;
+use crate::output::{StdoutBuffer, Style, Text};
 
 /// Tells of changes; the code is 1 if they cannot be watched.
 pub(super) async fn watch(args: &WatchArgs) -> anyhow::Result<u8> {
-    let mut sites = Sites::new(&args.common.place, Plain::Chosen);
-    let spot = sites.spot(&args.path).await?;
-    let mut troubles = Troubles::new(args.common.json);
-    let mut news = sites.news(false);
-    let told = news.during(tell(&spot, args)).await?;
-    if let Err(error) = told {
-        troubles.at(&spot, &error)?;
+    let mut locations = Locations::new(&args.common.target, BarePath::Chosen);
+    let file = locations.resolve(&args.path).await?;
+    let mut failures = Failures::new(args.common.json);
+    let mut links = locations.link_monitors(false);
+    let watched = links.report_during(print_changes(&file, args)).await?;
+    if let Err(error) = watched {
+        failures.report_file_error(&file, &error)?;
     }
-    drop(spot);
-    sites.leave().await;
-    Ok(troubles.code())
+    drop(file);
+    locations.close().await;
+    Ok(failures.exit_code())
 }
 
 /// The outer failure is of stdout, the inner one of the watch.
-async fn tell(spot: &Spot, args: &WatchArgs) -> anyhow::Result<Result<(), FileError>> {
+async fn print_changes(file: &FilePath, args: &WatchArgs) -> anyhow::Result<Result<(), FileError>> {
     let options = WatchOptions { recursive: !args.flat, ignore_files: args.ignore };
-    let mut changes = match spot.files().watch(&spot.path, options).await {
+    let mut changes = match file.files().watch(&file.path, options).await {
         Ok(changes) => changes,
         Err(error) => return Ok(Err(error)),
     };
     // Whoever changes something once it sees this line sees that change here.
     if !args.common.json {
-        say::note(format_args!("watching {:?}; Ctrl-C ends it", spot.word()));
+        messages::print_note(format_args!("watching {:?}; Ctrl-C ends it", file.as_written()));
     }
-    let mut paper = Paper::new();
+    let mut stdout = StdoutBuffer::new();
     if args.common.json {
-        paper.put_json(&Event::Watching { path: Text::name(&spot.path), environment: spot.site.environment() })?;
-        paper.flush().await?;
+        stdout.push_json(&WatchEvent::Watching {
+            path: Text::name(&file.path),
+            environment: file.location.environment_id(),
+        })?;
+        stdout.flush().await?;
     }
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
@@ -51,20 +54,20 @@ async fn tell(spot: &Spot, args: &WatchArgs) -> anyhow::Result<Result<(), FileEr
             _ = &mut interrupted => return Ok(Ok(())),
         };
         match batch {
-            Ok(Some(batch)) => print(&batch, spot, args, &mut paper)?,
+            Ok(Some(batch)) => print(&batch, file, args, &mut stdout)?,
             Ok(None) => {
-                say::note(format_args!("{:?} is gone", spot.word()));
+                messages::print_note(format_args!("{:?} is gone", file.as_written()));
                 return Ok(Ok(()));
             }
             Err(error) => return Ok(Err(error)),
         }
-        paper.flush().await?;
+        stdout.flush().await?;
     }
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "camelCase")]
-enum Event<'a> {
+enum WatchEvent<'a> {
     Watching { path: Text, environment: &'a str },
     Created { path: Text },
     Modified { path: Text },
@@ -73,8 +76,8 @@ enum Event<'a> {
     Overflow { path: Text },
 }
 
-impl Event<'_> {
-    fn of(change: &Change) -> Self {
+impl WatchEvent<'_> {
+    fn new(change: &Change) -> Self {
         match change {
             Change::Created(path) => Self::Created { path: Text::name(path) },
             Change::Modified(path) => Self::Modified { path: Text::name(path) },
@@ -84,17 +87,18 @@ impl Event<'_> {
     }
 }
 
-fn print(batch: &ChangeBatch, spot: &Spot, args: &WatchArgs, paper: &mut Paper) -> anyhow::Result<()> {
+fn print(batch: &ChangeBatch, file: &FilePath, args: &WatchArgs, stdout: &mut StdoutBuffer) -> anyhow::Result<()> {
     if args.common.json {
         for change in &batch.changes {
-            paper.put_json(&Event::of(change))?;
+            stdout.push_json(&WatchEvent::new(change))?;
         }
         if let Some(root) = &batch.overflow {
-            paper.put_json(&Event::Overflow { path: Text::name(root) })?;
+            stdout.push_json(&WatchEvent::Overflow { path: Text::name(root) })?;
         }
         return Ok(());
     }
-    let path = |paper: &mut Paper, path: &Path| paper.put_inked(spot.shown(path).as_bytes(), Ink::Path);
+    let path =
+        |stdout: &mut StdoutBuffer, path: &Path| stdout.push_styled(file.display_path(path).as_bytes(), Style::Path);
     for change in &batch.changes {
         let (event, first, second) = match change {
             Change::Created(at) => ("created", at, None),
@@ -102,19 +106,19 @@ fn print(batch: &ChangeBatch, spot: &Spot, args: &WatchArgs, paper: &mut Paper) 
             Change::Removed(at) => ("removed", at, None),
             Change::Renamed { from, to } => ("renamed", from, Some(to)),
         };
-        paper.put(&format!("{event:<9} "));
-        path(paper, first);
+        stdout.push_str(&format!("{event:<9} "));
+        path(stdout, first);
         if let Some(second) = second {
-            paper.put(" -> ");
-            path(paper, second);
+            stdout.push_str(" -> ");
+            path(stdout, second);
         }
-        paper.put("\n");
+        stdout.push_str("\n");
     }
     if let Some(root) = &batch.overflow {
-        paper.put("overflow  ");
-        path(paper, root);
-        paper.put("\n");
-        say::note("more changed than could be followed: look through it again");
+        stdout.push_str("overflow  ");
+        path(stdout, root);
+        stdout.push_str("\n");
+        messages::print_note("more changed than could be followed: look through it again");
     }
     Ok(())
 }

@@ -9,19 +9,19 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::server::{Server, Way};
+use super::server::{Server, Transport};
 use super::support::{code, exec_server, fifo, finish, stderr, stdout};
 
 /// Two folders, one of which commands name as one of the environment `far`.
-struct Desk {
+struct Fixture {
     near: tempfile::TempDir,
     far: tempfile::TempDir,
     server: Server,
 }
 
-impl Desk {
-    fn new(way: Way) -> Self {
-        let server = Server::start(way);
+impl Fixture {
+    fn new(transport: Transport) -> Self {
+        let server = Server::start(transport);
         server.name("far");
         let folder = || tempfile::tempdir().expect("a folder can be made");
         Self { near: folder(), far: folder(), server }
@@ -36,16 +36,16 @@ impl Desk {
     }
 
     /// How a command names it.
-    fn far_word(&self, name: &str) -> String {
+    fn remote_arg(&self, name: &str) -> String {
         format!("far:{}", self.far(name).display())
     }
 
-    fn near_word(&self, name: &str) -> String {
+    fn local_arg(&self, name: &str) -> String {
         self.near(name).display().to_string()
     }
 
-    fn cp(&self, words: &[&str]) -> Output {
-        self.server.finish(&[&["cp"], words].concat())
+    fn cp(&self, args: &[&str]) -> Output {
+        self.server.finish(&[&["cp"], args].concat())
     }
 }
 
@@ -98,34 +98,34 @@ fn hash(path: &Path) -> blake3::Hash {
 
 #[test]
 fn a_large_file_arrives_there_and_back_with_mode_and_time() {
-    for way in [Way::WebSocket, Way::Unix] {
-        let desk = Desk::new(way);
-        std::fs::write(desk.near("large"), large(64 << 20)).expect("the folder is ours");
-        chmod(&desk.near("large"), 0o750);
-        age(&desk.near("large"));
-        let there = desk.cp(&["--json", &desk.near_word("large"), &desk.far_word("copy")]);
-        assert_eq!((stderr(&there), code(&there)), ("", 0), "{way:?}");
+    for transport in [Transport::WebSocket, Transport::Unix] {
+        let fixture = Fixture::new(transport);
+        std::fs::write(fixture.near("large"), large(64 << 20)).expect("the folder is ours");
+        chmod(&fixture.near("large"), 0o750);
+        age(&fixture.near("large"));
+        let there = fixture.cp(&["--json", &fixture.local_arg("large"), &fixture.remote_arg("copy")]);
+        assert_eq!((stderr(&there), code(&there)), ("", 0), "{transport:?}");
         let lines: Vec<Value> =
             stdout(&there).lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
         let file = lines.iter().find(|line| line["event"] == "file").expect("it is told");
-        assert_eq!(file["hash"], json!(hash(&desk.near("large")).to_hex().to_string()));
-        assert_eq!(file["to"], json!({"environment": "far", "path": desk.far_word("copy")[4..]}));
+        assert_eq!(file["hash"], json!(hash(&fixture.near("large")).to_hex().to_string()));
+        assert_eq!(file["to"], json!({"environment": "far", "path": fixture.remote_arg("copy")[4..]}));
         let done = lines.last().expect("it is told");
         assert_eq!((&done["event"], &done["files"], &done["bytes"]), (&json!("done"), &json!(1), &json!(64 << 20)));
-        let back = desk.cp(&["-q", &desk.far_word("copy"), &desk.near_word("back")]);
-        assert_eq!((stdout(&back), stderr(&back), code(&back)), ("", "", 0), "{way:?}");
-        for path in [desk.far("copy"), desk.near("back")] {
-            assert_eq!(hash(&path), hash(&desk.near("large")), "{path:?}");
+        let back = fixture.cp(&["-q", &fixture.remote_arg("copy"), &fixture.local_arg("back")]);
+        assert_eq!((stdout(&back), stderr(&back), code(&back)), ("", "", 0), "{transport:?}");
+        for path in [fixture.far("copy"), fixture.near("back")] {
+            assert_eq!(hash(&path), hash(&fixture.near("large")), "{path:?}");
             assert!(mode(&path) == 0o750 && is_old(&path), "{path:?}");
         }
-        let blocks = std::fs::metadata(desk.far("copy")).expect("it is there").blocks();
+        let blocks = std::fs::metadata(fixture.far("copy")).expect("it is there").blocks();
         assert!(blocks * 512 < 60 << 20, "the hole is one there, too: {blocks} blocks");
-        assert_eq!(names(desk.far.path()), ["copy"], "nothing temporary is left");
+        assert_eq!(names(fixture.far.path()), ["copy"], "nothing temporary is left");
     }
 }
 
 /// A tree with everything that is hard about trees.
-fn plant(root: &Path) {
+fn write_tree(root: &Path) {
     std::fs::create_dir_all(root.join("sub/empty")).expect("the folder is ours");
     std::fs::write(root.join("sub/file"), "contents").expect("the folder is ours");
     std::fs::write(root.join("zero"), "").expect("the folder is ours");
@@ -140,7 +140,7 @@ fn plant(root: &Path) {
     }
 }
 
-fn judge(copy: &Path, original: &Path) {
+fn check(copy: &Path, original: &Path) {
     assert_eq!(names(copy), names(original));
     assert_eq!(names(&copy.join("sub")), ["empty", "file"]);
     assert_eq!(names(&copy.join("sub/empty")), [""; 0]);
@@ -159,41 +159,43 @@ fn judge(copy: &Path, original: &Path) {
 
 #[test]
 fn a_tree_arrives_there_and_back_and_within_each_machine() {
-    for way in [Way::WebSocket, Way::Unix] {
-        let desk = Desk::new(way);
-        plant(&desk.near("tree"));
+    for transport in [Transport::WebSocket, Transport::Unix] {
+        let fixture = Fixture::new(transport);
+        write_tree(&fixture.near("tree"));
         let ways = [
-            (desk.near_word("tree"), desk.far_word("there"), desk.far("there")),
-            (desk.far_word("there"), desk.near_word("back"), desk.near("back")),
-            (desk.far_word("there"), desk.far_word("again"), desk.far("again")),
-            (desk.near_word("tree"), desk.near_word("beside"), desk.near("beside")),
+            (fixture.local_arg("tree"), fixture.remote_arg("there"), fixture.far("there")),
+            (fixture.remote_arg("there"), fixture.local_arg("back"), fixture.near("back")),
+            (fixture.remote_arg("there"), fixture.remote_arg("again"), fixture.far("again")),
+            (fixture.local_arg("tree"), fixture.local_arg("beside"), fixture.near("beside")),
         ];
         for (from, to, copy) in ways {
-            let output = desk.cp(&["-r", &from, &to]);
+            let output = fixture.cp(&["-r", &from, &to]);
             assert_eq!((stdout(&output), code(&output)), ("", 0), "{from} {to}: {}", stderr(&output));
             assert!(
                 stderr(&output).contains("copied 4 files, 3 directories, 2 links: 4.0 MiB"),
                 "{from} {to}: {}",
                 stderr(&output)
             );
-            judge(&copy, &desk.near("tree"));
+            check(&copy, &fixture.near("tree"));
         }
     }
 }
 
 #[test]
 fn a_tree_over_an_older_copy_of_itself_makes_it_new() {
-    let desk = Desk::new(Way::Unix);
-    plant(&desk.near("tree"));
-    for (to, copy) in [(desk.far_word(""), desk.far("tree")), (desk.near_word("into"), desk.near("into/tree"))] {
-        std::fs::create_dir_all(desk.near("into")).expect("the folder is ours");
+    let fixture = Fixture::new(Transport::Unix);
+    write_tree(&fixture.near("tree"));
+    for (to, copy) in
+        [(fixture.remote_arg(""), fixture.far("tree")), (fixture.local_arg("into"), fixture.near("into/tree"))]
+    {
+        std::fs::create_dir_all(fixture.near("into")).expect("the folder is ours");
         for round in 0..2 {
-            let output = desk.cp(&["-r", &desk.near_word("tree"), &to]);
+            let output = fixture.cp(&["-r", &fixture.local_arg("tree"), &to]);
             assert_eq!(code(&output), 0, "{round} {to}: {}", stderr(&output));
             std::fs::write(copy.join("sub/file"), "older").expect("it is ours");
             age(&copy.join("sub"));
         }
-        let output = desk.cp(&["-r", &format!("{}/.", desk.near_word("tree")), &format!("{to}/tree")]);
+        let output = fixture.cp(&["-r", &format!("{}/.", fixture.local_arg("tree")), &format!("{to}/tree")]);
         assert_eq!(code(&output), 0, "{to}: {}", stderr(&output));
         assert_eq!(std::fs::read(copy.join("sub/file")).ok().as_deref(), Some(&b"contents"[..]));
         assert!(!copy.join("tree").exists(), "what is in it was copied, not the directory");
@@ -202,96 +204,96 @@ fn a_tree_over_an_older_copy_of_itself_makes_it_new() {
 
 #[test]
 fn a_directory_needs_r_and_nothing_goes_onto_or_into_itself() {
-    let desk = Desk::new(Way::Unix);
-    plant(&desk.near("tree"));
-    std::fs::write(desk.near("file"), "x").expect("the folder is ours");
+    let fixture = Fixture::new(Transport::Unix);
+    write_tree(&fixture.near("tree"));
+    std::fs::write(fixture.near("file"), "x").expect("the folder is ours");
     // The same machine, by another way: only what a file is tells that it is the same.
-    let far = |name: &str| format!("far:{}", desk.near(name).display());
+    let far = |name: &str| format!("far:{}", fixture.near(name).display());
     let cases = [
-        (vec![desk.near_word("tree"), desk.far_word("x")], "it is a directory: say -r"),
-        (vec![desk.near_word("file"), far("file")], "onto itself"),
-        (vec![desk.near_word("file"), desk.near_word("file")], "onto itself"),
-        (vec!["-r".into(), desk.near_word("tree"), far("tree/sub")], "into itself"),
-        (vec!["-r".into(), desk.near_word("tree"), far("tree/sub/new")], "into itself"),
-        (vec!["-r".into(), desk.near_word("tree"), desk.near_word("tree/sub/new")], "into itself"),
-        (vec!["-r".into(), format!("{}/.", desk.near_word("tree")), far("tree")], "onto itself"),
-        (vec![desk.near_word("file"), desk.near_word("not/")], "it is no directory"),
-        (vec![desk.near_word("file"), desk.near_word("zero"), desk.far_word("not")], "it is no directory"),
-        (vec![desk.near_word("nothing"), desk.far_word("x")], "no such file or directory"),
-        (vec![desk.near_word("file"), desk.far_word("no/such")], "the folder it should be in does not exist"),
+        (vec![fixture.local_arg("tree"), fixture.remote_arg("x")], "it is a directory: say -r"),
+        (vec![fixture.local_arg("file"), far("file")], "onto itself"),
+        (vec![fixture.local_arg("file"), fixture.local_arg("file")], "onto itself"),
+        (vec!["-r".into(), fixture.local_arg("tree"), far("tree/sub")], "into itself"),
+        (vec!["-r".into(), fixture.local_arg("tree"), far("tree/sub/new")], "into itself"),
+        (vec!["-r".into(), fixture.local_arg("tree"), fixture.local_arg("tree/sub/new")], "into itself"),
+        (vec!["-r".into(), format!("{}/.", fixture.local_arg("tree")), far("tree")], "onto itself"),
+        (vec![fixture.local_arg("file"), fixture.local_arg("not/")], "it is no directory"),
+        (vec![fixture.local_arg("file"), fixture.local_arg("zero"), fixture.remote_arg("not")], "it is no directory"),
+        (vec![fixture.local_arg("nothing"), fixture.remote_arg("x")], "no such file or directory"),
+        (vec![fixture.local_arg("file"), fixture.remote_arg("no/such")], "the folder it should be in does not exist"),
     ];
-    for (words, why) in cases {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let output = desk.cp(&words);
-        assert_eq!(code(&output), 1, "{words:?}");
-        assert!(stderr(&output).contains(why), "{words:?}: {}", stderr(&output));
+    for (args, why) in cases {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let output = fixture.cp(&args);
+        assert_eq!(code(&output), 1, "{args:?}");
+        assert!(stderr(&output).contains(why), "{args:?}: {}", stderr(&output));
     }
-    assert_eq!(names(desk.far.path()), [""; 0]);
-    assert_eq!(names(&desk.near("tree/sub")), ["empty", "file"]);
+    assert_eq!(names(fixture.far.path()), [""; 0]);
+    assert_eq!(names(&fixture.near("tree/sub")), ["empty", "file"]);
 }
 
 #[test]
 fn several_files_go_into_a_directory_and_one_that_fails_does_not_stop_the_others() {
-    let desk = Desk::new(Way::Unix);
+    let fixture = Fixture::new(Transport::Unix);
     for name in ["a", "b"] {
-        std::fs::write(desk.near(name), name).expect("the folder is ours");
+        std::fs::write(fixture.near(name), name).expect("the folder is ours");
     }
-    let words = [desk.near_word("a"), desk.near_word("not"), desk.near_word("b"), desk.far_word("")];
-    let output = desk.cp(&words.each_ref().map(String::as_str));
-    assert_eq!((code(&output), names(desk.far.path())), (1, vec!["a".into(), "b".into()]));
-    let said = format!("exec-server: cannot look at {:?}: no such file or directory\n", desk.near_word("not"));
+    let args = [fixture.local_arg("a"), fixture.local_arg("not"), fixture.local_arg("b"), fixture.remote_arg("")];
+    let output = fixture.cp(&args.each_ref().map(String::as_str));
+    assert_eq!((code(&output), names(fixture.far.path())), (1, vec!["a".into(), "b".into()]));
+    let said = format!("exec-server: cannot look at {:?}: no such file or directory\n", fixture.local_arg("not"));
     assert!(stderr(&output).starts_with(&said), "{}", stderr(&output));
 }
 
 #[test]
 fn links_in_the_target_lead_no_write_out_of_it() {
-    let desk = Desk::new(Way::Unix);
+    let fixture = Fixture::new(Transport::Unix);
     let outside = tempfile::tempdir().expect("a folder can be made");
     std::fs::write(outside.path().join("file"), "safe").expect("the folder is ours");
-    plant(&desk.near("tree"));
-    std::fs::create_dir(desk.far("tree")).expect("the folder is ours");
-    symlink(outside.path(), desk.far("tree/sub")).expect("the folder is ours");
-    symlink(outside.path().join("file"), desk.far("tree/zero")).expect("the folder is ours");
-    symlink(outside.path().join("file"), desk.far("tree/large")).expect("the folder is ours");
-    let output = desk.cp(&["-r", &desk.near_word("tree"), &desk.far_word("")]);
+    write_tree(&fixture.near("tree"));
+    std::fs::create_dir(fixture.far("tree")).expect("the folder is ours");
+    symlink(outside.path(), fixture.far("tree/sub")).expect("the folder is ours");
+    symlink(outside.path().join("file"), fixture.far("tree/zero")).expect("the folder is ours");
+    symlink(outside.path().join("file"), fixture.far("tree/large")).expect("the folder is ours");
+    let output = fixture.cp(&["-r", &fixture.local_arg("tree"), &fixture.remote_arg("")]);
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("or a link that leads away"), "{}", stderr(&output));
     assert_eq!(names(outside.path()), ["file"]);
     assert_eq!(std::fs::read(outside.path().join("file")).ok().as_deref(), Some(&b"safe"[..]));
-    assert_eq!(hash(&desk.far("tree/large")), hash(&desk.near("tree/large")), "the link was replaced");
-    assert!(!desk.far("tree/zero").is_symlink());
+    assert_eq!(hash(&fixture.far("tree/large")), hash(&fixture.near("tree/large")), "the link was replaced");
+    assert!(!fixture.far("tree/zero").is_symlink());
     // A single file goes where a link says, as with cp.
-    std::fs::write(desk.near("new"), "new").expect("the folder is ours");
-    symlink(outside.path().join("file"), desk.far("link")).expect("the folder is ours");
-    assert_eq!(code(&desk.cp(&["-q", &desk.near_word("new"), &desk.far_word("link")])), 0);
+    std::fs::write(fixture.near("new"), "new").expect("the folder is ours");
+    symlink(outside.path().join("file"), fixture.far("link")).expect("the folder is ours");
+    assert_eq!(code(&fixture.cp(&["-q", &fixture.local_arg("new"), &fixture.remote_arg("link")])), 0);
     assert_eq!(std::fs::read(outside.path().join("file")).ok().as_deref(), Some(&b"new"[..]));
-    assert!(desk.far("link").is_symlink());
+    assert!(fixture.far("link").is_symlink());
 }
 
 #[test]
 fn special_files_are_left_out_and_counted() {
-    let desk = Desk::new(Way::Unix);
-    std::fs::create_dir(desk.near("tree")).expect("the folder is ours");
-    fifo(&desk.near("tree"));
-    let output = desk.cp(&["-r", &desk.near_word("tree"), &desk.far_word("copy")]);
+    let fixture = Fixture::new(Transport::Unix);
+    std::fs::create_dir(fixture.near("tree")).expect("the folder is ours");
+    fifo(&fixture.near("tree"));
+    let output = fixture.cp(&["-r", &fixture.local_arg("tree"), &fixture.remote_arg("copy")]);
     assert!(stderr(&output).contains("left out 1 FIFOs, sockets or devices"), "{}", stderr(&output));
-    assert_eq!(names(&desk.far("copy")), [""; 0]);
-    let alone = desk.cp(&[&desk.near_word("tree/fifo"), &desk.far_word("x")]);
+    assert_eq!(names(&fixture.far("copy")), [""; 0]);
+    let alone = fixture.cp(&[&fixture.local_arg("tree/fifo"), &fixture.remote_arg("x")]);
     assert!(code(&alone) == 1 && stderr(&alone).contains("is a FIFO, a socket or a device"), "{alone:?}");
-    std::fs::write(desk.near("x"), "x").expect("the folder is ours");
-    assert_eq!(code(&desk.cp(&[&desk.near_word("x"), "far:/dev/null"])), 1);
+    std::fs::write(fixture.near("x"), "x").expect("the folder is ours");
+    assert_eq!(code(&fixture.cp(&[&fixture.local_arg("x"), "far:/dev/null"])), 1);
 }
 
 #[test]
 fn a_path_after_a_colon_alone_is_one_of_the_named_server() {
-    let desk = Desk::new(Way::WebSocket);
-    std::fs::write(desk.near("file"), "x").expect("the folder is ours");
-    let to = format!(":{}", desk.far("copy").display());
-    let output = desk.cp(&["--connect", &desk.server.url, &desk.near_word("file"), &to]);
+    let fixture = Fixture::new(Transport::WebSocket);
+    std::fs::write(fixture.near("file"), "x").expect("the folder is ours");
+    let to = format!(":{}", fixture.far("copy").display());
+    let output = fixture.cp(&["--connect", &fixture.server.url, &fixture.local_arg("file"), &to]);
     assert_eq!((stdout(&output), code(&output)), ("", 0), "{}", stderr(&output));
     assert!(stderr(&output).starts_with("exec-server: copied 1 file: 1 B"), "{}", stderr(&output));
-    assert!(desk.far("copy").exists());
-    let unknown = desk.cp(&[&desk.near_word("file"), "fra:/x"]);
+    assert!(fixture.far("copy").exists());
+    let unknown = fixture.cp(&[&fixture.local_arg("file"), "fra:/x"]);
     assert!(stderr(&unknown).contains("there is `local`, `far`"), "{}", stderr(&unknown));
 }
 
@@ -301,12 +303,12 @@ fn a_file_that_may_not_be_read_leaves_the_target_as_it_was() {
         eprintln!("not judged: root may read everything");
         return;
     }
-    let desk = Desk::new(Way::Unix);
-    std::fs::write(desk.near("secret"), "new").expect("the folder is ours");
-    chmod(&desk.near("secret"), 0o000);
-    std::fs::write(desk.far("copy"), "old").expect("the folder is ours");
-    let output = desk.cp(&[&desk.near_word("secret"), &desk.far_word("copy")]);
-    assert_eq!((code(&output), std::fs::read(desk.far("copy")).ok().as_deref()), (1, Some(&b"old"[..])));
+    let fixture = Fixture::new(Transport::Unix);
+    std::fs::write(fixture.near("secret"), "new").expect("the folder is ours");
+    chmod(&fixture.near("secret"), 0o000);
+    std::fs::write(fixture.far("copy"), "old").expect("the folder is ours");
+    let output = fixture.cp(&[&fixture.local_arg("secret"), &fixture.remote_arg("copy")]);
+    assert_eq!((code(&output), std::fs::read(fixture.far("copy")).ok().as_deref()), (1, Some(&b"old"[..])));
     assert!(stderr(&output).contains("permission denied"), "{}", stderr(&output));
 }
 

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::server::{Server, Way};
+use super::server::{Server, Transport};
 use super::support::{Running, code, is_running, stderr, stdout};
 
 /// Says who it is, and answers lines until its stdin ends.
@@ -10,8 +10,8 @@ const ECHO: &str = "echo pid $$; echo oops >&2; while read x; do echo \"got $x\"
 
 #[test]
 fn a_detached_process_is_listed_read_attached_to_and_its_code_is_ours() {
-    for way in [Way::WebSocket, Way::Unix] {
-        let server = Server::start(way);
+    for transport in [Transport::WebSocket, Transport::Unix] {
+        let server = Server::start(transport);
         let id = server.detach(&[], ECHO);
         assert!(id.starts_with("sh-"), "{id}");
         let listed = server.only_process();
@@ -19,10 +19,10 @@ fn a_detached_process_is_listed_read_attached_to_and_its_code_is_ours() {
 
         let mut attached = Running::start(&mut server.command(&["attach", &id]));
         assert!(attached.line().starts_with("pid "));
-        attached.say("one\n");
+        attached.type_in("one\n");
         assert_eq!(attached.line(), "got one");
         attached.close_stdin();
-        assert_eq!(attached.end(), (String::new(), "oops\n".to_owned(), 7), "{way:?}");
+        assert_eq!(attached.end(), (String::new(), "oops\n".to_owned(), 7), "{transport:?}");
 
         let listed = server.only_process();
         assert_eq!((listed["state"].as_str(), listed["exit"]["code"].as_i64()), (Some("exited"), Some(7)));
@@ -34,7 +34,7 @@ fn a_detached_process_is_listed_read_attached_to_and_its_code_is_ours() {
 
 #[test]
 fn ps_is_a_table_for_people() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let none = server.finish(&["ps"]);
     assert_eq!((stdout(&none), code(&none)), ("", 0));
     assert!(stderr(&none).contains("no detached processes"), "{none:?}");
@@ -48,7 +48,7 @@ fn ps_is_a_table_for_people() {
 
 #[test]
 fn logs_follow_until_the_end_and_begin_where_they_are_told() {
-    let server = Server::start(Way::WebSocket);
+    let server = Server::start(Transport::WebSocket);
     let folder = tempfile::tempdir().expect("a folder can be made");
     let fifo = super::support::fifo(folder.path());
     let id = server.detach(&["--no-stdin"], &format!("echo first; read x < {}; echo last", fifo.display()));
@@ -69,7 +69,7 @@ fn logs_follow_until_the_end_and_begin_where_they_are_told() {
 
 #[test]
 fn kill_ends_the_tree_and_says_how_many() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let id = server.detach(&[], "setsid sleep 1000 & echo $!; exec sleep 1000");
     let mut following = Running::start(&mut server.command(&["logs", "--follow", &id]));
     let sleeper = following.line();
@@ -83,7 +83,7 @@ fn kill_ends_the_tree_and_says_how_many() {
     assert!(!is_running(&sleeper));
     let again = server.finish(&["kill", "--forget", &id]);
     assert_eq!(stdout(&again), format!("{id}: had already ended; forgotten\n"));
-    assert_eq!(server.notes(), Vec::<std::path::PathBuf>::new());
+    assert_eq!(server.detached_files(), Vec::<std::path::PathBuf>::new());
     let gone = server.finish(&["kill", &id]);
     assert_eq!(code(&gone), 1);
     assert!(stderr(&gone).contains("no detached process is called"), "{gone:?}");
@@ -96,7 +96,7 @@ fn a_process_outlives_its_server_between_detach_and_attach() {
     server.crash_and_return();
     let mut attached = Running::start(&mut server.command(&["attach", &id]));
     assert!(attached.line().starts_with("pid "));
-    attached.say("two\n");
+    attached.type_in("two\n");
     assert_eq!(attached.line(), "got two");
     attached.close_stdin();
     assert_eq!(attached.end().2, 7);
@@ -104,11 +104,11 @@ fn a_process_outlives_its_server_between_detach_and_attach() {
 
 #[test]
 fn a_process_that_its_server_never_heard_of_is_told_and_no_longer_listed() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let id = server.detach(&[], ECHO);
-    let other = Server::start(Way::Unix);
+    let other = Server::start(Transport::Unix);
     // The same note, with the address of another server.
-    let path = &server.notes()[0];
+    let path = &server.detached_files()[0];
     let text = std::fs::read(path).expect("it is there");
     let mut note: serde_json::Value = serde_json::from_slice(&text).expect("a note is JSON");
     note["at"] = serde_json::json!({ "url": other.url });
@@ -122,21 +122,21 @@ fn a_process_that_its_server_never_heard_of_is_told_and_no_longer_listed() {
 
 #[test]
 fn a_server_that_does_not_answer_leaves_its_processes_listed() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     server.detach(&[], ECHO);
-    let path = &server.notes()[0];
+    let path = &server.detached_files()[0];
     let text = std::fs::read_to_string(path).expect("it is there");
     let nowhere = format!("unix://{}", server.home.path().join("nobody").display());
     std::fs::write(path, text.replace(&server.url, &nowhere)).expect("it is ours");
     let listed = server.only_process();
     assert_eq!(listed["state"].as_str(), Some("unreachable"));
     assert!(listed["message"].as_str().is_some_and(|text| text.contains("is `exec-server serve` running there?")));
-    assert_eq!(server.notes().len(), 1);
+    assert_eq!(server.detached_files().len(), 1);
 }
 
 #[test]
 fn two_places_do_not_fight_over_a_process() {
-    let server = Server::start(Way::WebSocket);
+    let server = Server::start(Transport::WebSocket);
     let id = server.detach(&[], ECHO);
     let mut first = Running::start(&mut server.command(&["attach", &id]));
     assert!(first.line().starts_with("pid "));
@@ -145,7 +145,7 @@ fn two_places_do_not_fight_over_a_process() {
     assert_eq!(code(&second), 1);
     assert!(stderr(&second).contains("attached in another place on this machine"), "{second:?}");
     // The first was not disturbed by any of that.
-    first.say("still\n");
+    first.type_in("still\n");
     assert_eq!(first.line(), "got still");
     let taken = server.finish(&["logs", "--take-over", &id]);
     assert!(stdout(&taken).ends_with("got still\n"), "{taken:?}");
@@ -156,7 +156,7 @@ fn two_places_do_not_fight_over_a_process() {
 
 #[test]
 fn a_hangup_leaves_the_process_running_and_other_signals_reach_it() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let id = server.detach(&[], "trap 'echo bye; exit 8' TERM; echo ready; while :; do sleep 0.02; done");
     let mut attached = Running::start(&mut server.command(&["attach", &id]));
     assert_eq!(attached.line(), "ready");
@@ -182,9 +182,9 @@ fn detach_without_a_server_is_refused_with_a_way_out() {
 }
 
 #[test]
-fn what_cannot_start_there_leaves_no_note() {
-    let server = Server::start(Way::Unix);
+fn what_cannot_start_there_leaves_no_record() {
+    let server = Server::start(Transport::Unix);
     let output = server.run(&["--detach", "--", "no-such-program-anywhere"]);
     assert_eq!((stdout(&output), code(&output)), ("", 127));
-    assert_eq!(server.notes(), Vec::<std::path::PathBuf>::new());
+    assert_eq!(server.detached_files(), Vec::<std::path::PathBuf>::new());
 }

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::support::{code, run, stderr};
 
-fn events(words: &[&str]) -> (Vec<Value>, i32, String) {
-    let output = run(&[&["--json"], words].concat());
+fn events(args: &[&str]) -> (Vec<Value>, i32, String) {
+    let output = run(&[&["--json"], args].concat());
     let lines = output.stdout.split_inclusive(|byte| *byte == b'\n');
     let events = lines.map(|line| serde_json::from_slice(line).expect("one object per line")).collect();
     (events, code(&output), stderr(&output).to_owned())

@@ -5,19 +5,19 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
 
-use super::server::{Server, Way, at_home};
+use super::server::{Server, Transport, at_home};
 use super::support::{Running, code, exec_server, finish, is_running, stderr, stdout};
 
-const WAYS: [Way; 2] = [Way::WebSocket, Way::Unix];
+const WAYS: [Transport; 2] = [Transport::WebSocket, Transport::Unix];
 
 #[test]
 fn streams_and_codes_come_back_as_they_are() {
-    for way in WAYS {
-        let server = Server::start(way);
+    for transport in WAYS {
+        let server = Server::start(transport);
         let output = server.run(&["--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
-        assert_eq!((stdout(&output), stderr(&output), code(&output)), ("out\n", "err\n", 3), "{way:?}");
+        assert_eq!((stdout(&output), stderr(&output), code(&output)), ("out\n", "err\n", 3), "{transport:?}");
         let killed = server.run(&["--quiet", "--", "sh", "-c", "kill -9 $$"]);
-        assert_eq!(code(&killed), 137, "{way:?}");
+        assert_eq!(code(&killed), 137, "{transport:?}");
     }
 }
 
@@ -25,10 +25,10 @@ fn streams_and_codes_come_back_as_they_are() {
 fn stdin_goes_there_whole_and_ends_there() {
     let text: Vec<u8> = (0..3_u32 << 18).flat_map(u32::to_le_bytes).collect();
     let directly = fed(&mut Command::new("sha256sum"), &text);
-    for way in WAYS {
-        let server = Server::start(way);
+    for transport in WAYS {
+        let server = Server::start(transport);
         let there = fed(&mut server.command(&["run", "--connect", &server.url, "--", "sha256sum"]), &text);
-        assert_eq!((stdout(&there), code(&there)), (stdout(&directly), 0), "{way:?}");
+        assert_eq!((stdout(&there), code(&there)), (stdout(&directly), 0), "{transport:?}");
     }
 }
 
@@ -42,7 +42,7 @@ fn fed(command: &mut Command, text: &[u8]) -> Output {
 
 #[test]
 fn a_program_that_cannot_run_there_is_told_as_here() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let missing = server.run(&["--", "no-such-program-anywhere"]);
     assert_eq!(code(&missing), 127);
     assert!(stderr(&missing).contains("was not found"), "{}", stderr(&missing));
@@ -53,7 +53,7 @@ fn a_program_that_cannot_run_there_is_told_as_here() {
 
 #[test]
 fn time_limits_background_and_json_work_there_too() {
-    let server = Server::start(Way::WebSocket);
+    let server = Server::start(Transport::WebSocket);
     let late = server.run(&["--timeout", "300ms", "--", "sh", "-c", "echo begun; exec sleep 1000"]);
     assert_eq!((stdout(&late), code(&late)), ("begun\n", 124));
     let background = server.run(&["--", "sh", "-c", "setsid sleep 1000 & echo $!"]);
@@ -68,7 +68,7 @@ fn time_limits_background_and_json_work_there_too() {
 
 #[test]
 fn a_signal_to_us_reaches_the_program_there() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let script = "trap 'echo bye; exit 8' TERM; echo ready; while :; do sleep 0.02; done";
     let mut running = Running::start(&mut server.command(&["run", "--connect", &server.url, "--", "sh", "-c", script]));
     assert_eq!(running.line(), "ready");
@@ -84,7 +84,7 @@ fn a_run_goes_on_when_the_server_dies_and_returns() {
     let mut running = Running::start(&mut server.command(&["run", "--connect", &server.url, "--", "sh", "-c", script]));
     assert_eq!(running.line(), "ready");
     server.crash_and_return();
-    running.say("it\n");
+    running.type_in("it\n");
     assert_eq!(running.line(), "got it");
     let (_, err, code) = running.end();
     assert_eq!((err.as_str(), code), ("", 6));
@@ -92,7 +92,7 @@ fn a_run_goes_on_when_the_server_dies_and_returns() {
 
 #[test]
 fn nothing_stays_there_after_a_run() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     assert_eq!(code(&server.run(&["--", "true"])), 0);
     let output = server.finish(&["ps", "--connect", &server.url, "--json"]);
     assert_eq!((stdout(&output), code(&output)), ("", 0), "no session but that of ps itself");
@@ -100,7 +100,7 @@ fn nothing_stays_there_after_a_run() {
 
 #[test]
 fn environments_are_chosen_by_flag_variable_and_file() {
-    let server = Server::start(Way::WebSocket);
+    let server = Server::start(Transport::WebSocket);
     let shell = ["--", "sh", "-c", "echo $THERE"];
     // By a variable.
     let run = [&["run", "--env", "THERE=far"], &shell[..]].concat();
@@ -129,14 +129,14 @@ fn a_mistake_in_the_file_is_told_with_its_line_before_anything_runs() {
     let home = tempfile::tempdir().expect("a folder can be made");
     let file = home.path().join("environments.toml");
     std::fs::write(&file, "\n[[environments]]\nid = \"a\"\n").expect("the folder is ours");
-    for words in [&["run", "--", "true"][..], &["env", "list"], &["env", "check"]] {
-        let mut command = exec_server(words);
+    for args in [&["run", "--", "true"][..], &["env", "list"], &["env", "check"]] {
+        let mut command = exec_server(args);
         at_home(&mut command, &home);
         let output = finish(&mut command);
         let said =
             format!("exec-server: {}:3: environment `a` must set exactly one of url or program\n", file.display());
-        assert_eq!(stderr(&output), said, "{words:?}");
-        assert_ne!(code(&output), 0, "{words:?}");
+        assert_eq!(stderr(&output), said, "{args:?}");
+        assert_ne!(code(&output), 0, "{args:?}");
     }
 }
 
@@ -148,8 +148,8 @@ fn a_program_over_stdio_is_an_environment_but_not_one_to_detach_in() {
         "default = \"pipe\"\n[[environments]]\nid = \"pipe\"\nprogram = \"{own}\"\nargs = [\"serve\", \"--listen\", \"stdio\"]\n"
     );
     std::fs::write(home.path().join("environments.toml"), text).expect("the folder is ours");
-    let command = |words: &[&str]| {
-        let mut command = exec_server(words);
+    let command = |args: &[&str]| {
+        let mut command = exec_server(args);
         at_home(&mut command, &home);
         finish(&mut command)
     };

@@ -19,18 +19,18 @@ pub(crate) struct Server {
 
 /// On what it listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Transport {
     WebSocket,
     Unix,
 }
 
 impl Server {
     /// A server that forgets everything when it ends.
-    pub(crate) fn start(way: Way) -> Self {
+    pub(crate) fn start(transport: Transport) -> Self {
         let home = tempfile::tempdir().expect("a folder can be made");
-        let listen = match way {
-            Way::WebSocket => "ws://127.0.0.1:0".to_owned(),
-            Way::Unix => format!("unix://{}", home.path().join("s").display()),
+        let listen = match transport {
+            Transport::WebSocket => "ws://127.0.0.1:0".to_owned(),
+            Transport::Unix => format!("unix://{}", home.path().join("s").display()),
         };
         Self::listening(home, &["--listen", &listen])
     }
@@ -43,8 +43,8 @@ impl Server {
         Self::listening(home, &["--listen", &listen, "--state-dir", &state])
     }
 
-    fn listening(home: tempfile::TempDir, words: &[&str]) -> Self {
-        let (child, stdout, url) = serve(&home, words);
+    fn listening(home: tempfile::TempDir, args: &[&str]) -> Self {
+        let (child, stdout, url) = serve(&home, args);
         Self { home, url, child, _stdout: stdout }
     }
 
@@ -59,8 +59,8 @@ impl Server {
     }
 
     /// A command of ours with this server's home and no configuration of whoever runs the tests.
-    pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = exec_server(words);
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = exec_server(args);
         at_home(&mut command, &self.home);
         command
     }
@@ -72,18 +72,18 @@ impl Server {
     }
 
     /// To its end.
-    pub(crate) fn finish(&self, words: &[&str]) -> Output {
-        finish(&mut self.command(words))
+    pub(crate) fn finish(&self, args: &[&str]) -> Output {
+        finish(&mut self.command(args))
     }
 
     /// `run --connect` to this server.
-    pub(crate) fn run(&self, words: &[&str]) -> Output {
-        self.finish(&[&["run", "--connect", &self.url], words].concat())
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.finish(&[&["run", "--connect", &self.url], args].concat())
     }
 
     /// Leaves a shell there; its id.
-    pub(crate) fn detach(&self, words: &[&str], script: &str) -> String {
-        let output = self.run(&[&["--detach", "--quiet"], words, &["--", "sh", "-c", script]].concat());
+    pub(crate) fn detach(&self, args: &[&str], script: &str) -> String {
+        let output = self.run(&[&["--detach", "--quiet"], args, &["--", "sh", "-c", script]].concat());
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).expect("an id is ASCII").trim_end().to_owned()
     }
@@ -96,7 +96,7 @@ impl Server {
         serde_json::from_slice(lines[0]).expect("a line is JSON")
     }
 
-    pub(crate) fn notes(&self) -> Vec<PathBuf> {
+    pub(crate) fn detached_files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.home.path().join("detached")).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect()
     }
@@ -118,8 +118,8 @@ pub(crate) fn at_home(command: &mut Command, home: &tempfile::TempDir) {
     command.env("EXEC_SERVER_HOME", home.path());
 }
 
-fn serve(home: &tempfile::TempDir, words: &[&str]) -> (Child, BufReader<ChildStdout>, String) {
-    let mut command = exec_server(&[&["serve"], words].concat());
+fn serve(home: &tempfile::TempDir, args: &[&str]) -> (Child, BufReader<ChildStdout>, String) {
+    let mut command = exec_server(&[&["serve"], args].concat());
     at_home(&mut command, home);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary can be started");
     let mut stdout = BufReader::new(child.stdout.take().expect("piped"));

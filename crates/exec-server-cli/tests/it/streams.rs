@@ -20,7 +20,7 @@ fn on_one_pipe_their_order_is_the_childs() {
     let mut running = Running::start(std::process::Command::new("sh").args(["-c", &script]));
     for wanted in ["o1", "e1", "o2", "e2", "o3", "e3"] {
         assert_eq!(running.line(), wanted);
-        running.say("go on\n");
+        running.type_in("go on\n");
     }
     assert_eq!(running.end(), (String::new(), String::new(), 0));
 }
@@ -62,9 +62,9 @@ fn stdin_and_its_end_reach_the_child() {
 #[test]
 fn what_is_typed_arrives_while_stdin_stays_open() {
     let mut running = Running::shell(&[], "read a; echo got $a; read b; echo got $b");
-    running.say("one\n");
+    running.type_in("one\n");
     assert_eq!(running.line(), "got one");
-    running.say("two\n");
+    running.type_in("two\n");
     assert_eq!(running.line(), "got two");
     assert_eq!(running.end(), (String::new(), String::new(), 0));
 }
@@ -78,7 +78,7 @@ fn an_open_stdin_does_not_keep_us() {
 fn a_child_that_does_not_read_leaves_most_of_stdin_alone() {
     let mut running = Running::shell(&["--no-stdin"], "cat; echo end");
     // Nobody reads this; it fits the pipe, and is still there when the run is over.
-    running.say("for somebody else\n");
+    running.type_in("for somebody else\n");
     assert_eq!(running.end(), ("end\n".to_owned(), String::new(), 0));
 }
 

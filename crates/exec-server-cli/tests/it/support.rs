@@ -6,9 +6,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The binary with these words, and nothing on its stdin.
-pub(crate) fn exec_server(words: &[&str]) -> Command {
+pub(crate) fn exec_server(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_exec-server"));
-    command.args(words).stdin(Stdio::null());
+    command.args(args).stdin(Stdio::null());
     unconfigured(&mut command);
     command
 }
@@ -22,8 +22,8 @@ pub(crate) fn unconfigured(command: &mut Command) {
 }
 
 /// `exec-server run` with these words, to its end.
-pub(crate) fn run(words: &[&str]) -> Output {
-    finish(&mut exec_server(&[&["run"], words].concat()))
+pub(crate) fn run(args: &[&str]) -> Output {
+    finish(&mut exec_server(&[&["run"], args].concat()))
 }
 
 /// `exec-server run -- sh -c script`, to its end.
@@ -68,8 +68,8 @@ impl Running {
     }
 
     /// `exec-server run` with these words before `-- sh -c script`.
-    pub(crate) fn shell(words: &[&str], script: &str) -> Self {
-        Self::start(&mut exec_server(&[&["run"], words, &["--", "sh", "-c", script]].concat()))
+    pub(crate) fn shell(args: &[&str], script: &str) -> Self {
+        Self::start(&mut exec_server(&[&["run"], args, &["--", "sh", "-c", script]].concat()))
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -83,7 +83,7 @@ impl Running {
         line.trim_end_matches('\n').to_owned()
     }
 
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn type_in(&mut self, text: &str) {
         let stdin = self.stdin.as_mut().expect("not closed by this test");
         stdin.write_all(text.as_bytes()).expect("the binary reads its stdin");
     }

@@ -9,11 +9,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-use super::server::{Server, Way};
+use super::server::{Server, Transport};
 use super::support::{code, exec_server, finish, stdout, unconfigured};
 
 /// A terminal with an `exec-server` on it.
-struct Desk {
+struct Fixture {
     screen: OwnedFd,
     /// Held so that the terminal keeps its state when the binary is gone.
     slave: OwnedFd,
@@ -21,13 +21,13 @@ struct Desk {
     seen: String,
 }
 
-impl Desk {
+impl Fixture {
     /// With `exec-server run --tty`.
-    fn start(words: &[&str]) -> Self {
-        Self::open(&[&["run", "--tty"], words].concat(), "/nonexistent".as_ref())
+    fn start(args: &[&str]) -> Self {
+        Self::open(&[&["run", "--tty"], args].concat(), "/nonexistent".as_ref())
     }
 
-    fn open(words: &[&str], home: &std::path::Path) -> Self {
+    fn open(args: &[&str], home: &std::path::Path) -> Self {
         let screen =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("there are terminals");
         grantpt(&screen).and_then(|()| unlockpt(&screen)).expect("it is ours");
@@ -41,7 +41,7 @@ impl Desk {
         unconfigured(&mut command);
         let child = command
             .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_exec-server")])
-            .args(words)
+            .args(args)
             .env("EXEC_SERVER_HOME", home)
             .stdin(stdio())
             .stdout(stdio())
@@ -95,47 +95,47 @@ fn resize(screen: &OwnedFd, rows: u16, cols: u16) {
 #[test]
 fn the_childs_terminal_has_our_size_and_follows_it() {
     let script = "stty size; trap 'stty size; exit 9' WINCH; echo ready; while :; do sleep 0.02; done";
-    let mut desk = Desk::start(&["--", "sh", "-c", script]);
-    assert_eq!(desk.until("ready\r\n"), "33 101\r\nready\r\n");
-    resize(&desk.screen, 20, 60);
-    desk.until("20 60\r\n");
-    assert_eq!(desk.end(), Some(9));
+    let mut fixture = Fixture::start(&["--", "sh", "-c", script]);
+    assert_eq!(fixture.until("ready\r\n"), "33 101\r\nready\r\n");
+    resize(&fixture.screen, 20, 60);
+    fixture.until("20 60\r\n");
+    assert_eq!(fixture.end(), Some(9));
 }
 
 #[test]
 fn our_terminal_is_raw_meanwhile_and_restored_after() {
-    let mut desk = Desk::start(&["--", "sh", "-c", "echo ready; read x; exit 3"]);
-    assert!(!tcgetattr(&desk.slave).expect("it is a terminal").local_modes.is_empty());
-    desk.until("ready\r\n");
-    desk.press("x\r");
-    assert_eq!(desk.end(), Some(3));
-    assert!(!desk.is_raw());
+    let mut fixture = Fixture::start(&["--", "sh", "-c", "echo ready; read x; exit 3"]);
+    assert!(!tcgetattr(&fixture.slave).expect("it is a terminal").local_modes.is_empty());
+    fixture.until("ready\r\n");
+    fixture.press("x\r");
+    assert_eq!(fixture.end(), Some(3));
+    assert!(!fixture.is_raw());
 }
 
 #[test]
 fn keys_go_through_as_they_are_and_ctrl_c_is_for_the_child() {
     let script = "trap 'echo interrupted; exit 8' INT; echo ready; while :; do sleep 0.02; done";
-    let mut desk = Desk::start(&["--", "sh", "-c", script]);
-    desk.until("ready\r\n");
-    desk.press("\x03");
-    desk.until("interrupted\r\n");
-    assert_eq!(desk.end(), Some(8));
-    assert!(!desk.is_raw());
+    let mut fixture = Fixture::start(&["--", "sh", "-c", script]);
+    fixture.until("ready\r\n");
+    fixture.press("\x03");
+    fixture.until("interrupted\r\n");
+    assert_eq!(fixture.end(), Some(8));
+    assert!(!fixture.is_raw());
 }
 
 #[test]
 fn ctrl_d_ends_a_shell() {
-    let mut desk = Desk::start(&["--", "sh", "-i"]);
-    desk.press("echo a$((1+1))z; exec sh -c 'echo go; cat; exit 4'\r");
-    desk.until("a2z\r\n");
-    desk.until("go\r\n");
-    desk.press("\x04");
-    assert_eq!(desk.end(), Some(4));
+    let mut fixture = Fixture::start(&["--", "sh", "-i"]);
+    fixture.press("echo a$((1+1))z; exec sh -c 'echo go; cat; exit 4'\r");
+    fixture.until("a2z\r\n");
+    fixture.until("go\r\n");
+    fixture.press("\x04");
+    assert_eq!(fixture.end(), Some(4));
 }
 
 #[test]
 fn the_terminal_is_restored_when_the_child_is_killed_times_out_or_cannot_start() {
-    let mut killed = Desk::start(&["--", "sh", "-c", "echo ready; exec sleep 1000"]);
+    let mut killed = Fixture::start(&["--", "sh", "-c", "echo ready; exec sleep 1000"]);
     killed.until("ready\r\n");
     assert!(killed.is_raw());
     killed.signal(Signal::TERM);
@@ -143,12 +143,12 @@ fn the_terminal_is_restored_when_the_child_is_killed_times_out_or_cannot_start()
     assert_eq!(killed.end(), Some(143));
     assert!(!killed.is_raw());
 
-    let mut late = Desk::start(&["--timeout", "200ms", "--", "sleep", "1000"]);
+    let mut late = Fixture::start(&["--timeout", "200ms", "--", "sleep", "1000"]);
     late.until("its time limit");
     assert_eq!(late.end(), Some(124));
     assert!(!late.is_raw());
 
-    let mut missing = Desk::start(&["--", "no-such-program-anywhere"]);
+    let mut missing = Fixture::start(&["--", "no-such-program-anywhere"]);
     missing.until("was not found");
     assert_eq!(missing.end(), Some(127));
     assert!(!missing.is_raw());
@@ -156,9 +156,9 @@ fn the_terminal_is_restored_when_the_child_is_killed_times_out_or_cannot_start()
 
 #[test]
 fn a_terminal_that_hangs_up_ends_a_shell() {
-    let mut desk = Desk::start(&["--", "sh", "-c", "echo ready; cat"]);
-    desk.until("ready\r\n");
-    let Desk { screen, slave, mut child, .. } = desk;
+    let mut fixture = Fixture::start(&["--", "sh", "-c", "echo ready; cat"]);
+    fixture.until("ready\r\n");
+    let Fixture { screen, slave, mut child, .. } = fixture;
     drop(slave);
     drop(screen);
     assert_eq!(child.wait().expect("it is our child").code(), Some(129), "128 + SIGHUP");
@@ -186,36 +186,36 @@ fn the_end_of_a_piped_stdin_is_typed_even_after_half_a_line() {
 
 #[test]
 fn ctrl_backslash_d_leaves_a_far_terminal_and_another_attach_finds_it() {
-    let server = Server::start(Way::WebSocket);
+    let server = Server::start(Transport::WebSocket);
     let id = server.detach(&["--tty"], "stty size; while read x; do stty size; echo got-$x; done");
-    let mut desk = Desk::open(&["attach", &id], server.home.path());
-    desk.until("Ctrl-\\ d leaves it running");
-    desk.until("24 80\r\n");
-    desk.press("one\r");
-    desk.until("33 101\r\n");
-    desk.until("got-one\r\n");
-    assert!(desk.is_raw());
-    desk.press("\x1cd");
-    desk.until(&format!("left {id} running"));
-    assert_eq!(desk.end(), Some(0));
-    assert!(!desk.is_raw());
+    let mut fixture = Fixture::open(&["attach", &id], server.home.path());
+    fixture.until("Ctrl-\\ d leaves it running");
+    fixture.until("24 80\r\n");
+    fixture.press("one\r");
+    fixture.until("33 101\r\n");
+    fixture.until("got-one\r\n");
+    assert!(fixture.is_raw());
+    fixture.press("\x1cd");
+    fixture.until(&format!("left {id} running"));
+    assert_eq!(fixture.end(), Some(0));
+    assert!(!fixture.is_raw());
 
-    let mut desk = Desk::open(&["attach", "--quiet", &id], server.home.path());
-    desk.until("got-one\r\n");
-    resize(&desk.screen, 20, 60);
-    desk.press("two\r");
-    desk.until("got-two\r\n");
-    desk.press("\x04");
-    assert_eq!(desk.end(), Some(0));
+    let mut fixture = Fixture::open(&["attach", "--quiet", &id], server.home.path());
+    fixture.until("got-one\r\n");
+    resize(&fixture.screen, 20, 60);
+    fixture.press("two\r");
+    fixture.until("got-two\r\n");
+    fixture.press("\x04");
+    assert_eq!(fixture.end(), Some(0));
 }
 
 #[test]
 fn a_terminal_that_hangs_up_leaves_an_attached_process_running() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let id = server.detach(&["--tty"], "echo ready; cat");
-    let mut desk = Desk::open(&["attach", &id], server.home.path());
-    desk.until("ready\r\n");
-    let Desk { screen, slave, mut child, .. } = desk;
+    let mut fixture = Fixture::open(&["attach", &id], server.home.path());
+    fixture.until("ready\r\n");
+    let Fixture { screen, slave, mut child, .. } = fixture;
     drop(slave);
     drop(screen);
     assert_eq!(child.wait().expect("it is our child").code(), Some(0));
@@ -224,12 +224,12 @@ fn a_terminal_that_hangs_up_leaves_an_attached_process_running() {
 
 #[test]
 fn a_program_without_a_terminal_is_left_by_ctrl_backslash_alone() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let id = server.detach(&[], "trap 'echo quit' QUIT; echo ready; cat");
-    let mut desk = Desk::open(&["attach", &id], server.home.path());
-    desk.until("ready\r\n");
-    desk.press("\x1c");
-    desk.until(&format!("left {id} running"));
-    assert_eq!(desk.end(), Some(0));
+    let mut fixture = Fixture::open(&["attach", &id], server.home.path());
+    fixture.until("ready\r\n");
+    fixture.press("\x1c");
+    fixture.until(&format!("left {id} running"));
+    assert_eq!(fixture.end(), Some(0));
     assert_eq!(server.only_process()["state"].as_str(), Some("running"));
 }

@@ -16,51 +16,51 @@ use rustix::io::Errno;
 use rustix::stdio::stdin;
 use tokio::sync::mpsc;
 
-use super::keys::Keys;
-use crate::{say, terminal};
+use super::detach_keys::DetachKeys;
+use crate::{runtime, terminal};
 
 /// As much as a pipe holds.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// How often a background job looks whether it has been brought to the foreground, once there is something to read.
-const BACKGROUND_LOOK: Duration = Duration::from_millis(200);
+const BACKGROUND_RETRY: Duration = Duration::from_millis(200);
 
 /// Where the child's input comes from.
-pub(crate) struct Feeder {
+pub(crate) struct StdinForwarder {
     blocks: Option<mpsc::Receiver<Bytes>>,
-    end: End,
+    end: StdinEnd,
 }
 
 /// What the end of our stdin means to the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum StdinEnd {
     /// The end of its own.
-    OfPipe,
+    ClosePipe,
     /// The end-of-file character, typed.
-    Typed,
+    TypeEof,
     /// A raw terminal ends in one way only: it hung up. The child's does the same.
-    HungUp,
+    Hangup,
     /// Likewise, but the child is not ours: it goes on without us. So it does when the keys for that are pressed.
     Detach,
 }
 
 /// How feeding came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fed {
+pub(crate) enum StdinOutcome {
     /// Our stdin or the child's has ended.
-    Over,
+    Finished,
     /// We are to leave.
     Detach,
 }
 
-impl Feeder {
+impl StdinForwarder {
     /// No input at all.
     pub(crate) fn none() -> Self {
-        Self { blocks: None, end: End::OfPipe }
+        Self { blocks: None, end: StdinEnd::ClosePipe }
     }
 
     /// Our stdin, from now on.
-    pub(crate) fn open(end: End) -> anyhow::Result<Self> {
+    pub(crate) fn open(end: StdinEnd) -> anyhow::Result<Self> {
         let (sender, blocks) = mpsc::channel(1);
         let read = move || read_all(&sender);
         std::thread::Builder::new().name("stdin".into()).spawn(read).context("cannot start the thread of stdin")?;
@@ -68,15 +68,15 @@ impl Feeder {
     }
 
     /// Feeds the child until our stdin or its stdin ends.
-    pub(crate) async fn feed(self, processes: &dyn Processes, id: &ProcessId) -> anyhow::Result<Fed> {
-        let Some(mut blocks) = self.blocks else { return Ok(Fed::Over) };
+    pub(crate) async fn forward(self, processes: &dyn Processes, id: &ProcessId) -> anyhow::Result<StdinOutcome> {
+        let Some(mut blocks) = self.blocks else { return Ok(StdinOutcome::Finished) };
         // A key is applied once per process, and others may have fed this one before us.
-        let tag = say::random();
+        let tag = runtime::random();
         let (mut number, mut last) = (0_u64, b'\n');
-        let mut keys = (self.end == End::Detach).then(Keys::default);
+        let mut keys = (self.end == StdinEnd::Detach).then(DetachKeys::default);
         while let Some(block) = blocks.recv().await {
-            let (block, leave) = match &mut keys {
-                Some(keys) => keys.sift(block),
+            let (block, detach) = match &mut keys {
+                Some(keys) => keys.filter(block),
                 None => (block, false),
             };
             if let Some(byte) = block.last() {
@@ -84,28 +84,28 @@ impl Feeder {
                 last = *byte;
                 let key = WriteId::new(format!("stdin-{tag:x}-{number}")).expect("a short key that is not empty");
                 if processes.write(id, key, block).await? != Written::Accepted && keys.is_none() {
-                    return Ok(Fed::Over);
+                    return Ok(StdinOutcome::Finished);
                 }
             }
-            if leave {
-                return Ok(Fed::Detach);
+            if detach {
+                return Ok(StdinOutcome::Detach);
             }
         }
         match self.end {
-            End::Detach => return Ok(Fed::Detach),
-            End::HungUp => {
+            StdinEnd::Detach => return Ok(StdinOutcome::Detach),
+            StdinEnd::Hangup => {
                 processes.signal(id, Signal::Hangup).await?;
             }
-            End::Typed if last != b'\n' => {
+            StdinEnd::TypeEof if last != b'\n' => {
                 // In the middle of a line, a terminal takes the character for "hand over what you have".
                 processes.close_stdin(id).await?;
                 processes.close_stdin(id).await?;
             }
-            End::Typed | End::OfPipe => {
+            StdinEnd::TypeEof | StdinEnd::ClosePipe => {
                 processes.close_stdin(id).await?;
             }
         }
-        Ok(Fed::Over)
+        Ok(StdinOutcome::Finished)
     }
 }
 
@@ -135,7 +135,7 @@ fn read_some(block: &mut Vec<u8>) -> Result<usize, Errno> {
     poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None)?;
     if !terminal::stdin_is_ours() {
         // Those keys are for the shell. Waiting for them in `read` would stop us altogether.
-        std::thread::sleep(BACKGROUND_LOOK);
+        std::thread::sleep(BACKGROUND_RETRY);
         return Err(Errno::AGAIN);
     }
     rustix::io::read(stdin, rustix::buffer::spare_capacity(block))

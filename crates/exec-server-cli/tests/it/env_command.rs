@@ -1,11 +1,11 @@
 //! `env list` and `env check`, and the schema.
 
-use super::server::{Server, Way};
+use super::server::{Server, Transport};
 use super::support::{code, stderr, stdout};
 
 #[test]
 fn environments_are_listed_with_where_they_come_from() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let alone = server.finish(&["env", "list", "--json"]);
     let line = r#"{"id":"local","default":true,"kind":"local","where":"this machine","from":"built in"}"#;
     assert_eq!(stdout(&alone), format!("{line}\n"));
@@ -23,7 +23,7 @@ fn environments_are_listed_with_where_they_come_from() {
 
 #[test]
 fn a_check_tells_what_is_there() {
-    let server = Server::start(Way::WebSocket);
+    let server = Server::start(Transport::WebSocket);
     let output = server.finish(&["env", "check", "--json", &server.url, "local"]);
     let lines: Vec<serde_json::Value> =
         stdout(&output).lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
@@ -38,7 +38,7 @@ fn a_check_tells_what_is_there() {
 
 #[test]
 fn a_server_that_is_not_there_is_told_with_what_to_do() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let dead = format!("unix://{}", server.home.path().join("nobody").display());
     let output = server.finish(&["env", "check", &dead]);
     let said = format!(
@@ -58,7 +58,7 @@ fn a_server_that_is_not_there_is_told_with_what_to_do() {
 
 #[test]
 fn a_url_that_is_none_is_refused_before_anything_is_tried() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let output = server.finish(&["run", "--connect", "http://x", "--", "true"]);
     assert_eq!(code(&output), 125);
     assert!(stderr(&output).contains("expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`"), "{output:?}");
@@ -66,7 +66,7 @@ fn a_url_that_is_none_is_refused_before_anything_is_tried() {
 
 #[test]
 fn the_schema_names_every_method_we_use() {
-    let server = Server::start(Way::Unix);
+    let server = Server::start(Transport::Unix);
     let output = server.finish(&["schema"]);
     let schema: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a schema is JSON");
     for method in ["initialize", "process/start", "session/list", "fs/readFile"] {

@@ -11,61 +11,66 @@ use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum SignalAction {
     /// The child is to have it.
-    PassOn(Signal),
+    Forward(Signal),
     /// Our terminal has another size.
     Resize,
     /// Ctrl-Z: we and the child stop until somebody resumes us.
-    Suspend,
+    SuspendBoth,
     /// Ctrl-Z: we stop, and the child goes on.
-    Pause,
+    SuspendSelf,
     /// We leave, and the child goes on.
     Detach,
 }
 
 /// What the child is to us, which decides what a signal to us means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bond {
+pub(crate) enum Ownership {
     /// It lives and dies with us.
-    Own,
+    Owned,
     /// It was there before us and goes on after us.
-    Guest {
+    Attached {
         /// Ctrl-\ is a key of our terminal, which sends us QUIT; it is the way to leave.
-        quit_leaves: bool,
+        quit_detaches: bool,
     },
 }
 
 /// The signals we listen to.
-pub(crate) struct Signals(Vec<(Asked, Listener)>);
+pub(crate) struct Signals(Vec<(SignalAction, Listener)>);
 
 impl Signals {
     /// `resizes`: the child has a terminal that follows ours.
-    pub(crate) fn listen(bond: Bond, resizes: bool) -> std::io::Result<Self> {
-        let all = [Signal::Hangup, Signal::Interrupt, Signal::Quit, Signal::Terminate, Signal::User1, Signal::User2];
-        let meant = |signal| match (bond, signal) {
-            (Bond::Guest { .. }, Signal::Hangup) | (Bond::Guest { quit_leaves: true }, Signal::Quit) => Asked::Detach,
-            _ => Asked::PassOn(signal),
+    pub(crate) fn listen(ownership: Ownership, resizes: bool) -> std::io::Result<Self> {
+        let signals =
+            [Signal::Hangup, Signal::Interrupt, Signal::Quit, Signal::Terminate, Signal::User1, Signal::User2];
+        let action_for = |signal| match (ownership, signal) {
+            (Ownership::Attached { .. }, Signal::Hangup)
+            | (Ownership::Attached { quit_detaches: true }, Signal::Quit) => SignalAction::Detach,
+            _ => SignalAction::Forward(signal),
         };
-        let mut wanted = all.map(|signal| (meant(signal), signal.number())).to_vec();
-        wanted.push((if bond == Bond::Own { Asked::Suspend } else { Asked::Pause }, Raw::TSTP.as_raw()));
+        let mut wanted = signals.map(|signal| (action_for(signal), signal.number())).to_vec();
+        wanted.push((
+            if ownership == Ownership::Owned { SignalAction::SuspendBoth } else { SignalAction::SuspendSelf },
+            Raw::TSTP.as_raw(),
+        ));
         if resizes {
-            wanted.push((Asked::Resize, Signal::WindowChange.number()));
+            wanted.push((SignalAction::Resize, Signal::WindowChange.number()));
         }
         let ignored = ignored();
         let wanted = wanted.into_iter().filter(|(_, number)| ignored >> (number - 1) & 1 == 0);
         wanted
-            .map(|(asked, number)| Ok((asked, signal(SignalKind::from_raw(number))?)))
+            .map(|(action, number)| Ok((action, signal(SignalKind::from_raw(number))?)))
             .collect::<Result<_, _>>()
             .map(Self)
     }
 
     /// The next one. Cancelling it loses nothing.
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> SignalAction {
         std::future::poll_fn(|context| {
-            for (asked, listener) in &mut self.0 {
+            for (action, listener) in &mut self.0 {
                 if listener.poll_recv(context).is_ready() {
-                    return Poll::Ready(*asked);
+                    return Poll::Ready(*action);
                 }
             }
             Poll::Pending

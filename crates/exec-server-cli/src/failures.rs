@@ -7,57 +7,57 @@ use std::ffi::OsStr;
 use exec_env::files::{FileError, FileReason, FileVerb};
 use serde::Serialize;
 
-use crate::site::Spot;
-use crate::{errand, exit_code, say};
+use crate::location::FilePath;
+use crate::{exit_code, messages};
 
 /// The failures of one command: told as they come, and remembered for its code.
 #[derive(Debug)]
-pub(crate) struct Troubles {
+pub(crate) struct Failures {
     json: bool,
     any: bool,
 }
 
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct FailureJson<'a> {
     event: &'static str,
     reason: &'a str,
     message: &'a str,
 }
 
-impl Troubles {
+impl Failures {
     pub(crate) fn new(json: bool) -> Self {
         Self { json, any: false }
     }
 
     /// Something failed at or below a spot.
-    pub(crate) fn at(&mut self, spot: &Spot, error: &FileError) -> anyhow::Result<()> {
-        self.tell(error.reason.name(), &sentence(&spot.shown(&error.path), error))
+    pub(crate) fn report_file_error(&mut self, file: &FilePath, error: &FileError) -> anyhow::Result<()> {
+        self.report(error.reason.name(), &describe(&file.display_path(&error.path), error))
     }
 
     /// Something failed, in these words.
-    pub(crate) fn tell(&mut self, reason: &str, message: &str) -> anyhow::Result<()> {
+    pub(crate) fn report(&mut self, reason: &str, message: &str) -> anyhow::Result<()> {
         self.any = true;
-        say::note(message);
+        messages::print_note(message);
         match self.json {
-            true => errand::json_line(&Line { event: "failed", reason, message }),
+            true => messages::print_json(&FailureJson { event: "failed", reason, message }),
             false => Ok(()),
         }
     }
 
     /// What the shell is told.
-    pub(crate) fn code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         if self.any { exit_code::FAILED } else { 0 }
     }
 }
 
 /// What failed, at which path, why, and what to do.
-pub(crate) fn sentence(shown: &OsStr, error: &FileError) -> String {
-    format!("cannot {} {shown:?}: {}", error.verb, why(error))
+pub(crate) fn describe(path: &OsStr, error: &FileError) -> String {
+    format!("cannot {} {path:?}: {}", error.verb, explain(error))
 }
 
 /// Why, in words that do not need a manual of the kernel.
-fn why(error: &FileError) -> String {
-    let known = match (&error.reason, error.verb) {
+fn explain(error: &FileError) -> String {
+    let text = match (&error.reason, error.verb) {
         (FileReason::Os(ENOENT), FileVerb::CreateDirectory) => {
             "the folder it should be in does not exist: make that first, or say -p"
         }
@@ -98,7 +98,7 @@ fn why(error: &FileError) -> String {
         (FileReason::Changed { .. }, _) => "it changed meanwhile: try again",
         _ => return error.to_string(),
     };
-    known.to_owned()
+    text.to_owned()
 }
 
 pub(crate) const ENOENT: i32 = 2;
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_failure_says_what_where_why_and_what_to_do() {
-        let of = |verb, reason| sentence(OsStr::new("far:/x"), &FileError::new(verb, "/x", reason));
+        let of = |verb, reason| describe(OsStr::new("far:/x"), &FileError::new(verb, "/x", reason));
         assert_eq!(of(FileVerb::Open, FileReason::Os(ENOENT)), "cannot open \"far:/x\": no such file or directory");
         assert_eq!(
             of(FileVerb::Remove, FileReason::Os(ENOTEMPTY)),

@@ -19,12 +19,12 @@ const DEPTH: usize = 2;
 
 /// One of our two streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum To {
+pub(crate) enum OutputStream {
     Stdout,
     Stderr,
 }
 
-impl fmt::Display for To {
+impl fmt::Display for OutputStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stdout => "stdout",
@@ -35,70 +35,70 @@ impl fmt::Display for To {
 
 /// Bytes for one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) to: To,
+pub(crate) struct OutputChunk {
+    pub(crate) to: OutputStream,
     pub(crate) bytes: Bytes,
 }
 
 /// Pieces in their order.
-pub(crate) type Parcel = Vec<Piece>;
+pub(crate) type OutputBatch = Vec<OutputChunk>;
 
 /// A stream that takes no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Broken {
-    pub(crate) to: To,
+pub(crate) struct OutputError {
+    pub(crate) to: OutputStream,
     pub(crate) errno: Errno,
 }
 
-impl Broken {
+impl OutputError {
     /// The reader has seen enough and left: no reason for a message.
-    pub(crate) fn nobody_reads(self) -> bool {
+    pub(crate) fn is_broken_pipe(self) -> bool {
         self.errno == Errno::PIPE
     }
 }
 
 /// The writing thread and the way to it.
-pub(crate) struct Outlet {
-    parcels: SyncSender<Parcel>,
-    results: mpsc::Receiver<Result<(), Broken>>,
-    under_way: usize,
+pub(crate) struct OutputThread {
+    batches: SyncSender<OutputBatch>,
+    results: mpsc::Receiver<Result<(), OutputError>>,
+    in_flight: usize,
     thread: JoinHandle<()>,
 }
 
-impl Outlet {
+impl OutputThread {
     pub(crate) fn open() -> io::Result<Self> {
-        let (parcels, inbox) = sync_channel(DEPTH);
-        let (told, results) = mpsc::channel(DEPTH);
-        let write = move || write_parcels(&inbox, &told);
+        let (batches, queue) = sync_channel(DEPTH);
+        let (sender, results) = mpsc::channel(DEPTH);
+        let write = move || write_batches(&queue, &sender);
         let thread = std::thread::Builder::new().name("output".into()).spawn(write)?;
-        Ok(Self { parcels, results, under_way: 0, thread })
+        Ok(Self { batches, results, in_flight: 0, thread })
     }
 
     /// Whether [`Self::put`] may be called.
-    pub(crate) fn has_room(&self) -> bool {
-        self.under_way < DEPTH
+    pub(crate) fn has_capacity(&self) -> bool {
+        self.in_flight < DEPTH
     }
 
     /// Whether everything put was written.
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way == 0
+        self.in_flight == 0
     }
 
     /// Hands a parcel over; there must be room.
-    pub(crate) fn put(&mut self, parcel: Parcel) {
-        debug_assert!(self.has_room(), "the channel would block the loop");
-        if !parcel.is_empty() && self.parcels.try_send(parcel).is_ok() {
-            self.under_way += 1;
+    pub(crate) fn enqueue(&mut self, batch: OutputBatch) {
+        debug_assert!(self.has_capacity(), "the channel would block the loop");
+        if !batch.is_empty() && self.batches.try_send(batch).is_ok() {
+            self.in_flight += 1;
         }
     }
 
     /// Waits for the next parcel to be written. Cancelling it loses nothing.
-    pub(crate) async fn written(&mut self) -> Result<(), Broken> {
-        if self.under_way == 0 {
+    pub(crate) async fn next_result(&mut self) -> Result<(), OutputError> {
+        if self.in_flight == 0 {
             return std::future::pending().await;
         }
         let result = self.results.recv().await;
-        self.under_way -= 1;
+        self.in_flight -= 1;
         // The thread ends only after it has told why.
         result.unwrap_or(Ok(()))
     }
@@ -106,28 +106,28 @@ impl Outlet {
     /// Waits for the thread, which has nothing left to write.
     pub(crate) fn close(self) {
         debug_assert!(self.is_idle(), "the thread may be blocked");
-        drop(self.parcels);
+        drop(self.batches);
         let _ = self.thread.join();
     }
 }
 
-fn write_parcels(parcels: &Receiver<Parcel>, told: &mpsc::Sender<Result<(), Broken>>) {
-    for parcel in parcels {
-        let result = write_parcel(&parcel);
+fn write_batches(batches: &Receiver<OutputBatch>, sender: &mpsc::Sender<Result<(), OutputError>>) {
+    for batch in batches {
+        let result = write_batch(&batch);
         // There is room: no more results are open than parcels were let in.
-        if told.blocking_send(result).is_err() || result.is_err() {
+        if sender.blocking_send(result).is_err() || result.is_err() {
             return;
         }
     }
 }
 
-fn write_parcel(parcel: &Parcel) -> Result<(), Broken> {
-    for Piece { to, bytes } in parcel {
+fn write_batch(batch: &OutputBatch) -> Result<(), OutputError> {
+    for OutputChunk { to, bytes } in batch {
         let descriptor = match to {
-            To::Stdout => rustix::stdio::stdout(),
-            To::Stderr => rustix::stdio::stderr(),
+            OutputStream::Stdout => rustix::stdio::stdout(),
+            OutputStream::Stderr => rustix::stdio::stderr(),
         };
-        write_all(descriptor, bytes).map_err(|errno| Broken { to: *to, errno })?;
+        write_all(descriptor, bytes).map_err(|errno| OutputError { to: *to, errno })?;
     }
     Ok(())
 }

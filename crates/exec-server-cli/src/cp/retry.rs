@@ -7,16 +7,16 @@ use exec_env::files::{FileError, FileReason};
 const TRIES: u32 = 5;
 
 /// The last answer, and whether an earlier question may have been carried out without one.
-pub(super) async fn persist<T, F>(mut ask: impl FnMut() -> F) -> (Result<T, FileError>, bool)
+pub(super) async fn retry_unreachable<T, F>(mut call: impl FnMut() -> F) -> (Result<T, FileError>, bool)
 where
     F: Future<Output = Result<T, FileError>>,
 {
     let mut unsure = false;
     for _ in 1..TRIES {
-        match ask().await {
+        match call().await {
             Err(FileError { reason: FileReason::Unreachable { .. }, .. }) => unsure = true,
-            answer => return (answer, unsure),
+            result => return (result, unsure),
         }
     }
-    (ask().await, unsure)
+    (call().await, unsure)
 }

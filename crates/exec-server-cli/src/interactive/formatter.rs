@@ -9,18 +9,18 @@ use exec_core::{EntryBody, ExitCause, Exit, Gap, Page, Seq, ExitStatus, Stream};
 use exec_env::process::{LogEvent, Terminated};
 use serde::Serialize;
 
-use super::outlet::{Parcel, Piece, To};
+use super::output_thread::{OutputBatch, OutputChunk, OutputStream};
 
 /// How to show, and what was missed.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct OutputFormatter {
     json: bool,
     /// In raw mode a line needs its carriage return.
     raw: bool,
     dropped_bytes: u64,
 }
 
-impl View {
+impl OutputFormatter {
     pub(crate) fn new(json: bool, raw: bool) -> Self {
         Self { json, raw, dropped_bytes: 0 }
     }
@@ -31,67 +31,69 @@ impl View {
     }
 
     /// The child runs.
-    pub(crate) fn started(&self, pid: u32) -> Parcel {
-        if self.json { vec![to_stdout(Line::Started { pid }.encode())] } else { Vec::new() }
+    pub(crate) fn started(&self, pid: u32) -> OutputBatch {
+        if self.json { vec![to_stdout(JsonEvent::Started { pid }.encode())] } else { Vec::new() }
     }
 
     /// A page of the log.
-    pub(crate) fn page(&mut self, page: Page) -> Parcel {
+    pub(crate) fn page(&mut self, page: Page) -> OutputBatch {
         LogEvent::of(page).filter_map(|event| self.event(event)).collect()
     }
 
-    fn event(&mut self, event: LogEvent) -> Option<Piece> {
+    fn event(&mut self, event: LogEvent) -> Option<OutputChunk> {
         match event {
             LogEvent::Gap(gap) => self.gap(gap),
-            LogEvent::Entry(entry) if self.json => Some(to_stdout(Line::of(entry.seq, &entry.body).encode())),
+            LogEvent::Entry(entry) if self.json => Some(to_stdout(JsonEvent::of(entry.seq, &entry.body).encode())),
             LogEvent::Entry(entry) => match entry.body {
-                EntryBody::Output { stream: Stream::Stderr, bytes } => Some(Piece { to: To::Stderr, bytes }),
-                EntryBody::Output { stream: Stream::Stdout | Stream::Pty, bytes } => Some(Piece { to: To::Stdout, bytes }),
+                EntryBody::Output { stream: Stream::Stderr, bytes } => Some(OutputChunk { to: OutputStream::Stderr, bytes }),
+                EntryBody::Output { stream: Stream::Stdout | Stream::Pty, bytes } => {
+                    Some(OutputChunk { to: OutputStream::Stdout, bytes })
+                }
                 EntryBody::Exited(_) | EntryBody::Closed => None,
             },
         }
     }
 
-    fn gap(&mut self, gap: Gap) -> Option<Piece> {
+    fn gap(&mut self, gap: Gap) -> Option<OutputChunk> {
         // A server that numbers what it dropped anew must not stop us.
         let lost_bytes = gap.dropped_bytes.saturating_sub(self.dropped_bytes);
         self.dropped_bytes = gap.dropped_bytes;
         if self.json {
             let Gap { from_seq, to_seq, dropped_bytes } = gap;
-            return Some(to_stdout(Line::Gap { from_seq, to_seq, dropped_bytes }.encode()));
+            return Some(to_stdout(JsonEvent::Gap { from_seq, to_seq, dropped_bytes }.encode()));
         }
         let end = if self.raw { "\r\n" } else { "\n" };
-        let note = format!(
+        let message = format!(
             "exec-server: about {lost_bytes} bytes of output are lost here: they were read too slowly; raise --spool{end}"
         );
         // Told even if we are to be quiet: it is a failure.
-        Some(Piece { to: To::Stderr, bytes: note.into() })
+        Some(OutputChunk { to: OutputStream::Stderr, bytes: message.into() })
     }
 
     /// What was ended at the end.
-    pub(crate) fn left_behind(swept: Terminated) -> Bytes {
-        Line::LeftBehind { ended: swept.ended, left: swept.left }.encode()
+    pub(crate) fn left_behind(terminated: Terminated) -> Bytes {
+        JsonEvent::LeftBehind { ended: terminated.ended, left: terminated.left }.encode()
     }
 
     /// The child was left to go on.
     pub(crate) fn detached(id: &str, pid: u32, at: &str, session: &str) -> Bytes {
-        Line::Detached { id, pid, at, session }.encode()
+        JsonEvent::Detached { id, pid, at, session }.encode()
     }
 
     /// There is no child, or we failed.
     pub(crate) fn failed(message: &str, exit_code: u8) -> Bytes {
-        Line::Failed { message, exit_code }.encode()
+        JsonEvent::Failed { message, exit_code }.encode()
     }
 }
 
-fn to_stdout(bytes: Bytes) -> Piece {
-    Piece { to: To::Stdout, bytes }
+fn to_stdout(bytes: Bytes) -> OutputChunk {
+    OutputChunk { to: OutputStream::Stdout, bytes }
 }
 
 /// One line of JSON.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "camelCase", rename_all_fields = "camelCase")]
-enum Line<'a> {
+enum JsonEvent<'a> {
     Started {
         pid: u32,
     },
@@ -99,7 +101,7 @@ enum Line<'a> {
         seq: Seq,
         stream: &'static str,
         #[serde(flatten)]
-        content: Content<'a>,
+        content: TextOrBase64<'a>,
     },
     Exited {
         seq: Seq,
@@ -132,7 +134,7 @@ enum Line<'a> {
 /// Text where it is text; an entry that cuts a character in two is not.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Content<'a> {
+enum TextOrBase64<'a> {
     Text(&'a str),
     Base64(String),
 }
@@ -152,7 +154,7 @@ pub(crate) struct ExitLine {
     max_rss_bytes: u64,
 }
 
-impl<'a> Line<'a> {
+impl<'a> JsonEvent<'a> {
     fn of(seq: Seq, body: &'a EntryBody) -> Self {
         match body {
             EntryBody::Exited(exit) => Self::Exited { seq, exit: ExitLine::of(exit) },
@@ -164,8 +166,8 @@ impl<'a> Line<'a> {
                     Stream::Pty => "pty",
                 };
                 let content = match std::str::from_utf8(bytes) {
-                    Ok(text) => Content::Text(text),
-                    Err(_) => Content::Base64(STANDARD.encode_to_string(bytes)),
+                    Ok(text) => TextOrBase64::Text(text),
+                    Err(_) => TextOrBase64::Base64(STANDARD.encode_to_string(bytes)),
                 };
                 Self::Output { seq, stream, content }
             }
@@ -213,7 +215,7 @@ mod tests {
     use super::*;
 
     fn line(body: EntryBody) -> String {
-        String::from_utf8(Line::of(7, &body).encode().to_vec()).expect("JSON is UTF-8")
+        String::from_utf8(JsonEvent::of(7, &body).encode().to_vec()).expect("JSON is UTF-8")
     }
 
     #[test]

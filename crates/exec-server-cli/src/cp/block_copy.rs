@@ -8,14 +8,14 @@ use exec_env::files::{ContentHash, FileError, OpenFile};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::progress::Progress;
-use crate::site::Site;
+use crate::location::Location;
 
 /// Blocks of a far file under way: with 80 ms there and back, that is 30 MB/s. More would cost memory: one that is
 /// written is held as it is, as text, and as a message.
-const FAR_BLOCKS: usize = 10;
+const REMOTE_BLOCKS: usize = 10;
 
 /// Blocks of a near file: one that is worked on, one that is ready.
-const NEAR_BLOCKS: usize = 2;
+const LOCAL_BLOCKS: usize = 2;
 
 /// How many blocks may be under way.
 #[derive(Debug, Clone, Copy)]
@@ -25,58 +25,58 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn between(from: &Site, to: &Site) -> Self {
-        let blocks = |site: &Site| if site.is_here() { NEAR_BLOCKS } else { FAR_BLOCKS };
+    pub(super) fn between(from: &Location, to: &Location) -> Self {
+        let blocks = |location: &Location| if location.is_local() { LOCAL_BLOCKS } else { REMOTE_BLOCKS };
         Self { ahead: blocks(from), behind: blocks(to) }
     }
 }
 
 /// Which end failed.
-pub(super) enum Failure {
+pub(super) enum BlockCopyError {
     Source(FileError),
     Target(FileError),
 }
 
 /// Block by block. A window is read ahead and a window is written behind; blocks of zeros become holes.
-pub(super) async fn pump(
+pub(super) async fn copy_blocks(
     source: Arc<dyn OpenFile>,
     target: Arc<dyn OpenFile>,
     window: Window,
     progress: &Progress,
-) -> Result<(u64, ContentHash), Failure> {
+) -> Result<(u64, ContentHash), BlockCopyError> {
     let mut blocks = Blocks::new(source, 0).with_window(window.ahead);
-    let mut under_way = FuturesUnordered::new();
+    let mut in_flight = FuturesUnordered::new();
     let mut ends_in_a_hole = false;
     loop {
         let offset = blocks.passed_bytes();
-        let step = tokio::select! {
-            Some(written) = under_way.next() => Step::Written(written),
-            block = blocks.next(), if under_way.len() < window.behind => Step::Read(block),
+        let event = tokio::select! {
+            Some(written) = in_flight.next() => BlockEvent::Written(written),
+            block = blocks.next(), if in_flight.len() < window.behind => BlockEvent::Read(block),
         };
-        match step {
-            Step::Written(written) => progress.bytes(written.map_err(Failure::Target)?),
-            Step::Read(Ok(Some(bytes))) => {
+        match event {
+            BlockEvent::Written(written) => progress.bytes(written.map_err(BlockCopyError::Target)?),
+            BlockEvent::Read(Ok(Some(bytes))) => {
                 ends_in_a_hole = bytes.iter().all(|byte| *byte == 0);
                 match ends_in_a_hole {
                     true => progress.bytes(bytes.len() as u64),
-                    false => under_way.push(write_block(Arc::clone(&target), offset, bytes)),
+                    false => in_flight.push(write_block(Arc::clone(&target), offset, bytes)),
                 }
             }
-            Step::Read(Ok(None)) => break,
-            Step::Read(Err(error)) => return Err(Failure::Source(error)),
+            BlockEvent::Read(Ok(None)) => break,
+            BlockEvent::Read(Err(error)) => return Err(BlockCopyError::Source(error)),
         }
     }
     if ends_in_a_hole {
         let last = write_block(Arc::clone(&target), blocks.passed_bytes() - 1, Bytes::from_static(&[0]));
-        last.await.map_err(Failure::Target)?;
+        last.await.map_err(BlockCopyError::Target)?;
     }
-    while let Some(written) = under_way.next().await {
-        progress.bytes(written.map_err(Failure::Target)?);
+    while let Some(written) = in_flight.next().await {
+        progress.bytes(written.map_err(BlockCopyError::Target)?);
     }
     Ok((blocks.passed_bytes(), blocks.hash()))
 }
 
-enum Step {
+enum BlockEvent {
     Read(Result<Option<Bytes>, FileError>),
     Written(Result<u64, FileError>),
 }

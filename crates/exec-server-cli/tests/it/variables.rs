@@ -11,8 +11,8 @@ fn our_variables_are_passed_on_and_env_wins() {
 
 #[test]
 fn a_cleared_environment_has_what_env_names_and_nothing_else() {
-    let words = ["run", "--clear-env", "-e", "A=1", "-e", "EMPTY=", "-e", "OURS", "--", "env"];
-    let output = finish(exec_server(&words).env("OURS", "passed on").env("OTHER", "not"));
+    let args = ["run", "--clear-env", "-e", "A=1", "-e", "EMPTY=", "-e", "OURS", "--", "env"];
+    let output = finish(exec_server(&args).env("OURS", "passed on").env("OTHER", "not"));
     let mut lines: Vec<_> = stdout(&output).lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["A=1", "EMPTY=", "OURS=passed on"]);

@@ -4,11 +4,11 @@ use super::support::{code, exec_server, finish, stderr, stdout};
 
 #[test]
 fn help_and_version_are_answers() {
-    for words in
+    for args in
         [&["--help"][..], &["run", "--help"], &["run", "-h"], &["attach", "--help"], &["env", "-h"], &["--version"]]
     {
-        let output = finish(&mut exec_server(words));
-        assert_eq!((code(&output), stderr(&output)), (0, ""), "{words:?}");
+        let output = finish(&mut exec_server(args));
+        assert_eq!((code(&output), stderr(&output)), (0, ""), "{args:?}");
     }
     let version = finish(&mut exec_server(&["--version"]));
     assert_eq!(stdout(&version), concat!("exec-server ", env!("CARGO_PKG_VERSION"), "\n"));

@@ -5,12 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use exec_env::files::{FileKind, Metadata};
 use serde::Serialize;
 
-use crate::paper::Text;
+use crate::output::Text;
 
 /// One file for programs. What is not known is left out.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Line {
+pub(super) struct FileJson {
     pub(super) path: Text,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) environment: Option<String>,
@@ -20,7 +20,7 @@ pub(super) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) target: Option<Text>,
     #[serde(flatten)]
-    pub(super) facts: Option<Facts>,
+    pub(super) metadata: Option<MetadataJson>,
     /// BLAKE3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hash: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct Line {
 /// What the kernel knows.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Facts {
+pub(super) struct MetadataJson {
     size_bytes: u64,
     mode: u32,
     uid: u32,
@@ -44,20 +44,20 @@ pub(super) struct Facts {
     created_ns: Option<i128>,
 }
 
-impl Facts {
-    pub(super) fn of(found: &Metadata) -> Self {
+impl MetadataJson {
+    pub(super) fn new(metadata: &Metadata) -> Self {
         Self {
-            size_bytes: found.size_bytes,
-            mode: found.mode,
-            uid: found.uid,
-            gid: found.gid,
-            inode: found.inode,
-            device: found.device,
-            nlink: found.nlink,
-            modified_ns: nanoseconds(found.modified),
-            accessed_ns: nanoseconds(found.accessed),
-            changed_ns: nanoseconds(found.changed),
-            created_ns: found.created.map(nanoseconds),
+            size_bytes: metadata.size_bytes,
+            mode: metadata.mode,
+            uid: metadata.uid,
+            gid: metadata.gid,
+            inode: metadata.inode,
+            device: metadata.device,
+            nlink: metadata.nlink,
+            modified_ns: nanoseconds(metadata.modified),
+            accessed_ns: nanoseconds(metadata.accessed),
+            changed_ns: nanoseconds(metadata.changed),
+            created_ns: metadata.created.map(nanoseconds),
         }
     }
 }
@@ -71,7 +71,7 @@ pub(super) fn nanoseconds(time: SystemTime) -> i128 {
 }
 
 /// Its kind in one word.
-pub(super) fn kind(kind: FileKind) -> &'static str {
+pub(super) fn kind_name(kind: FileKind) -> &'static str {
     match kind {
         FileKind::File => "file",
         FileKind::Directory => "directory",
@@ -81,7 +81,7 @@ pub(super) fn kind(kind: FileKind) -> &'static str {
 }
 
 /// `drwxr-x---`, as `ls -l` has it; `l` for a link, with the permissions of what it leads to.
-pub(super) fn mode(kind: FileKind, is_symlink: bool, mode: u32) -> String {
+pub(super) fn mode_string(kind: FileKind, is_symlink: bool, mode: u32) -> String {
     let letter = match kind {
         _ if is_symlink => 'l',
         FileKind::File => '-',
@@ -113,16 +113,16 @@ pub(super) fn mode(kind: FileKind, is_symlink: bool, mode: u32) -> String {
 }
 
 /// `2026-11-16 00:05:24 UTC`.
-pub(super) fn date(time: SystemTime) -> String {
+pub(super) fn format_date(time: SystemTime) -> String {
     let seconds = i64::try_from(nanoseconds(time).div_euclid(1_000_000_000)).unwrap_or(0);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = civil(days);
+    let (year, month, day) = civil_date(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
 }
 
 /// Days since 1970 as year, month and day. Counted in eras of 400 years that begin with March, so that the leap day is
 /// the last of its year.
-fn civil(days: i64) -> (i64, i64, i64) {
+fn civil_date(days: i64) -> (i64, i64, i64) {
     const DAYS_PER_ERA: i64 = 146_097;
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(DAYS_PER_ERA), days.rem_euclid(DAYS_PER_ERA));
@@ -143,18 +143,18 @@ mod tests {
 
     #[test]
     fn permissions_look_as_ls_shows_them() {
-        assert_eq!(mode(FileKind::Directory, false, 0o1777), "drwxrwxrwt");
-        assert_eq!(mode(FileKind::File, false, 0o4750), "-rwsr-x---");
-        assert_eq!(mode(FileKind::File, true, 0o2644), "lrw-r-Sr--");
+        assert_eq!(mode_string(FileKind::Directory, false, 0o1777), "drwxrwxrwt");
+        assert_eq!(mode_string(FileKind::File, false, 0o4750), "-rwsr-x---");
+        assert_eq!(mode_string(FileKind::File, true, 0o2644), "lrw-r-Sr--");
     }
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        let at = |seconds| date(UNIX_EPOCH + Duration::from_secs(seconds));
+        let at = |seconds| format_date(UNIX_EPOCH + Duration::from_secs(seconds));
         assert_eq!(at(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(at(951_782_399), "2000-02-28 23:59:59 UTC");
         assert_eq!(at(951_782_400), "2000-02-29 00:00:00 UTC");
         assert_eq!(at(1_794_787_524), "2026-11-16 00:05:24 UTC");
-        assert_eq!(date(UNIX_EPOCH - Duration::from_secs(1)), "1969-12-31 23:59:59 UTC");
+        assert_eq!(format_date(UNIX_EPOCH - Duration::from_secs(1)), "1969-12-31 23:59:59 UTC");
     }
 }

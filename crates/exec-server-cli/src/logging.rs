@@ -8,7 +8,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::args::LogFormat;
 
 /// Called once, by `main`.
-pub(crate) fn to_stderr(format: LogFormat) {
+pub(crate) fn init(format: LogFormat) {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{self, Address};
-use crate::say;
+use crate::target::{self, Address};
+use crate::{messages, runtime};
 
 /// How often a lock is tried again. The kernel tells nobody that it is free, unless one blocks for it.
-const LOCK_LOOK: Duration = Duration::from_millis(20);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// A process that was left somewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Note {
+pub(crate) struct DetachedProcess {
     /// What we call it, and what its server does.
     pub(crate) id: String,
     /// The session that has it, alone.
@@ -40,22 +40,22 @@ pub(crate) struct Note {
 
 /// The folder of notes.
 #[derive(Debug)]
-pub(crate) struct Notebook(PathBuf);
+pub(crate) struct DetachedStore(PathBuf);
 
 /// The right to use the session of a note. Given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Hold(#[allow(dead_code)] File);
+pub(crate) struct SessionLock(#[allow(dead_code)] File);
 
-impl Notebook {
+impl DetachedStore {
     /// The notes of this account. Nothing is made before something is written.
     pub(crate) fn open() -> anyhow::Result<Self> {
-        Ok(Self(place::state_folder()?.join("detached")))
+        Ok(Self(target::state_directory()?.join("detached")))
     }
 
     /// An id that nothing here has, told from the program.
     pub(crate) fn new_id(&self, program: &OsString) -> String {
         loop {
-            let id = name(program, say::random());
+            let id = id_for_program(program, runtime::random());
             if !self.path(&id).exists() {
                 return id;
             }
@@ -63,63 +63,65 @@ impl Notebook {
     }
 
     /// Every note, oldest first. One that does not read is told of and left where it is.
-    pub(crate) fn all(&self) -> anyhow::Result<Vec<Note>> {
+    pub(crate) fn all(&self) -> anyhow::Result<Vec<DetachedProcess>> {
         let entries = match std::fs::read_dir(&self.0) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", self.0.display())),
         };
-        let mut notes: Vec<Note> = entries.flatten().filter_map(|entry| self.read(&entry.path())).collect();
-        notes.sort_by(|a, b| (a.started_ms, &a.id).cmp(&(b.started_ms, &b.id)));
-        Ok(notes)
+        let mut processes: Vec<DetachedProcess> =
+            entries.flatten().filter_map(|entry| self.read(&entry.path())).collect();
+        processes.sort_by(|a, b| (a.started_ms, &a.id).cmp(&(b.started_ms, &b.id)));
+        Ok(processes)
     }
 
-    fn read(&self, path: &Path) -> Option<Note> {
+    fn read(&self, path: &Path) -> Option<DetachedProcess> {
         let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
         let text = match std::fs::read(path) {
             Ok(text) => text,
             // Removed since it was listed.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
             Err(error) => {
-                say::note(format_args!("cannot read the note {}: {error}", path.display()));
+                messages::print_note(format_args!("cannot read the note {}: {error}", path.display()));
                 return None;
             }
         };
-        match serde_json::from_slice::<Note>(&text) {
+        match serde_json::from_slice::<DetachedProcess>(&text) {
             // Its name is what it is removed by.
-            Ok(note) if note.id == name => Some(note),
+            Ok(process) if process.id == name => Some(process),
             _ => {
-                say::note(format_args!("the note {} is damaged and left out: remove it", path.display()));
+                messages::print_note(format_args!("the note {} is damaged and left out: remove it", path.display()));
                 None
             }
         }
     }
 
     /// The note of that id, or of the only id that begins so.
-    pub(crate) fn find(&self, id: &str) -> anyhow::Result<Note> {
-        let notes = self.all()?;
-        if let Some(note) = notes.iter().find(|note| note.id == id) {
-            return Ok(note.clone());
+    pub(crate) fn find(&self, id: &str) -> anyhow::Result<DetachedProcess> {
+        let processes = self.all()?;
+        if let Some(process) = processes.iter().find(|process| process.id == id) {
+            return Ok(process.clone());
         }
-        let fitting: Vec<&Note> = notes.iter().filter(|note| !id.is_empty() && note.id.starts_with(id)).collect();
-        match fitting[..] {
-            [note] => Ok(note.clone()),
+        let matching: Vec<&DetachedProcess> =
+            processes.iter().filter(|process| !id.is_empty() && process.id.starts_with(id)).collect();
+        match matching[..] {
+            [process] => Ok(process.clone()),
             [] => bail!("no detached process is called {id:?}: see `exec-server ps`"),
             _ => {
-                let ids: Vec<&str> = fitting.iter().map(|note| note.id.as_str()).collect();
+                let ids: Vec<&str> = matching.iter().map(|process| process.id.as_str()).collect();
                 bail!("{id:?} may be {}: say which", ids.join(" or "))
             }
         }
     }
 
     /// Writes a note, whole or not at all.
-    pub(crate) fn add(&self, note: &Note) -> anyhow::Result<()> {
-        let path = self.path(&note.id);
+    pub(crate) fn add(&self, process: &DetachedProcess) -> anyhow::Result<()> {
+        let path = self.path(&process.id);
         let write = || -> std::io::Result<()> {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
             // For our eyes only, as the crate makes all its files: a session's id is all one needs to take it over.
             let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.0)?;
-            file.write_all(&serde_json::to_vec(note)?)?;
+            file.write_all(&serde_json::to_vec(process)?)?;
             file.persist_noclobber(&path)?;
             Ok(())
         };
@@ -127,25 +129,29 @@ impl Notebook {
     }
 
     /// Removes a note.
-    pub(crate) fn remove(&self, note: &Note) {
-        let path = self.path(&note.id);
+    pub(crate) fn remove(&self, process: &DetachedProcess) {
+        let path = self.path(&process.id);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                say::note(format_args!("cannot remove the note {}: {error}", path.display()));
+                messages::print_note(format_args!("cannot remove the note {}: {error}", path.display()));
             }
             _ => {}
         }
     }
 
     /// The right to use a note's session; `None` if somebody else has it and keeps it for longer than `patience`.
-    pub(crate) async fn hold(&self, note: &Note, patience: Duration) -> anyhow::Result<Option<Hold>> {
-        let path = self.path(&note.id);
+    pub(crate) async fn lock_session(
+        &self,
+        process: &DetachedProcess,
+        wait: Duration,
+    ) -> anyhow::Result<Option<SessionLock>> {
+        let path = self.path(&process.id);
         let file = File::open(&path).with_context(|| format!("cannot open the note {}", path.display()))?;
-        let until = Instant::now() + patience;
+        let until = Instant::now() + wait;
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(Some(Hold(file))),
-                Err(TryLockError::WouldBlock) if Instant::now() < until => tokio::time::sleep(LOCK_LOOK).await,
+                Ok(()) => return Ok(Some(SessionLock(file))),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => tokio::time::sleep(LOCK_RETRY).await,
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => {
                     return Err(error).with_context(|| format!("cannot lock the note {}", path.display()));
@@ -160,7 +166,7 @@ impl Notebook {
 }
 
 /// `make-x7q2`: what a person recognises, and what makes it the only one.
-fn name(program: &OsString, chance: u64) -> String {
+fn id_for_program(program: &OsString, chance: u64) -> String {
     const LETTERS: &[u8] = b"23456789abcdefghjkmnpqrstuvwxyz";
     const PROGRAM_CHARS: usize = 24;
     let program = Path::new(program).file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
@@ -180,14 +186,14 @@ fn name(program: &OsString, chance: u64) -> String {
 mod tests {
     use super::*;
 
-    fn notebook() -> (tempfile::TempDir, Notebook) {
-        let folder = tempfile::tempdir().expect("a folder can be made");
-        let notebook = Notebook(folder.path().join("detached"));
-        (folder, notebook)
+    fn store() -> (tempfile::TempDir, DetachedStore) {
+        let directory = tempfile::tempdir().expect("a folder can be made");
+        let store = DetachedStore(directory.path().join("detached"));
+        (directory, store)
     }
 
-    fn note(id: &str) -> Note {
-        Note {
+    fn process(id: &str) -> DetachedProcess {
+        DetachedProcess {
             id: id.to_owned(),
             session: "s".to_owned(),
             at: Address::Url("ws://127.0.0.1:1".to_owned()),
@@ -199,56 +205,56 @@ mod tests {
 
     #[test]
     fn ids_are_short_plain_and_tell_the_program() {
-        assert_eq!(name(&"/usr/bin/make".into(), 0), "make-2222");
-        assert_eq!(name(&"a b/c d$".into(), 1), "cd-3222");
-        assert_eq!(name(&"..".into(), 31), "process-2322");
-        assert!(name(&"x".repeat(99).into(), u64::MAX).len() < 32);
+        assert_eq!(id_for_program(&"/usr/bin/make".into(), 0), "make-2222");
+        assert_eq!(id_for_program(&"a b/c d$".into(), 1), "cd-3222");
+        assert_eq!(id_for_program(&"..".into(), 31), "process-2322");
+        assert!(id_for_program(&"x".repeat(99).into(), u64::MAX).len() < 32);
     }
 
     #[test]
-    fn notes_are_found_by_their_id_or_what_it_begins_with() {
-        let (_folder, notebook) = notebook();
-        assert_eq!(notebook.all().expect("no folder, no notes"), []);
+    fn detached_processes_are_found_by_their_id_or_what_it_begins_with() {
+        let (_directory, store) = store();
+        assert_eq!(store.all().expect("no folder, no notes"), []);
         for id in ["make-aaaa", "make-bbbb", "make"] {
-            notebook.add(&note(id)).expect("the folder is ours");
+            store.add(&process(id)).expect("the folder is ours");
         }
-        assert_eq!(notebook.find("make-b").expect("only one fits"), note("make-bbbb"));
-        assert_eq!(notebook.find("make").expect("an exact id needs no second look"), note("make"));
-        let text = |id: &str| notebook.find(id).expect_err("not one").to_string();
+        assert_eq!(store.find("make-b").expect("only one fits"), process("make-bbbb"));
+        assert_eq!(store.find("make").expect("an exact id needs no second look"), process("make"));
+        let text = |id: &str| store.find(id).expect_err("not one").to_string();
         assert_eq!(text("make-"), "\"make-\" may be make-aaaa or make-bbbb: say which");
         assert_eq!(text("x"), "no detached process is called \"x\": see `exec-server ps`");
         assert_eq!(text("../make"), "no detached process is called \"../make\": see `exec-server ps`");
     }
 
     #[test]
-    fn a_note_is_private_and_never_written_over() {
+    fn the_file_of_a_process_is_private_and_never_written_over() {
         use std::os::unix::fs::PermissionsExt;
-        let (_folder, notebook) = notebook();
-        notebook.add(&note("p")).expect("the folder is ours");
+        let (_directory, store) = store();
+        store.add(&process("p")).expect("the folder is ours");
         let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
-        assert_eq!((mode(&notebook.0), mode(&notebook.path("p"))), (0o700, 0o600));
-        notebook.add(&note("p")).expect_err("it is taken");
+        assert_eq!((mode(&store.0), mode(&store.path("p"))), (0o700, 0o600));
+        store.add(&process("p")).expect_err("it is taken");
     }
 
     #[test]
-    fn a_damaged_note_costs_nobody_but_itself() {
-        let (_folder, notebook) = notebook();
-        notebook.add(&note("p")).expect("the folder is ours");
-        std::fs::write(notebook.path("broken"), "{").expect("the folder is ours");
-        std::fs::write(notebook.path("renamed"), serde_json::to_vec(&note("q")).expect("plain")).expect("ours");
-        assert_eq!(notebook.all().expect("the folder reads"), [note("p")]);
+    fn a_damaged_file_costs_nobody_but_itself() {
+        let (_directory, store) = store();
+        store.add(&process("p")).expect("the folder is ours");
+        std::fs::write(store.path("broken"), "{").expect("the folder is ours");
+        std::fs::write(store.path("renamed"), serde_json::to_vec(&process("q")).expect("plain")).expect("ours");
+        assert_eq!(store.all().expect("the folder reads"), [process("p")]);
     }
 
     #[tokio::test]
     async fn a_session_is_held_by_one_at_a_time() {
-        let (_folder, notebook) = notebook();
-        let note = note("p");
-        notebook.add(&note).expect("the folder is ours");
-        let hold = || notebook.hold(&note, Duration::ZERO);
-        let first = hold().await.expect("the note is there");
+        let (_directory, store) = store();
+        let process = process("p");
+        store.add(&process).expect("the folder is ours");
+        let lock_session = || store.lock_session(&process, Duration::ZERO);
+        let first = lock_session().await.expect("the note is there");
         assert!(first.is_some());
-        assert!(hold().await.expect("the note is there").is_none());
+        assert!(lock_session().await.expect("the note is there").is_none());
         drop(first);
-        assert!(hold().await.expect("the note is there").is_some());
+        assert!(lock_session().await.expect("the note is there").is_some());
     }
 }

@@ -4,22 +4,24 @@
 
 use std::io::Write;
 
+use anyhow::Context;
+
 /// One line on stderr.
-pub(crate) fn note(text: impl std::fmt::Display) {
+pub(crate) fn print_note(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "exec-server: {text}");
 }
 
 /// An error and what caused it. A cause that is already in the words before it is not said twice.
-pub(crate) fn chain(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
+pub(crate) fn error_chain(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.is_empty() {
         true => cause,
-        false if said.ends_with(&cause) => said,
-        false => format!("{said}: {cause}"),
+        false if text.ends_with(&cause) => text,
+        false => format!("{text}: {cause}"),
     })
 }
 
 /// Text on stdout, whole. A reader that has seen enough (`| head`) is not an error.
-pub(crate) fn answer(text: &[u8]) -> std::io::Result<()> {
+pub(crate) fn print_stdout(text: &[u8]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error),
@@ -28,23 +30,18 @@ pub(crate) fn answer(text: &[u8]) -> std::io::Result<()> {
 }
 
 /// `1 process`, `2 processes`.
-pub(crate) fn processes(count: u32) -> String {
+pub(crate) fn process_count(count: u32) -> String {
     format!("{count} {}", if count == 1 { "process" } else { "processes" })
 }
 
 /// One line on stderr of a terminal in raw mode, where somebody else's text may stand.
-pub(crate) fn raw_note(text: impl std::fmt::Display) {
+pub(crate) fn print_raw_note(text: impl std::fmt::Display) {
     let _ = write!(std::io::stderr(), "\r\nexec-server: {text}\r\n");
 }
 
-/// Milliseconds since 1970, by our clock.
-pub(crate) fn now_ms() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |since| since.as_millis() as u64)
-}
-
-/// The standard library's own randomness: enough that two runs of ours do not choose the same name.
-pub(crate) fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
+/// One line of JSON on stdout.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    let mut line = serde_json::to_vec(value).context("cannot encode an answer")?;
+    line.push(b'\n');
+    print_stdout(&line).context("cannot write to stdout")
 }

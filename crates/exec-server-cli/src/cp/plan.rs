@@ -1,0 +1,169 @@
+//! What goes where: from the words to one job per source. Looks at both ends and changes nothing.
+
+use std::path::{Path, PathBuf};
+
+use exec_env::files::{FileError, FileKind, LinkPolicy, Metadata};
+
+use super::error::CopyError;
+use crate::failures::ENOENT;
+use crate::location::{FilePath, Location};
+
+/// One source, and where it goes.
+#[derive(Debug)]
+pub(super) enum CopyJob {
+    /// A regular file, links on the way to it already followed.
+    File { from: PathBuf, to: PathBuf, metadata: Box<Metadata>, links: LinkPolicy },
+    /// A link, as a link.
+    Link { from: PathBuf, to: PathBuf },
+    /// A directory with everything in it. Both paths are without links, but for the last name of a new one.
+    Tree { from: PathBuf, to: PathBuf, is_new: bool },
+}
+
+/// The destination.
+pub(super) struct Destination<'a> {
+    file: &'a FilePath,
+    /// `None` if there is nothing yet.
+    metadata: Option<Metadata>,
+}
+
+impl<'a> Destination<'a> {
+    /// Looks at it. Several sources, or a slash at its end, need a directory.
+    pub(super) async fn inspect(file: &'a FilePath, sources: usize) -> Result<Self, CopyError> {
+        let metadata = metadata_if_exists(&file.location, &file.path).await?;
+        let is_directory = metadata.is_some_and(|metadata| metadata.kind == FileKind::Directory);
+        // A tree may make the directory that a slash speaks of; for a file it must be there.
+        if !is_directory && (sources > 1 || (metadata.is_some() && file.must_be_directory())) {
+            return Err(CopyError::NoDirectory { path: file.as_written().to_owned() });
+        }
+        Ok(Self { file, metadata })
+    }
+
+    /// What is to be done with one source.
+    pub(super) async fn job_for(&self, source: &FilePath, recursive: bool) -> Result<CopyJob, CopyError> {
+        let location = &*source.location;
+        let path = || source.as_written().to_owned();
+        let metadata = match source.files().metadata(&source.path, LinkPolicy::Follow).await {
+            // A link that leads nowhere can be copied as what it is.
+            Err(error) if error.is_not_found() && recursive => {
+                let is_link = source.files().read_link(&source.path, LinkPolicy::Follow).await.is_ok();
+                let to = self.path_for(source);
+                return if is_link {
+                    Ok(CopyJob::Link { from: source.path.clone(), to })
+                } else {
+                    Err(source_error(source, error))
+                };
+            }
+            other => other.map_err(|error| source_error(source, error))?,
+        };
+        match metadata.kind {
+            FileKind::Directory if !recursive => Err(CopyError::NeedsRecursive { path: path() }),
+            FileKind::Special => Err(CopyError::Special { path: path() }),
+            _ if recursive && metadata.is_symlink && !source.must_be_directory() => {
+                Ok(CopyJob::Link { from: source.path.clone(), to: self.path_for(source) })
+            }
+            FileKind::Directory => self.tree_job(source, &metadata).await,
+            FileKind::File | FileKind::Symlink => {
+                if self.metadata.is_none() && self.file.must_be_directory() {
+                    return Err(CopyError::NoDirectory { path: self.file.as_written().to_owned() });
+                }
+                let from = match metadata.is_symlink {
+                    true => canonical(location, &source.path).await?,
+                    false => source.path.clone(),
+                };
+                let to = self.file_destination(source, &metadata).await?;
+                Ok(CopyJob::File { from, to, metadata: Box::new(metadata), links: LinkPolicy::Follow })
+            }
+        }
+    }
+
+    /// In the directory, or as the new name.
+    fn path_for(&self, source: &FilePath) -> PathBuf {
+        let is_directory = self.metadata.is_some_and(|metadata| metadata.kind == FileKind::Directory);
+        match source.path.file_name() {
+            Some(name) if is_directory && !source.names_contents() => self.file.path.join(name),
+            _ => self.file.path.clone(),
+        }
+    }
+
+    /// Where a file's contents go: what a link leads to, if there is one.
+    async fn file_destination(&self, source: &FilePath, metadata: &Metadata) -> Result<PathBuf, CopyError> {
+        let location = &*self.file.location;
+        let to = self.path_for(source);
+        let existing = match to == self.file.path {
+            true => self.metadata,
+            false => metadata_if_exists(location, &to).await?,
+        };
+        let Some(existing) = existing else { return Ok(to) };
+        match existing.kind {
+            _ if is_same(metadata, &existing) => Err(CopyError::OntoItself { path: source.as_written().to_owned() }),
+            FileKind::Directory => {
+                Err(CopyError::with_path(location, &to, |path| CopyError::DirectoryInTheWay { path }))
+            }
+            FileKind::Special => Err(CopyError::with_path(location, &to, |path| CopyError::Special { path })),
+            FileKind::File | FileKind::Symlink if existing.is_symlink => canonical(location, &to).await,
+            FileKind::File | FileKind::Symlink => Ok(to),
+        }
+    }
+
+    async fn tree_job(&self, source: &FilePath, metadata: &Metadata) -> Result<CopyJob, CopyError> {
+        let location = &*self.file.location;
+        let from = canonical(&source.location, &source.path).await?;
+        let to = self.path_for(source);
+        let existing = match to == self.file.path {
+            true => self.metadata,
+            false => metadata_if_exists(location, &to).await?,
+        };
+        let to = match existing {
+            Some(existing) if existing.kind == FileKind::Directory => canonical(location, &to).await?,
+            Some(_) => return Err(CopyError::with_path(location, &to, |path| CopyError::InTheWay { path })),
+            None => {
+                let parent = to.parent().unwrap_or(Path::new("/"));
+                let parent = canonical(location, parent).await?;
+                parent.join(to.file_name().unwrap_or_default())
+            }
+        };
+        // Known by what it is, not by its path: a server may serve this very machine.
+        for above in to.ancestors() {
+            if let Some(above) = metadata_or_none(location, above).await
+                && is_same(metadata, &above)
+            {
+                let path = source.as_written().to_owned();
+                let onto = existing.is_some_and(|existing| is_same(metadata, &existing));
+                return Err(if onto { CopyError::OntoItself { path } } else { CopyError::IntoItself { path } });
+            }
+        }
+        Ok(CopyJob::Tree { from, to, is_new: existing.is_none() })
+    }
+}
+
+/// What is there; `None` if nothing is. A link that leads nowhere is refused: what would be written through it?
+async fn metadata_if_exists(location: &Location, path: &Path) -> Result<Option<Metadata>, CopyError> {
+    match location.files().metadata(path, LinkPolicy::Follow).await {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.errno() == Some(ENOENT) => match location.files().read_link(path, LinkPolicy::Follow).await {
+            Ok(_) => Err(CopyError::with_path(location, path, |path| CopyError::Dangling { path })),
+            Err(_) => Ok(None),
+        },
+        Err(error) => Err(CopyError::at(location, error)),
+    }
+}
+
+async fn metadata_or_none(location: &Location, path: &Path) -> Option<Metadata> {
+    location.files().metadata(path, LinkPolicy::Follow).await.ok()
+}
+
+async fn canonical(location: &Location, path: &Path) -> Result<PathBuf, CopyError> {
+    location.files().canonicalize(path).await.map_err(|error| CopyError::at(location, error))
+}
+
+fn source_error(source: &FilePath, error: FileError) -> CopyError {
+    CopyError::Files { path: source.as_written().to_owned(), error }
+}
+
+/// Whether the two are one file. Numbers of devices and inodes are each machine's own; that the time of the last change
+/// is the same to the nanosecond as well does not happen by chance.
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    one.inode != 0
+        && (one.device, one.inode, one.created, one.changed)
+            == (other.device, other.inode, other.created, other.changed)
+}
