@@ -1,7 +1,7 @@
-//! Messages: whatever text comes, it is read or refused, and what was read is written so that it reads the same.
+//! Messages: any text is decoded or refused, and what was decoded round-trips.
 //!
-//! `serde_json` is the second opinion on syntax. Whether the reasons have the original's words is not asked here; the
-//! oracle of exec-wire does that.
+//! `serde_json` is the second opinion on syntax. Whether error messages are those of Codex is not tested here; the oracle of
+//! exec-wire does that.
 
 #![no_main]
 
@@ -14,15 +14,15 @@ fuzz_target!(|bytes: &[u8]| {
     match envelope::decode(text) {
         Ok(message) => {
             assert!(serde_json::from_str::<&RawValue>(text).is_ok(), "what is no JSON was read");
-            let again = written(&message);
+            let again = encode(&message);
             assert_eq!(envelope::decode(&again).as_ref(), Ok(&message), "written as {again}");
         }
-        // The scanner and the decoder have these words for each other's mistakes only.
+        // Scanner and decoder say this only of each other's mistakes.
         Err(malformed) => assert_ne!(malformed.reason, "invalid JSON", "JSON was refused without a reason"),
     }
 });
 
-fn written(message: &Incoming<'_>) -> String {
+fn encode(message: &Incoming<'_>) -> String {
     let mut out = Vec::new();
     match message {
         Incoming::Request(request) => {

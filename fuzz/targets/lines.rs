@@ -1,4 +1,4 @@
-//! Lines of text: whatever comes, in whatever pieces, the same lines come of it or the same violation.
+//! Lines of text: however the bytes are split, they decode to the same lines or the same violation.
 
 #![no_main]
 

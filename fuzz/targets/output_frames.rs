@@ -1,6 +1,6 @@
-//! Output, both ways it travels: binary frames, and the JSON notification with its quick reader.
+//! Output in both encodings: binary frames, and the JSON notification with its fast decoder.
 //!
-//! The quick reader may decline anything, but what it takes must be what the ordinary decoder would have read.
+//! The fast decoder may decline anything, but what it accepts must be what the ordinary decoder would have read.
 
 #![no_main]
 
@@ -17,23 +17,23 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(again, bytes, "a frame is written as it was read");
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
-        agree(text);
-        arrives(text);
+        decoders_agree(text);
+        round_trips(text);
     }
 });
 
-fn agree(text: &str) {
-    let Some(quick) = decode_output(text) else { return };
+fn decoders_agree(text: &str) {
+    let Some(fast) = decode_output(text) else { return };
     let Ok(Incoming::Notification(notification)) = envelope::decode(text) else {
-        panic!("taken apart, and no notification");
+        panic!("accepted, and no notification");
     };
-    let params: OutputParams = notification.params.decode().expect("taken apart, so well formed");
+    let params: OutputParams = notification.params.decode().expect("accepted, so well formed");
     let ordinary = (params.process_id.as_str(), params.seq, params.stream, &params.chunk.0[..]);
-    assert_eq!((quick.process_id, quick.seq, quick.stream, &quick.bytes[..]), ordinary);
+    assert_eq!((fast.process_id, fast.seq, fast.stream, &fast.bytes[..]), ordinary);
 }
 
 /// The text is a process id and, as bytes, what the process printed.
-fn arrives(text: &str) {
+fn round_trips(text: &str) {
     let mut out = Vec::new();
     OutputEncoder::new(text, text.len() % 2 == 0).encode(&mut out, u64::MAX, Stream::Pty, text.as_bytes());
     let line = std::str::from_utf8(&out).expect("JSON is UTF-8");

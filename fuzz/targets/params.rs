@@ -1,5 +1,5 @@
-//! Params, results and notices: every shape of the method table, given any JSON, takes or refuses it; and what it has
-//! taken and written it takes again, to write the same.
+//! Params, results and notifications: every shape of the method table, given any JSON, accepts or refuses it; and what it
+//! accepted and wrote it accepts again, and writes the same.
 //!
 //! Seeds are whole messages (the golden files), of which the inner part is used; any other JSON is used as it is.
 
@@ -21,22 +21,22 @@ fuzz_target!(|bytes: &[u8]| {
     };
     for method in Method::ALL {
         let spec = method.spec();
-        is_steady(&spec.params, value);
-        is_steady(&spec.result, value);
+        round_trips(&spec.params, value);
+        round_trips(&spec.result, value);
     }
     for notice in NotificationMethod::ALL {
-        is_steady(&notice.params(), value);
+        round_trips(&notice.params(), value);
     }
 });
 
-fn is_steady(shape: &JsonType, value: RawJson<'_>) {
+fn round_trips(shape: &JsonType, value: RawJson<'_>) {
     match (shape.rewrite)(value) {
         Ok(first) => {
             let raw = RawJson::parse(&first).expect("what a shape writes is JSON within bounds");
             let second = (shape.rewrite)(raw).expect("a shape reads what it wrote");
-            assert_eq!(first, second, "{} changes under its own hand", shape.type_name);
+            assert_eq!(first, second, "{} does not round-trip", shape.type_name);
         }
-        // The decoder's word for text that the scanner should have refused.
-        Err(error) => assert_ne!(error.reason(), "invalid JSON", "{} lost its place", shape.type_name),
+        // The decoder says this of text that the scanner should have refused.
+        Err(error) => assert_ne!(error.reason(), "invalid JSON", "{} lost its position", shape.type_name),
     }
 }

@@ -1,7 +1,7 @@
-//! What a server says of a log: any answer to `process/read`, true or not, becomes a page whose entries follow each
-//! other, and nobody who asks that page a question regrets it.
+//! The client's view of a log: any answer to `process/read`, true or not, becomes a page whose entries are in sequence, and
+//! no method of that page panics.
 //!
-//! The first eight bytes are the reader's place, the rest is the answer.
+//! The first eight bytes are the seq that the reader has reached, the rest is the answer.
 
 #![no_main]
 

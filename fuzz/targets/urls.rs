@@ -1,5 +1,4 @@
-//! Addresses to listen on and to connect to: any text is read or refused, and what was read is written so that it reads
-//! the same.
+//! URLs to listen on and to connect to: any text is parsed or refused, and what was parsed round-trips.
 
 #![no_main]
 
@@ -11,11 +10,11 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    reads_again::<ListenUrl>(text);
-    reads_again::<ConnectUrl>(text);
+    round_trips::<ListenUrl>(text);
+    round_trips::<ConnectUrl>(text);
 });
 
-fn reads_again<T: FromStr<Err: Display + Debug> + Display + Debug + PartialEq>(text: &str) {
+fn round_trips<T: FromStr<Err: Display + Debug> + Display + Debug + PartialEq>(text: &str) {
     match text.parse::<T>() {
         Ok(url) => {
             let again = url.to_string();

@@ -1,6 +1,6 @@
-//! WebSocket bytes: whatever comes, in whatever pieces, the same messages come of it or the same violation.
+//! WebSocket bytes: however they are split, they decode to the same messages or the same violation.
 //!
-//! The first bytes say who the peer is and how its bytes are cut.
+//! The first two bytes choose the role of the peer and how the bytes are split.
 
 #![no_main]
 

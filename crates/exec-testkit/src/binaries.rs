@@ -21,16 +21,16 @@ fn build() -> PathBuf {
         return PathBuf::from(chosen);
     }
     let test = std::env::current_exe().expect("a test knows its own path");
-    let profile_folder = test.parent().and_then(|deps| deps.parent()).expect("tests are in PROFILE/deps");
-    let binary = profile_folder.join("exec-server");
+    let profile_directory = test.parent().and_then(|deps| deps.parent()).expect("tests are in PROFILE/deps");
+    let binary = profile_directory.join("exec-server");
     if binary.exists() {
         return binary;
     }
-    let target = profile_folder.parent().expect("the folder of a profile is in the target folder");
-    let release = profile_folder.file_name().is_some_and(|name| name == "release");
+    let target = profile_directory.parent().expect("the folder of a profile is in the target folder");
+    let release = profile_directory.file_name().is_some_and(|name| name == "release");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--locked", "-p", "exec-cli", "--bin", "exec-server"]);
+    command.args(["build", "--quiet", "--locked", "-p", "exec-server-cli", "--bin", "exec-server"]);
     command.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", target);
     if release {
         command.arg("--release");

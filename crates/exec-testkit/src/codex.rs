@@ -1,6 +1,6 @@
 //! The released Codex CLI, installed from npm: the oracle of every comparison, and the client that ours must satisfy.
 //!
-//! It is kept in the user's cache folder, so a machine downloads it once. Deliberately absent: any version but one; what
+//! It is kept in the user's cache directory, so a machine downloads it once. Deliberately absent: any version but one; what
 //! is compared is what that version does.
 
 use std::path::{Path, PathBuf};
@@ -12,33 +12,18 @@ pub const VERSION: &str = "0.166.0";
 /// Why there is no Codex here.
 #[derive(Debug, thiserror::Error)]
 pub enum Missing {
-    /// Nothing to install it with.
     #[error("npm is not installed, so Codex {VERSION} cannot be fetched: install nodejs and npm")]
     NoNpm,
-    /// The cache folder cannot be used.
     #[error("cannot use the cache folder {path:?}: {error}")]
-    Cache {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// npm has failed.
-    #[error("npm cannot install @openai/codex@{VERSION}: {words}")]
-    Install {
-        /// What npm said last.
-        words: String,
-    },
-    /// npm has succeeded, and yet there is no binary.
+    Cache { path: PathBuf, error: std::io::Error },
+    #[error("npm cannot install @openai/codex@{VERSION}: {message}")]
+    Install { message: String },
     #[error("@openai/codex@{VERSION} was installed in {path:?}, but has no native binary for this machine")]
-    NoBinary {
-        /// Where it was looked for.
-        path: PathBuf,
-    },
+    NoBinary { path: PathBuf },
 }
 
-/// The native binary of Codex. Without npm the reason is printed and there is none; whoever asked skips then. Any other
-/// failure is a failure of the test.
+/// The native binary of Codex. Without npm there is none: the reason is printed, and the caller skips its test. Any other
+/// failure fails the test.
 pub fn codex_binary() -> Option<PathBuf> {
     match install() {
         Ok(binary) => Some(binary),
@@ -52,7 +37,7 @@ pub fn codex_binary() -> Option<PathBuf> {
 
 /// Finds Codex in the cache folder, or puts it there.
 pub fn install() -> Result<PathBuf, Missing> {
-    let home = cache_folder();
+    let home = cache_directory();
     if let Some(binary) = native_binary(&home) {
         return Ok(binary);
     }
@@ -79,16 +64,16 @@ fn npm_install(folder: &Path) -> Result<(), Missing> {
     npm.args(["install", "--no-audit", "--no-fund", "--loglevel", "error", "--prefix"]).arg(folder).arg(package);
     let done = npm.output().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Missing::NoNpm,
-        _ => Missing::Install { words: error.to_string() },
+        _ => Missing::Install { message: error.to_string() },
     })?;
     if !done.status.success() {
-        let words = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-        return Err(Missing::Install { words });
+        let message = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+        return Err(Missing::Install { message });
     }
     Ok(())
 }
 
-fn cache_folder() -> PathBuf {
+fn cache_directory() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = cache.or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
     cache.unwrap_or_else(std::env::temp_dir).join("exec-server-tests").join(format!("codex-{VERSION}"))
@@ -99,13 +84,13 @@ fn cache_folder() -> PathBuf {
 fn native_binary(folder: &Path) -> Option<PathBuf> {
     let scope = folder.join("node_modules/@openai");
     [scope.clone(), scope.join("codex/node_modules/@openai")].iter().find_map(|scope| {
-        let platforms = folders_in(scope).into_iter().filter(|path| name_of(path).starts_with("codex-"));
-        let triples = platforms.flat_map(|platform| folders_in(&platform.join("vendor")));
+        let platforms = directories_in(scope).into_iter().filter(|path| name_of(path).starts_with("codex-"));
+        let triples = platforms.flat_map(|platform| directories_in(&platform.join("vendor")));
         triples.map(|triple| triple.join("bin/codex")).find(|binary| binary.is_file())
     })
 }
 
-fn folders_in(folder: &Path) -> Vec<PathBuf> {
+fn directories_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }

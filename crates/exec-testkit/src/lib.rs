@@ -1,30 +1,62 @@
-//! For tests only: the child they start, and the suite that judges every environment.
+//! For tests only: the child that they start, and the suites that judge every environment.
 //!
-//! - the binary `actor` performs a program of verbs (its own `//!` lists them by module);
-//! - [`suite`] holds the behaviours every [`exec_env::Environment`] must show, as functions over a [`Bench`];
-//!   [`conformance!`](crate::conformance) makes one test of each for one more environment;
-//! - [`mod@bench`], [`process`] and [`transcript`] are how a behaviour is written down: start an actor, read its log with
-//!   every promise of the log checked on the way, look at it;
-//! - [`gate`] and [`witness`] are how a test and an actor meet without sleeping, and how a test knows who is gone;
-//! - [`pattern`] is what floods are made of;
-//! - [`faulty`] is a transport that cuts, delays, freezes and repeats;
-//! - [`binaries`] and [`codex`] find the programs that are compared: our server, and the one it stands in for;
-//! - [`model`] is what the real Codex CLI talks to instead of a model, and [`proxy`] what cuts its connection.
+//! In the order in which a test of the suite meets them:
 //!
-//! Deliberately absent: any environment. The tests that name one live with the list of environments.
+//! - [`suite`] and [`suite_files`]: the behaviours that every [`exec_env::Environment`] must show, one function each;
+//!   [`conformance!`](crate::conformance) and [`files_conformance!`](crate::files_conformance) make one test of each;
+//! - [`runner`]: the runtime and the deadline of such a test;
+//! - [`test_environment`]: the environment under test, with a scratch directory and the actor;
+//! - the binary `actor`: the child, which runs a program of verbs (its `main.rs` lists them by module);
+//! - [`process`]: a started process, and a reader of its log; [`checked_log`]: what was read, with every promise of the log checked;
+//! - [`semaphore`]: lets an actor wait for the test without sleeping;
+//! - [`os_process`]: asks the kernel whether a process is gone; [`proc_status`]: how much memory it uses;
+//! - [`test_data`]: pseudo-random bytes that can be computed again from any offset.
+//!
+//! For tests of connections and comparisons:
+//!
+//! - [`faulty_transport`]: a connection that breaks, delays, freezes and repeats; [`proxy`]: a TCP proxy that cuts;
+//! - [`binaries`] and [`codex`]: find the programs that are compared, our server and Codex;
+//! - [`fake_model`]: the model server that the real Codex CLI talks to in a test.
+//!
+//! Deliberately absent: any environment. The tests that name one are in `tests/it`.
 
-pub mod bench;
 pub mod binaries;
+pub mod checked_log;
 pub mod codex;
-pub mod faulty;
-pub mod gate;
-pub mod model;
-pub mod pattern;
+pub mod fake_model;
+pub mod faulty_transport;
+pub mod os_process;
+pub mod proc_status;
 pub mod process;
 pub mod proxy;
+pub mod runner;
+pub mod semaphore;
 pub mod suite;
 pub mod suite_files;
-pub mod transcript;
-pub mod witness;
+pub mod test_data;
+pub mod test_environment;
 
-pub use bench::Bench;
+pub use test_environment::TestEnvironment;
+
+// The names of all behaviours, collected by build.rs.
+include!(concat!(env!("OUT_DIR"), "/behaviours.rs"));
+
+#[cfg(test)]
+mod tests {
+    /// Counted differently than build.rs does it. A behaviour that is not listed would never be tried.
+    #[test]
+    fn every_behaviour_is_listed() {
+        let lists = include_str!(concat!(env!("OUT_DIR"), "/behaviours.rs"));
+        let listed =
+            lists.lines().filter(|line| line.ends_with(';')).map(|line| line.split(',').count()).sum::<usize>();
+        let mut written = 0;
+        for directory in ["src/suite", "src/suite_files"] {
+            for file in std::fs::read_dir(format!("{}/{directory}", env!("CARGO_MANIFEST_DIR"))).expect("it is there") {
+                let source = std::fs::read_to_string(file.expect("it is there").path()).expect("sources are text");
+                written += source.lines().filter(|line| line.starts_with("pub async fn ")).count();
+            }
+        }
+        assert_eq!(listed, written);
+        assert!(listed > 250, "only {listed} were found");
+    }
+}

@@ -1,9 +1,8 @@
-//! A TCP proxy that cuts: what a bad network does to a connection, at the moment a test chooses.
+//! A TCP proxy that cuts: what a bad network does to a connection, at the moment that a test chooses.
 //!
 //! It passes bytes both ways until it is told to [`cut`](CuttingProxy::cut). Then both ends of every connection are
-//! closed in the middle of whatever they carried; connections that come later pass, or are closed as they come while
-//! the door is [`shut`](CuttingProxy::shut). It counts, so that a test can wait for a connection or for a byte instead
-//! of for a time.
+//! closed in the middle of whatever they carried; later connections pass, except while the proxy is
+//! [`block`](CuttingProxy::block)ed. It counts, so that a test can wait for a connection or for a byte instead of for a time.
 //!
 //! Deliberately absent: delay, loss below TCP, and any look at what passes.
 
@@ -19,25 +18,24 @@ use tokio::task::JoinSet;
 /// Bytes moved at a time. Small, so that a cut falls inside a message as often as between two.
 const BLOCK_BYTES: usize = 4096;
 
-/// A way to a server that can be interrupted. It ends with this.
+/// The proxy stops when this is dropped.
 #[derive(Debug)]
 pub struct CuttingProxy {
     address: SocketAddr,
-    door: watch::Sender<Door>,
+    control: watch::Sender<Control>,
     counts: watch::Receiver<Counts>,
     acceptor: JoinSet<()>,
 }
 
-/// What the proxy is told.
+/// What the test told the proxy to do.
 #[derive(Debug, Clone, Copy, Default)]
-struct Door {
-    /// How often it was told to cut; a connection ends when this is no longer what it was.
+struct Control {
+    /// How often it was told to cut; a connection ends when this differs from what it was at its start.
     cuts: u64,
-    /// Whether those who come are turned away.
-    shut: bool,
+    /// Whether new connections are closed at once.
+    blocked: bool,
 }
 
-/// What has happened so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections that reached the server.
@@ -47,51 +45,47 @@ pub struct Counts {
 }
 
 impl CuttingProxy {
-    /// Stands before the server at this address.
-    pub async fn before(server: SocketAddr) -> Self {
+    /// Listens on a free port of the loopback, and connects to `server`.
+    pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("the loopback has a free port");
         let address = listener.local_addr().expect("it is bound");
-        let door = watch::Sender::new(Door::default());
+        let control = watch::Sender::new(Control::default());
         let (count, counts) = watch::channel(Counts::default());
         let mut acceptor = JoinSet::new();
-        acceptor.spawn(accept(listener, server, door.subscribe(), Arc::new(count)));
-        Self { address, door, counts, acceptor }
+        acceptor.spawn(accept(listener, server, control.subscribe(), Arc::new(count)));
+        Self { address, control, counts, acceptor }
     }
 
-    /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends every connection there is. The next ones pass.
+    /// Closes every connection. Later ones pass.
     pub fn cut(&self) {
-        self.door.send_modify(|door| door.cuts += 1);
+        self.control.send_modify(|control| control.cuts += 1);
     }
 
-    /// Ends every connection there is, and turns away those who come until [`open`](Self::open).
-    pub fn shut(&self) {
-        self.door.send_modify(|door| *door = Door { cuts: door.cuts + 1, shut: true });
+    /// Closes every connection, and new ones at once until [`unblock`](Self::unblock).
+    pub fn block(&self) {
+        self.control.send_modify(|control| *control = Control { cuts: control.cuts + 1, blocked: true });
     }
 
-    /// Lets connections pass again.
-    pub fn open(&self) {
-        self.door.send_modify(|door| door.shut = false);
+    pub fn unblock(&self) {
+        self.control.send_modify(|control| control.blocked = false);
     }
 
-    /// What has happened so far.
     pub fn counts(&self) -> Counts {
         *self.counts.borrow()
     }
 
-    /// Waits until the counts are as wished.
-    pub async fn until(&self, wished: impl FnMut(&Counts) -> bool) -> Counts {
+    pub async fn wait_until(&self, holds: impl FnMut(&Counts) -> bool) -> Counts {
         let mut counts = self.counts.clone();
-        let counted = counts.wait_for(wished).await;
+        let counted = counts.wait_for(holds).await;
         *counted.expect("the acceptor counts for as long as the proxy lives")
     }
 
-    /// Stops listening, cuts who is connected, and waits until all that is done.
-    pub async fn end(mut self) {
+    /// Stops listening, closes every connection, and waits until that is done.
+    pub async fn shutdown(mut self) {
         self.acceptor.shutdown().await;
     }
 }
@@ -99,29 +93,29 @@ impl CuttingProxy {
 async fn accept(
     listener: TcpListener,
     server: SocketAddr,
-    door: watch::Receiver<Door>,
+    control: watch::Receiver<Control>,
     count: Arc<watch::Sender<Counts>>,
 ) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => if let Ok((client, _)) = accepted {
-                connections.spawn(relay(client, server, door.clone(), count.clone()));
+                connections.spawn(relay(client, server, control.clone(), count.clone()));
             },
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
         }
     }
 }
 
-/// One connection, until an end closes it or the proxy cuts it. Leaving this function closes both sockets at once.
+/// Carries one connection until an end closes it or the proxy cuts it. Leaving this function closes both sockets at once.
 async fn relay(
     client: TcpStream,
     server: SocketAddr,
-    mut door: watch::Receiver<Door>,
+    mut control: watch::Receiver<Control>,
     count: Arc<watch::Sender<Counts>>,
 ) {
-    let at_start = *door.borrow_and_update();
-    if at_start.shut {
+    let at_start = *control.borrow_and_update();
+    if at_start.blocked {
         return;
     }
     let Ok(upstream) = TcpStream::connect(server).await else { return };
@@ -136,7 +130,7 @@ async fn relay(
     tokio::select! {
         () = pass(from_client, to_server, |_| ()) => {}
         () = pass(from_server, to_client, passed_on) => {}
-        _ = door.wait_for(|door| door.cuts != at_start.cuts) => {}
+        _ = control.wait_for(|control| control.cuts != at_start.cuts) => {}
     }
 }
 
@@ -177,7 +171,7 @@ mod tests {
     #[tokio::test]
     async fn a_cut_ends_those_who_are_connected_and_nobody_after() {
         let (server, mut task) = echo().await;
-        let proxy = CuttingProxy::before(server).await;
+        let proxy = CuttingProxy::start(server).await;
         let mut first = TcpStream::connect(proxy.address()).await.expect("the proxy listens");
         assert!(echoes(&mut first).await);
         proxy.cut();
@@ -185,21 +179,21 @@ mod tests {
         let mut second = TcpStream::connect(proxy.address()).await.expect("the proxy listens");
         assert!(echoes(&mut second).await);
         assert_eq!(proxy.counts(), Counts { connections: 2, answered_bytes: 8 });
-        proxy.end().await;
+        proxy.shutdown().await;
         task.shutdown().await;
     }
 
     #[tokio::test]
-    async fn a_shut_door_turns_away_until_it_opens() {
+    async fn a_blocked_proxy_turns_away_until_it_is_unblocked() {
         let (server, mut task) = echo().await;
-        let proxy = CuttingProxy::before(server).await;
-        proxy.shut();
+        let proxy = CuttingProxy::start(server).await;
+        proxy.block();
         let mut early = TcpStream::connect(proxy.address()).await.expect("the kernel accepts");
         assert!(!echoes(&mut early).await);
-        proxy.open();
+        proxy.unblock();
         let mut late = TcpStream::connect(proxy.address()).await.expect("the proxy listens");
         assert!(echoes(&mut late).await);
-        proxy.end().await;
+        proxy.shutdown().await;
         task.shutdown().await;
     }
 }

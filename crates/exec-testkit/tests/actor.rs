@@ -1,12 +1,12 @@
-//! The actor itself, run directly: if it lied, every test that stands on it would.
+//! The actor itself, run directly, because every other test relies on it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 
-use exec_testkit::pattern::{Digest, Pattern};
-use exec_testkit::witness::Witness;
+use exec_testkit::os_process::OsProcess;
+use exec_testkit::test_data::{Checksum, SeededBytes};
 
 #[test]
 fn it_says_what_it_is_told_on_both_streams_and_exits_as_told() {
@@ -26,8 +26,8 @@ fn a_mistake_in_its_program_is_told_with_code_64() {
 #[test]
 fn a_flood_is_the_pattern_of_its_seed() {
     let output = run("flood stdout 300000 5 9000 ; flood stderr 100001 6 17");
-    assert_eq!(output.stdout, Pattern::new(5).bytes(300_000));
-    assert_eq!(output.stderr, Pattern::new(6).bytes(100_001));
+    assert_eq!(output.stdout, SeededBytes::new(5).bytes(300_000));
+    assert_eq!(output.stderr, SeededBytes::new(6).bytes(100_001));
 }
 
 #[test]
@@ -46,10 +46,10 @@ fn it_answers_a_term_and_goes_on_or_exits() {
     assert_eq!(line(), "ready");
     signal(&child, rustix::process::Signal::TERM);
     assert_eq!(line(), "heard");
-    say(&mut child, "\n");
+    write_stdin(&mut child, "\n");
     assert_eq!(line(), "again");
     signal(&child, rustix::process::Signal::TERM);
-    // Both answers stand now; the first that is asked may be either.
+    // Both handlers are registered now; either may run first.
     let last = line();
     assert!(last == "bye" || line() == "bye");
     assert_eq!(child.wait().expect("our child").code(), Some(0));
@@ -58,14 +58,14 @@ fn it_answers_a_term_and_goes_on_or_exits() {
 #[test]
 fn it_counts_echoes_and_digests_its_stdin() {
     let mut child = start("read-line ; digest");
-    say(&mut child, "first\nthe rest");
+    write_stdin(&mut child, "first\nthe rest");
     drop(child.stdin.take());
     let output = child.wait_with_output().expect("our child");
-    let digest = Digest::of(b"the rest");
-    assert_eq!(text(&output.stdout), format!("8 bytes {digest}\n"));
+    let checksum = Checksum::of(b"the rest");
+    assert_eq!(text(&output.stdout), format!("8 bytes {checksum}\n"));
 
     let mut child = start("echo-lines ; cat-count");
-    say(&mut child, "one\ntwo");
+    write_stdin(&mut child, "one\ntwo");
     drop(child.stdin.take());
     let output = child.wait_with_output().expect("our child");
     assert_eq!(text(&output.stdout), "one\ntwo\n0 bytes\n");
@@ -77,14 +77,14 @@ fn every_kind_of_descendant_is_announced_alive_and_in_its_shape() {
         let mut child = start(&format!("{kind} ; say done ; wait-forever"));
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let mut line = || lines.next().expect("it goes on").expect("readable");
-        let witness = Witness::from_line(&line()).expect("a descendant is announced");
+        let descendant = OsProcess::from_pid_line(&line()).expect("a descendant is announced");
         assert_eq!(line(), "done");
-        let kin = rustix::process::Pid::from_raw(witness.pid as i32).expect("not 0");
-        let leader = Witness::of(child.id()).expect("not yet waited for");
-        let same_session = witness.session() == leader.session();
+        let pid = rustix::process::Pid::from_raw(descendant.pid as i32).expect("not 0");
+        let leader = OsProcess::of(child.id()).expect("not yet waited for");
+        let same_session = descendant.session() == leader.session();
         assert_eq!(same_session, !matches!(kind, "setsid" | "daemonise"), "{kind}");
-        assert!(witness.is_present(), "{kind}");
-        rustix::process::kill_process(kin, rustix::process::Signal::KILL).expect("still ours");
+        assert!(descendant.is_present(), "{kind}");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("still ours");
         child.kill().expect("our child");
         child.wait().expect("our child");
     }
@@ -93,7 +93,7 @@ fn every_kind_of_descendant_is_announced_alive_and_in_its_shape() {
 #[test]
 fn a_daemon_lets_go_of_the_pipes_and_a_forked_child_does_not() {
     let output = run("daemonise [ sleep 60000 ] ; say over");
-    let daemon = Witness::from_line(text(&output.stdout).lines().next().expect("announced"));
+    let daemon = OsProcess::from_pid_line(text(&output.stdout).lines().next().expect("announced"));
     // The pipes ended although the daemon lives.
     let daemon = daemon.expect("it is there");
     let pid = rustix::process::Pid::from_raw(daemon.pid as i32).expect("not 0");
@@ -149,9 +149,9 @@ fn actor(script: &str) -> Command {
     command
 }
 
-fn say(child: &mut Child, words: &str) {
+fn write_stdin(child: &mut Child, text: &str) {
     let stdin = child.stdin.as_mut().expect("piped");
-    stdin.write_all(words.as_bytes()).expect("it listens");
+    stdin.write_all(text.as_bytes()).expect("it listens");
 }
 
 fn signal(child: &Child, signal: rustix::process::Signal) {

@@ -1,10 +1,10 @@
 //! How long a keystroke's echo takes while a large file goes over the same WebSocket, in milliseconds.
 //!
-//! `cargo xtask bench files`. Our server with our client; then with a plain client of the wire, and so is Codex's server, if
-//! `CODEX_BIN` names it. All in turns, in one run. `EXEC_FILE_MB` is the size of the file in MiB.
+//! `cargo xtask bench files`. Our server is measured with our client, then with a plain client; Codex's server with the plain
+//! client, if `CODEX_BIN` names it. All take turns in one run. `EXEC_FILE_MB` is the size of the file in MiB.
 
 mod library;
-mod wire;
+mod plain;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -27,22 +27,22 @@ async fn main() {
     let file = folder.path().join("file");
     std::fs::write(&file, vec![b'x'; file_bytes as usize]).expect("there is room");
     let ours = binaries::exec_server().display().to_string();
-    let mut contestants = vec![("ours", ours.clone(), "serve", true), ("ours, plain", ours, "serve", false)];
+    let mut servers = vec![("ours", ours.clone(), "serve", true), ("ours, plain", ours, "serve", false)];
     if let Ok(codex) = std::env::var("CODEX_BIN") {
-        contestants.push(("codex, plain", codex, "exec-server", false));
+        servers.push(("codex, plain", codex, "exec-server", false));
     }
-    let mut seen: HashMap<(&str, Load), Seen> = HashMap::new();
+    let mut samples: HashMap<(&str, Load), Samples> = HashMap::new();
     for _ in 0..ROUNDS {
-        for (name, program, verb, own_client) in &contestants {
+        for (name, program, verb, own_client) in &servers {
             for load in Load::ALL {
-                let server = Server::begin(program, verb);
+                let server = Server::start(program, verb);
                 let task = Task { load, file: file.clone(), file_bytes };
                 let measured = if *own_client {
                     library::measure(&server.url, &task).await
                 } else {
-                    wire::measure(&server.url, &task).await
+                    plain::measure(&server.url, &task).await
                 };
-                seen.entry((name, load)).or_default().absorb(measured);
+                samples.entry((name, load)).or_default().add(measured);
             }
         }
     }
@@ -51,9 +51,9 @@ async fn main() {
         "{:<14}{:<10}{:>10}{:>10}{:>10}{:>12}{:>8}",
         "", "beside", "p50 ms", "p99 ms", "most ms", "file MB/s", "keys"
     );
-    for (name, ..) in &contestants {
+    for (name, ..) in &servers {
         for load in Load::ALL {
-            seen.get_mut(&(*name, load)).expect("it was measured").print(name, load);
+            samples.get_mut(&(*name, load)).expect("it was measured").print(name, load);
         }
     }
 }
@@ -69,7 +69,7 @@ impl Load {
     const ALL: [Self; 3] = [Self::Nothing, Self::Reading, Self::Writing];
 }
 
-/// What one round does.
+/// What one round measures.
 struct Task {
     load: Load,
     /// What is read; what is written goes beside it.
@@ -95,13 +95,13 @@ impl Task {
 type Measured = (Vec<Duration>, Option<f64>);
 
 #[derive(Default)]
-struct Seen {
+struct Samples {
     echoes: Vec<Duration>,
     rates: Vec<f64>,
 }
 
-impl Seen {
-    fn absorb(&mut self, (echoes, rate): Measured) {
+impl Samples {
+    fn add(&mut self, (echoes, rate): Measured) {
         self.echoes.extend(echoes);
         self.rates.extend(rate);
     }
@@ -123,13 +123,13 @@ struct Server {
 }
 
 impl Server {
-    fn begin(program: &str, verb: &str) -> Self {
+    fn start(program: &str, verb: &str) -> Self {
         let mut command = Command::new(program);
         command.args([verb, "--listen", "ws://127.0.0.1:0"]).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{program} starts: {error}"));
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
         let url = stdout.lines().map_while(Result::ok).find(|line| line.starts_with("ws://"));
-        Self { child, url: url.expect("a server says where it listens") }
+        Self { child, url: url.expect("a server prints its URL") }
     }
 }
 

@@ -1,13 +1,13 @@
-//! An owner as a process of its own, so that a test can kill it and measure it from outside.
+//! An owner of a keeper (what a daemon is) as a process of its own, so that a test can kill it and measure it from outside.
 //!
 //! ```text
 //!   owner durable STATE KEEPER ORPHAN_TTL_MS SPOOL_BYTES      the keeper KEEPER, found again through STATE
-//!   owner embedded                                            a thread carries the keeper
+//!   owner embedded                                            the keeper is a thread of the owner
 //! ```
 //!
-//! The first line it prints is `open`, `busy PID` or `failed WHY`. Then it does what the lines of its stdin say, and
-//! answers each with lines of its own; what takes long is done in the background, so that the next line is heard. At
-//! the end of stdin it ends, and leaves its processes to a durable keeper.
+//! The first line it prints is `open`, `busy PID` or `failed WHY`. Then each line of its stdin is a
+//! command, which it answers with lines of its own; what takes long is done in the background, so that the next line is
+//! read. At the end of stdin it ends, and leaves its processes to a durable keeper.
 //!
 //! Deliberately absent: any judgement. It reports; the test decides.
 
@@ -22,10 +22,10 @@ use exec_env::Environment;
 use exec_env::process::{StartError, WaitCondition, Waited};
 use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::{KeeperChoice, LocalEnvironment, OpenError, LocalOptions};
-use exec_testkit::pattern::Pattern;
+use exec_testkit::test_data::SeededBytes;
 use tokio::task::JoinSet;
 
-/// Output asked for at a time; what a server would take for one turn of a quiet line.
+/// Output asked for at a time, as a server does it.
 const PAGE_BYTES: usize = 256 << 10;
 
 fn main() -> ExitCode {
@@ -38,30 +38,30 @@ async fn serve() -> ExitCode {
     let environment = match LocalEnvironment::open(options()).await {
         Ok(environment) => Arc::new(environment),
         Err(OpenError::Busy { owner_pid, .. }) => {
-            say(&format!("busy {owner_pid}"));
+            print_line(&format!("busy {owner_pid}"));
             return ExitCode::FAILURE;
         }
         Err(error) => {
-            say(&format!("failed {error}"));
+            print_line(&format!("failed {error}"));
             return ExitCode::FAILURE;
         }
     };
-    say("open");
+    print_line("open");
     let mut background = JoinSet::new();
     while let Some(line) = next_line().await {
         let owner = Owner { environment: environment.clone() };
-        match Order::parse(&line) {
-            Order::Roster { path } => {
-                let parts = roster(&path);
-                let ids: Vec<ProcessId> = parts.iter().map(|part| part.id.clone()).collect();
-                owner.complete(parts).await;
-                background.extend(ids.into_iter().map(|id| Owner { environment: environment.clone() }.follow(id)));
+        match OwnerCommand::parse(&line) {
+            OwnerCommand::StartAll { path } => {
+                let specs = read_specs(&path);
+                let ids: Vec<ProcessId> = specs.iter().map(|spec| spec.id.clone()).collect();
+                owner.start_missing(specs).await;
+                background.extend(ids.into_iter().map(|id| Owner { environment: environment.clone() }.drain(id)));
             }
-            Order::Start(part) => owner.start(&part.id, part.command).await,
-            Order::CloseStdin { id } => owner.close_stdin(&id).await,
-            Order::Write { id, key, bytes } => drop(background.spawn(owner.write(id, key, bytes))),
-            Order::Digest { id } => drop(background.spawn(owner.digest(id))),
-            Order::Match { id, regex } => drop(background.spawn(owner.find(id, regex))),
+            OwnerCommand::Start(spec) => owner.start(&spec.id, spec.command).await,
+            OwnerCommand::CloseStdin { id } => owner.close_stdin(&id).await,
+            OwnerCommand::Write { id, key, bytes } => drop(background.spawn(owner.write(id, key, bytes))),
+            OwnerCommand::Digest { id } => drop(background.spawn(owner.digest(id))),
+            OwnerCommand::Match { id, regex } => drop(background.spawn(owner.wait_for_match(id, regex))),
         }
     }
     background.shutdown().await;
@@ -86,13 +86,12 @@ fn options() -> LocalOptions {
     }
 }
 
-/// What a line asks for.
-enum Order {
+enum OwnerCommand {
     /// `start ID pipes|stdin|pty SCRIPT…`: `started ID PID` or `refused ID WHY`.
-    Start(Box<Part>),
-    /// `roster PATH`: starts what stands in the file (as `ID IO SCRIPT…`) and is not there yet, then says `ready`, and
-    /// reads all of them from then on.
-    Roster { path: PathBuf },
+    Start(Box<ProcessSpec>),
+    /// `start-all PATH`: starts those processes of the file (lines `ID IO SCRIPT…`) that do not exist yet, then prints `ready`,
+    /// and reads the logs of all of them from then on.
+    StartAll { path: PathBuf },
     /// `write ID KEY SEED BYTES`: `waiting ID KEY` if the kernel does not take all at once; `written ID KEY OUTCOME`.
     Write { id: ProcessId, key: WriteId, bytes: Vec<u8> },
     /// `close-stdin ID`: `closed ID`.
@@ -103,23 +102,22 @@ enum Order {
     Match { id: ProcessId, regex: String },
 }
 
-/// One line of a roster.
-struct Part {
+struct ProcessSpec {
     id: ProcessId,
     command: Command,
 }
 
-impl Order {
+impl OwnerCommand {
     fn parse(line: &str) -> Self {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         let words: Vec<&str> = rest.split(' ').collect();
         match (verb, &words[..]) {
-            ("start", _) => Self::Start(Box::new(Part::parse(rest))),
-            ("roster", [path]) => Self::Roster { path: path.into() },
+            ("start", _) => Self::Start(Box::new(ProcessSpec::parse(rest))),
+            ("start-all", [path]) => Self::StartAll { path: path.into() },
             ("write", [id, key, seed, bytes]) => Self::Write {
                 id: process_id(id),
                 key: WriteId::new(key).expect("tests write short keys"),
-                bytes: Pattern::new(number(seed)).bytes(number(bytes) as usize),
+                bytes: SeededBytes::new(number(seed)).bytes(number(bytes) as usize),
             },
             ("close-stdin", [id]) => Self::CloseStdin { id: process_id(id) },
             ("digest", [id]) => Self::Digest { id: process_id(id) },
@@ -129,7 +127,7 @@ impl Order {
     }
 }
 
-impl Part {
+impl ProcessSpec {
     fn parse(line: &str) -> Self {
         let mut words = line.split(' ');
         let (id, io) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -139,13 +137,12 @@ impl Part {
             "pipes" => Io::Pipes { stdin: false },
             "stdin" => Io::Pipes { stdin: true },
             "pty" => Io::Pty(TerminalSize::default()),
-            _ => panic!("{io:?} is no wiring, in {line:?}"),
+            _ => panic!("{io:?} is neither pipes, stdin nor pty, in {line:?}"),
         };
         Self { id: process_id(id), command }
     }
 }
 
-/// What carries out one order.
 struct Owner {
     environment: Arc<LocalEnvironment>,
 }
@@ -153,20 +150,20 @@ struct Owner {
 impl Owner {
     async fn start(&self, id: &ProcessId, command: Command) {
         match self.environment.processes().start(id, command).await {
-            Ok(started) => say(&format!("started {id} {}", started.pid)),
-            Err(error) => say(&format!("refused {id} {error}")),
+            Ok(started) => print_line(&format!("started {id} {}", started.pid)),
+            Err(error) => print_line(&format!("refused {id} {error}")),
         }
     }
 
-    async fn complete(&self, parts: Vec<Part>) {
-        for Part { id, command } in parts {
+    async fn start_missing(&self, specs: Vec<ProcessSpec>) {
+        for ProcessSpec { id, command } in specs {
             match self.environment.processes().start(&id, command).await {
                 // An earlier owner, which did not live to see it, may have started it.
                 Ok(_) | Err(StartError::IdInUse { .. }) => {}
                 Err(error) => panic!("{id} starts: {error}"),
             }
         }
-        say("ready");
+        print_line("ready");
     }
 
     async fn write(self, id: ProcessId, key: WriteId, bytes: Vec<u8>) {
@@ -180,23 +177,23 @@ impl Owner {
         let written = match at_once {
             Some(written) => written,
             None => {
-                say(&format!("waiting {id} {name}"));
+                print_line(&format!("waiting {id} {name}"));
                 writing.await
             }
         };
         let written = written.unwrap_or_else(|error| panic!("{id} can be written to: {error}"));
-        say(&format!("written {id} {name} {written:?}"));
+        print_line(&format!("written {id} {name} {written:?}"));
     }
 
     async fn close_stdin(&self, id: &ProcessId) {
         let closed = self.environment.processes().close_stdin(id).await;
         closed.unwrap_or_else(|error| panic!("stdin of {id} can be closed: {error}"));
-        say(&format!("closed {id}"));
+        print_line(&format!("closed {id}"));
     }
 
-    async fn find(self, id: ProcessId, regex: String) {
+    async fn wait_for_match(self, id: ProcessId, regex: String) {
         match self.environment.processes().wait(&id, WaitCondition::Output { regex, after: 0 }, None).await {
-            Ok(Waited::Matched { text, .. }) => say(&format!("matched {id} {}", String::from_utf8_lossy(&text))),
+            Ok(Waited::Matched { text, .. }) => print_line(&format!("matched {id} {}", String::from_utf8_lossy(&text))),
             other => panic!("{id} prints it: {other:?}"),
         }
     }
@@ -223,20 +220,20 @@ impl Owner {
         }
         let [stdout, stderr] = hashes.map(|hash| hash.finalize().to_hex());
         let code = code.expect("a closed log has told the exit");
-        say(&format!("digest {id} {} {stdout} {} {stderr} {code}", counts[0], counts[1]));
+        print_line(&format!("digest {id} {} {stdout} {} {stderr} {code}", counts[0], counts[1]));
     }
 
-    /// Reads to the end without looking.
-    async fn follow(self, id: ProcessId) {
+    /// Reads the log to its end, and drops it.
+    async fn drain(self, id: ProcessId) {
         let follow = self.environment.processes().follow(&id, 0).await;
         let mut follow = follow.unwrap_or_else(|error| panic!("{id} can be followed: {error}"));
         while follow.next(PAGE_BYTES).await.unwrap_or_else(|error| panic!("{id} is read: {error}")).is_some() {}
     }
 }
 
-fn roster(path: &std::path::Path) -> Vec<Part> {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("roster {path:?} can be read: {error}"));
-    text.lines().map(Part::parse).collect()
+fn read_specs(path: &std::path::Path) -> Vec<ProcessSpec> {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?} can be read: {error}"));
+    text.lines().map(ProcessSpec::parse).collect()
 }
 
 /// The next line of stdin, without its end; `None` when there is no more.
@@ -250,9 +247,9 @@ async fn next_line() -> Option<String> {
 }
 
 /// One line in one write: a test reads them as they come.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
-    // A test that is gone wants to hear nothing.
+    // The test may be gone; then nobody needs the line.
     let _ = out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush());
 }
 

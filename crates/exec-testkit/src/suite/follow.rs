@@ -1,4 +1,4 @@
-//! Followers: places in a log that live as long as their handles.
+//! Followers of a log.
 
 use std::time::Duration;
 
@@ -6,42 +6,44 @@ use exec_core::Stream;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use crate::bench::Bench;
-use crate::pattern::{Dice, Pattern};
+use crate::test_data::{SeededBytes, SeededRng};
+use crate::test_environment::TestEnvironment;
 
 /// Followers that begin at different times see the same log.
-pub async fn all_followers_see_the_same_log(bench: &Bench) {
-    let gate = bench.gate("gate");
-    let script =
-        format!("flood stdout 500000 1 5000 ; err half ; {} ; flood stdout 500000 2 90000 ; exit 1", gate.wait());
-    let process = bench.start("p", &script).await;
+pub async fn all_followers_see_the_same_log(env: &TestEnvironment) {
+    let semaphore = env.semaphore("semaphore");
+    let script = format!(
+        "flood stdout 500000 1 5000 ; err half ; {} ; flood stdout 500000 2 90000 ; exit 1",
+        semaphore.acquire()
+    );
+    let process = env.start("p", &script).await;
     let early = process.reader().await;
     let mut middle = process.reader().await;
-    middle.until("the middle", |seen| !seen.bytes(Stream::Stderr).is_empty()).await;
+    middle.read_until("the middle", |seen| !seen.bytes(Stream::Stderr).is_empty()).await;
     let late = process.reader().await;
-    gate.open_once();
-    let readers = [early, middle, late].map(crate::process::Reader::to_the_end);
+    semaphore.release();
+    let readers = [early, middle, late].map(crate::process::LogReader::read_to_end);
     let seen = join_all(readers).await;
     assert_eq!(seen[0].output_bytes(), 1_000_005);
     assert!(seen.iter().all(|other| other.entries == seen[0].entries));
-    assert_eq!(process.transcript().await.entries, seen[0].entries);
+    assert_eq!(process.read_to_end().await.entries, seen[0].entries);
 }
 
 /// A follower from the middle begins behind its place.
-pub async fn a_follower_from_the_middle_begins_behind_its_place(bench: &Bench) {
-    let process = bench.start("p", "flood stdout 1000000 3 1000 ; exit 0").await;
-    let whole = process.transcript().await;
+pub async fn a_follower_from_the_middle_begins_behind_its_place(env: &TestEnvironment) {
+    let process = env.start("p", "flood stdout 1000000 3 1000 ; exit 0").await;
+    let whole = process.read_to_end().await;
     let last = whole.cursor();
     for after in [1, last / 2, last - 2, last - 1] {
-        let rest = process.reader_after(after).await.to_the_end().await;
+        let rest = process.reader_after(after).await.read_to_end().await;
         assert_eq!(rest.entries, whole.entries[after as usize..], "after {after}");
     }
 }
 
 /// A follower at or beyond the end of a complete log ends at once.
-pub async fn a_follower_beyond_the_end_of_a_closed_log_ends_at_once(bench: &Bench) {
-    let process = bench.start("p", "say x ; exit 0").await;
-    let last = process.transcript().await.cursor();
+pub async fn a_follower_beyond_the_end_of_a_closed_log_ends_at_once(env: &TestEnvironment) {
+    let process = env.start("p", "say x ; exit 0").await;
+    let last = process.read_to_end().await.cursor();
     for after in [last, last + 1, last + 100] {
         let mut reader = process.reader_after(after).await;
         assert_eq!(reader.follow().next(1000).await, Ok(None), "after {after}");
@@ -49,21 +51,21 @@ pub async fn a_follower_beyond_the_end_of_a_closed_log_ends_at_once(bench: &Benc
 }
 
 /// Asking and changing one's mind, again and again, loses nothing.
-pub async fn cancelling_next_loses_nothing(bench: &Bench) {
+pub async fn cancelling_next_loses_nothing(env: &TestEnvironment) {
     let total = 2 << 20;
-    let process = bench.start("p", &format!("flood stdout {total} 4 3000 ; exit 0")).await;
+    let process = env.start("p", &format!("flood stdout {total} 4 3000 ; exit 0")).await;
     let mut reader = process.reader().await;
-    let mut dice = Dice::new(9);
-    while !reader.transcript.is_closed() {
-        let max_bytes = 1 + dice.below(50_000);
+    let mut rng = SeededRng::new(9);
+    while !reader.log.is_closed() {
+        let max_bytes = 1 + rng.below(50_000);
         // Polled once and dropped; then dropped after a moment; then awaited.
         let attempt = reader.follow().next(max_bytes).now_or_never();
         let attempt = match attempt {
             Some(page) => Some(page),
             None => {
-                let patience = Duration::from_micros(dice.below(500) as u64);
+                let timeout = Duration::from_micros(rng.below(500) as u64);
                 let next = reader.follow().next(max_bytes);
-                tokio::time::timeout(patience, next).await.ok()
+                tokio::time::timeout(timeout, next).await.ok()
             }
         };
         let page = match attempt {
@@ -71,15 +73,15 @@ pub async fn cancelling_next_loses_nothing(bench: &Bench) {
             None => reader.follow().next(max_bytes).await,
         };
         let page = page.expect("the log can be read on");
-        reader.transcript.absorb(page.expect("the log is not over before closed"));
+        reader.log.add_page(page.expect("the log is not over before closed"));
     }
-    super::assert_pattern(&reader.transcript, Stream::Stdout, Pattern::new(4), total);
+    super::assert_stream(&reader.log, Stream::Stdout, SeededBytes::new(4), total);
 }
 
 /// A follower takes small bites if it wants them, and sees the same.
-pub async fn small_bites_see_the_same_log(bench: &Bench) {
-    let process = bench.start("p", "flood stdout 200000 5 700 ; exit 0").await;
-    let whole = process.transcript().await;
+pub async fn small_pages_see_the_same_log(env: &TestEnvironment) {
+    let process = env.start("p", "flood stdout 200000 5 700 ; exit 0").await;
+    let whole = process.read_to_end().await;
     for max_bytes in [0, 1, 70_000] {
         let mut reader = process.reader().await;
         while let Some(page) = reader.follow().next(max_bytes).await.expect("readable") {
@@ -93,39 +95,39 @@ pub async fn small_bites_see_the_same_log(bench: &Bench) {
                 .collect();
             let bytes: usize = outputs.iter().sum();
             assert!(bytes <= max_bytes || outputs.len() == 1, "{outputs:?}");
-            reader.transcript.absorb(page);
+            reader.log.add_page(page);
         }
-        assert_eq!(reader.transcript.entries, whole.entries);
+        assert_eq!(reader.log.entries, whole.entries);
     }
 }
 
 /// A follower that is dropped, or never read, holds up neither the child nor the others.
-pub async fn an_idle_follower_holds_nobody_up(bench: &Bench) {
+pub async fn an_idle_follower_holds_nobody_up(env: &TestEnvironment) {
     let total = 4 << 20;
-    let process = bench.start("p", &format!("flood stdout {total} 6 60000 ; exit 0")).await;
+    let process = env.start("p", &format!("flood stdout {total} 6 60000 ; exit 0")).await;
     let idle = process.reader().await;
     drop(process.reader().await);
-    let transcript = process.transcript().await;
-    super::assert_pattern(&transcript, Stream::Stdout, Pattern::new(6), total);
-    let late = idle.to_the_end().await;
-    assert_eq!(late.entries, transcript.entries);
+    let log = process.read_to_end().await;
+    super::assert_stream(&log, Stream::Stdout, SeededBytes::new(6), total);
+    let late = idle.read_to_end().await;
+    assert_eq!(late.entries, log.entries);
 }
 
 /// Output written alternately on two streams stands in the log in the order in which it was written.
-pub async fn alternate_writes_keep_their_order_across_streams(bench: &Bench) {
+pub async fn alternate_writes_keep_their_order_across_streams(env: &TestEnvironment) {
     let steps: String =
-        (0..20).map(|turn| format!("say out{turn} ; read-line ; err err{turn} ; read-line ; ")).collect();
-    let process = bench.start_listening("p", &format!("{steps} exit 0")).await;
+        (0..20).map(|round| format!("say out{round} ; read-line ; err err{round} ; read-line ; ")).collect();
+    let process = env.start_with_stdin("p", &format!("{steps} exit 0")).await;
     let mut reader = process.reader().await;
-    for turn in 0..20 {
+    for round in 0..20 {
         for word in ["out", "err"] {
-            reader.line(&format!("{word}{turn}")).await;
-            process.write(&format!("{word}{turn}"), "\n").await;
+            reader.wait_for_line(&format!("{word}{round}")).await;
+            process.write(&format!("{word}{round}"), "\n").await;
         }
     }
-    let transcript = reader.to_the_end().await;
-    let expected: String = (0..20).map(|turn| format!("out{turn}\nerr{turn}\n")).collect();
-    assert_eq!(transcript.printed(), expected);
-    let mut streams = transcript.outputs().map(|(_, from, _)| from);
+    let log = reader.read_to_end().await;
+    let expected: String = (0..20).map(|round| format!("out{round}\nerr{round}\n")).collect();
+    assert_eq!(log.printed(), expected);
+    let mut streams = log.outputs().map(|(_, from, _)| from);
     assert!(streams.all(|from| from != Stream::Pty));
 }

@@ -9,27 +9,27 @@ use exec_env::process::{
     WriteError,
 };
 
-use crate::bench::{Bench, process_id, write_id};
+use crate::test_environment::{TestEnvironment, process_id, write_id};
 
 /// Every field of a listed process is what was asked for, or what has become of it.
-pub async fn the_list_tells_all_of_a_process(bench: &Bench) {
+pub async fn the_list_tells_all_of_a_process(env: &TestEnvironment) {
     let before = SystemTime::now();
-    let mut command = bench.command("say hello ; cat-count ; wait-forever");
+    let mut command = env.command("say hello ; cat-count ; wait-forever");
     command.io = Io::Pipes { stdin: true };
     command.label = vec![0, 255, b'x'];
     let argv = command.argv.clone();
-    let process = bench.launch("p", command).await;
-    process.reader().await.line("hello").await;
+    let process = env.start_command("p", command).await;
+    process.reader().await.wait_for_line("hello").await;
 
     let info = process.info().await;
     assert_eq!((&info.id, info.pid), (&process.id, process.pid));
-    assert_eq!((info.argv, info.cwd), (argv, bench.scratch()));
+    assert_eq!((info.argv, info.cwd), (argv, env.scratch()));
     assert_eq!((info.tty, info.stdin_open), (false, true));
     assert_eq!(info.label, [0, 255, b'x']);
     // Wire and kernel may keep whole milliseconds or ticks only.
     let slack = Duration::from_millis(20);
     assert!(info.started >= before - slack && info.started <= SystemTime::now() + slack);
-    assert_eq!(info.head, process.look().await.head);
+    assert_eq!(info.head, process.read_now().await.head);
     assert_eq!((info.head.next_seq, info.head.held_bytes), (2, 6));
 
     process.close_stdin().await;
@@ -41,13 +41,13 @@ pub async fn the_list_tells_all_of_a_process(bench: &Bench) {
 }
 
 /// All are listed, closed ones included, in the order of their start.
-pub async fn the_list_is_in_the_order_of_start_and_keeps_closed_ones(bench: &Bench) {
+pub async fn the_list_is_in_the_order_of_start_and_keeps_closed_ones(env: &TestEnvironment) {
     let names = ["c", "a", "", "b", "ü with spaces"];
     for name in names {
-        bench.run(name, "exit 0").await;
+        env.run(name, "exit 0").await;
     }
-    let terminal = bench.start_on_terminal("last", "wait-forever").await;
-    let listed = bench.processes().list().await.expect("the list is there");
+    let terminal = env.start_on_terminal("last", "wait-forever").await;
+    let listed = env.processes().list().await.expect("the list is there");
     let found: Vec<&str> = listed.iter().map(|info| info.id.as_str()).collect();
     assert_eq!(found, ["c", "a", "", "b", "ü with spaces", "last"]);
     assert!(listed[..5].iter().all(|info| info.head.closed && !info.tty));
@@ -55,43 +55,42 @@ pub async fn the_list_is_in_the_order_of_start_and_keeps_closed_ones(bench: &Ben
     assert_eq!(listed[5].pid, terminal.pid);
 }
 
-/// An empty place lists nothing.
-pub async fn an_empty_place_lists_nothing(bench: &Bench) {
-    assert_eq!(bench.processes().list().await, Ok(Vec::new()));
+pub async fn an_empty_environment_lists_nothing(env: &TestEnvironment) {
+    assert_eq!(env.processes().list().await, Ok(Vec::new()));
 }
 
 /// A forgotten id is free, and the new process has a log, a stdin and write ids of its own.
-pub async fn a_forgotten_id_can_be_used_again(bench: &Bench) {
+pub async fn a_forgotten_id_can_be_used_again(env: &TestEnvironment) {
     for round in 0..3 {
-        let process = bench.start_listening("p", "cat").await;
+        let process = env.start_with_stdin("p", "cat").await;
         process.write("same key", format!("round {round}\n")).await;
         process.close_stdin().await;
-        let transcript = process.transcript().await;
-        assert_eq!(transcript.stdout(), format!("round {round}\n"));
-        assert_eq!(bench.processes().forget(&process.id).await, Ok(()));
-        assert_eq!(bench.processes().list().await, Ok(Vec::new()));
+        let log = process.read_to_end().await;
+        assert_eq!(log.stdout(), format!("round {round}\n"));
+        assert_eq!(env.processes().forget(&process.id).await, Ok(()));
+        assert_eq!(env.processes().list().await, Ok(Vec::new()));
     }
 }
 
 /// Forgetting a running process ends its whole tree first.
-pub async fn forgetting_a_running_process_ends_its_tree(bench: &Bench) {
-    let process = bench.start("p", "daemonise [ ignore-term ; wait-forever ] ; say ready ; wait-forever").await;
+pub async fn forgetting_a_running_process_ends_its_tree(env: &TestEnvironment) {
+    let process = env.start("p", "daemonise [ ignore-term ; wait-forever ] ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
-    let descendant = reader.descendant().await;
-    let leader = process.witness();
-    assert_eq!(bench.processes().forget(&process.id).await, Ok(()));
-    leader.leaves().await;
-    descendant.leaves().await;
+    let descendant = reader.wait_for_descendant().await;
+    let leader = process.os_process();
+    assert_eq!(env.processes().forget(&process.id).await, Ok(()));
+    leader.wait_until_gone().await;
+    descendant.wait_until_gone().await;
 }
 
 /// No verb knows an id that was never there, nor one that was forgotten.
-pub async fn every_verb_says_that_an_id_is_unknown(bench: &Bench) {
-    bench.run("forgotten", "exit 0").await;
+pub async fn every_verb_says_that_an_id_is_unknown(env: &TestEnvironment) {
+    env.run("forgotten", "exit 0").await;
     let forgotten = process_id("forgotten");
-    assert_eq!(bench.processes().forget(&forgotten).await, Ok(()));
+    assert_eq!(env.processes().forget(&forgotten).await, Ok(()));
     for id in [forgotten, process_id("never there")] {
         let unknown = UnknownProcess { id: id.clone() };
-        let all = bench.processes();
+        let all = env.processes();
         let read = all.read(&id, ReadQuery::default()).await;
         assert_eq!(read, Err(ReadError::Unknown(unknown.clone())));
         let follow = all.follow(&id, 0).await.err();

@@ -5,36 +5,36 @@ use std::time::{Duration, Instant};
 use exec_core::{EntryBody, Page, Seq, Stream};
 use exec_env::process::ReadQuery;
 
-use crate::bench::Bench;
-use crate::pattern::Pattern;
-use crate::process::Process;
-use crate::transcript::Transcript;
+use crate::checked_log::CheckedLog;
+use crate::process::TestProcess;
+use crate::test_data::SeededBytes;
+use crate::test_environment::TestEnvironment;
 
 const LONG: Duration = Duration::from_secs(3600);
 
 /// 8 MiB on each stream at once: every byte, in order, per stream.
-pub async fn every_byte_of_both_streams_arrives_in_order(bench: &Bench) {
+pub async fn every_byte_of_both_streams_arrives_in_order(env: &TestEnvironment) {
     let total = 8 << 20;
     let script = format!("fork [ flood stderr {total} 2 100000 ] ; flood stdout {total} 1 70000 ; exit 0");
-    let transcript = bench.run("p", &script).await;
-    let stdout = transcript.bytes(Stream::Stdout);
+    let log = env.run("p", &script).await;
+    let stdout = log.bytes(Stream::Stdout);
     let announcement = stdout.iter().position(|byte| *byte == b'\n');
     let flood = &stdout[announcement.expect("the leader announced its descendant first") + 1..];
     assert_eq!(flood.len(), total);
-    assert_eq!(Pattern::new(1).first_difference(0, flood), None);
-    super::assert_pattern(&transcript, Stream::Stderr, Pattern::new(2), total);
+    assert_eq!(SeededBytes::new(1).first_difference(0, flood), None);
+    super::assert_stream(&log, Stream::Stderr, SeededBytes::new(2), total);
 }
 
 /// One byte at a time is as good as any other way.
-pub async fn bytes_written_one_by_one_all_arrive(bench: &Bench) {
-    let transcript = bench.run("p", "bytes1 20000").await;
+pub async fn bytes_written_one_by_one_all_arrive(env: &TestEnvironment) {
+    let log = env.run("p", "bytes1 20000").await;
     let expected: Vec<u8> = (0..20_000_u32).map(|n| b'a' + (n % 26) as u8).collect();
-    assert!(transcript.bytes(Stream::Stdout) == expected);
+    assert!(log.bytes(Stream::Stdout) == expected);
 }
 
 /// The golden cases of the wire, as pages: `echo out; echo err >&2; exit 3`.
-pub async fn pages_hold_what_fits_their_budget_and_at_least_one_entry(bench: &Bench) {
-    let process = finished_example(bench).await;
+pub async fn pages_hold_what_fits_their_budget_and_at_least_one_entry(env: &TestEnvironment) {
+    let process = finished_example(env).await;
     let all: &[Seq] = &[1, 2];
     let none: &[Seq] = &[];
     let cases: [(Seq, Option<usize>, &[Seq]); 14] = [
@@ -72,9 +72,9 @@ pub async fn pages_hold_what_fits_their_budget_and_at_least_one_entry(bench: &Be
 }
 
 /// Without a budget the exit and the end are entries like the others.
-pub async fn exit_and_closed_are_entries_of_the_page(bench: &Bench) {
-    let process = finished_example(bench).await;
-    let page = process.look().await;
+pub async fn exit_and_closed_are_entries_of_the_page(env: &TestEnvironment) {
+    let process = finished_example(env).await;
+    let page = process.read_now().await;
     let kinds: Vec<&str> = page.entries.iter().map(|entry| kind(&entry.body)).collect();
     assert_eq!(kinds, ["output", "output", "exited", "closed"]);
     let page = process.read(after(2)).await;
@@ -83,12 +83,12 @@ pub async fn exit_and_closed_are_entries_of_the_page(bench: &Bench) {
 }
 
 /// Paging with any budget sees the same log as reading it whole.
-pub async fn paging_with_any_budget_sees_the_same_log(bench: &Bench) {
+pub async fn paging_with_any_budget_sees_the_same_log(env: &TestEnvironment) {
     let script = "flood stdout 300000 1 9000 ; flood stderr 200000 2 40000 ; exit 0";
-    let process = bench.start("p", script).await;
-    let whole = process.transcript().await;
+    let process = env.start("p", script).await;
+    let whole = process.read_to_end().await;
     for max_bytes in [0, 1, 1000, 65_536, 100_000, 10_000_000] {
-        let mut paged = Transcript::new(0);
+        let mut paged = CheckedLog::new(0);
         while !paged.is_closed() {
             let query = ReadQuery { after: paged.cursor(), max_bytes: Some(max_bytes), wait: LONG };
             let page = process.read(query).await;
@@ -96,27 +96,27 @@ pub async fn paging_with_any_budget_sees_the_same_log(bench: &Bench) {
             let outputs = output_seqs(&page).len();
             assert!(bytes <= max_bytes || outputs == 1, "{bytes} of {max_bytes}");
             assert!(!page.entries.is_empty(), "a page makes progress");
-            paged.absorb(page);
+            paged.add_page(page);
         }
         assert_eq!(paged.entries, whole.entries, "pages of {max_bytes}");
     }
 }
 
 /// A waiting read wakes on output, on the exit, and on the end of the log, each with its entry.
-pub async fn a_waiting_read_wakes_on_output_on_exit_and_on_closed(bench: &Bench) {
-    let (speak, leave, close) = (bench.gate("speak"), bench.gate("leave"), bench.gate("close"));
-    let script = format!("fork [ {} ] ; {} ; say a ; {} ; exit 4", close.wait(), speak.wait(), leave.wait());
-    let process = bench.start("p", &script).await;
-    process.reader().await.descendant().await;
-    let start = process.look().await.head.next_seq - 1;
+pub async fn a_waiting_read_wakes_on_output_on_exit_and_on_closed(env: &TestEnvironment) {
+    let (speak, leave, close) = (env.semaphore("speak"), env.semaphore("leave"), env.semaphore("close"));
+    let script = format!("fork [ {} ] ; {} ; say a ; {} ; exit 4", close.acquire(), speak.acquire(), leave.acquire());
+    let process = env.start("p", &script).await;
+    process.reader().await.wait_for_descendant().await;
+    let start = process.read_now().await.head.next_seq - 1;
 
-    for (seq, gate, expected) in
+    for (seq, semaphore, expected) in
         [(start, &speak, "output"), (start + 1, &leave, "exited"), (start + 2, &close, "closed")]
     {
         let waiting = process.read(waiting_after(seq));
         let opening = async {
             // The read is asked first (join polls in order), so it is the event that ends it.
-            gate.open_once();
+            semaphore.release();
         };
         let (page, ()) = tokio::join!(waiting, opening);
         let kinds: Vec<&str> = page.entries.iter().map(|entry| kind(&entry.body)).collect();
@@ -127,13 +127,13 @@ pub async fn a_waiting_read_wakes_on_output_on_exit_and_on_closed(bench: &Bench)
 }
 
 /// A wait that nothing ends is over at its deadline, and not an error.
-pub async fn a_waiting_read_is_over_at_its_deadline(bench: &Bench) {
-    let process = bench.start("p", "say one ; wait-forever").await;
-    process.reader().await.line("one").await;
+pub async fn a_waiting_read_is_over_at_its_deadline(env: &TestEnvironment) {
+    let process = env.start("p", "say one ; wait-forever").await;
+    process.reader().await.wait_for_line("one").await;
     let wait = Duration::from_millis(100);
-    for place in [1, 100] {
+    for seq in [1, 100] {
         let before = Instant::now();
-        let query = ReadQuery { wait, ..after(place) };
+        let query = ReadQuery { wait, ..after(seq) };
         let page = process.read(query).await;
         assert!(before.elapsed() >= wait, "{:?}", before.elapsed());
         assert!(page.entries.is_empty() && page.gap.is_none());
@@ -142,51 +142,51 @@ pub async fn a_waiting_read_is_over_at_its_deadline(bench: &Bench) {
 }
 
 /// A read that does not wait answers at once, though there is nothing.
-pub async fn a_read_without_a_wait_answers_at_once(bench: &Bench) {
-    let process = bench.start("p", "wait-forever").await;
-    let page = process.look().await;
+pub async fn a_read_without_a_wait_answers_at_once(env: &TestEnvironment) {
+    let process = env.start("p", "wait-forever").await;
+    let page = process.read_now().await;
     assert!(page.entries.is_empty() && page.head.exit.is_none());
 }
 
 /// A read from beyond the end of a complete log answers at once.
-pub async fn a_read_beyond_the_end_of_a_closed_log_answers_at_once(bench: &Bench) {
-    let process = finished_example(bench).await;
-    for place in [4, 5, 1 << 40] {
-        let page = process.read(waiting_after(place)).await;
-        assert!(page.entries.is_empty() && page.head.closed, "after {place}");
+pub async fn a_read_beyond_the_end_of_a_closed_log_answers_at_once(env: &TestEnvironment) {
+    let process = finished_example(env).await;
+    for seq in [4, 5, 1 << 40] {
+        let page = process.read(waiting_after(seq)).await;
+        assert!(page.entries.is_empty() && page.head.closed, "after {seq}");
     }
 }
 
 /// A log stays readable, the same each time, as long as it is not forgotten.
-pub async fn a_closed_log_reads_the_same_again_and_again(bench: &Bench) {
-    let process = finished_example(bench).await;
-    let first = process.look().await;
+pub async fn a_closed_log_reads_the_same_again_and_again(env: &TestEnvironment) {
+    let process = finished_example(env).await;
+    let first = process.read_now().await;
     for _ in 0..5 {
-        assert_eq!(process.look().await, first);
+        assert_eq!(process.read_now().await, first);
     }
 }
 
 /// Cancelled reads cost nothing: the next one sees everything.
-pub async fn a_cancelled_read_takes_nothing_away(bench: &Bench) {
-    let gate = bench.gate("gate");
-    let process = bench.start("p", &format!("{} ; say kept", gate.wait())).await;
+pub async fn a_cancelled_read_takes_nothing_away(env: &TestEnvironment) {
+    let semaphore = env.semaphore("semaphore");
+    let process = env.start("p", &format!("{} ; say kept", semaphore.acquire())).await;
     for _ in 0..20 {
         let cancelled = tokio::time::timeout(Duration::from_millis(1), process.read(waiting_after(0))).await;
         assert!(cancelled.is_err(), "there is nothing to read yet");
     }
-    gate.open_once();
-    assert_eq!(process.transcript().await.stdout(), "kept\n");
+    semaphore.release();
+    assert_eq!(process.read_to_end().await.stdout(), "kept\n");
 }
 
 /// `echo out; echo err >&2; exit 3`, closed. A line on stdin stands between the two, so that their order is certain.
-async fn finished_example(bench: &Bench) -> Process<'_> {
-    let process = bench.start_listening("p", "say out ; read-line ; err err ; read-line ; exit 3").await;
+async fn finished_example(env: &TestEnvironment) -> TestProcess<'_> {
+    let process = env.start_with_stdin("p", "say out ; read-line ; err err ; read-line ; exit 3").await;
     let mut reader = process.reader().await;
-    reader.line("out").await;
+    reader.wait_for_line("out").await;
     process.write("1", "\n").await;
-    reader.line("err").await;
+    reader.wait_for_line("err").await;
     process.write("2", "\n").await;
-    reader.to_the_end().await;
+    reader.read_to_end().await;
     process
 }
 
@@ -194,8 +194,8 @@ fn after(after: Seq) -> ReadQuery {
     ReadQuery { after, ..ReadQuery::default() }
 }
 
-fn waiting_after(place: Seq) -> ReadQuery {
-    ReadQuery { wait: LONG, ..after(place) }
+fn waiting_after(seq: Seq) -> ReadQuery {
+    ReadQuery { wait: LONG, ..after(seq) }
 }
 
 fn output_seqs(page: &Page) -> Vec<Seq> {

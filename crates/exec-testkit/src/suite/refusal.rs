@@ -6,7 +6,7 @@ use exec_core::command::{BadCommand, CommandField};
 use exec_core::{Command, Environ, Io, TerminalSize};
 use exec_env::process::{ResizeError, SpawnFailure, StartError, SpawnStep, WriteError};
 
-use crate::bench::{Bench, process_id, write_id};
+use crate::test_environment::{TestEnvironment, process_id, write_id};
 
 const ENOENT: i32 = 2;
 const E2BIG: i32 = 7;
@@ -15,129 +15,129 @@ const EACCES: i32 = 13;
 const ENOTDIR: i32 = 20;
 
 /// Nothing to run.
-pub async fn an_empty_argv_is_refused(bench: &Bench) {
-    let command = Command::new(Vec::<String>::new(), bench.scratch());
-    refused(bench, command, BadCommand::EmptyArgv).await;
-    let command = Command::new([""], bench.scratch());
-    refused(bench, command, BadCommand::EmptyProgram).await;
+pub async fn an_empty_argv_is_refused(env: &TestEnvironment) {
+    let command = Command::new(Vec::<String>::new(), env.scratch());
+    refused(env, command, BadCommand::EmptyArgv).await;
+    let command = Command::new([""], env.scratch());
+    refused(env, command, BadCommand::EmptyProgram).await;
 }
 
 /// A NUL byte, wherever it hides.
-pub async fn a_nul_byte_is_refused_wherever_it_hides(bench: &Bench) {
+pub async fn a_nul_byte_is_refused_wherever_it_hides(env: &TestEnvironment) {
     let nul = |field| BadCommand::Nul { field };
-    let mut command = bench.command("say");
+    let mut command = env.command("say");
     command.argv.push("a\0b".into());
-    refused(bench, command, nul(CommandField::Argument(2))).await;
+    refused(env, command, nul(CommandField::Argument(2))).await;
 
-    let mut command = bench.command("say");
+    let mut command = env.command("say");
     command.arg0 = Some("\0".into());
-    refused(bench, command, nul(CommandField::Arg0)).await;
+    refused(env, command, nul(CommandField::Arg0)).await;
 
-    let mut command = bench.command("say");
+    let mut command = env.command("say");
     command.cwd = "/tmp\0".into();
-    refused(bench, command, nul(CommandField::Cwd)).await;
+    refused(env, command, nul(CommandField::Cwd)).await;
 
     for (name, value) in [("A\0", "1"), ("A", "1\0")] {
-        let mut command = bench.command("say");
+        let mut command = env.command("say");
         command.environ = Environ::exactly([(name, value)]);
-        refused(bench, command, nul(CommandField::Environment)).await;
+        refused(env, command, nul(CommandField::Environment)).await;
     }
 }
 
 /// A relative folder, a terminal without cells, a spool that could not hold an entry.
-pub async fn a_relative_folder_no_cells_and_a_tiny_spool_are_refused(bench: &Bench) {
-    let mut command = bench.command("say");
+pub async fn a_relative_folder_no_cells_and_a_tiny_spool_are_refused(env: &TestEnvironment) {
+    let mut command = env.command("say");
     command.cwd = "relative".into();
     let cwd = "relative".into();
-    refused(bench, command, BadCommand::RelativeCwd { cwd }).await;
+    refused(env, command, BadCommand::RelativeCwd { cwd }).await;
 
-    let mut command = bench.command("say");
+    let mut command = env.command("say");
     command.io = Io::Pty(TerminalSize { rows: 0, cols: 80 });
-    refused(bench, command, BadCommand::NoCells { rows: 0, cols: 80 }).await;
+    refused(env, command, BadCommand::NoCells { rows: 0, cols: 80 }).await;
 
-    let mut command = bench.command("say");
+    let mut command = env.command("say");
     command.spool_bytes = Some(1000);
     let small = BadCommand::SmallSpool { found_bytes: 1000, limit_bytes: exec_core::limits::SPOOL_MIN_BYTES };
-    refused(bench, command, small).await;
+    refused(env, command, small).await;
 }
 
 /// A program that is nowhere: by path, by name in the child's PATH, and by name where only the server would find it.
-pub async fn a_missing_program_is_told_by_its_name(bench: &Bench) {
-    let path = bench.scratch().join("nobody");
-    failed(bench, bench.command_of(&path, ""), SpawnStep::Exec, ENOENT, &path).await;
+pub async fn a_missing_program_is_told_by_its_name(env: &TestEnvironment) {
+    let path = env.scratch().join("nobody");
+    failed(env, env.command_for(&path, ""), SpawnStep::Exec, ENOENT, &path).await;
 
     let name = Path::new("no-such-program-anywhere");
-    failed(bench, bench.command_of(name, ""), SpawnStep::Exec, ENOENT, name).await;
+    failed(env, env.command_for(name, ""), SpawnStep::Exec, ENOENT, name).await;
 
     let name = Path::new("cat");
-    let mut command = bench.command_of(name, "");
+    let mut command = env.command_for(name, "");
     command.environ = Environ::exactly([("PATH", "/nonexistent")]);
-    failed(bench, command, SpawnStep::Exec, ENOENT, name).await;
+    failed(env, command, SpawnStep::Exec, ENOENT, name).await;
 }
 
 /// A file that may not be executed, and a folder, which may not either.
-pub async fn a_file_that_is_not_executable_and_a_folder_are_told_apart_from_a_missing_one(bench: &Bench) {
-    let file = bench.scratch().join("data");
+pub async fn a_file_that_is_not_executable_and_a_folder_are_told_apart_from_a_missing_one(env: &TestEnvironment) {
+    let file = env.scratch().join("data");
     super::make_program(&file, "#!/bin/sh\n", 0o644);
-    failed(bench, bench.command_of(&file, ""), SpawnStep::Exec, EACCES, &file).await;
-    let folder = bench.scratch();
-    failed(bench, bench.command_of(&folder, ""), SpawnStep::Exec, EACCES, &folder).await;
+    failed(env, env.command_for(&file, ""), SpawnStep::Exec, EACCES, &file).await;
+    let folder = env.scratch();
+    failed(env, env.command_for(&folder, ""), SpawnStep::Exec, EACCES, &folder).await;
 }
 
 /// A file in no format the kernel knows. It is not quietly given to a shell.
-pub async fn a_file_in_no_executable_format_is_not_given_to_a_shell(bench: &Bench) {
-    let file = bench.scratch().join("no-format");
+pub async fn a_file_in_no_executable_format_is_not_given_to_a_shell(env: &TestEnvironment) {
+    let file = env.scratch().join("no-format");
     super::make_program(&file, "echo a shell would run this\n", 0o755);
-    failed(bench, bench.command_of(&file, ""), SpawnStep::Exec, ENOEXEC, &file).await;
+    failed(env, env.command_for(&file, ""), SpawnStep::Exec, ENOEXEC, &file).await;
 }
 
 /// The folder is missing, or is a file; the error names the folder and not the program.
-pub async fn a_missing_folder_and_a_file_as_folder_are_told_by_name(bench: &Bench) {
-    let missing = bench.scratch().join("missing");
-    let file = bench.scratch().join("file");
+pub async fn a_missing_folder_and_a_file_as_folder_are_told_by_name(env: &TestEnvironment) {
+    let missing = env.scratch().join("missing");
+    let file = env.scratch().join("file");
     std::fs::write(&file, "").expect("the scratch folder is ours");
     for (cwd, errno) in [(missing, ENOENT), (file, ENOTDIR)] {
-        let mut command = bench.command("say");
+        let mut command = env.command("say");
         command.cwd = cwd.clone();
-        failed(bench, command.clone(), SpawnStep::Cwd, errno, &cwd).await;
+        failed(env, command.clone(), SpawnStep::Cwd, errno, &cwd).await;
         command.io = Io::Pty(TerminalSize::default());
-        failed(bench, command, SpawnStep::Cwd, errno, &cwd).await;
+        failed(env, command, SpawnStep::Cwd, errno, &cwd).await;
     }
 }
 
 /// A 3 MiB environment is too long for the kernel, which says so itself.
-pub async fn an_environment_of_three_mebibytes_is_too_long(bench: &Bench) {
-    let mut command = bench.command("say");
+pub async fn an_environment_of_three_mebibytes_is_too_long(env: &TestEnvironment) {
+    let mut command = env.command("say");
     command.environ = Environ::exactly([("LARGE", "x".repeat(3 << 20))]);
-    failed(bench, command, SpawnStep::Exec, E2BIG, &bench.actor).await;
+    failed(env, command, SpawnStep::Exec, E2BIG, &env.actor).await;
 }
 
 /// More than any kernel takes is refused before it costs memory.
-pub async fn arguments_beyond_every_kernel_are_refused(bench: &Bench) {
-    let mut command = bench.command("say");
+pub async fn arguments_beyond_every_kernel_are_refused(env: &TestEnvironment) {
+    let mut command = env.command("say");
     command.argv.push("x".repeat(17 << 20).into());
-    let error = refuse(bench, command).await;
+    let error = refuse(env, command).await;
     let bad = matches!(error, StartError::BadCommand(BadCommand::TooLarge { .. }));
     assert!(bad, "{error:?}");
 }
 
 /// A taken name is refused while its process runs, and after, until it is forgotten.
-pub async fn an_id_in_use_is_refused_and_its_process_left_alone(bench: &Bench) {
-    let process = bench.start_listening("p", "cat").await;
+pub async fn an_id_in_use_is_refused_and_its_process_left_alone(env: &TestEnvironment) {
+    let process = env.start_with_stdin("p", "cat").await;
     let in_use = Err(StartError::IdInUse { id: process.id.clone() });
-    let again = bench.processes().start(&process.id, bench.command("say no"));
+    let again = env.processes().start(&process.id, env.command("say no"));
     assert_eq!(again.await, in_use);
     process.write("1", "still here\n").await;
     process.close_stdin().await;
-    assert_eq!(process.transcript().await.stdout(), "still here\n");
-    let again = bench.processes().start(&process.id, bench.command("say no"));
+    assert_eq!(process.read_to_end().await.stdout(), "still here\n");
+    let again = env.processes().start(&process.id, env.command("say no"));
     assert_eq!(again.await, in_use);
 }
 
 /// Of many starts with one name at once, exactly one wins.
-pub async fn of_many_starts_with_one_id_exactly_one_wins(bench: &Bench) {
+pub async fn of_many_starts_with_one_id_exactly_one_wins(env: &TestEnvironment) {
     let id = process_id("p");
-    let starts = (0..8).map(|_| bench.processes().start(&id, bench.command("wait-forever")));
+    let starts = (0..8).map(|_| env.processes().start(&id, env.command("wait-forever")));
     let outcomes = futures_util::future::join_all(starts).await;
     let won = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
     let in_use = Err(StartError::IdInUse { id: id.clone() });
@@ -146,55 +146,55 @@ pub async fn of_many_starts_with_one_id_exactly_one_wins(bench: &Bench) {
 }
 
 /// A refused start takes no name: the same id starts at the next try, and the list never shows the failure.
-pub async fn a_refused_start_leaves_its_id_free(bench: &Bench) {
-    let missing = bench.command_of("/nonexistent/program".as_ref(), "");
-    refuse(bench, missing).await;
-    assert_eq!(bench.run("p", "say now").await.stdout(), "now\n");
+pub async fn a_refused_start_leaves_its_id_free(env: &TestEnvironment) {
+    let missing = env.command_for("/nonexistent/program".as_ref(), "");
+    refuse(env, missing).await;
+    assert_eq!(env.run("p", "say now").await.stdout(), "now\n");
 }
 
 /// A process on pipes has no size.
-pub async fn a_process_on_pipes_cannot_be_resized(bench: &Bench) {
-    let process = bench.start("p", "wait-forever").await;
+pub async fn a_process_on_pipes_cannot_be_resized(env: &TestEnvironment) {
+    let process = env.start("p", "wait-forever").await;
     let id = process.id.clone();
     assert_eq!(process.resize(10, 10).await, Err(ResizeError::NoTerminal { id }));
 }
 
 /// A terminal keeps its cells.
-pub async fn a_terminal_cannot_be_resized_to_nothing(bench: &Bench) {
-    let process = bench.start_on_terminal("p", "wait-forever").await;
+pub async fn a_terminal_cannot_be_resized_to_nothing(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "wait-forever").await;
     let size = TerminalSize { rows: 24, cols: 0 };
     assert_eq!(process.resize(24, 0).await, Err(ResizeError::NoCells { size }));
 }
 
 /// A write larger than one write may be is refused, and stdin is as it was.
-pub async fn a_write_beyond_the_limit_is_refused(bench: &Bench) {
-    let process = bench.start_listening("p", "cat-count").await;
+pub async fn a_write_beyond_the_limit_is_refused(env: &TestEnvironment) {
+    let process = env.start_with_stdin("p", "cat-count").await;
     let limit_bytes = exec_core::limits::WRITE_BYTES;
     let found_bytes = limit_bytes + 1;
     let large = bytes::Bytes::from(vec![0; found_bytes]);
-    let written = bench.processes().write(&process.id, write_id("1"), large).await;
+    let written = env.processes().write(&process.id, write_id("1"), large).await;
     assert_eq!(written, Err(WriteError::TooLarge { found_bytes, limit_bytes }));
     process.close_stdin().await;
-    assert_eq!(process.transcript().await.stdout(), "0 bytes\n");
+    assert_eq!(process.read_to_end().await.stdout(), "0 bytes\n");
 }
 
-async fn refused(bench: &Bench, command: Command, why: BadCommand) {
-    assert_eq!(refuse(bench, command).await, StartError::BadCommand(why.clone()));
+async fn refused(env: &TestEnvironment, command: Command, why: BadCommand) {
+    assert_eq!(refuse(env, command).await, StartError::BadCommand(why.clone()));
 }
 
-async fn failed(bench: &Bench, command: Command, step: SpawnStep, errno: i32, subject: &Path) {
+async fn failed(env: &TestEnvironment, command: Command, step: SpawnStep, errno: i32, subject: &Path) {
     let failure = SpawnFailure { step, errno, subject: PathBuf::from(subject) };
     let id = process_id("p");
-    assert_eq!(refuse(bench, command).await, StartError::Spawn { id, failure });
+    assert_eq!(refuse(env, command).await, StartError::Spawn { id, failure });
 }
 
 /// Starts what must not start; nothing of it is listed afterwards.
-async fn refuse(bench: &Bench, command: Command) -> StartError {
-    let error = match bench.processes().start(&process_id("p"), command).await {
+async fn refuse(env: &TestEnvironment, command: Command) -> StartError {
+    let error = match env.processes().start(&process_id("p"), command).await {
         Ok(started) => panic!("this must not start, but runs as pid {}", started.pid),
         Err(error) => error,
     };
-    let listed = bench.processes().list().await;
+    let listed = env.processes().list().await;
     assert_eq!(listed, Ok(Vec::new()), "after: {error}");
     error
 }

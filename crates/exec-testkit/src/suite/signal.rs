@@ -5,10 +5,10 @@ use std::time::Duration;
 use exec_core::{ExitCause, Signal, ExitStatus};
 use exec_env::process::Signalled;
 
-use crate::bench::Bench;
+use crate::test_environment::TestEnvironment;
 
 /// A signal that kills is told as the child's end, not as a termination: the owner may have meant anything.
-pub async fn a_deadly_signal_is_told_by_its_number(bench: &Bench) {
+pub async fn a_deadly_signal_is_told_by_its_number(env: &TestEnvironment) {
     let deadly = [
         Signal::Hangup,
         Signal::Interrupt,
@@ -19,97 +19,97 @@ pub async fn a_deadly_signal_is_told_by_its_number(bench: &Bench) {
         Signal::Terminate,
     ];
     for signal in deadly {
-        let process = bench.start(&format!("{signal:?}"), "say ready ; wait-forever").await;
+        let process = env.start(&format!("{signal:?}"), "say ready ; wait-forever").await;
         let mut reader = process.reader().await;
-        reader.line("ready").await;
+        reader.wait_for_line("ready").await;
         assert_eq!(process.signal(signal).await, Signalled::Sent);
-        let exit = reader.to_the_end().await.exit();
+        let exit = reader.read_to_end().await.exit();
         assert_eq!(super::signal_of(exit), Some(signal.number()));
         assert_eq!(exit.cause, ExitCause::Own);
     }
 }
 
 /// Everybody in the group hears it.
-pub async fn a_signal_reaches_the_whole_group(bench: &Bench) {
+pub async fn a_signal_reaches_the_whole_group(env: &TestEnvironment) {
     let script = "fork [ on-term child ; say listening ; wait-forever ] ; \
                   on-term leader ; say ready ; wait-forever";
-    let process = bench.start("p", script).await;
+    let process = env.start("p", script).await;
     let mut reader = process.reader().await;
-    reader.line("ready").await;
-    reader.line("listening").await;
+    reader.wait_for_line("ready").await;
+    reader.wait_for_line("listening").await;
     assert_eq!(process.signal(Signal::Terminate).await, Signalled::Sent);
-    let transcript = reader.to_the_end().await;
-    assert!(transcript.stdout().contains("child\n"), "{transcript:?}");
-    assert!(transcript.stdout().contains("leader\n"), "{transcript:?}");
-    assert_eq!(transcript.exit().status, ExitStatus::Code(0));
+    let log = reader.read_to_end().await;
+    assert!(log.stdout().contains("child\n"), "{log:?}");
+    assert!(log.stdout().contains("leader\n"), "{log:?}");
+    assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
 /// A child that handles a signal goes on.
-pub async fn a_child_that_ignores_a_signal_goes_on(bench: &Bench) {
-    let process = bench.start_listening("p", "ignore-int ; say ready ; cat").await;
+pub async fn a_child_that_ignores_a_signal_goes_on(env: &TestEnvironment) {
+    let process = env.start_with_stdin("p", "ignore-int ; say ready ; cat").await;
     let mut reader = process.reader().await;
-    reader.line("ready").await;
+    reader.wait_for_line("ready").await;
     assert_eq!(process.signal(Signal::Interrupt).await, Signalled::Sent);
     process.write("1", "alive\n").await;
-    reader.line("alive").await;
+    reader.wait_for_line("alive").await;
 }
 
 /// Stop stops, continue continues; neither is an end.
-pub async fn stop_stops_and_continue_continues(bench: &Bench) {
-    let process = bench.start_listening("p", "say ready ; echo-lines").await;
+pub async fn stop_stops_and_continue_continues(env: &TestEnvironment) {
+    let process = env.start_with_stdin("p", "say ready ; echo-lines").await;
     let mut reader = process.reader().await;
-    reader.line("ready").await;
+    reader.wait_for_line("ready").await;
     assert_eq!(process.signal(Signal::Stop).await, Signalled::Sent);
-    process.witness().comes_to('T').await;
+    process.os_process().wait_for_state('T').await;
     process.write("1", "while stopped\n").await;
-    let head = process.look().await.head;
+    let head = process.read_now().await.head;
     assert_eq!((head.exit, head.next_seq), (None, 2), "it says nothing");
     assert_eq!(process.signal(Signal::Continue).await, Signalled::Sent);
-    reader.line("while stopped").await;
+    reader.wait_for_line("while stopped").await;
 }
 
 /// A child that stops itself has not ended, and can be continued.
-pub async fn a_child_that_stops_itself_has_not_ended(bench: &Bench) {
-    let process = bench.start("p", "stop-self ; say on ; exit 2").await;
-    process.witness().comes_to('T').await;
-    assert_eq!(process.look().await.head.exit, None);
+pub async fn a_child_that_stops_itself_has_not_ended(env: &TestEnvironment) {
+    let process = env.start("p", "stop-self ; say on ; exit 2").await;
+    process.os_process().wait_for_state('T').await;
+    assert_eq!(process.read_now().await.head.exit, None);
     assert_eq!(process.signal(Signal::Continue).await, Signalled::Sent);
-    let transcript = process.transcript().await;
-    assert_eq!(transcript.stdout(), "on\n");
-    assert_eq!(transcript.exit().status, ExitStatus::Code(2));
+    let log = process.read_to_end().await;
+    assert_eq!(log.stdout(), "on\n");
+    assert_eq!(log.exit().status, ExitStatus::Code(2));
 }
 
 /// A signal to nobody says so.
-pub async fn a_signal_after_the_end_finds_nobody(bench: &Bench) {
-    let process = bench.start("p", "exit 0").await;
-    process.transcript().await;
+pub async fn a_signal_after_the_end_finds_nobody(env: &TestEnvironment) {
+    let process = env.start("p", "exit 0").await;
+    process.read_to_end().await;
     for signal in Signal::ALL {
         assert_eq!(process.signal(signal).await, Signalled::AlreadyExited);
     }
 }
 
 /// A signal kills an exited leader's group too, as long as somebody is in it.
-pub async fn a_signal_after_the_leaders_exit_reaches_its_group(bench: &Bench) {
+pub async fn a_signal_after_the_leaders_exit_reaches_its_group(env: &TestEnvironment) {
     let script = "fork [ on-term survivor ; say listening ; wait-forever ] ; exit 0";
-    let process = bench.start("p", script).await;
+    let process = env.start("p", script).await;
     let mut reader = process.reader().await;
-    reader.exited().await;
-    reader.line("listening").await;
+    reader.wait_for_exit().await;
+    reader.wait_for_line("listening").await;
     assert_eq!(process.signal(Signal::Terminate).await, Signalled::Sent);
-    let transcript = reader.to_the_end().await;
-    assert!(transcript.stdout().ends_with("survivor\n"), "{transcript:?}");
+    let log = reader.read_to_end().await;
+    assert!(log.stdout().ends_with("survivor\n"), "{log:?}");
 }
 
 /// A deadly signal ends the leader, and the rest can still be terminated.
-pub async fn what_a_signal_leaves_behind_can_be_terminated(bench: &Bench) {
-    let process = bench.start("p", "setsid ; say ready ; wait-forever").await;
+pub async fn what_a_signal_leaves_behind_can_be_terminated(env: &TestEnvironment) {
+    let process = env.start("p", "setsid ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
-    let descendant = reader.descendant().await;
-    reader.line("ready").await;
+    let descendant = reader.wait_for_descendant().await;
+    reader.wait_for_line("ready").await;
     process.signal(Signal::Kill).await;
-    reader.exited().await;
+    reader.wait_for_exit().await;
     assert!(descendant.is_alive(), "it left the group");
     let terminated = process.terminate(Duration::ZERO).await;
     assert_eq!((terminated.was_running, terminated.left), (false, 0));
-    descendant.leaves().await;
+    descendant.wait_until_gone().await;
 }

@@ -6,20 +6,20 @@ use std::os::unix::fs::symlink;
 
 use exec_core::{Environ, Io, ExitStatus, Stream};
 
-use crate::bench::Bench;
+use crate::test_environment::TestEnvironment;
 
 /// A started process exists: its log can be read and its pid is in the table.
-pub async fn a_started_process_exists_when_start_returns(bench: &Bench) {
-    let process = bench.start("p", "wait-forever").await;
-    assert!(process.witness().is_alive());
-    let page = process.look().await;
+pub async fn a_started_process_exists_when_start_returns(env: &TestEnvironment) {
+    let process = env.start("p", "wait-forever").await;
+    assert!(process.os_process().is_alive());
+    let page = process.read_now().await;
     assert!(page.entries.is_empty());
     assert_eq!((page.head.first_seq, page.head.next_seq), (1, 1));
 }
 
 /// Arguments are bytes: empty ones, spaces, line ends and what is not UTF-8 arrive as they are.
-pub async fn arguments_arrive_byte_for_byte(bench: &Bench) {
-    let mut command = bench.command("args ; exit 0 ;");
+pub async fn arguments_arrive_byte_for_byte(env: &TestEnvironment) {
+    let mut command = env.command("args ; exit 0 ;");
     command.argv.extend([
         OsString::new(),
         "two words".into(),
@@ -31,113 +31,113 @@ pub async fn arguments_arrive_byte_for_byte(bench: &Bench) {
         expected.extend(argument.clone().into_vec());
         expected.push(b'\n');
     }
-    let transcript = bench.launch("p", command).await.transcript().await;
-    assert_eq!(transcript.bytes(Stream::Stdout), expected);
+    let log = env.start_command("p", command).await.read_to_end().await;
+    assert_eq!(log.bytes(Stream::Stdout), expected);
 }
 
 /// `arg0` is what the child sees as its name; the program is found by `argv[0]`.
-pub async fn the_child_sees_arg0_instead_of_its_program(bench: &Bench) {
-    let mut command = bench.command("args");
+pub async fn the_child_sees_arg0_instead_of_its_program(env: &TestEnvironment) {
+    let mut command = env.command("args");
     command.arg0 = Some("-stage name".into());
-    let transcript = bench.launch("p", command).await.transcript().await;
-    assert_eq!(transcript.stdout(), "-stage name\nargs\n");
+    let log = env.start_command("p", command).await.read_to_end().await;
+    assert_eq!(log.stdout(), "-stage name\nargs\n");
 }
 
 /// The child begins in the folder that was asked for.
-pub async fn the_child_begins_in_its_folder(bench: &Bench) {
-    let folder = bench.scratch().join("a folder");
+pub async fn the_child_begins_in_its_folder(env: &TestEnvironment) {
+    let folder = env.scratch().join("a folder");
     std::fs::create_dir(&folder).expect("the scratch folder is ours");
-    let mut command = bench.command("cwd");
+    let mut command = env.command("cwd");
     command.cwd = folder.clone();
-    let transcript = bench.launch("p", command).await.transcript().await;
-    assert_eq!(transcript.stdout(), format!("{}\n", folder.display()));
+    let log = env.start_command("p", command).await.read_to_end().await;
+    assert_eq!(log.stdout(), format!("{}\n", folder.display()));
 }
 
 /// Exactly the variables asked for, and not one more.
-pub async fn the_environment_is_exactly_what_was_asked_for(bench: &Bench) {
-    let mut command = bench.command("env");
+pub async fn the_environment_is_exactly_what_was_asked_for(env: &TestEnvironment) {
+    let mut command = env.command("env");
     command.environ = Environ::exactly([("A", "1"), ("EMPTY", ""), ("B", "x=y z\t"), ("ä", "ö")]);
-    let transcript = bench.launch("p", command).await.transcript().await;
-    let told = transcript.stdout();
+    let log = env.start_command("p", command).await.read_to_end().await;
+    let told = log.stdout();
     let mut lines: Vec<&str> = told.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["A=1", "B=x=y z\t", "EMPTY=", "ä=ö"]);
 }
 
 /// An empty environment is empty.
-pub async fn an_empty_environment_is_empty(bench: &Bench) {
-    let transcript = bench.run("p", "env ; say over").await;
-    assert_eq!(transcript.stdout(), "over\n");
+pub async fn an_empty_environment_is_empty(env: &TestEnvironment) {
+    let log = env.run("p", "env ; say over").await;
+    assert_eq!(log.stdout(), "over\n");
 }
 
 /// A policy takes over the machine's variables, and the caller's own win.
-pub async fn an_inherited_environment_has_the_machines_and_the_callers_variables(bench: &Bench) {
-    let mut command = bench.command("env");
+pub async fn an_inherited_environment_has_the_machines_and_the_callers_variables(env: &TestEnvironment) {
+    let mut command = env.command("env");
     command.environ = Environ::inherit_and([("TESTKIT_OWN", "yes"), ("HOME", "/own/home")]);
-    let transcript = bench.launch("p", command).await.transcript().await;
-    assert_eq!(transcript.line_after("TESTKIT_OWN="), Some("yes".into()));
-    assert_eq!(transcript.line_after("HOME="), Some("/own/home".into()));
-    assert!(transcript.line_after("PATH=").is_some());
+    let log = env.start_command("p", command).await.read_to_end().await;
+    assert_eq!(log.text_after("TESTKIT_OWN="), Some("yes".into()));
+    assert_eq!(log.text_after("HOME="), Some("/own/home".into()));
+    assert!(log.text_after("PATH=").is_some());
 }
 
 /// Descriptors 0, 1 and 2 only, even if the parent was careless with its own.
-pub async fn the_child_sees_descriptors_0_1_and_2_only(bench: &Bench) {
+pub async fn the_child_sees_descriptors_0_1_and_2_only(env: &TestEnvironment) {
     let slipped = rustix::pipe::pipe().expect("a pipe that is not close-on-exec");
-    let on_pipes = bench.run("pipes", "fds").await;
+    let on_pipes = env.run("pipes", "fds").await;
     assert_eq!(on_pipes.stdout(), "0\n1\n2\n");
-    let on_terminal = bench.start_on_terminal("terminal", "fds").await;
-    assert_eq!(on_terminal.transcript().await.terminal(), "0\n1\n2\n");
+    let on_terminal = env.start_on_terminal("terminal", "fds").await;
+    assert_eq!(on_terminal.read_to_end().await.terminal(), "0\n1\n2\n");
     drop(slipped);
 }
 
 /// The program is looked up in the child's own PATH.
-pub async fn the_program_is_found_in_the_childs_path(bench: &Bench) {
-    let folder = bench.scratch().join("programs");
+pub async fn the_program_is_found_in_the_childs_path(env: &TestEnvironment) {
+    let folder = env.scratch().join("programs");
     std::fs::create_dir(&folder).expect("the scratch folder is ours");
-    symlink(&bench.actor, folder.join("player")).expect("the name is free");
-    let mut command = bench.command_of("player".as_ref(), "args");
+    symlink(&env.actor, folder.join("player")).expect("the name is free");
+    let mut command = env.command_for("player".as_ref(), "args");
     let path = format!("/nonexistent:{}", folder.display());
     command.environ = Environ::exactly([("PATH", path)]);
-    let transcript = bench.launch("p", command).await.transcript().await;
-    assert_eq!(transcript.stdout(), "player\nargs\n");
+    let log = env.start_command("p", command).await.read_to_end().await;
+    assert_eq!(log.stdout(), "player\nargs\n");
 }
 
 /// Without a PATH, the usual places of the system are searched.
-pub async fn without_a_path_the_usual_places_are_searched(bench: &Bench) {
-    let mut command = bench.command_of("cat".as_ref(), "");
+pub async fn without_a_path_the_usual_places_are_searched(env: &TestEnvironment) {
+    let mut command = env.command_for("cat".as_ref(), "");
     command.argv.push("/dev/null".into());
-    let transcript = bench.launch("p", command).await.transcript().await;
-    assert_eq!(transcript.exit().status, ExitStatus::Code(0));
+    let log = env.start_command("p", command).await.read_to_end().await;
+    assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
 /// A program with a slash is not looked up, but taken from the child's folder.
-pub async fn a_relative_program_with_a_slash_is_taken_from_the_childs_folder(bench: &Bench) {
-    let folder = bench.scratch().join("programs");
+pub async fn a_relative_program_with_a_slash_is_taken_from_the_childs_folder(env: &TestEnvironment) {
+    let folder = env.scratch().join("programs");
     std::fs::create_dir(&folder).expect("the scratch folder is ours");
-    symlink(&bench.actor, folder.join("player")).expect("the name is free");
-    let mut direct = bench.command_of("./player".as_ref(), "say direct");
+    symlink(&env.actor, folder.join("player")).expect("the name is free");
+    let mut direct = env.command_for("./player".as_ref(), "say direct");
     direct.cwd = folder;
-    let direct = bench.launch("direct", direct).await.transcript().await;
+    let direct = env.start_command("direct", direct).await.read_to_end().await;
     assert_eq!(direct.stdout(), "direct\n");
-    let deeper = bench.command_of("programs/player".as_ref(), "say deeper");
-    let deeper = bench.launch("deeper", deeper).await.transcript().await;
+    let deeper = env.command_for("programs/player".as_ref(), "say deeper");
+    let deeper = env.start_command("deeper", deeper).await.read_to_end().await;
     assert_eq!(deeper.stdout(), "deeper\n");
 }
 
 /// A script runs through the interpreter its first line names.
-pub async fn a_script_runs_by_the_interpreter_it_names(bench: &Bench) {
-    let script = bench.scratch().join("script");
+pub async fn a_script_runs_by_the_interpreter_it_names(env: &TestEnvironment) {
+    let script = env.scratch().join("script");
     super::make_program(&script, "#!/bin/sh\necho \"$1 by sh\"\n", 0o755);
-    let command = bench.command_of(&script, "told");
-    let transcript = bench.launch("p", command).await.transcript().await;
-    assert_eq!(transcript.stdout(), "told by sh\n");
+    let command = env.command_for(&script, "told");
+    let log = env.start_command("p", command).await.read_to_end().await;
+    assert_eq!(log.stdout(), "told by sh\n");
 }
 
 /// On pipes the child leads a session and group of its own, without a terminal.
-pub async fn a_child_on_pipes_leads_its_own_session_without_a_terminal(bench: &Bench) {
-    let transcript = bench.run("p", "tty").await;
+pub async fn a_child_on_pipes_leads_its_own_session_without_a_terminal(env: &TestEnvironment) {
+    let log = env.run("p", "tty").await;
     assert_eq!(
-        transcript.stdout(),
+        log.stdout(),
         "isatty no no no\nsize none\nsession-leader yes\ngroup-leader yes\n\
          controlling-terminal no\nforeground no\n"
     );
@@ -146,11 +146,11 @@ pub async fn a_child_on_pipes_leads_its_own_session_without_a_terminal(bench: &B
 /// Whatever the parent blocks or ignores, the child begins with nothing blocked and nothing ignored.
 ///
 /// `cat` is asked instead of the actor, because Rust's runtime ignores SIGPIPE before an actor can look.
-pub async fn the_child_begins_with_default_signals(bench: &Bench) {
-    let command = bench.command_of("/bin/cat".as_ref(), "/proc/self/status");
-    let transcript = bench.launch("p", command).await.transcript().await;
+pub async fn the_child_begins_with_default_signals(env: &TestEnvironment) {
+    let command = env.command_for("/bin/cat".as_ref(), "/proc/self/status");
+    let log = env.start_command("p", command).await.read_to_end().await;
     for field in ["SigBlk:\t", "SigIgn:\t"] {
-        let mask = transcript.line_after(field).expect("the kernel tells it");
+        let mask = log.text_after(field).expect("the kernel tells it");
         let mask = u64::from_str_radix(&mask, 16).expect("it is hexadecimal");
         // 32 and 33 belong to the C library, whose posix_spawn leaves them ignored; no program uses them.
         let library = 1 << 31 | 1 << 32;
@@ -159,18 +159,18 @@ pub async fn the_child_begins_with_default_signals(bench: &Bench) {
 }
 
 /// Without a stdin the child reads the end of file at once.
-pub async fn without_a_stdin_the_child_reads_the_end_at_once(bench: &Bench) {
-    let transcript = bench.run("p", "cat-count").await;
-    assert_eq!(transcript.stdout(), "0 bytes\n");
+pub async fn without_a_stdin_the_child_reads_the_end_at_once(env: &TestEnvironment) {
+    let log = env.run("p", "cat-count").await;
+    assert_eq!(log.stdout(), "0 bytes\n");
 }
 
 /// Two processes do not hold each other's pipes: each log closes when its own process is over.
-pub async fn a_later_child_does_not_hold_the_pipes_of_an_earlier_one(bench: &Bench) {
-    let mut first = bench.command("cat-count");
+pub async fn a_later_child_does_not_hold_the_pipes_of_an_earlier_one(env: &TestEnvironment) {
+    let mut first = env.command("cat-count");
     first.io = Io::Pipes { stdin: true };
-    let first = bench.launch("first", first).await;
-    let second = bench.start("second", "wait-forever").await;
+    let first = env.start_command("first", first).await;
+    let second = env.start("second", "wait-forever").await;
     first.close_stdin().await;
-    assert_eq!(first.transcript().await.stdout(), "0 bytes\n");
-    assert!(second.witness().is_alive());
+    assert_eq!(first.read_to_end().await.stdout(), "0 bytes\n");
+    assert!(second.os_process().is_alive());
 }

@@ -4,41 +4,41 @@ use bytes::Bytes;
 use exec_core::{ExitCause, Environ, Io, Signal, TerminalSize, ExitStatus, Stream};
 use exec_env::process::{Signalled, Written};
 
-use crate::bench::Bench;
-use crate::pattern::Dice;
+use crate::test_data::SeededRng;
+use crate::test_environment::TestEnvironment;
 
 /// The end-of-transmission and interrupt characters, as keys send them.
 const CTRL_C: &[u8] = b"\x03";
 
 /// All three descriptors are the terminal, which controls the child's own session, with the size asked for.
-pub async fn the_terminal_controls_the_childs_session_and_has_its_size(bench: &Bench) {
-    let mut command = bench.command("tty");
+pub async fn the_terminal_controls_the_childs_session_and_has_its_size(env: &TestEnvironment) {
+    let mut command = env.command("tty");
     command.io = Io::Pty(TerminalSize { rows: 33, cols: 121 });
-    let transcript = bench.launch("p", command).await.transcript().await;
+    let log = env.start_command("p", command).await.read_to_end().await;
     assert_eq!(
-        transcript.terminal(),
+        log.terminal(),
         "isatty yes yes yes\nsize 33 121\nsession-leader yes\ngroup-leader yes\n\
          controlling-terminal yes\nforeground yes\n"
     );
 }
 
 /// Everything on a terminal is one stream.
-pub async fn a_terminal_has_one_stream(bench: &Bench) {
-    let process = bench.start_on_terminal("p", "say out ; err err ; exit 3").await;
-    let transcript = process.transcript().await;
-    assert!(transcript.outputs().all(|(_, from, _)| from == Stream::Pty));
-    assert_eq!(transcript.terminal(), "out\nerr\n");
-    assert_eq!(transcript.exit().status, ExitStatus::Code(3));
+pub async fn a_terminal_has_one_stream(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "say out ; err err ; exit 3").await;
+    let log = process.read_to_end().await;
+    assert!(log.outputs().all(|(_, from, _)| from == Stream::Pty));
+    assert_eq!(log.terminal(), "out\nerr\n");
+    assert_eq!(log.exit().status, ExitStatus::Code(3));
     assert!(process.info().await.tty);
 }
 
 /// The account's shell is the one variable that a terminal adds, and only where there is none.
-pub async fn a_child_on_a_terminal_is_told_its_shell_and_nothing_else(bench: &Bench) {
+pub async fn a_child_on_a_terminal_is_told_its_shell_and_nothing_else(env: &TestEnvironment) {
     let variables = async |name: &str, environ: Environ| {
-        let mut command = bench.command("env");
+        let mut command = env.command("env");
         command.io = Io::Pty(TerminalSize::default());
         command.environ = environ;
-        bench.launch(name, command).await.transcript().await.terminal()
+        env.start_command(name, command).await.read_to_end().await.terminal()
     };
     let told = variables("none", Environ::exactly([("A", "1")])).await;
     let mut lines: Vec<&str> = told.lines().collect();
@@ -48,116 +48,116 @@ pub async fn a_child_on_a_terminal_is_told_its_shell_and_nothing_else(bench: &Be
 }
 
 /// What is typed is echoed by the terminal, and read by the child.
-pub async fn what_is_typed_is_echoed_and_read(bench: &Bench) {
-    let process = bench.start_on_terminal("p", "say ready ; echo-lines").await;
+pub async fn what_is_typed_is_echoed_and_read(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "say ready ; echo-lines").await;
     let mut reader = process.reader().await;
-    reader.line("ready").await;
+    reader.wait_for_line("ready").await;
     assert_eq!(process.write("1", "hello\n").await, Written::Accepted);
-    reader.until("the echo and the answer", |seen| seen.terminal() == "ready\nhello\nhello\n").await;
+    reader.read_until("the echo and the answer", |seen| seen.terminal() == "ready\nhello\nhello\n").await;
 }
 
 /// A resize changes the size and wakes the child.
-pub async fn a_resize_reaches_the_child(bench: &Bench) {
-    let process = bench.start_on_terminal("p", "winch").await;
+pub async fn a_resize_reaches_the_child(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "winch").await;
     let mut reader = process.reader().await;
-    reader.line("size 24 80").await;
+    reader.wait_for_line("size 24 80").await;
     assert_eq!(process.resize(50, 132).await, Ok(()));
-    let transcript = reader.to_the_end().await;
-    assert_eq!(transcript.terminal(), "size 24 80\nsize 50 132\n");
+    let log = reader.read_to_end().await;
+    assert_eq!(log.terminal(), "size 24 80\nsize 50 132\n");
 }
 
 /// Ctrl-C as a byte interrupts the foreground, and the signal is told.
-pub async fn ctrl_c_as_a_byte_interrupts_the_foreground(bench: &Bench) {
-    let process = bench.start_on_terminal("p", "say ready ; wait-forever").await;
+pub async fn ctrl_c_as_a_byte_interrupts_the_foreground(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "say ready ; wait-forever").await;
     let mut reader = process.reader().await;
-    reader.line("ready").await;
+    reader.wait_for_line("ready").await;
     assert_eq!(process.write("1", CTRL_C).await, Written::Accepted);
-    let exit = reader.to_the_end().await.exit();
+    let exit = reader.read_to_end().await.exit();
     assert_eq!(super::signal_of(exit), Some(2));
     assert_eq!(exit.cause, ExitCause::Own);
 }
 
 /// Ctrl-C goes to the child as a signal that it may handle.
-pub async fn a_child_may_handle_ctrl_c(bench: &Bench) {
-    let process = bench.start_on_terminal("p", "on-int interrupted ; say ready ; wait-forever").await;
+pub async fn a_child_may_handle_ctrl_c(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "on-int interrupted ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
-    reader.line("ready").await;
+    reader.wait_for_line("ready").await;
     process.write("1", CTRL_C).await;
-    let transcript = reader.to_the_end().await;
-    assert!(transcript.terminal().ends_with("interrupted\n"));
-    assert_eq!(transcript.exit().status, ExitStatus::Code(0));
+    let log = reader.read_to_end().await;
+    assert!(log.terminal().ends_with("interrupted\n"));
+    assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
 /// Closing stdin types the end-of-file character; the child reads an end and may print on.
-pub async fn close_stdin_is_the_end_of_file_character(bench: &Bench) {
-    let process = bench.start_on_terminal("p", "say ready ; cat-count ; say on ; exit 0").await;
+pub async fn close_stdin_is_the_end_of_file_character(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "say ready ; cat-count ; say on ; exit 0").await;
     let mut reader = process.reader().await;
-    reader.line("ready").await;
+    reader.wait_for_line("ready").await;
     process.write("1", "four\n").await;
     assert_eq!(process.close_stdin().await, Written::Accepted);
-    let transcript = reader.to_the_end().await;
-    assert!(transcript.terminal().ends_with("5 bytes\non\n"), "{}", transcript.terminal());
-    assert_eq!(transcript.exit().status, ExitStatus::Code(0));
+    let log = reader.read_to_end().await;
+    assert!(log.terminal().ends_with("5 bytes\non\n"), "{}", log.terminal());
+    assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
 /// A signal is a signal on a terminal too, not a made-up code.
-pub async fn death_by_signal_on_a_terminal_is_told_as_a_signal(bench: &Bench) {
+pub async fn death_by_signal_on_a_terminal_is_told_as_a_signal(env: &TestEnvironment) {
     for number in [9, 11, 15] {
         let script = format!("say before ; signal-self {number}");
-        let process = bench.start_on_terminal(&format!("{number}"), &script).await;
-        let transcript = process.transcript().await;
-        assert_eq!(transcript.terminal(), "before\n");
-        assert_eq!(super::signal_of(transcript.exit()), Some(number));
+        let process = env.start_on_terminal(&format!("{number}"), &script).await;
+        let log = process.read_to_end().await;
+        assert_eq!(log.terminal(), "before\n");
+        assert_eq!(super::signal_of(log.exit()), Some(number));
     }
 }
 
 /// Signals and terminate reach a process on a terminal.
-pub async fn signals_and_terminate_reach_a_process_on_a_terminal(bench: &Bench) {
-    let process = bench.start_on_terminal("p", "ignore-hup ; tell-term heard ; say ready ; wait-forever").await;
+pub async fn signals_and_terminate_reach_a_process_on_a_terminal(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "ignore-hup ; tell-term heard ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
-    reader.line("ready").await;
+    reader.wait_for_line("ready").await;
     assert_eq!(process.signal(Signal::Terminate).await, Signalled::Sent);
-    reader.line("heard").await;
+    reader.wait_for_line("heard").await;
     let terminated = process.kill().await;
     assert_eq!((terminated.was_running, terminated.left), (true, 0));
-    assert_eq!(reader.to_the_end().await.exit().cause, ExitCause::Terminated);
+    assert_eq!(reader.read_to_end().await.exit().cause, ExitCause::Terminated);
 }
 
 /// A survivor keeps the terminal open, and what it prints after the leader's end still arrives.
-pub async fn a_survivor_on_the_terminal_is_still_heard(bench: &Bench) {
-    let gate = bench.gate("gate");
-    let script = format!("nohup [ {} ; say later ] ; exit 0", gate.wait());
-    let process = bench.start_on_terminal("p", &script).await;
+pub async fn a_survivor_on_the_terminal_is_still_heard(env: &TestEnvironment) {
+    let semaphore = env.semaphore("semaphore");
+    let script = format!("nohup [ {} ; say later ] ; exit 0", semaphore.acquire());
+    let process = env.start_on_terminal("p", &script).await;
     let mut reader = process.reader().await;
-    reader.exited().await;
-    assert!(!process.look().await.head.closed, "somebody holds it");
-    gate.open_once();
-    let transcript = reader.to_the_end().await;
-    assert!(transcript.terminal().ends_with("later\n"), "{transcript:?}");
+    reader.wait_for_exit().await;
+    assert!(!process.read_now().await.head.closed, "somebody holds it");
+    semaphore.release();
+    let log = reader.read_to_end().await;
+    assert!(log.terminal().ends_with("later\n"), "{log:?}");
 }
 
 /// A flood through a terminal arrives complete and in order, gathered into fewer entries than lines.
-pub async fn a_flood_of_lines_through_a_terminal_arrives_in_order(bench: &Bench) {
-    let process = bench.start_on_terminal("p", "lines 20000").await;
-    let transcript = process.transcript().await;
+pub async fn a_flood_of_lines_through_a_terminal_arrives_in_order(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "lines 20000").await;
+    let log = process.read_to_end().await;
     let expected: String = (1..=20_000).map(|number| format!("line {number}\n")).collect();
-    assert!(transcript.terminal() == expected, "lines are missing or torn");
+    assert!(log.terminal() == expected, "lines are missing or torn");
 }
 
 /// Much typed at once is not cut where the terminal's own buffer ends.
-pub async fn many_lines_typed_at_once_all_arrive(bench: &Bench) {
-    let process = bench.start_on_terminal("p", "say ready ; cat-count").await;
+pub async fn many_lines_typed_at_once_all_arrive(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "say ready ; cat-count").await;
     let mut reader = process.reader().await;
-    reader.line("ready").await;
-    let mut dice = Dice::new(1);
+    reader.wait_for_line("ready").await;
+    let mut rng = SeededRng::new(1);
     let mut typed = Vec::new();
     for _ in 0..2000 {
-        typed.extend(std::iter::repeat_n(b'x', dice.below(60)));
+        typed.extend(std::iter::repeat_n(b'x', rng.below(60)));
         typed.push(b'\n');
     }
     let expected = format!("{} bytes\n", typed.len());
     assert_eq!(process.write("1", Bytes::from(typed)).await, Written::Accepted);
     process.close_stdin().await;
-    let transcript = reader.to_the_end().await;
-    assert!(transcript.terminal().ends_with(&expected), "wanted {expected:?} at the end");
+    let log = reader.read_to_end().await;
+    assert!(log.terminal().ends_with(&expected), "wanted {expected:?} at the end");
 }

@@ -6,29 +6,29 @@ use bytes::Bytes;
 use exec_core::{Seq, ExitStatus};
 use exec_env::process::{WaitCondition, WaitError, Waited};
 
-use crate::bench::Bench;
-use crate::process::Process;
+use crate::process::TestProcess;
+use crate::test_environment::TestEnvironment;
 
 const SHORT: Duration = Duration::from_millis(100);
 
 /// Waiting for the exit ends with it, and at once when it is known; so does waiting for the end of the log.
-pub async fn waiting_for_exit_and_for_closed_ends_with_them(bench: &Bench) {
-    let gate = bench.gate("gate");
-    let script = format!("fork [ {} ] ; exit 5", gate.wait());
-    let process = bench.start("p", &script).await;
+pub async fn waiting_for_exit_and_for_closed_ends_with_them(env: &TestEnvironment) {
+    let semaphore = env.semaphore("semaphore");
+    let script = format!("fork [ {} ] ; exit 5", semaphore.acquire());
+    let process = env.start("p", &script).await;
     let exit = process.exit().await;
     assert_eq!(exit.status, ExitStatus::Code(5));
     let early = process.wait_at_most(WaitCondition::Closed, SHORT).await;
     assert_eq!(early, Ok(Waited::DeadlinePassed), "somebody holds the pipe");
-    gate.open_once();
+    semaphore.release();
     assert_eq!(process.wait(WaitCondition::Closed).await, Ok(Waited::Closed(exit)));
     assert_eq!(process.wait(WaitCondition::Exited).await, Ok(Waited::Exited(exit)));
     assert_eq!(process.wait(WaitCondition::Closed).await, Ok(Waited::Closed(exit)));
 }
 
 /// A deadline that passes is an outcome, not before its time.
-pub async fn a_deadline_that_passes_is_an_outcome(bench: &Bench) {
-    let process = bench.start("p", "say x ; wait-forever").await;
+pub async fn a_deadline_that_passes_is_an_outcome(env: &TestEnvironment) {
+    let process = env.start("p", "say x ; wait-forever").await;
     let impossible = output("never said", 0);
     for until in [WaitCondition::Exited, WaitCondition::Closed, impossible, WaitCondition::Port(None)] {
         let before = Instant::now();
@@ -39,23 +39,23 @@ pub async fn a_deadline_that_passes_is_an_outcome(bench: &Bench) {
 }
 
 /// Output that came before is found at once.
-pub async fn output_of_the_past_is_found_at_once(bench: &Bench) {
-    let process = bench.start("p", "say listening on 8080 ; exit 0").await;
-    process.transcript().await;
+pub async fn output_of_the_past_is_found_at_once(env: &TestEnvironment) {
+    let process = env.start("p", "say listening on 8080 ; exit 0").await;
+    process.read_to_end().await;
     let waited = process.wait(output(r"on (\d+)", 0)).await;
     assert_eq!(waited, Ok(matched(1, "on 8080")));
 }
 
 /// A match may be split over entries of one stream, with entries of the other between; it is told with the entry that
 /// completes it.
-pub async fn a_match_may_span_entries_of_one_stream(bench: &Bench) {
+pub async fn a_match_may_span_entries_of_one_stream(env: &TestEnvironment) {
     let script = "out-raw rea ; read-line ; err between ; read-line ; out-raw dy ; wait-forever";
-    let process = bench.start_listening("p", script).await;
+    let process = env.start_with_stdin("p", script).await;
     let waiting = process.wait(output("ready", 0));
     let feeding = async {
         let mut reader = process.reader().await;
         for (key, printed) in [("1", "rea"), ("2", "reabetween\n"), ("3", "reabetween\ndy")] {
-            reader.until(printed, |seen| seen.printed() == printed).await;
+            reader.read_until(printed, |seen| seen.printed() == printed).await;
             if key != "3" {
                 process.write(key, "\n").await;
             }
@@ -66,17 +66,17 @@ pub async fn a_match_may_span_entries_of_one_stream(bench: &Bench) {
 }
 
 /// Two streams do not make one match between them.
-pub async fn a_match_does_not_span_two_streams(bench: &Bench) {
-    let process = bench.start_listening("p", "out-raw rea ; read-line ; err-raw dy ; exit 2").await;
-    process.reader().await.until("rea", |seen| seen.printed() == "rea").await;
+pub async fn a_match_does_not_span_two_streams(env: &TestEnvironment) {
+    let process = env.start_with_stdin("p", "out-raw rea ; read-line ; err-raw dy ; exit 2").await;
+    process.reader().await.read_until("rea", |seen| seen.printed() == "rea").await;
     process.write("1", "\n").await;
     let waited = process.wait(output("ready", 0)).await;
     assert_ended(&process, waited).await;
 }
 
 /// Only output behind the given place counts.
-pub async fn a_match_begins_behind_its_place(bench: &Bench) {
-    let process = bench.start_listening("p", "say ready ; read-line ; say ready ; wait-forever").await;
+pub async fn a_match_begins_behind_its_place(env: &TestEnvironment) {
+    let process = env.start_with_stdin("p", "say ready ; read-line ; say ready ; wait-forever").await;
     assert_eq!(process.wait(output("ready", 0)).await, Ok(matched(1, "ready")));
     let early = process.wait_at_most(output("ready", 1), SHORT).await;
     assert_eq!(early, Ok(Waited::DeadlinePassed));
@@ -85,8 +85,8 @@ pub async fn a_match_begins_behind_its_place(bench: &Bench) {
 }
 
 /// An expression is over bytes: what is not UTF-8 neither hinders nor ends the search.
-pub async fn a_match_is_found_behind_bytes_that_are_not_text(bench: &Bench) {
-    let process = bench.start("p", "flood stdout 100000 8 3000 ; say the-mark-42 ; wait-forever").await;
+pub async fn a_match_is_found_behind_bytes_that_are_not_text(env: &TestEnvironment) {
+    let process = env.start("p", "flood stdout 100000 8 3000 ; say the-mark-42 ; wait-forever").await;
     let waited = process.wait(output(r"the-mark-\d+\n", 0)).await;
     let Ok(Waited::Matched { text, .. }) = waited else {
         panic!("{waited:?}");
@@ -95,26 +95,26 @@ pub async fn a_match_is_found_behind_bytes_that_are_not_text(bench: &Bench) {
 }
 
 /// On a terminal too.
-pub async fn a_match_is_found_on_a_terminal(bench: &Bench) {
-    let process = bench.start_on_terminal("p", "out-raw login: ; wait-forever").await;
+pub async fn a_match_is_found_on_a_terminal(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "out-raw login: ; wait-forever").await;
     let waited = process.wait(output("^login:$", 0)).await;
     assert_eq!(waited, Ok(matched(1, "login:")));
 }
 
 /// What does not parse is refused with the parser's words.
-pub async fn a_bad_expression_is_refused(bench: &Bench) {
-    let process = bench.start("p", "wait-forever").await;
+pub async fn a_bad_expression_is_refused(env: &TestEnvironment) {
+    let process = env.start("p", "wait-forever").await;
     let waited = process.wait(output("(unclosed", 0)).await;
     assert!(matches!(waited, Err(WaitError::BadRegex { .. })), "{waited:?}");
 }
 
 /// When the log is complete, what has not come cannot come.
-pub async fn waiting_for_what_cannot_come_any_more_is_an_error(bench: &Bench) {
-    let gate = bench.gate("gate");
-    let process = bench.start("p", &format!("{} ; say x ; exit 2", gate.wait())).await;
+pub async fn waiting_for_what_cannot_come_any_more_is_an_error(env: &TestEnvironment) {
+    let semaphore = env.semaphore("semaphore");
+    let process = env.start("p", &format!("{} ; say x ; exit 2", semaphore.acquire())).await;
     let (by_output, by_port, ()) =
         tokio::join!(process.wait(output("never said", 0)), process.wait(WaitCondition::Port(None)), async {
-            gate.open_once()
+            semaphore.release()
         });
     assert_ended(&process, by_output).await;
     assert_ended(&process, by_port).await;
@@ -123,18 +123,18 @@ pub async fn waiting_for_what_cannot_come_any_more_is_an_error(bench: &Bench) {
 }
 
 /// Silence is counted from the last output.
-pub async fn silence_is_found_when_nothing_is_printed_for_a_while(bench: &Bench) {
-    let process = bench.start("p", "lines 100 ; say over ; wait-forever").await;
-    process.reader().await.line("over").await;
+pub async fn silence_is_found_when_nothing_is_printed_for_a_while(env: &TestEnvironment) {
+    let process = env.start("p", "lines 100 ; say over ; wait-forever").await;
+    process.reader().await.wait_for_line("over").await;
     let waited = process.wait(WaitCondition::Silence(SHORT)).await;
     assert_eq!(waited, Ok(Waited::Silent));
 }
 
 /// A child that keeps talking is not silent: every word begins the count anew.
-pub async fn a_child_that_keeps_talking_is_not_silent(bench: &Bench) {
+pub async fn a_child_that_keeps_talking_is_not_silent(env: &TestEnvironment) {
     let chatter = "say word ; sleep 20 ; ".repeat(500);
-    let process = bench.start("p", &format!("say first ; {chatter}")).await;
-    process.reader().await.line("first").await;
+    let process = env.start("p", &format!("say first ; {chatter}")).await;
+    process.reader().await.wait_for_line("first").await;
     // Far more than a word takes even on a busy machine, and less than the deadline.
     let until = WaitCondition::Silence(Duration::from_millis(1500));
     let waited = process.wait_at_most(until, Duration::from_millis(2500)).await;
@@ -142,12 +142,12 @@ pub async fn a_child_that_keeps_talking_is_not_silent(bench: &Bench) {
 }
 
 /// A port the leader listens on: any, or the one that is asked for.
-pub async fn a_port_the_leader_listens_on_is_found(bench: &Bench) {
-    let gate = bench.gate("gate");
-    let script = format!("{} ; listen 0 ; wait-forever", gate.wait());
-    let process = bench.start("p", &script).await;
+pub async fn a_port_the_leader_listens_on_is_found(env: &TestEnvironment) {
+    let semaphore = env.semaphore("semaphore");
+    let script = format!("{} ; listen 0 ; wait-forever", semaphore.acquire());
+    let process = env.start("p", &script).await;
     let waiting = process.wait(WaitCondition::Port(None));
-    let (waited, ()) = tokio::join!(waiting, async { gate.open_once() });
+    let (waited, ()) = tokio::join!(waiting, async { semaphore.release() });
     let port = printed_port(&process).await;
     assert_eq!(waited, Ok(Waited::Listening { port }));
     let waited = process.wait(WaitCondition::Port(Some(port))).await;
@@ -155,10 +155,10 @@ pub async fn a_port_the_leader_listens_on_is_found(bench: &Bench) {
 }
 
 /// A port of a descendant counts, also of one that left the session; a port of somebody else does not.
-pub async fn a_port_of_a_descendant_is_found_and_a_strangers_is_not(bench: &Bench) {
-    let stranger = bench.start("stranger", "listen 0 ; wait-forever").await;
+pub async fn a_port_of_a_descendant_is_found_and_a_strangers_is_not(env: &TestEnvironment) {
+    let stranger = env.start("stranger", "listen 0 ; wait-forever").await;
     let strange = printed_port(&stranger).await;
-    let process = bench.start("p", "setsid [ listen 0 ; wait-forever ] ; wait-forever").await;
+    let process = env.start("p", "setsid [ listen 0 ; wait-forever ] ; wait-forever").await;
     let port = printed_port(&process).await;
     let waited = process.wait(WaitCondition::Port(Some(port))).await;
     assert_eq!(waited, Ok(Waited::Listening { port }));
@@ -167,26 +167,26 @@ pub async fn a_port_of_a_descendant_is_found_and_a_strangers_is_not(bench: &Benc
 }
 
 /// Cancelled and repeated, waiting takes nothing away.
-pub async fn a_cancelled_wait_takes_nothing_away(bench: &Bench) {
-    let gate = bench.gate("gate");
-    let process = bench.start("p", &format!("{} ; say mark ; exit 0", gate.wait())).await;
+pub async fn a_cancelled_wait_takes_nothing_away(env: &TestEnvironment) {
+    let semaphore = env.semaphore("semaphore");
+    let process = env.start("p", &format!("{} ; say mark ; exit 0", semaphore.acquire())).await;
     for _ in 0..20 {
         let wait = process.wait(output("mark", 0));
         let cancelled = tokio::time::timeout(Duration::from_millis(1), wait).await;
         assert!(cancelled.is_err(), "nothing was said yet");
     }
-    gate.open_once();
+    semaphore.release();
     assert_eq!(process.wait(output("mark", 0)).await, Ok(matched(1, "mark")));
 }
 
-async fn assert_ended(process: &Process<'_>, waited: Result<Waited, WaitError>) {
+async fn assert_ended(process: &TestProcess<'_>, waited: Result<Waited, WaitError>) {
     let exit = process.exit().await;
     let id = process.id.clone();
     assert_eq!(waited, Err(WaitError::Ended { id, exit }));
 }
 
-async fn printed_port(process: &Process<'_>) -> u16 {
-    let port = process.reader().await.line_after("port ").await;
+async fn printed_port(process: &TestProcess<'_>) -> u16 {
+    let port = process.reader().await.wait_for_text_after("port ").await;
     port.parse().expect("the actor prints a number")
 }
 

@@ -1,5 +1,5 @@
 //! Disks that are full, file systems that are read-only, files that are mounted. Needs root for the mounts; without it
-//! the behaviours say that they did not judge.
+//! the behaviours print that they tested nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use bytes::Bytes;
 use exec_env::files::{CopyOptions, FileReason, WriteOptions};
 
-use super::{FilesBench, contents, names_in, reason};
+use super::{FilesTestEnvironment, contents, names_in, reason};
 
 /// A mount that ends with the test.
 struct Mount(PathBuf);
@@ -18,11 +18,11 @@ impl Mount {
         match done {
             Ok(done) if done.status.success() => Some(Self(at.to_owned())),
             Ok(done) => {
-                eprintln!("not judged: cannot mount: {}", String::from_utf8_lossy(&done.stderr).trim());
+                eprintln!("not tested: cannot mount: {}", String::from_utf8_lossy(&done.stderr).trim());
                 None
             }
             Err(error) => {
-                eprintln!("not judged: there is no mount: {error}");
+                eprintln!("not tested: there is no mount: {error}");
                 None
             }
         }
@@ -36,55 +36,55 @@ impl Drop for Mount {
     }
 }
 
-fn small_disk(bench: &FilesBench) -> Option<(Mount, PathBuf)> {
-    let folder = bench.folder("disk");
+fn small_disk(env: &FilesTestEnvironment) -> Option<(Mount, PathBuf)> {
+    let folder = env.directory("disk");
     let mount = Mount::new(&["-t", "tmpfs", "-o", "size=1m", "none"], &folder)?;
     Some((mount, folder))
 }
 
 /// ENOSPC, and nothing beside it.
-pub async fn a_full_disk_leaves_the_old_contents(bench: &FilesBench) {
-    let Some((_mount, disk)) = small_disk(bench) else { return };
+pub async fn a_full_disk_leaves_the_old_contents(env: &FilesTestEnvironment) {
+    let Some((_mount, disk)) = small_disk(env) else { return };
     let path = disk.join("file");
     std::fs::write(&path, "old").expect("there is room for that");
     let large = Bytes::from(vec![1; 2 << 20]);
-    let wrote = bench.files().write(&path, large.clone(), WriteOptions::default()).await;
+    let wrote = env.files().write(&path, large.clone(), WriteOptions::default()).await;
     let error = wrote.expect_err("there is no room for that");
     assert_eq!((error.reason, error.path), (FileReason::Os(28), path.clone()));
     let synced = WriteOptions { sync: true, ..Default::default() };
-    assert_eq!(reason(bench.files().write(&disk.join("new"), large.clone(), synced).await), Some(FileReason::Os(28)));
-    let source = bench.file("large", &large);
-    let copied = bench.files().copy(&source, &path, CopyOptions::default()).await;
+    assert_eq!(reason(env.files().write(&disk.join("new"), large.clone(), synced).await), Some(FileReason::Os(28)));
+    let source = env.file("large", &large);
+    let copied = env.files().copy(&source, &path, CopyOptions::default()).await;
     assert_eq!(reason(copied), Some(FileReason::Os(28)));
     assert_eq!((contents(&path), names_in(&disk)), (b"old".to_vec(), vec!["file".into()]));
 }
 
 /// Half an append is no append.
-pub async fn a_full_disk_takes_an_append_back(bench: &FilesBench) {
-    let Some((_mount, disk)) = small_disk(bench) else { return };
+pub async fn a_full_disk_takes_an_append_back(env: &FilesTestEnvironment) {
+    let Some((_mount, disk)) = small_disk(env) else { return };
     let path = disk.join("file");
     std::fs::write(&path, "old").expect("there is room for that");
     let options = WriteOptions { append: true, ..Default::default() };
-    let wrote = bench.files().write(&path, Bytes::from(vec![1; 2 << 20]), options).await;
+    let wrote = env.files().write(&path, Bytes::from(vec![1; 2 << 20]), options).await;
     assert_eq!((reason(wrote), contents(&path)), (Some(FileReason::Os(28)), b"old".to_vec()));
 }
 
 /// EROFS, for a new file and for an old one.
-pub async fn a_read_only_file_system_is_told(bench: &FilesBench) {
-    let disk = bench.folder("disk");
-    bench.file("disk/file", "old");
+pub async fn a_read_only_file_system_is_told(env: &FilesTestEnvironment) {
+    let disk = env.directory("disk");
+    env.file("disk/file", "old");
     let Some(_mount) = Mount::new(&["--bind", "-o", "ro", &disk.to_string_lossy()], &disk) else { return };
     for name in ["file", "new"] {
-        let wrote = bench.files().write(&disk.join(name), Bytes::from_static(b"x"), WriteOptions::default()).await;
+        let wrote = env.files().write(&disk.join(name), Bytes::from_static(b"x"), WriteOptions::default()).await;
         assert_eq!(reason(wrote), Some(FileReason::Os(30)), "{name}");
     }
 }
 
 /// As /etc/hosts in a container is; renaming over it is EBUSY.
-pub async fn a_file_that_is_mounted_is_written_in_place(bench: &FilesBench) {
-    let (real, mounted) = (bench.file("real", "old"), bench.file("mounted", "hidden"));
+pub async fn a_file_that_is_mounted_is_written_in_place(env: &FilesTestEnvironment) {
+    let (real, mounted) = (env.file("real", "old"), env.file("mounted", "hidden"));
     let Some(_mount) = Mount::new(&["--bind", &real.to_string_lossy()], &mounted) else { return };
-    let wrote = bench.files().write(&mounted, Bytes::from_static(b"new"), WriteOptions::default()).await;
+    let wrote = env.files().write(&mounted, Bytes::from_static(b"new"), WriteOptions::default()).await;
     assert_eq!((reason(wrote), contents(&real)), (None, b"new".to_vec()));
-    assert_eq!(names_in(&bench.scratch()), ["mounted", "real"]);
+    assert_eq!(names_in(&env.scratch()), ["mounted", "real"]);
 }

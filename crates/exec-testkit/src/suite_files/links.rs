@@ -5,7 +5,7 @@ use exec_env::files::{
     CreateDirectoryOptions, FileKind, LinkPolicy, OpenMode, FileReason, RemoveOptions, RenameOptions, WriteOptions,
 };
 
-use super::{FilesBench, contents, names_in, reason};
+use super::{FilesTestEnvironment, contents, names_in, reason};
 
 const WRITE: WriteOptions = WriteOptions {
     append: false,
@@ -19,10 +19,10 @@ const MAKE: CreateDirectoryOptions = CreateDirectoryOptions { recursive: true, l
 const RENAME: RenameOptions = RenameOptions { no_replace: false, links: LinkPolicy::Refuse };
 
 /// ELOOP where contents are wanted, plain words where the name is.
-pub async fn a_link_as_the_last_component_is_refused_by_each_verb_in_its_words(bench: &FilesBench) {
-    let file = bench.file("file", "safe");
-    let link = bench.link("link", "file");
-    let files = bench.files();
+pub async fn a_link_as_the_last_component_is_refused_by_each_verb_in_its_words(env: &FilesTestEnvironment) {
+    let file = env.file("file", "safe");
+    let link = env.link("link", "file");
+    let files = env.files();
     assert_eq!(reason(files.read(&link, LinkPolicy::Refuse).await), Some(FileReason::Os(40)));
     for mode in [OpenMode::Read, OpenMode::Replace, OpenMode::Append] {
         assert_eq!(reason(files.open(&link, mode, LinkPolicy::Refuse).await), Some(FileReason::Os(40)));
@@ -34,21 +34,21 @@ pub async fn a_link_as_the_last_component_is_refused_by_each_verb_in_its_words(b
     assert_eq!(reason(files.metadata(&link, LinkPolicy::Refuse).await), Some(FileReason::SymlinkInPath));
     assert_eq!(reason(files.remove(&link, REMOVE).await), Some(FileReason::SymlinkInPath));
     assert_eq!(reason(files.set_permissions(&link, 0o600, LinkPolicy::Refuse).await), Some(FileReason::SymlinkInPath));
-    bench.folder("folder");
-    let to_folder = bench.link("to-folder", "folder");
+    env.directory("folder");
+    let to_folder = env.link("to-folder", "folder");
     assert_eq!(reason(files.create_directory(&to_folder, MAKE).await), Some(FileReason::Os(20)));
-    assert_eq!((contents(&file), names_in(&bench.path("folder")).len()), (b"safe".to_vec(), 0));
+    assert_eq!((contents(&file), names_in(&env.path("folder")).len()), (b"safe".to_vec(), 0));
 }
 
 /// ENOTDIR from every verb.
-pub async fn a_link_on_the_way_is_not_a_folder(bench: &FilesBench) {
-    bench.file("folder/file", "safe");
-    bench.link("link", "folder");
-    let path = bench.path("link/file");
-    let new = bench.path("link/new");
-    let files = bench.files();
+pub async fn a_link_on_the_way_is_not_a_folder(env: &FilesTestEnvironment) {
+    env.file("folder/file", "safe");
+    env.link("link", "folder");
+    let path = env.path("link/file");
+    let new = env.path("link/new");
+    let files = env.files();
     let bytes = || Bytes::from_static(b"x");
-    let here = bench.file("here", "");
+    let here = env.file("here", "");
     let outcomes = [
         reason(files.read(&path, LinkPolicy::Refuse).await),
         reason(files.open(&path, OpenMode::Replace, LinkPolicy::Refuse).await),
@@ -68,18 +68,18 @@ pub async fn a_link_on_the_way_is_not_a_folder(bench: &FilesBench) {
     for (at, outcome) in outcomes.into_iter().enumerate() {
         assert_eq!(outcome, Some(FileReason::Os(20)), "verb {at}");
     }
-    assert_eq!((names_in(&bench.path("folder")), contents(&path)), (vec!["file".into()], b"safe".to_vec()));
+    assert_eq!((names_in(&env.path("folder")), contents(&path)), (vec!["file".into()], b"safe".to_vec()));
 }
 
 /// Refusing costs nothing but links.
-pub async fn without_links_everything_works_as_usual(bench: &FilesBench) {
-    let files = bench.files();
-    let folder = bench.path("a/b");
-    files.create_directory(&folder, MAKE).await.expect("the folder is ours");
+pub async fn without_links_everything_works_as_usual(env: &FilesTestEnvironment) {
+    let files = env.files();
+    let folder = env.path("a/b");
+    files.create_directory(&folder, MAKE).await.expect("the directory is ours");
     let file = folder.join("file");
-    files.write(&file, Bytes::from_static(b"one"), WRITE).await.expect("the folder is ours");
+    files.write(&file, Bytes::from_static(b"one"), WRITE).await.expect("the directory is ours");
     let append = WriteOptions { append: true, ..WRITE };
-    files.write(&file, Bytes::from_static(b" two"), append).await.expect("the folder is ours");
+    files.write(&file, Bytes::from_static(b" two"), append).await.expect("the directory is ours");
     assert_eq!(files.read(&file, LinkPolicy::Refuse).await.as_deref(), Ok(&b"one two"[..]));
     let opened = files.open(&file, OpenMode::Append, LinkPolicy::Refuse).await.expect("it is ours");
     opened.write_block(7, Bytes::from_static(b" three")).await.expect("it is ours");
@@ -87,9 +87,9 @@ pub async fn without_links_everything_works_as_usual(bench: &FilesBench) {
     assert_eq!((told.kind, told.size_bytes), (FileKind::File, 13));
     files.set_permissions(&file, 0o600, LinkPolicy::Refuse).await.expect("it is ours");
     let link = folder.join("link");
-    files.create_symlink("file".as_ref(), &link, LinkPolicy::Refuse).await.expect("the folder is ours");
+    files.create_symlink("file".as_ref(), &link, LinkPolicy::Refuse).await.expect("the directory is ours");
     assert_eq!(files.read_link(&link, LinkPolicy::Refuse).await, Ok("file".into()));
-    let moved = bench.path("a/moved");
+    let moved = env.path("a/moved");
     files.rename(&file, &moved, RENAME).await.expect("it is ours");
     files.remove(&moved, REMOVE).await.expect("it is ours");
     let folder_as_file = reason(files.read(&folder, LinkPolicy::Refuse).await);
@@ -97,10 +97,10 @@ pub async fn without_links_everything_works_as_usual(bench: &FilesBench) {
 }
 
 /// In the words clients know.
-pub async fn a_whole_tree_is_not_removed_without_following(bench: &FilesBench) {
-    bench.file("tree/file", "");
+pub async fn a_whole_tree_is_not_removed_without_following(env: &FilesTestEnvironment) {
+    env.file("tree/file", "");
     let options = RemoveOptions { recursive: true, ..REMOVE };
-    let error = bench.files().remove(&bench.path("tree"), options).await.expect_err("it is refused");
+    let error = env.files().remove(&env.path("tree"), options).await.expect_err("it is refused");
     assert_eq!(error.to_string(), "recursive no-follow removal is unsupported");
-    assert_eq!(names_in(&bench.path("tree")), ["file"]);
+    assert_eq!(names_in(&env.path("tree")), ["file"]);
 }

@@ -3,20 +3,20 @@
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{SearchResults, SearchLine, Pattern, FileReason, SearchQuery, SearchItem, SearchSummary};
 
-use super::{FilesBench, reason};
+use super::{FilesTestEnvironment, reason};
 
-fn regex(bench: &FilesBench, pattern: &str) -> SearchQuery {
-    SearchQuery::new(bench.scratch(), Pattern::Regex(pattern.to_owned()))
+fn regex(env: &FilesTestEnvironment, pattern: &str) -> SearchQuery {
+    SearchQuery::new(env.scratch(), Pattern::Regex(pattern.to_owned()))
 }
 
-/// Everything a search finds: path below the scratch folder and the line, and the summary.
-async fn all(bench: &FilesBench, query: SearchQuery) -> (Vec<(String, SearchLine)>, SearchSummary) {
-    let mut found = bench.files().search(query).await.expect("the query is good");
+/// Everything a search finds: path below the scratch directory and the line, and the summary.
+async fn all(env: &FilesTestEnvironment, query: SearchQuery) -> (Vec<(String, SearchLine)>, SearchSummary) {
+    let mut found = env.files().search(query).await.expect("the query is good");
     let mut lines = Vec::new();
     loop {
         match found.next().await.expect("the files are ours") {
             SearchItem::Lines(step) => {
-                let below = step.path.strip_prefix(bench.scratch()).expect("it stays below its root");
+                let below = step.path.strip_prefix(env.scratch()).expect("it stays below its root");
                 let below = below.display().to_string();
                 lines.extend(step.lines.into_iter().map(|line| (below.clone(), line)));
             }
@@ -25,18 +25,17 @@ async fn all(bench: &FilesBench, query: SearchQuery) -> (Vec<(String, SearchLine
     }
 }
 
-/// Path and line number.
-fn places(lines: &[(String, SearchLine)]) -> Vec<(&str, u64)> {
+fn path_and_line(lines: &[(String, SearchLine)]) -> Vec<(&str, u64)> {
     lines.iter().map(|(path, line)| (path.as_str(), line.number)).collect()
 }
 
 /// By path, then by line; depth first, bytewise.
-pub async fn lines_are_found_in_order_with_their_places(bench: &FilesBench) {
-    bench.file("b.txt", "one\ntwo needle needle\r\nthree\n");
-    bench.file("a/x.txt", "needle");
-    bench.file("Z.txt", "no\n\nneedle\n");
-    let (lines, summary) = all(bench, regex(bench, "ne+dle")).await;
-    assert_eq!(places(&lines), [("Z.txt", 3), ("a/x.txt", 1), ("b.txt", 2)]);
+pub async fn lines_are_found_in_order_with_their_places(env: &FilesTestEnvironment) {
+    env.file("b.txt", "one\ntwo needle needle\r\nthree\n");
+    env.file("a/x.txt", "needle");
+    env.file("Z.txt", "no\n\nneedle\n");
+    let (lines, summary) = all(env, regex(env, "ne+dle")).await;
+    assert_eq!(path_and_line(&lines), [("Z.txt", 3), ("a/x.txt", 1), ("b.txt", 2)]);
     let expected = SearchLine {
         number: 2,
         offset: 4,
@@ -49,15 +48,15 @@ pub async fn lines_are_found_in_order_with_their_places(bench: &FilesBench) {
 }
 
 /// Dots and brackets mean themselves.
-pub async fn a_literal_is_taken_literally(bench: &FilesBench) {
-    bench.file("file", "a.c[\nabc[\n");
-    let query = SearchQuery::new(bench.scratch(), Pattern::Literal("a.c[".to_owned()));
-    assert_eq!(places(&all(bench, query).await.0), [("file", 1)]);
+pub async fn a_literal_is_taken_literally(env: &FilesTestEnvironment) {
+    env.file("file", "a.c[\nabc[\n");
+    let query = SearchQuery::new(env.scratch(), Pattern::Literal("a.c[".to_owned()));
+    assert_eq!(path_and_line(&all(env, query).await.0), [("file", 1)]);
 }
 
 /// Three ways, and whole words.
-pub async fn case_matters_as_it_is_told_to(bench: &FilesBench) {
-    bench.file("file", "word\nWord\nwordy\n");
+pub async fn case_matters_as_it_is_told_to(env: &FilesTestEnvironment) {
+    env.file("file", "word\nWord\nwordy\n");
     for (case, word, pattern, expected) in [
         (CaseSensitivity::Sensitive, false, "word", vec![1, 3]),
         (CaseSensitivity::Insensitive, false, "WORD", vec![1, 2, 3]),
@@ -65,118 +64,118 @@ pub async fn case_matters_as_it_is_told_to(bench: &FilesBench) {
         (CaseSensitivity::Smart, false, "Word", vec![2]),
         (CaseSensitivity::Insensitive, true, "word", vec![1, 2]),
     ] {
-        let (lines, _) = all(bench, SearchQuery { case, word, ..regex(bench, pattern) }).await;
+        let (lines, _) = all(env, SearchQuery { case, word, ..regex(env, pattern) }).await;
         let numbers: Vec<u64> = lines.iter().map(|(_, line)| line.number).collect();
         assert_eq!(numbers, expected, "{case:?} {pattern}");
     }
 }
 
 /// `.git` never.
-pub async fn ignore_files_and_globs_choose_the_files(bench: &FilesBench) {
+pub async fn ignore_files_and_globs_choose_the_files(env: &FilesTestEnvironment) {
     for file in ["a.rs", "b.md", "target/c.rs", ".hidden/d.rs", ".git/e.rs", "sub/f.rs"] {
-        bench.file(file, "x\n");
+        env.file(file, "x\n");
     }
-    bench.file(".gitignore", "target\n");
+    env.file(".gitignore", "target\n");
     let query = |globs: &[&str], ignore_files, hidden| SearchQuery {
         globs: globs.iter().map(ToString::to_string).collect(),
         ignore_files,
         hidden,
-        ..regex(bench, "^x$")
+        ..regex(env, "^x$")
     };
     let files = |lines: Vec<(String, SearchLine)>| lines.into_iter().map(|(path, _)| path).collect::<Vec<_>>();
-    let found = |query| async { files(all(bench, query).await.0) };
+    let found = |query| async { files(all(env, query).await.0) };
     assert_eq!(found(query(&[], true, false)).await, ["a.rs", "b.md", "sub/f.rs"]);
     assert_eq!(found(query(&["*.rs"], true, true)).await, [".hidden/d.rs", "a.rs", "sub/f.rs"]);
     assert_eq!(found(query(&["*.rs", "!sub/**"], false, false)).await, ["a.rs", "target/c.rs"]);
 }
 
 /// Lines beside a match have no spans; none is told twice.
-pub async fn context_stands_around_a_match(bench: &FilesBench) {
-    bench.file("file", "1\n2\nhit\n4\nhit\n6\n7\n8\n");
-    let query = SearchQuery { before_lines: 1, after_lines: 1, ..regex(bench, "hit") };
-    let (lines, summary) = all(bench, query).await;
+pub async fn context_stands_around_a_match(env: &FilesTestEnvironment) {
+    env.file("file", "1\n2\nhit\n4\nhit\n6\n7\n8\n");
+    let query = SearchQuery { before_lines: 1, after_lines: 1, ..regex(env, "hit") };
+    let (lines, summary) = all(env, query).await;
     let told: Vec<(u64, bool)> = lines.iter().map(|(_, line)| (line.number, line.spans.is_empty())).collect();
     assert_eq!(told, [(2, true), (3, false), (4, true), (5, false), (6, true)]);
     assert_eq!(summary.matches, 2);
 }
 
 /// Truncation is told; a limit met exactly is none.
-pub async fn a_search_stops_at_its_limits(bench: &FilesBench) {
-    bench.file("a", "x\n".repeat(5));
-    bench.file("b", "x\n".repeat(5));
+pub async fn a_search_stops_at_its_limits(env: &FilesTestEnvironment) {
+    env.file("a", "x\n".repeat(5));
+    env.file("b", "x\n".repeat(5));
     for (max_matches, per_file, found, truncated) in
         [(7, None, 7, true), (10, None, 10, false), (100, Some(2), 4, false), (3, Some(2), 3, true)]
     {
-        let query = SearchQuery { max_matches, max_matches_per_file: per_file, ..regex(bench, "x") };
-        let (lines, summary) = all(bench, query).await;
+        let query = SearchQuery { max_matches, max_matches_per_file: per_file, ..regex(env, "x") };
+        let (lines, summary) = all(env, query).await;
         assert_eq!((lines.len(), summary.truncated), (found, truncated), "{max_matches}");
     }
-    let (lines, _) = all(bench, SearchQuery { max_file_bytes: Some(9), ..regex(bench, "x") }).await;
+    let (lines, _) = all(env, SearchQuery { max_file_bytes: Some(9), ..regex(env, "x") }).await;
     assert!(lines.is_empty());
 }
 
 /// A line of a megabyte is cut where it was told to be.
-pub async fn long_lines_are_cut_and_binary_files_left_out(bench: &FilesBench) {
-    bench.file("long", format!("x{}x\n", " ".repeat(1 << 20)));
-    bench.file("binary", b"\0\0\0x\n");
-    let (lines, _) = all(bench, SearchQuery { max_line_bytes: 100, ..regex(bench, "x") }).await;
-    assert_eq!(places(&lines), [("long", 1)]);
+pub async fn long_lines_are_cut_and_binary_files_left_out(env: &FilesTestEnvironment) {
+    env.file("long", format!("x{}x\n", " ".repeat(1 << 20)));
+    env.file("binary", b"\0\0\0x\n");
+    let (lines, _) = all(env, SearchQuery { max_line_bytes: 100, ..regex(env, "x") }).await;
+    assert_eq!(path_and_line(&lines), [("long", 1)]);
     let line = &lines[0].1;
     assert_eq!((line.text.len(), line.cut, line.spans.as_slice()), (100, true, &[(0, 1)][..]));
 }
 
 /// At once, not at the end.
-pub async fn a_bad_expression_and_a_missing_root_are_told(bench: &FilesBench) {
-    let bad = bench.files().search(regex(bench, "(")).await;
+pub async fn a_bad_expression_and_a_missing_root_are_told(env: &FilesTestEnvironment) {
+    let bad = env.files().search(regex(env, "(")).await;
     assert!(matches!(reason(bad), Some(FileReason::BadPattern { .. })));
-    let bad = bench.files().search(SearchQuery { globs: vec!["[z-a]".into()], ..regex(bench, "x") }).await;
+    let bad = env.files().search(SearchQuery { globs: vec!["[z-a]".into()], ..regex(env, "x") }).await;
     assert!(matches!(reason(bad), Some(FileReason::BadPattern { .. })));
-    let missing = SearchQuery::new(bench.path("missing"), Pattern::Literal("x".into()));
-    assert_eq!(reason(bench.files().search(missing).await), Some(FileReason::Os(2)));
+    let missing = SearchQuery::new(env.path("missing"), Pattern::Literal("x".into()));
+    assert_eq!(reason(env.files().search(missing).await), Some(FileReason::Os(2)));
 }
 
 /// A link that leads in a circle is a problem, not the end.
-pub async fn what_cannot_be_read_is_told_at_the_end(bench: &FilesBench) {
-    bench.file("sub/file", "x\n");
-    bench.link("sub/up", "..");
-    let (lines, summary) = all(bench, SearchQuery { follow_symlinks: true, ..regex(bench, "x") }).await;
-    assert_eq!(places(&lines), [("sub/file", 1)]);
+pub async fn what_cannot_be_read_is_told_at_the_end(env: &FilesTestEnvironment) {
+    env.file("sub/file", "x\n");
+    env.link("sub/up", "..");
+    let (lines, summary) = all(env, SearchQuery { follow_symlinks: true, ..regex(env, "x") }).await;
+    assert_eq!(path_and_line(&lines), [("sub/file", 1)]);
     assert_eq!(summary.problem_count, 1);
     let problem = &summary.problems[0];
-    assert_eq!((&problem.path, &problem.reason), (&bench.path("sub/up"), &FileReason::Os(40)));
+    assert_eq!((&problem.path, &problem.reason), (&env.path("sub/up"), &FileReason::Os(40)));
 }
 
 /// More searches than may run at once, none of them read, then all dropped: the next one still runs.
-pub async fn a_search_nobody_reads_waits_and_ends_when_dropped(bench: &FilesBench) {
-    bench.file("file", "a line that is found\n".repeat(200_000));
-    let query = || SearchQuery { max_matches: u64::MAX, ..regex(bench, "found") };
+pub async fn a_search_nobody_reads_waits_and_ends_when_dropped(env: &FilesTestEnvironment) {
+    env.file("file", "a line that is found\n".repeat(200_000));
+    let query = || SearchQuery { max_matches: u64::MAX, ..regex(env, "found") };
     let mut unread: Vec<Box<dyn SearchResults>> = Vec::new();
     for _ in 0..20 {
-        unread.push(bench.files().search(query()).await.expect("the query is good"));
+        unread.push(env.files().search(query()).await.expect("the query is good"));
     }
     drop(unread);
-    let (lines, summary) = all(bench, query()).await;
+    let (lines, summary) = all(env, query()).await;
     assert_eq!((lines.len(), summary.truncated), (200_000, false));
 }
 
 /// Neither in a tree nor as the root.
-pub async fn a_fifo_does_not_hang_a_search(bench: &FilesBench) {
-    bench.file("file", "x\n");
-    let fifo = bench.path("fifo");
+pub async fn a_fifo_does_not_hang_a_search(env: &FilesTestEnvironment) {
+    env.file("file", "x\n");
+    let fifo = env.path("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .expect("a FIFO can be made");
-    assert_eq!(places(&all(bench, regex(bench, "x")).await.0), [("file", 1)]);
+    assert_eq!(path_and_line(&all(env, regex(env, "x")).await.0), [("file", 1)]);
     let alone = SearchQuery::new(fifo, Pattern::Literal("x".into()));
-    assert_eq!(all(bench, alone).await, (Vec::new(), SearchSummary::default()));
+    assert_eq!(all(env, alone).await, (Vec::new(), SearchSummary::default()));
 }
 
 /// Also one that would be ignored, and through a link: it was named.
-pub async fn a_single_file_is_searched(bench: &FilesBench) {
-    bench.file(".gitignore", "*.log\n");
-    bench.file("file.log", "x\n");
-    let link = bench.link("link", "file.log");
-    for root in [bench.path("file.log"), link] {
-        let (lines, _) = all(bench, SearchQuery { root, ..regex(bench, "x") }).await;
+pub async fn a_single_file_is_searched(env: &FilesTestEnvironment) {
+    env.file(".gitignore", "*.log\n");
+    env.file("file.log", "x\n");
+    let link = env.link("link", "file.log");
+    for root in [env.path("file.log"), link] {
+        let (lines, _) = all(env, SearchQuery { root, ..regex(env, "x") }).await;
         assert_eq!(lines.len(), 1);
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use exec_env::files::{DirectoryEntry, FileKind, GlobQuery, FileReason, RemoveOptions, WalkListing, WalkKind, WalkOptions};
 
-use super::{FilesBench, contents, names_in, reason};
+use super::{FilesTestEnvironment, contents, names_in, reason};
 
 const ALL: WalkOptions = WalkOptions {
     max_depth: 64,
@@ -15,12 +15,12 @@ const ALL: WalkOptions = WalkOptions {
     prune_hidden_directories: false,
 };
 
-async fn walk(bench: &FilesBench, root: &Path, options: WalkOptions) -> WalkListing {
-    bench.files().walk(root, options).await.expect("the root exists and the limits are good")
+async fn walk(env: &FilesTestEnvironment, root: &Path, options: WalkOptions) -> WalkListing {
+    env.files().walk(root, options).await.expect("the root exists and the limits are good")
 }
 
 /// Paths below `root`, as text; directories end with a slash, links to them with an at sign.
-fn told(walk: &WalkListing, root: &Path) -> Vec<String> {
+fn relative_paths(walk: &WalkListing, root: &Path) -> Vec<String> {
     let entries = walk.entries.iter().map(|entry| {
         let below = entry.path.strip_prefix(root).expect("a walk stays below its root");
         let mark = match (entry.kind, entry.is_symlink) {
@@ -35,16 +35,16 @@ fn told(walk: &WalkListing, root: &Path) -> Vec<String> {
 }
 
 /// A dangling link is told as such.
-pub async fn a_folder_lists_its_entries_with_links_resolved(bench: &FilesBench) {
-    bench.file("file", "");
-    bench.folder("folder");
-    bench.link("to-file", "file");
-    bench.link("to-folder", "folder");
-    bench.link("dangling", "nowhere");
-    let fifo = bench.path("fifo");
+pub async fn a_folder_lists_its_entries_with_links_resolved(env: &FilesTestEnvironment) {
+    env.file("file", "");
+    env.directory("folder");
+    env.link("to-file", "file");
+    env.link("to-folder", "folder");
+    env.link("dangling", "nowhere");
+    let fifo = env.path("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .expect("a FIFO can be made");
-    let mut listed = bench.files().read_directory(&bench.scratch()).await.expect("it is ours");
+    let mut listed = env.files().read_directory(&env.scratch()).await.expect("it is ours");
     listed.sort_by(|a, b| a.name.cmp(&b.name));
     let entry = |name: &str, kind, is_symlink| DirectoryEntry { name: name.into(), kind, is_symlink };
     assert_eq!(
@@ -61,206 +61,206 @@ pub async fn a_folder_lists_its_entries_with_links_resolved(bench: &FilesBench) 
 }
 
 /// ENOTDIR, and ENOENT.
-pub async fn a_file_is_no_folder(bench: &FilesBench) {
-    let file = bench.file("file", "");
-    assert_eq!(reason(bench.files().read_directory(&file).await), Some(FileReason::Os(20)));
-    assert_eq!(reason(bench.files().read_directory(&bench.path("missing")).await), Some(FileReason::Os(2)));
+pub async fn a_file_is_no_folder(env: &FilesTestEnvironment) {
+    let file = env.file("file", "");
+    assert_eq!(reason(env.files().read_directory(&file).await), Some(FileReason::Os(20)));
+    assert_eq!(reason(env.files().read_directory(&env.path("missing")).await), Some(FileReason::Os(2)));
 }
 
 fn fill(folder: &Path, files: usize) {
     for number in 0..files {
-        std::fs::File::create(folder.join(format!("{number:06}"))).expect("the folder is ours");
+        std::fs::File::create(folder.join(format!("{number:06}"))).expect("the directory is ours");
     }
 }
 
 /// As many as a careless build leaves behind.
-pub async fn a_folder_of_ten_thousand_entries_is_listed_whole(bench: &FilesBench) {
-    let folder = bench.folder("folder");
+pub async fn a_folder_of_ten_thousand_entries_is_listed_whole(env: &FilesTestEnvironment) {
+    let folder = env.directory("folder");
     fill(&folder, 10_000);
-    let listed = bench.files().read_directory(&folder).await.expect("it is ours");
+    let listed = env.files().read_directory(&folder).await.expect("it is ours");
     let mut names: Vec<_> = listed.into_iter().map(|entry| entry.name).collect();
     names.sort();
     assert!(names == names_in(&folder));
 }
 
 /// The number is told, so that the caller knows what it deals with.
-pub async fn a_folder_of_more_than_fifty_thousand_is_refused_with_its_number(bench: &FilesBench) {
-    let folder = bench.folder("folder");
+pub async fn a_folder_of_more_than_fifty_thousand_is_refused_with_its_number(env: &FilesTestEnvironment) {
+    let folder = env.directory("folder");
     fill(&folder, 50_002);
-    let error = bench.files().read_directory(&folder).await.expect_err("that is too many");
+    let error = env.files().read_directory(&folder).await.expect_err("that is too many");
     assert_eq!(error.reason, FileReason::TooManyEntries { found: 50_002 });
     assert_eq!(error.to_string(), "fs/readDirectory returned 50002 entries; limit is 50000");
 }
 
 /// Bytewise: capitals first, not by language.
-pub async fn a_walk_goes_breadth_first_and_sorted(bench: &FilesBench) {
-    let root = bench.folder("root");
+pub async fn a_walk_goes_breadth_first_and_sorted(env: &FilesTestEnvironment) {
+    let root = env.directory("root");
     for file in ["root/b/y", "root/b/a/deep", "root/a/x", "root/Z", "root/é", "root/c"] {
-        bench.file(file, "");
+        env.file(file, "");
     }
-    let walked = walk(bench, &root, ALL).await;
-    assert_eq!(told(&walked, &root), ["Z", "a/", "b/", "c", "é", "a/x", "b/a/", "b/y", "b/a/deep"]);
+    let walked = walk(env, &root, ALL).await;
+    assert_eq!(relative_paths(&walked, &root), ["Z", "a/", "b/", "c", "é", "a/x", "b/a/", "b/y", "b/a/deep"]);
     assert_eq!((walked.errors, walked.truncated), (Vec::new(), false));
 }
 
 /// Depth 0 is the root's children.
-pub async fn a_walk_stops_at_its_depth_without_calling_itself_truncated(bench: &FilesBench) {
-    let root = bench.folder("root");
-    bench.file("root/a/b/c", "");
+pub async fn a_walk_stops_at_its_depth_without_calling_itself_truncated(env: &FilesTestEnvironment) {
+    let root = env.directory("root");
+    env.file("root/a/b/c", "");
     for (max_depth, expected) in [(0, vec!["a/"]), (1, vec!["a/", "a/b/"]), (2, vec!["a/", "a/b/", "a/b/c"])] {
-        let walked = walk(bench, &root, WalkOptions { max_depth, ..ALL }).await;
+        let walked = walk(env, &root, WalkOptions { max_depth, ..ALL }).await;
         assert_eq!(
-            (told(&walked, &root), walked.truncated),
+            (relative_paths(&walked, &root), walked.truncated),
             (expected.iter().map(ToString::to_string).collect(), false)
         );
     }
 }
 
 /// Links and special files are examined, too.
-pub async fn a_walk_counts_what_it_leaves_out(bench: &FilesBench) {
-    let root = bench.folder("root");
-    bench.link("root/a-link", "b");
-    bench.file("root/b", "");
-    bench.file("root/c", "");
+pub async fn a_walk_counts_what_it_leaves_out(env: &FilesTestEnvironment) {
+    let root = env.directory("root");
+    env.link("root/a-link", "b");
+    env.file("root/b", "");
+    env.file("root/c", "");
     for (max_entries, expected, truncated) in
         [(1, vec![], true), (2, vec!["b"], true), (3, vec!["b", "c"], false), (4, vec!["b", "c"], false)]
     {
-        let walked = walk(bench, &root, WalkOptions { max_entries, ..ALL }).await;
-        assert_eq!(told(&walked, &root), expected);
+        let walked = walk(env, &root, WalkOptions { max_entries, ..ALL }).await;
+        assert_eq!(relative_paths(&walked, &root), expected);
         assert_eq!(walked.truncated, truncated, "{max_entries}");
     }
 }
 
 /// What cannot be entered any more is still listed.
-pub async fn a_walk_counts_folders_with_the_root(bench: &FilesBench) {
-    let root = bench.folder("root");
-    bench.file("root/a/x", "");
-    bench.file("root/b/y", "");
+pub async fn a_walk_counts_folders_with_the_root(env: &FilesTestEnvironment) {
+    let root = env.directory("root");
+    env.file("root/a/x", "");
+    env.file("root/b/y", "");
     for (max_directories, expected, truncated) in
         [(1, vec!["a/", "b/"], true), (2, vec!["a/", "b/", "a/x"], true), (3, vec!["a/", "b/", "a/x", "b/y"], false)]
     {
-        let walked = walk(bench, &root, WalkOptions { max_directories, ..ALL }).await;
-        assert_eq!(told(&walked, &root), expected);
+        let walked = walk(env, &root, WalkOptions { max_directories, ..ALL }).await;
+        assert_eq!(relative_paths(&walked, &root), expected);
         assert_eq!(walked.truncated, truncated, "{max_directories}");
     }
 }
 
 /// A circle does not turn for ever.
-pub async fn a_walk_follows_links_to_folders_once(bench: &FilesBench) {
-    let root = bench.folder("root");
-    bench.file("root/real/file", "");
-    bench.link("root/real/up", "..");
-    bench.link("root/same", "real");
-    bench.link("root/to-file", "real/file");
+pub async fn a_walk_follows_links_to_folders_once(env: &FilesTestEnvironment) {
+    let root = env.directory("root");
+    env.file("root/real/file", "");
+    env.link("root/real/up", "..");
+    env.link("root/same", "real");
+    env.link("root/to-file", "real/file");
     let following = WalkOptions { follow_directory_symlinks: true, ..ALL };
-    let walked = walk(bench, &root, following).await;
-    assert_eq!(told(&walked, &root), ["real/", "same@", "real/file", "real/up@"]);
-    let walked = walk(bench, &root, ALL).await;
-    assert_eq!(told(&walked, &root), ["real/", "real/file"]);
+    let walked = walk(env, &root, following).await;
+    assert_eq!(relative_paths(&walked, &root), ["real/", "same@", "real/file", "real/up@"]);
+    let walked = walk(env, &root, ALL).await;
+    assert_eq!(relative_paths(&walked, &root), ["real/", "real/file"]);
 }
 
 /// `.git` is seen but not searched.
-pub async fn a_walk_prunes_hidden_folders_but_lists_them(bench: &FilesBench) {
-    let root = bench.folder("root");
-    bench.file("root/.git/config", "");
-    bench.file("root/.hidden", "");
-    bench.file("root/shown/file", "");
-    let walked = walk(bench, &root, WalkOptions { prune_hidden_directories: true, ..ALL }).await;
-    assert_eq!(told(&walked, &root), [".git/", ".hidden", "shown/", "shown/file"]);
+pub async fn a_walk_prunes_hidden_folders_but_lists_them(env: &FilesTestEnvironment) {
+    let root = env.directory("root");
+    env.file("root/.git/config", "");
+    env.file("root/.hidden", "");
+    env.file("root/shown/file", "");
+    let walked = walk(env, &root, WalkOptions { prune_hidden_directories: true, ..ALL }).await;
+    assert_eq!(relative_paths(&walked, &root), [".git/", ".hidden", "shown/", "shown/file"]);
 }
 
 /// Empty is an answer.
-pub async fn a_walk_of_a_file_or_a_link_is_empty_and_of_nothing_not_found(bench: &FilesBench) {
-    let file = bench.file("folder/file", "");
-    assert_eq!(walk(bench, &file, ALL).await, WalkListing::default());
-    let link = bench.link("link", "folder");
-    assert_eq!(walk(bench, &link, ALL).await, WalkListing::default());
+pub async fn a_walk_of_a_file_or_a_link_is_empty_and_of_nothing_not_found(env: &FilesTestEnvironment) {
+    let file = env.file("folder/file", "");
+    assert_eq!(walk(env, &file, ALL).await, WalkListing::default());
+    let link = env.link("link", "folder");
+    assert_eq!(walk(env, &link, ALL).await, WalkListing::default());
     let following = WalkOptions { follow_directory_symlinks: true, ..ALL };
-    assert_eq!(told(&walk(bench, &link, following).await, &link), ["file"]);
-    let dangling = bench.link("leads-nowhere", "nowhere");
-    assert_eq!(reason(bench.files().walk(&dangling, ALL).await), Some(FileReason::Os(2)));
-    let missing = bench.files().walk(&bench.path("missing"), ALL).await;
+    assert_eq!(relative_paths(&walk(env, &link, following).await, &link), ["file"]);
+    let dangling = env.link("leads-nowhere", "nowhere");
+    assert_eq!(reason(env.files().walk(&dangling, ALL).await), Some(FileReason::Os(2)));
+    let missing = env.files().walk(&env.path("missing"), ALL).await;
     assert_eq!(reason(missing), Some(FileReason::Os(2)));
 }
 
 /// In the words clients know.
-pub async fn a_walk_asks_for_no_more_than_it_may(bench: &FilesBench) {
-    let root = bench.scratch();
-    let too_much = bench.files().walk(&root, WalkOptions { max_entries: 50_001, ..ALL }).await;
+pub async fn a_walk_asks_for_no_more_than_it_may(env: &FilesTestEnvironment) {
+    let root = env.scratch();
+    let too_much = env.files().walk(&root, WalkOptions { max_entries: 50_001, ..ALL }).await;
     assert_eq!(
         too_much.expect_err("that is more than it may").to_string(),
         "filesystem walk limits exceed maximums: depth=64, directories=10000, entries=50000"
     );
-    let nothing = bench.files().walk(&root, WalkOptions { max_directories: 0, ..ALL }).await;
+    let nothing = env.files().walk(&root, WalkOptions { max_directories: 0, ..ALL }).await;
     assert_eq!(nothing.expect_err("that is nothing").to_string(), "filesystem walk limits must be greater than zero");
 }
 
 /// In 200 folders; whole, because the answer may reach 16 MiB.
-pub async fn fifty_thousand_entries_are_walked_whole(bench: &FilesBench) {
-    let root = bench.folder("root");
+pub async fn fifty_thousand_entries_are_walked_whole(env: &FilesTestEnvironment) {
+    let root = env.directory("root");
     for number in 0..200 {
-        fill(&bench.folder(format!("root/{number:03}")), 249);
+        fill(&env.directory(format!("root/{number:03}")), 249);
     }
-    let walked = walk(bench, &root, ALL).await;
+    let walked = walk(env, &root, ALL).await;
     assert_eq!((walked.entries.len(), walked.truncated, walked.errors.len()), (50_000, false, 0));
     let files: Vec<&PathBuf> = walked.entries[200..].iter().map(|entry| &entry.path).collect();
     assert!(files.is_sorted());
 }
 
 /// A link goes, what it leads to stays.
-pub async fn a_file_a_link_and_a_tree_are_removed(bench: &FilesBench) {
-    let (file, kept) = (bench.file("file", ""), bench.file("kept/inside", "x"));
-    let (dangling, to_folder) = (bench.link("dangling", "nowhere"), bench.link("to-folder", "kept"));
-    bench.file("tree/a/b/c", "");
-    let tree = bench.path("tree");
+pub async fn a_file_a_link_and_a_tree_are_removed(env: &FilesTestEnvironment) {
+    let (file, kept) = (env.file("file", ""), env.file("kept/inside", "x"));
+    let (dangling, to_folder) = (env.link("dangling", "nowhere"), env.link("to-folder", "kept"));
+    env.file("tree/a/b/c", "");
+    let tree = env.path("tree");
     for path in [&file, &dangling, &to_folder, &tree] {
-        bench.files().remove(path, RemoveOptions::default()).await.expect("it is ours");
+        env.files().remove(path, RemoveOptions::default()).await.expect("it is ours");
     }
-    assert_eq!((names_in(&bench.scratch()), contents(&kept)), (vec!["kept".into()], b"x".to_vec()));
+    assert_eq!((names_in(&env.scratch()), contents(&kept)), (vec!["kept".into()], b"x".to_vec()));
 }
 
 /// ENOTEMPTY.
-pub async fn a_full_folder_needs_recursive(bench: &FilesBench) {
-    bench.file("tree/file", "");
-    let empty = bench.folder("empty");
+pub async fn a_full_folder_needs_recursive(env: &FilesTestEnvironment) {
+    env.file("tree/file", "");
+    let empty = env.directory("empty");
     let options = RemoveOptions { recursive: false, ..Default::default() };
-    assert_eq!(reason(bench.files().remove(&bench.path("tree"), options).await), Some(FileReason::Os(39)));
-    assert_eq!(reason(bench.files().remove(&empty, options).await), None);
-    assert_eq!(names_in(&bench.scratch()), ["tree"]);
+    assert_eq!(reason(env.files().remove(&env.path("tree"), options).await), Some(FileReason::Os(39)));
+    assert_eq!(reason(env.files().remove(&empty, options).await), None);
+    assert_eq!(names_in(&env.scratch()), ["tree"]);
 }
 
 /// Everything else is still told.
-pub async fn force_only_forgives_what_is_not_there(bench: &FilesBench) {
+pub async fn force_only_forgives_what_is_not_there(env: &FilesTestEnvironment) {
     let strict = RemoveOptions { force: false, ..Default::default() };
-    let missing = bench.path("missing");
-    assert_eq!(reason(bench.files().remove(&missing, strict).await), Some(FileReason::Os(2)));
-    assert_eq!(reason(bench.files().remove(&missing, RemoveOptions::default()).await), None);
-    let below_file = bench.file("file", "").join("x");
-    assert_eq!(reason(bench.files().remove(&below_file, RemoveOptions::default()).await), Some(FileReason::Os(20)));
-    let root = bench.files().remove(Path::new("/proc/.."), RemoveOptions::default()).await;
+    let missing = env.path("missing");
+    assert_eq!(reason(env.files().remove(&missing, strict).await), Some(FileReason::Os(2)));
+    assert_eq!(reason(env.files().remove(&missing, RemoveOptions::default()).await), None);
+    let below_file = env.file("file", "").join("x");
+    assert_eq!(reason(env.files().remove(&below_file, RemoveOptions::default()).await), Some(FileReason::Os(20)));
+    let root = env.files().remove(Path::new("/proc/.."), RemoveOptions::default()).await;
     assert_eq!(reason(root), Some(FileReason::Os(16)));
 }
 
 /// A tree may hold links to anywhere, and folders that are closed even to their owner.
-pub async fn removing_a_tree_leaves_what_its_links_lead_to(bench: &FilesBench) {
-    let kept = bench.file("kept/inside", "x");
-    bench.file("tree/sub/file", "");
-    bench.link("tree/out", "../kept");
-    bench.link("tree/sub/out", "../../kept/inside");
-    std::fs::set_permissions(bench.path("tree/sub/file"), std::fs::Permissions::from_mode(0o0)).expect("it is ours");
-    bench.files().remove(&bench.path("tree"), RemoveOptions::default()).await.expect("it is ours");
-    assert_eq!((names_in(&bench.scratch()), contents(&kept)), (vec!["kept".into()], b"x".to_vec()));
+pub async fn removing_a_tree_leaves_what_its_links_lead_to(env: &FilesTestEnvironment) {
+    let kept = env.file("kept/inside", "x");
+    env.file("tree/sub/file", "");
+    env.link("tree/out", "../kept");
+    env.link("tree/sub/out", "../../kept/inside");
+    std::fs::set_permissions(env.path("tree/sub/file"), std::fs::Permissions::from_mode(0o0)).expect("it is ours");
+    env.files().remove(&env.path("tree"), RemoveOptions::default()).await.expect("it is ours");
+    assert_eq!((names_in(&env.scratch()), contents(&kept)), (vec!["kept".into()], b"x".to_vec()));
 }
 
 /// `*` stays within a name.
-pub async fn a_glob_finds_sorted_paths_and_obeys_ignore_files(bench: &FilesBench) {
-    let root = bench.folder("root");
+pub async fn a_glob_finds_sorted_paths_and_obeys_ignore_files(env: &FilesTestEnvironment) {
+    let root = env.directory("root");
     for file in ["root/b.rs", "root/a/x.rs", "root/a/y.txt", "root/.hidden.rs", "root/target/z.rs"] {
-        bench.file(file, "");
+        env.file(file, "");
     }
-    bench.file("root/.gitignore", "target/\n");
+    env.file("root/.gitignore", "target/\n");
     let paths = |query: GlobQuery| async {
-        let found = bench.files().glob(query).await.expect("the pattern is good");
+        let found = env.files().glob(query).await.expect("the pattern is good");
         let below = found.paths.into_iter().map(|path| path.strip_prefix(&root).map(Path::to_owned));
         below.collect::<Result<Vec<PathBuf>, _>>().expect("a glob stays below its root")
     };
@@ -272,15 +272,15 @@ pub async fn a_glob_finds_sorted_paths_and_obeys_ignore_files(bench: &FilesBench
 }
 
 /// Truncation is told.
-pub async fn a_glob_stops_at_its_limit_and_refuses_a_bad_pattern(bench: &FilesBench) {
-    fill(&bench.scratch(), 5);
+pub async fn a_glob_stops_at_its_limit_and_refuses_a_bad_pattern(env: &FilesTestEnvironment) {
+    fill(&env.scratch(), 5);
     for (max_paths, truncated) in [(4, true), (5, false)] {
-        let query = GlobQuery { max_paths, ..GlobQuery::new(bench.scratch(), "*") };
-        let found = bench.files().glob(query).await.expect("the pattern is good");
+        let query = GlobQuery { max_paths, ..GlobQuery::new(env.scratch(), "*") };
+        let found = env.files().glob(query).await.expect("the pattern is good");
         assert_eq!((found.paths.len(), found.truncated), (max_paths, truncated));
     }
-    let bad = bench.files().glob(GlobQuery::new(bench.scratch(), "[z-a]")).await;
+    let bad = env.files().glob(GlobQuery::new(env.scratch(), "[z-a]")).await;
     assert!(matches!(reason(bad), Some(FileReason::BadPattern { .. })));
-    let missing = bench.files().glob(GlobQuery::new(bench.path("missing"), "*")).await;
+    let missing = env.files().glob(GlobQuery::new(env.path("missing"), "*")).await;
     assert_eq!(reason(missing), Some(FileReason::Os(2)));
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use exec_core::limits::{SPLICE_BYTES, FLOOD_PIPE_BYTES, SPOOL_MIN_BYTES};
 use exec_core::{Command, Stream};
 use exec_env::process::WaitCondition;
-use exec_testkit::Bench;
-use exec_testkit::gate::Gate;
-use exec_testkit::pattern::Pattern;
-use exec_testkit::process::{Process, Reader};
-use exec_testkit::suite::assert_pattern;
-use exec_testkit::transcript::Transcript;
+use exec_testkit::TestEnvironment;
+use exec_testkit::checked_log::CheckedLog;
+use exec_testkit::process::{LogReader, TestProcess};
+use exec_testkit::semaphore::FifoSemaphore;
+use exec_testkit::suite::assert_stream;
+use exec_testkit::test_data::SeededBytes;
 
 use crate::environments::{keeper_as_process, keeper_as_thread};
 
@@ -18,39 +18,39 @@ use crate::environments::{keeper_as_process, keeper_as_thread};
 const FLOOD_BYTES: u64 = 16 << 20;
 const SEED: u64 = 31;
 
-/// A child that begins to flood when `N` readers follow it. The gate is held until the child is through.
-async fn flood<const N: usize>(bench: &Bench, bytes: u64) -> (Process<'_>, [Reader; N], Gate) {
-    let gate = bench.gate("gate");
-    let script = format!("{} ; flood stdout {bytes} {SEED} 65536 ; exit 3", gate.wait());
-    let command = Command { spool_bytes: Some(SPOOL_MIN_BYTES), ..bench.command(&script) };
-    let process = bench.launch("p", command).await;
+/// A child that begins to flood when `N` readers follow it. The semaphore is held until the child is through.
+async fn flood<const N: usize>(env: &TestEnvironment, bytes: u64) -> (TestProcess<'_>, [LogReader; N], FifoSemaphore) {
+    let semaphore = env.semaphore("semaphore");
+    let script = format!("{} ; flood stdout {bytes} {SEED} 65536 ; exit 3", semaphore.acquire());
+    let command = Command { spool_bytes: Some(SPOOL_MIN_BYTES), ..env.command(&script) };
+    let process = env.start_command("p", command).await;
     let mut readers = Vec::new();
     for _ in 0..N {
         readers.push(process.reader().await);
     }
-    gate.open_once();
+    semaphore.release();
     let readers = readers.try_into().unwrap_or_else(|_| unreachable!("as many as were asked for"));
-    (process, readers, gate)
+    (process, readers, semaphore)
 }
 
 /// Reads slowly to the end; the cap holds meanwhile.
-async fn slowly(mut reader: Reader) -> Transcript {
-    while reader.more().await {
-        let head = reader.transcript.head.expect("pages were read");
+async fn read_slowly(mut reader: LogReader) -> CheckedLog {
+    while reader.next_page().await {
+        let head = reader.log.head.expect("pages were read");
         let most = SPOOL_MIN_BYTES + u64::from(SPLICE_BYTES) + u64::from(FLOOD_PIPE_BYTES);
         assert!(head.held_bytes <= most, "the cap holds while a reader is waited for: {head:?}");
         // not a wait: this reader is slow
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    reader.transcript
+    reader.log
 }
 
-async fn a_slow_reader_misses_nothing(bench: &Bench) {
-    let (_process, [reader], _gate) = flood(bench, FLOOD_BYTES).await;
-    let seen = slowly(reader).await;
+async fn a_slow_reader_misses_nothing(env: &TestEnvironment) {
+    let (_process, [reader], _gate) = flood(env, FLOOD_BYTES).await;
+    let seen = read_slowly(reader).await;
     assert_eq!(seen.gaps, []);
     assert_eq!(seen.exit().shell_code(), 3);
-    assert_pattern(&seen, Stream::Stdout, Pattern::new(SEED), FLOOD_BYTES as usize);
+    assert_stream(&seen, Stream::Stdout, SeededBytes::new(SEED), FLOOD_BYTES as usize);
 }
 
 #[tokio::test]
@@ -65,19 +65,19 @@ async fn a_slow_reader_of_a_keeper_process_misses_nothing() {
 
 #[tokio::test]
 async fn the_slowest_of_two_readers_misses_nothing() {
-    let bench = keeper_as_thread().await;
-    let (_process, [slow, fast], _gate) = flood(&bench, FLOOD_BYTES).await;
-    let (slow, fast) = tokio::join!(slowly(slow), fast.to_the_end());
+    let env = keeper_as_thread().await;
+    let (_process, [slow, fast], _gate) = flood(&env, FLOOD_BYTES).await;
+    let (slow, fast) = tokio::join!(read_slowly(slow), fast.read_to_end());
     assert_eq!((&slow.gaps[..], &fast.gaps[..]), (&[][..], &[][..]));
     assert_eq!(slow.entries, fast.entries);
 }
 
 #[tokio::test]
 async fn a_reader_that_has_stopped_holds_the_child_for_a_while_only_and_is_told_what_it_missed() {
-    let bench = keeper_as_thread().await;
-    let (process, [stopped], _gate) = flood(&bench, FLOOD_BYTES).await;
+    let env = keeper_as_thread().await;
+    let (process, [stopped], _gate) = flood(&env, FLOOD_BYTES).await;
     process.wait(WaitCondition::Closed).await.expect("it ends, although nobody reads");
-    let late = stopped.to_the_end().await;
+    let late = stopped.read_to_end().await;
     let head = late.head.expect("pages were read");
     let [gap] = late.gaps[..] else { panic!("one gap, at the beginning: {:?}", late.gaps) };
     assert_eq!((gap.from_seq, gap.dropped_bytes), (1, head.dropped_bytes));
@@ -86,8 +86,8 @@ async fn a_reader_that_has_stopped_holds_the_child_for_a_while_only_and_is_told_
 
 #[tokio::test]
 async fn a_reader_that_leaves_lets_the_child_go_on() {
-    let bench = keeper_as_thread().await;
-    let (process, [leaves], _gate) = flood(&bench, FLOOD_BYTES).await;
+    let env = keeper_as_thread().await;
+    let (process, [leaves], _gate) = flood(&env, FLOOD_BYTES).await;
     process.wait(WaitCondition::Output { regex: ".".to_owned(), after: 0 }).await.expect("it prints");
     drop(leaves);
     process.wait(WaitCondition::Closed).await.expect("it ends");
@@ -96,12 +96,12 @@ async fn a_reader_that_leaves_lets_the_child_go_on() {
 
 #[tokio::test]
 async fn last_words_beyond_the_cap_stay_until_they_are_read() {
-    let bench = keeper_as_thread().await;
+    let env = keeper_as_thread().await;
     let bytes = SPOOL_MIN_BYTES + 48 * 1024;
-    let (process, [reader], _gate) = flood(&bench, bytes).await;
+    let (process, [reader], _gate) = flood(&env, bytes).await;
     process.wait(WaitCondition::Closed).await.expect("it ends, although nobody reads");
-    assert_eq!(process.look().await.head.held_bytes, bytes);
-    let seen = reader.to_the_end().await;
-    assert_pattern(&seen, Stream::Stdout, Pattern::new(SEED), bytes as usize);
-    process.until_head(|head| head.held_bytes <= SPOOL_MIN_BYTES).await;
+    assert_eq!(process.read_now().await.head.held_bytes, bytes);
+    let seen = reader.read_to_end().await;
+    assert_stream(&seen, Stream::Stdout, SeededBytes::new(SEED), bytes as usize);
+    process.wait_for_head(|head| head.held_bytes <= SPOOL_MIN_BYTES).await;
 }

@@ -1,10 +1,10 @@
-//! The real Codex CLI at work: the released client, a model played by the test, and a server behind a proxy that can cut.
+//! The real Codex CLI: the released client, a fake model server, and a server behind a proxy that can cut.
 //!
-//! A behaviour is written once and played on our server and on Codex's own; what fails on ours alone is our fault. The
-//! few that only ours can show (WIRE A.1) say so. Reading order: [`agent`] (Codex and all it stands on), [`report`] (what
-//! its tools tell the model), then the behaviours.
+//! A behaviour is written once and run against our server and against Codex's own; what fails on ours alone is our fault. The
+//! few that only ours can show (WIRE A.1) say so. Reading order: [`agent`] (Codex and all it needs), [`report`] (what
+//! its tools report to the model), then the behaviours.
 //!
-//! Deliberately absent: the wire. What passes between Codex and a server is judged in `compat`; here it only matters
+//! Deliberately absent: the wire. What passes between Codex and a server is compared in `compat`; here it only matters
 //! what the model gets to see.
 
 mod agent;
@@ -17,21 +17,21 @@ mod terminals;
 
 use exec_testkit::codex::codex_binary;
 
-use crate::compat::program::Side;
+use crate::compat::server_program::Implementation;
 use crate::durability::support::run;
 use agent::Agent;
 
-/// Plays a behaviour of a Codex that works on this server.
-fn play<F: Future<Output = ()>>(side: Side, behaviour: impl FnOnce(Agent) -> F) {
+/// Runs a behaviour of a Codex that uses this server.
+fn run_behaviour<F: Future<Output = ()>>(implementation: Implementation, behaviour: impl FnOnce(Agent) -> F) {
     let Some(codex) = codex_binary() else { return };
-    run(async { behaviour(Agent::on(side, &codex).await).await });
+    run(async { behaviour(Agent::start(implementation, &codex).await).await });
 }
 
 macro_rules! behaviours {
-    ($side:ident: $($module:ident::$name:ident;)*) => { $(
+    ($implementation:ident: $($module:ident::$name:ident;)*) => { $(
         #[test]
         fn $name() {
-            super::play(super::Side::$side, super::$module::$name);
+            super::run_behaviour(super::Implementation::$implementation, super::$module::$name);
         }
     )* };
 }
@@ -42,7 +42,7 @@ macro_rules! on_both {
             behaviours! { Ours: $($behaviours)* }
         }
         mod theirs {
-            behaviours! { Theirs: $($behaviours)* }
+            behaviours! { Codex: $($behaviours)* }
         }
     };
 }

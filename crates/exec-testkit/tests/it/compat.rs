@@ -1,44 +1,44 @@
-//! A drop-in is what cannot be told from the original: every case here is a short script, played on the released Codex
-//! exec-server and on ours, and what both show must be equal, but for differences that WIRE A.1 declares.
+//! Compares ours with the released Codex exec-server: every case is a short script that is run against both, and what both
+//! show must be equal, except for differences that WIRE A.1 declares.
 //!
-//! Reading order: [`script`] (how a case is written), [`folder`] and [`web`] (what it works on), [`program`] (the two
-//! servers, started alike), [`wire`] and [`talk`] (a script is played), [`normal`] (what may differ without anybody
-//! minding), [`rows`] (what differs on purpose); then the cases by section of WIRE. A test is a section: it collects
-//! every difference and shows them together.
+//! Reading order: [`case`] (how a case is written), [`case_directory`] and [`http_fixture`] (what it works on),
+//! [`server_program`] (the two servers, started alike), [`raw_connection`] and [`case_run`] (a case is run), [`normalize`]
+//! (what may differ without anybody minding), [`declared_differences`] (what differs on purpose); then the cases by section of
+//! WIRE. A test is a section: it collects every difference and shows them together.
 //!
 //! Deliberately absent: expiry, because it takes the original half a minute; sandboxes that have to be enforced.
 
-mod folder;
-mod normal;
-pub(crate) mod program;
-mod rows;
-mod script;
-mod talk;
-mod web;
-pub(crate) mod wire;
+mod case;
+mod case_directory;
+mod case_run;
+mod declared_differences;
+mod http_fixture;
+mod normalize;
+pub(crate) mod raw_connection;
+pub(crate) mod server_program;
 
 mod blocks;
 mod closing;
+mod command_line;
 mod copies;
 mod directories;
 mod discovery;
-mod doors;
 mod env_policy;
 mod envelope;
+mod environment_info;
 mod execution;
 mod files;
 mod handshake;
 mod http;
-mod notices;
+mod http_upgrade;
+mod notifications;
 mod params;
 mod paths;
-mod place;
 mod reads;
 mod sandboxes;
 mod sessions;
 mod signals;
 mod starts;
-mod startup;
 mod stdio;
 mod walks;
 mod watches;
@@ -51,16 +51,16 @@ use futures_util::{StreamExt, stream};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use program::{Program, Side};
-use script::{Case, Over, Step};
-use talk::Place;
-use web::Web;
+use case::{Case, CaseStep, Transport};
+use case_run::CaseTarget;
+use http_fixture::HttpFixture;
+use server_program::{Implementation, ServerProgram};
 
 /// How long a test waits for something that must come.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How often the original is asked before ours is called different: what it shows is sometimes chance, and ours must be one
-/// of the things it shows. Ours is asked once.
+/// How often Codex is tried before ours counts as different: what Codex shows sometimes depends on chance, and ours must be
+/// one of the things that it shows. Ours is tried once.
 const TRIES: usize = 4;
 
 macro_rules! sections {
@@ -77,14 +77,14 @@ sections! {
     the_handshake_is_the_same: handshake::cases();
     the_same_things_end_a_connection: closing::cases();
     stdio_is_the_same: stdio::cases();
-    the_place_is_described_alike: place::cases();
+    the_environment_is_described_alike: environment_info::cases();
     starts_are_refused_alike: starts::cases();
     programs_run_alike: execution::cases();
     environment_policies_mean_the_same: env_policy::cases();
     logs_are_read_alike: reads::cases();
     stdin_is_written_alike: writes::cases();
     processes_are_signalled_and_ended_alike: signals::cases();
-    the_same_is_told_of_processes: notices::cases();
+    the_same_is_told_of_processes: notifications::cases();
     sessions_live_alike: sessions::cases();
     params_are_judged_alike: params::cases();
     paths_are_understood_alike: paths::cases();
@@ -100,66 +100,67 @@ sections! {
 }
 
 #[tokio::test]
-async fn the_doors_open_to_the_same() {
-    doors::compare().await;
+async fn http_requests_before_the_upgrade_are_answered_alike() {
+    http_upgrade::compare().await;
 }
 
 #[tokio::test]
 async fn the_command_line_is_refused_alike() {
-    startup::compare().await;
+    command_line::compare().await;
 }
 
-/// Both programs, with one home.
+/// Both servers, with one home.
 struct Programs {
-    theirs: Program,
-    ours: Program,
+    theirs: ServerProgram,
+    ours: ServerProgram,
     home: TempDir,
 }
 
 impl Programs {
-    /// None without npm; the reason has been printed.
+    /// `None` without npm; then the reason has been printed.
     fn find() -> Option<Self> {
         let codex = codex::codex_binary()?;
         let home = tempfile::tempdir().expect("a temporary folder");
-        let theirs = Program::new(Side::Theirs, codex, home.path());
-        let ours = Program::new(Side::Ours, binaries::exec_server(), home.path());
+        let theirs = ServerProgram::new(Implementation::Codex, codex, home.path());
+        let ours = ServerProgram::new(Implementation::Ours, binaries::exec_server(), home.path());
         Some(Self { theirs, ours, home })
     }
 }
 
-/// Plays every case on both servers and shows all that differs.
+/// Runs every case against both servers and reports all differences.
 async fn compare(cases: Vec<Case>) {
     let Some(programs) = Programs::find() else { return };
     let (theirs, ours) = tokio::join!(programs.theirs.listen(&[]), programs.ours.listen(&[]));
-    let web = Web::start().await;
+    let http = HttpFixture::start().await;
     // To look at one case more closely.
     let only = std::env::var("COMPAT_CASE").ok();
     let chosen = cases.iter().filter(|case| only.as_ref().is_none_or(|only| case.name.contains(only.as_str())));
-    let plays = chosen.flat_map(|case| case.over.iter().map(move |over| (case, *over)));
-    let verdicts = stream::iter(plays).map(|(case, over)| {
-        let at_theirs = Place { program: &programs.theirs, daemon: &theirs, over, web: &web.address };
-        let at_ours = Place { program: &programs.ours, daemon: &ours, over, web: &web.address };
+    let runs = chosen.flat_map(|case| case.transports.iter().map(move |transport| (case, *transport)));
+    let results = stream::iter(runs).map(|(case, transport)| {
+        let at_theirs =
+            CaseTarget { program: &programs.theirs, server: &theirs, transport, http_address: &http.address };
+        let at_ours = CaseTarget { program: &programs.ours, server: &ours, transport, http_address: &http.address };
         async move {
             let steps = || case.steps.iter().map(|(step, _)| step);
-            let (theirs, ours) = tokio::join!(talk::play(&at_theirs, steps()), talk::play(&at_ours, steps()));
-            let first = complaint(case, over, &theirs, &ours)?;
+            let (theirs, ours) = tokio::join!(case_run::run(&at_theirs, steps()), case_run::run(&at_ours, steps()));
+            let first = difference(case, transport, &theirs, &ours)?;
             for _ in 1..TRIES {
-                let theirs = talk::play(&at_theirs, steps()).await;
-                complaint(case, over, &theirs, &ours)?;
+                let theirs = case_run::run(&at_theirs, steps()).await;
+                difference(case, transport, &theirs, &ours)?;
             }
             Some(first)
         }
     });
     // Most of a case is waiting, so a few at a time.
-    let complaints: Vec<String> = verdicts.buffered(4).filter_map(async |complaint| complaint).collect().await;
-    report(&complaints);
+    let differences: Vec<String> = results.buffered(4).filter_map(async |difference| difference).collect().await;
+    report(&differences);
 }
 
-fn report(complaints: &[String]) {
-    assert!(complaints.is_empty(), "{} differences:\n\n{}", complaints.len(), complaints.join("\n"));
+fn report(differences: &[String]) {
+    assert!(differences.is_empty(), "{} differences:\n\n{}", differences.len(), differences.join("\n"));
 }
 
-fn complaint(case: &Case, over: Over, theirs: &[Value], ours: &[Value]) -> Option<String> {
+fn difference(case: &Case, transport: Transport, theirs: &[Value], ours: &[Value]) -> Option<String> {
     let mut found = Vec::new();
     for (at, (step, difference)) in case.steps.iter().enumerate() {
         let (theirs, ours) = (&theirs[at], &ours[at]);
@@ -167,19 +168,26 @@ fn complaint(case: &Case, over: Over, theirs: &[Value], ours: &[Value]) -> Optio
             None if theirs == ours => {}
             None => found.push(format!("  {}\n    theirs: {theirs}\n    ours:   {ours}", short(step))),
             Some(difference) if theirs == ours => {
-                found.push(format!("  {}\n    does not differ any more ({:?}): {ours}", short(step), difference.row));
+                found.push(format!(
+                    "  {}\n    does not differ any more ({:?}): {ours}",
+                    short(step),
+                    difference.reason
+                ));
             }
             Some(difference) if difference.ours != *ours => {
-                let meant = &difference.ours;
-                found.push(format!("  {}\n    meant:  {meant}\n    ours:   {ours}\n    theirs: {theirs}", short(step)));
+                let declared = &difference.ours;
+                found.push(format!(
+                    "  {}\n    declared: {declared}\n    ours:   {ours}\n    theirs: {theirs}",
+                    short(step)
+                ));
             }
             Some(_) => {}
         }
     }
-    (!found.is_empty()).then(|| format!("{} (over {over:?})\n{}\n", case.name, found.join("\n")))
+    (!found.is_empty()).then(|| format!("{} (over {transport:?})\n{}\n", case.name, found.join("\n")))
 }
 
-fn short(step: &Step) -> String {
+fn short(step: &CaseStep) -> String {
     let text = format!("{step:?}");
     if text.chars().count() > 200 { text.chars().take(200).chain("…".chars()).collect() } else { text }
 }

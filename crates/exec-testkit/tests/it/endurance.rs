@@ -1,6 +1,7 @@
-//! A link and a daemon that break again and again, under load, with a client whose caller must notice nothing but pauses.
+//! Connections that are cut and daemons that are killed again and again, under load. The caller of the client library must
+//! notice nothing but pauses.
 //!
-//! The daemon is the real binary, the network a proxy that cuts; the instants are drawn from seeds that are printed.
+//! The daemon is the real binary, the network a proxy that cuts; the moments are pseudo-random, from seeds that are printed.
 
 pub(crate) mod daemon;
 mod writes;
@@ -13,15 +14,16 @@ use exec_core::{EntryBody, Command, ProcessId, Stream};
 use exec_env::Environment;
 use exec_env::files::{Files, OpenFile, OpenMode};
 use exec_env::process::LogFollower;
-use exec_testkit::bench::{process_id, write_id};
-use exec_testkit::pattern::{Dice, Pattern};
+use exec_testkit::checked_log::CheckedLog;
+use exec_testkit::process::LogReader;
 use exec_testkit::proxy::CuttingProxy;
-use exec_testkit::transcript::Transcript;
+use exec_testkit::test_data::{SeededBytes, SeededRng};
+use exec_testkit::test_environment::{process_id, write_id};
 use exec_transport::{ConnectOptions, Target};
 use tokio::task::JoinSet;
 
-use crate::durability::parts::{self, Part};
-use crate::durability::support::run_for;
+use crate::durability::printing_children::{self, PrintingChild};
+use crate::durability::support::{number_from_env, run_for};
 use crate::environments::ACTOR;
 use daemon::Daemon;
 
@@ -44,18 +46,12 @@ pub(crate) async fn connected(target: Target) -> RemoteEnvironment {
     RemoteEnvironment::open(Arc::new(dial), options).await.expect("the server answers")
 }
 
-/// A number from the environment, for whoever wants more or less than is usual.
-fn wished(name: &str, usual: u64) -> u64 {
-    let value = std::env::var(name).ok();
-    value.map_or(usual, |value| value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
-}
-
 #[test]
 fn alone_a_thousand_cuts_in_a_gigabyte_of_output_cost_no_byte_and_repeat_none() {
     run_for(DEADLINE, async {
-        let bytes = wished("EXEC_CUT_MB", CUT_MEGABYTES) * 1_000_000;
+        let bytes = number_from_env("EXEC_CUT_MB").unwrap_or(CUT_MEGABYTES) * 1_000_000;
         let daemon = Daemon::on_a_port();
-        let proxy = CuttingProxy::before(daemon.address()).await;
+        let proxy = CuttingProxy::start(daemon.address()).await;
         let environment = connected(format!("ws://{}", proxy.address()).parse().expect("a target")).await;
         let id = process_id("flood");
         let argv = [ACTOR.to_owned(), "flood".into(), "stdout".into(), bytes.to_string(), "7".into(), "65536".into()];
@@ -63,24 +59,24 @@ fn alone_a_thousand_cuts_in_a_gigabyte_of_output_cost_no_byte_and_repeat_none() 
         environment.processes().start(&id, command).await.expect("the actor is there");
         let follower = environment.processes().follow(&id, 0).await.expect("it was started");
         let mut reading = JoinSet::new();
-        reading.spawn(judge_flood(follower, bytes));
-        let mut dice = Dice::new(11);
+        reading.spawn(check_flood(follower, bytes));
+        let mut rng = SeededRng::new(11);
         let step = 2 * bytes as usize / CUTS;
         let mut cuts = 0;
         while cuts < CUTS {
-            let at = proxy.counts().answered_bytes + dice.below(step) as u64;
+            let at = proxy.counts().answered_bytes + rng.below(step) as u64;
             tokio::select! {
-                _ = proxy.until(|counts| counts.answered_bytes >= at) => {}
-                judged = reading.join_next() => {
-                    judged.expect("one reads").expect("every byte is as it was printed");
+                _ = proxy.wait_until(|counts| counts.answered_bytes >= at) => {}
+                checked = reading.join_next() => {
+                    checked.expect("one reads").expect("every byte is as it was printed");
                     break;
                 }
             }
             proxy.cut();
             cuts += 1;
         }
-        while let Some(judged) = reading.join_next().await {
-            judged.expect("every byte is as it was printed");
+        while let Some(checked) = reading.join_next().await {
+            checked.expect("every byte is as it was printed");
         }
         let metrics = environment.metrics();
         eprintln!("{cuts} cuts, {metrics:?}");
@@ -89,8 +85,8 @@ fn alone_a_thousand_cuts_in_a_gigabyte_of_output_cost_no_byte_and_repeat_none() 
     });
 }
 
-/// Reads a log to its end: dense numbers, the bytes of the pattern, no gap.
-async fn judge_flood(mut follower: Box<dyn LogFollower>, bytes: u64) {
+/// Reads a log to its end: dense seqs, the expected bytes, no gap.
+async fn check_flood(mut follower: Box<dyn LogFollower>, bytes: u64) {
     let (mut seq, mut offset) = (0, 0);
     while let Some(page) = follower.next(PAGE_BYTES).await.expect("the session lives") {
         assert_eq!(page.gap, None);
@@ -99,7 +95,7 @@ async fn judge_flood(mut follower: Box<dyn LogFollower>, bytes: u64) {
             assert_eq!(entry.seq, seq);
             if let EntryBody::Output { stream, bytes } = entry.body {
                 assert_eq!(stream, Stream::Stdout);
-                assert_eq!(Pattern::new(7).first_difference(offset, &bytes), None);
+                assert_eq!(SeededBytes::new(7).first_difference(offset, &bytes), None);
                 offset += bytes.len() as u64;
             }
         }
@@ -109,58 +105,54 @@ async fn judge_flood(mut follower: Box<dyn LogFollower>, bytes: u64) {
 
 #[test]
 fn alone_two_hundred_kills_of_the_daemon_are_pauses_to_its_client() {
-    let mut left = wished("EXEC_SOAK_ROUNDS", 0).max(KILLS as u64) as usize;
-    let mut seed = wished("EXEC_SOAK_SEED", 1);
+    let mut left = number_from_env("EXEC_SOAK_ROUNDS").unwrap_or(0).max(KILLS as u64) as usize;
+    let mut seed = number_from_env("EXEC_SOAK_SEED").unwrap_or(1);
     while left > 0 {
         let kills = left.min(100);
         println!("{kills} kills with EXEC_SOAK_SEED={seed}");
-        run_for(DEADLINE, survive(seed, kills));
+        run_for(DEADLINE, kill_daemons(seed, kills));
         left -= kills;
         seed += 1;
     }
 }
 
-async fn survive(seed: u64, kills: usize) {
+async fn kill_daemons(seed: u64, kills: usize) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut dice = Dice::new(seed);
-    let parts: Arc<Vec<Part>> = Arc::new(parts::cast(folder.path(), &mut dice, kills));
+    let mut rng = SeededRng::new(seed);
+    let children: Arc<Vec<PrintingChild>> = Arc::new(printing_children::create_all(folder.path(), &mut rng, kills));
     let mut daemon = Daemon::with_state(folder.path());
     let environment = Arc::new(connected(daemon.target()).await);
     let mut readers = JoinSet::new();
-    for (at, part) in parts.iter().enumerate() {
-        let id = process_id(&part.id);
-        environment.processes().start(&id, part.command()).await.expect("the actor is there");
-        readers.spawn(transcript(environment.clone(), id, at));
+    for (at, child) in children.iter().enumerate() {
+        let id = process_id(&child.id);
+        environment.processes().start(&id, child.command()).await.expect("the actor is there");
+        readers.spawn(read_log(environment.clone(), id, at));
     }
-    readers.spawn(converse(environment.clone(), kills));
+    readers.spawn(write_lines_to_cat(environment.clone(), kills));
     for _ in 0..kills {
-        parts.iter().for_each(Part::prompt);
-        // not a wait: the instant of the kill is what is drawn
-        tokio::time::sleep(Duration::from_micros(dice.below(30_000) as u64)).await;
+        children.iter().for_each(PrintingChild::print_next_piece);
+        // not a wait: the moment of the kill is random
+        tokio::time::sleep(Duration::from_micros(rng.below(30_000) as u64)).await;
         daemon.kill_and_restart();
     }
     while let Some(read) = readers.join_next().await {
         if let Some((at, seen)) = read.expect("a reader notices nothing") {
-            parts[at].judge(&seen);
+            children[at].check(&seen);
         }
     }
     let environment = Arc::into_inner(environment).expect("the readers are done");
     environment.end().await.expect("the session is there");
-    daemon.end().await;
+    daemon.shut_down().await;
 }
 
-async fn transcript(environment: Arc<RemoteEnvironment>, id: ProcessId, at: usize) -> Option<(usize, Transcript)> {
-    let mut seen = Transcript::new(0);
-    let mut follower = environment.processes().follow(&id, 0).await.expect("it was started");
-    while let Some(page) = follower.next(PAGE_BYTES).await.expect("the session lives") {
-        seen.absorb(page);
-    }
-    Some((at, seen))
+async fn read_log(environment: Arc<RemoteEnvironment>, id: ProcessId, at: usize) -> Option<(usize, CheckedLog)> {
+    let reader = LogReader::open(environment.processes(), &id, 0).await;
+    Some((at, reader.read_to_end().await))
 }
 
 /// Writes lines to a `cat` all the while: each arrives once and in order, but for those that the server says it cannot
 /// know of, which arrive once or not at all.
-async fn converse(environment: Arc<RemoteEnvironment>, lines: usize) -> Option<(usize, Transcript)> {
+async fn write_lines_to_cat(environment: Arc<RemoteEnvironment>, lines: usize) -> Option<(usize, CheckedLog)> {
     use exec_env::process::Written;
     let id = process_id("cat");
     let command = Command { io: exec_core::Io::Pipes { stdin: true }, ..Command::new(["/bin/cat"], "/") };
@@ -177,7 +169,7 @@ async fn converse(environment: Arc<RemoteEnvironment>, lines: usize) -> Option<(
         }
     }
     environment.processes().close_stdin(&id).await.expect("the session lives");
-    let (_, seen) = transcript(environment, id, 0).await.expect("it has an end");
+    let (_, seen) = read_log(environment, id, 0).await.expect("it has an end");
     let shown = seen.stdout();
     let mut found: Vec<&str> = shown.split_inclusive('\n').collect();
     found.retain(|line| !doubtful.iter().any(|doubt| doubt == line));
@@ -192,12 +184,12 @@ fn alone_a_file_arrives_whole_over_a_connection_that_is_cut_fifty_times() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     run_for(DEADLINE, async {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let megabytes = wished("EXEC_CUT_MB", 1024);
+        let megabytes = number_from_env("EXEC_CUT_MB").unwrap_or(1024);
         let daemon = Daemon::on_a_port();
-        let proxy = CuttingProxy::before(daemon.address()).await;
+        let proxy = CuttingProxy::start(daemon.address()).await;
         let environment = connected(format!("ws://{}", proxy.address()).parse().expect("a target")).await;
         let path = folder.path().join("file");
-        let piece = Pattern::new(3).bytes(1 << 20);
+        let piece = SeededBytes::new(3).bytes(1 << 20);
         let every = (megabytes / 25).max(1);
         let mut cuts = 0;
         let mut writing = WriteStream::new(open(environment.files(), &path, OpenMode::Replace).await, 0);

@@ -1,5 +1,5 @@
-//! Disks that are full, read-only or gone, and logs that together want too much: the child waits or the oldest goes,
-//! the log says so, and not a byte is lost in silence.
+//! Disks that are full, read-only or gone, and logs that together exceed the common cap: the child waits, or the oldest
+//! output is dropped and the log reports it; no byte is lost unreported.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,37 +12,37 @@ use exec_core::{Head, Stream};
 use exec_env::Environment;
 use exec_env::process::{ReadQuery, SpawnFailure, StartError, SpawnStep, WaitCondition};
 use exec_local::LocalOptions;
-use exec_testkit::Bench;
-use exec_testkit::bench::process_id;
-use exec_testkit::pattern::Pattern;
-use exec_testkit::process::Process;
-use exec_testkit::transcript::Transcript;
-use exec_testkit::witness::eventually;
+use exec_testkit::TestEnvironment;
+use exec_testkit::checked_log::CheckedLog;
+use exec_testkit::os_process::{eventually, poll_pause};
+use exec_testkit::process::TestProcess;
+use exec_testkit::test_data::SeededBytes;
+use exec_testkit::test_environment::process_id;
 use tempfile::TempDir;
 
 use crate::durability::support::{self, LONG_TTL};
 use crate::environments;
 
 const FLOOD_BYTES: usize = 3 << 20;
-const PATTERN: Pattern = Pattern::new(51);
+const FLOOD: SeededBytes = SeededBytes::new(51);
 
 #[test]
 fn on_a_full_disk_the_child_waits_and_goes_on_when_there_is_room() {
     support::run(async {
         let Some(disk) = SmallDisk::new() else { return };
-        let bench = environments::local(spooling_to(disk.path())).await;
+        let env = environments::local(spooling_to(disk.path())).await;
         disk.fill_but(1 << 20);
-        let process = bench.start("p", &format!("flood stdout {FLOOD_BYTES} 51 9000 ; exit 3")).await;
-        let head = until_stalled(&process).await;
+        let process = env.start("p", &format!("flood stdout {FLOOD_BYTES} 51 9000 ; exit 3")).await;
+        let head = process.wait_until_stalled().await;
         assert_eq!((head.dropped_bytes, head.first_seq, head.exit), (0, 1, None));
         // What is there can be read, and reading changes nothing.
         let held = read_held(&process, head).await;
-        assert_eq!(PATTERN.first_difference(0, &held), None);
-        assert!(process.witness().is_alive());
+        assert_eq!(FLOOD.first_difference(0, &held), None);
+        assert!(process.os_process().is_alive());
 
         disk.make_room();
-        let seen = process.transcript().await;
-        assert!(seen.bytes(Stream::Stdout) == PATTERN.bytes(FLOOD_BYTES), "every byte");
+        let seen = process.read_to_end().await;
+        assert!(seen.bytes(Stream::Stdout) == FLOOD.bytes(FLOOD_BYTES), "every byte");
         assert_eq!((seen.exit().shell_code(), seen.gaps.len()), (3, 0));
         assert!(!seen.head.expect("pages were read").stalled);
     });
@@ -52,12 +52,12 @@ fn on_a_full_disk_the_child_waits_and_goes_on_when_there_is_room() {
 fn on_a_full_disk_a_terminal_waits_too() {
     support::run(async {
         let Some(disk) = SmallDisk::new() else { return };
-        let bench = environments::local(spooling_to(disk.path())).await;
+        let env = environments::local(spooling_to(disk.path())).await;
         disk.fill_but(100 << 10);
-        let process = bench.start_on_terminal("p", "lines 100000 ; exit 3").await;
-        assert_eq!(until_stalled(&process).await.dropped_bytes, 0);
+        let process = env.start_on_terminal("p", "lines 100000 ; exit 3").await;
+        assert_eq!(process.wait_until_stalled().await.dropped_bytes, 0);
         disk.make_room();
-        let seen = process.transcript().await;
+        let seen = process.read_to_end().await;
         let expected: String = (1..=100_000).map(|number| format!("line {number}\n")).collect();
         assert!(seen.terminal() == expected, "every line");
         assert_eq!(seen.exit().shell_code(), 3);
@@ -69,17 +69,17 @@ fn on_a_full_disk_a_terminal_waits_too() {
 fn wherever_the_disk_gets_full_no_record_is_lost() {
     support::run(async {
         let Some(disk) = SmallDisk::new() else { return };
-        let bench = environments::local(spooling_to(disk.path())).await;
+        let env = environments::local(spooling_to(disk.path())).await;
         let expected: Vec<u8> = (0..20_000_u32).map(|at| b'a' + (at % 26) as u8).collect();
         for free_pages in 0..12 {
-            let gate = bench.gate(&format!("gate-{free_pages}"));
-            let script = format!("{} ; bytes1 20000 ; err done ; exit 3", gate.wait());
-            let process = bench.start(&format!("p{free_pages}"), &script).await;
+            let semaphore = env.semaphore(&format!("semaphore-{free_pages}"));
+            let script = format!("{} ; bytes1 20000 ; err done ; exit 3", semaphore.acquire());
+            let process = env.start(&format!("p{free_pages}"), &script).await;
             disk.fill_but(free_pages * 4096);
-            gate.open_once();
-            until_stalled_or_closed(&process).await;
+            semaphore.release();
+            process.wait_until_stalled_or_closed().await;
             disk.make_room();
-            let seen = process.transcript().await;
+            let seen = process.read_to_end().await;
             assert!(seen.bytes(Stream::Stdout) == expected, "every byte, with {free_pages} pages");
             assert_eq!((seen.stderr().as_str(), seen.exit().shell_code()), ("done\n", 3));
         }
@@ -90,35 +90,35 @@ fn wherever_the_disk_gets_full_no_record_is_lost() {
 fn a_full_disk_outlasts_owners_and_nothing_is_lost() {
     support::run(async {
         let Some(disk) = SmallDisk::new() else { return };
-        let (bench, environment) = support::bench(disk.path(), LONG_TTL).await;
+        let (env, environment) = support::test_environment(disk.path(), LONG_TTL).await;
         // Nothing can be started on a full disk, so both are there before.
-        let (first, second) = (bench.gate("first"), bench.gate("second"));
-        let script = format!("{} ; flood stdout {FLOOD_BYTES} 51 9000 ; exit 3", first.wait());
-        let pipes = bench.start("pipes", &script).await;
-        let script = format!("{} ; lines 100000 ; exit 4", second.wait());
-        let terminal = bench.start_on_terminal("terminal", &script).await;
+        let (first, second) = (env.semaphore("first"), env.semaphore("second"));
+        let script = format!("{} ; flood stdout {FLOOD_BYTES} 51 9000 ; exit 3", first.acquire());
+        let pipes = env.start("pipes", &script).await;
+        let script = format!("{} ; lines 100000 ; exit 4", second.acquire());
+        let terminal = env.start_on_terminal("terminal", &script).await;
         disk.fill_but(1 << 20);
-        first.open_once();
-        until_stalled(&pipes).await;
-        second.open_once();
-        until_stalled(&terminal).await;
+        first.release();
+        pipes.wait_until_stalled().await;
+        second.release();
+        terminal.wait_until_stalled().await;
         // To the keeper, and to an owner that comes while there is still no room.
-        support::take_back(bench, environment).hand_over().await;
+        support::into_environment(env, environment).hand_over().await;
         let environment = support::open(disk.path(), LONG_TTL).await.expect("a full disk does not keep an owner out");
         let listed = environment.processes().list().await.expect("the list is there");
         assert_eq!(listed.len(), 2, "{listed:?}");
         environment.hand_over().await;
         disk.make_room();
         let environment = support::open(disk.path(), LONG_TTL).await.expect("the state folder can be opened");
-        let seen = support::transcript(environment.processes(), "pipes").await;
-        assert!(seen.bytes(Stream::Stdout) == PATTERN.bytes(FLOOD_BYTES), "every byte");
+        let seen = support::read_log(environment.processes(), "pipes").await;
+        assert!(seen.bytes(Stream::Stdout) == FLOOD.bytes(FLOOD_BYTES), "every byte");
         assert_eq!(seen.exit().shell_code(), 3);
-        let shown = support::transcript(environment.processes(), "terminal").await;
+        let shown = support::read_log(environment.processes(), "terminal").await;
         let expected: String = (1..=100_000).map(|number| format!("line {number}\n")).collect();
         assert!(shown.terminal() == expected, "every line");
         assert_eq!(shown.exit().shell_code(), 4);
         let keeper = support::keeper_of(disk.path());
-        support::end(environment, keeper).await;
+        support::shut_down(environment, keeper).await;
     });
 }
 
@@ -126,34 +126,34 @@ fn a_full_disk_outlasts_owners_and_nothing_is_lost() {
 fn a_keeper_alone_on_a_full_disk_comes_back_to_each_stream() {
     support::run(async {
         let Some(disk) = SmallDisk::new() else { return };
-        let (bench, environment) = support::bench(disk.path(), LONG_TTL).await;
-        let (flood, word) = (bench.gate("flood"), bench.gate("word"));
+        let (env, environment) = support::test_environment(disk.path(), LONG_TTL).await;
+        let (flood, word) = (env.semaphore("flood"), env.semaphore("word"));
         // The second stream has half a page left, so it finds room when the first finds none.
         let script = format!(
             "err begun ; fork [ {} ; err more ; err-raw gone ] ; {} ; flood stdout {FLOOD_BYTES} 51 9000 ; exit 3",
-            word.wait(),
-            flood.wait()
+            word.acquire(),
+            flood.acquire()
         );
-        let process = bench.start("p", &script).await;
-        let leader = process.witness();
-        let descendant = process.reader().await.descendant().await;
+        let process = env.start("p", &script).await;
+        let leader = process.os_process();
+        let descendant = process.reader().await.wait_for_descendant().await;
         disk.fill_but(1 << 20);
-        support::take_back(bench, environment).hand_over().await;
-        flood.open_once();
+        support::into_environment(env, environment).hand_over().await;
+        flood.release();
         disk.until_full().await;
-        word.open_once();
+        word.release();
         // Its parent, who waits for room, does not reap it.
         eventually("the second stream's writer ends", || !descendant.is_alive()).await;
         disk.make_room();
-        leader.leaves().await;
+        leader.wait_until_gone().await;
         let environment = support::open(disk.path(), LONG_TTL).await.expect("the state folder can be opened");
-        let seen = support::transcript(environment.processes(), "p").await;
+        let seen = support::read_log(environment.processes(), "p").await;
         let announced = format!("pid {}\n", descendant.pid);
         let out = seen.bytes(Stream::Stdout);
-        assert!(out.strip_prefix(announced.as_bytes()) == Some(&PATTERN.bytes(FLOOD_BYTES)), "every byte");
+        assert!(out.strip_prefix(announced.as_bytes()) == Some(&FLOOD.bytes(FLOOD_BYTES)), "every byte");
         assert_eq!((seen.stderr().as_str(), seen.exit().shell_code()), ("begun\nmore\ngone", 3));
         let keeper = support::keeper_of(disk.path());
-        support::end(environment, keeper).await;
+        support::shut_down(environment, keeper).await;
     });
 }
 
@@ -161,18 +161,18 @@ fn a_keeper_alone_on_a_full_disk_comes_back_to_each_stream() {
 fn a_start_on_a_full_or_read_only_disk_is_refused_with_advice() {
     support::run(async {
         let Some(disk) = SmallDisk::new() else { return };
-        let bench = environments::local(spooling_to(disk.path())).await;
+        let env = environments::local(spooling_to(disk.path())).await;
         disk.fill_but(0);
-        let failure = refused(&bench).await;
+        let failure = refused(&env).await;
         assert_eq!((failure.step, failure.errno, failure.subject.as_path()), (SpawnStep::Spool, 28, disk.path()));
         assert!(failure.to_string().contains("free some"), "{failure}");
         disk.make_room();
-        assert_eq!(bench.run("after", "exit 0").await.exit().shell_code(), 0);
+        assert_eq!(env.run("after", "exit 0").await.exit().shell_code(), 0);
 
         let Some(frozen) = SmallDisk::new() else { return };
         frozen.remount("ro");
-        let bench = environments::local(spooling_to(frozen.path())).await;
-        let failure = refused(&bench).await;
+        let env = environments::local(spooling_to(frozen.path())).await;
+        let failure = refused(&env).await;
         assert_eq!((failure.step, failure.errno), (SpawnStep::Spool, 30));
         assert!(failure.to_string().contains("read-only: set another"), "{failure}");
     });
@@ -183,17 +183,17 @@ fn a_spool_folder_that_vanishes_is_told_and_its_children_wait_for_it() {
     support::run(async {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let spool = folder.path().join("spool");
-        let bench = environments::local(spooling_to(&spool)).await;
-        let gate = bench.gate("gate");
-        let process = bench.start("early", &format!("{} ; say here ; exit 3", gate.wait())).await;
+        let env = environments::local(spooling_to(&spool)).await;
+        let semaphore = env.semaphore("semaphore");
+        let process = env.start("early", &format!("{} ; say here ; exit 3", semaphore.acquire())).await;
         std::fs::remove_dir(&spool).expect("its files have no names, so it is empty");
-        let failure = refused(&bench).await;
+        let failure = refused(&env).await;
         assert_eq!((failure.step, failure.errno, failure.subject.as_path()), (SpawnStep::Spool, 2, spool.as_path()));
         assert!(failure.to_string().contains("spool"), "{failure}");
-        gate.open_once();
-        assert!(until_stalled_or_closed(&process).await.stalled);
+        semaphore.release();
+        assert!(process.wait_until_stalled_or_closed().await.stalled);
         std::fs::create_dir(&spool).expect("the folder above is ours");
-        let seen = process.transcript().await;
+        let seen = process.read_to_end().await;
         assert_eq!((seen.stdout().as_str(), seen.exit().shell_code()), ("here\n", 3));
     });
 }
@@ -202,33 +202,36 @@ fn a_spool_folder_that_vanishes_is_told_and_its_children_wait_for_it() {
 fn over_the_common_cap_the_fullest_forgets_its_oldest_and_the_others_nothing() {
     support::run(async {
         let total_bytes = 8 * SPOOL_MIN_BYTES;
-        let bench = environments::local(LocalOptions { spool_total_bytes: total_bytes, ..LocalOptions::default() }).await;
+        let env = environments::local(LocalOptions { spool_total_bytes: total_bytes, ..LocalOptions::default() }).await;
         let big_bytes = 6 * SPOOL_MIN_BYTES;
         let small_bytes = SPOOL_MIN_BYTES * 7 / 10;
-        let big = bench.start("big", &format!("flood stdout {big_bytes} 51 9000 ; exit 0")).await;
+        let big = env.start("big", &format!("flood stdout {big_bytes} 51 9000 ; exit 0")).await;
         big.wait(WaitCondition::Closed).await.expect("it ends");
-        assert_eq!(big.look().await.head.dropped_bytes, 0, "alone it is within the cap");
+        assert_eq!(big.read_now().await.head.dropped_bytes, 0, "alone it is within the cap");
         let mut small = Vec::new();
         for at in 0..5 {
             let script = format!("flood stderr {small_bytes} {at} 900 ; exit 0");
-            small.push(bench.start(&format!("small-{at}"), &script).await);
+            small.push(env.start(&format!("small-{at}"), &script).await);
         }
         for process in &small {
             process.wait(WaitCondition::Closed).await.expect("it ends");
         }
         // The last excess may be noticed a moment after the last byte; the big one's head tells when it gave back.
-        let head = until_within(&bench, total_bytes, &big).await;
+        let head = wait_until_within(&env, total_bytes, &big).await;
         assert!(head.dropped_bytes > 0, "{head:?}");
         assert_eq!(head.held_bytes + head.dropped_bytes, big_bytes, "{head:?}");
-        let seen = big.transcript().await;
+        let seen = big.read_to_end().await;
         let [gap] = seen.gaps[..] else { panic!("one gap, at the beginning: {:?}", seen.gaps) };
         assert_eq!((gap.from_seq, gap.to_seq, gap.dropped_bytes), (1, head.first_seq - 1, head.dropped_bytes));
         let tail = seen.bytes(Stream::Stdout);
-        assert_eq!((tail.len() as u64, PATTERN.first_difference(gap.dropped_bytes, &tail)), (head.held_bytes, None));
+        assert_eq!((tail.len() as u64, FLOOD.first_difference(gap.dropped_bytes, &tail)), (head.held_bytes, None));
         for (at, process) in small.iter().enumerate() {
-            let seen = process.transcript().await;
+            let seen = process.read_to_end().await;
             assert_eq!(seen.gaps, [], "{} was not to blame", process.id);
-            assert!(seen.bytes(Stream::Stderr) == Pattern::new(at as u64).bytes(small_bytes as usize), "every byte");
+            assert!(
+                seen.bytes(Stream::Stderr) == SeededBytes::new(at as u64).bytes(small_bytes as usize),
+                "every byte"
+            );
         }
     });
 }
@@ -239,56 +242,57 @@ fn under_a_crowded_common_cap_every_byte_is_read_or_told_as_dropped() {
     support::run(async {
         let total_bytes = 8 * SPOOL_MIN_BYTES;
         let flood_bytes = 6 * SPOOL_MIN_BYTES;
-        let bench = environments::local(LocalOptions { spool_total_bytes: total_bytes, ..LocalOptions::default() }).await;
+        let env = environments::local(LocalOptions { spool_total_bytes: total_bytes, ..LocalOptions::default() }).await;
         let mut processes = Vec::new();
         for at in 0..6 {
             let script = format!("flood stdout {flood_bytes} {at} 9000 ; exit 0");
-            processes.push(bench.start(&format!("p{at}"), &script).await);
+            processes.push(env.start(&format!("p{at}"), &script).await);
         }
         let readers =
-            processes.iter().enumerate().map(|(at, process)| read_and_count(process, Pattern::new(at as u64)));
+            processes.iter().enumerate().map(|(at, process)| read_and_count(process, SeededBytes::new(at as u64)));
         for seen_bytes in futures_util::future::join_all(readers).await {
             assert_eq!(seen_bytes, flood_bytes, "read, or told as dropped");
         }
-        let head = until_within(&bench, total_bytes, &processes[0]).await;
+        let head = wait_until_within(&env, total_bytes, &processes[0]).await;
         assert_eq!(head.held_bytes + head.dropped_bytes, flood_bytes);
     });
 }
 
-/// Follows a flood to its end and checks each byte at its place; where that place is in the end.
-async fn read_and_count(process: &Process<'_>, pattern: Pattern) -> u64 {
-    let (mut reader, mut offset, mut judged) = (process.reader().await, 0, 0);
-    while reader.more().await {
-        let page = &reader.transcript;
-        if let Some(gap) = page.gaps.get(judged) {
-            // The bytes forgotten so far are those before the first that is held.
+/// Follows a flood to its end and checks each byte; returns the final offset.
+async fn read_and_count(process: &TestProcess<'_>, expected: SeededBytes) -> u64 {
+    let (mut reader, mut offset, mut gaps_seen) = (process.reader().await, 0, 0);
+    while reader.next_page().await {
+        let page = &reader.log;
+        if let Some(gap) = page.gaps.get(gaps_seen) {
+            // The bytes dropped so far are those before the first that is held.
             offset = gap.dropped_bytes;
-            judged += 1;
+            gaps_seen += 1;
         }
         for (_, _, bytes) in page.outputs() {
-            assert_eq!(pattern.first_difference(offset, bytes), None, "{} at {offset}", process.id);
+            assert_eq!(expected.first_difference(offset, bytes), None, "{} at {offset}", process.id);
             offset += bytes.len() as u64;
         }
-        reader.transcript.entries.retain(|entry| !matches!(entry.body, exec_core::EntryBody::Output { .. }));
+        reader.log.entries.retain(|entry| !matches!(entry.body, exec_core::EntryBody::Output { .. }));
     }
     offset
 }
 
 /// A file system of a few megabytes, which a test can fill.
 struct SmallDisk {
-    folder: TempDir,
+    mount_point: TempDir,
 }
 
 impl SmallDisk {
     const MEBIBYTES: u64 = 8;
 
-    /// `None`, with a word why, where nothing can be mounted.
+    /// `None` where nothing can be mounted; then the reason is printed.
     fn new() -> Option<Self> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mount_point = tempfile::tempdir().expect("a temporary directory");
         let size = format!("size={}m,mode=700", Self::MEBIBYTES);
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "exec-test"]).arg(folder.path()).output();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "exec-test"]).arg(mount_point.path()).output();
         match mounted {
-            Ok(output) if output.status.success() => Some(Self { folder }),
+            Ok(output) if output.status.success() => Some(Self { mount_point }),
             refused => {
                 println!("skipped: a small disk cannot be mounted here: {refused:?}");
                 None
@@ -297,22 +301,22 @@ impl SmallDisk {
     }
 
     fn path(&self) -> &Path {
-        self.folder.path()
+        self.mount_point.path()
     }
 
-    fn ballast(&self) -> PathBuf {
-        self.path().join("ballast")
+    fn filler(&self) -> PathBuf {
+        self.path().join("filler")
     }
 
-    /// Takes all room but this.
+    /// Fills the disk except for this.
     fn fill_but(&self, free_bytes: u64) {
-        let mut ballast = File::create(self.ballast()).expect("a name costs no room");
+        let mut filler = File::create(self.filler()).expect("a name costs no room");
         let mut bytes = 0;
         // Others may take room at the same time, so what there is cannot be asked for beforehand.
-        while let Ok(count) = ballast.write(&[1; 4096]) {
+        while let Ok(count) = filler.write(&[1; 4096]) {
             bytes += count as u64;
         }
-        ballast.set_len(bytes.saturating_sub(free_bytes)).expect("to shrink needs no room");
+        filler.set_len(bytes.saturating_sub(free_bytes)).expect("to shrink needs no room");
     }
 
     /// Waits until others have taken the rest; the kernel sends no event for it.
@@ -322,7 +326,7 @@ impl SmallDisk {
     }
 
     fn make_room(&self) {
-        std::fs::remove_file(self.ballast()).expect("it was put there");
+        std::fs::remove_file(self.filler()).expect("it was put there");
     }
 
     fn remount(&self, how: &str) {
@@ -342,53 +346,33 @@ fn spooling_to(path: &Path) -> LocalOptions {
     LocalOptions { spool_folder: Some(path.into()), ..LocalOptions::default() }
 }
 
-/// A stall is no entry, so it is looked for: after each entry, and while none comes.
-async fn until_stalled(process: &Process<'_>) -> Head {
-    let head = until_stalled_or_closed(process).await;
-    assert_eq!((head.exit, head.stalled), (None, true), "what has no room cannot end");
-    head
-}
-
-async fn until_stalled_or_closed(process: &Process<'_>) -> Head {
-    let mut after = 0;
-    loop {
-        let query = ReadQuery { after, max_bytes: Some(0), wait: Duration::from_millis(10) };
-        let head = process.read(query).await.head;
-        after = head.next_seq - 1;
-        if head.stalled || head.closed {
-            return head;
-        }
-    }
-}
-
 /// All output held, read in small pages.
-async fn read_held(process: &Process<'_>, head: Head) -> Vec<u8> {
-    let mut seen = Transcript::new(0);
+async fn read_held(process: &TestProcess<'_>, head: Head) -> Vec<u8> {
+    let mut seen = CheckedLog::new(0);
     while seen.cursor() + 1 < head.next_seq {
         let query = ReadQuery { after: seen.cursor(), max_bytes: Some(100_000), wait: Duration::ZERO };
-        seen.absorb(process.read(query).await);
+        seen.add_page(process.read(query).await);
     }
     seen.bytes(Stream::Stdout)
 }
 
-async fn refused(bench: &Bench) -> SpawnFailure {
-    match bench.processes().start(&process_id("refused"), bench.command("exit 0")).await {
+async fn refused(env: &TestEnvironment) -> SpawnFailure {
+    match env.processes().start(&process_id("refused"), env.command("exit 0")).await {
         Err(StartError::Spawn { failure, .. }) => failure,
         other => panic!("nothing can be started where no log can be made: {other:?}"),
     }
 }
 
-/// Waits until all logs together are within the cap; the head of one of them. The cap is looked at between bites, so
-/// each log may be one bite beyond it.
-async fn until_within(bench: &Bench, total_bytes: u64, of: &Process<'_>) -> Head {
+/// Waits until all logs together are within the cap; the head of one of them. The cap is checked between two splices,
+/// so each log may be one splice beyond it.
+async fn wait_until_within(env: &TestEnvironment, total_bytes: u64, of: &TestProcess<'_>) -> Head {
     loop {
-        let listed = bench.processes().list().await.expect("the list is there");
+        let listed = env.processes().list().await.expect("the list is there");
         let total_bytes = total_bytes + listed.len() as u64 * u64::from(SPLICE_BYTES);
         let cost = |head: Head| head.held_bytes + (head.next_seq - head.first_seq) * exec_core::limits::RECORD_BYTES;
         if listed.iter().map(|process| cost(process.head)).sum::<u64>() <= total_bytes {
             return of.info().await.head;
         }
-        // not a wait: between two looks at a fact without an event, others get the processor
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        poll_pause().await;
     }
 }

@@ -1,5 +1,5 @@
-//! The conformance suite on every environment there is (a new environment is one more line), and what lies beyond one
-//! environment's waist: death of owner and keeper, volume, hostile disks.
+//! The conformance suite on every environment (a new environment is one more line), and what one environment alone cannot
+//! show: killed owners and keepers, large volumes, full disks, comparison with Codex.
 
 mod attached;
 mod codex;

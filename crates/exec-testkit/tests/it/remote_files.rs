@@ -1,42 +1,38 @@
-//! Files at the far end of a connection: the suite of files judges them unchanged, and what lies beyond the waist is
-//! judged here: [`sizes`] and their texts, [`streams`], [`requests`].
+//! Files at the far end of a connection: the conformance suite of files, and what that cannot see: [`sizes`] and their error
+//! messages, [`streams`], [`requests`].
 
-mod raw;
+mod plain_client;
 mod requests;
 mod sizes;
 mod streams;
 
-use exec_testkit::suite_files::FilesBench;
-use exec_testkit::{Bench, files_conformance};
+use exec_testkit::files_conformance;
+use exec_testkit::suite_files::FilesTestEnvironment;
 
 use crate::{environments, remote};
 
-fn files_of(bench: Bench) -> FilesBench {
-    FilesBench::new(bench, |bench| bench.environment.files())
+async fn local() -> FilesTestEnvironment {
+    FilesTestEnvironment::new(environments::keeper_as_thread().await)
 }
 
-async fn local() -> FilesBench {
-    files_of(environments::keeper_as_thread().await)
+async fn memory() -> FilesTestEnvironment {
+    FilesTestEnvironment::new(remote::over_memory().await).remote()
 }
 
-async fn memory() -> FilesBench {
-    files_of(remote::over_memory().await).far()
+async fn unix_socket() -> FilesTestEnvironment {
+    FilesTestEnvironment::new(remote::over_unix_socket().await).remote()
 }
 
-async fn unix_socket() -> FilesBench {
-    files_of(remote::over_unix_socket().await).far()
+async fn websocket() -> FilesTestEnvironment {
+    FilesTestEnvironment::new(remote::over_websocket().await).remote()
 }
 
-async fn websocket() -> FilesBench {
-    files_of(remote::over_websocket().await).far()
+async fn stdio() -> FilesTestEnvironment {
+    FilesTestEnvironment::new(remote::over_stdio().await).remote()
 }
 
-async fn stdio() -> FilesBench {
-    files_of(remote::over_stdio().await).far()
-}
-
-async fn transport_that_breaks() -> FilesBench {
-    files_of(remote::over_a_transport_that_breaks().await).far().breaking()
+async fn transport_that_breaks() -> FilesTestEnvironment {
+    FilesTestEnvironment::new(remote::over_a_transport_that_breaks().await).remote().breaking()
 }
 
 files_conformance!(files_of_the_local_environment, local());

@@ -1,13 +1,14 @@
-//! What our server bears where the original does not (WIRE A.1): crowds, floods, clients that stop, and clients that lie.
+//! What our server survives where Codex's does not (WIRE A.1): many clients, floods, clients that stop reading, and clients
+//! that break the protocol.
 //!
-//! Nothing here is a matter of speed: an order of events, a count or a bound of memory decides.
+//! No test here measures time: an order of events, a count or a bound of memory decides.
 
 mod client;
 mod hostile_clients;
 
 use serde_json::{Value, json};
 
-use client::{Arrivals, Served, flood, in_time, shell};
+use client::{ReceivedLogs, ServerFixture, flood, shell, with_deadline};
 
 /// Memory that the server may use, whatever its clients do.
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -15,64 +16,64 @@ const MEMORY_BYTES: u64 = 64 << 20;
 #[tokio::test]
 async fn a_chatty_process_and_a_thousand_pipelined_requests_are_all_answered() {
     const BYTES: u64 = 16 << 20;
-    let served = Served::begin().await;
-    let bell = served.bell("done");
-    let mut client = served.client().await;
-    client.sh("chatty", &flood(BYTES, 1, &bell)).await;
-    let first = client.ask("environment/status", Value::Null).await;
+    let server = ServerFixture::start().await;
+    let done = server.semaphore("done");
+    let mut client = server.client().await;
+    client.sh("chatty", &flood(BYTES, 1, &done)).await;
+    let first = client.request("environment/status", Value::Null).await;
     for _ in 1..999 {
-        client.ask("process/read", json!({"processId": "chatty", "afterSeq": 0, "maxBytes": 1})).await;
+        client.request("process/read", json!({"processId": "chatty", "afterSeq": 0, "maxBytes": 1})).await;
     }
-    let last = client.ask("environment/status", Value::Null).await;
-    let mut arrivals = Arrivals::default();
+    let last = client.request("environment/status", Value::Null).await;
+    let mut logs = ReceivedLogs::default();
     let mut unanswered: std::collections::BTreeSet<i64> = (first..=last).collect();
-    in_time(async {
-        while !unanswered.is_empty() || arrivals.closed() < 1 {
+    with_deadline(async {
+        while !unanswered.is_empty() || logs.closed() < 1 {
             let message = client.next().await;
             match message["id"].as_i64() {
                 Some(id) => assert!(unanswered.remove(&id) && message["result"].is_object(), "{message}"),
-                None => arrivals.take(&message, |_| 1),
+                None => logs.add_notification(&message, |_| 1),
             }
         }
     })
     .await;
-    assert_eq!(arrivals.of("chatty").expect("it was heard").bytes, BYTES);
+    assert_eq!(logs.of("chatty").expect("it has a log").bytes, BYTES);
 }
 
 #[tokio::test]
 async fn a_client_that_reads_misses_nothing_of_a_flood_many_times_the_spool() {
     const BYTES: u64 = 64 << 20;
-    let served = Served::begin().await;
-    let bell = served.bell("done");
-    let mut client = served.client().await;
-    let mut start = shell("flood", &format!("read go; {}", flood(BYTES, 1, &bell)), true);
+    let server = ServerFixture::start().await;
+    let done = server.semaphore("done");
+    let mut client = server.client().await;
+    let mut start = shell("flood", &format!("read go; {}", flood(BYTES, 1, &done)), true);
     start["spoolBytes"] = json!(1 << 20);
     let started = client.call("process/start", start).await;
     assert_eq!(started["result"]["processId"], "flood");
-    client.ask("process/write", json!({"processId": "flood", "writeId": "go", "chunk": "Z28K"})).await;
-    let mut arrivals = Arrivals::default();
-    in_time(async {
-        while arrivals.closed() < 1 {
-            arrivals.take(&client.next().await, |_| 1);
+    client.request("process/write", json!({"processId": "flood", "writeId": "go", "chunk": "Z28K"})).await;
+    let mut logs = ReceivedLogs::default();
+    with_deadline(async {
+        while logs.closed() < 1 {
+            logs.add_notification(&client.next().await, |_| 1);
         }
     })
     .await;
-    assert_eq!(arrivals.of("flood").expect("it was heard").bytes, BYTES);
+    assert_eq!(logs.of("flood").expect("it has a log").bytes, BYTES);
 }
 
 #[tokio::test]
 async fn terminate_does_not_wait_behind_a_long_poll() {
-    let served = Served::begin().await;
-    let mut client = served.client().await;
+    let server = ServerFixture::start().await;
+    let mut client = server.client().await;
     client.sh("polled", "exec sleep 1000").await;
     client.sh("other", "exec sleep 1000").await;
-    let poll = client.ask("process/read", json!({"processId": "polled", "waitMs": 20000})).await;
+    let poll = client.request("process/read", json!({"processId": "polled", "waitMs": 20000})).await;
     let answer = client.call("process/terminate", json!({"processId": "other"})).await;
     assert_eq!(answer["result"]["running"], true);
     // The poll is still under way, and ends with its process.
-    client.forget_heard();
-    client.ask("process/terminate", json!({"processId": "polled"})).await;
-    let answer = client.answer(poll).await;
+    client.drop_unread();
+    client.request("process/terminate", json!({"processId": "polled"})).await;
+    let answer = client.response(poll).await;
     assert_eq!((&answer["result"]["exited"], &answer["result"]["exitCode"]), (&json!(true), &json!(137)));
 }
 
@@ -82,18 +83,20 @@ async fn an_echo_overtakes_four_floods_alone() {
     /// Between a keystroke and its echo there may be what lies in sockets already, and a turn of each flood; not what
     /// the floods have printed meanwhile.
     const BYTES_PER_ECHO: u64 = 16 << 20;
-    let served = Served::begin().await;
-    let mut client = served.client().await;
+    let server = ServerFixture::start().await;
+    let mut client = server.client().await;
     for number in 0..4 {
         client.sh(&format!("flood {number}"), "exec yes flooding").await;
     }
     let started = client.call("process/start", shell("echo", "while read x; do echo $x; done", true)).await;
     assert_eq!(started["result"]["processId"], "echo");
-    client.forget_heard();
+    client.drop_unread();
     let mut flooded = 0;
     for number in 0..ECHOES {
         let chunk = base64_simd::STANDARD.encode_to_string(format!("{number}\n"));
-        client.ask("process/write", json!({"processId": "echo", "writeId": number.to_string(), "chunk": chunk})).await;
+        client
+            .request("process/write", json!({"processId": "echo", "writeId": number.to_string(), "chunk": chunk}))
+            .await;
         loop {
             let message = client.next().await;
             let params = &message["params"];
@@ -113,10 +116,10 @@ async fn an_echo_overtakes_a_file_on_the_same_connection_alone() {
     const BLOCK_BYTES: u64 = 1 << 20;
     const BLOCKS: u64 = 64;
     const ECHOES: u64 = 2;
-    let served = Served::begin().await;
-    let file = served.folder.path().join("file");
+    let server = ServerFixture::start().await;
+    let file = server.directory.path().join("file");
     std::fs::write(&file, vec![b'x'; (BLOCKS * BLOCK_BYTES) as usize]).expect("the folder is ours");
-    let mut client = served.client().await;
+    let mut client = server.client().await;
     let started = client.call("process/start", shell("echo", "while read x; do echo $x; done", true)).await;
     assert_eq!(started["result"]["processId"], "echo");
     let path = format!("file://{}", file.display());
@@ -124,15 +127,17 @@ async fn an_echo_overtakes_a_file_on_the_same_connection_alone() {
     assert_eq!(opened["result"]["handleId"], "h", "{opened}");
     let mut overtaken = 0;
     for number in 0..ECHOES {
-        client.forget_heard();
+        client.drop_unread();
         let mut blocks = std::collections::BTreeSet::new();
         for block in 0..BLOCKS {
             let params = json!({"handleId": "h", "offset": block * BLOCK_BYTES, "len": BLOCK_BYTES});
-            blocks.insert(client.ask("fs/readBlock", params).await);
+            blocks.insert(client.request("fs/readBlock", params).await);
         }
         let chunk = base64_simd::STANDARD.encode_to_string(format!("{number}\n"));
-        client.ask("process/write", json!({"processId": "echo", "writeId": number.to_string(), "chunk": chunk})).await;
-        in_time(async {
+        client
+            .request("process/write", json!({"processId": "echo", "writeId": number.to_string(), "chunk": chunk}))
+            .await;
+        with_deadline(async {
             while !blocks.is_empty() {
                 let message = client.next().await;
                 match message["id"].as_i64() {
@@ -152,39 +157,41 @@ async fn an_echo_overtakes_a_file_on_the_same_connection_alone() {
 async fn a_client_that_stops_reading_costs_little_and_loses_nothing_alone() {
     const FLOODS: u64 = 20;
     const BYTES: u64 = 8 << 20;
-    let served = Served::begin().await;
-    let bell = served.bell("done");
-    let mut frozen = served.client().await;
+    let server = ServerFixture::start().await;
+    let done = server.semaphore("done");
+    let mut frozen = server.client().await;
     for seed in 0..FLOODS {
-        frozen.ask("process/start", shell(&seed.to_string(), &flood(BYTES, seed, &bell), false)).await;
+        frozen.request("process/start", shell(&seed.to_string(), &flood(BYTES, seed, &done), false)).await;
     }
     // The children are not held up by a client that does not read.
-    in_time(bell.rung(FLOODS as usize)).await;
-    let used = served.resident_bytes();
+    with_deadline(done.acquire_many(FLOODS as usize)).await;
+    let used = server.resident_bytes();
     assert!(used < MEMORY_BYTES, "{used} bytes");
-    let mut other = served.client().await;
+    let mut other = server.client().await;
     assert_eq!(other.call("environment/status", json!({})).await["result"]["status"], "ready");
     other.sh("p", "echo served").await;
     // It reads again.
-    let mut arrivals = Arrivals::default();
-    in_time(async {
-        while arrivals.closed() < FLOODS as usize {
-            arrivals.take(&frozen.next().await, |process| process.parse().expect("processes are called by their seed"));
+    let mut logs = ReceivedLogs::default();
+    with_deadline(async {
+        while logs.closed() < FLOODS as usize {
+            logs.add_notification(&frozen.next().await, |process| {
+                process.parse().expect("processes are called by their seed")
+            });
         }
     })
     .await;
     for seed in 0..FLOODS {
-        assert_eq!(arrivals.of(&seed.to_string()).map(|arrived| arrived.bytes), Some(BYTES));
+        assert_eq!(logs.of(&seed.to_string()).map(|log| log.bytes), Some(BYTES));
     }
 }
 
 #[tokio::test]
 async fn a_half_open_link_is_taken_over_at_once() {
-    let served = Served::begin().await;
-    let mut old = served.client().await;
+    let server = ServerFixture::start().await;
+    let mut old = server.client().await;
     old.sh("p", "while :; do sleep 1000; done").await;
     // Nothing tells the server that the old link is dead: it is just silent.
-    let mut new = served.resume(&old.session.clone()).await;
+    let mut new = server.resume(&old.session.clone()).await;
     let answer = new.call("process/terminate", json!({"processId": "p"})).await;
     assert_eq!(answer["result"]["running"], true);
     let told = old.next().await;
@@ -194,15 +201,15 @@ async fn a_half_open_link_is_taken_over_at_once() {
 
 #[tokio::test]
 async fn a_start_that_outlives_its_connection_is_heard_on_the_next() {
-    let served = Served::begin().await;
-    let mut old = served.client().await;
+    let server = ServerFixture::start().await;
+    let mut old = server.client().await;
     // A keeper that stands still makes a start that takes as long as we like.
-    let keeper = served.keeper();
+    let keeper = server.keeper();
     rustix::process::kill_process(keeper, rustix::process::Signal::STOP).expect("it is our child's child");
-    old.ask("process/start", shell("slow", "echo heard", false)).await;
+    old.request("process/start", shell("slow", "echo heard", false)).await;
     // Answered behind the start, so the start is under way.
     old.call("environment/status", json!({})).await;
-    let mut new = served.resume(&old.session.clone()).await;
+    let mut new = server.resume(&old.session.clone()).await;
     rustix::process::kill_process(keeper, rustix::process::Signal::CONT).expect("it is our child's child");
     let mut output = String::new();
     loop {
@@ -219,16 +226,16 @@ async fn a_start_that_outlives_its_connection_is_heard_on_the_next() {
 #[tokio::test]
 async fn output_never_precedes_the_reply_to_its_start() {
     const STARTS: usize = 200;
-    let served = Served::begin().await;
-    let mut client = served.client().await;
+    let server = ServerFixture::start().await;
+    let mut client = server.client().await;
     let mut starts = Vec::new();
     for number in 0..STARTS {
         let name = number.to_string();
-        starts.push((client.ask("process/start", shell(&name, "echo quick", false)).await, name));
+        starts.push((client.request("process/start", shell(&name, "echo quick", false)).await, name));
     }
     let mut closed = 0;
     let mut replied = std::collections::HashSet::new();
-    in_time(async {
+    with_deadline(async {
         while closed < STARTS {
             let message = client.next().await;
             if let Some(id) = message["id"].as_i64() {
@@ -249,57 +256,57 @@ async fn output_never_precedes_the_reply_to_its_start() {
 async fn what_was_printed_without_a_connection_arrives_whole_after_a_resume_alone() {
     const BYTES: u64 = 100_000_000;
     const PAGE_BYTES: u64 = 32 << 20;
-    let served = Served::begin().await;
-    let (go, done) = (served.bell("go"), served.bell("done"));
-    let mut client = served.client().await;
-    client.sh("p", &format!("read x < {}; {}", go.path(), flood(BYTES, 7, &done))).await;
+    let server = ServerFixture::start().await;
+    let (go, done) = (server.semaphore("go"), server.semaphore("done"));
+    let mut client = server.client().await;
+    client.sh("p", &format!("read x < {}; {}", go.path().display(), flood(BYTES, 7, &done))).await;
     let session = client.session.clone();
     drop(client);
     std::fs::write(go.path(), "\n").expect("the child reads");
-    in_time(done.rung(1)).await;
-    let mut client = served.resume(&session).await;
-    let mut arrivals = Arrivals::default();
+    with_deadline(done.acquire_many(1)).await;
+    let mut client = server.resume(&session).await;
+    let mut logs = ReceivedLogs::default();
     let page = client.call("process/read", json!({"processId": "p", "afterSeq": 0})).await;
     let page = &page["result"];
-    arrivals.take_page("p", page, 7);
-    let read = arrivals.of("p").expect("a page came");
+    logs.add_page("p", page, 7);
+    let read = logs.of("p").expect("a page came");
     assert!(read.bytes <= PAGE_BYTES && read.bytes > PAGE_BYTES / 2, "{} bytes in one page", read.bytes);
     assert_eq!(page["nextSeq"], read.seq + 1);
-    // The rest is pushed, so that the page must not tell of the end yet.
+    // The rest is pushed, so the page must not report the end yet.
     assert_eq!((&page["exited"], &page["exitCode"], &page["closed"]), (&json!(false), &Value::Null, &json!(false)));
-    in_time(async {
-        while arrivals.closed() < 1 {
-            arrivals.take(&client.next().await, |_| 7);
+    with_deadline(async {
+        while logs.closed() < 1 {
+            logs.add_notification(&client.next().await, |_| 7);
         }
     })
     .await;
-    let arrived = arrivals.of("p").expect("it was heard");
-    assert_eq!((arrived.bytes, arrived.exited), (BYTES, true));
-    let used = served.resident_bytes();
+    let log = logs.of("p").expect("it has a log");
+    assert_eq!((log.bytes, log.exited), (BYTES, true));
+    let used = server.resident_bytes();
     assert!(used < 4 * MEMORY_BYTES, "{used} bytes");
 }
 
 #[tokio::test]
 async fn pages_of_a_limited_size_add_up_to_everything() {
     const BYTES: u64 = 3 << 20;
-    let served = Served::begin().await;
-    let bell = served.bell("done");
-    let mut client = served.client().await;
-    client.sh("p", &flood(BYTES, 9, &bell)).await;
-    in_time(bell.rung(1)).await;
-    let mut arrivals = Arrivals::default();
+    let server = ServerFixture::start().await;
+    let done = server.semaphore("done");
+    let mut client = server.client().await;
+    client.sh("p", &flood(BYTES, 9, &done)).await;
+    with_deadline(done.acquire_many(1)).await;
+    let mut logs = ReceivedLogs::default();
     let mut after = 0;
     loop {
         let params = json!({"processId": "p", "afterSeq": after, "maxBytes": 100_000, "waitMs": 20000});
         let page = client.call("process/read", params).await;
         let page = &page["result"];
-        arrivals.take_page("p", page, 9);
+        logs.add_page("p", page, 9);
         let next = page["nextSeq"].as_u64().expect("a page has a next seq");
         if page["chunks"].as_array().is_some_and(Vec::is_empty) {
             break;
         }
-        assert_eq!(next, arrivals.of("p").expect("a page came").seq + 1);
+        assert_eq!(next, logs.of("p").expect("a page came").seq + 1);
         after = next - 1;
     }
-    assert_eq!(arrivals.of("p").map(|arrived| arrived.bytes), Some(BYTES));
+    assert_eq!(logs.of("p").map(|log| log.bytes), Some(BYTES));
 }

@@ -1,57 +1,55 @@
-//! The child in all tests: it performs a program of verbs given as arguments.
+//! The child in all tests: it runs a program of verbs, which are its arguments.
 //!
 //! ```text
 //!   actor say hello ';' err oops ';' exit 3
 //!   actor fork [ ignore-term ';' wait-forever ] ';' say ready ';' wait-forever
 //! ```
 //!
-//! Verbs are divided by `;`; a program for a descendant stands in brackets. The modules are the vocabulary: what it
-//! says ([`speech`]), what it hears ([`hearing`]), whom it brings along ([`kin`]), how it takes signals and ends
-//! ([`fate`]), what it knows of itself ([`facts`]) and what it costs ([`load`]).
+//! Verbs are separated by `;`; a program for a descendant stands in brackets. The verbs by module: what it prints
+//! ([`output`]), what it reads ([`input`]), which descendants it starts ([`descendants`]), how it handles signals, waits and
+//! ends ([`signals`]), what it prints about itself ([`introspection`]), which resources it uses ([`resources`]).
 //!
 //! It is single threaded, prints without buffers, and reports a mistake in its own program with exit code 64.
 //! Deliberately absent: a runtime, and `fork` without exec. A descendant is this program started again, because that
 //! needs no unsafe code and looks the same in the process table.
 
-mod facts;
-mod fate;
-mod hearing;
-mod kin;
-mod load;
-mod script;
-mod speech;
+mod descendants;
+mod input;
+mod introspection;
+mod output;
+mod program;
+mod resources;
+mod signals;
 
 use std::process::ExitCode;
 
-use script::{Script, Step};
+use program::{Program, VerbCall};
 
-/// What an actor carries from verb to verb.
+/// What stays from verb to verb.
 #[derive(Default)]
-struct Stage {
-    /// Signals it answers.
-    watches: fate::Watches,
-    /// Sockets that stay open.
+struct ActorState {
+    handlers: signals::SignalHandlers,
     listeners: Vec<std::net::TcpListener>,
-    /// Memory that stays touched.
-    ballast: Vec<Vec<u8>>,
+    /// Memory that stays allocated and touched.
+    allocations: Vec<Vec<u8>>,
 }
 
 fn main() -> ExitCode {
-    let mut stage = Stage::default();
-    for step in Script::new(std::env::args_os().skip(1)) {
-        perform(&mut stage, &step);
+    let mut state = ActorState::default();
+    for call in Program::new(std::env::args_os().skip(1)) {
+        run(&mut state, &call);
     }
     ExitCode::SUCCESS
 }
 
-fn perform(stage: &mut Stage, step: &Step) {
-    let known = speech::perform(step)
-        || hearing::perform(stage, step)
-        || kin::perform(step)
-        || fate::perform(stage, step)
-        || facts::perform(step)
-        || load::perform(stage, step);
+fn run(state: &mut ActorState, call: &VerbCall) {
+    let known = output::run(call)
+        || input::run(state, call)
+        || descendants::run(call)
+        || signals::run(state, call)
+        || introspection::run(call)
+        || resources::run(state, call);
     if !known {
-        script::reject(&format!("unknown verb {:?}", step.verb));
+        program::fail(&format!("unknown verb {:?}", call.verb));
     }
 }

@@ -1,22 +1,21 @@
-//! Codex and all it stands on, in a folder of their own: the model that the test plays, the server, and the proxy
-//! between the two.
+//! Codex and all it needs, in a directory of their own: the fake model, the server, and the proxy before the server.
 //!
-//! Everything is on the loopback. Codex's proxy variables name the model's server, so a connection to anybody else
-//! would end there, and [`Agent::finish`] swears that there was none.
+//! Everything is on the loopback. Codex's proxy variables name the fake model, so a connection to anybody else would end
+//! there, and [`Agent::finish`] checks that there was none.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use exec_testkit::binaries;
-use exec_testkit::model::{Item, ScriptedModel, Turn};
+use exec_testkit::fake_model::{FakeModelServer, ModelRequest, OutputItem};
 use exec_testkit::proxy::CuttingProxy;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use super::report::Report;
-use crate::compat::program::{Daemon, Program, Side};
+use crate::compat::server_program::{Implementation, ListeningServer, ServerProgram};
 
 /// A model whose tools the client knows: with an unknown one it would offer no `apply_patch`.
 const MODEL: &str = "gpt-5.5";
@@ -25,33 +24,32 @@ const KEY_VARIABLE: &str = "SCRIPTED_MODEL_KEY";
 /// Longer than a tool waits by itself: a call returns when its command ends.
 const PATIENT_MS: u64 = 30_000;
 
-/// A Codex at work. It has asked for something to do, and waits.
+/// A running Codex. Its request to the model waits for our response.
 pub(crate) struct Agent {
-    /// What stands between Codex and the server.
     pub(crate) proxy: CuttingProxy,
-    model: ScriptedModel,
-    turn: Option<Turn>,
+    model: FakeModelServer,
+    request: Option<ModelRequest>,
     calls: u32,
     codex: Child,
-    _daemon: Daemon,
+    _server: ListeningServer,
     scratch: TempDir,
 }
 
 impl Agent {
-    /// Starts a server, Codex on it, and waits for its first turn.
-    pub(crate) async fn on(side: Side, codex: &Path) -> Self {
+    /// Starts a server, and Codex, and waits for Codex's first request to the model.
+    pub(crate) async fn start(implementation: Implementation, codex: &Path) -> Self {
         let scratch = tempfile::tempdir().expect("a temporary folder");
         for folder in ["work", "home", "server"] {
             std::fs::create_dir(scratch.path().join(folder)).expect("the scratch folder is ours");
         }
-        let binary = if side == Side::Ours { binaries::exec_server() } else { codex.to_owned() };
-        let daemon = Program::new(side, binary, &scratch.path().join("server")).listen(&[]).await;
-        let server: SocketAddr = daemon.address.parse().expect("the server tells an address");
-        let proxy = CuttingProxy::before(server).await;
-        let model = ScriptedModel::start().await;
+        let binary = if implementation == Implementation::Ours { binaries::exec_server() } else { codex.to_owned() };
+        let listening = ServerProgram::new(implementation, binary, &scratch.path().join("server")).listen(&[]).await;
+        let server: SocketAddr = listening.address.parse().expect("the server prints its address");
+        let proxy = CuttingProxy::start(server).await;
+        let model = FakeModelServer::start().await;
         let child = client(codex, scratch.path(), &model, &proxy);
-        let mut agent = Self { proxy, model, turn: None, calls: 0, codex: child, _daemon: daemon, scratch };
-        agent.next_turn().await;
+        let mut agent = Self { proxy, model, request: None, calls: 0, codex: child, _server: listening, scratch };
+        agent.next_request().await;
         agent
     }
 
@@ -66,22 +64,21 @@ impl Agent {
         report
     }
 
-    /// Runs commands, all asked for at once.
+    /// Runs several commands at once.
     pub(crate) async fn exec<const N: usize>(&mut self, commands: [Value; N]) -> [Report; N] {
         let ids = self.begin(commands);
-        self.next_turn().await;
+        self.next_request().await;
         ids.map(|id| self.report(&id))
     }
 
-    /// Asks for a command that is not waited for here; [`Agent::report_of`] waits.
+    /// Starts a command without waiting for its end; [`Agent::report_of`] waits.
     pub(crate) fn begin_command(&mut self, command: &str) -> String {
         let [id] = self.begin([json!({"cmd": command})]);
         id
     }
 
-    /// Waits until the call is over.
     pub(crate) async fn report_of(&mut self, id: &str) -> Report {
-        self.next_turn().await;
+        self.next_request().await;
         self.report(id)
     }
 
@@ -92,41 +89,45 @@ impl Agent {
         Report::of(&output)
     }
 
-    /// Calls a tool and waits for what comes of it.
+    /// Calls a tool and waits for its output.
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let id = self.next_id();
-        self.say(&[Item::Call { id: id.clone(), tool: tool.to_owned(), arguments }]);
-        self.next_turn().await;
+        self.respond(&[OutputItem::FunctionCall { id: id.clone(), tool: tool.to_owned(), arguments }]);
+        self.next_request().await;
         self.output(&id)
     }
 
     /// Applies a patch and returns what Codex says of it.
     pub(crate) async fn patch(&mut self, patch: &str) -> String {
         let id = self.next_id();
-        self.say(&[Item::Grammar { id: id.clone(), tool: "apply_patch".to_owned(), input: patch.to_owned() }]);
-        self.next_turn().await;
+        self.respond(&[OutputItem::CustomToolCall {
+            id: id.clone(),
+            tool: "apply_patch".to_owned(),
+            input: patch.to_owned(),
+        }]);
+        self.next_request().await;
         self.output(&id).as_str().expect("apply_patch answers with a text").to_owned()
     }
 
-    /// The model says that all is done; Codex must think so too, and have talked to nobody else.
+    /// The model ends the work; Codex must end successfully, and have contacted nobody else.
     pub(crate) async fn finish(mut self) {
-        self.say(&[Item::Words("done".to_owned())]);
+        self.respond(&[OutputItem::Message("done".to_owned())]);
         let status = self.codex.wait().await.expect("it is our child");
         assert!(status.success(), "codex ended with {status}");
         assert!(self.log("stdout").contains(r#""turn.completed""#), "codex has completed its turn");
-        assert_eq!(self.model.strays(), Vec::<String>::new(), "codex asked nobody but the model");
+        assert_eq!(self.model.unexpected_requests(), Vec::<String>::new(), "codex contacted nobody but the model");
     }
 
     fn begin<const N: usize>(&mut self, commands: [Value; N]) -> [String; N] {
         let ids = commands.each_ref().map(|_| self.next_id());
-        let items: Vec<Item> = std::iter::zip(&ids, commands)
+        let items: Vec<OutputItem> = std::iter::zip(&ids, commands)
             .map(|(id, mut arguments)| {
-                let patience = arguments.as_object_mut().expect("arguments have names").entry("yield_time_ms");
-                patience.or_insert(PATIENT_MS.into());
-                Item::Call { id: id.clone(), tool: "exec_command".to_owned(), arguments }
+                let timeout = arguments.as_object_mut().expect("arguments have names").entry("yield_time_ms");
+                timeout.or_insert(PATIENT_MS.into());
+                OutputItem::FunctionCall { id: id.clone(), tool: "exec_command".to_owned(), arguments }
             })
             .collect();
-        self.say(&items);
+        self.respond(&items);
         ids
     }
 
@@ -135,13 +136,13 @@ impl Agent {
         format!("call-{}", self.calls)
     }
 
-    fn say(&mut self, items: &[Item]) {
-        self.turn.take().expect("codex has asked for something to do").answer(items);
+    fn respond(&mut self, items: &[OutputItem]) {
+        self.request.take().expect("codex waits for the model").respond(items);
     }
 
-    async fn next_turn(&mut self) {
+    async fn next_request(&mut self) {
         tokio::select! {
-            turn = self.model.turn() => self.turn = Some(turn),
+            request = self.model.next_request() => self.request = Some(request),
             ended = self.codex.wait() => panic!("codex has ended before its work: {ended:?}"),
         }
     }
@@ -151,8 +152,8 @@ impl Agent {
     }
 
     fn output(&self, id: &str) -> Value {
-        let turn = self.turn.as_ref().expect("codex has asked for something to do");
-        turn.output(id).unwrap_or_else(|| panic!("nothing came of {id}; tools: {:?}", turn.tools())).clone()
+        let request = self.request.as_ref().expect("codex waits for the model");
+        request.tool_output(id).unwrap_or_else(|| panic!("nothing came of {id}; tools: {:?}", request.tools())).clone()
     }
 
     fn log(&self, name: &str) -> String {
@@ -163,14 +164,14 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // The folder goes with us; whoever reads about the failure wants to know what Codex said.
+        // The directory is removed with this, so a failure must show here what Codex printed.
         if std::thread::panicking() {
-            eprintln!("codex said:\n{}\n{}", self.log("stdout"), self.log("stderr"));
+            eprintln!("codex printed:\n{}\n{}", self.log("stdout"), self.log("stderr"));
         }
     }
 }
 
-fn client(codex: &Path, scratch: &Path, model: &ScriptedModel, proxy: &CuttingProxy) -> Child {
+fn client(codex: &Path, scratch: &Path, model: &FakeModelServer, proxy: &CuttingProxy) -> Child {
     let home = scratch.join("home");
     let model_url = format!("http://{}", model.address());
     std::fs::write(home.join("config.toml"), config(&model_url)).expect("the scratch folder is ours");
@@ -186,7 +187,7 @@ fn client(codex: &Path, scratch: &Path, model: &ScriptedModel, proxy: &CuttingPr
     command.spawn().expect("codex starts")
 }
 
-/// A provider that is the scripted model, and nothing that would look for company: no telemetry, no plugins, no search.
+/// The fake model as the only provider, and nothing that would contact anybody else: no telemetry, plugins, search.
 fn config(model_url: &str) -> String {
     format!(
         r#"

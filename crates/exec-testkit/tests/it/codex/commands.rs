@@ -1,10 +1,10 @@
 //! Commands over pipes, as the model asks for them.
 
-use exec_testkit::gate::Gate;
+use exec_testkit::semaphore::FifoSemaphore;
 use serde_json::json;
 
 use super::agent::Agent;
-use super::report::{Report, State, exited};
+use super::report::{CommandState, Report, exited};
 
 /// What the client keeps of a command's output: half a mebibyte from its beginning, half from its end.
 pub(super) const KEPT_BYTES: u64 = 1 << 20;
@@ -25,7 +25,7 @@ pub(super) async fn both_streams_of_a_command_arrive(mut agent: Agent) {
     let Report { state, output } = agent.run("echo out; echo err >&2").await;
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort_unstable();
-    assert_eq!((state, lines), (State::Exited(0), vec!["err", "out"]));
+    assert_eq!((state, lines), (CommandState::Exited(0), vec!["err", "out"]));
     agent.finish().await;
 }
 
@@ -46,11 +46,11 @@ pub(super) async fn three_megabytes_are_counted_to_the_last_byte(mut agent: Agen
 }
 
 pub(super) async fn a_command_that_goes_on_is_polled_to_its_end(mut agent: Agent) {
-    let gate = Gate::new(agent.path("gate"));
-    let command = "echo early; head -c 1 gate >/dev/null; echo late; exit 4";
+    let semaphore = FifoSemaphore::new(agent.path("semaphore"));
+    let command = "echo early; head -c 1 semaphore >/dev/null; echo late; exit 4";
     let [report] = agent.exec([json!({"cmd": command, "yield_time_ms": BRIEFLY_MS})]).await;
     let session = report.session();
-    gate.open_once();
+    semaphore.release();
     let rest = agent.poll_to_the_end(session, report.output).await;
     assert_eq!(rest, exited(4, "early\nlate\n"));
     agent.finish().await;
@@ -64,16 +64,16 @@ pub(super) async fn an_interrupt_reaches_a_command_over_pipes(mut agent: Agent) 
     assert_eq!(ready, "ready\n");
     let report = agent.write(session, "\u{3}", POLL_MS).await;
     let end = match report.state {
-        State::Exited(_) => report,
-        State::Running(_) => agent.poll_to_the_end(session, report.output).await,
+        CommandState::Exited(_) => report,
+        CommandState::Running(_) => agent.poll_to_the_end(session, report.output).await,
     };
     assert_eq!(end, exited(7, "caught\n"));
     agent.finish().await;
 }
 
 pub(super) async fn two_commands_run_side_by_side(mut agent: Agent) {
-    // Each waits for a word of the other, so neither ends unless both run.
-    let _doors = [Gate::new(agent.path("to-second")), Gate::new(agent.path("to-first"))];
+    // Each waits for a line of the other, so neither ends unless both run.
+    let _fifos = [FifoSemaphore::new(agent.path("to-second")), FifoSemaphore::new(agent.path("to-first"))];
     let first = "echo one >to-second; read -r word <to-first; echo first heard $word";
     let second = "read -r word <to-second; echo second heard $word; echo two >to-first";
     let reports = agent.exec([json!({"cmd": first}), json!({"cmd": second})]).await;
@@ -88,7 +88,7 @@ impl Agent {
         loop {
             let report = self.write(session, "", POLL_MS).await;
             output += &report.output;
-            if let State::Exited(_) = report.state {
+            if let CommandState::Exited(_) = report.state {
                 return Report { output, ..report };
             }
         }
@@ -106,10 +106,10 @@ impl Agent {
     }
 }
 
-/// Checks what is told of `seq 1 LAST`, which is more than the client keeps: it begins and ends as it must, and what was
-/// left out makes it whole.
+/// Checks the report of `seq 1 LAST`, which prints more than the client keeps: it begins and ends as it must, and the count of
+/// omitted bytes makes it whole.
 pub(super) fn assert_whole_count(report: &Report, last: u64) {
-    assert_eq!(report.state, State::Exited(0));
+    assert_eq!(report.state, CommandState::Exited(0));
     let printed: u64 = (1..=last).map(|number| u64::from(number.ilog10()) + 2).sum();
     assert_eq!(report.omitted_bytes() + KEPT_BYTES, printed, "every byte has arrived");
     assert!(report.output.contains("\n1\n2\n3\n4\n"), "the beginning is there");

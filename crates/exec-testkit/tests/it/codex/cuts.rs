@@ -1,23 +1,23 @@
-//! A connection that breaks in the middle of the work, and a model that never hears of it.
+//! A connection that breaks while commands run, which the model must not notice.
 
 use std::path::Path;
 
-use exec_testkit::gate::Gate;
+use exec_testkit::os_process::eventually;
 use exec_testkit::proxy::Counts;
-use exec_testkit::witness::eventually;
+use exec_testkit::semaphore::FifoSemaphore;
 
 use super::agent::Agent;
 use super::commands::assert_whole_count;
 use super::report::{Report, exited};
 
 pub(super) async fn a_command_outlives_a_cut_and_loses_nothing(mut agent: Agent) {
-    let gate = Gate::new(agent.path("gate"));
-    let command = "echo before; touch started; head -c 1 gate >/dev/null; seq 1 2000; echo after; exit 5";
+    let semaphore = FifoSemaphore::new(agent.path("semaphore"));
+    let command = "echo before; touch started; head -c 1 semaphore >/dev/null; seq 1 2000; echo after; exit 5";
     let call = agent.begin_command(command);
-    exists(&agent.path("started")).await;
+    wait_until_exists(&agent.path("started")).await;
     agent.proxy.cut();
-    agent.proxy.until(|counts| counts.connections >= 2).await;
-    gate.open_once();
+    agent.proxy.wait_until(|counts| counts.connections >= 2).await;
+    semaphore.release();
     let report = agent.report_of(&call).await;
     let counted: String = (1..=2000).map(|number| format!("{number}\n")).collect();
     assert_eq!(report, exited(5, &format!("before\n{counted}after\n")));
@@ -25,14 +25,14 @@ pub(super) async fn a_command_outlives_a_cut_and_loses_nothing(mut agent: Agent)
 }
 
 pub(super) async fn output_printed_while_nobody_was_connected_arrives(mut agent: Agent) {
-    let report = across_an_outage(&mut agent, "echo meanwhile; echo {a..e}").await;
+    let report = run_during_outage(&mut agent, "echo meanwhile; echo {a..e}").await;
     assert_eq!(report, exited(0, "meanwhile\na b c d e\n"));
     agent.finish().await;
 }
 
 /// Codex's own server keeps 1 MiB of output, and its client gives up a process that has printed more.
 pub(super) async fn megabytes_printed_while_nobody_was_connected_are_counted_to_the_last_byte(mut agent: Agent) {
-    let report = across_an_outage(&mut agent, "seq 1 1000000").await;
+    let report = run_during_outage(&mut agent, "seq 1 1000000").await;
     assert_whole_count(&report, 1_000_000);
     agent.finish().await;
 }
@@ -55,7 +55,7 @@ pub(super) async fn a_flood_survives_cut_after_cut(mut agent: Agent) {
     for (connections, bytes) in (1..).zip(CUT_AFTER_BYTES) {
         let before = agent.proxy.counts().answered_bytes;
         let enough = |counts: &Counts| counts.connections >= connections && counts.answered_bytes > before + bytes;
-        agent.proxy.until(enough).await;
+        agent.proxy.wait_until(enough).await;
         agent.proxy.cut();
     }
     let report = agent.report_of(&call).await;
@@ -64,17 +64,17 @@ pub(super) async fn a_flood_survives_cut_after_cut(mut agent: Agent) {
 }
 
 /// Runs a command that prints all it has while Codex cannot reach the server, and ends.
-async fn across_an_outage(agent: &mut Agent, command: &str) -> Report {
-    let gate = Gate::new(agent.path("gate"));
-    let call = agent.begin_command(&format!("touch started; head -c 1 gate >/dev/null; {command}; touch done"));
-    exists(&agent.path("started")).await;
-    agent.proxy.shut();
-    gate.open_once();
-    exists(&agent.path("done")).await;
-    agent.proxy.open();
+async fn run_during_outage(agent: &mut Agent, command: &str) -> Report {
+    let semaphore = FifoSemaphore::new(agent.path("semaphore"));
+    let call = agent.begin_command(&format!("touch started; head -c 1 semaphore >/dev/null; {command}; touch done"));
+    wait_until_exists(&agent.path("started")).await;
+    agent.proxy.block();
+    semaphore.release();
+    wait_until_exists(&agent.path("done")).await;
+    agent.proxy.unblock();
     agent.report_of(&call).await
 }
 
-async fn exists(path: &Path) {
+async fn wait_until_exists(path: &Path) {
     eventually(&format!("{} appears", path.display()), || path.exists()).await;
 }

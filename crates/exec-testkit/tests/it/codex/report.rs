@@ -1,22 +1,20 @@
-//! What the model is told of a command (WIRE 9): a few lines about it, then what it has printed.
+//! What Codex reports of a command to the model (WIRE 9): a few lines about it, then what it has printed.
 
 use serde_json::Value;
 
 /// One answer of `exec_command` or `write_stdin`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// What became of the command.
-    pub(crate) state: State,
+    pub(crate) state: CommandState,
     /// What it has printed since the last report, as the model sees it.
     pub(crate) output: String,
 }
 
-/// What became of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    /// It is over, with this code.
+pub(crate) enum CommandState {
+    /// With this exit code.
     Exited(i32),
-    /// It goes on, and this is its name for `write_stdin`.
+    /// Under this session id for `write_stdin`.
     Running(u64),
 }
 
@@ -26,17 +24,18 @@ impl Report {
         let text = output.as_str().unwrap_or_else(|| panic!("commands answer with a text, not {output}"));
         let (head, output) = text.split_once("\nOutput:\n").unwrap_or_else(|| panic!("not a report: {text:?}"));
         let number = |beginning: &str| head.lines().find_map(|line| line.strip_prefix(beginning));
-        let exited = number("Process exited with code ").and_then(|code| code.parse().ok()).map(State::Exited);
-        let running = || number("Process running with session ID ").and_then(|id| id.parse().ok()).map(State::Running);
+        let exited = number("Process exited with code ").and_then(|code| code.parse().ok()).map(CommandState::Exited);
+        let running =
+            || number("Process running with session ID ").and_then(|id| id.parse().ok()).map(CommandState::Running);
         let state = exited.or_else(running).unwrap_or_else(|| panic!("it must have ended or go on: {head:?}"));
         Self { state, output: output.to_owned() }
     }
 
-    /// The name under which it goes on.
+    /// The session id of a command that must be running.
     pub(crate) fn session(&self) -> u64 {
         match self.state {
-            State::Running(session) => session,
-            State::Exited(_) => panic!("it should go on: {self:?}"),
+            CommandState::Running(session) => session,
+            CommandState::Exited(_) => panic!("it should go on: {self:?}"),
         }
     }
 
@@ -49,5 +48,5 @@ impl Report {
 
 /// An ended command that printed this.
 pub(crate) fn exited(code: i32, output: &str) -> Report {
-    Report { state: State::Exited(code), output: output.to_owned() }
+    Report { state: CommandState::Exited(code), output: output.to_owned() }
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::agent::Agent;
-use super::report::{State, exited};
+use super::report::{CommandState, exited};
 
 /// Time for a shell to answer what was typed; if it takes longer, it is polled.
 pub(super) const ANSWER_MS: u64 = 500;
@@ -48,7 +48,7 @@ impl Agent {
     /// Types a line and waits for the answer.
     pub(super) async fn type_line(&mut self, session: u64, line: &str, answer: &str) -> String {
         let report = self.write(session, &format!("{line}\n"), ANSWER_MS).await;
-        assert_eq!(report.state, State::Running(session), "the shell goes on: {report:?}");
+        assert_eq!(report.state, CommandState::Running(session), "the shell goes on: {report:?}");
         self.poll_until(session, report.output, answer).await
     }
 
@@ -56,9 +56,9 @@ impl Agent {
     pub(super) async fn close_shell(&mut self, session: u64, code: i32) {
         let report = self.write(session, &format!("exit {code}\n"), ANSWER_MS).await;
         let state = match report.state {
-            State::Exited(_) => report.state,
-            State::Running(_) => self.poll_to_the_end(session, report.output).await.state,
+            CommandState::Exited(_) => report.state,
+            CommandState::Running(_) => self.poll_to_the_end(session, report.output).await.state,
         };
-        assert_eq!(state, State::Exited(code));
+        assert_eq!(state, CommandState::Exited(code));
     }
 }

@@ -3,30 +3,30 @@
 
 use serde_json::json;
 
-use super::rows::Row;
-use super::script::{Case, Over, Step, case, greeted, start};
+use super::case::{Case, CaseStep, Transport, case, initialized, start};
+use super::declared_differences::DeclaredDifference;
 
 pub(super) fn cases() -> Vec<Case> {
-    let websocket = |name: &str| greeted(name).only(Over::WebSocket);
-    let frame = |head: &[u8], body: &[u8]| Step::Raw([head, body].concat());
+    let websocket = |name: &str| initialized(name).only(Transport::WebSocket);
+    let frame = |head: &[u8], body: &[u8]| CaseStep::Raw([head, body].concat());
     vec![
         websocket("an unknown notification")
-            .say(r#"{"method":"no/such"}"#)
+            .send(r#"{"method":"no/such"}"#)
             .alive()
-            .better(Row::UnknownNotice, json!("alive")),
+            .differs(DeclaredDifference::UnknownNotice, json!("alive")),
         websocket("a request's method without an id")
-            .say(r#"{"method":"environment/status"}"#)
+            .send(r#"{"method":"environment/status"}"#)
             .alive()
-            .better(Row::UnknownNotice, json!("alive")),
+            .differs(DeclaredDifference::UnknownNotice, json!("alive")),
         case("an unknown notification before initialize")
-            .only(Over::WebSocket)
-            .say(r#"{"method":"no/such","params":{}}"#)
+            .only(Transport::WebSocket)
+            .send(r#"{"method":"no/such","params":{}}"#)
             .alive()
-            .better(Row::UnknownNotice, json!("alive")),
-        websocket("a response nobody asked for").say(r#"{"id":77,"result":{}}"#).alive(),
-        websocket("an error nobody asked for").say(r#"{"id":"x","error":{"code":1,"message":"m"}}"#).alive(),
-        websocket("a response with an id of zero").say(r#"{"id":0,"result":null}"#).alive(),
-        case("a response before initialize").only(Over::WebSocket).say(r#"{"id":1,"result":{}}"#).alive(),
+            .differs(DeclaredDifference::UnknownNotice, json!("alive")),
+        websocket("a response nobody asked for").send(r#"{"id":77,"result":{}}"#).alive(),
+        websocket("an error nobody asked for").send(r#"{"id":"x","error":{"code":1,"message":"m"}}"#).alive(),
+        websocket("a response with an id of zero").send(r#"{"id":0,"result":null}"#).alive(),
+        case("a response before initialize").only(Transport::WebSocket).send(r#"{"id":1,"result":{}}"#).alive(),
         websocket("a text frame that is not UTF-8").step(frame(&[0x81, 0x83, 0, 0, 0, 0], &[0xff, 0xfe, b'x'])).alive(),
         websocket("a frame without a mask").step(frame(&[0x81, 0x02], b"{}")).alive(),
         websocket("a reserved opcode").step(frame(&[0x83, 0x80, 0, 0, 0, 0], b"")).alive(),
@@ -35,9 +35,9 @@ pub(super) fn cases() -> Vec<Case> {
         websocket("a fragmented ping").step(frame(&[0x09, 0x80, 0, 0, 0, 0], b"")).alive(),
         websocket("a ping is answered and harmless").step(frame(&[0x89, 0x81, 0, 0, 0, 0], b"p")).alive(),
         websocket("a pong out of the blue").step(frame(&[0x8a, 0x80, 0, 0, 0, 0], b"")).alive(),
-        websocket("a close frame").step(Step::Finish).ended(),
-        greeted("errors of every kind leave it open")
-            .says("nonsense")
+        websocket("a close frame").step(CaseStep::CloseInput).ended(),
+        initialized("errors of every kind leave it open")
+            .send_and_receive("nonsense")
             .call("no/such", json!({}))
             .call("process/read", json!({"processId": "none"}))
             .call("process/start", start("p", &[]))

@@ -5,9 +5,9 @@
 
 use serde_json::{Value, json};
 
-use super::folder::{inside, uri};
-use super::rows::Row;
-use super::script::Case;
+use super::case::Case;
+use super::case_directory::{in_directory, uri};
+use super::declared_differences::DeclaredDifference;
 
 const NAMES: &[&str] = &[
     "a",
@@ -30,17 +30,17 @@ pub(super) fn cases() -> Vec<Case> {
     [everything(), onto_itself(), folders(), files()].concat()
 }
 
-fn furnished(name: &str) -> Case {
-    inside(name)
+fn with_files(name: &str) -> Case {
+    in_directory(name)
         .file("a", "from a")
         .mode("a", 0o741)
         .file("b", "from b, longer")
-        .folder("d/sub")
+        .directory("d/sub")
         .file("d/x", "x")
         .file("d/sub/y", "y")
         .link("d/l", "x")
         .fifo("d/fifo")
-        .folder("e/sub")
+        .directory("e/sub")
         .file("e/x", "old x")
         .file("e/own", "own")
         .link("to-a", "a")
@@ -70,8 +70,8 @@ fn everything() -> Vec<Case> {
                 continue;
             }
             for recursive in [false, true] {
-                let case = furnished(&format!("copy {from:?} to {to:?}, recursive {recursive}"));
-                cases.push(case.copy(from, to, recursive).look());
+                let case = with_files(&format!("copy {from:?} to {to:?}, recursive {recursive}"));
+                cases.push(case.copy(from, to, recursive).snapshot());
             }
         }
     }
@@ -88,11 +88,11 @@ fn onto_itself() -> Vec<Case> {
     [("a", "a", false), ("a", "a", true), ("a", "to-a", false), ("a", "d/../a", false)]
         .into_iter()
         .map(|(from, to, recursive)| {
-            furnished(&format!("copy {from:?} to {to:?}, recursive {recursive}, which is the same"))
+            with_files(&format!("copy {from:?} to {to:?}, recursive {recursive}, which is the same"))
                 .copy(from, to, recursive)
-                .better(Row::CopyOntoItself, refusal.clone())
+                .differs(DeclaredDifference::CopyOntoItself, refusal.clone())
                 .fs("readFile", "a", json!({}))
-                .better(Row::CopyOntoItself, contents.clone())
+                .differs(DeclaredDifference::CopyOntoItself, contents.clone())
         })
         .collect()
 }
@@ -100,55 +100,55 @@ fn onto_itself() -> Vec<Case> {
 fn folders() -> Vec<Case> {
     let private = json!([["d", "folder", "700", null], ["new", "folder", "700", null]]);
     vec![
-        furnished("a folder into itself").copy_tree("d", "d/deep/deeper").look(),
-        furnished("a folder beside itself").copy_tree("d", "dd").look(),
-        furnished("a folder far from itself").copy_tree("d", "far/away/from").look(),
-        furnished("a folder onto its parent").copy_tree("d/sub", "d").look(),
-        furnished("a folder into itself by a link").copy_tree("d", "to-d/x").look(),
-        furnished("a folder into itself by a linked source").link("out", "d/sub").copy_tree("d", "out/x").look(),
-        furnished("a folder with a slash behind it").copy_tree("d/", "new/").look(),
-        furnished("a link to a folder with a slash behind it").copy_tree("to-d/", "new").look(),
-        furnished("a folder below a link that leads nowhere").copy_tree("d", "nowhere/x").look(),
-        furnished("a folder over a file in the way").file("e/sub2", "").folder("d/sub2").copy_tree("d", "e"),
-        furnished("a file over a folder in the way").folder("e/x2").file("d/x2", "").copy_tree("d", "e"),
-        furnished("a link over a file in the way").file("e/l", "").copy_tree("d", "e"),
-        furnished("a file over a link in the way").link("e/z", "../b").file("d/z", "z").copy_tree("d", "e").look(),
-        furnished("a folder over a link to a folder")
-            .folder("other")
+        with_files("a folder into itself").copy_tree("d", "d/deep/deeper").snapshot(),
+        with_files("a folder beside itself").copy_tree("d", "dd").snapshot(),
+        with_files("a folder far from itself").copy_tree("d", "far/away/from").snapshot(),
+        with_files("a folder onto its parent").copy_tree("d/sub", "d").snapshot(),
+        with_files("a folder into itself by a link").copy_tree("d", "to-d/x").snapshot(),
+        with_files("a folder into itself by a linked source").link("out", "d/sub").copy_tree("d", "out/x").snapshot(),
+        with_files("a folder with a slash behind it").copy_tree("d/", "new/").snapshot(),
+        with_files("a link to a folder with a slash behind it").copy_tree("to-d/", "new").snapshot(),
+        with_files("a folder below a link that leads nowhere").copy_tree("d", "nowhere/x").snapshot(),
+        with_files("a folder over a file in the way").file("e/sub2", "").directory("d/sub2").copy_tree("d", "e"),
+        with_files("a file over a folder in the way").directory("e/x2").file("d/x2", "").copy_tree("d", "e"),
+        with_files("a link over a file in the way").file("e/l", "").copy_tree("d", "e"),
+        with_files("a file over a link in the way").link("e/z", "../b").file("d/z", "z").copy_tree("d", "e").snapshot(),
+        with_files("a folder over a link to a folder")
+            .directory("other")
             .link("e/s", "../other")
-            .folder("d/s")
+            .directory("d/s")
             .file("d/s/q", "q")
             .copy_tree("d", "e")
-            .look(),
-        inside("a private folder")
-            .folder("d")
+            .snapshot(),
+        in_directory("a private folder")
+            .directory("d")
             .mode("d", 0o700)
             .copy_tree("d", "new")
-            .look()
-            .better(Row::FolderMode, private),
+            .snapshot()
+            .differs(DeclaredDifference::FolderMode, private),
     ]
 }
 
 fn files() -> Vec<Case> {
     let from_to = |name: &str, from: &str, to: &str| {
         let params = json!({"sourcePath": from, "destinationPath": to, "recursive": false});
-        furnished(name).call("fs/copy", params).look()
+        with_files(name).call("fs/copy", params).snapshot()
     };
     vec![
-        furnished("a file with a slash behind it").copy("a/", "new", true).look(),
-        furnished("a file to a name with a slash behind it").copy("a", "new/", false).look(),
-        furnished("a hidden file").file(".h", "h").copy(".h", ".i", false).look(),
-        furnished("a file of other permissions").mode("b", 0o600).copy("a", "b", false).look(),
-        furnished("a file with special bits").mode("a", 0o4755).copy("a", "new", false).look(),
-        furnished("an empty file").file("empty", "").copy("empty", "b", false).look(),
-        furnished("a file through a link that leads nowhere").copy("a", "nowhere", false).look(),
+        with_files("a file with a slash behind it").copy("a/", "new", true).snapshot(),
+        with_files("a file to a name with a slash behind it").copy("a", "new/", false).snapshot(),
+        with_files("a hidden file").file(".h", "h").copy(".h", ".i", false).snapshot(),
+        with_files("a file of other permissions").mode("b", 0o600).copy("a", "b", false).snapshot(),
+        with_files("a file with special bits").mode("a", 0o4755).copy("a", "new", false).snapshot(),
+        with_files("an empty file").file("empty", "").copy("empty", "b", false).snapshot(),
+        with_files("a file through a link that leads nowhere").copy("a", "nowhere", false).snapshot(),
         from_to("from what the kernel makes up", "file:///proc/sys/kernel/ostype", &uri("new")),
         from_to("from a device", "file:///dev/null", &uri("new")),
         from_to("to a device", &uri("a"), "file:///dev/null"),
         from_to("from Windows", "file:///C:/x", &uri("new")),
         from_to("to Windows", &uri("a"), "file:///C:/x"),
         from_to("from nowhere to Windows", &uri("missing"), "file:///C:/x"),
-        furnished("null for recursive").call("fs/copy", copying_null()),
+        with_files("null for recursive").call("fs/copy", copying_null()),
     ]
 }
 

@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::folder::inside;
-use super::script::Case;
+use super::case::Case;
+use super::case_directory::in_directory;
 
 pub(super) fn cases() -> Vec<Case> {
     [making(), listing(), removing()].concat()
 }
 
-fn furnished(name: &str) -> Case {
-    inside(name)
+fn with_files(name: &str) -> Case {
+    in_directory(name)
         .file("a", "a")
-        .folder("empty")
-        .folder("full/deep/deeper")
+        .directory("empty")
+        .directory("full/deep/deeper")
         .file("full/x", "x")
         .file("full/deep/y", "y")
         .link("full/out", "../a")
@@ -53,7 +53,7 @@ fn each(verb: &str, mores: &[Value]) -> Vec<Case> {
     let mut cases = Vec::new();
     for more in mores {
         for name in NAMES.iter().filter(|name| verb != "remove" || !name.is_empty()) {
-            cases.push(furnished(&format!("{verb} {name:?} {more}")).fs(verb, name, more.clone()).look());
+            cases.push(with_files(&format!("{verb} {name:?} {more}")).fs(verb, name, more.clone()).snapshot());
         }
     }
     cases
@@ -71,34 +71,43 @@ fn making() -> Vec<Case> {
         ],
     );
     cases.extend([
-        inside("the root is there already").call("fs/createDirectory", json!({"path": "file:///"})),
-        inside("the root, not recursively").call("fs/createDirectory", json!({"path": "file:///", "recursive": false})),
-        inside("a folder where none can be").call("fs/createDirectory", json!({"path": "file:///proc/x/y"})),
-        inside("a long name of a folder").fs("createDirectory", &"n".repeat(256), json!({})).look(),
-        inside("a folder with null for everything")
+        in_directory("the root is there already").call("fs/createDirectory", json!({"path": "file:///"})),
+        in_directory("the root, not recursively")
+            .call("fs/createDirectory", json!({"path": "file:///", "recursive": false})),
+        in_directory("a folder where none can be").call("fs/createDirectory", json!({"path": "file:///proc/x/y"})),
+        in_directory("a long name of a folder").fs("createDirectory", &"n".repeat(256), json!({})).snapshot(),
+        in_directory("a folder with null for everything")
             .fs("createDirectory", "x/y", json!({"recursive": null, "followSymlinks": null, "sandbox": null}))
-            .look(),
+            .snapshot(),
     ]);
     cases
 }
 
 fn listing() -> Vec<Case> {
     let mut everywhere =
-        furnished("listings of everything").fifo("full/fifo").socket("full/socket").folder("full/.hidden");
+        with_files("listings of everything").fifo("full/fifo").socket("full/socket").directory("full/.hidden");
     for name in NAMES.iter().filter(|name| !name.is_empty()) {
         everywhere = everywhere.fs("readDirectory", name, json!({}));
     }
     vec![
         everywhere,
-        inside("a listing of links").folder("d").link("d/l", "$ROOT").link("d/f", "../x").file("x", "").fs(
+        in_directory("a listing of links").directory("d").link("d/l", "$ROOT").link("d/f", "../x").file("x", "").fs(
             "readDirectory",
             "d",
             json!({}),
         ),
-        inside("a listing of odd names").file("sp ace ü %20", "").file(".dot", "").fs("readDirectory", "", json!({})),
-        inside("a listing of a name that is no text").file(b"x\xff\x80y", "").fs("readDirectory", "", json!({})),
-        inside("a listing of many").folder("d").files("d", 1500).fs("readDirectory", "d", json!({})),
-        inside("a listing of a folder nobody may read").folder("d").mode("d", 0).fs("readDirectory", "d", json!({})),
+        in_directory("a listing of odd names").file("sp ace ü %20", "").file(".dot", "").fs(
+            "readDirectory",
+            "",
+            json!({}),
+        ),
+        in_directory("a listing of a name that is no text").file(b"x\xff\x80y", "").fs("readDirectory", "", json!({})),
+        in_directory("a listing of many").directory("d").files("d", 1500).fs("readDirectory", "d", json!({})),
+        in_directory("a listing of a folder nobody may read").directory("d").mode("d", 0).fs(
+            "readDirectory",
+            "d",
+            json!({}),
+        ),
     ]
 }
 
@@ -117,20 +126,24 @@ fn removing() -> Vec<Case> {
         ],
     );
     cases.extend([
-        inside("removing a socket").socket("s").fs("remove", "s", json!({})).look(),
-        inside("removing twice").file("a", "").fs("remove", "a", json!({})).fs("remove", "a", json!({})).look(),
-        inside("removing the folder by a dot").file("d", "").fs("remove", "./d", json!({})).look(),
-        inside("removing what is read only")
-            .folder("d")
+        in_directory("removing a socket").socket("s").fs("remove", "s", json!({})).snapshot(),
+        in_directory("removing twice")
+            .file("a", "")
+            .fs("remove", "a", json!({}))
+            .fs("remove", "a", json!({}))
+            .snapshot(),
+        in_directory("removing the folder by a dot").file("d", "").fs("remove", "./d", json!({})).snapshot(),
+        in_directory("removing what is read only")
+            .directory("d")
             .file("d/f", "")
             .mode("d", 0o555)
             .fs("remove", "d", json!({}))
-            .look(),
-        inside("removing what the kernel makes up").call("fs/remove", json!({"path": "file:///proc/self/stat"})),
-        inside("removing null for everything")
+            .snapshot(),
+        in_directory("removing what the kernel makes up").call("fs/remove", json!({"path": "file:///proc/self/stat"})),
+        in_directory("removing null for everything")
             .file("a", "")
             .fs("remove", "a", json!({"recursive": null, "force": null, "followSymlinks": null}))
-            .look(),
+            .snapshot(),
     ]);
     cases
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::folder::{inside, uri};
-use super::rows::Row;
-use super::script::Case;
+use super::case::Case;
+use super::case_directory::{in_directory, uri};
+use super::declared_differences::DeclaredDifference;
 
 fn found(case: Case, root: &str) -> Case {
     case.call("capabilityRoots/discoverV1", json!({"roots": [{"id": "r", "path": uri(root)}]}))
@@ -26,19 +26,19 @@ fn roots() -> Vec<Case> {
     let many =
         |count: usize| -> Value { (0..count).map(|at| json!({"id": at.to_string(), "path": uri("no")})).collect() };
     vec![
-        inside("no roots").call("capabilityRoots/discoverV1", json!({"roots": []})),
-        inside("128 roots").call("capabilityRoots/discoverV1", json!({"roots": many(128)})),
-        inside("129 roots").call("capabilityRoots/discoverV1", json!({"roots": many(129)})),
-        found(inside("a root that is missing"), "no"),
-        found(inside("a root that is a file").file("f", ""), "f"),
-        found(inside("a root below a file").file("f", ""), "f/x"),
-        found(inside("a root that is a link").folder("d").file("d/SKILL.md", "s").link("l", "d"), "l"),
-        found(inside("a root that is a link to nowhere").link("l", "no"), "l"),
-        found(inside("a root that is a circle").link("l", "l"), "l"),
-        found(inside("a root that is a fifo").fifo("f"), "f"),
-        found(inside("an empty root").folder("d"), "d"),
-        found(inside("a root with a slash").folder("d").file("d/SKILL.md", "s"), "d/"),
-        inside("the same root twice").folder("d").call(
+        in_directory("no roots").call("capabilityRoots/discoverV1", json!({"roots": []})),
+        in_directory("128 roots").call("capabilityRoots/discoverV1", json!({"roots": many(128)})),
+        in_directory("129 roots").call("capabilityRoots/discoverV1", json!({"roots": many(129)})),
+        found(in_directory("a root that is missing"), "no"),
+        found(in_directory("a root that is a file").file("f", ""), "f"),
+        found(in_directory("a root below a file").file("f", ""), "f/x"),
+        found(in_directory("a root that is a link").directory("d").file("d/SKILL.md", "s").link("l", "d"), "l"),
+        found(in_directory("a root that is a link to nowhere").link("l", "no"), "l"),
+        found(in_directory("a root that is a circle").link("l", "l"), "l"),
+        found(in_directory("a root that is a fifo").fifo("f"), "f"),
+        found(in_directory("an empty root").directory("d"), "d"),
+        found(in_directory("a root with a slash").directory("d").file("d/SKILL.md", "s"), "d/"),
+        in_directory("the same root twice").directory("d").call(
             "capabilityRoots/discoverV1",
             json!({"roots": [{"id": "r", "path": uri("d")}, {"id": "r", "path": uri("d")}, {"id": "", "path": uri("d/../d")}]}),
         ),
@@ -47,73 +47,79 @@ fn roots() -> Vec<Case> {
 
 fn skills() -> Vec<Case> {
     vec![
-        found(inside("a skill at the root").file("SKILL.md", "at the root"), ""),
+        found(in_directory("a skill at the root").file("SKILL.md", "at the root"), ""),
         found(
-            inside("skills below")
-                .folder("b/agents")
+            in_directory("skills below")
+                .directory("b/agents")
                 .file("b/SKILL.md", "b")
                 .file("b/agents/openai.yaml", "b: 1")
-                .folder("a")
+                .directory("a")
                 .file("a/SKILL.md", "a")
-                .folder("c/agents")
+                .directory("c/agents")
                 .file("c/agents/openai.yaml", "no skill"),
             "",
         ),
-        found(inside("a skill in another case").file("skill.md", "x").folder("d").file("d/Skill.md", "x"), ""),
-        found(inside("a skill that is a folder").folder("d/SKILL.md"), ""),
-        found(inside("a skill that is a link").file("x", "linked").folder("d").link("d/SKILL.md", "../x"), ""),
-        found(inside("a skill that leads nowhere").folder("d").link("d/SKILL.md", "../no"), ""),
+        found(in_directory("a skill in another case").file("skill.md", "x").directory("d").file("d/Skill.md", "x"), ""),
+        found(in_directory("a skill that is a folder").directory("d/SKILL.md"), ""),
+        found(in_directory("a skill that is a link").file("x", "linked").directory("d").link("d/SKILL.md", "../x"), ""),
+        found(in_directory("a skill that leads nowhere").directory("d").link("d/SKILL.md", "../no"), ""),
         found(
-            inside("a skill in a linked folder")
-                .folder("o/d")
+            in_directory("a skill in a linked folder")
+                .directory("o/d")
                 .file("o/d/SKILL.md", "x")
-                .folder("r")
+                .directory("r")
                 .link("r/l", "../o/d"),
             "r",
         ),
-        found(inside("a linked circle").folder("r").file("r/SKILL.md", "x").link("r/l", "."), "r"),
-        found(inside("a hidden skill").folder(".h").file(".h/SKILL.md", "hidden"), ""),
-        found(inside("a skill below a skill").file("SKILL.md", "o").folder("d").file("d/SKILL.md", "i"), ""),
-        found(inside("an empty skill").file("SKILL.md", ""), ""),
-        found(inside("a skill that is no text").file("SKILL.md", b"a\xffb"), ""),
+        found(in_directory("a linked circle").directory("r").file("r/SKILL.md", "x").link("r/l", "."), "r"),
+        found(in_directory("a hidden skill").directory(".h").file(".h/SKILL.md", "hidden"), ""),
+        found(in_directory("a skill below a skill").file("SKILL.md", "o").directory("d").file("d/SKILL.md", "i"), ""),
+        found(in_directory("an empty skill").file("SKILL.md", ""), ""),
+        found(in_directory("a skill that is no text").file("SKILL.md", b"a\xffb"), ""),
         found(
-            inside("metadata that is no text")
+            in_directory("metadata that is no text")
                 .file("SKILL.md", "s")
-                .folder("agents")
+                .directory("agents")
                 .file("agents/openai.yaml", b"\xff"),
             "",
         ),
-        found(inside("metadata that is a folder").file("SKILL.md", "s").folder("agents/openai.yaml"), ""),
+        found(in_directory("metadata that is a folder").file("SKILL.md", "s").directory("agents/openai.yaml"), ""),
         found(
-            inside("metadata that is a link")
+            in_directory("metadata that is a link")
                 .file("SKILL.md", "s")
                 .file("y", "y: 1")
-                .folder("agents")
+                .directory("agents")
                 .link("agents/openai.yaml", "../y"),
             "",
         ),
         found(
-            inside("agents that are a link")
+            in_directory("agents that are a link")
                 .file("SKILL.md", "s")
-                .folder("x")
+                .directory("x")
                 .file("x/openai.yaml", "y")
                 .link("agents", "x"),
             "",
         ),
-        found(inside("a skill of exactly 1 MiB").file("SKILL.md", vec![b'x'; 1 << 20]), ""),
-        found(inside("a skill of more than 1 MiB").file("SKILL.md", vec![b'x'; (1 << 20) + 1]), ""),
-        found(inside("a skill with a byte order mark").file("SKILL.md", "\u{feff}x\r\n"), ""),
-        found(inside("a skill six deep").folder("1/2/3/4/5/6").file("1/2/3/4/5/6/SKILL.md", "six"), ""),
-        found(inside("a skill seven deep").folder("1/2/3/4/5/6/7").file("1/2/3/4/5/6/7/SKILL.md", "seven"), ""),
-        found(inside("a skill eight deep").folder("1/2/3/4/5/6/7/8").file("1/2/3/4/5/6/7/8/SKILL.md", "eight"), ""),
-        found(inside("odd names of skills").folder("a b%").file("a b%/SKILL.md", "x"), ""),
-        found(inside("a skill whose name is no text").folder(b"n\xff").file(b"n\xff/SKILL.md", "y"), "")
-            .better(Row::ByteExactNames, only_skill("n%FF/SKILL.md", "y")),
+        found(in_directory("a skill of exactly 1 MiB").file("SKILL.md", vec![b'x'; 1 << 20]), ""),
+        found(in_directory("a skill of more than 1 MiB").file("SKILL.md", vec![b'x'; (1 << 20) + 1]), ""),
+        found(in_directory("a skill with a byte order mark").file("SKILL.md", "\u{feff}x\r\n"), ""),
+        found(in_directory("a skill six deep").directory("1/2/3/4/5/6").file("1/2/3/4/5/6/SKILL.md", "six"), ""),
         found(
-            inside("skills are sorted")
-                .folder("b")
-                .folder("a/z")
-                .folder("B")
+            in_directory("a skill seven deep").directory("1/2/3/4/5/6/7").file("1/2/3/4/5/6/7/SKILL.md", "seven"),
+            "",
+        ),
+        found(
+            in_directory("a skill eight deep").directory("1/2/3/4/5/6/7/8").file("1/2/3/4/5/6/7/8/SKILL.md", "eight"),
+            "",
+        ),
+        found(in_directory("odd names of skills").directory("a b%").file("a b%/SKILL.md", "x"), ""),
+        found(in_directory("a skill whose name is no text").directory(b"n\xff").file(b"n\xff/SKILL.md", "y"), "")
+            .differs(DeclaredDifference::ByteExactNames, only_skill("n%FF/SKILL.md", "y")),
+        found(
+            in_directory("skills are sorted")
+                .directory("b")
+                .directory("a/z")
+                .directory("B")
                 .file("b/SKILL.md", "")
                 .file("a/z/SKILL.md", "")
                 .file("B/SKILL.md", ""),
@@ -123,14 +129,14 @@ fn skills() -> Vec<Case> {
 }
 
 fn plugin(name: &str, manifest: &str) -> Case {
-    inside(name).folder(".codex-plugin").file(".codex-plugin/plugin.json", manifest)
+    in_directory(name).directory(".codex-plugin").file(".codex-plugin/plugin.json", manifest)
 }
 
 fn plugins() -> Vec<Case> {
     let configs = |case: Case| {
         case.file(".mcp.json", r#"{"mcp": 1}"#)
             .file(".app.json", r#"{"app": 1}"#)
-            .folder("sub")
+            .directory("sub")
             .file("sub/m.json", "sub mcp")
             .file("sub/a.json", "sub apps")
             .file("plain", "plain")
@@ -141,76 +147,88 @@ fn plugins() -> Vec<Case> {
         found(configs(plugin("a plugin that is a list", "[]")), ""),
         found(configs(plugin("an empty plugin", "")), ""),
         found(plugin("a plugin alone", r#"{"name": "p"}"#), ""),
-        found(inside("a plugin of another kind").folder(".claude-plugin").file(".claude-plugin/plugin.json", "{}"), ""),
-        found(inside("a plugin of a third kind").folder(".cursor-plugin").file(".cursor-plugin/plugin.json", "{}"), ""),
         found(
-            plugin("two plugins", r#"{"a": 1}"#).folder(".claude-plugin").file(".claude-plugin/plugin.json", "{}"),
+            in_directory("a plugin of another kind")
+                .directory(".claude-plugin")
+                .file(".claude-plugin/plugin.json", "{}"),
             "",
         ),
         found(
-            inside("the other two plugins")
-                .folder(".cursor-plugin")
+            in_directory("a plugin of a third kind")
+                .directory(".cursor-plugin")
+                .file(".cursor-plugin/plugin.json", "{}"),
+            "",
+        ),
+        found(
+            plugin("two plugins", r#"{"a": 1}"#).directory(".claude-plugin").file(".claude-plugin/plugin.json", "{}"),
+            "",
+        ),
+        found(
+            in_directory("the other two plugins")
+                .directory(".cursor-plugin")
                 .file(".cursor-plugin/plugin.json", "cursor")
-                .folder(".claude-plugin")
+                .directory(".claude-plugin")
                 .file(".claude-plugin/plugin.json", "claude"),
             "",
         ),
         found(
             plugin("a plugin with skills", "{}")
-                .folder("skills/a")
+                .directory("skills/a")
                 .file("skills/a/SKILL.md", "a")
                 .file("SKILL.md", "top"),
             "",
         ),
-        found(inside("a plugin that is a folder").folder(".codex-plugin/plugin.json"), ""),
+        found(in_directory("a plugin that is a folder").directory(".codex-plugin/plugin.json"), ""),
         found(
-            inside("a plugin that is no text").folder(".codex-plugin").file(".codex-plugin/plugin.json", b"{\xff}"),
+            in_directory("a plugin that is no text")
+                .directory(".codex-plugin")
+                .file(".codex-plugin/plugin.json", b"{\xff}"),
             "",
         ),
         found(
-            inside("a plugin that is a link")
+            in_directory("a plugin that is a link")
                 .file("p", "{}")
-                .folder(".codex-plugin")
+                .directory(".codex-plugin")
                 .link(".codex-plugin/plugin.json", "../p"),
             "",
         ),
         found(
-            inside("a plugin that is too large")
-                .folder(".codex-plugin")
+            in_directory("a plugin that is too large")
+                .directory(".codex-plugin")
                 .file(".codex-plugin/plugin.json", vec![b' '; (1 << 20) + 1]),
             "",
         ),
-        found(plugin("a plugin whose .mcp.json is a folder", "{}").folder(".mcp.json"), ""),
+        found(plugin("a plugin whose .mcp.json is a folder", "{}").directory(".mcp.json"), ""),
         found(plugin("a plugin whose .mcp.json is no text", "{}").file(".mcp.json", b"\xff"), ""),
-        found(plugin("a plugin above", "{}").folder("d").file("d/SKILL.md", "s"), "d"),
-        found(plugin("a plugin far above", "{}").folder("d/e/f").file("d/e/f/SKILL.md", "s"), "d/e/f"),
-        found(plugin("a plugin above and no skill", "{}").folder("d"), "d"),
+        found(plugin("a plugin above", "{}").directory("d").file("d/SKILL.md", "s"), "d"),
+        found(plugin("a plugin far above", "{}").directory("d/e/f").file("d/e/f/SKILL.md", "s"), "d/e/f"),
+        found(plugin("a plugin above and no skill", "{}").directory("d"), "d"),
         found(
             plugin("two plugins above", "far")
-                .folder("d/.claude-plugin")
+                .directory("d/.claude-plugin")
                 .file("d/.claude-plugin/plugin.json", "near")
-                .folder("d/e")
+                .directory("d/e")
                 .file("d/e/SKILL.md", "s"),
             "d/e",
         ),
         found(
             plugin("a plugin above a plugin", "far")
-                .folder("d/.codex-plugin")
+                .directory("d/.codex-plugin")
                 .file("d/.codex-plugin/plugin.json", "near"),
             "d",
         ),
         found(
-            inside("a plugin below")
-                .folder("d/.codex-plugin")
+            in_directory("a plugin below")
+                .directory("d/.codex-plugin")
                 .file("d/.codex-plugin/plugin.json", "below")
                 .file("d/SKILL.md", "s"),
             "",
         ),
         found(
-            inside("a plugin between")
-                .folder("d/.codex-plugin")
+            in_directory("a plugin between")
+                .directory("d/.codex-plugin")
                 .file("d/.codex-plugin/plugin.json", "b")
-                .folder("d/e")
+                .directory("d/e")
                 .file("d/e/SKILL.md", "s"),
             "",
         ),
@@ -257,42 +275,42 @@ fn oddities() -> Vec<Case> {
         found(plugin("a manifest with more behind it", r#"{"apps": "./a"} x"#).file("a", "a"), ""),
         found(plugin("an unknown member twice", r#"{"x": 1, "x": 2, "apps": "./a"}"#).file("a", "a"), ""),
         found(
-            inside("a plugin below that is a link")
+            in_directory("a plugin below that is a link")
                 .file("p", "{}")
-                .folder("d/.codex-plugin")
+                .directory("d/.codex-plugin")
                 .link("d/.codex-plugin/plugin.json", "../../p")
                 .file("d/SKILL.md", "s"),
             "",
         ),
         found(
-            inside("a plugin above that is a link")
+            in_directory("a plugin above that is a link")
                 .file("p", "{}")
-                .folder(".codex-plugin")
+                .directory(".codex-plugin")
                 .link(".codex-plugin/plugin.json", "../p")
-                .folder("d")
+                .directory("d")
                 .file("d/SKILL.md", "s"),
             "d",
         ),
         found(
-            inside("a plugin in a linked folder")
-                .folder("real/.codex-plugin")
+            in_directory("a plugin in a linked folder")
+                .directory("real/.codex-plugin")
                 .file("real/.codex-plugin/plugin.json", "{}")
-                .folder("r")
+                .directory("r")
                 .link("r/l", "../real"),
             "r",
         ),
         found(
-            inside("a manifest's folder that is a link")
-                .folder("x")
+            in_directory("a manifest's folder that is a link")
+                .directory("x")
                 .file("x/plugin.json", "{}")
                 .link(".codex-plugin", "x"),
             "",
         ),
         found(
             plugin("a worse manifest that is no link", "{}")
-                .folder("d/.claude-plugin")
+                .directory("d/.claude-plugin")
                 .file("d/.claude-plugin/plugin.json", "claude")
-                .folder("d/.codex-plugin")
+                .directory("d/.codex-plugin")
                 .link("d/.codex-plugin/plugin.json", "../../.codex-plugin/plugin.json"),
             "",
         ),
@@ -307,24 +325,24 @@ fn oddities() -> Vec<Case> {
         found(plugin("a manifest with comments", "{/* */\"apps\": \"./a\"}").file("a", "a"), ""),
         found(
             plugin("a plugin that names skills", r#"{"skills": "./s"}"#)
-                .folder("s/x")
+                .directory("s/x")
                 .file("s/x/SKILL.md", "x")
-                .folder("o")
+                .directory("o")
                 .file("o/SKILL.md", "o"),
             "",
         ),
         found(
             plugin("a plugin that names a list of skills", r#"{"skills": ["./s"]}"#)
-                .folder("s/x")
+                .directory("s/x")
                 .file("s/x/SKILL.md", "x"),
             "",
         ),
-        found(inside("a root in a hidden folder").folder(".h/r").file(".h/r/SKILL.md", "x"), ".h/r"),
+        found(in_directory("a root in a hidden folder").directory(".h/r").file(".h/r/SKILL.md", "x"), ".h/r"),
         found(
-            inside("node_modules")
-                .folder("node_modules/x")
+            in_directory("node_modules")
+                .directory("node_modules/x")
                 .file("node_modules/x/SKILL.md", "x")
-                .folder(".git")
+                .directory(".git")
                 .file(".git/SKILL.md", "x"),
             "",
         ),

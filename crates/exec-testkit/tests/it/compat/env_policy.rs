@@ -1,8 +1,8 @@
-//! WIRE 2.5.2: which variables a policy lets through. Both servers have the variables of [`super::program::VARIABLES`].
+//! WIRE 2.5.2: which variables a policy lets through. Both servers have the variables of [`super::server_program::VARIABLES`].
 
 use serde_json::{Value, json};
 
-use super::script::{Case, greeted, start, with};
+use super::case::{Case, initialized, start, with};
 
 pub(super) fn cases() -> Vec<Case> {
     let everything = json!({"inherit": "all", "ignoreDefaultExcludes": true});
@@ -54,7 +54,7 @@ pub(super) fn cases() -> Vec<Case> {
             json!({"inherit": "none", "set": {"NODE_REPL_AUTH_TOKEN": "1", "A": "1"}}),
             json!({}),
         ),
-        greeted("what the real client sends")
+        initialized("what the real client sends")
             .call(
                 "process/start",
                 with(
@@ -68,7 +68,7 @@ pub(super) fn cases() -> Vec<Case> {
                 ),
             )
             .sorted_output("p"),
-        greeted("a policy on a terminal")
+        initialized("a policy on a terminal")
             .call(
                 "process/start",
                 with(
@@ -82,7 +82,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn policy(name: &str, policy: Value, env: Value) -> Case {
     let params = with(start("p", &["/usr/bin/env"]), json!({"envPolicy": whole(policy), "env": env}));
-    greeted(&format!("policy: {name}")).call("process/start", params).sorted_output("p")
+    initialized(&format!("policy: {name}")).call("process/start", params).sorted_output("p")
 }
 
 /// All five members are mandatory.

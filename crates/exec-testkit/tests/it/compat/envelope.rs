@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::rows::Row;
-use super::script::{Case, Over, Step, case};
+use super::case::{Case, CaseStep, Transport, case};
+use super::declared_differences::DeclaredDifference;
 
 pub(super) fn cases() -> Vec<Case> {
     [malformed(), ids(), shapes(), big(), frames()].concat()
@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// One malformed text: the refusal, and that the connection goes on.
 fn refused(name: &str, text: &str) -> Case {
-    case(name).says(text).alive()
+    case(name).send_and_receive(text).alive()
 }
 
 fn malformed() -> Vec<Case> {
@@ -49,9 +49,9 @@ fn malformed() -> Vec<Case> {
         refused("a result without an id", r#"{"result":{}}"#),
         refused("an id and nothing else", r#"{"id":1}"#),
         refused("only jsonrpc", r#"{"jsonrpc":"2.0"}"#),
-        refused("an empty text", "").only(Over::WebSocket),
-        refused("only spaces", "   ").only(Over::WebSocket),
-        case("blank lines on stdio are skipped").only(Over::Stdio).say("").say("   ").say("\r").alive(),
+        refused("an empty text", "").only(Transport::WebSocket),
+        refused("only spaces", "   ").only(Transport::WebSocket),
+        case("blank lines on stdio are skipped").only(Transport::Stdio).send("").send("   ").send("\r").alive(),
         refused("garbage after an object", r#"{"id":1,"method":"x"} trailing"#),
         refused("a byte order mark", "\u{feff}{\"id\":1,\"method\":\"x\"}"),
     ]
@@ -91,12 +91,12 @@ fn shapes() -> Vec<Case> {
         refused("an empty method", r#"{"id":1,"method":""}"#),
         refused("a method with odd characters", r#"{"id":1,"method":"a`b\"c\\d\ne"}"#),
         case("the same id twice is answered twice")
-            .says(r#"{"id":"x","method":"no/such"}"#)
-            .says(r#"{"id":"x","method":"no/such"}"#),
+            .send_and_receive(r#"{"id":"x","method":"no/such"}"#)
+            .send_and_receive(r#"{"id":"x","method":"no/such"}"#),
         case("jsonrpc is ignored, whatever it is")
-            .says(r#"{"jsonrpc":3,"id":1,"method":"no/such"}"#)
-            .better(
-                Row::Jsonrpc,
+            .send_and_receive(r#"{"jsonrpc":3,"id":1,"method":"no/such"}"#)
+            .differs(
+                DeclaredDifference::Jsonrpc,
                 json!({
                     "jsonrpc": "2.0",
                     "error": {"code": -32601, "message": "exec-server stub does not implement `no/such` yet"},
@@ -132,13 +132,15 @@ fn frames() -> Vec<Case> {
         let frame = r#"{"id":1,"method":"no/such","params":""}"#;
         format!(r#"{{"id":1,"method":"no/such","params":"{}"}}"#, "x".repeat(bytes - frame.len()))
     };
-    let websocket = |name: &str| case(name).only(Over::WebSocket);
+    let websocket = |name: &str| case(name).only(Transport::WebSocket);
     vec![
-        websocket("a binary frame is read as JSON").step(Step::Binary(request.to_owned())).hear().alive(),
-        websocket("fragments of 3 bytes").step(Step::Fragments(request.to_owned(), 3)).hear().alive(),
-        websocket("a frame of 16 MiB").say(padded(16 << 20)).hear().alive(),
-        websocket("a frame of 16 MiB and a byte").say(padded((16 << 20) + 1)).alive(),
-        websocket("64 MiB in frames of 8").step(Step::Fragments(padded(64 << 20), 8 << 20)).hear().alive(),
-        websocket("64 MiB and a byte in frames of 8").step(Step::Fragments(padded((64 << 20) + 1), 8 << 20)).alive(),
+        websocket("a binary frame is read as JSON").step(CaseStep::Binary(request.to_owned())).receive().alive(),
+        websocket("fragments of 3 bytes").step(CaseStep::Fragments(request.to_owned(), 3)).receive().alive(),
+        websocket("a frame of 16 MiB").send(padded(16 << 20)).receive().alive(),
+        websocket("a frame of 16 MiB and a byte").send(padded((16 << 20) + 1)).alive(),
+        websocket("64 MiB in frames of 8").step(CaseStep::Fragments(padded(64 << 20), 8 << 20)).receive().alive(),
+        websocket("64 MiB and a byte in frames of 8")
+            .step(CaseStep::Fragments(padded((64 << 20) + 1), 8 << 20))
+            .alive(),
     ]
 }

@@ -2,24 +2,24 @@
 
 use serde_json::{Value, json};
 
-use super::rows::Row;
-use super::script::{Case, greeted, start, with};
+use super::case::{Case, initialized, start, with};
+use super::declared_differences::DeclaredDifference;
 
 pub(super) fn cases() -> Vec<Case> {
-    [environment(), lookup(), names(), kin(), streams(), ends()].concat()
+    [environment(), lookup(), names(), descendant(), streams(), ends()].concat()
 }
 
 fn run(name: &str, argv: &[&str], change: Value) -> Case {
-    greeted(name).call("process/start", with(start("p", argv), change)).log("p")
+    initialized(name).call("process/start", with(start("p", argv), change)).log("p")
 }
 
 fn refused(name: &str, argv: &[&str], change: Value) -> Case {
-    greeted(name).call("process/start", with(start("p", argv), change)).alive()
+    initialized(name).call("process/start", with(start("p", argv), change)).alive()
 }
 
 fn environment() -> Vec<Case> {
     let env = |name: &str, change: Value| {
-        greeted(name).call("process/start", with(start("p", &["/usr/bin/env"]), change)).sorted_output("p")
+        initialized(name).call("process/start", with(start("p", &["/usr/bin/env"]), change)).sorted_output("p")
     };
     vec![
         env("an empty environment", json!({"env": {}})),
@@ -51,9 +51,12 @@ fn lookup() -> Vec<Case> {
     vec![
         run("a name is found in the child's PATH", &["true"], json!({"env": {"PATH": "/usr/bin:/bin"}})),
         run("a name is found without PATH", &["echo", "found"], json!({"env": {}})),
-        greeted("a name without PATH, on a tty")
+        initialized("a name without PATH, on a tty")
             .call("process/start", with(start("p", &["echo", "found"]), json!({"env": {}, "tty": true})))
-            .better(Row::PtyChildLikePipeChild, json!({"id": 2, "result": {"processId": "p", "sandboxType": "none"}})),
+            .differs(
+                DeclaredDifference::PtyChildLikePipeChild,
+                json!({"id": 2, "result": {"processId": "p", "sandboxType": "none"}}),
+            ),
         refused("an empty PATH finds nothing", &["echo", "found"], json!({"env": {"PATH": ""}})),
         refused("a PATH that leads elsewhere", &["echo", "found"], json!({"env": {"PATH": "/no/such"}})),
         run("a relative program is the cwd's", &["./sh", "-c", "echo $0"], json!({"cwd": "file:///bin"})),
@@ -72,8 +75,8 @@ fn names() -> Vec<Case> {
         run("arg0 is what the child calls itself", &["/bin/sh", "-c", zero], json!({"arg0": "other"})),
         run("an empty arg0", &["/bin/sh", "-c", zero], json!({"arg0": ""})),
         run("arg0 on a tty", &["/bin/sh", "-c", "echo ran $0", "me"], json!({"tty": true, "arg0": "/bin/echo"}))
-            .better(
-                Row::Arg0OfPtyChild,
+            .differs(
+                DeclaredDifference::Arg0OfPtyChild,
                 json!({"dense": true, "lines": [["pty", "ran me\r\n"], ["exited", 0, false], ["closed"]]}),
             ),
         run("the cwd is the cwd", &["/bin/pwd"], json!({"cwd": "file:///usr/bin"})),
@@ -82,7 +85,7 @@ fn names() -> Vec<Case> {
     ]
 }
 
-fn kin() -> Vec<Case> {
+fn descendant() -> Vec<Case> {
     let own = "set -- $(cat /proc/$$/stat); [ $1 = $5 ] && echo group; [ $1 = $6 ] && echo session; echo tty $7";
     vec![
         run("a child of pipes leads a session without a terminal", &["/bin/sh", "-c", own], json!({})),
@@ -137,10 +140,10 @@ fn ends() -> Vec<Case> {
         let script = format!("kill -{name} $$");
         cases.push(run(&format!("killed by {name}"), &["/bin/sh", "-c", &script], json!({})));
         let on_tty = run(&format!("killed by {name} on a tty"), &["/bin/sh", "-c", &script], json!({"tty": true}));
-        cases.push(on_tty.better(Row::SignalOfPtyChild, signalled(128 + number)));
+        cases.push(on_tty.differs(DeclaredDifference::SignalOfPtyChild, signalled(128 + number)));
     }
     cases.push(
-        greeted("exit does not wait for a grandchild that holds stdout")
+        initialized("exit does not wait for a grandchild that holds stdout")
             .sh_with_stdin("p", "exec 3<&0; echo early; read y; { read x <&3; echo late; } & exit 4")
             .printed("p", "early\n")
             // Between output and exit: which of the two the original numbers first is chance when they come together.

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::folder::inside;
-use super::script::{Case, with};
+use super::case::{Case, with};
+use super::case_directory::in_directory;
 
 pub(super) fn cases() -> Vec<Case> {
     [answers(), requests(), redirects(), headers(), variables(), refusals(), failures(), streams()].concat()
@@ -14,7 +14,7 @@ fn params(path: &str, more: Value) -> Value {
 }
 
 fn get(name: &str, path: &str, more: Value) -> Case {
-    inside(name).call("http/request", params(path, more))
+    in_directory(name).call("http/request", params(path, more))
 }
 
 fn answers() -> Vec<Case> {
@@ -73,11 +73,11 @@ fn requests() -> Vec<Case> {
         get("one slash", "echo", json!({"url": "http:/$WEB/echo"})),
         get("many slashes", "echo", json!({"url": "http:////$WEB/echo"})),
         get("an empty request id", "echo", json!({"requestId": ""})),
-        inside("two requests with one id")
-            .ask("http/request", params("echo", json!({})))
-            .ask("http/request", params("echo", json!({})))
-            .answer(2)
-            .answer(3),
+        in_directory("two requests with one id")
+            .request("http/request", params("echo", json!({})))
+            .request("http/request", params("echo", json!({})))
+            .response(2)
+            .response(3),
     ]);
     cases
 }
@@ -321,26 +321,26 @@ fn streams() -> Vec<Case> {
         stream("of a redirection", "redirect/302", json!({"redirectPolicy": "stop"})),
         refused("nobody listens", "", json!({"url": "http://127.0.0.1:1/x"})),
         refused("a bad URL", "", json!({"url": ""})),
-        inside("a request id again after its stream")
+        in_directory("a request id again after its stream")
             .call("http/request", again.clone())
             .body("r")
             .call("http/request", again.clone())
             .body("r"),
-        inside("a request id in use")
+        in_directory("a request id in use")
             .call("http/request", params("stall", json!({"streamResponse": true})))
             .call("http/request", again.clone())
             .call("http/request", params("echo", json!({})))
             .call("http/request", params("echo", json!({"streamResponse": true, "url": ""}))),
-        inside("a request id again after a failure")
+        in_directory("a request id again after a failure")
             .call("http/request", params("", json!({"streamResponse": true, "url": "http://127.0.0.1:1/x"})))
             .call("http/request", again)
             .body("r"),
-        inside("two streams")
+        in_directory("two streams")
             .call("http/request", params("chunked", json!({"streamResponse": true, "requestId": "one"})))
             .call("http/request", params("chunked", json!({"streamResponse": true, "requestId": "two"})))
             .body("two")
             .body("one"),
-        inside("an empty request id streams")
+        in_directory("an empty request id streams")
             .call("http/request", params("chunked", json!({"streamResponse": true, "requestId": ""})))
             .body(""),
     ]

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::folder::{inside, uri};
-use super::script::{Case, Over, Step, case, start, with};
+use super::case::{Case, CaseStep, Transport, case, start, with};
+use super::case_directory::{in_directory, uri};
 
 /// A method, and params that it accepts without doing any harm.
 fn methods() -> Vec<(&'static str, Value)> {
@@ -93,17 +93,17 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Params that are something else altogether.
 fn whole(method: &str, good: &Value) -> Case {
-    let mut case = inside(&format!("the params of {method}"));
+    let mut case = in_directory(&format!("the params of {method}"));
     for value in values() {
         case = case.call(method, value);
     }
     case = case.call(method, with(good.clone(), json!({"unknown": [1, 2, {"x": null}]})));
-    case.says(format!(r#"{{"id":"none","method":"{method}"}}"#))
+    case.send_and_receive(format!(r#"{{"id":"none","method":"{method}"}}"#))
 }
 
 /// One member of every type, and absent.
 fn one_member(method: &str, good: &Value, path: &[&str]) -> Case {
-    let mut case = inside(&format!("{} of {method}", path.join(".")));
+    let mut case = in_directory(&format!("{} of {method}", path.join(".")));
     // What these say of an unknown word names the words we add; and 5 ms are a matter of luck.
     let words = |value: &Value| value.is_string() || value.is_object();
     let left_out = |value: &Value| match (method, path) {
@@ -128,23 +128,23 @@ fn one_member(method: &str, good: &Value, path: &[&str]) -> Case {
 /// Before `initialize`, and before `initialized`.
 fn too_early(method: &str, good: &Value) -> Case {
     case(&format!("{method} too early"))
-        .only(Over::WebSocket)
+        .only(Transport::WebSocket)
         .call(method, good.clone())
         .call(method, json!(5))
-        .step(Step::Hello)
+        .step(CaseStep::Initialize)
         .call(method, good.clone())
         .call(method, json!(5))
-        .say(r#"{"method":"initialized"}"#)
+        .send(r#"{"method":"initialized"}"#)
         .call(method, good.clone())
 }
 
 /// Methods without params.
 fn nothing_to_say() -> Vec<Case> {
     let cases = ["environment/info", "environment/status"].into_iter().map(|method| {
-        let mut case = case(&format!("{method} and its params")).only(Over::WebSocket);
-        case = case.says(format!(r#"{{"id":"early","method":"{method}"}}"#)).call(method, json!(5));
-        case = case.step(Step::Hello).says(format!(r#"{{"id":"early","method":"{method}"}}"#));
-        case = case.say(r#"{"method":"initialized"}"#);
+        let mut case = case(&format!("{method} and its params")).only(Transport::WebSocket);
+        case = case.send_and_receive(format!(r#"{{"id":"early","method":"{method}"}}"#)).call(method, json!(5));
+        case = case.step(CaseStep::Initialize).send_and_receive(format!(r#"{{"id":"early","method":"{method}"}}"#));
+        case = case.send(r#"{"method":"initialized"}"#);
         for value in values() {
             case = case.call(method, value);
         }
@@ -166,7 +166,7 @@ fn nothing_to_say() -> Vec<Case> {
         "fs/missingChanged",
     ];
     let unknown = others.into_iter().filter(|method| *method != "fs/watch").map(|method| {
-        let call = inside(&format!("there is no {method}")).call(method, json!({}));
+        let call = in_directory(&format!("there is no {method}")).call(method, json!({}));
         call.alive()
     });
     cases.chain(unknown).collect()
@@ -176,10 +176,10 @@ fn nothing_to_say() -> Vec<Case> {
 fn inner() -> Vec<Case> {
     let header = |name: &str, header: Value| {
         let params = json!({"method": "GET", "url": "http://$WEB/status/200", "headers": [header], "requestId": "r"});
-        inside(&format!("a header {name}")).call("http/request", params)
+        in_directory(&format!("a header {name}")).call("http/request", params)
     };
     let root = |name: &str, root: Value| {
-        inside(&format!("a root {name}")).call("capabilityRoots/discoverV1", json!({"roots": [root]}))
+        in_directory(&format!("a root {name}")).call("capabilityRoots/discoverV1", json!({"roots": [root]}))
     };
     let good = json!({"name": "x-a", "value": "v", "valueEnvVar": null});
     let good_root = json!({"id": "r", "path": uri("no"), "sandbox": null});

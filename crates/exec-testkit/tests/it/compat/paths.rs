@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::folder::inside;
-use super::rows::Row;
-use super::script::{Case, start, with};
+use super::case::{Case, start, with};
+use super::case_directory::in_directory;
+use super::declared_differences::DeclaredDifference;
 
 /// Texts that are, or are not, path URIs. Not among them: `file://host//C:/x`, which the original repeats in a spelling that
 /// it would itself read differently.
@@ -148,7 +148,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (at, shape) in SHAPES.iter().enumerate() {
         let path = json!({"path": shape});
-        let mut case = inside(&format!("the path {shape:?}"))
+        let mut case = in_directory(&format!("the path {shape:?}"))
             .call("fs/canonicalize", path.clone())
             .call("fs/getMetadata", with(path.clone(), json!({"path": format!("{shape}/no-such")})))
             .call("fs/readFile", path.clone())
@@ -159,9 +159,9 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(case);
     }
     cases.extend([
-        inside("names in other clothes")
+        in_directory("names in other clothes")
             .file("a", "a")
-            .folder("d")
+            .directory("d")
             .file("d/x", "x")
             .file("%41", "percent")
             .file(b"n\xff", "bytes")
@@ -190,10 +190,10 @@ pub(super) fn cases() -> Vec<Case> {
             .fs("readFile", "missing/../a", json!({}))
             .fs("readFile", "a/../a", json!({}))
             .fs("readFile", "d/x/", json!({})),
-        inside("a path that climbs and has no other URI")
+        in_directory("a path that climbs and has no other URI")
             .call("fs/canonicalize", json!({"path": "file:///%00/bad/path/L3RtcC8uLi90bXA"}))
-            .better(Row::Added, json!({"id": 2, "result": {"path": "file:///tmp"}})),
-        inside("lists of paths")
+            .differs(DeclaredDifference::Added, json!({"id": 2, "result": {"path": "file:///tmp"}})),
+        in_directory("lists of paths")
             .fs("canonicalize", "%2e", json!({}))
             .call("fs/copy", json!({"sourcePath": "tmp", "destinationPath": "tmp", "recursive": true}))
             .call("fs/copy", json!({"sourcePath": "file:///tmp/no", "destinationPath": "tmp", "recursive": true}))

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::script::{Case, greeted};
+use super::case::{Case, initialized};
 
 pub(super) fn cases() -> Vec<Case> {
     [golden(), waits(), refusals()].concat()
@@ -10,7 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// `out` is entry 1, `err` is 2, the exit 3, the end 4.
 fn three(name: &str) -> Case {
-    greeted(name)
+    initialized(name)
         .sh_with_stdin("p", "echo out; read x; echo err >&2; read x; exit 3")
         .printed("p", "out\n")
         .write("p", "1", "\n")
@@ -43,7 +43,7 @@ fn golden() -> Vec<Case> {
     let mut cases: Vec<Case> =
         pages.into_iter().map(|(name, page)| three(&format!("page: {name}")).read("p", page)).collect();
     let running = |name: &str, page: Value| {
-        greeted(&format!("page of a running process: {name}"))
+        initialized(&format!("page of a running process: {name}"))
             .sh_with_stdin("p", "echo a; read x; echo b; read x; echo c; sleep 1000")
             .printed("p", "a\n")
             .write("p", "1", "\n")
@@ -59,7 +59,7 @@ fn golden() -> Vec<Case> {
         running("after 1, 2 bytes", json!({"afterSeq": 1, "maxBytes": 2})),
         running("after 3", json!({"afterSeq": 3})),
         running("after 9", json!({"afterSeq": 9})),
-        greeted("a page of a terminal")
+        initialized("a page of a terminal")
             .sh_on_tty("p", "stty -echo; printf abc; read x")
             .printed("p", "abc")
             .write("p", "1", "\n")
@@ -70,7 +70,7 @@ fn golden() -> Vec<Case> {
 }
 
 fn waits() -> Vec<Case> {
-    let waiting = |name: &str| greeted(name).sh_with_stdin("p", "read x; echo a; read x; exit 4");
+    let waiting = |name: &str| initialized(name).sh_with_stdin("p", "read x; echo a; read x; exit 4");
     vec![
         waiting("no wait is no wait").read("p", json!({"waitMs": 0})),
         waiting("a wait that ends by itself").read("p", json!({"waitMs": 20})),
@@ -84,14 +84,14 @@ fn waits() -> Vec<Case> {
             .write("p", "2", "\n")
             .exact_log("p")
             .read("p", json!({"afterSeq": 4, "waitMs": 20000})),
-        greeted("a wait that ends with the exit")
+        initialized("a wait that ends with the exit")
             .sh_with_stdin("p", "sleep 1000 & sleep 0.3; exit 4")
             .read("p", json!({"waitMs": 20000})),
-        greeted("a wait that ends with the end")
+        initialized("a wait that ends with the end")
             .sh("p", "sleep 0.3; exit 5")
             .exited("p")
             .read("p", json!({"afterSeq": 1, "waitMs": 20000})),
-        greeted("a wait for output that comes")
+        initialized("a wait for output that comes")
             .sh("p", "sleep 0.3; echo a; sleep 1000")
             .read("p", json!({"waitMs": 20000, "maxBytes": 1})),
     ]
@@ -99,8 +99,8 @@ fn waits() -> Vec<Case> {
 
 fn refusals() -> Vec<Case> {
     vec![
-        greeted("a read of an unknown process").read("none", json!({})),
-        greeted("a read of an unknown process with a wait").read("none", json!({"waitMs": 20000})),
-        greeted("a read of an empty id").read("", json!({})),
+        initialized("a read of an unknown process").read("none", json!({})),
+        initialized("a read of an unknown process with a wait").read("none", json!({"waitMs": 20000})),
+        initialized("a read of an empty id").read("", json!({})),
     ]
 }

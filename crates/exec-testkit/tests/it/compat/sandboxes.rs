@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::folder::{at, inside, uri};
-use super::script::{Case, start, with};
+use super::case::{Case, start, with};
+use super::case_directory::{at, in_directory, uri};
 
 /// A context around a profile.
 fn context(profile: Value) -> Value {
@@ -20,8 +20,8 @@ fn special(kind: &str, access: &str) -> Value {
     json!({"path": {"type": "special", "value": {"kind": kind}}, "access": access})
 }
 
-fn furnished(name: &str) -> Case {
-    inside(name).file("a", "text").folder("d").file("d/x", "x")
+fn with_files(name: &str) -> Case {
+    in_directory(name).file("a", "text").directory("d").file("d/x", "x")
 }
 
 /// Every verb that reads, and every verb that writes where it is permitted.
@@ -44,7 +44,7 @@ fn writing(case: Case, sandbox: &Value) -> Case {
             json!({"sourcePath": uri("a"), "destinationPath": uri("b"), "recursive": false, "sandbox": sandbox}),
         )
         .call("fs/open", at("w", json!({"handleId": "w", "mode": "replace", "sandbox": sandbox})))
-        .look()
+        .snapshot()
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -64,7 +64,7 @@ fn open() -> Vec<Case> {
         .into_iter()
         .map(|profile| {
             let sandbox = context(profile.clone());
-            writing(reading(furnished(&format!("a profile that permits everything: {profile}")), &sandbox), &sandbox)
+            writing(reading(with_files(&format!("a profile that permits everything: {profile}")), &sandbox), &sandbox)
         })
         .collect()
 }
@@ -81,17 +81,17 @@ fn readable() -> Vec<Case> {
         json!({"cwd": "file://$ROOT", "workspaceRoots": ["file://$ROOT"]}),
     );
     vec![
-        reading(furnished("a profile that reads everything"), &read_all),
-        reading(furnished("a profile that writes the workspace"), &workspace),
+        reading(with_files("a profile that reads everything"), &read_all),
+        reading(with_files("a profile that writes the workspace"), &workspace),
         reading(
-            furnished("a profile without its cwd"),
+            with_files("a profile without its cwd"),
             &restricted(json!([special("root", "read"), special("project_roots", "write")])),
         ),
         reading(
-            furnished("a profile with a foreign path"),
+            with_files("a profile with a foreign path"),
             &restricted(json!([{"path": {"type": "path", "path": "file:///C:/x"}, "access": "read"}])),
         ),
-        furnished("roots under a profile that reads everything")
+        with_files("roots under a profile that reads everything")
             .call("capabilityRoots/discoverV1", json!({"roots": [{"id": "r", "path": uri("d"), "sandbox": read_all}]})),
     ]
 }
@@ -151,7 +151,7 @@ fn broken() -> Vec<Case> {
         .map(|change| {
             let name = format!("a context with {change}");
             let sandbox = with(good.clone(), change);
-            furnished(&name)
+            with_files(&name)
                 .fs("readFile", "a", json!({"sandbox": sandbox}))
                 .call("process/start", with(start("p", &["/no/such"]), json!({"sandbox": sandbox, "argv": []})))
         })

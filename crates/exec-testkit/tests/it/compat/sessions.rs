@@ -2,23 +2,23 @@
 
 use serde_json::{Value, json};
 
-use super::rows::Row;
-use super::script::{Case, Over, Step, case, greeted};
+use super::case::{Case, CaseStep, Transport, case, initialized};
+use super::declared_differences::DeclaredDifference;
 
 pub(super) fn cases() -> Vec<Case> {
-    let websocket = |name: &str| greeted(name).only(Over::WebSocket);
+    let websocket = |name: &str| initialized(name).only(Transport::WebSocket);
     let resume = json!({"clientName": "again", "resumeSessionId": "$SESSION"});
     vec![
-        websocket("a session is resumed after a close").step(Step::Finish).ended().connect().resume(),
+        websocket("a session is resumed after a close").step(CaseStep::CloseInput).ended().connect().resume(),
         websocket("a session is resumed after a dropped connection")
-            .step(Step::Drop)
+            .step(CaseStep::Drop)
             .connect()
-            .step(Step::ResumeSoon)
-            .say(r#"{"method":"initialized"}"#)
+            .step(CaseStep::ResumeSoon)
+            .send(r#"{"method":"initialized"}"#)
             .call("environment/status", Value::Null),
         websocket("processes go on without a connection")
             .sh_with_stdin("p", "while read x; do echo got $x; done")
-            .step(Step::Finish)
+            .step(CaseStep::CloseInput)
             .ended()
             .connect()
             .resume()
@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
             .sh_with_stdin("p", "while read x; do echo got $x; done")
             .write("p", "1", "one\n")
             .printed("p", "got one\n")
-            .step(Step::Finish)
+            .step(CaseStep::CloseInput)
             .ended()
             .connect()
             .resume()
@@ -38,17 +38,17 @@ pub(super) fn cases() -> Vec<Case> {
         websocket("what was missed is read, what follows is told")
             .sh_with_stdin("p", "echo one; while read x; do echo got $x; done; exit 3")
             .printed("p", "one\n")
-            .step(Step::Finish)
+            .step(CaseStep::CloseInput)
             .ended()
             .connect()
             .resume()
             .read("p", json!({"afterSeq": 1}))
             .write("p", "1", "two\n")
             .printed("p", "got two\n")
-            .step(Step::ExactLog("p".to_owned())),
+            .step(CaseStep::ExactLog("p".to_owned())),
         websocket("a process that ended without a connection")
             .sh("p", "sleep 0.2; echo late; exit 3")
-            .step(Step::Finish)
+            .step(CaseStep::CloseInput)
             .ended()
             .connect()
             .resume()
@@ -56,15 +56,15 @@ pub(super) fn cases() -> Vec<Case> {
             .read("p", json!({})),
         websocket("an attached session is resumed by another")
             .connect()
-            .step(Step::Resume)
-            .better(Row::TakeOver, json!("resumed"))
-            .on(0)
+            .step(CaseStep::Resume)
+            .differs(DeclaredDifference::TakeOver, json!("resumed"))
+            .use_connection(0)
             .alive()
-            .better(Row::TakeOver, json!("not alive")),
+            .differs(DeclaredDifference::TakeOver, json!("not alive")),
         websocket("another session does not see the processes")
             .sh("p", "exec sleep 1000")
             .connect()
-            .hello()
+            .initialize()
             .read("p", json!({}))
             .write("p", "1", "x")
             .call("process/terminate", json!({"processId": "p"}))
@@ -75,32 +75,32 @@ pub(super) fn cases() -> Vec<Case> {
             .sh("p", "echo first")
             .log("p")
             .connect()
-            .hello()
+            .initialize()
             .sh("p", "echo second")
             .log("p"),
         websocket("a client may come back under another name")
-            .step(Step::Finish)
+            .step(CaseStep::CloseInput)
             .ended()
             .connect()
             .call("initialize", resume),
         websocket("two resumes, one after the other")
-            .step(Step::Finish)
+            .step(CaseStep::CloseInput)
             .ended()
             .connect()
             .resume()
-            .step(Step::Finish)
+            .step(CaseStep::CloseInput)
             .ended()
             .connect()
             .resume()
             .call("environment/status", Value::Null),
         case("a session of another server")
-            .only(Over::WebSocket)
+            .only(Transport::WebSocket)
             .call("initialize", json!({"clientName": "c", "resumeSessionId": "380b6183-0000-4000-8000-000000000000"}))
             .alive(),
         websocket("a wait under way does not hold up a resume")
             .sh("p", "exec sleep 1000")
-            .ask("process/read", json!({"processId": "p", "waitMs": 20000}))
-            .step(Step::Finish)
+            .request("process/read", json!({"processId": "p", "waitMs": 20000}))
+            .step(CaseStep::CloseInput)
             .ended()
             .connect()
             .resume()

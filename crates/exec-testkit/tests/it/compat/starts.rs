@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::rows::Row;
-use super::script::{Case, greeted, start, with};
+use super::case::{Case, initialized, start, with};
+use super::declared_differences::DeclaredDifference;
 
 pub(super) fn cases() -> Vec<Case> {
     [params(), refusals(), places(), wishes(), ids()].concat()
 }
 
 fn one(name: &str, change: Value) -> Case {
-    greeted(name).call("process/start", with(start("p", &["true"]), change)).alive()
+    initialized(name).call("process/start", with(start("p", &["true"]), change)).alive()
 }
 
 fn params() -> Vec<Case> {
@@ -64,8 +64,8 @@ fn refusals() -> Vec<Case> {
         one("a program that is not there, on a tty", json!({"argv": ["/no/such/program"], "tty": true})),
         one("a program that is not in PATH", json!({"argv": ["no-such-program"]})),
         one("a program that is not in PATH, on a tty", json!({"argv": ["no-such-program"], "tty": true}))
-            .better_at_start(
-                Row::PtyChildLikePipeChild,
+            .start_differs(
+                DeclaredDifference::PtyChildLikePipeChild,
                 json!({"error": {"code": -32603, "message": "No such file or directory (os error 2)"}, "id": 2}),
             ),
         one("a program that is a directory", json!({"argv": ["/usr"]})),
@@ -80,7 +80,7 @@ fn refusals() -> Vec<Case> {
         one("a NUL in a value", json!({"env": {"A": "a\u{0}b"}})),
         one("a NUL in a name", json!({"env": {"A\u{0}B": "x"}})),
         one("a NUL in arg0", json!({"arg0": "a\u{0}b"})),
-        greeted("an argument that is too long")
+        initialized("an argument that is too long")
             .call("process/start", start("p", &["/bin/true", &"x".repeat(200_000)]))
             .alive(),
     ]
@@ -89,11 +89,10 @@ fn refusals() -> Vec<Case> {
 fn places() -> Vec<Case> {
     vec![
         one("a cwd that is not there", json!({"cwd": "file:///no/such/folder"})),
-        one("a cwd that is not there, on a tty", json!({"cwd": "file:///no/such/folder", "tty": true}))
-            .better_at_start(
-                Row::CwdOfPtyChild,
-                json!({"error": {"code": -32603, "message": "No such file or directory (os error 2)"}, "id": 2}),
-            ),
+        one("a cwd that is not there, on a tty", json!({"cwd": "file:///no/such/folder", "tty": true})).start_differs(
+            DeclaredDifference::CwdOfPtyChild,
+            json!({"error": {"code": -32603, "message": "No such file or directory (os error 2)"}, "id": 2}),
+        ),
         one("a cwd that is a file", json!({"cwd": "file:///etc/passwd"})),
         one("a cwd of Windows", json!({"cwd": "file:///C:/Users/me"})),
         one("a cwd of another host", json!({"cwd": "file://host/share"})),
@@ -141,16 +140,16 @@ fn wishes() -> Vec<Case> {
 fn ids() -> Vec<Case> {
     let again = |name: &str, id: &str| {
         let params = || start(id, &["sleep", "1000"]);
-        greeted(name).call("process/start", params()).call("process/start", params())
+        initialized(name).call("process/start", params()).call("process/start", params())
     };
     vec![
         again("an id in use", "p"),
         again("an empty id", ""),
         again("an id with odd characters", "a b/ü\n\"'"),
         again("a long id", &"i".repeat(300)),
-        greeted("an id of a process that was closed just now").sh("p", "true").log("p").sh("p", "true"),
-        greeted("a failed start frees its id").start("p", &["/no/such"]).sh("p", "echo two").log("p"),
-        greeted("an id that was terminated just now")
+        initialized("an id of a process that was closed just now").sh("p", "true").log("p").sh("p", "true"),
+        initialized("a failed start frees its id").start("p", &["/no/such"]).sh("p", "echo two").log("p"),
+        initialized("an id that was terminated just now")
             .sh("p", "exec sleep 1000")
             .call("process/terminate", json!({"processId": "p"}))
             .log("p")

@@ -2,50 +2,53 @@
 
 use serde_json::json;
 
-use super::script::{Case, Over, Step, case, greeted};
+use super::case::{Case, CaseStep, Transport, case, initialized};
 
 pub(super) fn cases() -> Vec<Case> {
-    let stdio = |name: &str| greeted(name).only(Over::Stdio);
-    let raw = |text: &str| Step::Raw(text.as_bytes().to_vec());
+    let stdio = |name: &str| initialized(name).only(Transport::Stdio);
+    let raw = |text: &str| CaseStep::Raw(text.as_bytes().to_vec());
     let padded = |bytes: usize| {
         let empty = r#"{"id":"big","method":"no/such","params":""}"#.len();
         format!(r#"{{"id":"big","method":"no/such","params":"{}"}}"#, "x".repeat(bytes - empty))
     };
     vec![
-        stdio("lines may end in CRLF").step(raw("{\"id\":\"x\",\"method\":\"no/such\"}\r\n")).hear().alive(),
+        stdio("lines may end in CRLF").step(raw("{\"id\":\"x\",\"method\":\"no/such\"}\r\n")).receive().alive(),
         stdio("two messages in one write")
             .step(raw("{\"id\":\"x\",\"method\":\"a\"}\n{\"id\":\"y\",\"method\":\"b\"}\n"))
-            .hear()
-            .hear(),
-        stdio("a message in two writes").step(raw("{\"id\":\"x\",\"me")).step(raw("thod\":\"a\"}\n")).hear().alive(),
-        stdio("EOF ends the server with 0").step(Step::Finish).ended(),
-        case("EOF before a word ends the server with 0").only(Over::Stdio).step(Step::Finish).ended(),
-        stdio("a line that is not UTF-8 ends it with 0").step(Step::Raw(b"\xff\xfe\n".to_vec())).ended(),
-        stdio("a line of 64 MiB").say(padded(64 << 20)).hear().alive(),
-        stdio("a line of 64 MiB and a byte ends it with 0").say(padded((64 << 20) + 1)).ended(),
-        stdio("a response nobody asked for ends it with 0").say(r#"{"id":5,"result":1}"#).step(Step::Finish).ended(),
+            .receive()
+            .receive(),
+        stdio("a message in two writes").step(raw("{\"id\":\"x\",\"me")).step(raw("thod\":\"a\"}\n")).receive().alive(),
+        stdio("EOF ends the server with 0").step(CaseStep::CloseInput).ended(),
+        case("EOF before a word ends the server with 0").only(Transport::Stdio).step(CaseStep::CloseInput).ended(),
+        stdio("a line that is not UTF-8 ends it with 0").step(CaseStep::Raw(b"\xff\xfe\n".to_vec())).ended(),
+        stdio("a line of 64 MiB").send(padded(64 << 20)).receive().alive(),
+        stdio("a line of 64 MiB and a byte ends it with 0").send(padded((64 << 20) + 1)).ended(),
+        stdio("a response nobody asked for ends it with 0")
+            .send(r#"{"id":5,"result":1}"#)
+            .step(CaseStep::CloseInput)
+            .ended(),
         case("initialized before initialize ends it with 0")
-            .only(Over::Stdio)
-            .say(r#"{"method":"initialized"}"#)
-            .step(Step::Finish)
+            .only(Transport::Stdio)
+            .send(r#"{"method":"initialized"}"#)
+            .step(CaseStep::CloseInput)
             .ended(),
         stdio("an error nobody asked for ends it with 0")
-            .say(r#"{"id":"x","error":{"code":1,"message":"m"}}"#)
-            .step(Step::Finish)
+            .send(r#"{"id":"x","error":{"code":1,"message":"m"}}"#)
+            .step(CaseStep::CloseInput)
             .ended(),
         stdio("an unknown notification and EOF end it with 0")
-            .say(r#"{"method":"no/such"}"#)
-            .step(Step::Finish)
+            .send(r#"{"method":"no/such"}"#)
+            .step(CaseStep::CloseInput)
             .ended(),
         stdio("processes end with the connection")
             .sh("p", "echo $$; exec sleep 1000")
-            .step(Step::Printed("p".to_owned(), "\n".to_owned()))
-            .step(Step::Finish)
+            .step(CaseStep::Printed("p".to_owned(), "\n".to_owned()))
+            .step(CaseStep::CloseInput)
             .ended(),
         case("a session of stdio cannot be resumed")
-            .only(Over::Stdio)
-            .hello()
-            .step(Step::Finish)
+            .only(Transport::Stdio)
+            .initialize()
+            .step(CaseStep::CloseInput)
             .ended()
             .connect()
             .call("initialize", json!({"clientName": "c", "resumeSessionId": "$SESSION"})),

@@ -2,24 +2,24 @@
 
 use serde_json::{Value, json};
 
-use super::folder::{at, inside, uri};
-use super::rows::Row;
-use super::script::{Case, with};
+use super::case::{Case, with};
+use super::case_directory::{at, in_directory, uri};
+use super::declared_differences::DeclaredDifference;
 
-fn furnished(name: &str) -> Case {
-    inside(name)
+fn with_files(name: &str) -> Case {
+    in_directory(name)
         .file("b", "")
         .file("a", "")
         .file("Z", "")
         .file("ä", "")
         .file(".dotfile", "")
-        .folder(".hidden/deep")
+        .directory(".hidden/deep")
         .file(".hidden/h", "")
-        .folder("d/one/two/three")
+        .directory("d/one/two/three")
         .file("d/one/two/three/leaf", "")
         .file("d/a10", "")
         .file("d/a2", "")
-        .folder("c")
+        .directory("c")
         .file("c/x", "")
         .link("l-file", "a")
         .link("l-dir", "d")
@@ -28,7 +28,7 @@ fn furnished(name: &str) -> Case {
         .link("circle", "circle")
         .link("l-out", "/proc/self/fdinfo/no")
         .fifo("fifo")
-        .folder("empty")
+        .directory("empty")
         .file("d-x", "")
         .file("d.x", "")
 }
@@ -38,7 +38,7 @@ fn options(more: Value) -> Value {
 }
 
 fn walk(name: &str, root: &str, more: Value) -> Case {
-    furnished(name).call("fs/walk", at(root, json!({"options": options(more)})))
+    with_files(name).call("fs/walk", at(root, json!({"options": options(more)})))
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -68,7 +68,7 @@ pub(super) fn cases() -> Vec<Case> {
         walk("no entries at all", "", json!({"maxEntries": 0})),
         walk("nothing at all, too deep", "", json!({"maxEntries": 0, "maxDepth": 100})),
         walk("limits are judged before the root", "missing", json!({"maxEntries": 0})),
-        inside("limits are judged before the path")
+        in_directory("limits are judged before the path")
             .call("fs/walk", json!({"path": "file:///C:/x", "options": options(json!({"maxEntries": 0}))})),
     ];
     for depth in [0, 1, 2, 3, 4] {
@@ -134,36 +134,36 @@ fn odd_names() -> Vec<Case> {
     let no_text =
         [entry("a%09b%0Ac", "file"), entry("d%FE", "directory"), entry("x%FFy", "file"), entry("d%FE/in", "file")];
     vec![
-        inside("a walk over odd names")
+        in_directory("a walk over odd names")
             .file("sp ace", "")
             .file("%41", "")
             .file("q?u#e", "")
             .file("ü", "")
             .file("~", "")
             .call("fs/walk", everything()),
-        inside("a walk over names that are no text, or break lines")
+        in_directory("a walk over names that are no text, or break lines")
             .file("a\tb\nc", "")
             .file(b"x\xffy", "")
-            .folder(b"d\xfe")
+            .directory(b"d\xfe")
             .file(b"d\xfe/in", "")
             .call("fs/walk", everything())
-            .better(
-                Row::ByteExactNames,
+            .differs(
+                DeclaredDifference::ByteExactNames,
                 json!({"id": 2, "result": {"entries": no_text, "errors": [], "truncated": false}}),
             ),
-        inside("a walk over 1,500 names").folder("d").files("d", 1500).call("fs/walk", everything()),
-        inside("links to one folder twice")
-            .folder("real")
+        in_directory("a walk over 1,500 names").directory("d").files("d", 1500).call("fs/walk", everything()),
+        in_directory("links to one folder twice")
+            .directory("real")
             .file("real/x", "")
             .link("1", "real")
             .link("2", "real")
             .link("z", "1")
             .call("fs/walk", at("", json!({"options": options(json!({"followDirectorySymlinks": true}))}))),
-        inside("a link to the root of the walk")
-            .folder("r/s")
+        in_directory("a link to the root of the walk")
+            .directory("r/s")
             .link("r/s/up", "../..")
             .call("fs/walk", at("r", json!({"options": options(json!({"followDirectorySymlinks": true}))}))),
-        inside("a hidden link").folder("r").file("r/x", "").link(".l", "r").call(
+        in_directory("a hidden link").directory("r").file("r/x", "").link(".l", "r").call(
             "fs/walk",
             at(
                 "",

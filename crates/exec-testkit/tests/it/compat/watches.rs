@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::folder::{inside, uri};
-use super::script::Case;
+use super::case::Case;
+use super::case_directory::{in_directory, uri};
 
 impl Case {
     fn await_names(self, watch: u64, missing: &[&str], present: Option<&str>) -> Self {
@@ -12,8 +12,8 @@ impl Case {
     }
 }
 
-fn furnished(name: &str) -> Case {
-    inside(name).file("a", "a").folder("d").link("l", "a").link("nowhere", "no").link("to-d", "d")
+fn with_files(name: &str) -> Case {
+    in_directory(name).file("a", "a").directory("d").link("l", "a").link("nowhere", "no").link("to-d", "d")
 }
 
 fn texts(names: impl IntoIterator<Item = String>) -> Value {
@@ -23,83 +23,85 @@ fn texts(names: impl IntoIterator<Item = String>) -> Value {
 pub(super) fn cases() -> Vec<Case> {
     let write = json!({"dataBase64": "eA=="});
     let mut cases = vec![
-        furnished("nothing to await").await_names(1, &[], None),
-        furnished("something that is there").await_names(1, &["a"], None),
-        furnished("a link that is there").await_names(1, &["l"], None),
-        furnished("a link that leads nowhere").await_names(1, &["nowhere"], None),
-        furnished("one missing, one there").await_names(1, &["x", "a"], None),
-        furnished("present that is missing").await_names(1, &["x"], Some("y")),
-        furnished("present alone").await_names(1, &[], Some("a")),
-        furnished("present that is a folder").await_names(1, &["x"], Some("d")),
-        furnished("present that is a link").await_names(1, &["x"], Some("l")),
-        furnished("below a file").await_names(1, &["a/x"], None),
-        furnished("below a link").await_names(1, &["to-d/x"], None),
-        furnished("far below").await_names(1, &["p/q/r/s"], None),
-        furnished("ids must grow")
+        with_files("nothing to await").await_names(1, &[], None),
+        with_files("something that is there").await_names(1, &["a"], None),
+        with_files("a link that is there").await_names(1, &["l"], None),
+        with_files("a link that leads nowhere").await_names(1, &["nowhere"], None),
+        with_files("one missing, one there").await_names(1, &["x", "a"], None),
+        with_files("present that is missing").await_names(1, &["x"], Some("y")),
+        with_files("present alone").await_names(1, &[], Some("a")),
+        with_files("present that is a folder").await_names(1, &["x"], Some("d")),
+        with_files("present that is a link").await_names(1, &["x"], Some("l")),
+        with_files("below a file").await_names(1, &["a/x"], None),
+        with_files("below a link").await_names(1, &["to-d/x"], None),
+        with_files("far below").await_names(1, &["p/q/r/s"], None),
+        with_files("ids must grow")
             .await_names(5, &["x"], None)
             .await_names(5, &["y"], None)
             .await_names(4, &["y"], None)
             .await_names(6, &["y"], None),
-        furnished("an id of zero").await_names(0, &["x"], None).await_names(1, &["x"], None),
-        furnished("a refused watch uses its id").await_names(3, &["a"], None).await_names(3, &["x"], None).await_names(
-            2,
-            &["x"],
-            None,
-        ),
-        furnished("the largest id").await_names(u64::MAX, &["x"], None).await_names(1, &["x"], None),
-        furnished("it comes into being").await_names(1, &["x"], None).fs("writeFile", "x", write.clone()).hear(),
-        furnished("a folder comes into being")
+        with_files("an id of zero").await_names(0, &["x"], None).await_names(1, &["x"], None),
+        with_files("a refused watch uses its id")
+            .await_names(3, &["a"], None)
+            .await_names(3, &["x"], None)
+            .await_names(2, &["x"], None),
+        with_files("the largest id").await_names(u64::MAX, &["x"], None).await_names(1, &["x"], None),
+        with_files("it comes into being").await_names(1, &["x"], None).fs("writeFile", "x", write.clone()).receive(),
+        with_files("a folder comes into being")
             .await_names(1, &["x"], None)
             .fs("createDirectory", "x", json!({}))
-            .hear(),
-        furnished("one of two comes into being")
+            .receive(),
+        with_files("one of two comes into being")
             .await_names(7, &["x", "d/y"], None)
             .fs("writeFile", "d/y", write.clone())
-            .hear(),
-        furnished("a folder on the way comes into being")
+            .receive(),
+        with_files("a folder on the way comes into being")
             .await_names(1, &["p/q/r"], None)
             .fs("createDirectory", "p", json!({}))
-            .hear(),
-        furnished("it is told once")
+            .receive(),
+        with_files("it is told once")
             .await_names(1, &["x"], None)
             .fs("writeFile", "x", write.clone())
-            .hear()
+            .receive()
             .fs("remove", "x", json!({}))
             .fs("writeFile", "x", write.clone())
             .await_names(2, &["y"], None)
             .fs("writeFile", "y", write.clone())
-            .hear(),
-        furnished("a newer watch takes the place")
+            .receive(),
+        with_files("a newer watch takes the place")
             .await_names(1, &["x"], None)
             .await_names(2, &["d/y"], None)
             .fs("writeFile", "d/y", write.clone())
-            .hear(),
-        furnished("present changes").await_names(1, &["x"], Some("d/../a")).fs("writeFile", "a", write.clone()).hear(),
-        furnished("present goes").await_names(1, &["x"], Some("a")).fs("remove", "a", json!({})).hear(),
-        furnished("the same name twice").await_names(1, &["x", "x"], None),
-        furnished("a circle on the way").link("circle", "circle").await_names(1, &["circle/x"], None),
-        furnished("a foreign name").call("fs/watchMissing", json!({"watchId": 1, "missing": ["file:///C:/x"]})),
-        furnished("a foreign name uses the id")
+            .receive(),
+        with_files("present changes")
+            .await_names(1, &["x"], Some("d/../a"))
+            .fs("writeFile", "a", write.clone())
+            .receive(),
+        with_files("present goes").await_names(1, &["x"], Some("a")).fs("remove", "a", json!({})).receive(),
+        with_files("the same name twice").await_names(1, &["x", "x"], None),
+        with_files("a circle on the way").link("circle", "circle").await_names(1, &["circle/x"], None),
+        with_files("a foreign name").call("fs/watchMissing", json!({"watchId": 1, "missing": ["file:///C:/x"]})),
+        with_files("a foreign name uses the id")
             .call("fs/watchMissing", json!({"watchId": 5, "missing": ["file:///C:/x"]}))
             .await_names(5, &["x"], None)
             .await_names(6, &["x"], None),
-        furnished("a foreign present").call(
+        with_files("a foreign present").call(
             "fs/watchMissing",
             json!({"watchId": 1, "missing": texts(["x".to_owned()]), "present": "file://host/x"}),
         ),
-        furnished("present below a link").file("d/x", "").await_names(1, &["y"], Some("to-d/x")),
-        furnished("far below a link").await_names(1, &["to-d/x/y/z"], None),
-        furnished("no present").call("fs/watchMissing", json!({"watchId": 1, "missing": texts(["x".to_owned()])})),
+        with_files("present below a link").file("d/x", "").await_names(1, &["y"], Some("to-d/x")),
+        with_files("far below a link").await_names(1, &["to-d/x/y/z"], None),
+        with_files("no present").call("fs/watchMissing", json!({"watchId": 1, "missing": texts(["x".to_owned()])})),
     ];
     for count in [31, 33, 59, 60, 61, 62, 63, 64, 65, 66, 130] {
         let flat = texts((0..count).map(|at| format!("m{at}")));
         let apart = texts((0..count).map(|at| format!("f{at}/m")));
         let mut case =
-            furnished(&format!("{count} names")).call("fs/watchMissing", json!({"watchId": 1, "missing": flat}));
+            with_files(&format!("{count} names")).call("fs/watchMissing", json!({"watchId": 1, "missing": flat}));
         case = case.call("fs/watchMissing", json!({"watchId": 2, "missing": apart}));
-        let mut folders = furnished(&format!("names in {count} folders")).file("d/in", "");
+        let mut folders = with_files(&format!("names in {count} folders")).file("d/in", "");
         for at in 0..count {
-            folders = folders.folder(format!("f{at}"));
+            folders = folders.directory(format!("f{at}"));
         }
         folders = folders.call("fs/watchMissing", json!({"watchId": 2, "missing": apart}));
         for (watch, present) in [(3, "a"), (4, "d"), (5, "d/in")] {
@@ -111,7 +113,7 @@ pub(super) fn cases() -> Vec<Case> {
     }
     for depth in [10, 33, 60, 61, 62, 63, 64, 65] {
         let deep = vec!["x"; depth].join("/");
-        cases.push(furnished(&format!("{depth} folders on the way")).await_names(1, &[&deep], None));
+        cases.push(with_files(&format!("{depth} folders on the way")).await_names(1, &[&deep], None));
     }
     cases
 }

@@ -2,7 +2,7 @@
 
 use exec_env::Environment;
 use exec_local::{LocalEnvironment, LocalOptions};
-use exec_testkit::witness::{Witness, eventually};
+use exec_testkit::os_process::{OsProcess, eventually};
 
 use super::support::{self, OwnerProcess};
 use crate::environments::ACTOR;
@@ -12,13 +12,13 @@ fn what_a_killed_host_leaves_dies_with_it_or_at_the_next_keepers_start() {
     support::run(async {
         let mut host = OwnerProcess::embedded();
         host.expect("open");
-        host.tell(&format!("start p pipes {ACTOR} ignore-term ; setsid [ ignore-term ; wait-forever ] ; wait-forever"));
-        let leader = host.expect("started p").parse().ok().and_then(Witness::of).expect("the leader runs");
-        host.tell("match p pid.[0-9]+");
-        let runaway = Witness::from_line(&host.expect("matched p")).expect("the descendant runs");
-        let cgroup = support::cgroup_folder(runaway.pid);
+        host.send(&format!("start p pipes {ACTOR} ignore-term ; setsid [ ignore-term ; wait-forever ] ; wait-forever"));
+        let leader = host.expect("started p").parse().ok().and_then(OsProcess::of).expect("the leader runs");
+        host.send("match p pid.[0-9]+");
+        let runaway = OsProcess::from_pid_line(&host.expect("matched p")).expect("the descendant runs");
+        let cgroup = support::cgroup_directory(runaway.pid);
         host.kill();
-        leader.leaves().await;
+        leader.wait_until_gone().await;
         let Some(cgroup) = cgroup else {
             println!("skipped the rest: without cgroups nobody can find {} any more", runaway.pid);
             support::kill(runaway).await;
@@ -26,7 +26,7 @@ fn what_a_killed_host_leaves_dies_with_it_or_at_the_next_keepers_start() {
         };
         // Whichever keeper comes next; it need not be of the same host.
         next_keeper().await;
-        runaway.leaves().await;
+        runaway.wait_until_gone().await;
         // The one that killed it may have looked before it was gone; the one after that removes the folder.
         next_keeper().await;
         eventually("the cgroups of the dead host are gone", || !cgroup.exists()).await;

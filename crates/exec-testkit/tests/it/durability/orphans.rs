@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use exec_env::Environment;
-use exec_testkit::witness::eventually;
+use exec_testkit::os_process::eventually;
 
 use super::support::{self, LONG_TTL};
 
@@ -13,26 +13,26 @@ const SHORT_TTL: Duration = Duration::from_millis(300);
 fn without_an_owner_for_its_time_the_keeper_ends_every_tree_and_itself() {
     support::run(async {
         let state = tempfile::tempdir().expect("a temporary folder");
-        let (bench, environment) = support::bench(state.path(), SHORT_TTL).await;
+        let (env, environment) = support::test_environment(state.path(), SHORT_TTL).await;
         let mut gone = Vec::new();
         for shape in ["fork", "setsid", "nohup", "double-fork", "daemonise"] {
             let script = format!("ignore-term ; {shape} [ ignore-term ; wait-forever ] ; wait-forever");
-            let process = bench.start(shape, &script).await;
-            gone.push(process.witness());
-            gone.push(process.reader().await.descendant().await);
+            let process = env.start(shape, &script).await;
+            gone.push(process.os_process());
+            gone.push(process.reader().await.wait_for_descendant().await);
         }
         // One whose leader has ended already: only its descendant is left to end.
-        let survivor = bench.start("survivor", "setsid [ wait-forever ] ; exit 0").await;
-        gone.push(survivor.reader().await.descendant().await);
+        let survivor = env.start("survivor", "setsid [ wait-forever ] ; exit 0").await;
+        gone.push(survivor.reader().await.wait_for_descendant().await);
         survivor.exit().await;
         let keeper = support::keeper_of(state.path());
-        let cgroup = support::cgroup_folder(gone[0].pid);
+        let cgroup = support::cgroup_directory(gone[0].pid);
 
-        support::take_back(bench, environment).hand_over().await;
+        support::into_environment(env, environment).hand_over().await;
         // It was started by this process, which nobody asked to wait for it; so it may stay in the table as a zombie.
         eventually("the keeper ends", || !keeper.is_alive()).await;
         for process in gone {
-            process.leaves().await;
+            process.wait_until_gone().await;
         }
         if let Some(cgroup) = cgroup {
             eventually("its cgroups are gone", || !cgroup.exists()).await;
@@ -40,7 +40,7 @@ fn without_an_owner_for_its_time_the_keeper_ends_every_tree_and_itself() {
         let environment = support::open(state.path(), LONG_TTL).await.expect("the folder is free again");
         assert_eq!(environment.processes().list().await, Ok(Vec::new()));
         let keeper = support::keeper_of(state.path());
-        support::end(environment, keeper).await;
+        support::shut_down(environment, keeper).await;
         let left: Vec<_> =
             std::fs::read_dir(state.path()).expect("it is ours").flatten().map(|entry| entry.file_name()).collect();
         assert!(left.iter().all(|name| !name.to_string_lossy().contains("spool")), "{left:?}");
@@ -51,16 +51,16 @@ fn without_an_owner_for_its_time_the_keeper_ends_every_tree_and_itself() {
 fn an_owner_that_comes_back_in_time_stops_the_clock() {
     support::run(async {
         let state = tempfile::tempdir().expect("a temporary folder");
-        let (bench, environment) = support::bench(state.path(), SHORT_TTL).await;
-        let leader = bench.start("p", "wait-forever").await.witness();
+        let (env, environment) = support::test_environment(state.path(), SHORT_TTL).await;
+        let leader = env.start("p", "wait-forever").await.os_process();
         let keeper = support::keeper_of(state.path());
-        support::take_back(bench, environment).hand_over().await;
+        support::into_environment(env, environment).hand_over().await;
         let environment = support::open(state.path(), SHORT_TTL).await.expect("the keeper still waits");
         // Owned for longer than the keeper would have waited alone.
         // not a wait: what must not happen sends no event
         tokio::time::sleep(SHORT_TTL * 2).await;
         assert!(keeper.is_alive() && leader.is_alive());
-        support::end(environment, keeper).await;
-        leader.leaves().await;
+        support::shut_down(environment, keeper).await;
+        leader.wait_until_gone().await;
     });
 }

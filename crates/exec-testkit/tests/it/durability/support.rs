@@ -1,4 +1,4 @@
-//! What the tests about death share: an owner in a process of its own, the keeper of a state folder, a deadline.
+//! What these tests share: an owner in a process of its own, the keeper of a state directory, a deadline.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use exec_env::Processes;
 use exec_local::{KeeperChoice, LocalEnvironment, OpenError, LocalOptions};
-use exec_testkit::Bench;
-use exec_testkit::bench::process_id;
-use exec_testkit::transcript::Transcript;
-use exec_testkit::witness::{Witness, eventually};
+use exec_testkit::TestEnvironment;
+use exec_testkit::checked_log::CheckedLog;
+use exec_testkit::os_process::{OsProcess, eventually};
+use exec_testkit::process::LogReader;
+use exec_testkit::runner::run_test;
+use exec_testkit::test_environment::process_id;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -26,38 +28,33 @@ pub(crate) const LONG_TTL: Duration = Duration::from_secs(300);
 /// Enough for everything but the volume test.
 pub(crate) const SPOOL_BYTES: u64 = 256 << 20;
 
-/// Runs one test inside a runtime and its deadline.
 pub(crate) fn run(test: impl Future<Output = ()>) {
     run_for(DEADLINE, test);
 }
 
-/// The same with another deadline.
 pub(crate) fn run_for(deadline: Duration, test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.expect("a test can make a runtime");
-    let verdict = runtime.block_on(async { tokio::time::timeout(deadline, test).await });
-    runtime.shutdown_timeout(Duration::from_secs(5));
-    assert!(verdict.is_ok(), "not over after {deadline:?}");
+    run_test("the test", deadline, Box::pin(test));
 }
 
 /// An owner that can be killed.
 pub(crate) struct OwnerProcess {
     child: Child,
-    orders: ChildStdin,
-    answers: ChildStdout,
-    heard: Vec<u8>,
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    /// What was read of stdout and not yet returned.
+    unread: Vec<u8>,
 }
 
 impl OwnerProcess {
-    /// One that will have opened the state folder, or failed to, when it says its first line.
-    pub(crate) fn of(state: &Path, orphan_ttl: Duration, spool_bytes: u64) -> Self {
+    /// Its first line tells whether it has opened the state directory.
+    pub(crate) fn durable(state: &Path, orphan_ttl: Duration, spool_bytes: u64) -> Self {
         let keeper = keeper_program().program;
         let mut command = Command::new(env!("CARGO_BIN_EXE_owner"));
         command.arg("durable").arg(state).arg(keeper);
         Self::spawn(command.arg(orphan_ttl.as_millis().to_string()).arg(spool_bytes.to_string()))
     }
 
-    /// One that carries its keeper itself.
+    /// Its keeper is one of its threads.
     pub(crate) fn embedded() -> Self {
         Self::spawn(Command::new(env!("CARGO_BIN_EXE_owner")).arg("embedded"))
     }
@@ -65,51 +62,49 @@ impl OwnerProcess {
     fn spawn(command: &mut Command) -> Self {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the owner was built with this test");
-        let orders = child.stdin.take().expect("it was asked for");
-        let answers = child.stdout.take().expect("it was asked for");
-        Self { child, orders, answers, heard: Vec::new() }
+        let stdin = child.stdin.take().expect("it was asked for");
+        let stdout = child.stdout.take().expect("it was asked for");
+        Self { child, stdin, stdout, unread: Vec::new() }
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Gives an order.
-    pub(crate) fn tell(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").expect("the owner listens");
+    pub(crate) fn send(&mut self, command: &str) {
+        writeln!(self.stdin, "{command}").expect("the owner reads");
     }
 
-    /// Its next line.
-    pub(crate) fn line(&mut self) -> String {
-        self.next_line().expect("the owner says something before it ends")
+    pub(crate) fn read_line(&mut self) -> String {
+        self.next_line().expect("the owner prints a line before it ends")
     }
 
-    /// The next line, which must begin so; what follows.
+    /// Reads the next line, which must begin so; returns the rest of it.
     pub(crate) fn expect(&mut self, beginning: &str) -> String {
-        let line = self.line();
+        let line = self.read_line();
         let rest = line.strip_prefix(beginning);
-        rest.unwrap_or_else(|| panic!("the owner should say {beginning:?}, not {line:?}")).trim_start().to_owned()
+        rest.unwrap_or_else(|| panic!("the owner should print {beginning:?}, not {line:?}")).trim_start().to_owned()
     }
 
     fn next_line(&mut self) -> Option<String> {
         loop {
-            if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.heard.drain(..=end).collect();
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
                 return Some(String::from_utf8_lossy(&line[..end]).into_owned());
             }
-            let mut ready = [PollFd::from_borrowed_fd(self.answers.as_fd(), PollFlags::IN)];
-            let patience = Timespec::try_from(DEADLINE).expect("a few minutes fit");
-            let count = poll(&mut ready, Some(&patience)).expect("a pipe can be waited for");
-            assert!(count > 0, "the owner said nothing for {DEADLINE:?}");
+            let mut ready = [PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
+            let timeout = Timespec::try_from(DEADLINE).expect("a few minutes fit");
+            let count = poll(&mut ready, Some(&timeout)).expect("a pipe can be waited for");
+            assert!(count > 0, "the owner printed nothing for {DEADLINE:?}");
             let mut block = [0; 4096];
-            match self.answers.read(&mut block).expect("a pipe can be read") {
+            match self.stdout.read(&mut block).expect("a pipe can be read") {
                 0 => return None,
-                count => self.heard.extend_from_slice(&block[..count]),
+                count => self.unread.extend_from_slice(&block[..count]),
             }
         }
     }
 
-    /// Kills it where it stands. When this returns, the kernel has closed everything it held.
+    /// `kill -9`. When this returns, the kernel has closed everything it held.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it is our child and not waited for");
         self.child.wait().expect("it is our child");
@@ -124,31 +119,30 @@ impl Drop for OwnerProcess {
     }
 }
 
-/// How this process opens a state folder.
-pub(crate) fn options(state: &Path, orphan_ttl: Duration) -> LocalOptions {
+fn options(state: &Path, orphan_ttl: Duration) -> LocalOptions {
     let keeper = KeeperChoice::Durable { program: keeper_program(), state: state.into(), orphan_ttl };
     LocalOptions { keeper, ..LocalOptions::default() }
 }
 
-/// This process as owner of a state folder.
+/// Makes this process the owner of a state directory.
 pub(crate) async fn open(state: &Path, orphan_ttl: Duration) -> Result<LocalEnvironment, OpenError> {
     LocalEnvironment::open(options(state, orphan_ttl)).await
 }
 
-/// A bench on a state folder, and the environment itself, to be handed over or ended.
-pub(crate) async fn bench(state: &Path, orphan_ttl: Duration) -> (Bench, Arc<LocalEnvironment>) {
+/// A test environment on a state directory, and the environment itself, to be handed over or ended.
+pub(crate) async fn test_environment(state: &Path, orphan_ttl: Duration) -> (TestEnvironment, Arc<LocalEnvironment>) {
     let environment = Arc::new(open(state, orphan_ttl).await.expect("the state folder can be opened"));
-    (Bench::new(environment.clone(), ACTOR), environment)
+    (TestEnvironment::new(environment.clone(), ACTOR), environment)
 }
 
-/// Takes the environment back from a bench that is done.
-pub(crate) fn take_back(bench: Bench, environment: Arc<LocalEnvironment>) -> LocalEnvironment {
-    drop(bench);
-    Arc::into_inner(environment).expect("the bench had the only other handle")
+/// Drops the test environment; its environment remains.
+pub(crate) fn into_environment(env: TestEnvironment, environment: Arc<LocalEnvironment>) -> LocalEnvironment {
+    drop(env);
+    Arc::into_inner(environment).expect("the test environment had the only other handle")
 }
 
-/// The keeper process of a state folder.
-pub(crate) fn keeper_of(state: &Path) -> Witness {
+/// The keeper process of a state directory.
+pub(crate) fn keeper_of(state: &Path) -> OsProcess {
     let listed = std::fs::read_dir("/proc").expect("there is a process table").flatten();
     let pids = listed.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let state = state.to_str().expect("test folders have plain names");
@@ -157,33 +151,31 @@ pub(crate) fn keeper_of(state: &Path) -> Witness {
         let args: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         args.windows(2).any(|pair| pair[0] == b"--folder" && pair[1] == state.as_bytes())
     };
-    let mut found = pids.filter(serves).filter_map(Witness::of).filter(Witness::is_alive);
-    let keeper = found.next().expect("the state folder has a keeper");
+    let mut found = pids.filter(serves).filter_map(OsProcess::of).filter(OsProcess::is_alive);
+    let keeper = found.next().expect("the state directory has a keeper");
     assert_eq!(found.next(), None, "it has one keeper");
     keeper
 }
 
-/// Kills a process that is not our child, and waits until it can do nothing any more.
-pub(crate) async fn kill(victim: Witness) {
+/// Kills a process that is not our child, and waits until it is dead.
+pub(crate) async fn kill(victim: OsProcess) {
     let pid = i32::try_from(victim.pid).ok().and_then(Pid::from_raw).expect("the kernel gave it");
     kill_process(pid, Signal::KILL).expect("it runs and is ours");
     eventually(&format!("process {} is dead", victim.pid), || !victim.is_alive()).await;
 }
 
-/// Reads a whole log, every promise of it checked.
-pub(crate) async fn transcript(processes: &dyn Processes, id: &str) -> Transcript {
-    let follow = processes.follow(&process_id(id), 0).await;
-    let mut follow = follow.unwrap_or_else(|error| panic!("{id} can be followed: {error}"));
-    let mut transcript = Transcript::new(0);
-    while let Some(page) = follow.next(1 << 20).await.unwrap_or_else(|error| panic!("{id} can be read: {error}")) {
-        transcript.absorb(page);
-    }
-    assert!(transcript.is_closed(), "the log of {id} ends with closed");
-    transcript
+pub(crate) async fn read_log(processes: &dyn Processes, id: &str) -> CheckedLog {
+    LogReader::open(processes, &process_id(id), 0).await.read_to_end().await
 }
 
-/// The folder in the cgroup hierarchy that holds the trees of a process's keeper, if it has one.
-pub(crate) fn cgroup_folder(member: u32) -> Option<std::path::PathBuf> {
+/// A number from the environment, for whoever wants more or less than is usual.
+pub(crate) fn number_from_env(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
+}
+
+/// The directory in the cgroup hierarchy that holds the process trees of the keeper of this process, if it has one.
+pub(crate) fn cgroup_directory(member: u32) -> Option<std::path::PathBuf> {
     let own = std::fs::read_to_string(format!("/proc/{member}/cgroup")).ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     let keeper = own.split('/').find(|name| name.starts_with("exec-server-"))?;
@@ -193,8 +185,8 @@ pub(crate) fn cgroup_folder(member: u32) -> Option<std::path::PathBuf> {
     Some(Path::new(mount).join(above.trim_start_matches('/')).join(keeper))
 }
 
-/// Ends everything and sees that the keeper is gone.
-pub(crate) async fn end(environment: LocalEnvironment, keeper: Witness) {
+/// Ends the environment and checks that its keeper ends.
+pub(crate) async fn shut_down(environment: LocalEnvironment, keeper: OsProcess) {
     environment.end().await;
     eventually("the keeper ends when it is told to", || !keeper.is_alive()).await;
 }

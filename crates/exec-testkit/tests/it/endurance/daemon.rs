@@ -12,29 +12,35 @@ use rustix::process::{Pid, Signal, kill_process};
 /// A daemon in a process of its own; it ends with this.
 pub(crate) struct Daemon {
     child: Child,
-    listens: String,
+    url: String,
     arguments: Vec<PathBuf>,
 }
 
 impl Daemon {
-    /// Without a state folder, on a free port.
+    /// On a free port, without a state directory.
     pub(crate) fn on_a_port() -> Self {
         Self::start(vec!["serve".into(), "--listen".into(), "ws://127.0.0.1:0".into()])
     }
 
-    /// On a socket that stays the same, with everything it must find again in `folder`.
-    pub(crate) fn with_state(folder: &Path) -> Self {
-        let socket = format!("unix://{}", folder.join("socket").display());
-        Self::start(vec!["serve".into(), "--listen".into(), socket.into(), "--state-dir".into(), folder.join("state")])
+    /// On a unix socket, which the next daemon will use again; the socket and the state are in `directory`.
+    pub(crate) fn with_state(directory: &Path) -> Self {
+        let socket = format!("unix://{}", directory.join("socket").display());
+        Self::start(vec![
+            "serve".into(),
+            "--listen".into(),
+            socket.into(),
+            "--state-dir".into(),
+            directory.join("state"),
+        ])
     }
 
     fn start(arguments: Vec<PathBuf>) -> Self {
-        let (child, listens) = spawn(&arguments);
-        Self { child, listens, arguments }
+        let (child, url) = spawn(&arguments);
+        Self { child, url, arguments }
     }
 
     pub(crate) fn target(&self) -> Target {
-        self.listens.parse().expect("what is listened on can be connected to")
+        self.url.parse().expect("what is listened on can be connected to")
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -42,18 +48,18 @@ impl Daemon {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.listens.trim_start_matches("ws://").parse().expect("an address and a port")
+        self.url.trim_start_matches("ws://").parse().expect("an address and a port")
     }
 
-    /// `kill -9`, and another in its place.
+    /// `kill -9`, and the same daemon again.
     pub(crate) fn kill_and_restart(&mut self) {
         self.child.kill().expect("it is ours");
         self.child.wait().expect("it is ours");
-        (self.child, self.listens) = spawn(&self.arguments);
+        (self.child, self.url) = spawn(&self.arguments);
     }
 
-    /// The end in good order.
-    pub(crate) async fn end(mut self) {
+    /// Ends it with SIGTERM, which must succeed.
+    pub(crate) async fn shut_down(mut self) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).expect("it runs");
         let status = tokio::task::block_in_place(|| self.child.wait()).expect("it is ours");
@@ -66,14 +72,14 @@ fn spawn(arguments: &[PathBuf]) -> (Child, String) {
     let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().expect("the binary is there");
     let stdout = child.stdout.take().expect("it is piped");
     let mut line = String::new();
-    std::io::BufReader::new(stdout).read_line(&mut line).expect("it tells where it listens");
+    std::io::BufReader::new(stdout).read_line(&mut line).expect("it prints its URL");
     assert!(!line.is_empty(), "the daemon must start");
     (child, line.trim().to_owned())
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended already; and whether or not, it must not be left behind.
+        // Errors mean that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exec_env::Environment;
 use exec_env::files::WriteOptions;
-use exec_testkit::pattern::Dice;
+use exec_testkit::test_data::SeededRng;
 use tokio::task::JoinSet;
 
 use super::daemon::Daemon;
@@ -26,37 +26,37 @@ const KILLS: usize = 10;
 fn alone_a_kill_in_the_middle_of_a_thousand_writes_leaves_old_or_new_files_and_nothing_else() {
     run_for(DEADLINE, async {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let place = folder.path().join("place");
-        std::fs::create_dir(&place).expect("the folder is ours");
+        let directory = folder.path().join("files");
+        std::fs::create_dir(&directory).expect("the folder is ours");
         let old = Bytes::from(vec![b'o'; FILE_BYTES]);
         for at in 0..FILES {
-            std::fs::write(place.join(at.to_string()), &old).expect("the folder is ours");
+            std::fs::write(directory.join(at.to_string()), &old).expect("the folder is ours");
         }
         let mut daemon = Daemon::with_state(folder.path());
-        let mut dice = Dice::new(5);
+        let mut rng = SeededRng::new(5);
         for kill in 0..KILLS {
             let environment = Arc::new(connected(daemon.target()).await);
-            let writers = write_all(&environment, &place, kill);
-            // not a wait: the instant of the kill is what is drawn
-            tokio::time::sleep(Duration::from_millis(dice.below(40) as u64)).await;
+            let writers = write_all(&environment, &directory, kill);
+            // not a wait: the moment of the kill is random
+            tokio::time::sleep(Duration::from_millis(rng.below(40) as u64)).await;
             daemon.kill_and_restart();
-            // What was under way is told as unknown, or was done on the way back; either is honest.
+            // A write under way fails with an unknown outcome, or was repeated after the reconnect; both are right.
             writers.join_all().await;
-            judge(&place);
+            check_files(&directory);
         }
-        daemon.end().await;
+        daemon.shut_down().await;
     });
 }
 
-fn write_all(environment: &Arc<exec_client::RemoteEnvironment>, place: &Path, kill: usize) -> JoinSet<()> {
+fn write_all(environment: &Arc<exec_client::RemoteEnvironment>, directory: &Path, kill: usize) -> JoinSet<()> {
     let mut writers = JoinSet::new();
     for writer in 0..8 {
-        let (environment, place) = (environment.clone(), place.to_owned());
+        let (environment, directory) = (environment.clone(), directory.to_owned());
         writers.spawn(async move {
             let letter = b'a' + (kill % 14) as u8;
             for at in (writer..FILES).step_by(8) {
                 let bytes = Bytes::from(vec![letter; FILE_BYTES]);
-                let path = place.join(at.to_string());
+                let path = directory.join(at.to_string());
                 if environment.files().write(&path, bytes, WriteOptions::default()).await.is_err() {
                     return;
                 }
@@ -66,10 +66,10 @@ fn write_all(environment: &Arc<exec_client::RemoteEnvironment>, place: &Path, ki
     writers
 }
 
-/// Every file is of one letter and whole; nothing else is there.
-fn judge(place: &Path) {
+/// Every file is whole and of one write; there are no others.
+fn check_files(directory: &Path) {
     let mut files = 0;
-    for entry in std::fs::read_dir(place).expect("the folder is ours") {
+    for entry in std::fs::read_dir(directory).expect("the folder is ours") {
         let entry = entry.expect("the folder is ours");
         let name = entry.file_name().into_string().expect("a name of ours");
         assert!(name.parse::<usize>().is_ok(), "{name} was left behind");

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::raw::{Raw, uri};
+use super::plain_client::{PlainClient, uri};
 use crate::durability::support::run;
 use crate::remote;
 
@@ -47,8 +47,8 @@ fn a_large_body_arrives_whole_and_in_order() {
         answer.push_str("");
         let answer = [answer.into_bytes(), body.clone()].concat();
         let (url, _server) = answering(answer).await;
-        for bench in [remote::over_memory().await, remote::over_websocket().await] {
-            let response = bench.environment.http().request(get(url.clone())).await.expect("it answers");
+        for env in [remote::over_memory().await, remote::over_websocket().await] {
+            let response = env.environment.http().request(get(url.clone())).await.expect("it answers");
             assert_eq!(response.status, 404);
             assert!(response.headers.contains(&("x-case".to_owned(), "Kept".to_owned())), "{:?}", response.headers);
             let (mut arriving, mut arrived) = (response.body, Vec::new());
@@ -91,8 +91,8 @@ fn a_request_fails_in_the_same_words_as_on_the_spot() {
 fn a_body_that_breaks_off_is_told() {
     run(async {
         let (url, _server) = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf".to_vec()).await;
-        let bench = remote::over_memory().await;
-        let response = bench.environment.http().request(get(url)).await.expect("the head is there");
+        let env = remote::over_memory().await;
+        let response = env.environment.http().request(get(url)).await.expect("the head is there");
         let mut body = response.body;
         let broken = loop {
             match body.next().await {
@@ -124,7 +124,7 @@ fn skills_and_plugins_are_found_as_the_original_finds_them() {
         put(&root, "plug/skills/s/SKILL.md", "# s");
         put(&root, "plug/skills/s/agents/openai.yaml", "y: 1");
         put(&root, "plug/SKILL.md", "root");
-        let mut raw = Raw::connected().await;
+        let mut client = PlainClient::connected().await;
         let file = |name: &str, text: &str| json!({"path": uri(&root.join(name)), "contents": text});
         let own = file("plug/.codex-plugin/plugin.json", manifest);
         let skill = json!({
@@ -150,6 +150,6 @@ fn skills_and_plugins_are_found_as_the_original_finds_them() {
             {"id": "3", "path": uri(&missing), "plugin": null, "skills": [], "namespaceManifests": [],
              "warnings": [], "error": gone},
         ]});
-        assert_eq!(raw.ask("capabilityRoots/discoverV1", asked).await, expected);
+        assert_eq!(client.call("capabilityRoots/discoverV1", asked).await, expected);
     });
 }

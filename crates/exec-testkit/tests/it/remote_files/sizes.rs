@@ -1,8 +1,8 @@
-//! Sizes, limits and their texts, as a client without our library meets them.
+//! Sizes, limits and their error messages, as a client without our library meets them.
 
 use serde_json::json;
 
-use super::raw::{Raw, uri};
+use super::plain_client::{PlainClient, uri};
 use crate::durability::support::run;
 
 const MIB: u64 = 1 << 20;
@@ -13,18 +13,18 @@ fn a_file_of_40_mebibytes_reaches_a_client_with_16_mebibyte_frames_and_one_of_60
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("file");
         let file = std::fs::File::create(&path).expect("the folder is ours");
-        let mut raw = Raw::connected().await;
+        let mut client = PlainClient::connected().await;
         file.set_len(40 * MIB).expect("a hole takes no room");
-        let read = raw.ask("fs/readFile", json!({"path": uri(&path)})).await;
+        let read = client.call("fs/readFile", json!({"path": uri(&path)})).await;
         assert_eq!(read["dataBase64"].as_str().map(|text| text.len() as u64), Some((40 * MIB).div_ceil(3) * 4));
         file.set_len(60 * MIB).expect("a hole takes no room");
-        let refused = raw.ask("fs/readFile", json!({"path": uri(&path)})).await;
+        let refused = client.call("fs/readFile", json!({"path": uri(&path)})).await;
         assert_eq!(refused[0], -32600);
         assert!(refused[1].as_str().is_some_and(|text| text.contains("fs/open")), "{refused}");
         file.set_len(513 * MIB).expect("a hole takes no room");
-        let refused = raw.ask("fs/readFile", json!({"path": uri(&path)})).await;
+        let refused = client.call("fs/readFile", json!({"path": uri(&path)})).await;
         assert_eq!(refused, json!([-32600, "file is too large to read: limit is 536870912 bytes"]));
-        assert_eq!(raw.ask("environment/status", json!(null)).await, json!({"status": "ready"}));
+        assert_eq!(client.call("environment/status", json!(null)).await, json!({"status": "ready"}));
     });
 }
 
@@ -34,29 +34,32 @@ fn handles_are_few_short_and_unique_and_say_so_in_known_words() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("file");
         std::fs::write(&path, "0123456789").expect("the folder is ours");
-        let mut raw = Raw::connected().await;
+        let mut client = PlainClient::connected().await;
         let open = |id: &str| json!({"handleId": id, "path": uri(&path)});
-        let opened = raw.ask("fs/open", open("a")).await;
+        let opened = client.call("fs/open", open("a")).await;
         assert_eq!((&opened["handleId"], &opened["sizeBytes"]), (&json!("a"), &json!(10)));
-        assert_eq!(raw.ask("fs/open", open("a")).await, json!([-32600, "file handle `a` already exists"]));
+        assert_eq!(client.call("fs/open", open("a")).await, json!([-32600, "file handle `a` already exists"]));
         let long = "x".repeat(33);
-        assert_eq!(raw.ask("fs/open", open(&long)).await, json!([-32600, "file handle ID must not exceed 32 bytes"]));
-        let block = raw.ask("fs/readBlock", json!({"handleId": "a", "offset": 6, "len": 9})).await;
+        assert_eq!(
+            client.call("fs/open", open(&long)).await,
+            json!([-32600, "file handle ID must not exceed 32 bytes"])
+        );
+        let block = client.call("fs/readBlock", json!({"handleId": "a", "offset": 6, "len": 9})).await;
         assert_eq!(block, json!({"chunk": "Njc4OQ==", "eof": true}));
-        let refused = raw.ask("fs/readBlock", json!({"handleId": "a", "offset": 0, "len": 1_048_577})).await;
+        let refused = client.call("fs/readBlock", json!({"handleId": "a", "offset": 0, "len": 1_048_577})).await;
         assert_eq!(refused, json!([-32600, "file read block length must be between 1 and 1048576"]));
-        let refused = raw.ask("fs/writeBlock", json!({"handleId": "a", "offset": 0, "chunk": "eA=="})).await;
+        let refused = client.call("fs/writeBlock", json!({"handleId": "a", "offset": 0, "chunk": "eA=="})).await;
         assert_eq!(refused, json!([-32603, "Bad file descriptor (os error 9)"]));
-        let refused = raw.ask("fs/readBlock", json!({"handleId": "b", "offset": 0, "len": 1})).await;
+        let refused = client.call("fs/readBlock", json!({"handleId": "b", "offset": 0, "len": 1})).await;
         assert_eq!(refused, json!([-32004, "unknown file handle `b`"]));
-        assert_eq!(raw.ask("fs/close", json!({"handleId": "b"})).await, json!({}));
+        assert_eq!(client.call("fs/close", json!({"handleId": "b"})).await, json!({}));
         for number in 1..128 {
-            raw.ask("fs/open", open(&number.to_string())).await;
+            client.call("fs/open", open(&number.to_string())).await;
         }
-        let refused = raw.ask("fs/open", open("one more")).await;
+        let refused = client.call("fs/open", open("one more")).await;
         assert_eq!(refused, json!([-32600, "at most 128 file handles may be open per connection"]));
-        assert_eq!(raw.ask("fs/close", json!({"handleId": "a"})).await, json!({}));
-        assert_eq!(raw.ask("fs/open", open("one more")).await["handleId"], "one more");
+        assert_eq!(client.call("fs/close", json!({"handleId": "a"})).await, json!({}));
+        assert_eq!(client.call("fs/open", open("one more")).await["handleId"], "one more");
     });
 }
 
@@ -65,12 +68,12 @@ fn bad_base64_foreign_paths_and_sandboxes_are_refused_in_known_words() {
     run(async {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("file");
-        let mut raw = Raw::connected().await;
-        let refused = raw.ask("fs/writeFile", json!({"path": uri(&path), "dataBase64": "*"})).await;
+        let mut client = PlainClient::connected().await;
+        let refused = client.call("fs/writeFile", json!({"path": uri(&path), "dataBase64": "*"})).await;
         let text = refused[1].as_str().unwrap_or_default();
         assert_eq!(refused[0], -32600);
         assert!(text.starts_with("fs/writeFile requires valid base64 dataBase64: "), "{text}");
-        let refused = raw.ask("fs/readFile", json!({"path": "file:///C:/x"})).await;
+        let refused = client.call("fs/readFile", json!({"path": "file:///C:/x"})).await;
         assert_eq!(refused, json!([-32600, "'file:///C:/x' is invalid on 'linux'"]));
         let entries = json!([{"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}]);
         let sandbox = json!({
@@ -79,12 +82,12 @@ fn bad_base64_foreign_paths_and_sandboxes_are_refused_in_known_words() {
             "windowsSandboxLevel": "disabled",
         });
         let write = json!({"path": uri(&path), "dataBase64": "eA==", "sandbox": sandbox});
-        let refused = raw.ask("fs/writeFile", write).await;
+        let refused = client.call("fs/writeFile", write).await;
         assert_eq!(refused, json!([-32600, "filesystem sandbox cannot be enforced on this executor"]));
         assert!(!path.exists());
-        let look = raw.ask("fs/getMetadata", json!({"path": uri(folder.path()), "sandbox": sandbox})).await;
+        let look = client.call("fs/getMetadata", json!({"path": uri(folder.path()), "sandbox": sandbox})).await;
         assert_eq!(look["isDirectory"], true);
-        assert_eq!(raw.ask("capabilities/discoverV2", json!({"cwd": "file:///"})).await[0], -32601);
+        assert_eq!(client.call("capabilities/discoverV2", json!({"cwd": "file:///"})).await[0], -32601);
     });
 }
 
@@ -93,15 +96,15 @@ fn a_missing_watch_tells_once_and_a_greater_id_replaces_it() {
     run(async {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (one, other) = (folder.path().join("one"), folder.path().join("other"));
-        let mut raw = Raw::connected().await;
+        let mut client = PlainClient::connected().await;
         let watch = |id: u64, path| json!({"watchId": id, "missing": [uri(path)], "present": null});
-        assert_eq!(raw.ask("fs/watchMissing", watch(5, &one)).await, json!({"watching": true}));
-        assert_eq!(raw.ask("fs/watchMissing", watch(5, &one)).await, json!({"watching": false}));
-        assert_eq!(raw.ask("fs/watchMissing", watch(6, &other)).await, json!({"watching": true}));
+        assert_eq!(client.call("fs/watchMissing", watch(5, &one)).await, json!({"watching": true}));
+        assert_eq!(client.call("fs/watchMissing", watch(5, &one)).await, json!({"watching": false}));
+        assert_eq!(client.call("fs/watchMissing", watch(6, &other)).await, json!({"watching": true}));
         std::fs::write(&one, "").expect("the folder is ours");
         std::fs::write(&other, "").expect("the folder is ours");
-        let told = raw.notice().await;
+        let told = client.notification().await;
         assert_eq!(told, json!({"method": "fs/missingChanged", "params": {"watchId": 6}}));
-        assert_eq!(raw.ask("fs/watchMissing", watch(7, &other)).await, json!({"watching": false}));
+        assert_eq!(client.call("fs/watchMissing", watch(7, &other)).await, json!({"watching": false}));
     });
 }

@@ -1,4 +1,4 @@
-//! Files of any size through little memory, over connections that break.
+//! Streams of files of any size: little memory, and connections that break.
 //!
 //! `EXEC_STREAM_MB` is the size of the large one in MiB.
 
@@ -8,9 +8,10 @@ use std::sync::Arc;
 use exec_client::files::stream::{ReadStream, WriteStream, confirm};
 use exec_env::Environment;
 use exec_env::files::{Files, LinkPolicy, OpenFile, OpenMode, FileReason};
+use exec_testkit::proc_status::{peak_resident_bytes, reset_peak, resident_bytes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::durability::support::run;
+use crate::durability::support::{number_from_env, run};
 use crate::endurance::connected;
 use crate::endurance::daemon::Daemon;
 use crate::remote;
@@ -18,7 +19,7 @@ use crate::remote;
 /// What either end may grow by while a large file passes.
 const GROWTH_BYTES: u64 = 16 << 20;
 
-/// Bytes that are nowhere the same.
+/// Pseudo-random bytes.
 fn noise(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
@@ -30,9 +31,9 @@ async fn open(files: &dyn Files, path: &Path, mode: OpenMode) -> Arc<dyn OpenFil
 #[test]
 fn a_stream_over_a_transport_that_breaks_arrives_whole_both_ways() {
     run(async {
-        let bench = remote::over_a_transport_that_breaks().await;
-        let files = bench.environment.files();
-        let path = bench.scratch().join("file");
+        let env = remote::over_a_transport_that_breaks().await;
+        let files = env.environment.files();
+        let path = env.scratch().join("file");
         let bytes: Vec<u8> = (0..32 << 20).map(noise).collect();
         let mut writing = WriteStream::new(open(files, &path, OpenMode::Replace).await, 0);
         writing.write_all(&bytes).await.expect("the server is found again");
@@ -51,9 +52,9 @@ fn a_stream_over_a_transport_that_breaks_arrives_whole_both_ways() {
 #[test]
 fn what_was_written_can_be_confirmed_by_its_hash() {
     run(async {
-        let bench = remote::over_memory().await;
-        let files = bench.environment.files();
-        let path = bench.scratch().join("file");
+        let env = remote::over_memory().await;
+        let files = env.environment.files();
+        let path = env.scratch().join("file");
         let mut writing = WriteStream::new(open(files, &path, OpenMode::Replace).await, 0);
         writing.write_all(b"these very bytes").await.expect("the folder is ours");
         writing.shutdown().await.expect("the folder is ours");
@@ -77,11 +78,11 @@ fn alone_a_large_file_passes_both_ways_while_neither_end_grows_by_16_mebibytes()
         // A little of it first: threads, buffers and pools are there before anything is measured.
         pass(files, &path, 8 << 20).await;
         let ends = [std::process::id(), daemon.pid()];
-        ends.iter().for_each(|pid| forget_peak(*pid));
+        ends.iter().for_each(|pid| reset_peak(*pid));
         let before = ends.map(resident_bytes);
         pass(files, &path, size).await;
         for (pid, before) in ends.into_iter().zip(before) {
-            let grown = peak_bytes(pid).saturating_sub(before);
+            let grown = peak_resident_bytes(pid).saturating_sub(before);
             eprintln!("process {pid}: {} KiB at first, {} KiB more at the peak", before >> 10, grown >> 10);
             assert!(grown < GROWTH_BYTES, "process {pid} grew by {grown} bytes");
         }
@@ -108,24 +109,5 @@ async fn pass(files: &dyn Files, path: &Path, size: u64) {
 }
 
 fn megabytes() -> u64 {
-    std::env::var("EXEC_STREAM_MB").ok().and_then(|megabytes| megabytes.parse().ok()).unwrap_or(1024)
-}
-
-fn resident_bytes(pid: u32) -> u64 {
-    status_bytes(pid, "VmRSS:")
-}
-
-fn peak_bytes(pid: u32) -> u64 {
-    status_bytes(pid, "VmHWM:")
-}
-
-/// The kernel counts the peak anew.
-fn forget_peak(pid: u32) {
-    std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("it is a process of ours");
-}
-
-fn status_bytes(pid: u32, name: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("every process has it");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    number_from_env("EXEC_STREAM_MB").unwrap_or(1024)
 }

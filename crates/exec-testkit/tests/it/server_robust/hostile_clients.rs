@@ -1,4 +1,4 @@
-//! Clients that lie, dawdle and break off: the others do not notice, and memory stays bounded.
+//! Clients that send nonsense, stop halfway or disconnect: the others do not notice, and memory stays bounded.
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -6,8 +6,8 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::MEMORY_BYTES;
-use super::client::{Client, Served, in_time};
-use crate::compat::wire::Came;
+use super::client::{Client, ServerFixture, with_deadline};
+use crate::compat::raw_connection::Received;
 
 /// Connections of each test that holds many.
 const CROWD: usize = 500;
@@ -15,25 +15,25 @@ const CROWD: usize = 500;
 const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// The server still serves, and has not grown.
-async fn all_is_well(served: &Served) {
-    let mut client = served.client().await;
+/// The server still serves, and uses little memory.
+async fn assert_server_is_fine(server: &ServerFixture) {
+    let mut client = server.client().await;
     let status = client.call("environment/status", json!({})).await;
     assert_eq!(status["result"]["status"], "ready");
     client.sh("p", "echo served").await;
-    let used = served.resident_bytes();
+    let used = server.resident_bytes();
     assert!(used < MEMORY_BYTES, "{used} bytes");
 }
 
-async fn raw(served: &Served, bytes: &[u8]) -> TcpStream {
-    let mut stream = TcpStream::connect(&served.daemon.address).await.expect("the server accepts");
+async fn raw(server: &ServerFixture, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(&server.process.address).await.expect("the server accepts");
     stream.write_all(bytes).await.expect("the server reads");
     stream
 }
 
 /// A connection after the upgrade, below any framing.
-async fn upgraded(served: &Served) -> TcpStream {
-    let mut stream = raw(served, UPGRADE.as_bytes()).await;
+async fn upgraded(server: &ServerFixture) -> TcpStream {
+    let mut stream = raw(server, UPGRADE.as_bytes()).await;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.expect("the server answers"));
@@ -42,53 +42,53 @@ async fn upgraded(served: &Served) -> TcpStream {
     stream
 }
 
-/// Everything the server still says, to its end.
-async fn farewell(mut stream: TcpStream) -> Vec<u8> {
+/// Everything that the server still sends.
+async fn read_to_close(mut stream: TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
-    let _ = in_time(stream.read_to_end(&mut said)).await;
+    let _ = with_deadline(stream.read_to_end(&mut said)).await;
     said
 }
 
 #[tokio::test]
 async fn a_crowd_that_never_finishes_its_request_alone() {
-    let served = Served::begin().await;
+    let server = ServerFixture::start().await;
     let mut crowd = Vec::new();
     for number in 0..CROWD {
         let cut = number % UPGRADE.len();
-        crowd.push(raw(&served, &UPGRADE.as_bytes()[..cut]).await);
+        crowd.push(raw(&server, &UPGRADE.as_bytes()[..cut]).await);
     }
-    all_is_well(&served).await;
+    assert_server_is_fine(&server).await;
 }
 
 #[tokio::test]
 async fn a_crowd_that_never_finishes_its_frame_alone() {
-    let served = Served::begin().await;
+    let server = ServerFixture::start().await;
     let mut crowd = Vec::new();
     for number in 0..CROWD {
-        let mut stream = upgraded(&served).await;
+        let mut stream = upgraded(&server).await;
         // 16 MiB are promised; a few bytes come.
         let head = [0x81, 0xff, 0, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4];
         stream.write_all(&head[..2 + number % 13]).await.expect("the server reads");
         crowd.push(stream);
     }
-    all_is_well(&served).await;
+    assert_server_is_fine(&server).await;
 }
 
 #[tokio::test]
 async fn a_crowd_that_shakes_hands_and_is_silent_alone() {
-    let served = Served::begin().await;
+    let server = ServerFixture::start().await;
     let mut crowd = Vec::new();
     for _ in 0..CROWD {
-        crowd.push(served.client().await);
+        crowd.push(server.client().await);
     }
-    all_is_well(&served).await;
+    assert_server_is_fine(&server).await;
     let mut last = crowd.pop().expect("there is a crowd");
     assert_eq!(last.call("environment/status", json!({})).await["result"]["status"], "ready");
 }
 
 #[tokio::test]
 async fn frames_against_the_rules_are_answered_with_a_close() {
-    let served = Served::begin().await;
+    let server = ServerFixture::start().await;
     let violations: [(&str, &[u8], [u8; 2]); 6] = [
         ("an unmasked frame", b"\x81\x02{}", 1002_u16.to_be_bytes()),
         ("bytes that are not UTF-8", b"\x81\x82\0\0\0\0\xff\xfe", 1007_u16.to_be_bytes()),
@@ -98,37 +98,37 @@ async fn frames_against_the_rules_are_answered_with_a_close() {
         ("a control frame that is too long", b"\x89\xfe\0\x80\0\0\0\0", 1002_u16.to_be_bytes()),
     ];
     for (name, bytes, code) in violations {
-        let mut stream = upgraded(&served).await;
+        let mut stream = upgraded(&server).await;
         stream.write_all(bytes).await.expect("the server reads");
-        let said = farewell(stream).await;
+        let said = read_to_close(stream).await;
         assert_eq!((said.first(), said.get(2..4)), (Some(&0x88), Some(&code[..])), "{name}");
     }
-    all_is_well(&served).await;
+    assert_server_is_fine(&server).await;
 }
 
 #[tokio::test]
 async fn malformed_messages_are_refused_and_the_connection_goes_on() {
-    let served = Served::begin().await;
-    let mut client = served.client().await;
+    let server = ServerFixture::start().await;
+    let mut client = server.client().await;
     let deep = format!(r#"{{"id":1,"method":"x","params":{}"#, "[".repeat(1 << 20));
     let wide = format!("[{}]", vec!["0"; 1 << 20].join(","));
     let long = format!(r#"{{"id":1,"method":"{}"#, "x".repeat(8 << 20));
     let key = format!(r#"{{"{}":1}}"#, "k".repeat(1 << 20));
     let texts = ["", "{", "[]", "nonsense", r#"{"id":{}}"#, &deep, &wide, &long, &key];
     for round in 0..texts.len() * 2 {
-        client.wire.send(texts[round % texts.len()]).await;
+        client.connection.send(texts[round % texts.len()]).await;
         let refusal = client.next().await;
         assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&json!(-1), &json!(-32600)), "round {round}");
     }
     assert_eq!(client.call("environment/status", json!({})).await["result"]["status"], "ready");
-    all_is_well(&served).await;
+    assert_server_is_fine(&server).await;
 }
 
 #[tokio::test]
 async fn raw_blocks_are_written_and_frames_that_make_no_sense_are_refused() {
-    let served = Served::begin().await;
-    let file = served.folder.path().join("file");
-    let mut client = served.raw_client().await;
+    let server = ServerFixture::start().await;
+    let file = server.directory.path().join("file");
+    let mut client = server.raw_client().await;
     let path = format!("file://{}", file.display());
     client.call("fs/open", json!({"handleId": "h", "path": path, "mode": "replace"})).await;
     // As PROTOCOL.md draws them: kind, version, stream, flags, length of the id, offset, id, and what follows.
@@ -148,63 +148,62 @@ async fn raw_blocks_are_written_and_frames_that_make_no_sense_are_refused() {
         (block[..10].to_vec(), json!(-1), json!(-32600)),
     ];
     for (frame, id, code) in cases {
-        client.wire.send_message(Message::Binary(frame.clone().into())).await;
+        client.connection.send_message(Message::Binary(frame.clone().into())).await;
         let answer = client.next().await;
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &code), "{frame:?}: {answer}");
     }
     assert_eq!(std::fs::read(&file).expect("it was written"), b"\0\0raw");
     // Where nobody asked for them, such bytes are no message.
-    let mut plain = served.client().await;
-    plain.wire.send_message(Message::Binary(block.into())).await;
+    let mut plain = server.client().await;
+    plain.connection.send_message(Message::Binary(block.into())).await;
     assert_eq!(plain.next().await["error"]["code"], -32600);
-    all_is_well(&served).await;
+    assert_server_is_fine(&server).await;
 }
 
 #[tokio::test]
 async fn a_client_that_asks_for_everything_and_reads_nothing_alone() {
-    let served = Served::begin().await;
-    let mut greedy = served.client().await;
-    let bell = served.bell("done");
-    greedy.sh("p", &super::flood(40 << 20, 3, &bell)).await;
-    in_time(bell.rung(1)).await;
+    let server = ServerFixture::start().await;
+    let mut greedy = server.client().await;
+    let done = server.semaphore("done");
+    greedy.sh("p", &super::flood(40 << 20, 3, &done)).await;
+    with_deadline(done.acquire_many(1)).await;
     // Each answer is a page of 32 MiB.
     for _ in 0..200 {
-        greedy.ask("process/read", json!({"processId": "p", "afterSeq": 0})).await;
+        greedy.request("process/read", json!({"processId": "p", "afterSeq": 0})).await;
     }
-    let mut other = served.client().await;
+    let mut other = server.client().await;
     assert_eq!(other.call("environment/status", json!({})).await["result"]["status"], "ready");
-    let used = served.resident_bytes();
+    let used = server.resident_bytes();
     // One page and its text, and what the connection may hold beside it.
     assert!(used < 6 * MEMORY_BYTES, "{used} bytes");
 }
 
 #[tokio::test]
 async fn connections_that_break_off_leave_nothing_behind_alone() {
-    let served = Served::begin().await;
-    let before = descriptors(&served);
+    let server = ServerFixture::start().await;
+    let before = descriptors(&server);
     for _ in 0..CROWD {
-        let mut client = Client::connect(&served.daemon.address).await;
-        client.ask("initialize", json!({"clientName": "brief"})).await;
+        let mut client = Client::connect(&server.process.address).await;
+        client.request("initialize", json!({"clientName": "brief"})).await;
         drop(client);
     }
-    let mut last = served.client().await;
-    last.wire.finish().await;
-    while let Some(came) = last.wire.next().await {
-        if matches!(came, Came::End(_)) {
+    let mut last = server.client().await;
+    last.connection.finish().await;
+    while let Some(came) = last.connection.next().await {
+        if matches!(came, Received::End(_)) {
             break;
         }
     }
-    all_is_well(&served).await;
+    assert_server_is_fine(&server).await;
     // The server learns of each end by itself, and has no event to tell us; it must get there.
-    in_time(async {
-        while descriptors(&served) > before + 16 {
+    with_deadline(async {
+        while descriptors(&server) > before + 16 {
             tokio::task::yield_now().await;
         }
     })
     .await;
 }
 
-fn descriptors(served: &Served) -> usize {
-    let pid = served.daemon.child.id().expect("it runs");
-    std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count()
+fn descriptors(server: &ServerFixture) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs").count()
 }
