@@ -17,6 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("exec-local", &["exec-core", "exec-env", "exec-keeper", "exec-sandbox"]),
     ("exec-rpc", &["exec-core", "exec-env", "exec-wire", "exec-transport"]),
     ("exec-client", &["exec-core", "exec-env", "exec-wire", "exec-transport"]),
+    ("exec-server", &["exec-core", "exec-env", "exec-local", "exec-client", "exec-rpc", "exec-transport"]),
     ("exec-server-cli", SHIPPED),
     ("exec-testkit", SHIPPED_AND_CLI),
     ("xtask", &[]),
