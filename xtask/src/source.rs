@@ -1,17 +1,17 @@
-//! A Rust file as the tidy rules see it: which bytes are code, which are comment, which are text in
-//! quotes, where test code begins and ends, and which functions there are.
+//! A Rust file as the tidy rules see it: which bytes are code, comment or quoted text, which lines are test code, and
+//! which functions there are.
 //!
-//! This is a scanner and no parser: it knows quotes, comments, braces and words, which is all the
-//! rules ask for, and it accepts files that do not compile. All views of a file have the same length
-//! and the same lines, so a place found in one can be looked up in another. Macros are not expanded.
+//! This is a scanner and no parser: it knows quotes, comments, braces and words, which is all the rules ask for, and it
+//! accepts files that do not compile. All views of a file have the same length and the same lines, so an offset found in
+//! one is valid in the others. Macros are not expanded.
 
 mod functions;
-mod mask;
+mod lexer;
 
 use std::ops::RangeInclusive;
 
 pub(crate) use functions::Function;
-use mask::Kind;
+use lexer::ByteKind;
 
 /// One scanned file.
 pub(crate) struct Source {
@@ -20,7 +20,7 @@ pub(crate) struct Source {
     /// Code alone; comments and quoted text are blanks.
     pub(crate) code: String,
     /// Code and quoted text; comments are blanks.
-    pub(crate) spoken: String,
+    pub(crate) code_and_quotes: String,
     /// Comments alone.
     pub(crate) comments: String,
     /// The first line as it is written.
@@ -34,13 +34,13 @@ pub(crate) struct Source {
 impl Source {
     /// Scans a file.
     pub(crate) fn scan(path: &str, text: &str) -> Self {
-        let kinds = mask::kinds(text);
-        let code = mask::view(text, &kinds, &[Kind::Code]);
+        let kinds = lexer::classify(text);
+        let code = lexer::only(text, &kinds, &[ByteKind::Code]);
         let starts = line_starts(text);
         let mut source = Self {
             path: path.to_owned(),
-            spoken: mask::view(text, &kinds, &[Kind::Code, Kind::Quoted]),
-            comments: mask::view(text, &kinds, &[Kind::Comment]),
+            code_and_quotes: lexer::only(text, &kinds, &[ByteKind::Code, ByteKind::Quoted]),
+            comments: lexer::only(text, &kinds, &[ByteKind::Comment]),
             first_line: text.lines().next().unwrap_or_default().to_owned(),
             code,
             starts,
@@ -95,18 +95,13 @@ impl Source {
         parts.any(|part| matches!(part, "tests" | "benches" | "tests.rs" | "exec-testkit"))
     }
 
-    /// Lines of `#[cfg(test)]` items.
-    pub(crate) fn test_regions(&self) -> &[RangeInclusive<usize>] {
-        &self.test_regions
-    }
-
     /// The functions with a body, in their order; a function inside another is listed as well.
     pub(crate) fn functions(&self) -> Vec<Function> {
         functions::functions(self)
     }
 
-    /// The name of the crate's folder: `exec-core` of `crates/exec-core/src/lib.rs`.
-    pub(crate) fn room(&self) -> &str {
+    /// The crate it belongs to: `exec-core` of `crates/exec-core/src/lib.rs`.
+    pub(crate) fn crate_name(&self) -> &str {
         let inside = self.path.strip_prefix("crates/").unwrap_or(&self.path);
         inside.split('/').next().unwrap_or_default()
     }

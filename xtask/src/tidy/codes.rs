@@ -2,17 +2,16 @@
 
 use super::{Tree, Violation};
 
-/// The files and folders that may write a code down.
-const KNOW_CODES: &[&str] =
+const MAY_NAME_CODES: &[&str] =
     &["crates/exec-wire/", "crates/exec-rpc/src/reply.rs", "crates/exec-client/src/error.rs"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     let shipped = tree.sources.iter().filter(|source| source.path.starts_with("crates/"));
-    for source in shipped.filter(|source| !KNOW_CODES.iter().any(|at| source.path.starts_with(at))) {
-        for (offset, _) in source.spoken.match_indices("-32") {
+    for source in shipped.filter(|source| !MAY_NAME_CODES.iter().any(|at| source.path.starts_with(at))) {
+        for (offset, _) in source.code_and_quotes.match_indices("-32") {
             let line = source.line_at(offset);
-            if is_code(&source.spoken, offset) && !source.is_test_line(line) {
+            if is_code(&source.code_and_quotes, offset) && !source.is_test_line(line) {
                 let what = "a wire error code; return an error of the verb, and let `reply.rs` \
                             (server) or `error.rs` (client) translate it";
                 found.push(Violation::new(&source.path, line, what));

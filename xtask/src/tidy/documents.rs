@@ -1,16 +1,13 @@
-//! Documents do not lie: a promise names a test that exists, and a link leads somewhere.
+//! Documents do not lie: a promise names tests that exist, and a link leads somewhere.
 //!
-//! Looked at outside fenced code only. Links to other sites and anchors inside a page are not
-//! followed: the first would need a network, the second change with every heading.
+//! Only text outside fenced code is looked at. Links to other sites and anchors inside a page are not followed: the first
+//! would need a network, the second change with every heading.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use super::{Tree, Violation};
 
 const PROMISES: &str = "GUARANTEES.md";
-
-/// Crates whose functions may be mentioned and are not ours to look up.
-const FOREIGN: &[&str] = &["std", "core", "alloc", "tokio", "rustix", "libc", "serde_json"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = promises(tree);
@@ -19,75 +16,33 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
 }
 
 fn promises(tree: &Tree) -> Vec<Violation> {
-    let Some(text) = tree.text_of(PROMISES) else {
-        return Vec::new();
-    };
-    let mut homes: HashMap<String, Vec<&str>> = HashMap::new();
-    for source in &tree.sources {
-        for function in source.functions() {
-            homes.entry(function.name).or_default().push(source.room());
-        }
-    }
+    let functions: HashSet<String> =
+        tree.sources.iter().flat_map(|source| source.functions()).map(|function| function.name).collect();
     let mut found = Vec::new();
-    let mut tests_column = None;
-    for (line, prose) in prose(text) {
-        tests_column = column_of_tests(prose, tests_column);
-        for name in test_names(prose, tests_column) {
-            let (path, function) = name.rsplit_once("::").unwrap_or(("", name));
-            let krate = path.split("::").next().unwrap_or_default().replace('_', "-");
-            let rooms = homes.get(function).map_or(&[][..], Vec::as_slice);
-            let known = match krate.as_str() {
-                "" => !rooms.is_empty(),
-                krate if krate.starts_with("exec-") => rooms.contains(&krate),
-                _ => !rooms.is_empty(),
-            };
-            if !known {
-                let what = format!("no test `{name}` in the tree; name the test that keeps this promise");
-                found.push(Violation::new(PROMISES, line, what));
-            }
+    for (line, name) in named_tests(tree.text_of(PROMISES).unwrap_or_default()) {
+        if !functions.contains(name) {
+            let what = format!("no test `{name}` in the tree; name the test that keeps this promise");
+            found.push(Violation::new(PROMISES, line, what));
         }
     }
     found
 }
 
-/// The column of a table that holds tests: set by its heading, forgotten at its end.
-fn column_of_tests(line: &str, current: Option<usize>) -> Option<usize> {
-    if !line.trim_start().starts_with('|') {
-        return None;
+/// The names in backticks after `test:`, up to the end of the paragraph or list item, each with its line.
+fn named_tests(text: &str) -> Vec<(usize, &str)> {
+    let mut named = Vec::new();
+    let mut in_list = false;
+    for (number, line) in prose(text) {
+        let continues = line.starts_with([' ', '\t']);
+        let names = match line.find("test:") {
+            Some(mark) => &line[mark..],
+            None if in_list && continues => line,
+            None => "",
+        };
+        in_list = !names.is_empty();
+        named.extend(backticked(names).map(|name| (number, name)));
     }
-    let heading = line
-        .split('|')
-        .position(|cell| matches!(cell.trim().to_ascii_lowercase().as_str(), "test" | "tests" | "kept by"));
-    heading.or(current)
-}
-
-/// The tests a line names: those in the column, those after `test:`, and every path of ours.
-fn test_names(line: &str, tests_column: Option<usize>) -> Vec<&str> {
-    let lower = line.to_ascii_lowercase();
-    let mark = ["test:", "tests:"].iter().filter_map(|mark| lower.find(mark)).min();
-    let mut names: Vec<&str> = match mark {
-        Some(mark) => backticked(&line[mark..]).collect(),
-        None => Vec::new(),
-    };
-    if let Some(cell) = tests_column.and_then(|column| line.split('|').nth(column)) {
-        names.extend(backticked(cell));
-    }
-    names.extend(backticked(line).filter(|name| {
-        let krate = name.split("::").next().unwrap_or_default();
-        name.contains("::") && !FOREIGN.contains(&krate)
-    }));
-    names.retain(|name| is_function_path(name));
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
-/// Whether it is a name, or names joined by `::`, in the spelling of functions.
-fn is_function_path(name: &str) -> bool {
-    name.split("::").all(|part| {
-        let begins = part.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
-        begins && part.bytes().all(|b| b == b'_' || b == b'-' || b.is_ascii_lowercase() || b.is_ascii_digit())
-    })
+    named
 }
 
 fn backticked(text: &str) -> impl Iterator<Item = &str> {
@@ -101,7 +56,7 @@ fn links(tree: &Tree) -> Vec<Violation> {
             for target in link_targets(prose) {
                 let target = target.split('#').next().unwrap_or_default();
                 if !target.is_empty() && !leads_somewhere(tree, &file.path, target) {
-                    let what = format!("the link to `{target}` leads nowhere; mend or remove it");
+                    let what = format!("the link to `{target}` leads nowhere; correct or remove it");
                     found.push(Violation::new(&file.path, line, what));
                 }
             }
@@ -120,7 +75,7 @@ fn link_targets(line: &str) -> Vec<String> {
     targets.filter(|target| !target.contains(':')).map(str::to_owned).collect()
 }
 
-/// Whether the target, seen from the file, is a file of the tree or a folder of one.
+/// Whether the target, seen from the file, is a file of the tree or a directory of one.
 fn leads_somewhere(tree: &Tree, from: &str, target: &str) -> bool {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -136,8 +91,8 @@ fn leads_somewhere(tree: &Tree, from: &str, target: &str) -> bool {
         }
     }
     let path = parts.join("/");
-    let folder = format!("{path}/");
-    path.is_empty() || tree.files.iter().any(|file| file.path == path || file.path.starts_with(&folder))
+    let directory = format!("{path}/");
+    path.is_empty() || tree.files.iter().any(|file| file.path == path || file.path.starts_with(&directory))
 }
 
 /// The lines outside fenced code, counted from 1.
@@ -159,35 +114,28 @@ mod tests {
         check(&Tree::of(files)).into_iter().map(|violation| violation.line).collect()
     }
 
-    const KEPT: (&str, &str) = ("crates/exec-local/tests/it/a.rs", "fn nothing_is_lost() {}\n");
+    const TEST: (&str, &str) = ("crates/exec-local/tests/it/a.rs", "fn nothing_is_lost() {}\n");
 
     #[test]
     fn a_promise_must_name_a_test_that_exists() {
-        let text = "test: `nothing_is_lost`\ntest: `all_is_lost`\nSee `exec_local::it::nothing_is_lost`.\n\
-                    See `exec_local::it::all_is_lost`.\n";
-        assert_eq!(found(&[KEPT, (PROMISES, text)]), [2, 4]);
+        let text = "1. Promise. test: `nothing_is_lost`\n2. Other. test: `all_is_lost`\n";
+        assert_eq!(found(&[TEST, (PROMISES, text)]), [2]);
     }
 
     #[test]
-    fn a_test_is_looked_for_in_the_crate_it_is_said_to_be_in() {
-        let text = "`exec_local::a::nothing_is_lost` and `exec-core::a::nothing_is_lost`\n";
-        assert_eq!(found(&[KEPT, (PROMISES, text)]), [1]);
-    }
-
-    #[test]
-    fn a_table_may_have_a_column_of_tests() {
-        let text = "| promise | test |\n|---|---|\n| `x` | `nothing_is_lost` |\n| y | `gone` |\n\n`not_a_test` |\n";
-        assert_eq!(found(&[KEPT, (PROMISES, text)]), [4]);
+    fn the_list_of_tests_goes_on_over_indented_lines() {
+        let text =
+            "1. Promise. test:\n   `nothing_is_lost`,\n   `gone`\n2. `code` of another promise.\n   `more_code`\n";
+        assert_eq!(found(&[TEST, (PROMISES, text)]), [3]);
     }
 
     #[test]
     fn other_code_in_a_promise_is_not_a_test() {
-        let text = "`kill -9`, `std::process::exit`, `Type::new`, `exec_core::LIMIT`, `seq`\n";
-        assert_eq!(found(&[(PROMISES, text)]), NOWHERE);
+        assert_eq!(found(&[(PROMISES, "`kill -9`, `seq`. test: see below\n")]), NOWHERE);
     }
 
     #[test]
-    fn a_link_must_lead_to_a_file_or_folder() {
+    fn a_link_must_lead_to_a_file_or_directory() {
         let text = "[a](b.md) [c](gone.md#x) [d](../xtask/) [e](https://x.y/z) [f](#here)\n\
                     ```\n[g](gone)\n```\n`[h](gone)`\n[i]: ../gone.md\n[j](../../out.md)\n";
         let files = [("docs/a.md", text), ("docs/b.md", ""), ("xtask/src/main.rs", "//! x")];

@@ -1,8 +1,7 @@
-//! Which crate may depend on which, and which crates do without which outsiders.
+//! Which crate may depend on which, and which crates must do without which outside crates.
 //!
-//! This table is the architecture; a new edge is a decision, made here and argued for in the commit.
-//! Dev-dependencies are free: tests may stand wherever they see best, and cargo keeps them out of
-//! what is shipped.
+//! This table is the architecture; a new edge is a decision, made here and argued for in the commit. Dev-dependencies are
+//! free: tests may use what they need, and cargo keeps them out of what is shipped.
 
 use super::{Tree, Violation};
 
@@ -18,13 +17,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("exec-rpc", &["exec-core", "exec-env", "exec-wire", "exec-transport"]),
     ("exec-client", &["exec-core", "exec-env", "exec-wire", "exec-transport"]),
     ("exec-server", &["exec-core", "exec-env", "exec-local", "exec-client", "exec-rpc", "exec-transport"]),
-    ("exec-server-cli", SHIPPED),
-    ("exec-testkit", SHIPPED_AND_CLI),
+    // The binary and the tests may use every library; no library may use them.
+    ("exec-server-cli", LIBRARIES),
+    ("exec-testkit", LIBRARIES),
     ("xtask", &[]),
 ];
 
-/// The binary knows every room.
-const SHIPPED: &[&str] = &[
+const LIBRARIES: &[&str] = &[
     "exec-core",
     "exec-env",
     "exec-wire",
@@ -34,24 +33,11 @@ const SHIPPED: &[&str] = &[
     "exec-local",
     "exec-rpc",
     "exec-client",
+    "exec-server",
 ];
 
-/// The test kit may use everything, because nothing that is shipped may use it.
-const SHIPPED_AND_CLI: &[&str] = &[
-    "exec-core",
-    "exec-env",
-    "exec-wire",
-    "exec-transport",
-    "exec-sandbox",
-    "exec-keeper",
-    "exec-local",
-    "exec-rpc",
-    "exec-client",
-    "exec-server-cli",
-];
-
-/// Outsiders that a crate does without, and why.
-const DOES_WITHOUT: &[(&str, &[&str], &str)] = &[
+/// Outside crates that a crate must not depend on, and why.
+const MUST_NOT_USE: &[(&str, &[&str], &str)] = &[
     ("exec-core", &["tokio", "tokio-util", "serde", "serde_json", "rustix", "libc"], PURE),
     ("exec-env", SERIALISERS, NO_WIRE),
     ("exec-local", SERIALISERS, NO_WIRE),
@@ -71,19 +57,21 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for member in &tree.members {
         let package = &member.package;
-        let say = |dependency: &str, what: String| {
+        let violation = |dependency: &str, what: String| {
             let text = tree.text_of(&member.manifest).unwrap_or_default();
             Violation::new(&member.manifest, line_of(text, dependency), what)
         };
         if !MAY_USE.iter().any(|(name, _)| *name == package.name) {
-            let what =
-                format!("crate {} has no place; give it a line in MAY_USE of xtask/src/tidy/edges.rs", package.name);
-            found.push(say(&package.name, what));
+            let what = format!(
+                "crate {} is not in the table; give it a line in MAY_USE of xtask/src/tidy/edges.rs",
+                package.name
+            );
+            found.push(violation(&package.name, what));
             continue;
         }
         for dependency in package.dependencies.iter().filter(|dep| !dep.is_for_tests()) {
             if let Some(what) = objection(&package.name, &dependency.name) {
-                found.push(say(&dependency.name, what));
+                found.push(violation(&dependency.name, what));
             }
         }
     }
@@ -103,7 +91,7 @@ fn objection(user: &str, used: &str) -> Option<String> {
     if used == "anyhow" && !MAY_USE_ANYHOW.contains(&user) {
         return Some(format!("{user} must not use anyhow; give the verb an error enum of its own"));
     }
-    let banned = DOES_WITHOUT.iter().find(|(name, without, _)| *name == user && without.contains(&used));
+    let banned = MUST_NOT_USE.iter().find(|(name, banned, _)| *name == user && banned.contains(&used));
     banned.map(|(_, _, why)| format!("{user} must not depend on {used}: {why}; move that work up"))
 }
 
@@ -129,6 +117,7 @@ mod tests {
             name: user.to_owned(),
             manifest_path: manifest.clone().into(),
             dependencies: vec![Dependency { name: used.to_owned(), kind: kind.map(str::to_owned) }],
+            targets: Vec::new(),
         };
         let files = vec![TextFile { path: manifest.clone(), text }];
         let tree = Tree::from_parts(files, vec![Member { manifest, package }]);
@@ -150,7 +139,15 @@ mod tests {
     }
 
     #[test]
-    fn outsiders_are_kept_out_of_the_rooms_that_do_without_them() {
+    fn only_the_binary_and_the_tests_may_use_the_facade() {
+        assert_eq!(found("exec-server", "exec-rpc", None), NOWHERE);
+        assert_eq!(found("exec-server", "exec-keeper", None), [4]);
+        assert_eq!(found("exec-client", "exec-server", None), [4]);
+        assert_eq!(found("exec-server-cli", "exec-server", None), NOWHERE);
+    }
+
+    #[test]
+    fn outside_crates_are_kept_out_of_the_crates_that_do_without_them() {
         assert_eq!(found("exec-core", "serde", None), [4]);
         assert_eq!(found("exec-keeper", "tokio", None), [4]);
         assert_eq!(found("exec-local", "serde_json", None), [4]);
@@ -159,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_nobody_placed_is_reported() {
+    fn a_crate_that_is_not_in_the_table_is_reported() {
         assert_eq!(found("exec-novelty", "bytes", None), [1]);
     }
 }

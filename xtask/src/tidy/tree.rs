@@ -1,7 +1,7 @@
 //! All text files of the repository, read once, and the Rust ones scanned.
 //!
-//! The walk asks no version control: it must work in an exported folder too. It skips the folders
-//! that tools fill, and files that are no text.
+//! The walk asks no version control: it must work in an exported directory too. It skips the
+//! directories that tools fill, and files that are no text.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,16 @@ use anyhow::{Context, Result};
 use crate::source::Source;
 use crate::workspace::{Package, Workspace};
 
-/// Folders that are made by tools, wherever they stand.
-const MADE_BY_TOOLS: &[&str] = &[".git", "target", "node_modules"];
+/// Directories that tools fill, wherever they are.
+const SKIPPED_DIRECTORIES: &[&str] = &[".git", "target", "node_modules"];
 
 /// What the rules look at.
 pub(super) struct Tree {
     pub(super) files: Vec<TextFile>,
     pub(super) sources: Vec<Source>,
     pub(super) members: Vec<Member>,
+    /// Absolute paths of this checkout and of the user's home directory.
+    pub(super) machine_directories: Vec<String>,
 }
 
 /// One file that is text.
@@ -44,7 +46,8 @@ impl Tree {
             .packages
             .iter()
             .map(|package| Member { manifest: workspace.relative(&package.manifest_path), package: package.clone() });
-        Ok(Self::from_parts(files, members.collect()))
+        let machine_directories = machine_directories(&workspace.root);
+        Ok(Self { machine_directories, ..Self::from_parts(files, members.collect()) })
     }
 
     /// The text of one file.
@@ -57,7 +60,7 @@ impl Tree {
     pub(super) fn from_parts(files: Vec<TextFile>, members: Vec<Member>) -> Self {
         let rust = files.iter().filter(|file| file.path.ends_with(".rs"));
         let sources = rust.map(|file| Source::scan(&file.path, &file.text)).collect();
-        Self { files, sources, members }
+        Self { files, sources, members, machine_directories: Vec::new() }
     }
 
     /// A made-up repository, for tests of rules.
@@ -68,15 +71,22 @@ impl Tree {
     }
 }
 
-fn collect(workspace: &Workspace, folder: &Path, files: &mut Vec<TextFile>) -> Result<()> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot list {folder:?}"))?;
+/// A home such as `/root` has no name of its own, and documents may mention it.
+fn machine_directories(root: &Path) -> Vec<String> {
+    let home = std::env::home_dir().filter(|home| home.components().count() > 2);
+    let directories = home.into_iter().chain([root.to_owned()]);
+    directories.map(|directory| directory.to_string_lossy().into_owned()).collect()
+}
+
+fn collect(workspace: &Workspace, directory: &Path, files: &mut Vec<TextFile>) -> Result<()> {
+    let entries = fs::read_dir(directory).with_context(|| format!("cannot list {directory:?}"))?;
     for entry in entries {
-        let entry = entry.with_context(|| format!("cannot list {folder:?}"))?;
+        let entry = entry.with_context(|| format!("cannot list {directory:?}"))?;
         let path = entry.path();
-        let kind = entry.file_type().with_context(|| format!("cannot look at {path:?}"))?;
+        let kind = entry.file_type().with_context(|| format!("cannot read the type of {path:?}"))?;
         if kind.is_dir() {
             let name = entry.file_name();
-            if !MADE_BY_TOOLS.iter().any(|made| name == *made) {
+            if !SKIPPED_DIRECTORIES.iter().any(|skipped| name == *skipped) {
                 collect(workspace, &path, files)?;
             }
         } else if kind.is_file() {

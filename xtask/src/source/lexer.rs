@@ -5,8 +5,7 @@
 
 /// What a byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Everything else.
+pub(super) enum ByteKind {
     Code,
     /// A line or block comment, with its slashes.
     Comment,
@@ -15,12 +14,12 @@ pub(super) enum Kind {
 }
 
 /// The kind of every byte of the text.
-pub(super) fn kinds(text: &str) -> Vec<Kind> {
+pub(super) fn classify(text: &str) -> Vec<ByteKind> {
     let bytes = text.as_bytes();
-    let mut kinds = vec![Kind::Code; bytes.len()];
+    let mut kinds = vec![ByteKind::Code; bytes.len()];
     let mut at = 0;
     while at < bytes.len() {
-        let (kind, end) = piece(bytes, at);
+        let (kind, end) = token(bytes, at);
         kinds[at..end].fill(kind);
         at = end;
     }
@@ -28,7 +27,7 @@ pub(super) fn kinds(text: &str) -> Vec<Kind> {
 }
 
 /// The text with every byte of another kind turned into a blank; lines stay where they are.
-pub(super) fn view(text: &str, kinds: &[Kind], kept: &[Kind]) -> String {
+pub(super) fn only(text: &str, kinds: &[ByteKind], kept: &[ByteKind]) -> String {
     let shown =
         text.bytes().zip(kinds).map(|(byte, kind)| if byte == b'\n' || kept.contains(kind) { byte } else { b' ' });
     // A character never has bytes of two kinds, so it is kept or blanked whole.
@@ -36,20 +35,20 @@ pub(super) fn view(text: &str, kinds: &[Kind], kept: &[Kind]) -> String {
 }
 
 /// The kind and the end of what begins at `at`; for code, one character.
-fn piece(bytes: &[u8], at: usize) -> (Kind, usize) {
+fn token(bytes: &[u8], at: usize) -> (ByteKind, usize) {
     match bytes[at] {
-        b'/' if bytes[at..].starts_with(b"//") => (Kind::Comment, end_of_line(bytes, at)),
-        b'/' if bytes[at..].starts_with(b"/*") => (Kind::Comment, end_of_block(bytes, at)),
-        b'"' => (Kind::Quoted, end_of_string(bytes, at)),
+        b'/' if bytes[at..].starts_with(b"//") => (ByteKind::Comment, end_of_line(bytes, at)),
+        b'/' if bytes[at..].starts_with(b"/*") => (ByteKind::Comment, end_of_block(bytes, at)),
+        b'"' => (ByteKind::Quoted, end_of_string(bytes, at)),
         b'r' => match raw_string(bytes, at) {
-            Some(end) => (Kind::Quoted, end),
-            None => (Kind::Code, at + 1),
+            Some(end) => (ByteKind::Quoted, end),
+            None => (ByteKind::Code, at + 1),
         },
         b'\'' => match char_literal(bytes, at) {
-            Some(end) => (Kind::Quoted, end),
-            None => (Kind::Code, at + 1),
+            Some(end) => (ByteKind::Quoted, end),
+            None => (ByteKind::Code, at + 1),
         },
-        _ => (Kind::Code, at + char_length(bytes, at)),
+        _ => (ByteKind::Code, at + char_length(bytes, at)),
     }
 }
 
@@ -132,7 +131,7 @@ mod tests {
 
     /// The code of a text, with runs of blanks made one.
     fn code(text: &str) -> String {
-        let code = view(text, &kinds(text), &[Kind::Code]);
+        let code = only(text, &classify(text), &[ByteKind::Code]);
         code.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
@@ -170,8 +169,8 @@ mod tests {
     #[test]
     fn every_view_keeps_the_lines() {
         let text = "a\n/* b\nc */ \"d\ne\" f\n";
-        for kept in [Kind::Code, Kind::Comment, Kind::Quoted] {
-            let view = view(text, &kinds(text), &[kept]);
+        for kept in [ByteKind::Code, ByteKind::Comment, ByteKind::Quoted] {
+            let view = only(text, &classify(text), &[kept]);
             assert_eq!((view.len(), view.lines().count()), (text.len(), 4));
         }
     }
@@ -179,7 +178,7 @@ mod tests {
     #[test]
     fn an_unfinished_text_ends_with_the_file() {
         for text in ["\"a", "/* a", "r#\"a\"", "'", "'\\", "a\\", "\"\\"] {
-            assert_eq!(kinds(text).len(), text.len(), "{text}");
+            assert_eq!(classify(text).len(), text.len(), "{text}");
         }
     }
 }
