@@ -1,7 +1,7 @@
-//! `bench`: measurements. They judge nothing; numbers that are promises have tests of their own.
+//! `bench`: measurements. Nothing fails here; numbers that are promised in GUARANTEES.md have tests.
 //!
 //! `local` runs the benchmark of the embedded library, `files` one of large files. `wire` compares our server with others by
-//! xbench, an outside program that speaks the wire and knows nothing of our code.
+//! xbench, a separate program that speaks the protocol and shares no code with ours.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,10 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 
-use crate::workspace::{Workspace, in_view, last_line_of};
+use crate::workspace::{Workspace, last_output_line, run_visible};
 
-/// What is measured.
 #[derive(Subcommand)]
-pub(crate) enum What {
+pub(crate) enum Benchmark {
     /// The library embedded, without a server
     Local {
         /// Passed on to the benchmark
@@ -23,7 +22,7 @@ pub(crate) enum What {
     },
     /// Echoes beside a large file on the same connection (CODEX_BIN: Codex, to be compared with)
     Files,
-    /// The server beside others, over the wire (XBENCH_SRC: folder of xbench; CODEX_BIN: Codex)
+    /// The server beside others, over the wire (XBENCH_SRC: directory of xbench; CODEX_BIN: Codex)
     Wire {
         /// Workloads, separated by commas; all of them unless given
         #[arg(long)]
@@ -34,36 +33,35 @@ pub(crate) enum What {
     },
 }
 
-/// Measures and prints.
-pub(crate) fn run(workspace: &Workspace, what: What) -> Result<()> {
-    match what {
-        What::Local { arguments } => local(workspace, &arguments),
-        What::Files => files(workspace),
-        What::Wire { work, reps } => wire(workspace, work.as_deref(), reps),
+pub(crate) fn run(workspace: &Workspace, benchmark: Benchmark) -> Result<()> {
+    match benchmark {
+        Benchmark::Local { arguments } => local(workspace, &arguments),
+        Benchmark::Files => files(workspace),
+        Benchmark::Wire { work, reps } => wire(workspace, work.as_deref(), reps),
     }
 }
 
 fn local(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     let mut bench = workspace.cargo(&["run", "--release", "-p", "exec-testkit"]);
     bench.args(["--bin", "bench-local", "--"]).args(arguments);
-    in_view(&mut bench)
+    run_visible(&mut bench)
 }
 
 fn files(workspace: &Workspace) -> Result<()> {
-    in_view(&mut workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]))?;
-    in_view(&mut workspace.cargo(&["bench", "-p", "exec-testkit", "--bench", "files"]))
+    run_visible(&mut workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]))?;
+    run_visible(&mut workspace.cargo(&["bench", "-p", "exec-testkit", "--bench", "files"]))
 }
 
 fn wire(workspace: &Workspace, work: Option<&str>, reps: u32) -> Result<()> {
     let source = xbench_source(workspace)?;
     let target = workspace.target.join("xbench");
     let mut build = workspace.cargo(&["build", "--release", "--locked"]);
-    in_view(build.current_dir(&source).arg("--target-dir").arg(&target))?;
-    in_view(&mut workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]))?;
+    run_visible(build.current_dir(&source).arg("--target-dir").arg(&target))?;
+    run_visible(&mut workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]))?;
 
     let xbench = target.join("release/xbench");
     let results = target.join("wire.jsonl");
-    // xbench appends, and the report is to speak of this run alone.
+    // xbench appends to its results, and the report is about this run only.
     if results.exists() {
         std::fs::remove_file(&results).with_context(|| format!("cannot remove {results:?}"))?;
     }
@@ -74,11 +72,11 @@ fn wire(workspace: &Workspace, work: Option<&str>, reps: u32) -> Result<()> {
     if let Some(work) = work {
         run.args(["--work", work]);
     }
-    in_view(&mut run)?;
-    in_view(Command::new(&xbench).arg("report").arg(&results))
+    run_visible(&mut run)?;
+    run_visible(Command::new(&xbench).arg("report").arg(&results))
 }
 
-/// The contestants: no server at all, the bare probe, Codex, and ours.
+/// What is compared: no server at all, the bare probe, Codex, and our server.
 fn peers(ours: &Path) -> String {
     format!("direct,ref,codex,ours={} serve --listen ws://127.0.0.1:0", ours.display())
 }
@@ -87,7 +85,7 @@ fn xbench_source(workspace: &Workspace) -> Result<PathBuf> {
     let named = std::env::var_os("XBENCH_SRC").map(PathBuf::from);
     let source = named.unwrap_or_else(|| workspace.root.join("../shared/bench"));
     if !source.join("Cargo.toml").is_file() {
-        bail!("no xbench in {}; set XBENCH_SRC to the folder of its sources", source.display());
+        bail!("no xbench in {}; set XBENCH_SRC to the directory of its sources", source.display());
     }
     Ok(source)
 }
@@ -96,7 +94,7 @@ fn xbench_source(workspace: &Workspace) -> Result<PathBuf> {
 fn codex(source: &Path) -> Result<OsString> {
     match std::env::var_os("CODEX_BIN") {
         Some(named) => Ok(named),
-        None => Ok(last_line_of(&mut Command::new(source.join("get-codex")))?.into()),
+        None => Ok(last_output_line(&mut Command::new(source.join("get-codex")))?.into()),
     }
 }
 

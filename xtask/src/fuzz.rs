@@ -11,19 +11,19 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use crate::ci::into_log;
-use crate::workspace::{Workspace, in_view, last_line_of};
+use crate::ci::{log_path, run_logged};
+use crate::workspace::{Workspace, last_output_line, run_visible};
 
 /// How long each target runs in `ci`; `EXEC_FUZZ_SECONDS` says otherwise.
 const SECONDS: u64 = 30;
 
-/// A target and the folders its first inputs come from.
+/// A target and the directories its first inputs come from.
 struct Target {
     name: &'static str,
     seeds: &'static [&'static str],
 }
 
-/// In the order of their worth, should the time be cut short.
+/// The most valuable first, in case the time is cut short.
 const TARGETS: &[Target] = &[
     Target { name: "params", seeds: &["crates/exec-wire/golden"] },
     Target { name: "envelope", seeds: &["crates/exec-wire/golden", "fuzz/corpus-seeds/envelope"] },
@@ -38,7 +38,7 @@ const TARGETS: &[Target] = &[
     Target { name: "urls", seeds: &["fuzz/corpus-seeds/urls"] },
 ];
 
-/// What makes a program tell libFuzzer where it has been.
+/// Compiler flags that report coverage to libFuzzer.
 const COVERAGE: &[&str] = &[
     "--cfg fuzzing",
     "-Cpasses=sancov-module",
@@ -48,37 +48,37 @@ const COVERAGE: &[&str] = &[
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
 
-/// The step of `ci`.
+/// The step of `ci`: all targets.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    run_some(workspace, None, &[])
+    run_targets(workspace, None, &[])
 }
 
 /// Builds all targets and runs those named (all, if none is), each for so many seconds.
-pub(crate) fn run_some(workspace: &Workspace, seconds: Option<u64>, names: &[String]) -> Result<()> {
+pub(crate) fn run_targets(workspace: &Workspace, seconds: Option<u64>, names: &[String]) -> Result<()> {
     let seconds = match (seconds, std::env::var("EXEC_FUZZ_SECONDS")) {
         (Some(seconds), _) => seconds,
         (None, Ok(text)) => text.parse().with_context(|| format!("EXEC_FUZZ_SECONDS is no number: {text:?}"))?,
         (None, Err(_)) => SECONDS,
     };
-    let chosen = chosen(names)?;
-    in_view(&mut workspace.cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))?;
+    let selected = select(names)?;
+    run_visible(&mut workspace.cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))?;
     let programs = build(workspace)?;
-    let queue = Mutex::new(chosen.into_iter());
+    let queue = Mutex::new(selected.into_iter());
     let failures = Mutex::new(Vec::new());
-    let work = || {
+    let worker = || {
         // Not `while let`, which would hold the queue's lock during the run.
         loop {
-            let next = queue.lock().expect("nobody panics with the queue in hand").next();
+            let next = queue.lock().expect("taking the next target does not panic").next();
             let Some(target) = next else { break };
             if let Err(error) = fuzz(workspace, &programs, target, seconds) {
-                failures.lock().expect("nobody panics with the list in hand").push(error);
+                failures.lock().expect("adding to the list does not panic").push(error);
             }
         }
     };
     let workers = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     thread::scope(|scope| {
         for _ in 0..workers {
-            scope.spawn(work);
+            scope.spawn(worker);
         }
     });
     match failures.into_inner().expect("all workers have ended in order") {
@@ -87,7 +87,7 @@ pub(crate) fn run_some(workspace: &Workspace, seconds: Option<u64>, names: &[Str
     }
 }
 
-fn chosen(names: &[String]) -> Result<Vec<&'static Target>> {
+fn select(names: &[String]) -> Result<Vec<&'static Target>> {
     if names.is_empty() {
         return Ok(TARGETS.iter().collect());
     }
@@ -99,37 +99,37 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Target>> {
         .collect()
 }
 
-/// Builds all targets; answers the folder of their programs.
+/// Builds all targets and returns the directory of their programs.
 fn build(workspace: &Workspace) -> Result<PathBuf> {
-    let host = last_line_of(Command::new("rustc").args(["--print", "host-tuple"]))?;
-    let target = folder(workspace);
+    let host = last_output_line(Command::new("rustc").args(["--print", "host-tuple"]))?;
+    let target = directory(workspace);
     let mut build = workspace.cargo(&["build", "--manifest-path", "fuzz/Cargo.toml", "--release", "--bins"]);
-    // Named, so that build scripts and macros are not built with coverage.
+    // The target is named so that build scripts and macros are not built with coverage.
     build.args(["--target", &host]).arg("--target-dir").arg(&target);
     build.env_remove("CARGO_ENCODED_RUSTFLAGS").env("RUSTFLAGS", COVERAGE.join(" "));
-    into_log(workspace, "fuzz-build", &mut build)?;
+    run_logged(workspace, "fuzz-build", &mut build)?;
     Ok(target.join(host).join("release"))
 }
 
 fn fuzz(workspace: &Workspace, programs: &Path, target: &Target, seconds: u64) -> Result<()> {
     let name = target.name;
-    let corpus = folder(workspace).join("corpus").join(name);
-    let crashes = folder(workspace).join("crashes").join(name);
-    for folder in [&corpus, &crashes] {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {folder:?}"))?;
+    let corpus = directory(workspace).join("corpus").join(name);
+    let crashes = directory(workspace).join("crashes").join(name);
+    for directory in [&corpus, &crashes] {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot create {directory:?}"))?;
     }
     let program = programs.join(name);
     let mut command = Command::new(&program);
     command.current_dir(&workspace.root).arg(&corpus);
     for seeds in target.seeds {
-        ensure!(workspace.root.join(seeds).is_dir(), "the seeds of {name} are missing: no folder {seeds}");
+        ensure!(workspace.root.join(seeds).is_dir(), "the seeds of {name} are missing: no directory {seeds}");
         command.arg(seeds);
     }
     command.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", crashes.display()));
-    // A minute for one input is a hang even on a busy machine; memory is what a small input must not cost.
+    // One input that takes a minute is a hang even on a busy machine, and no small input may cost much memory.
     command.args(["-timeout=60", "-rss_limit_mb=1024", "-max_len=16384", "-print_final_stats=1"]);
     let log = format!("fuzz-{name}");
-    if let Err(error) = into_log(workspace, &log, &mut command) {
+    if let Err(error) = run_logged(workspace, &log, &mut command) {
         bail!(
             "fuzz target {name} found something: {error:#}\n\
              the input is in {crashes}; again: {program} FILE; smaller: {program} -minimize_crash=1 -runs=100000 FILE",
@@ -137,22 +137,19 @@ fn fuzz(workspace: &Workspace, programs: &Path, target: &Target, seconds: u64) -
             program = program.display(),
         );
     }
-    let said = std::fs::read(log_path(workspace, &log)).unwrap_or_default();
-    println!("    {name:<16} {:>12} inputs in {seconds} s", runs(&String::from_utf8_lossy(&said)).unwrap_or("?"));
+    let output = std::fs::read(log_path(workspace, &log)).unwrap_or_default();
+    let inputs = input_count(&String::from_utf8_lossy(&output)).unwrap_or("?").to_owned();
+    println!("    {name:<16} {inputs:>12} inputs in {seconds} s");
     Ok(())
 }
 
-fn folder(workspace: &Workspace) -> PathBuf {
+fn directory(workspace: &Workspace) -> PathBuf {
     workspace.target.join("fuzz")
 }
 
-fn log_path(workspace: &Workspace, log: &str) -> PathBuf {
-    workspace.target.join("ci").join(format!("{log}.log"))
-}
-
 /// How many inputs libFuzzer says it has tried.
-fn runs(said: &str) -> Option<&str> {
-    said.lines().rev().find_map(|line| line.strip_prefix("stat::number_of_executed_units:")).map(str::trim)
+fn input_count(output: &str) -> Option<&str> {
+    output.lines().rev().find_map(|line| line.strip_prefix("stat::number_of_executed_units:")).map(str::trim)
 }
 
 #[cfg(test)]
@@ -178,15 +175,15 @@ mod tests {
 
     #[test]
     fn a_target_nobody_knows_is_refused_by_name() {
-        let error = chosen(&["envelop".to_owned()]).map(drop).expect_err("a misspelt name");
+        let error = select(&["envelop".to_owned()]).map(drop).expect_err("a misspelt name");
         assert!(error.to_string().starts_with("no fuzz target \"envelop\"; there are params, envelope,"), "{error}");
-        assert_eq!(chosen(&[]).expect("none named means all").len(), TARGETS.len());
+        assert_eq!(select(&[]).expect("none named means all").len(), TARGETS.len());
     }
 
     #[test]
     fn the_count_of_inputs_is_found_in_what_libfuzzer_says() {
-        let said = "#2\tINITED\nstat::number_of_executed_units: 4711\nstat::average_exec_per_sec:     9\n";
-        assert_eq!(runs(said), Some("4711"));
-        assert_eq!(runs("killed"), None);
+        let output = "#2\tINITED\nstat::number_of_executed_units: 4711\nstat::average_exec_per_sec:     9\n";
+        assert_eq!(input_count(output), Some("4711"));
+        assert_eq!(input_count("killed"), None);
     }
 }

@@ -1,12 +1,12 @@
-//! `cargo xtask VERB`: everything that is done *to* the project and not *by* it.
+//! `cargo xtask SUBCOMMAND`: checks, measurements and builds of the project.
 //!
-//! One verb is one module. `ci` is the list of all checks and the only thing `.ci/run` calls; each
-//! check is a verb of its own where that helps someone who mends it. Nothing here is shipped, and
-//! nothing here depends on a crate of the project: the checks must run when the project does not build.
+//! One subcommand is one module. `ci` is the list of all checks and the only thing `.ci/run` calls. Nothing here depends on
+//! a crate of the project: the checks must run when the project does not build.
 
 mod bench;
 mod ci;
 mod dist;
+mod examples;
 mod fuzz;
 mod setup;
 mod soak;
@@ -16,7 +16,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
 use crate::workspace::Workspace;
 
@@ -25,11 +25,11 @@ use crate::workspace::Workspace;
 #[command(bin_name = "cargo xtask", arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    subcommand: Subcommand,
 }
 
-#[derive(Subcommand)]
-enum Verb {
+#[derive(clap::Subcommand)]
+enum Subcommand {
     /// Run every check, in order, until one fails
     Ci {
         /// Show the output of every step as it comes, not only that of a failing one
@@ -49,7 +49,7 @@ enum Verb {
     /// Measure
     Bench {
         #[command(subcommand)]
-        what: bench::What,
+        benchmark: bench::Benchmark,
     },
     /// Repeat the tests about kills, races and endurance until the time is over
     Soak {
@@ -57,20 +57,22 @@ enum Verb {
         #[arg(default_value_t = 10)]
         minutes: u64,
     },
-    /// Give every fuzz target inputs nobody thought of, for a while
+    /// Run every fuzz target for a while
     Fuzz {
         /// How long each target runs; EXEC_FUZZ_SECONDS or 30 if it is not said
         seconds: Option<u64>,
         /// Only these targets
         targets: Vec<String>,
     },
+    /// Run every example to its end
+    Examples,
     /// Build the release binary and print its size and digest
     Dist,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match Workspace::find().and_then(|workspace| carry_out(arguments.verb, &workspace)) {
+    match Workspace::find().and_then(|workspace| run(arguments.subcommand, &workspace)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -79,16 +81,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn carry_out(verb: Verb, workspace: &Workspace) -> anyhow::Result<()> {
-    match verb {
-        Verb::Ci { verbose } => ci::run(workspace, verbose),
-        Verb::Setup => setup::run(workspace),
-        Verb::Tidy => tidy::run(workspace),
-        Verb::Test { arguments } => ci::test(workspace, &arguments),
-        Verb::Bench { what } => bench::run(workspace, what),
-        Verb::Soak { minutes } => soak::run(workspace, minutes),
-        Verb::Fuzz { seconds, targets } => fuzz::run_some(workspace, seconds, &targets),
-        Verb::Dist => dist::run(workspace),
+fn run(subcommand: Subcommand, workspace: &Workspace) -> anyhow::Result<()> {
+    match subcommand {
+        Subcommand::Ci { verbose } => ci::run(workspace, verbose),
+        Subcommand::Setup => setup::run(workspace),
+        Subcommand::Tidy => tidy::run(workspace),
+        Subcommand::Test { arguments } => ci::test(workspace, &arguments),
+        Subcommand::Bench { benchmark } => bench::run(workspace, benchmark),
+        Subcommand::Soak { minutes } => soak::run(workspace, minutes),
+        Subcommand::Fuzz { seconds, targets } => fuzz::run_targets(workspace, seconds, &targets),
+        Subcommand::Examples => examples::run(workspace),
+        Subcommand::Dist => dist::run(workspace),
     }
 }
 
@@ -106,8 +109,8 @@ mod tests {
     fn arguments_of_the_tests_reach_nextest_unread() {
         let arguments = Arguments::try_parse_from(["xtask", "test", "-p", "exec-core", "--", "log"])
             .expect("hyphens after `test` belong to nextest");
-        let Verb::Test { arguments } = arguments.verb else {
-            panic!("`test` was read as another verb");
+        let Subcommand::Test { arguments } = arguments.subcommand else {
+            panic!("`test` was parsed as another subcommand");
         };
         assert_eq!(arguments, ["-p", "exec-core", "--", "log"]);
     }

@@ -3,17 +3,28 @@
 //!
 //! Without the cargo tools no check can run, so failing to install one is an error. Debian packages
 //! are needed by single tests only; what cannot be installed is named here, and the tests that need
-//! it fail on their own with their own words.
+//! it fail on their own and say why.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::workspace::{Workspace, in_view, last_line_of};
+use crate::workspace::{Workspace, last_output_line, run_visible};
 
-/// A version known to build with the project's Rust; any version already installed will do.
-const NEXTEST_VERSION: &str = "0.9.143";
+/// A cargo subcommand from crates.io.
+pub(crate) struct CargoTool {
+    pub(crate) name: &'static str,
+    /// Known to build with the project's Rust; any version that is already installed will do.
+    pub(crate) version: &'static str,
+    pub(crate) install_arguments: &'static [&'static str],
+}
+
+const NEXTEST: CargoTool = CargoTool {
+    name: "nextest",
+    version: "0.9.143",
+    // Without self-update, which would bring a TLS stack along.
+    install_arguments: &["--no-default-features", "--features", "default-no-update"],
+};
 
 /// Programs that tests start, and the Debian packages that bring them.
 const PROGRAMS: &[(&str, &[&str])] = &[
@@ -28,35 +39,35 @@ const PROGRAMS: &[(&str, &[&str])] = &[
 /// Installs what is missing.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     components(workspace)?;
-    nextest(workspace)?;
+    install_cargo_tool(workspace, &NEXTEST)?;
     packages()
 }
 
 /// rustfmt and clippy, which a minimal toolchain lacks.
 fn components(workspace: &Workspace) -> Result<()> {
     for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
-        if answers(&mut workspace.cargo(&[subcommand, "--version"])) {
+        if succeeds(&mut workspace.cargo(&[subcommand, "--version"])) {
             continue;
         }
         println!("setup: {component} is missing; adding it with rustup");
-        in_view(Command::new("rustup").args(["component", "add", component]))
+        run_visible(Command::new("rustup").args(["component", "add", component]))
             .with_context(|| format!("cannot add {component}; add it to the toolchain by hand"))?;
     }
     Ok(())
 }
 
-fn nextest(workspace: &Workspace) -> Result<()> {
-    if answers(&mut workspace.cargo(&["nextest", "--version"])) {
+/// Installs a cargo subcommand, unless some version of it is there.
+pub(crate) fn install_cargo_tool(workspace: &Workspace, tool: &CargoTool) -> Result<()> {
+    if succeeds(&mut workspace.cargo(&[tool.name, "--version"])) {
         return Ok(());
     }
-    println!("setup: cargo-nextest is missing; building version {NEXTEST_VERSION}, a few minutes");
-    let mut install = workspace.cargo(&["install", "cargo-nextest", "--locked"]);
-    install.args(["--version", NEXTEST_VERSION]);
-    // No self-update (it brings a TLS stack) and little optimisation: it is built once and mostly
-    // waits for tests, and the build is most of a first run.
-    install.args(["--no-default-features", "--features", "default-no-update"]);
+    let package = format!("cargo-{}", tool.name);
+    println!("setup: {package} is missing; building version {}, a few minutes", tool.version);
+    let mut install = workspace.cargo(&["install", &package, "--locked", "--version", tool.version]);
+    install.args(tool.install_arguments);
+    // Little optimisation: the tool mostly waits for others, and building it is most of a first run.
     install.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
-    in_view(&mut install).context("cannot install cargo-nextest; see https://nexte.st")
+    run_visible(&mut install).with_context(|| format!("cannot install {package}"))
 }
 
 fn packages() -> Result<()> {
@@ -69,26 +80,26 @@ fn packages() -> Result<()> {
         println!("setup: please install {names} with this system's packages; some tests need them");
         return Ok(());
     }
-    if last_line_of(Command::new("id").arg("-u"))? != "0" {
+    if last_output_line(Command::new("id").arg("-u"))? != "0" {
         println!("setup: not root, so please run: sudo apt-get install {names}");
         println!("setup: going on; the tests that need them will fail");
         return Ok(());
     }
     println!("setup: installing {names} with apt-get");
     // An update that fails (one dead mirror) may still leave a usable list.
-    let updated = in_view(apt_get().args(["update", "-qq"]));
-    let installed = in_view(apt_get().args(["install", "-y", "-qq", "--no-install-recommends"]).args(&missing));
+    let updated = run_visible(apt_get().args(["update", "-qq"]));
+    let installed = run_visible(apt_get().args(["install", "-y", "-qq", "--no-install-recommends"]).args(&missing));
     for error in [updated, installed].into_iter().filter_map(Result::err) {
         println!("setup: {error:#}; going on, the tests that need {names} will fail");
     }
     Ok(())
 }
 
-/// The packages of all programs that `present` does not find.
-fn missing_packages(present: impl Fn(&str) -> bool) -> Vec<&'static str> {
+/// The packages of all programs that are not installed.
+fn missing_packages(is_installed: impl Fn(&str) -> bool) -> Vec<&'static str> {
     PROGRAMS
         .iter()
-        .filter(|(program, _)| !present(program))
+        .filter(|(program, _)| !is_installed(program))
         .flat_map(|(_, packages)| packages.iter().copied())
         .collect()
 }
@@ -99,18 +110,14 @@ fn apt_get() -> Command {
     command
 }
 
-/// Whether the command runs at all and ends well, in silence.
-fn answers(command: &mut Command) -> bool {
+/// Whether the command can be run and succeeds; shows nothing of its output.
+fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
 fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder: std::path::PathBuf| is_file(&folder.join(program)))
-}
-
-fn is_file(path: &Path) -> bool {
-    path.metadata().is_ok_and(|metadata| metadata.is_file())
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// The root, the target folder and the members of the workspace.
+/// The root, the target directory and the members of the workspace.
 #[derive(Clone, Deserialize)]
 pub(crate) struct Workspace {
     #[serde(rename = "workspace_root")]
@@ -20,7 +20,6 @@ pub(crate) struct Workspace {
     pub(crate) packages: Vec<Package>,
 }
 
-/// One member.
 #[derive(Clone, Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -54,18 +53,18 @@ impl Dependency {
 impl Workspace {
     /// Asks cargo about the workspace this program was built from.
     pub(crate) fn find() -> Result<Self> {
-        // `cargo run` says where we are now; the compiler's answer is right until the folder moves.
-        let own = std::env::var_os("CARGO_MANIFEST_DIR");
-        let own = own.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        // `cargo run` sets the variable; the path known at compile time is right until the directory is moved.
+        let xtask = std::env::var_os("CARGO_MANIFEST_DIR");
+        let xtask = xtask.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
         let output = Command::new(cargo_program())
             .args(["metadata", "--no-deps", "--format-version=1", "--manifest-path"])
-            .arg(own.join("Cargo.toml"))
+            .arg(xtask.join("Cargo.toml"))
             .output()
             .context("cannot run `cargo metadata`")?;
         if !output.status.success() {
             bail!("`cargo metadata` failed:\n{}", String::from_utf8_lossy(&output.stderr));
         }
-        serde_json::from_slice(&output.stdout).context("cannot read the answer of `cargo metadata`")
+        serde_json::from_slice(&output.stdout).context("cannot parse the output of `cargo metadata`")
     }
 
     /// A cargo command at the root.
@@ -82,9 +81,9 @@ impl Workspace {
     }
 }
 
-/// Runs a command in view of the user and turns a bad end into an error that names the command.
-pub(crate) fn in_view(command: &mut Command) -> Result<()> {
-    let shown = spoken(command);
+/// Runs a command with its output shown to the user; an exit code other than 0 is an error that names the command.
+pub(crate) fn run_visible(command: &mut Command) -> Result<()> {
+    let shown = command_line(command);
     let status = command.status().with_context(|| format!("cannot run `{shown}`"))?;
     if !status.success() {
         bail!("`{shown}` ended with {status}");
@@ -92,13 +91,13 @@ pub(crate) fn in_view(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns the last line it printed, without its end.
-pub(crate) fn last_line_of(command: &mut Command) -> Result<String> {
-    let shown = spoken(command);
+/// Runs a command and returns the last line it printed, trimmed.
+pub(crate) fn last_output_line(command: &mut Command) -> Result<String> {
+    let shown = command_line(command);
     let output = command.output().with_context(|| format!("cannot run `{shown}`"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`{shown}` ended with {}:\n{}", output.status, said.trim_end());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("`{shown}` ended with {}:\n{}", output.status, stderr.trim_end());
     }
     let text = String::from_utf8_lossy(&output.stdout);
     match text.lines().last() {
@@ -108,7 +107,7 @@ pub(crate) fn last_line_of(command: &mut Command) -> Result<String> {
 }
 
 /// The command as someone would type it.
-fn spoken(command: &Command) -> String {
+fn command_line(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
     words.extend(command.get_args().map(|word| word.to_string_lossy().into_owned()));
     words.join(" ")
