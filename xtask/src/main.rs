@@ -3,6 +3,7 @@
 //! One subcommand is one module. `ci` is the list of all checks and the only thing `.ci/run` calls. Nothing here depends on
 //! a crate of the project: the checks must run when the project does not build.
 
+mod audit;
 mod bench;
 mod ci;
 mod dist;
@@ -66,6 +67,8 @@ enum Subcommand {
     },
     /// Run every example to its end
     Examples,
+    /// Check licences, sources and advisories of all dependencies with cargo-deny; not part of `ci`
+    Audit,
     /// Build the release binary and print its size and digest
     Dist,
 }
@@ -91,6 +94,7 @@ fn run(subcommand: Subcommand, workspace: &Workspace) -> anyhow::Result<()> {
         Subcommand::Soak { minutes } => soak::run(workspace, minutes),
         Subcommand::Fuzz { seconds, targets } => fuzz::run_targets(workspace, seconds, &targets),
         Subcommand::Examples => examples::run(workspace),
+        Subcommand::Audit => audit::run(workspace),
         Subcommand::Dist => dist::run(workspace),
     }
 }
