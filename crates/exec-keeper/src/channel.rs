@@ -1,7 +1,7 @@
-//! Messages with descriptors over a unix socket that keeps their boundaries.
+//! Messages with descriptors over a unix socket of type SEQPACKET, which keeps the boundaries of messages.
 //!
-//! A message too large for the socket's buffer travels in a memory file instead, so that a 3 MiB environment is no
-//! special case for anybody above. Sending never blocks: a full socket is told as such.
+//! A message too large for the socket's buffer travels in a memory file instead, so that callers need not treat a 3 MiB
+//! environment as a special case. Nothing here blocks: a full or empty socket is the error `EAGAIN`.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,42 +15,41 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-/// Above this a message travels in a memory file. Well below the default socket buffer of 208 KiB.
+/// A larger message travels in a memory file. Well below the default socket buffer of 208 KiB.
 const INLINE_BYTES: usize = 48 << 10;
 /// Most bytes of a message in a memory file; the largest is a start request, bounded by `ARGUMENT_BYTES`.
 const LARGE_BYTES: u64 = 64 << 20;
-/// Most descriptors of a message: a process has eleven at most, and one may carry the message itself.
+/// Most descriptors of a message: a process has at most eleven, and one more may be the memory file.
 const DESCRIPTORS: usize = 16;
 
+/// First byte of every message on the socket.
 const INLINE: u8 = 0;
 const IN_FILE: u8 = 1;
 
-/// One side of the line between keeper and owner.
+/// One end of the connection between the keeper and its owner.
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
-    /// Where the next message is received: made once, for a message may be large and most are tiny.
+    /// Allocated once: it must hold the largest inline message, and most messages are tiny.
     receive_buffer: Mutex<Vec<u8>>,
 }
 
-/// What came.
 #[derive(Debug)]
 pub enum Received {
-    /// A message and its descriptors.
     Message(Vec<u8>, Vec<OwnedFd>),
-    /// The other side is gone.
+    /// The other side closed its end or was killed.
     Closed,
 }
 
 impl Channel {
-    /// Two connected sides, for a keeper carried by a thread.
+    /// Two connected ends, for a keeper that runs as a thread.
     pub fn pair() -> Result<(Self, Self), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         Ok((Self::new(one), Self::new(other)))
     }
 
-    /// A side that was connected or accepted elsewhere.
+    /// Takes a socket that was connected or accepted elsewhere.
     pub fn from_socket(socket: OwnedFd) -> Result<Self, Errno> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Self::new(socket))
@@ -60,12 +59,12 @@ impl Channel {
         Self { socket, receive_buffer: Mutex::new(vec![0; INLINE_BYTES + 1]) }
     }
 
-    /// The socket, to wait for.
+    /// The socket, so that callers can wait until it is readable or writable.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Sends a message; `EAGAIN` if the socket is full, and then nothing was sent.
+    /// `EAGAIN` if the socket is full; nothing was sent then.
     pub fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         if message.len() <= INLINE_BYTES {
             return self.send_parts(INLINE, message, descriptors);
@@ -96,7 +95,7 @@ impl Channel {
         }
     }
 
-    /// The next message; `EAGAIN` if there is none.
+    /// `EAGAIN` if there is no message now.
     pub fn receive(&self) -> Result<Received, Errno> {
         let mut receive_buffer = self.receive_buffer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -104,8 +103,8 @@ impl Channel {
         let received = loop {
             let mut parts = [IoSliceMut::new(&mut receive_buffer)];
             match rustix::net::recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-                // The other side closed without having read all we said. The kernel tells that once, before what it had
-                // said itself; its last words (an exit, who the owner is) are still there to be read.
+                // The other side closed before it had read all that we sent. The kernel reports that once, ahead of
+                // the messages the other side had sent (an exit, or who the owner is); those can still be read.
                 Err(Errno::INTR | Errno::CONNRESET) => {}
                 other => break other?,
             }
@@ -134,7 +133,7 @@ impl Channel {
 }
 
 fn read_whole(file: &OwnedFd) -> Result<Vec<u8>, Errno> {
-    // Without the seals the sender could shrink the file under our feet.
+    // Without the seal the sender could shrink the file while we read it.
     if !rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
         return Err(Errno::BADMSG);
     }

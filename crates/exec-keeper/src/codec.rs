@@ -1,14 +1,14 @@
-//! Numbers and strings in a message, little endian, every length checked.
+//! Encodes and decodes the numbers and strings of a message: little endian, with a length of 32 bits before each string.
+//!
+//! Decoding checks every length, because the other side may be of another build.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// A message that does not read as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the keeper's socket brought a message that does not read: are both sides of one version?")]
 pub struct MalformedMessage;
 
-/// Builds a message.
 #[derive(Debug, Default)]
 pub(crate) struct Writer(Vec<u8>);
 
@@ -56,7 +56,6 @@ impl Writer {
     }
 }
 
-/// Reads one.
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -65,31 +64,38 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], MalformedMessage> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(MalformedMessage)?;
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedMessage> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(MalformedMessage)?;
         self.0 = rest;
-        Ok(taken)
+        Ok(*taken)
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8, MalformedMessage> {
-        Ok(self.take(1)?[0])
+        self.array().map(u8::from_le_bytes)
     }
 
     pub(crate) fn u16(&mut self) -> Result<u16, MalformedMessage> {
-        Ok(u16::from_le_bytes(self.take(2)?.try_into().map_err(|_| MalformedMessage)?))
+        self.array().map(u16::from_le_bytes)
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, MalformedMessage> {
-        Ok(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| MalformedMessage)?))
+        self.array().map(u32::from_le_bytes)
     }
 
     pub(crate) fn u64(&mut self) -> Result<u64, MalformedMessage> {
-        Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| MalformedMessage)?))
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// One of `all`, by its [`tag_of`].
+    pub(crate) fn tag<T: Copy>(&mut self, all: &[T]) -> Result<T, MalformedMessage> {
+        from_tag(all, self.u8()?).ok_or(MalformedMessage)
     }
 
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], MalformedMessage> {
         let count = self.u32()? as usize;
-        self.take(count)
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(MalformedMessage)?;
+        self.0 = rest;
+        Ok(taken)
     }
 
     pub(crate) fn text(&mut self) -> Result<&'a str, MalformedMessage> {
@@ -102,7 +108,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn strings(&mut self) -> Result<Vec<OsString>, MalformedMessage> {
         let count = self.u32()? as usize;
-        // Each string costs at least its length field, so a lie about the count cannot reserve memory.
+        // Each string takes at least its length field, so a wrong count cannot make us reserve much memory.
         let mut strings = Vec::with_capacity(count.min(self.0.len() / 4));
         for _ in 0..count {
             strings.push(self.os()?);
@@ -113,4 +119,13 @@ impl<'a> Reader<'a> {
     pub(crate) fn end(self) -> Result<(), MalformedMessage> {
         if self.0.is_empty() { Ok(()) } else { Err(MalformedMessage) }
     }
+}
+
+/// The byte that stands for `value`: its position in `all`, counted from 1.
+pub(crate) fn tag_of<T: PartialEq>(all: &[T], value: T) -> u8 {
+    all.iter().position(|one| *one == value).map_or(0, |at| at as u8 + 1)
+}
+
+pub(crate) fn from_tag<T: Copy>(all: &[T], tag: u8) -> Option<T> {
+    all.get(usize::from(tag).checked_sub(1)?).copied()
 }

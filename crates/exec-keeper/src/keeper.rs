@@ -1,16 +1,15 @@
-//! The loop: wait for one event, let the process it concerns answer, carry that out.
+//! The keeper's loop: wait for one event, pass it to the child or to the owner it concerns, send what follows from it.
 //!
 //! ```text
-//!   owner here ── socket closes ──► alone (movers run) ── an owner connects ──► owner here
-//!        └── End, or OwnerExitPolicy::KillProcesses ──► trees killed ──► over ◄── orphan_ttl passes ──┘
+//!   owned ── the owner's socket closes ──► orphaned (we move the output) ── an owner connects ──► owned
+//!     └── Shutdown, SIGTERM, or OwnerExitPolicy::KillProcesses ──► done ◄── orphan_ttl passes ──┘
 //! ```
 //!
-//! It never blocks but in `epoll_wait`, and in the moment a child takes from clone to exec.
+//! The loop blocks only in `epoll_wait`, and for the moment that a child takes from clone to exec. When it is done, it
+//! kills every tree and waits until they are gone.
 
 mod child;
-mod orphaned;
-mod owner_socket;
-mod poll;
+mod owner;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,52 +17,53 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exec_core::limits::TREE_EXIT_TIMEOUT;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::net::SocketFlags;
 
 use crate::channel::{Channel, Received};
-use crate::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber};
+use crate::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, VERSION};
 use crate::spawn::Spawner;
 use crate::spool::directory::SpoolDirectory;
+use crate::spool::{PumpContext, PumpOutcome};
 use crate::tree::ProcessTrees;
 use child::Child;
-use poll::BUSY_POLL;
+use owner::OwnerConnection;
 
-/// Answers an owner has not read yet. Beyond, its requests wait in the socket.
-const UNSENT_EVENTS: usize = 256;
-/// Events taken in one go.
+/// Events taken from the kernel at once.
 const EVENTS: usize = 64;
+/// How long we poll without sleeping after a process has exited. Its owner often starts the next one at once, and to be
+/// woken on another processor takes some 50 microseconds in a virtual machine, and the answer as much again.
+const BUSY_POLL: Duration = Duration::from_micros(150);
+/// Rounds in a row in which events may put off the deferred work. Beyond, requests wait for it, because children that
+/// were forgotten hold descriptors until it is done.
+const BUSY_ROUNDS: u32 = 64;
 
 /// What becomes of the processes when the owner goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerExitPolicy {
-    /// They end with it, and so does the keeper.
+    /// They are killed, and the keeper ends.
     KillProcesses,
-    /// They are kept for the next owner, this long.
-    KeepProcesses {
-        /// Then they end, and so does the keeper.
-        orphan_ttl: Duration,
-    },
+    /// They go on and wait for another owner. If none comes within `orphan_ttl`, they are killed and the keeper ends.
+    KeepProcesses { orphan_ttl: Duration },
 }
 
-/// What a keeper is hired for.
 #[derive(Debug)]
 pub struct KeeperConfig {
     /// The first owner, if it is connected already.
     pub owner: Option<Channel>,
     /// Where later owners connect.
     pub listener: Option<OwnedFd>,
-    /// Where logs lie.
     pub spool_directory: Arc<SpoolDirectory>,
-    /// What becomes of the processes without an owner.
     pub on_owner_exit: OwnerExitPolicy,
-    /// Whether a process of its own carries it. Then the orphans of its trees come to it, and it reaps them.
+    /// Whether the keeper is a process of its own. Then orphans of its trees become its children, and it reaps them.
     pub own_process: bool,
-    /// Whether to use cgroups where they can be made.
+    /// Whether to use cgroups where we may create them.
     pub cgroups: bool,
 }
 
-/// What a descriptor in the epoll set is.
+/// Which descriptor of the epoll set is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EpollToken {
     Owner,
@@ -95,7 +95,7 @@ impl EpollToken {
     }
 }
 
-/// Does the config until it is over. Returns only when every tree is gone or given up.
+/// Runs a keeper. Returns when every tree is gone, or some were given up.
 pub fn run(config: KeeperConfig) -> Result<(), Errno> {
     crate::sys::schedule::run_in_short_slices();
     let mut keeper = Keeper::new(config)?;
@@ -109,6 +109,8 @@ pub fn run(config: KeeperConfig) -> Result<(), Errno> {
 struct Keeper {
     epoll: OwnedFd,
     owner: Option<OwnerConnection>,
+    /// Set while there is no owner.
+    orphaned_since: Option<Instant>,
     listener: Option<OwnedFd>,
     signals: Option<OwnedFd>,
     spool_directory: Arc<SpoolDirectory>,
@@ -117,26 +119,16 @@ struct Keeper {
     spawner: Spawner,
     children: BTreeMap<ProcessNumber, Child>,
     next_number: ProcessNumber,
-    /// Since when nobody owns us.
-    orphaned_since: Option<Instant>,
-    /// Their last descriptors close when nobody waits for us: giving a file back to the disk takes time.
-    released: Vec<Child>,
-    /// Turns since things were put in order.
+    /// Children that were forgotten. They are dropped when nobody waits for us, because to close the last descriptor of
+    /// a large file takes time.
+    forgotten: Vec<Child>,
+    /// Rounds since the deferred work was done.
     busy_rounds: u32,
-    /// Until when it is worth staying awake.
     busy_poll_until: Option<Instant>,
     done: bool,
 }
 
-struct OwnerConnection {
-    channel: Channel,
-    pid: u32,
-    /// It has said hello. Before, it is told nothing: what ends meanwhile, it finds ended.
-    said_hello: bool,
-    /// Answers the socket had no room for; bounded by [`UNSENT_EVENTS`], since requests wait beyond.
-    unsent: std::collections::VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
-}
-
+/// The loop.
 impl Keeper {
     fn new(config: KeeperConfig) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -144,27 +136,28 @@ impl Keeper {
         let mut keeper = Self {
             epoll,
             owner: None,
+            orphaned_since: Some(Instant::now()),
             listener: config.listener,
             signals,
             spool_directory: config.spool_directory,
             on_owner_exit: config.on_owner_exit,
             trees: ProcessTrees::new(config.cgroups, !config.own_process),
-            // A thread's children would outlive a host that is killed; nobody would be left to end them.
+            // The children of a thread would outlive a host program that is killed, and nobody would be left to end
+            // them. So they die with the thread.
             spawner: Spawner::new(!config.own_process)?,
             children: BTreeMap::new(),
             next_number: 1,
-            orphaned_since: Some(Instant::now()),
-            released: Vec::new(),
+            forgotten: Vec::new(),
             busy_rounds: 0,
             busy_poll_until: None,
             done: false,
         };
         if let Some(listener) = &keeper.listener {
             rustix::io::ioctl_fionbio(listener, true)?;
-            keeper.watch(listener.as_fd(), EpollToken::Listener, EventFlags::IN)?;
+            keeper.watch(listener.as_fd(), EpollToken::Listener)?;
         }
         if let Some(signals) = &keeper.signals {
-            keeper.watch(signals.as_fd(), EpollToken::Signals, EventFlags::IN)?;
+            keeper.watch(signals.as_fd(), EpollToken::Signals)?;
         }
         if let Some(channel) = config.owner {
             keeper.attach_owner(channel, std::process::id())?;
@@ -180,7 +173,7 @@ impl Keeper {
                 EpollToken::Owner => self.on_owner(),
                 EpollToken::Listener => self.on_listener(),
                 EpollToken::Signals => self.on_signals(),
-                EpollToken::LeaderExit(number) => self.on_leader(number),
+                EpollToken::LeaderExit(number) => self.on_leader_exit(number),
                 EpollToken::Stream(number, slot) => self.on_stream(number, slot, events.len() > 1),
             }
         }
@@ -188,38 +181,66 @@ impl Keeper {
         Ok(())
     }
 
-    fn watch(&self, descriptor: BorrowedFd<'_>, token: EpollToken, flags: EventFlags) -> Result<(), Errno> {
-        epoll::add(&self.epoll, descriptor, EventData::new_u64(token.encode()), flags)
+    /// Waits for events. Those that are ready come first; only if there are none, the deferred work is done, and then
+    /// we sleep.
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
+        self.poll(events, Some(Duration::ZERO))?;
+        self.busy_rounds += 1;
+        if events.is_empty() || self.busy_rounds > BUSY_ROUNDS {
+            self.busy_rounds = 0;
+            self.forgotten.clear();
+            self.trees.prepare();
+        }
+        let until = self.busy_poll_until.take();
+        while events.is_empty() && until.is_some_and(|until| Instant::now() < until) {
+            std::thread::yield_now();
+            self.poll(events, Some(Duration::ZERO))?;
+        }
+        if !events.is_empty() {
+            return Ok(());
+        }
+        let left = self.deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        self.poll(events, left)
+    }
+
+    fn poll(&self, events: &mut Vec<epoll::Event>, within: Option<Duration>) -> Result<(), Errno> {
+        let timeout =
+            within.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn watch(&self, descriptor: BorrowedFd<'_>, token: EpollToken) -> Result<(), Errno> {
+        epoll::add(&self.epoll, descriptor, EventData::new_u64(token.encode()), EventFlags::IN)
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let orphaned = match (self.orphaned_since, self.on_owner_exit) {
+        self.children.values().filter_map(Child::deadline).chain(self.orphan_deadline()).min()
+    }
+
+    /// When the processes end because no owner came; `None` also if that lies beyond all time.
+    fn orphan_deadline(&self) -> Option<Instant> {
+        match (self.orphaned_since, self.on_owner_exit) {
             (Some(since), OwnerExitPolicy::KeepProcesses { orphan_ttl }) => since.checked_add(orphan_ttl),
             _ => None,
-        };
-        self.children.values().filter_map(Child::deadline).chain(orphaned).min()
+        }
     }
 
     fn on_time(&mut self, now: Instant) {
-        let due: Vec<ProcessNumber> = self
-            .children
-            .iter()
-            .filter(|(_, child)| child.deadline().is_some_and(|at| at <= now))
-            .map(|(n, _)| *n)
-            .collect();
+        let is_due = |child: &Child| child.deadline().is_some_and(|at| at <= now);
+        let due: Vec<ProcessNumber> =
+            self.children.iter().filter(|(_, child)| is_due(child)).map(|(number, _)| *number).collect();
         for number in due {
             let events = self.children.get_mut(&number).map(|child| child.on_time(now)).unwrap_or_default();
             self.send_all(events);
             self.watch_streams(number);
         }
-        if let (Some(since), OwnerExitPolicy::KeepProcesses { orphan_ttl }) = (self.orphaned_since, self.on_owner_exit)
-            && now.saturating_duration_since(since) >= orphan_ttl
-        {
-            self.done = true;
-        }
+        self.done |= self.orphan_deadline().is_some_and(|at| at <= now);
     }
 
-    fn on_leader(&mut self, number: ProcessNumber) {
+    fn on_leader_exit(&mut self, number: ProcessNumber) {
         let Some(child) = self.children.get_mut(&number) else { return };
         let Some(exit) = child.reap() else { return };
         self.send(&KeeperEvent::Exited { number, exit }, &[]);
@@ -239,21 +260,133 @@ impl Keeper {
         self.busy_poll_until = Some(Instant::now() + BUSY_POLL);
     }
 
-    fn on_owner(&mut self) {
-        self.flush();
-        while let Some(owner) = &self.owner {
-            if owner.unsent.len() >= UNSENT_EVENTS {
-                return self.watch_owner_for(EventFlags::OUT);
+    fn on_signals(&mut self) {
+        if let Some(signals) = &self.signals {
+            self.done |= crate::sys::signals::asked_to_end(signals.as_fd());
+        }
+        self.reap_orphans();
+    }
+
+    fn reap_orphans(&self) {
+        if self.signals.is_some() {
+            let leaders = |pid| self.children.values().any(|child| child.is_unreaped_leader(pid));
+            crate::sys::pidfd::reap_orphans(leaders);
+        }
+    }
+
+    /// Kills every tree, and waits until they are gone or [`TREE_EXIT_TIMEOUT`] has passed.
+    fn shut_down(&mut self) {
+        // An owner that connects from here on is refused by the kernel, and starts a new keeper.
+        self.listener = None;
+        let mut trees = Vec::new();
+        for (_, mut child) in std::mem::take(&mut self.children) {
+            let leader = child.take_unreaped_pidfd();
+            if let Some(tree) = child.take_tree() {
+                tree.kill();
+                trees.push((tree, leader));
             }
-            match owner.channel.receive() {
+        }
+        let give_up_at = Instant::now() + TREE_EXIT_TIMEOUT;
+        for (tree, leader) in trees {
+            let mut pause = Duration::from_micros(200);
+            while !tree.is_empty() && Instant::now() < give_up_at {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(20));
+            }
+            if let Some(pidfd) = leader {
+                let _ = crate::sys::pidfd::reap(pidfd.as_fd());
+            }
+            self.trees.kill(tree);
+        }
+        self.reap_orphans();
+    }
+}
+
+/// The owner and its requests.
+impl Keeper {
+    fn on_listener(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        let Ok(socket) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
+            return;
+        };
+        let Ok(peer) = rustix::net::sockopt::socket_peercred(&socket) else { return };
+        // The mode of the state directory already keeps other users out. This holds even if somebody widens it.
+        if peer.uid != rustix::process::getuid() {
+            return;
+        }
+        let pid = peer.pid.as_raw_nonzero().get() as u32;
+        let Ok(channel) = Channel::from_socket(socket) else { return };
+        // If the present owner was just killed, its socket says so, but we may not have read that yet.
+        self.on_owner();
+        if let Some(owner) = &self.owner {
+            let _ = channel.send(&KeeperEvent::Busy { owner_pid: owner.pid() }.encode(), &[]);
+            return;
+        }
+        let _ = self.attach_owner(channel, pid);
+    }
+
+    /// From here on the owner moves the output. So we stop first, before it learns of any process.
+    fn attach_owner(&mut self, channel: Channel, pid: u32) -> Result<(), Errno> {
+        for child in self.children.values_mut() {
+            for stream in child.stop_moving() {
+                if let Some(source) = child.source(stream) {
+                    let _ = epoll::delete(&self.epoll, source);
+                }
+            }
+        }
+        self.watch(channel.socket(), EpollToken::Owner)?;
+        self.owner = Some(OwnerConnection::new(channel, pid));
+        self.orphaned_since = None;
+        Ok(())
+    }
+
+    /// The owner was killed, was upgraded, or has finished.
+    fn detach_owner(&mut self) {
+        let Some(owner) = self.owner.take() else { return };
+        let _ = epoll::delete(&self.epoll, owner.socket());
+        self.orphaned_since = Some(Instant::now());
+        // The next owner numbers its requests from the start again, and would take an answer to an old one for its own.
+        self.children.values_mut().for_each(Child::forget_termination_requests);
+        if self.on_owner_exit == OwnerExitPolicy::KillProcesses || self.listener.is_none() {
+            self.done = true;
+            return;
+        }
+        let numbers: Vec<ProcessNumber> = self.children.keys().copied().collect();
+        for number in numbers {
+            self.start_moving(number);
+        }
+    }
+
+    fn on_owner(&mut self) {
+        if let Some(owner) = &mut self.owner
+            && owner.flush(&self.epoll).is_err()
+        {
+            return self.detach_owner();
+        }
+        while let Some(owner) = &self.owner {
+            if !owner.takes_requests() {
+                return owner.watch(&self.epoll, EventFlags::OUT);
+            }
+            match owner.receive() {
                 Ok(Received::Message(message, descriptors)) => match KeeperRequest::decode(&message) {
                     Ok(request) => self.on_request(request, descriptors),
                     Err(_) => return self.detach_owner(),
                 },
-                Ok(Received::Closed) => return self.detach_owner(),
                 Err(Errno::AGAIN) => return,
-                Err(_) => return self.detach_owner(),
+                Ok(Received::Closed) | Err(_) => return self.detach_owner(),
             }
+        }
+    }
+
+    fn send(&mut self, event: &KeeperEvent, descriptors: &[BorrowedFd<'_>]) {
+        if let Some(owner) = &mut self.owner {
+            owner.send(event, descriptors, &self.epoll);
+        }
+    }
+
+    fn send_all(&mut self, events: Vec<KeeperEvent>) {
+        for event in events {
+            self.send(&event, &[]);
         }
     }
 
@@ -276,10 +409,8 @@ impl Keeper {
                 self.send(&KeeperEvent::Members { request_id, pids }, &[]);
             }
             KeeperRequest::AddFd { number, role } => {
-                if let (Some(child), Some(descriptor)) =
-                    (self.children.get_mut(&number), descriptors.into_iter().next())
-                {
-                    child.add_fd(role, descriptor);
+                if let (Some(child), Some(fd)) = (self.children.get_mut(&number), descriptors.into_iter().next()) {
+                    child.add_fd(role, fd);
                 }
             }
             KeeperRequest::CloseFd { number, role } => {
@@ -292,10 +423,25 @@ impl Keeper {
                     if let Some(tree) = child.take_tree() {
                         self.trees.kill(tree);
                     }
-                    self.released.push(child);
+                    self.forgotten.push(child);
                 }
             }
             KeeperRequest::Shutdown => self.done = true,
+        }
+    }
+
+    fn on_hello(&mut self, version: u32) {
+        let Some(owner) = &mut self.owner else { return };
+        owner.accept_hello();
+        let processes = self.children.len() as u32;
+        let welcome = KeeperEvent::Welcome { version: VERSION, pid: std::process::id(), processes };
+        owner.send(&welcome, &[], &self.epoll);
+        if version != VERSION {
+            return self.detach_owner();
+        }
+        for child in self.children.values() {
+            let (roles, descriptors) = child.fds();
+            owner.send(&child.existing(roles), &descriptors, &self.epoll);
         }
     }
 
@@ -311,61 +457,71 @@ impl Keeper {
             Ok(spawned) => spawned,
             Err(error) => {
                 self.trees.kill(tree);
-                let errno = error.errno.raw_os_error();
-                return self.send(
-                    &KeeperEvent::StartFailed { request_id, step: error.step, errno, subject: error.subject },
-                    &[],
-                );
+                let (step, errno, subject) = (error.step, error.errno.raw_os_error(), error.subject);
+                return self.send(&KeeperEvent::StartFailed { request_id, step, errno, subject }, &[]);
             }
         };
         let number = self.next_number;
         self.next_number += 1;
         let pid = spawned.pid;
         let child = Child::new(number, launch, spawned, tree, Instant::now());
-        let _ = self.watch(child.pidfd(), EpollToken::LeaderExit(number), EventFlags::IN);
+        let _ = self.watch(child.pidfd(), EpollToken::LeaderExit(number));
         let (roles, descriptors) = child.fds();
         self.send(&KeeperEvent::Started { request_id, number, pid, roles }, &descriptors);
         self.children.insert(number, child);
     }
+}
 
-    fn on_signals(&mut self) {
-        if let Some(signals) = &self.signals {
-            self.done |= crate::sys::signals::asked_to_end(signals.as_fd());
-        }
-        self.reap_orphans();
-    }
-
-    fn reap_orphans(&self) {
-        if self.signals.is_some() {
-            let leaders = |pid| self.children.values().any(|child| child.is_unreaped_leader(pid));
-            crate::sys::pidfd::reap_orphans(leaders);
+/// Without an owner: we move the output ourselves, with the code the owner uses.
+impl Keeper {
+    fn start_moving(&mut self, number: ProcessNumber) {
+        let Some(child) = self.children.get_mut(&number) else { return };
+        // Without a readable index we do not know where to go on. The output stays in the pipes, for the next owner.
+        if child.start_moving(&self.spool_directory).is_ok() {
+            self.watch_streams(number);
         }
     }
 
-    /// Kills every tree and waits, within reason, until they are gone.
-    fn shut_down(&mut self) {
-        // Whoever connects from here on finds nobody, and hires the next keeper.
-        self.listener = None;
-        let mut trees = Vec::new();
-        for (_, mut child) in std::mem::take(&mut self.children) {
-            let leader = child.take_unreaped_pidfd();
-            if let Some(tree) = child.take_tree() {
-                tree.kill();
-                trees.push((tree, leader));
-            }
+    /// Puts the streams of a child into the epoll set, except those that are in it: adding these again is refused by
+    /// the kernel and does no harm.
+    fn watch_streams(&self, number: ProcessNumber) {
+        if self.owner.is_some() {
+            return;
         }
-        let give_up = Instant::now() + TREE_EXIT_TIMEOUT;
-        for (tree, leader) in trees {
-            let mut pause = Duration::from_micros(200);
-            while !tree.is_empty() && Instant::now() < give_up {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(20));
-            }
-            if let Some(pidfd) = leader {
-                let _ = crate::sys::pidfd::reap(pidfd.as_fd());
-            }
-            self.trees.kill(tree);
+        let Some(child) = self.children.get(&number) else { return };
+        for (stream, source) in child.moving_streams().iter().filter_map(|stream| Some((stream, child.source(stream)?)))
+        {
+            let _ = self.watch(source, EpollToken::Stream(number, crate::spool::index::slot_of(stream)));
         }
-        self.reap_orphans();
+    }
+
+    fn on_stream(&mut self, number: ProcessNumber, slot: usize, others_ready: bool) {
+        if self.owner.is_some() {
+            return;
+        }
+        let Some(child) = self.children.get_mut(&number) else { return };
+        let stream = child.stream(slot);
+        let outcome = child.pump(stream, PumpContext { now: Instant::now(), others_ready, wanted: None });
+        // The set is level-triggered and would report a stalled stream again at once. It is put back by `on_time`.
+        if let Some(PumpOutcome::Eof | PumpOutcome::Stalled) = outcome
+            && let Some(source) = child.source(stream)
+        {
+            let _ = epoll::delete(&self.epoll, source);
+        }
+        if outcome == Some(PumpOutcome::Eof) {
+            child.close_stream(stream);
+        }
+        self.enforce_total_cap();
+    }
+
+    /// If all logs together are over their cap, the fullest one drops what is too much: the one that has just grown may
+    /// be small.
+    fn enforce_total_cap(&mut self) {
+        let excess = self.spool_directory.excess_bytes();
+        if excess > 0
+            && let Some(fullest) = self.children.values_mut().max_by_key(|child| child.droppable_bytes())
+        {
+            fullest.shed(excess);
+        }
     }
 }

@@ -1,14 +1,25 @@
-//! The keeper: parent of every process, and second holder of everything it touches.
+//! The keeper: the parent of every process, and the second holder of all their descriptors.
 //!
-//! A single-threaded loop on a socket: no async runtime, no JSON, no memory that grows with output. It starts and
-//! reaps, ends trees, keeps time limits, and holds a duplicate of every pipe, terminal and file of a log. While its
-//! owner lives, the owner moves the bytes itself, with the code in [`spool`]; when the owner's socket closes, the
-//! keeper moves them, with the same code, until an owner comes back. A thread carries it when the library is embedded,
-//! a process of its own when the daemon serves; it does not know which.
+//! It is one synchronous loop: no async runtime, no JSON, no memory that grows with output. It spawns and reaps, kills
+//! trees, keeps time limits, and holds a duplicate of every pipe, terminal and log file. While its owner lives, the owner
+//! moves the output, with the code in [`spool`]. When the owner's socket closes, the keeper moves it with the same code,
+//! until the next owner connects. It runs as a thread if the library is embedded, or as a process of its own if the daemon
+//! serves; the loop is the same.
 //!
-//! Reading order: what is said ([`protocol`], [`channel`]), the loop ([`keeper`]), how a child is made (`spawn`,
-//! `sys/clone`), how its tree is found and ended (`tree`), how its output is kept ([`spool`]), and how an owner gets a
-//! keeper ([`start_keeper`]).
+//! The modules, in the order in which a request and then a byte meets them:
+//!
+//! ```text
+//!   start_keeper   how an owner starts a keeper, or connects to the one that is there
+//!   channel        messages with descriptors over the socket between them
+//!   protocol       which messages there are (codec: how they are written)
+//!   keeper         the loop: requests, exits, deadlines        keeper/owner, keeper/child
+//!   spawn          a child with its pipes or its terminal      sys/clone
+//!   tree           all descendants of a child, to kill them    tree/cgroup
+//!   spool          from the child's output to the log          spool/stream_mover, index_file, index
+//!   spool/log_files    from the log to a reader
+//!   spool/recovery     going on with a log whose writer was killed
+//!   sys            system calls that rustix does not have; all the unsafe
+//! ```
 
 pub mod channel;
 pub mod codec;

@@ -1,226 +1,144 @@
-//! What owner and keeper say to each other.
+//! The messages between the keeper and its owner, and their encoding.
 //!
-//! Requests carry a `request_id` that comes back with the answer. Processes are named by a `number` the keeper gives; the
-//! owner's own name for it and everything else a later owner needs travels on the [`ProcessRecord`], which the keeper keeps but
-//! never reads beyond what starting takes.
-
-mod launch;
+//! The owner sends [`KeeperRequest`]s, the keeper sends [`KeeperEvent`]s. A request that has an answer carries a
+//! `request_id`, which comes back with the answer. The keeper gives each process a number; the owner's own id of the
+//! process, and all else that a later owner needs to know, is in the [`ProcessRecord`]. The keeper stores that record and
+//! uses only what a spawn takes.
+//!
+//! A keeper may be older than the owner that connects to it, so the bytes of a version never change (a test compares
+//! them). Descriptors travel beside a message, in the order of its `roles`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
-use exec_core::{Exit, Stream};
+use exec_core::flow::Quota;
+use exec_core::{Exit, Io, Overflow, ProcessId, TerminalSize, TimeLimit};
 
-use crate::codec::{MalformedMessage, Reader, Writer};
+use crate::codec::{MalformedMessage, Reader, Writer, from_tag, tag_of};
 use crate::spool::LogFileKind;
 use crate::spool::index::{decode_exit, encode_exit};
-use launch::micros;
-pub use launch::{LaunchRequest, ProcessRecord};
 
-/// Both sides must speak the same; an owner of another version is refused by name.
+/// The keeper refuses an owner of another version, and names its own.
 pub const VERSION: u32 = 1;
 
 /// The keeper's name of a process; never used twice.
 pub type ProcessNumber = u64;
 
-/// What an owner says.
+/// A message of the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeeperRequest {
-    /// First words.
-    Hello {
-        /// The owner's version.
-        version: u32,
-    },
-    /// Start this. Comes with no descriptors; answered by [`KeeperEvent::Started`] or [`KeeperEvent::StartFailed`].
-    Start {
-        /// Comes back.
-        request_id: u64,
-        /// What.
-        launch: Box<LaunchRequest>,
-    },
-    /// Signal its group. Answered by [`KeeperEvent::Signalled`].
-    Signal {
-        /// Comes back.
-        request_id: u64,
-        /// Which.
-        number: ProcessNumber,
-        /// What.
-        signal: i32,
-    },
-    /// End its tree. Answered by [`KeeperEvent::Terminated`], when it is gone.
-    Terminate {
-        /// Comes back.
-        request_id: u64,
-        /// Which.
-        number: ProcessNumber,
-        /// Between TERM and KILL.
-        grace: Duration,
-    },
-    /// Who is in its tree? Answered by [`KeeperEvent::Members`].
-    Members {
-        /// Comes back.
-        request_id: u64,
-        /// Which.
-        number: ProcessNumber,
-    },
-    /// Hold this file too (one descriptor).
-    AddFd {
-        /// Whose.
-        number: ProcessNumber,
-        /// What it is.
-        role: FdRole,
-    },
-    /// Close your side of these.
-    CloseFd {
-        /// Whose.
-        number: ProcessNumber,
-        /// Which.
-        role: FdRole,
-    },
-    /// Let go of it altogether; its tree is killed if it is not gone.
-    Forget {
-        /// Which.
-        number: ProcessNumber,
-    },
-    /// Kill every tree and end.
+    /// The first message of a connection.
+    Hello { version: u32 },
+    /// Answered by [`KeeperEvent::Started`] or [`KeeperEvent::StartFailed`].
+    Start { request_id: u64, launch: Box<LaunchRequest> },
+    /// Signals the process group of the leader. Answered by [`KeeperEvent::Signalled`].
+    Signal { request_id: u64, number: ProcessNumber, signal: i32 },
+    /// Sends TERM to the tree, and KILL after `grace`. Answered by [`KeeperEvent::Terminated`] when the tree is gone.
+    Terminate { request_id: u64, number: ProcessNumber, grace: Duration },
+    /// Asks for the pids of the tree. Answered by [`KeeperEvent::Members`].
+    Members { request_id: u64, number: ProcessNumber },
+    /// Gives the keeper one more descriptor of a process to hold; the descriptor comes with the message.
+    AddFd { number: ProcessNumber, role: FdRole },
+    /// The keeper closes its duplicate of this descriptor.
+    CloseFd { number: ProcessNumber, role: FdRole },
+    /// The keeper drops the process and all its descriptors; a tree that is not gone is killed.
+    Forget { number: ProcessNumber },
+    /// The keeper kills every tree and ends.
     Shutdown,
 }
 
-/// What a keeper says.
+/// A message of the keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeeperEvent {
-    /// Answer to hello; then come `processes` times [`KeeperEvent::ExistingProcess`].
+    /// Answers the hello. [`KeeperEvent::ExistingProcess`] follows `processes` times.
     Welcome {
-        /// The keeper's version.
         version: u32,
-        /// The keeper's process.
         pid: u32,
-        /// How many there are.
         processes: u32,
     },
-    /// Another owner is here.
+    /// Another owner is connected; the keeper closes this connection.
     Busy {
-        /// Its process.
         owner_pid: u32,
     },
-    /// A process there is, with its descriptors.
+    /// A process of an earlier owner, with its descriptors. `exit` is set if its leader was reaped.
     ExistingProcess {
-        /// Its number.
         number: ProcessNumber,
-        /// Its pid.
         pid: u32,
-        /// How its leader ended, if it did.
         exit: Option<Exit>,
-        /// Which descriptors came, in order.
         roles: Vec<FdRole>,
-        /// What was kept of it.
         record: Box<ProcessRecord>,
     },
-    /// It runs; its descriptors come along.
+    /// The program runs; its descriptors come with the message.
     Started {
-        /// From the request.
         request_id: u64,
-        /// Its number.
         number: ProcessNumber,
-        /// Its pid.
         pid: u32,
-        /// Which descriptors came, in order.
         roles: Vec<FdRole>,
     },
-    /// It could not be started.
+    /// `subject` is what the step was about: the program, or a directory.
     StartFailed {
-        /// From the request.
         request_id: u64,
-        /// Which step.
         step: SpawnStep,
-        /// The kernel's reason.
         errno: i32,
-        /// What the step was about.
         subject: OsString,
     },
-    /// Its leader was reaped.
+    /// The leader was reaped. Sent unasked.
     Exited {
-        /// Which.
         number: ProcessNumber,
-        /// How.
         exit: Exit,
     },
-    /// The signal was sent (0) or why not.
+    /// `errno` is 0 if the signal was sent.
     Signalled {
-        /// From the request.
         request_id: u64,
-        /// 0 or the kernel's reason.
         errno: i32,
     },
-    /// The tree is gone, or what is left of it.
+    /// `left` is not 0 if the keeper gave up waiting for members that do not die.
     Terminated {
-        /// From the request.
         request_id: u64,
-        /// Whether the leader ran.
         was_running: bool,
-        /// How many were ended.
         ended: u32,
-        /// How many are left.
         left: u32,
     },
-    /// Who is in the tree.
     Members {
-        /// From the request.
         request_id: u64,
-        /// Their pids.
         pids: Vec<u32>,
     },
 }
 
-/// A descriptor both sides hold.
+/// What a descriptor that both sides hold is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
 pub enum FdRole {
-    /// The leader, to notice its end if the keeper is gone.
-    Pidfd = 1,
-    /// Write end of its stdin.
-    Stdin = 2,
-    /// Read end of its stdout.
-    Stdout = 3,
-    /// Read end of its stderr.
-    Stderr = 4,
-    /// Its terminal.
-    PtyMaster = 5,
-    /// Read end of the pipe between terminal and file.
-    RelayRead = 6,
-    /// Write end of it.
-    RelayWrite = 7,
-    /// The index of its log.
-    Index = 8,
-    /// Data file of stdout or the terminal.
-    Data0 = 9,
-    /// Data file of stderr.
-    Data1 = 10,
-    /// The notes of its stdin writes.
-    WriteJournal = 11,
+    /// With it the owner notices the leader's end even if the keeper is gone.
+    Pidfd,
+    /// Our ends of the child's pipes.
+    Stdin,
+    Stdout,
+    Stderr,
+    PtyMaster,
+    /// Ends of the pipe between the terminal and its data file.
+    RelayRead,
+    RelayWrite,
+    /// The index file of the log.
+    Index,
+    /// The data file of stdout or of the terminal.
+    Data0,
+    /// The data file of stderr.
+    Data1,
+    /// The owner's journal of stdin writes.
+    WriteJournal,
 }
 
 impl FdRole {
-    const ALL: [FdRole; 11] = [
-        FdRole::Pidfd,
-        FdRole::Stdin,
-        FdRole::Stdout,
-        FdRole::Stderr,
-        FdRole::PtyMaster,
-        FdRole::RelayRead,
-        FdRole::RelayWrite,
-        FdRole::Index,
-        FdRole::Data0,
-        FdRole::Data1,
-        FdRole::WriteJournal,
-    ];
+    /// Each at the position of its tag, which begins at 1.
+    const ALL: [FdRole; 11] = {
+        use FdRole::{
+            Data0, Data1, Index, Pidfd, PtyMaster, RelayRead, RelayWrite, Stderr, Stdin, Stdout, WriteJournal,
+        };
+        [Pidfd, Stdin, Stdout, Stderr, PtyMaster, RelayRead, RelayWrite, Index, Data0, Data1, WriteJournal]
+    };
 
-    fn decode(byte: u8) -> Result<Self, MalformedMessage> {
-        Self::ALL.into_iter().find(|role| *role as u8 == byte).ok_or(MalformedMessage)
-    }
-
-    /// A file of a log.
     pub fn of_log_file(kind: LogFileKind) -> Self {
         match kind {
             LogFileKind::Index => FdRole::Index,
@@ -228,91 +146,87 @@ impl FdRole {
             LogFileKind::Data(_) => FdRole::Data1,
         }
     }
-
-    /// The stream this is the source of.
-    pub fn stream(self) -> Option<Stream> {
-        match self {
-            FdRole::Stdout => Some(Stream::Stdout),
-            FdRole::Stderr => Some(Stream::Stderr),
-            FdRole::PtyMaster => Some(Stream::Pty),
-            _ => None,
-        }
-    }
 }
 
-/// The steps of a start.
+/// The steps of a spawn, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum SpawnStep {
-    /// Making the log.
-    Spool = 1,
-    /// Making pipes.
-    Pipe = 2,
-    /// Making a terminal.
-    Pty = 3,
-    /// Making the process.
-    Clone = 4,
-    /// Making it a session.
-    Session = 5,
-    /// Entering the folder.
-    Cwd = 6,
-    /// Running the program.
-    Exec = 7,
+    Spool,
+    Pipe,
+    Pty,
+    Clone,
+    Session,
+    Cwd,
+    Exec,
 }
 
 impl SpawnStep {
-    fn decode(byte: u8) -> Result<Self, MalformedMessage> {
-        use SpawnStep::{Clone, Cwd, Exec, Pipe, Pty, Session, Spool};
-        [Spool, Pipe, Pty, Clone, Session, Cwd, Exec]
-            .into_iter()
-            .find(|step| *step as u8 == byte)
-            .ok_or(MalformedMessage)
-    }
+    pub const ALL: [SpawnStep; 7] =
+        [Self::Spool, Self::Pipe, Self::Pty, Self::Clone, Self::Session, Self::Cwd, Self::Exec];
+}
+
+/// What a later owner must know of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessRecord {
+    pub id: ProcessId,
+    pub argv: Vec<OsString>,
+    pub cwd: PathBuf,
+    pub io: Io,
+    pub quota: Quota,
+    /// When the owner asked for it.
+    pub started: SystemTime,
+    /// The owner's own data; the keeper does not read it.
+    pub label: Vec<u8>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaunchRequest {
+    pub record: ProcessRecord,
+    /// The child's `argv[0]`, if it is not the program's name.
+    pub arg0: Option<OsString>,
+    /// The child's exact environment, as `NAME=VALUE`.
+    pub environ: Vec<OsString>,
+    /// The child's `PATH`, in which a program name without a slash is searched.
+    pub path: Option<OsString>,
+    pub time_limit: Option<TimeLimit>,
 }
 
 impl KeeperRequest {
-    /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            KeeperRequest::Hello { version } => Writer::tagged(1).u32(*version),
-            KeeperRequest::Start { request_id, launch } => launch.encode(Writer::tagged(2).u64(*request_id)),
-            KeeperRequest::Signal { request_id, number, signal } => {
+            Self::Hello { version } => Writer::tagged(1).u32(*version),
+            Self::Start { request_id, launch } => launch.encode(Writer::tagged(2).u64(*request_id)),
+            Self::Signal { request_id, number, signal } => {
                 Writer::tagged(3).u64(*request_id).u64(*number).u32(*signal as u32)
             }
-            KeeperRequest::Terminate { request_id, number, grace } => {
+            Self::Terminate { request_id, number, grace } => {
                 Writer::tagged(4).u64(*request_id).u64(*number).u64(micros(*grace))
             }
-            KeeperRequest::Members { request_id, number } => Writer::tagged(5).u64(*request_id).u64(*number),
-            KeeperRequest::AddFd { number, role } => Writer::tagged(6).u64(*number).u8(*role as u8),
-            KeeperRequest::CloseFd { number, role } => Writer::tagged(7).u64(*number).u8(*role as u8),
-            KeeperRequest::Forget { number } => Writer::tagged(8).u64(*number),
-            KeeperRequest::Shutdown => Writer::tagged(9),
+            Self::Members { request_id, number } => Writer::tagged(5).u64(*request_id).u64(*number),
+            Self::AddFd { number, role } => Writer::tagged(6).u64(*number).u8(tag_of(&FdRole::ALL, *role)),
+            Self::CloseFd { number, role } => Writer::tagged(7).u64(*number).u8(tag_of(&FdRole::ALL, *role)),
+            Self::Forget { number } => Writer::tagged(8).u64(*number),
+            Self::Shutdown => Writer::tagged(9),
         }
         .finish()
     }
 
-    /// From bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, MalformedMessage> {
         let mut reader = Reader::new(bytes);
         let request = match reader.u8()? {
-            1 => KeeperRequest::Hello { version: reader.u32()? },
-            2 => KeeperRequest::Start {
-                request_id: reader.u64()?,
-                launch: Box::new(LaunchRequest::decode(&mut reader)?),
-            },
-            3 => {
-                KeeperRequest::Signal { request_id: reader.u64()?, number: reader.u64()?, signal: reader.u32()? as i32 }
-            }
-            4 => KeeperRequest::Terminate {
+            1 => Self::Hello { version: reader.u32()? },
+            2 => Self::Start { request_id: reader.u64()?, launch: Box::new(LaunchRequest::decode(&mut reader)?) },
+            3 => Self::Signal { request_id: reader.u64()?, number: reader.u64()?, signal: reader.u32()? as i32 },
+            4 => Self::Terminate {
                 request_id: reader.u64()?,
                 number: reader.u64()?,
                 grace: Duration::from_micros(reader.u64()?),
             },
-            5 => KeeperRequest::Members { request_id: reader.u64()?, number: reader.u64()? },
-            6 => KeeperRequest::AddFd { number: reader.u64()?, role: FdRole::decode(reader.u8()?)? },
-            7 => KeeperRequest::CloseFd { number: reader.u64()?, role: FdRole::decode(reader.u8()?)? },
-            8 => KeeperRequest::Forget { number: reader.u64()? },
-            9 => KeeperRequest::Shutdown,
+            5 => Self::Members { request_id: reader.u64()?, number: reader.u64()? },
+            6 => Self::AddFd { number: reader.u64()?, role: reader.tag(&FdRole::ALL)? },
+            7 => Self::CloseFd { number: reader.u64()?, role: reader.tag(&FdRole::ALL)? },
+            8 => Self::Forget { number: reader.u64()? },
+            9 => Self::Shutdown,
             _ => return Err(MalformedMessage),
         };
         reader.end()?;
@@ -321,30 +235,29 @@ impl KeeperRequest {
 }
 
 impl KeeperEvent {
-    /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            KeeperEvent::Welcome { version, pid, processes } => {
-                Writer::tagged(1).u32(*version).u32(*pid).u32(*processes)
-            }
-            KeeperEvent::ExistingProcess { number, pid, exit, roles, record } => {
+            Self::Welcome { version, pid, processes } => Writer::tagged(1).u32(*version).u32(*pid).u32(*processes),
+            Self::ExistingProcess { number, pid, exit, roles, record } => {
                 let writer = Writer::tagged(2).u64(*number).u32(*pid).bytes(&encode_roles(roles));
                 let exit = exit.map(|exit| encode_exit(0, &exit).to_vec()).unwrap_or_default();
                 record.encode(writer.bytes(&exit))
             }
-            KeeperEvent::Busy { owner_pid } => Writer::tagged(9).u32(*owner_pid),
-            KeeperEvent::Started { request_id, number, pid, roles } => {
+            Self::Busy { owner_pid } => Writer::tagged(9).u32(*owner_pid),
+            Self::Started { request_id, number, pid, roles } => {
                 Writer::tagged(3).u64(*request_id).u64(*number).u32(*pid).bytes(&encode_roles(roles))
             }
-            KeeperEvent::StartFailed { request_id, step, errno, subject } => {
-                Writer::tagged(4).u64(*request_id).u8(*step as u8).u32(*errno as u32).bytes(subject.as_bytes())
-            }
-            KeeperEvent::Exited { number, exit } => Writer::tagged(5).u64(*number).bytes(&encode_exit(0, exit)),
-            KeeperEvent::Signalled { request_id, errno } => Writer::tagged(6).u64(*request_id).u32(*errno as u32),
-            KeeperEvent::Terminated { request_id, was_running, ended, left } => {
+            Self::StartFailed { request_id, step, errno, subject } => Writer::tagged(4)
+                .u64(*request_id)
+                .u8(tag_of(&SpawnStep::ALL, *step))
+                .u32(*errno as u32)
+                .bytes(subject.as_bytes()),
+            Self::Exited { number, exit } => Writer::tagged(5).u64(*number).bytes(&encode_exit(0, exit)),
+            Self::Signalled { request_id, errno } => Writer::tagged(6).u64(*request_id).u32(*errno as u32),
+            Self::Terminated { request_id, was_running, ended, left } => {
                 Writer::tagged(7).u64(*request_id).u8(u8::from(*was_running)).u32(*ended).u32(*left)
             }
-            KeeperEvent::Members { request_id, pids } => {
+            Self::Members { request_id, pids } => {
                 let pids: Vec<u8> = pids.iter().flat_map(|pid| pid.to_le_bytes()).collect();
                 Writer::tagged(8).u64(*request_id).bytes(&pids)
             }
@@ -352,15 +265,14 @@ impl KeeperEvent {
         .finish()
     }
 
-    /// From bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, MalformedMessage> {
         let mut reader = Reader::new(bytes);
         let event = match reader.u8()? {
-            1 => KeeperEvent::Welcome { version: reader.u32()?, pid: reader.u32()?, processes: reader.u32()? },
+            1 => Self::Welcome { version: reader.u32()?, pid: reader.u32()?, processes: reader.u32()? },
             2 => {
                 let (number, pid, roles) = (reader.u64()?, reader.u32()?, decode_roles(reader.bytes()?)?);
                 let exit = decode_exit(reader.bytes()?).map(|(_, exit)| exit);
-                KeeperEvent::ExistingProcess {
+                Self::ExistingProcess {
                     number,
                     pid,
                     exit,
@@ -368,24 +280,21 @@ impl KeeperEvent {
                     record: Box::new(ProcessRecord::decode(&mut reader)?),
                 }
             }
-            3 => KeeperEvent::Started {
+            3 => Self::Started {
                 request_id: reader.u64()?,
                 number: reader.u64()?,
                 pid: reader.u32()?,
                 roles: decode_roles(reader.bytes()?)?,
             },
-            4 => KeeperEvent::StartFailed {
+            4 => Self::StartFailed {
                 request_id: reader.u64()?,
-                step: SpawnStep::decode(reader.u8()?)?,
+                step: reader.tag(&SpawnStep::ALL)?,
                 errno: reader.u32()? as i32,
                 subject: reader.os()?,
             },
-            5 => KeeperEvent::Exited {
-                number: reader.u64()?,
-                exit: decode_exit(reader.bytes()?).ok_or(MalformedMessage)?.1,
-            },
-            6 => KeeperEvent::Signalled { request_id: reader.u64()?, errno: reader.u32()? as i32 },
-            7 => KeeperEvent::Terminated {
+            5 => Self::Exited { number: reader.u64()?, exit: decode_exit(reader.bytes()?).ok_or(MalformedMessage)?.1 },
+            6 => Self::Signalled { request_id: reader.u64()?, errno: reader.u32()? as i32 },
+            7 => Self::Terminated {
                 request_id: reader.u64()?,
                 was_running: reader.u8()? != 0,
                 ended: reader.u32()?,
@@ -395,9 +304,9 @@ impl KeeperEvent {
                 let request_id = reader.u64()?;
                 let pids = reader.bytes()?.chunks_exact(4);
                 let pids = pids.map(|pid| u32::from_le_bytes([pid[0], pid[1], pid[2], pid[3]])).collect();
-                KeeperEvent::Members { request_id, pids }
+                Self::Members { request_id, pids }
             }
-            9 => KeeperEvent::Busy { owner_pid: reader.u32()? },
+            9 => Self::Busy { owner_pid: reader.u32()? },
             _ => return Err(MalformedMessage),
         };
         reader.end()?;
@@ -405,10 +314,77 @@ impl KeeperEvent {
     }
 }
 
+impl LaunchRequest {
+    fn encode(&self, writer: Writer) -> Writer {
+        let optional = |value: &Option<OsString>| -> Vec<OsString> { value.iter().cloned().collect() };
+        let (after, grace) = self.time_limit.map_or((u64::MAX, 0), |limit| (micros(limit.after), micros(limit.grace)));
+        let writer = writer
+            .strings(optional(&self.arg0).iter())
+            .strings(self.environ.iter())
+            .strings(optional(&self.path).iter())
+            .u64(after)
+            .u64(grace);
+        self.record.encode(writer)
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, MalformedMessage> {
+        let arg0 = reader.strings()?.pop();
+        let environ = reader.strings()?;
+        let path = reader.strings()?.pop();
+        let (after, grace) = (reader.u64()?, Duration::from_micros(reader.u64()?));
+        let time_limit = (after != u64::MAX).then(|| TimeLimit { after: Duration::from_micros(after), grace });
+        Ok(Self { record: ProcessRecord::decode(reader)?, arg0, environ, path, time_limit })
+    }
+}
+
+impl ProcessRecord {
+    fn encode(&self, writer: Writer) -> Writer {
+        let started = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let (io, size) = match self.io {
+            Io::Pipes { stdin } => (u8::from(stdin), TerminalSize { rows: 0, cols: 0 }),
+            Io::Pty(size) => (2, size),
+        };
+        writer
+            .bytes(self.id.as_str().as_bytes())
+            .strings(self.argv.iter())
+            .bytes(self.cwd.as_os_str().as_bytes())
+            .u8(io)
+            .u16(size.rows)
+            .u16(size.cols)
+            .u64(self.quota.cap_bytes)
+            .u8(u8::from(self.quota.overflow == Overflow::Block))
+            .u64(micros(started))
+            .bytes(&self.label)
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, MalformedMessage> {
+        let id = ProcessId::new(reader.text()?).map_err(|_| MalformedMessage)?;
+        let argv = reader.strings()?;
+        let cwd = PathBuf::from(reader.os()?);
+        let (io, rows, cols) = (reader.u8()?, reader.u16()?, reader.u16()?);
+        let io = match io {
+            0 => Io::Pipes { stdin: false },
+            1 => Io::Pipes { stdin: true },
+            2 => Io::Pty(TerminalSize { rows, cols }),
+            _ => return Err(MalformedMessage),
+        };
+        let cap_bytes = reader.u64()?;
+        let overflow = if reader.u8()? == 0 { Overflow::DropOldest } else { Overflow::Block };
+        let started =
+            SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(reader.u64()?)).ok_or(MalformedMessage)?;
+        let label = reader.bytes()?.to_vec();
+        Ok(Self { id, argv, cwd, io, quota: Quota { cap_bytes, overflow }, started, label })
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX - 1)
+}
+
 fn encode_roles(roles: &[FdRole]) -> Vec<u8> {
-    roles.iter().map(|role| *role as u8).collect()
+    roles.iter().map(|role| tag_of(&FdRole::ALL, *role)).collect()
 }
 
 fn decode_roles(bytes: &[u8]) -> Result<Vec<FdRole>, MalformedMessage> {
-    bytes.iter().map(|byte| FdRole::decode(*byte)).collect()
+    bytes.iter().map(|byte| from_tag(&FdRole::ALL, *byte).ok_or(MalformedMessage)).collect()
 }

@@ -1,4 +1,4 @@
-//! From a launch to a child that runs, with every descriptor it needs and none it should not have.
+//! Spawns a child: makes its pipes or its terminal, and turns a [`LaunchRequest`] into what the clone call needs.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,46 +13,46 @@ use rustix::termios::Winsize;
 
 use crate::protocol::{FdRole, LaunchRequest, SpawnStep};
 use crate::spool::directory::SpoolDirectory;
-use crate::sys::clone::{ChildStack, ChildStdio, ChildStep, CloneError, ClonedChild, SpawnPlan};
+use crate::sys::clone::{ChildStack, ChildStdio, ClonedChild, SpawnPlan};
 use crate::sys::signals;
 use crate::tree::Tree;
 
-/// Where plain names are looked for when the child has no `PATH`.
+/// Where a program name without a slash is searched if the child has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// A child, and what both sides hold of it.
+/// A child, and the descriptors that the keeper and its owner hold of it.
 #[derive(Debug)]
 pub(crate) struct Spawned {
     pub(crate) pid: u32,
     pub(crate) fds: Vec<(FdRole, OwnedFd)>,
 }
 
-/// Why there is none.
 #[derive(Debug)]
 pub(crate) struct SpawnError {
     pub(crate) step: SpawnStep,
     pub(crate) errno: Errno,
     pub(crate) subject: OsString,
-    /// The cgroup was the obstacle; without one it may work.
+    /// The kernel may have refused the cgroup. Without one it may work.
     pub(crate) cgroup_refused: bool,
 }
 
-/// Starts children. Keeps what all of them need.
+/// What all spawns share.
 #[derive(Debug)]
 pub(crate) struct Spawner {
     stack: ChildStack,
     null: OwnedFd,
     die_with_keeper: bool,
+    /// The soft and hard limit that children get, if it is not ours.
     open_files: Option<(u64, u64)>,
     reset_signals: u64,
 }
 
 impl Spawner {
-    /// For an embedded keeper children die with us; a keeper process raises its own limit of open files, and gives its
-    /// children the one it found.
+    /// The children of an embedded keeper die with it. A keeper process raises its own limit of open files, and gives
+    /// its children the one that it found.
     pub(crate) fn new(embedded: bool) -> Result<Self, Errno> {
         let open_files = if embedded { None } else { raise_open_files() };
-        // A host may change its mind about a signal at any time; a keeper process does not.
+        // A host program may change what it does with a signal at any time; a keeper process does not.
         let reset_signals = if embedded { signals::ALL } else { signals::not_default() };
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self {
@@ -77,7 +77,7 @@ impl Spawner {
         };
         directory.check_writable().map_err(failed(SpawnStep::Spool, directory.path().as_os_str()))?;
         let ends = match launch.record.io {
-            Io::Pipes { stdin } => StdioEnds::pipes(stdin, &self.null).map_err(failed(SpawnStep::Pipe, program))?,
+            Io::Pipes { stdin } => StdioEnds::pipes(stdin).map_err(failed(SpawnStep::Pipe, program))?,
             Io::Pty(size) => {
                 let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
                 StdioEnds::pty(size).map_err(failed(SpawnStep::Pty, program))?
@@ -123,16 +123,8 @@ impl Spawner {
             open_files: self.open_files,
             reset_signals: self.reset_signals,
         };
-        self.stack.spawn(&plan).map_err(|error| {
-            let subject = |text: &OsStr| text.to_owned();
-            let (step, errno, subject) = match error {
-                CloneError::Clone(errno) => (SpawnStep::Clone, errno, subject(program)),
-                CloneError::Step(ChildStep::Session, errno) => (SpawnStep::Session, errno, subject(program)),
-                CloneError::Step(ChildStep::Terminal, errno) => (SpawnStep::Pty, errno, subject(program)),
-                CloneError::Step(ChildStep::Descriptors, errno) => (SpawnStep::Pipe, errno, subject(program)),
-                CloneError::Step(ChildStep::Cwd, errno) => (SpawnStep::Cwd, errno, subject(record.cwd.as_os_str())),
-                CloneError::Step(ChildStep::Exec, errno) => (SpawnStep::Exec, errno, subject(program)),
-            };
+        self.stack.spawn(&plan).map_err(|(step, errno)| {
+            let subject = if step == SpawnStep::Cwd { record.cwd.as_os_str() } else { program }.to_owned();
             let cgroup_refused =
                 step == SpawnStep::Clone && tree.cgroup().is_some() && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
             SpawnError { step, errno, subject, cgroup_refused }
@@ -140,24 +132,21 @@ impl Spawner {
     }
 }
 
-/// Both ends of everything between a child and us.
+/// Both ends of the pipes or the terminal between a child and us.
 struct StdioEnds {
     ours: Vec<(FdRole, OwnedFd)>,
     child: ChildEnds,
 }
 
 enum ChildEnds {
-    Pipes {
-        stdin: Option<OwnedFd>,
-        stdout: OwnedFd,
-        stderr: OwnedFd,
-    },
-    /// The child opens the other side itself.
+    /// Without `stdin` the child gets /dev/null.
+    Pipes { stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: OwnedFd },
+    /// The child opens its end itself, through the master.
     Pty,
 }
 
 impl StdioEnds {
-    fn pipes(with_stdin: bool, _null: &OwnedFd) -> Result<Self, Errno> {
+    fn pipes(with_stdin: bool) -> Result<Self, Errno> {
         let (out_read, stdout) = pipe()?;
         let (err_read, stderr) = pipe()?;
         let mut ours = vec![(FdRole::Stdout, out_read), (FdRole::Stderr, err_read)];
@@ -168,7 +157,7 @@ impl StdioEnds {
             stdin = Some(read);
         }
         for (_, end) in &ours {
-            // Only our ends: the flag belongs to the end, and a child does not expect it on its own.
+            // Only our ends. The flag belongs to one end of a pipe, and a child does not expect it on its own.
             rustix::io::ioctl_fionbio(end, true)?;
         }
         Ok(Self { ours, child: ChildEnds::Pipes { stdin, stdout, stderr } })
@@ -194,8 +183,8 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((above_stdio(read)?, above_stdio(write)?))
 }
 
-/// A host program may have closed its own 0, 1 or 2. A descriptor of ours must not take such a place: the child's are
-/// made there.
+/// A host program may have closed its own descriptor 0, 1 or 2, and the kernel gives us the lowest free number. The
+/// child's stdio is made at these numbers and would overwrite ours, so we move ours up.
 fn above_stdio(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
     use std::os::fd::AsRawFd;
     if descriptor.as_raw_fd() > 2 {
@@ -204,7 +193,8 @@ fn above_stdio(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(&descriptor, 3)
 }
 
-/// As many as we may have; answers what it was, to be given to children. Unlimited becomes the kernel's own word for it.
+/// Raises our limit of open files as far as it goes. The result is the soft and hard limit before; the kernel writes an
+/// unlimited one as `u64::MAX`.
 fn raise_open_files() -> Option<(u64, u64)> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let found = getrlimit(Resource::Nofile);
@@ -212,14 +202,14 @@ fn raise_open_files() -> Option<(u64, u64)> {
     Some((found.current.unwrap_or(u64::MAX), found.maximum.unwrap_or(u64::MAX)))
 }
 
-/// What to try, as `execvp` does; but in the child's `PATH`, not ours.
+/// The paths to try, like those of `execvp`, but from the child's `PATH` and not from ours.
 fn candidates(program: &OsStr, path: Option<&OsStr>) -> Vec<CString> {
     if program.as_bytes().contains(&b'/') {
         return vec![c_string(program)];
     }
     let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));
     let join = |directory: &[u8]| {
-        // An empty folder in PATH means the current one.
+        // An empty directory in PATH means the current one.
         let mut full = if directory.is_empty() { b".".to_vec() } else { directory.to_vec() };
         full.push(b'/');
         full.extend_from_slice(program.as_bytes());

@@ -1,23 +1,23 @@
-//! The mover: takes what a child prints and appends it to the log's files, without losing a byte to a `kill -9`.
+//! The spool of one process: it takes what the child prints and appends it to the files of its log, in such a way that
+//! a `kill -9` of the writer loses no byte.
 //!
 //! ```text
 //!   pipe ───────────── splice ─────► data file ──► record in the index ──► head
-//!   PTY ── splice ──► relay pipe ──► data file (gathered) ──► record …
+//!   PTY ── splice ──► relay pipe ──► data file (batched) ──► record …
 //! ```
 //!
-//! At every instruction each byte is in exactly one of: the child's pipe, the relay pipe, the data file. All three are
-//! held by the keeper and by its owner; whoever is left goes on from there ([`Spool::resume`]). Bytes in a data file
-//! that no record names yet become the next record. One mover at a time: the owner while it lives, else the keeper.
+//! At every instruction each byte is in exactly one of: the child's pipe, the relay pipe, the data file. The keeper and
+//! its owner both hold all three, so whichever of them is left goes on from there ([`Spool::resume`]). Bytes of a data
+//! file that no record names yet become the next record. Only one side writes at a time: the owner while it lives, then
+//! the keeper.
 //!
-//! It never waits: told that a stream is ready, it moves what there is and says how it went.
+//! The spool never waits. It is told that a stream is ready or that a deadline has come, and returns what it did.
 
 pub mod directory;
-mod finish;
 pub mod index;
 mod index_file;
 pub mod log_files;
 mod recovery;
-mod retention;
 mod stream_mover;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,20 +25,19 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use exec_core::flow::{Quota, SpaceDecision};
-use exec_core::lifecycle::{Lifecycle, StreamSet};
-use exec_core::limits::{ENTRY_BYTES, STALL_RETRY};
-use exec_core::{Exit, Head, Log, Seq, Stream};
+use exec_core::lifecycle::{Append, Lifecycle, StreamSet};
+use exec_core::limits::{ENTRY_BYTES, PTY_BATCH_TIME, PUNCH_BYTES, STALL_RETRY};
+use exec_core::{Exit, Head, Log, Overflow, Seq, Stream};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use directory::SpoolDirectory;
-use index::{Dropped, IndexRecord, RecordKind, slot};
+use index::{Dropped, IndexRecord, RecordKind, slot_of};
 use index_file::IndexFile;
-use log_files::LogFiles;
-use retention::WhenFull;
+use log_files::{FirstHeld, LogFiles};
 pub use stream_mover::OutputSource;
 use stream_mover::{MoveResult, StreamMover};
 
-/// The mover of one process's output.
 #[derive(Debug)]
 pub struct Spool {
     log_files: Arc<LogFiles>,
@@ -47,166 +46,82 @@ pub struct Spool {
     log: Log,
     lifecycle: Lifecycle,
     dropped: Dropped,
+    /// By data slot: stdout or the terminal, and stderr.
     movers: [Option<StreamMover>; 2],
-    /// Records that the disk had no room for; made before anything else moves.
+    /// Records that the disk had no space for. They are written before anything else moves.
     unwritten: Vec<IndexRecord>,
+    /// The exit, and when it is to be appended.
     pending_exit: Option<(Exit, Instant)>,
-    /// No room for something: when to try again.
+    /// When to try again what failed for want of space.
     retry_at: Option<Instant>,
-    /// Streams that found no room; another one's luck is not theirs.
+    /// Streams that found no space. If one of them succeeds, the others still wait for `retry_at`.
     stalled: StreamSet,
+    /// Our share of the bytes that `directory` counts.
     accounted_bytes: u64,
 }
 
-/// How one turn went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PumpOutcome {
-    /// Bytes moved; there may be more.
+    /// There may be more.
     Moved {
-        /// How many.
         bytes: u32,
     },
-    /// Nothing there now.
+    /// The stream has nothing now.
     Empty,
-    /// The stream has ended.
     Eof,
-    /// No room: the spool is full and may not drop, or the disk is full. The child waits; ask again later.
+    /// There is no space: the spool is full and may not drop, or the disk is full. The child waits until
+    /// [`Spool::deadline`].
     Stalled,
-    /// The spool is full of what somebody still wants ([`PumpContext::wanted`]). The child waits; ask again when that changes.
+    /// The spool is full of entries that a reader still wants ([`PumpContext::wanted`]). The child waits until that
+    /// changes.
     WaitingForReader,
 }
 
-/// Circumstances of a context.
 #[derive(Debug, Clone, Copy)]
 pub struct PumpContext {
-    /// The time.
     pub now: Instant,
-    /// Whether other streams wait for their context.
+    /// Whether other streams have something too. Then less is moved at once.
     pub others_ready: bool,
-    /// The first entry that somebody is about to read: it and those after it are not dropped for newer ones.
+    /// The first entry that a reader is about to read. This entry and later ones are not dropped for new ones.
     pub wanted: Option<Seq>,
 }
 
-/// A file of a log.
+/// What to do if the spool is full of entries that a reader still wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WhenFull {
+    WaitForReader,
+    /// Used for what the leader left in its pipes when it exited, which is bounded.
+    Exceed,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFileKind {
-    /// The index.
     Index,
-    /// The data file of this slot.
+    /// With its data slot.
     Data(usize),
 }
 
-/// Told of each new file before a byte of output goes into it, so that the other holder has it first.
+/// Called with each new file before output goes into it, so that the keeper and the owner both hold it from then on.
 pub type RegisterFile<'a> = &'a mut dyn FnMut(LogFileKind, &OwnedFd) -> Result<(), Errno>;
 
-/// The files of a log found again.
+/// The files of a log that somebody else has written.
 #[derive(Debug)]
 pub struct RecoveredFiles {
-    /// The index; none if nothing was ever printed.
+    /// `None` if nothing was ever printed.
     pub index: Option<OwnedFd>,
-    /// The data files there are.
     pub data: [Option<OwnedFd>; 2],
 }
 
 impl Spool {
-    /// The log of a process that is about to start.
+    /// The empty log of a process that was just started.
     pub fn begin(directory: Arc<SpoolDirectory>, quota: Quota, sources: Vec<(Stream, OutputSource)>) -> Self {
-        let open = streams(&sources);
         let log_files = LogFiles::new(IndexFile::in_memory());
-        let mut spool = Self::with_files(directory, log_files, quota, Log::default(), Lifecycle::new(open));
+        let lifecycle = Lifecycle::new(streams(&sources));
+        let mut spool = Self::with_files(directory, log_files, quota, Log::default(), lifecycle);
         for (stream, source) in sources {
-            spool.movers[slot(stream)] = Some(StreamMover::new(stream, source, 0));
+            spool.movers[slot_of(stream)] = Some(StreamMover::new(stream, Some(source), 0, 0));
         }
         spool
-    }
-
-    /// Where readers find it.
-    pub fn log_files(&self) -> &Arc<LogFiles> {
-        &self.log_files
-    }
-
-    /// What readers may know.
-    pub fn head(&self) -> Head {
-        self.log.head(self.retry_at.is_some())
-    }
-
-    /// Streams that may still bring bytes.
-    pub fn open_streams(&self) -> StreamSet {
-        self.lifecycle.open()
-    }
-
-    /// What it costs on disk.
-    pub fn cost_bytes(&self) -> u64 {
-        self.log.cost_bytes()
-    }
-
-    /// Whether it is a terminal's.
-    pub fn is_pty(&self) -> bool {
-        self.movers[0].as_ref().is_some_and(|mover| mover.stream == Stream::Pty)
-    }
-
-    /// Whether all logs together hold too much, and this one is not to blame.
-    pub fn excess_of_others(&self) -> bool {
-        self.directory.excess_bytes() > 0 && self.log.cost_bytes() <= self.directory.fair_share_bytes()
-    }
-
-    /// The descriptor whose readiness means that `stream` has something.
-    pub fn source(&self, stream: Stream) -> Option<&Arc<OwnedFd>> {
-        self.movers[slot(stream)].as_ref().and_then(StreamMover::descriptor)
-    }
-
-    /// Moves what `stream` has, at most one bite.
-    pub fn pump(&mut self, stream: Stream, context: PumpContext, register_file: RegisterFile<'_>) -> PumpOutcome {
-        self.pump_when_full(WhenFull::WaitForReader, stream, context, register_file)
-    }
-
-    fn pump_when_full(
-        &mut self,
-        when_full: WhenFull,
-        stream: Stream,
-        context: PumpContext,
-        register_file: RegisterFile<'_>,
-    ) -> PumpOutcome {
-        let outcome = self.try_pump(when_full, stream, context, register_file).unwrap_or_else(|errno| {
-            debug_assert!(is_temporary(errno), "only what may pass makes a child wait, not {errno}");
-            PumpOutcome::Stalled
-        });
-        if outcome == PumpOutcome::Stalled {
-            self.stalled.insert(stream);
-            self.retry_at = Some(context.now + STALL_RETRY);
-        } else {
-            self.stalled.remove(stream);
-            self.retry_at = self.retry_at.filter(|_| !self.stalled.is_empty());
-        }
-        outcome
-    }
-
-    /// When [`Self::on_time`] has something to do. While it has no room, that is when to try again, streams included.
-    pub fn deadline(&self) -> Option<Instant> {
-        let flush = self.movers.iter().flatten().filter_map(|mover| mover.flush_by).min();
-        let due = [flush, self.pending_exit.map(|(_, due)| due)].into_iter().flatten().min();
-        self.retry_at.or(due)
-    }
-
-    /// Time has passed: seals what was gathered long enough, and tells of the exit.
-    pub fn on_time(&mut self, now: Instant, register_file: RegisterFile<'_>) {
-        let done = self.try_on_time(now, register_file);
-        self.stalled = StreamSet::NONE;
-        self.retry_at = done.is_err().then(|| now + STALL_RETRY);
-    }
-
-    fn try_on_time(&mut self, now: Instant, register_file: RegisterFile<'_>) -> Result<(), Errno> {
-        self.write_records()?;
-        for at in 0..2 {
-            if self.movers[at].as_ref().is_some_and(|mover| mover.flush_by.is_some_and(|by| by <= now)) {
-                self.record_new_bytes(at)?;
-            }
-        }
-        let ended = self.lifecycle.open().is_empty();
-        match self.pending_exit {
-            Some((exit, due)) if due <= now || ended => self.append_exit(exit, register_file),
-            _ => Ok(()),
-        }
     }
 
     fn with_files(
@@ -233,6 +148,94 @@ impl Spool {
         }
     }
 
+    /// The files, for readers.
+    pub fn log_files(&self) -> &Arc<LogFiles> {
+        &self.log_files
+    }
+
+    pub fn head(&self) -> Head {
+        self.log.head(self.retry_at.is_some())
+    }
+
+    pub fn open_streams(&self) -> StreamSet {
+        self.lifecycle.open()
+    }
+
+    pub fn cost_bytes(&self) -> u64 {
+        self.log.cost_bytes()
+    }
+
+    pub fn is_pty(&self) -> bool {
+        self.movers[0].as_ref().is_some_and(|mover| mover.stream == Stream::Pty)
+    }
+
+    /// Whether all logs together hold too much although this one is within its share.
+    pub fn excess_of_others(&self) -> bool {
+        self.directory.excess_bytes() > 0 && self.log.cost_bytes() <= self.directory.fair_share_bytes()
+    }
+
+    /// The descriptor that becomes readable when `stream` has something.
+    pub fn source(&self, stream: Stream) -> Option<&Arc<OwnedFd>> {
+        self.movers[slot_of(stream)].as_ref().and_then(StreamMover::descriptor)
+    }
+
+    /// When to call [`Self::on_time`]. While there is no space, that is when to try again, the streams included.
+    pub fn deadline(&self) -> Option<Instant> {
+        let flush = self.movers.iter().flatten().filter_map(|mover| mover.flush_by).min();
+        let due = [flush, self.pending_exit.map(|(_, due)| due)].into_iter().flatten().min();
+        self.retry_at.or(due)
+    }
+
+    /// Records terminal output that was batched long enough, and appends the exit if it is due.
+    pub fn on_time(&mut self, now: Instant, register_file: RegisterFile<'_>) {
+        let done = self.try_on_time(now, register_file);
+        self.stalled = StreamSet::NONE;
+        self.retry_at = done.is_err().then(|| now + STALL_RETRY);
+    }
+
+    fn try_on_time(&mut self, now: Instant, register_file: RegisterFile<'_>) -> Result<(), Errno> {
+        self.write_records()?;
+        for slot in 0..2 {
+            if self.movers[slot].as_ref().is_some_and(|mover| mover.flush_by.is_some_and(|by| by <= now)) {
+                self.record_new_bytes(slot)?;
+            }
+        }
+        let ended = self.lifecycle.open().is_empty();
+        match self.pending_exit {
+            Some((exit, due)) if due <= now || ended => self.append_exit(exit, register_file),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Moving bytes.
+impl Spool {
+    /// Moves what `stream` has, in at most one step.
+    pub fn pump(&mut self, stream: Stream, context: PumpContext, register_file: RegisterFile<'_>) -> PumpOutcome {
+        self.pump_or(WhenFull::WaitForReader, stream, context, register_file)
+    }
+
+    fn pump_or(
+        &mut self,
+        when_full: WhenFull,
+        stream: Stream,
+        context: PumpContext,
+        register_file: RegisterFile<'_>,
+    ) -> PumpOutcome {
+        let outcome = self.try_pump(when_full, stream, context, register_file).unwrap_or_else(|errno| {
+            debug_assert!(is_temporary(errno), "a child must not wait for an error that stays: {errno}");
+            PumpOutcome::Stalled
+        });
+        if outcome == PumpOutcome::Stalled {
+            self.stalled.insert(stream);
+            self.retry_at = Some(context.now + STALL_RETRY);
+        } else {
+            self.stalled.remove(stream);
+            self.retry_at = self.retry_at.filter(|_| !self.stalled.is_empty());
+        }
+        outcome
+    }
+
     fn try_pump(
         &mut self,
         when_full: WhenFull,
@@ -241,8 +244,10 @@ impl Spool {
         register_file: RegisterFile<'_>,
     ) -> Result<PumpOutcome, Errno> {
         self.write_records()?;
-        let at = slot(stream);
-        let Some(mover) = self.movers[at].as_ref().filter(|mover| mover.is_open()) else { return Ok(PumpOutcome::Eof) };
+        let slot = slot_of(stream);
+        let Some(mover) = self.movers[slot].as_ref().filter(|mover| mover.is_open()) else {
+            return Ok(PumpOutcome::Eof);
+        };
         let unrecorded_bytes = mover.unrecorded_bytes();
         let full = match self.make_space(unrecorded_bytes, context.wanted)? {
             SpaceDecision::Wait => Some(PumpOutcome::Stalled),
@@ -251,35 +256,33 @@ impl Spool {
             }
             SpaceDecision::Drop { .. } | SpaceDecision::Free => None,
         };
-        let Some(mover) = self.movers[at].as_mut() else { return Ok(PumpOutcome::Eof) };
+        let Some(mover) = self.movers[slot].as_mut() else { return Ok(PumpOutcome::Eof) };
         if let Some(full) = full {
-            return if matches!(mover.peek(), MoveResult::Eof) { self.finish_stream(stream) } else { Ok(full) };
+            return if mover.peek() == MoveResult::Eof { self.finish_stream(stream) } else { Ok(full) };
         }
-        if self.log_files.data[at].get().is_none() {
+        if self.log_files.data[slot].get().is_none() {
             match mover.peek() {
                 MoveResult::Bytes(_) => {}
                 MoveResult::Empty => return Ok(PumpOutcome::Empty),
                 MoveResult::Eof => return self.finish_stream(stream),
             }
-            self.log_files.index.create_file(&self.directory, register_file)?;
+            self.log_files.index.ensure_file(&self.directory, register_file)?;
             let file = self.directory.create_file()?;
-            register_file(LogFileKind::Data(at), &file)?;
-            let _ = self.log_files.data[at].set(file);
+            register_file(LogFileKind::Data(slot), &file)?;
+            let _ = self.log_files.data[slot].set(file);
         }
-        let file = self.log_files.data[at].get().ok_or(Errno::IO)?;
-        let moved = mover.move_bytes(file.as_fd(), context.others_ready)?;
-        match moved {
+        let file = self.log_files.data[slot].get().ok_or(Errno::IO)?;
+        match mover.move_bytes(file.as_fd(), context.others_ready)? {
             MoveResult::Empty => {
-                let flush = mover.flush_due(false, context.now);
-                if flush {
-                    self.record_new_bytes(at)?;
+                if mover.is_flush_due(false, context.now) {
+                    self.record_new_bytes(slot)?;
                 }
                 Ok(PumpOutcome::Empty)
             }
             MoveResult::Eof => self.finish_stream(stream),
             MoveResult::Bytes(bytes) => {
-                if mover.flush_due(true, context.now) {
-                    self.record_new_bytes(at)?;
+                if mover.is_flush_due(true, context.now) {
+                    self.record_new_bytes(slot)?;
                 }
                 self.update_accounting();
                 self.make_space(0, context.wanted)?;
@@ -288,22 +291,22 @@ impl Spool {
         }
     }
 
-    /// Names the bytes of a data file that no record names yet.
-    fn record_new_bytes(&mut self, at: usize) -> Result<(), Errno> {
-        let other_end = self.movers[1 - at].as_ref().map_or(self.other_end(at), |mover| mover.end);
-        let Some(mover) = &mut self.movers[at] else { return Ok(()) };
+    /// Makes records for the bytes of a data file that no record names yet.
+    fn record_new_bytes(&mut self, slot: usize) -> Result<(), Errno> {
+        let other_end = self.recorded_end(1 - slot);
+        let Some(mover) = &mut self.movers[slot] else { return Ok(()) };
         let unix_micros = unix_micros();
-        while mover.end < mover.written {
-            let len = (mover.written - mover.end).min(u64::from(ENTRY_BYTES)) as u32;
+        while mover.recorded < mover.written {
+            let len = mover.unrecorded_bytes().min(u64::from(ENTRY_BYTES)) as u32;
             let kind = RecordKind::Output(mover.stream);
-            self.unwritten.push(IndexRecord { kind, len, offset: mover.end, other_end, unix_micros });
-            mover.end += u64::from(len);
+            self.unwritten.push(IndexRecord { kind, len, offset: mover.recorded, other_end, unix_micros });
+            mover.recorded += u64::from(len);
         }
         mover.flush_by = None;
         self.write_records()
     }
 
-    /// Makes the records there are; on a full disk they stay for the next context, and the bytes they name stay too.
+    /// Writes the pending records. If the disk is full they stay pending, and so do the bytes they name.
     fn write_records(&mut self) -> Result<(), Errno> {
         if self.unwritten.is_empty() {
             return Ok(());
@@ -320,10 +323,180 @@ impl Spool {
         Ok(())
     }
 
-    /// Where the data file beside `at` ends, when its stream is long gone: all of it is recorded.
-    fn other_end(&self, at: usize) -> u64 {
+    /// Up to where records name the bytes of a data file. If its stream is long gone, that is all of it.
+    fn recorded_end(&self, slot: usize) -> u64 {
         let size = |file: &OwnedFd| rustix::fs::fstat(file).map_or(0, |stat| stat.st_size as u64);
-        self.log_files.data[1 - at].get().map_or(0, size)
+        match &self.movers[slot] {
+            Some(mover) => mover.recorded,
+            None => self.log_files.data[slot].get().map_or(0, size),
+        }
+    }
+}
+
+/// The end of a log: the last output of the leader, its exit, the end of each stream, `closed`.
+impl Spool {
+    /// The leader was reaped. What it had printed is moved first.
+    pub fn on_exit(&mut self, exit: Exit, context: PumpContext, register_file: RegisterFile<'_>) {
+        if self.lifecycle.exited() || self.pending_exit.is_some() {
+            return;
+        }
+        let mut due = context.now;
+        for stream in self.lifecycle.open().iter() {
+            let drained = self.drain_at_exit(stream, context, register_file);
+            // The kernel hands over the last bytes of a terminal a moment after the child has exited.
+            if stream == Stream::Pty && drained != PumpOutcome::Eof {
+                due = context.now + PTY_BATCH_TIME;
+            }
+        }
+        self.pending_exit = Some((exit, due));
+        // Not `on_time`, which would clear `stalled`: a stream that has just found no space still waits for its retry.
+        if self.try_on_time(context.now, register_file).is_err() {
+            self.retry_at = Some(context.now + STALL_RETRY);
+        }
+    }
+
+    /// Moves what the leader left in the stream. No more than a pipe holds, or a grandchild that floods the pipe would
+    /// put off the exit for ever.
+    fn drain_at_exit(&mut self, stream: Stream, context: PumpContext, register_file: RegisterFile<'_>) -> PumpOutcome {
+        let mut left = i64::from(self.movers[slot_of(stream)].as_ref().map_or(0, StreamMover::ready_bytes));
+        loop {
+            match self.pump_or(WhenFull::Exceed, stream, context, register_file) {
+                PumpOutcome::Moved { bytes } => left -= i64::from(bytes),
+                done => return done,
+            }
+            if left <= 0 {
+                return PumpOutcome::Empty;
+            }
+        }
+    }
+
+    fn finish_stream(&mut self, stream: Stream) -> Result<PumpOutcome, Errno> {
+        self.record_new_bytes(slot_of(stream))?;
+        if let Some(mover) = &mut self.movers[slot_of(stream)] {
+            mover.close();
+        }
+        if let Some(Append::Closed) = self.lifecycle.on_eof(stream) {
+            self.append_closed()?;
+        }
+        Ok(PumpOutcome::Eof)
+    }
+
+    fn append_exit(&mut self, exit: Exit, register_file: RegisterFile<'_>) -> Result<(), Errno> {
+        for slot in 0..2 {
+            self.record_new_bytes(slot)?;
+        }
+        if !self.lifecycle.open().is_empty() {
+            // Output may follow the exit. Whoever resumes this log must find them in that order, so it needs a file.
+            self.log_files.index.ensure_file(&self.directory, register_file)?;
+        }
+        self.write_records()?;
+        let seq = self.log.head(false).next_seq;
+        self.log_files.index.write_exit(seq, &exit)?;
+        self.log_files.index.append(seq, &[self.record_without_bytes(RecordKind::Exited)])?;
+        self.pending_exit = None;
+        self.log.append_exit(exit);
+        if let (_, Some(Append::Closed)) = self.lifecycle.on_exit(exit) {
+            self.append_closed()?;
+        }
+        Ok(())
+    }
+
+    fn append_closed(&mut self) -> Result<(), Errno> {
+        self.unwritten.push(self.record_without_bytes(RecordKind::Closed));
+        self.write_records()
+    }
+
+    /// It still says where both data files end.
+    fn record_without_bytes(&self, kind: RecordKind) -> IndexRecord {
+        let (offset, other_end) = (self.recorded_end(0), self.recorded_end(1));
+        IndexRecord { kind, len: 0, offset, other_end, unix_micros: unix_micros() }
+    }
+}
+
+/// Retention: the oldest entries are dropped when there is too much.
+impl Spool {
+    /// Drops what is too much, but nothing from `wanted` on. The result is whether too much is left.
+    pub fn trim(&mut self, wanted: Option<Seq>) -> bool {
+        matches!(self.make_space(0, wanted), Ok(SpaceDecision::Drop { .. }))
+    }
+
+    /// Drops at least `bytes` of the oldest output, if the policy allows, but nothing from `wanted` on. The result is
+    /// how many bytes were dropped.
+    pub fn shed(&mut self, bytes: u64, wanted: Option<Seq>) -> u64 {
+        let before = self.log.cost_bytes();
+        if self.quota.overflow == Overflow::DropOldest {
+            let _ = self.drop_oldest(bytes, wanted);
+            self.update_accounting();
+        }
+        before - self.log.cost_bytes()
+    }
+
+    /// Drops what is too much, but nothing from `wanted` on; then decides whether more may come, if `unrecorded_bytes`
+    /// are in the data file without a record.
+    fn make_space(&mut self, unrecorded_bytes: u64, wanted: Option<Seq>) -> Result<SpaceDecision, Errno> {
+        match self.decide_space(unrecorded_bytes) {
+            SpaceDecision::Drop { bytes } => {
+                self.drop_oldest(bytes, wanted)?;
+                self.update_accounting();
+                Ok(self.decide_space(unrecorded_bytes))
+            }
+            decision => Ok(decision),
+        }
+    }
+
+    fn decide_space(&self, unrecorded_bytes: u64) -> SpaceDecision {
+        let cost_bytes = self.log.cost_bytes();
+        let over_share = cost_bytes > self.directory.fair_share_bytes();
+        let shared_excess = if over_share { self.directory.excess_bytes() } else { 0 };
+        self.quota.decide_space(cost_bytes + unrecorded_bytes, shared_excess)
+    }
+
+    /// The order matters: first the index says what is dropped, then readers are told, then the holes are punched.
+    fn drop_oldest(&mut self, bytes: u64, wanted: Option<Seq>) -> Result<(), Errno> {
+        let head = self.log.head(false);
+        let end = wanted.map_or(head.next_seq, |wanted| wanted.min(head.next_seq));
+        if head.first_seq >= end {
+            return Ok(());
+        }
+        let (mut freed, mut seq) = (0, head.first_seq);
+        let mut dropped = self.dropped;
+        let mut held_bytes = head.held_bytes;
+        let mut lens = Vec::new();
+        while freed < bytes && seq < end {
+            let record = self.log_files.read_record(seq)?;
+            // A damaged record must not make us drop more than there is.
+            held_bytes = held_bytes.checked_sub(u64::from(record.len)).ok_or(Errno::IO)?;
+            if let RecordKind::Output(stream) = record.kind {
+                dropped.starts[slot_of(stream)] = record.offset + u64::from(record.len);
+                dropped.bytes += u64::from(record.len);
+            }
+            freed += u64::from(record.len) + index::RECORD_BYTES;
+            lens.push(record.len);
+            seq += 1;
+        }
+        dropped.first_seq = seq;
+        self.log_files.index.write_dropped(&dropped)?;
+        self.log_files.publish_first_held(FirstHeld { seq, dropped_bytes: dropped.bytes });
+        for len in lens {
+            self.log.drop_first(len);
+        }
+        let before = std::mem::replace(&mut self.dropped, dropped);
+        for slot in 0..2 {
+            if let Some(file) = self.log_files.data[slot].get() {
+                punch_hole(file, before.starts[slot], dropped.starts[slot]);
+            }
+        }
+        if let Some(file) = self.log_files.index.file() {
+            punch_hole(file, index::position(before.first_seq), index::position(seq));
+        }
+        Ok(())
+    }
+
+    fn update_accounting(&mut self) {
+        let now = self.log.cost_bytes();
+        self.directory.add_bytes(now);
+        self.directory.remove_bytes(self.accounted_bytes);
+        self.accounted_bytes = now;
     }
 }
 
@@ -341,11 +514,26 @@ fn streams(sources: &[(Stream, OutputSource)]) -> StreamSet {
     open
 }
 
-/// No room on the disk or in a table of the kernel, or the folder is out of reach for now. Nothing is lost meanwhile.
+/// There is no space on the disk or in a table of the kernel, or the directory cannot be reached for now. Nothing is
+/// lost if we try again later.
 fn is_temporary(errno: Errno) -> bool {
-    let room = [Errno::NOSPC, Errno::DQUOT, Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE, Errno::TOOMANYREFS];
+    let space =
+        [Errno::NOSPC, Errno::DQUOT, Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE, Errno::TOOMANYREFS];
     let reach = [Errno::NOENT, Errno::ROFS, Errno::ACCESS, Errno::PERM, Errno::IO];
-    room.contains(&errno) || reach.contains(&errno)
+    space.contains(&errno) || reach.contains(&errno)
+}
+
+/// Gives the disk back what lies between `from` and `to`, in multiples of [`PUNCH_BYTES`]. If the file system cannot
+/// punch holes, the bytes stay and cost only space.
+fn punch_hole(file: &OwnedFd, from: u64, to: u64) {
+    let from = from / PUNCH_BYTES * PUNCH_BYTES;
+    let to = to / PUNCH_BYTES * PUNCH_BYTES;
+    // The first page stays: in an index it holds the header.
+    let from = if from == 0 { 4096 } else { from };
+    if to > from {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(file, flags, from, to - from);
+    }
 }
 
 fn unix_micros() -> u64 {

@@ -1,5 +1,6 @@
-//! How an owner gets a keeper: as a thread of its own process, as a process that ends with it, or as a process that
-//! outlives it and is found again through a socket in the state folder.
+//! Three ways to get a keeper: a thread of the owner's process ([`as_thread`]), a process that ends with the owner
+//! ([`as_process`]), or a process that outlives it and is found again through a socket in the state directory
+//! ([`connect_or_start`]). [`main`] is the other side: what a keeper process runs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,56 +17,33 @@ use crate::channel::Channel;
 use crate::keeper::{self, KeeperConfig, OwnerExitPolicy};
 use crate::spool::directory::SpoolDirectory;
 
-/// Name of the socket in the state folder.
-pub const SOCKET: &str = "keeper.sock";
-/// Held by whoever looks for a keeper, until there is one.
+/// Name of the socket in the state directory.
+const SOCKET: &str = "keeper.sock";
+/// Locked while an owner looks for a keeper or starts one.
 const LOCK: &str = "keeper.lock";
-/// Where a keeper process writes what goes wrong.
+/// Stderr of a keeper process that outlives its owner.
 const LOG: &str = "keeper.log";
 
-/// Why there is no keeper.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperStartError {
-    /// The folder cannot be used.
     #[error("cannot use state folder {path:?}: {error}")]
-    Directory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// Others could reach into it.
+    Directory { path: PathBuf, error: io::Error },
+    /// Its owner could read our logs and connect to the keeper.
     #[error("state folder {path:?} belongs to somebody else (uid {uid}): choose one of your own")]
-    Foreign {
-        /// Which.
-        path: PathBuf,
-        /// Whose.
-        uid: u32,
-    },
-    /// The socket's path is longer than the kernel takes.
+    Foreign { path: PathBuf, uid: u32 },
+    /// The kernel takes 107 bytes for the path of a socket.
     #[error("the path of socket {path:?} is too long for the kernel: choose a shorter state folder")]
-    LongPath {
-        /// Which.
-        path: PathBuf,
-    },
-    /// The program could not be started.
+    LongPath { path: PathBuf },
     #[error("cannot start the keeper {program:?}: {error}")]
-    Program {
-        /// Which.
-        program: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// A system call failed.
+    Program { program: PathBuf, error: io::Error },
     #[error("cannot set up the keeper: {0}")]
     System(#[from] Errno),
-    /// The thread could not be made.
     #[error("cannot start the keeper's thread: {0}")]
     Thread(io::Error),
 }
 
-/// A keeper carried by a thread. The thread ends when the owner's side of the channel is dropped and every tree is
-/// gone; join it to be sure.
+/// Runs a keeper in a thread of this process. The thread ends when the returned channel is dropped and every tree is
+/// gone.
 pub fn as_thread(
     spool_directory: Arc<SpoolDirectory>,
     cgroups: bool,
@@ -91,13 +69,13 @@ pub fn as_thread(
 /// How to start a keeper process: a program and the arguments that make it call [`main`].
 #[derive(Debug, Clone)]
 pub struct KeeperProgram {
-    /// The program, usually our own.
+    /// Usually our own executable.
     pub program: PathBuf,
-    /// Arguments before ours.
+    /// Come before the arguments that this module adds.
     pub args: Vec<std::ffi::OsString>,
 }
 
-/// A keeper process that ends with us, and leaves nothing behind however we end.
+/// Starts a keeper process that kills every tree and ends as soon as we end, in whatever way we do.
 pub fn as_process(
     program: &KeeperProgram,
     directory: &Path,
@@ -109,7 +87,7 @@ pub fn as_process(
     Ok((Channel::from_socket(ours)?, child))
 }
 
-/// The keeper of a state directory: the one that is there, or a new one that outlives us and keeps logs in `spool`.
+/// Connects to the keeper of a state directory, or starts one that outlives us and keeps its logs in `spool`.
 pub fn connect_or_start(
     program: &KeeperProgram,
     state: &Path,
@@ -121,27 +99,28 @@ pub fn connect_or_start(
     let path = state.join(SOCKET);
     let address = SocketAddrUnix::new(&path).map_err(|_| KeeperStartError::LongPath { path: path.clone() })?;
     let at = |error| KeeperStartError::Directory { path: state.to_owned(), error };
-    // Two that find nobody at the same time must not both start_keeper. Let go when this returns, or by the kernel if we die.
+    // Two owners that find no keeper at the same time must not both start one. The lock is released when the file is
+    // closed: when this returns, or by the kernel if we are killed.
     let lock = std::fs::File::options().create(true).append(true).open(state.join(LOCK)).map_err(at)?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
     if let Some(channel) = connect(&address)? {
         return Ok(channel);
     }
-    // Nobody listens: what is there is left over from a keeper that is gone.
+    // Nobody listens, so the socket is left over from a keeper that is gone.
     let _ = std::fs::remove_file(&path);
     let listener = new_socket()?;
     rustix::net::bind(&listener, &address)?;
     rustix::net::listen(&listener, 8)?;
     let log = std::fs::File::options().create(true).append(true).open(state.join(LOG)).map_err(at)?;
     let args = ["--orphan-ttl-ms".into(), orphan_ttl.as_millis().to_string().into()];
-    // It is not waited for: it is meant to be there after us, and what becomes of it then is init's business.
+    // We do not wait for it: it is meant to outlive us, and init reaps it then.
     drop(spawn_keeper(program, listener, &args, spool, total_bytes, Stdio::from(log))?);
     connect(&address)?.ok_or(KeeperStartError::System(Errno::CONNREFUSED))
 }
 
-/// The life of a keeper process: its socket is standard input.
+/// Runs the loop of a keeper process. Its socket was passed as standard input.
 fn run_process(directory: &Path, total_bytes: u64, on_owner_exit: OwnerExitPolicy) -> Result<(), Errno> {
-    // Signals for the terminal we were started from are not for us.
+    // In a session of its own, it gets no signals from the terminal it was started in.
     let _ = rustix::process::setsid();
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
@@ -154,7 +133,7 @@ fn run_process(directory: &Path, total_bytes: u64, on_owner_exit: OwnerExitPolic
     keeper::run(KeeperConfig { owner, listener, spool_directory, on_owner_exit, own_process: true, cgroups: true })
 }
 
-/// What a keeper process does with its arguments (those of `spawn_keeper`); its exit code.
+/// The main function of a keeper process; `args` are those that `spawn_keeper` passes.
 pub fn main(args: impl Iterator<Item = std::ffi::OsString>) -> std::process::ExitCode {
     let Some((directory, total_bytes, on_owner_exit)) = parse_args(args) else {
         eprintln!("exec-server keeper: this is started by exec-server itself, not by hand");
@@ -186,7 +165,7 @@ fn parse_args(mut args: impl Iterator<Item = std::ffi::OsString>) -> Option<(Pat
     Some((directory?, total_bytes?, on_owner_exit?))
 }
 
-/// A folder only we can enter; made if it is not there.
+/// Makes sure that the directory exists and that only our user can enter it.
 pub fn create_private_directory(path: &Path) -> Result<(), KeeperStartError> {
     let at = |error| KeeperStartError::Directory { path: path.to_owned(), error };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at)?;

@@ -1,8 +1,10 @@
-//! The few system calls `rustix` does not offer, each behind a safe or clearly bounded function.
-//!
-//! This folder is the only place of the crate with `unsafe`.
+//! The few system calls that `rustix` does not offer. Only this module and those below it contain `unsafe`.
 
 pub(crate) mod clone;
 pub(crate) mod pidfd;
 pub(crate) mod schedule;
 pub(crate) mod signals;
+
+fn last_errno() -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)
+}

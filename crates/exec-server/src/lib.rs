@@ -163,7 +163,7 @@ pub mod local;
 pub mod serve;
 
 // What an environment is and can do.
-pub use exec_env::{BoxFuture, Environment, Files, Http, Info, Processes, SharedEnvironment, Shell};
+pub use exec_env::{BoxFuture, Environment, Files, Http, MachineInfo, Processes, SharedEnvironment, Shell};
 pub use exec_env::{files, http, process};
 
 // The words of its signatures.
@@ -171,8 +171,8 @@ pub use bytes::Bytes;
 pub use exec_core::command::BadCommand;
 pub use exec_core::id::BadId;
 pub use exec_core::{
-    Body, Cause, Command, Entry, EnvPolicy, Environ, Exit, Gap, Head, Inherit, Io, Overflow, Page, ProcessId, Seq,
-    Signal, Size, Status, Stream, TimeLimit, Usage, WriteId,
+    EntryBody, ExitCause, Command, Entry, EnvPolicy, Environ, Exit, Gap, Head, Inherit, Io, Overflow, Page, ProcessId, Seq,
+    Signal, TerminalSize, ExitStatus, Stream, TimeLimit, ResourceUsage, WriteId,
 };
 
 #[cfg(feature = "client")]

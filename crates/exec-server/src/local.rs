@@ -1,10 +1,10 @@
 //! This machine as an environment, inside your own program.
 
-pub use exec_local::{KeeperChoice, LocalEnvironment, OpenError, Options};
+pub use exec_local::{KeeperChoice, LocalEnvironment, OpenError, LocalOptions};
 
-/// Opens this machine with default [`Options`]. Must be called inside a tokio runtime.
+/// Opens this machine with default [`LocalOptions`]. Must be called inside a tokio runtime.
 ///
 /// Everything that is started ends with [`LocalEnvironment::end`], and at the latest with this program.
 pub async fn open_local() -> Result<LocalEnvironment, OpenError> {
-    LocalEnvironment::open(Options::default()).await
+    LocalEnvironment::open(LocalOptions::default()).await
 }

@@ -7,7 +7,7 @@
 //! use exec_server::serve::{self, ListenOptions, Listener, Server};
 //!
 //! let machine = Arc::new(exec_server::open_local().await?);
-//! let server = Server::begin(machine.clone(), serve::Options::default()).await?;
+//! let server = Server::start(machine.clone(), serve::Options::default()).await?;
 //! let listener = Listener::bind(&"ws://127.0.0.1:0".parse()?, ListenOptions::default()).await?;
 //! println!("listening on {}", listener.url());
 //!
@@ -25,10 +25,10 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
-use exec_rpc::limits::FAREWELL;
+use exec_rpc::limits::CLOSE_TIMEOUT;
 use tokio::task::JoinSet;
 
-pub use exec_rpc::{BeginError, Options, Server};
+pub use exec_rpc::{ServerStartError, Options, Server};
 pub use exec_transport::{
     AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, Connection, ListenOptions, ListenUrl,
     ListenUrlError, Listener, memory_pair,
@@ -46,7 +46,7 @@ pub async fn run(
 ) -> Result<(), AcceptError> {
     let mut shutdown = pin!(shutdown);
     let mut housekeeping = JoinSet::new();
-    housekeeping.spawn(server.clone().keep_house());
+    housekeeping.spawn(server.clone().run_housekeeping());
     let mut connections = JoinSet::new();
     let ended = loop {
         let accepted = tokio::select! {
@@ -73,7 +73,7 @@ pub async fn run(
     };
     server.stop();
     // A request that waits for a child ends only with the child; it must not hold up our own end.
-    let _ = tokio::time::timeout(FAREWELL, all_ended(&mut connections)).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, all_ended(&mut connections)).await;
     ended
 }
 

@@ -1,4 +1,4 @@
-//! One process in the keeper's care: its descriptors, its tree, its end.
+//! One child of the keeper: its descriptors, its tree and how that is terminated, and its log while the keeper moves it.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,6 @@ use exec_core::limits::TREE_EXIT_TIMEOUT;
 use exec_core::{ExitCause, Exit, Io, ExitStatus, Stream};
 use rustix::io::Errno;
 
-use super::orphaned::{duplicate, streams};
 use crate::protocol::{FdRole, KeeperEvent, LaunchRequest, ProcessNumber, ProcessRecord};
 use crate::spawn::Spawned;
 use crate::spool::directory::SpoolDirectory;
@@ -19,9 +18,9 @@ use crate::spool::{LogFileKind, OutputSource, PumpContext, PumpOutcome, Recovere
 use crate::sys::pidfd;
 use crate::tree::Tree;
 
-/// While a tree is termination, it is looked at this often: quickly at first, then calmly.
+/// How long to wait between two looks at a tree that was signalled. The time doubles from the first to the longest.
 const FIRST_CHECK: Duration = Duration::from_micros(300);
-const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+const LONGEST_CHECK: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(super) struct Child {
@@ -30,14 +29,18 @@ pub(super) struct Child {
     record: ProcessRecord,
     fds: Vec<(FdRole, OwnedFd)>,
     exit: Option<Exit>,
+    /// `None` once it was found empty and given back.
     tree: Option<Tree>,
     termination: Termination,
-    /// Who wants to know when the tree is gone.
+    /// Requests to be answered when the tree is gone.
     pending_terminations: Vec<PendingTermination>,
+    /// When to look at the tree again, and how long we waited for that.
     next_check: Option<(Instant, Duration)>,
+    /// When to answer even though the tree is not gone.
     give_up_at: Option<Instant>,
+    /// Members seen since the tree was first signalled, to count how many ended.
     seen_pids: BTreeSet<u32>,
-    /// The log, while we move it.
+    /// Set while there is no owner to move the output.
     spool: Option<Spool>,
 }
 
@@ -71,26 +74,39 @@ impl Child {
         }
     }
 
-    pub(super) fn io(&self) -> Io {
-        self.record.io
+    /// How a new owner is told of this child. `roles` are those of the descriptors that go with it.
+    pub(super) fn existing(&self, roles: Vec<FdRole>) -> KeeperEvent {
+        let record = Box::new(self.record.clone());
+        KeeperEvent::ExistingProcess { number: self.number, pid: self.pid, exit: self.exit, roles, record }
     }
 
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let check = self.next_check.map(|(at, _)| at);
+        let spool = self.spool.as_ref().and_then(Spool::deadline);
+        [self.termination.deadline(), check, spool].into_iter().flatten().min()
+    }
+
+    pub(super) fn on_time(&mut self, now: Instant) -> Vec<KeeperEvent> {
+        let signal = self.termination.on_time(now);
+        self.signal_tree(signal, now);
+        if let Some(spool) = &mut self.spool
+            && spool.deadline().is_some_and(|at| at <= now)
+        {
+            spool.on_time(now, &mut register_in(&mut self.fds));
+        }
+        let check_is_due = self.next_check.is_some_and(|(at, _)| at <= now);
+        if check_is_due || self.exit.is_some() { self.check_tree(now) } else { Vec::new() }
+    }
+}
+
+/// Descriptors.
+impl Child {
     pub(super) fn pidfd(&self) -> BorrowedFd<'_> {
-        self.fd(FdRole::Pidfd).expect("every child is made with one, and it is never dropped")
+        self.fd(FdRole::Pidfd).expect("every child is made with a pidfd, and `close_fd` never closes it")
     }
 
     pub(super) fn fds(&self) -> (Vec<FdRole>, Vec<BorrowedFd<'_>>) {
         self.fds.iter().map(|(role, descriptor)| (*role, descriptor.as_fd())).unzip()
-    }
-
-    pub(super) fn as_existing(&self, roles: Vec<FdRole>) -> KeeperEvent {
-        KeeperEvent::ExistingProcess {
-            number: self.number,
-            pid: self.pid,
-            exit: self.exit,
-            roles,
-            record: Box::new(self.record.clone()),
-        }
     }
 
     pub(super) fn add_fd(&mut self, role: FdRole, descriptor: OwnedFd) {
@@ -104,7 +120,18 @@ impl Child {
         }
     }
 
-    /// Collects the leader, if it has ended.
+    fn fd(&self, role: FdRole) -> Option<BorrowedFd<'_>> {
+        self.fds.iter().find(|(held, _)| *held == role).map(|(_, descriptor)| descriptor.as_fd())
+    }
+
+    fn duplicate(&self, role: FdRole) -> Option<OwnedFd> {
+        self.fd(role).and_then(|descriptor| duplicate(descriptor).ok())
+    }
+}
+
+/// The leader and its tree.
+impl Child {
+    /// Reaps the leader if it has exited and was not reaped before.
     pub(super) fn reap(&mut self) -> Option<Exit> {
         if self.exit.is_some() {
             return None;
@@ -112,7 +139,7 @@ impl Child {
         let exit = match pidfd::reap(self.pidfd()) {
             Ok(None) => return None,
             Ok(Some((status, usage))) => Exit { status, cause: self.cause(status), usage },
-            // The host program waited for our child itself. We do not know how it ended, and say so.
+            // The host program of an embedded keeper has waited for our child itself, so nobody can tell how it ended.
             Err(_) => Exit::LOST,
         };
         self.exit = Some(exit);
@@ -132,10 +159,15 @@ impl Child {
         self.exit.is_none() && self.pid == pid
     }
 
-    /// Signals the leader's process group; 0, or the kernel's reason.
+    pub(super) fn take_unreaped_pidfd(&mut self) -> Option<OwnedFd> {
+        let at = self.fds.iter().position(|(role, _)| *role == FdRole::Pidfd)?;
+        self.exit.is_none().then(|| self.fds.swap_remove(at).1)
+    }
+
+    /// Signals the leader's process group. The result is an errno, or 0.
     pub(super) fn signal(&self, signal: i32) -> i32 {
         let sent = match pidfd::signal_group(self.pidfd(), signal) {
-            // A kernel before 6.9. While the leader is not reaped its group cannot be anybody else's.
+            // A kernel before 6.9. As long as the leader is not reaped, no other group can have its number.
             Err(Errno::INVAL) if self.exit.is_none() => {
                 let group = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
                 let raw = rustix::process::Signal::from_named_raw(signal);
@@ -162,51 +194,28 @@ impl Child {
         self.tree.take()
     }
 
-    /// The leader, if it is not reaped yet.
-    pub(super) fn take_unreaped_pidfd(&mut self) -> Option<OwnedFd> {
-        let at = self.fds.iter().position(|(role, _)| *role == FdRole::Pidfd)?;
-        self.exit.is_none().then(|| self.fds.swap_remove(at).1)
-    }
-
-    /// The owner wants the tree to end.
     pub(super) fn terminate(&mut self, request_id: u64, grace: Duration, now: Instant) -> Vec<KeeperEvent> {
         let was_running = self.exit.is_none();
         self.pending_terminations.push(PendingTermination { request_id, was_running });
         self.seen_pids.extend(self.members());
         if was_running || !self.seen_pids.is_empty() {
-            let send = self.termination.request(now, grace);
-            self.signal_tree(send, now);
+            let signal = self.termination.request(now, grace);
+            self.signal_tree(signal, now);
         }
         self.check_tree(now)
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        let check = self.next_check.map(|(at, _)| at);
-        let spool = self.spool.as_ref().and_then(Spool::deadline);
-        [self.termination.deadline(), check, spool].into_iter().flatten().min()
+    /// The tree is terminated all the same, but nobody is told.
+    pub(super) fn forget_termination_requests(&mut self) {
+        self.pending_terminations.clear();
     }
 
-    pub(super) fn on_time(&mut self, now: Instant) -> Vec<KeeperEvent> {
-        let send = self.termination.on_time(now);
-        self.signal_tree(send, now);
-        if let Some(spool) = &mut self.spool
-            && spool.deadline().is_some_and(|at| at <= now)
-        {
-            spool.on_time(now, &mut register_in(&mut self.fds));
-        }
-        if self.next_check.is_some_and(|(at, _)| at <= now) || self.exit.is_some() {
-            self.check_tree(now)
-        } else {
-            Vec::new()
-        }
-    }
-
-    fn signal_tree(&mut self, send: Option<TerminationSignal>, now: Instant) {
-        let (Some(send), Some(tree)) = (send, &self.tree) else { return };
-        match send {
+    fn signal_tree(&mut self, signal: Option<TerminationSignal>, now: Instant) {
+        let (Some(signal), Some(tree)) = (signal, &self.tree) else { return };
+        match signal {
             TerminationSignal::Term => {
                 tree.signal(libc::SIGTERM);
-                // A stopped process hears nothing but KILL until it is told to go on.
+                // A stopped process takes no signal but KILL until it is continued.
                 tree.signal(libc::SIGCONT);
             }
             TerminationSignal::Kill => {
@@ -217,7 +226,7 @@ impl Child {
         self.next_check = Some((now + FIRST_CHECK, FIRST_CHECK));
     }
 
-    /// Is the tree gone? Tells those who asked, or sets the time of the next look.
+    /// Answers the pending terminations if the tree is gone or was given up; otherwise sets the time of the next check.
     fn check_tree(&mut self, now: Instant) -> Vec<KeeperEvent> {
         if self.pending_terminations.is_empty() && self.next_check.is_none() {
             return Vec::new();
@@ -227,7 +236,7 @@ impl Child {
         let gone = members.is_empty() && self.exit.is_some();
         let given_up = self.give_up_at.is_some_and(|at| now >= at);
         if !gone && !given_up {
-            let pause = self.next_check.map_or(FIRST_CHECK, |(_, pause)| (pause * 2).min(MAX_CHECK_INTERVAL));
+            let pause = self.next_check.map_or(FIRST_CHECK, |(_, pause)| (pause * 2).min(LONGEST_CHECK));
             self.next_check = Some((now + pause, pause));
             return Vec::new();
         }
@@ -237,83 +246,75 @@ impl Child {
         self.next_check = None;
         let left = members.len() as u32;
         let ended = self.seen_pids.len() as u32 - left;
-        let pending_terminations = std::mem::take(&mut self.pending_terminations);
         self.seen_pids.clear();
-        let event = |PendingTermination { request_id, was_running }| KeeperEvent::Terminated {
+        let answer = |PendingTermination { request_id, was_running }| KeeperEvent::Terminated {
             request_id,
             was_running,
             ended,
             left,
         };
-        pending_terminations.into_iter().map(event).collect()
+        std::mem::take(&mut self.pending_terminations).into_iter().map(answer).collect()
     }
+}
 
-    fn fd(&self, role: FdRole) -> Option<BorrowedFd<'_>> {
-        self.fds.iter().find(|(held, _)| *held == role).map(|(_, descriptor)| descriptor.as_fd())
-    }
-
-    fn duplicate(&self, role: FdRole) -> Option<OwnedFd> {
-        self.fds.iter().find(|(held, _)| *held == role).and_then(|(_, descriptor)| duplicate(descriptor).ok())
-    }
-
-    /// Takes the log over from an owner that is gone.
+/// The log, which the keeper moves while there is no owner.
+impl Child {
+    /// Goes on with the log of an owner that is gone.
     pub(super) fn start_moving(&mut self, directory: &Arc<SpoolDirectory>) -> Result<(), Errno> {
         let files = RecoveredFiles {
             index: self.duplicate(FdRole::Index),
             data: [self.duplicate(FdRole::Data0), self.duplicate(FdRole::Data1)],
         };
-        let sources =
-            streams(self.record.io).iter().filter_map(|stream| Some((stream, self.duplicate_source(stream)?)));
-        let mut spool = Spool::resume(directory.clone(), files, self.record.quota, sources.collect())?;
+        let streams = match self.record.io {
+            Io::Pipes { .. } => StreamSet::PIPES,
+            Io::Pty(_) => StreamSet::PTY,
+        };
+        let sources = streams.iter().filter_map(|stream| Some((stream, self.duplicate_source(stream)?)));
+        let spool = Spool::resume(directory.clone(), files, self.record.quota, sources.collect())?;
         if spool.head().closed {
             return Ok(());
         }
-        if let Some(exit) = self.exit {
-            spool.on_exit(
-                exit,
-                PumpContext { now: Instant::now(), others_ready: true, wanted: None },
-                &mut register_in(&mut self.fds),
-            );
-        }
         self.spool = Some(spool);
+        if let Some(exit) = self.exit {
+            self.append_exit_to_log(exit);
+        }
         Ok(())
     }
 
     fn duplicate_source(&self, stream: Stream) -> Option<OutputSource> {
-        match stream {
-            Stream::Stdout => Some(OutputSource::Pipe(Arc::new(self.duplicate(FdRole::Stdout)?))),
-            Stream::Stderr => Some(OutputSource::Pipe(Arc::new(self.duplicate(FdRole::Stderr)?))),
-            Stream::Pty => Some(OutputSource::Pty {
-                master: Arc::new(self.duplicate(FdRole::PtyMaster)?),
+        let source = Arc::new(self.duplicate(source_role(stream))?);
+        Some(match stream {
+            Stream::Stdout | Stream::Stderr => OutputSource::Pipe(source),
+            Stream::Pty => OutputSource::Pty {
+                master: source,
                 relay: (self.duplicate(FdRole::RelayRead)?, self.duplicate(FdRole::RelayWrite)?),
-            }),
-        }
+            },
+        })
     }
 
-    /// Nobody waits any more to hear that the tree is gone. It is ended all the same.
-    pub(super) fn forget_termination_requests(&mut self) {
-        self.pending_terminations.clear();
-    }
-
-    /// Lets the log go; answers which streams were being watched.
+    /// Lets the log go. The result is the streams that may be in the epoll set.
     pub(super) fn stop_moving(&mut self) -> Vec<Stream> {
         let watched = self.moving_streams().iter().collect();
         self.spool = None;
         watched
     }
 
-    /// Streams we move.
     pub(super) fn moving_streams(&self) -> StreamSet {
         self.spool.as_ref().map_or(StreamSet::NONE, Spool::open_streams)
     }
 
-    /// The descriptor of a stream in the epoll set: our own one, which outlives the spool's duplicate.
-    pub(super) fn source(&self, stream: Stream) -> Option<BorrowedFd<'_>> {
-        match stream {
-            Stream::Stdout => self.fd(FdRole::Stdout),
-            Stream::Stderr => self.fd(FdRole::Stderr),
-            Stream::Pty => self.fd(FdRole::PtyMaster),
+    /// The stream whose data file is in this slot.
+    pub(super) fn stream(&self, slot: usize) -> Stream {
+        match (slot, self.record.io) {
+            (0, Io::Pty(_)) => Stream::Pty,
+            (0, Io::Pipes { .. }) => Stream::Stdout,
+            _ => Stream::Stderr,
         }
+    }
+
+    /// The descriptor that is in the epoll set: the child's own one, which outlives the spool's duplicate.
+    pub(super) fn source(&self, stream: Stream) -> Option<BorrowedFd<'_>> {
+        self.fd(source_role(stream))
     }
 
     pub(super) fn pump(&mut self, stream: Stream, context: PumpContext) -> Option<PumpOutcome> {
@@ -329,15 +330,11 @@ impl Child {
     }
 
     pub(super) fn close_stream(&mut self, stream: Stream) {
-        match stream {
-            Stream::Stdout => self.close_fd(FdRole::Stdout),
-            Stream::Stderr => self.close_fd(FdRole::Stderr),
-            Stream::Pty => {
-                self.close_fd(FdRole::RelayRead);
-                self.close_fd(FdRole::RelayWrite);
-                self.close_fd(FdRole::PtyMaster);
-            }
+        if stream == Stream::Pty {
+            self.close_fd(FdRole::RelayRead);
+            self.close_fd(FdRole::RelayWrite);
         }
+        self.close_fd(source_role(stream));
     }
 
     pub(super) fn droppable_bytes(&self) -> u64 {
@@ -354,10 +351,23 @@ impl Child {
     }
 }
 
-/// A new file is held by us before a byte of output goes into it.
+fn source_role(stream: Stream) -> FdRole {
+    match stream {
+        Stream::Stdout => FdRole::Stdout,
+        Stream::Stderr => FdRole::Stderr,
+        Stream::Pty => FdRole::PtyMaster,
+    }
+}
+
+/// We must hold a new log file before output goes into it, or a later owner could not find that output.
 fn register_in(fds: &mut Vec<(FdRole, OwnedFd)>) -> impl FnMut(LogFileKind, &OwnedFd) -> Result<(), Errno> {
     |kind, file| {
-        fds.push((FdRole::of_log_file(kind), duplicate(file)?));
+        fds.push((FdRole::of_log_file(kind), duplicate(file.as_fd())?));
         Ok(())
     }
+}
+
+/// Numbered above 2: those numbers belong to stdio (see `spawn::above_stdio`).
+fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    rustix::io::fcntl_dupfd_cloexec(descriptor, 3)
 }

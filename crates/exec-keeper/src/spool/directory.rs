@@ -1,7 +1,7 @@
-//! Where logs lie: a folder on an ordinary disk, files without names, and what all of them hold together.
+//! The directory of the log files, on an ordinary disk, and the count of the bytes that all logs hold together.
 //!
-//! Spool files have no name from the start (`O_TMPFILE`), so that nothing is left behind whoever dies: the keeper and
-//! the owner hold them open, and when both are gone the kernel frees them.
+//! Log files never have a name (`O_TMPFILE`), so that nothing is left behind whoever is killed: the keeper and the owner
+//! hold them open, and when both are gone the kernel frees them.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
-/// The folder and its common account.
 #[derive(Debug)]
 pub struct SpoolDirectory {
     path: PathBuf,
+    /// What all logs together may hold.
     cap_bytes: u64,
     held_bytes: AtomicU64,
     spools: AtomicU64,
@@ -21,7 +21,7 @@ pub struct SpoolDirectory {
 }
 
 impl SpoolDirectory {
-    /// A folder that exists, and how much all logs in it may hold.
+    /// The directory must exist.
     pub fn new(path: impl Into<PathBuf>, cap_bytes: u64) -> Self {
         Self {
             path: path.into(),
@@ -32,27 +32,25 @@ impl SpoolDirectory {
         }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether output could be written here now. A child that prints where it cannot would wait, and whoever started it
-    /// would not know why.
+    /// Whether output could be written here now. Asked before a start, because a child whose output cannot be written
+    /// would only wait, and the caller would not know why.
     pub fn check_writable(&self) -> Result<(), Errno> {
         let disk = rustix::fs::statvfs(&self.path)?;
         let free = if rustix::process::geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
         if disk.f_flag.contains(StatVfsMountFlags::RDONLY) {
             return Err(Errno::ROFS);
         }
-        // Some count no blocks (0 of 0), and some no files.
+        // Some file systems count no blocks (0 of 0), and some no files.
         if (disk.f_blocks > 0 && free == 0) || (disk.f_files > 0 && disk.f_ffree == 0) {
             return Err(Errno::NOSPC);
         }
         Ok(())
     }
 
-    /// A new file without a name.
     pub fn create_file(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::open(&self.path, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
@@ -61,7 +59,7 @@ impl SpoolDirectory {
         }
     }
 
-    /// For file systems without `O_TMPFILE`: make it, and take the name away at once.
+    /// For file systems without `O_TMPFILE`: the name is removed at once.
     fn create_unlinked_file(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let name = self.path.join(format!(".spool-{}-{number}", std::process::id()));
@@ -70,12 +68,12 @@ impl SpoolDirectory {
         Ok(file)
     }
 
-    /// Bytes over the common cap.
+    /// What all logs together hold beyond their cap.
     pub fn excess_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed).saturating_sub(self.cap_bytes)
     }
 
-    /// What each spool may hold at least, whatever the others do.
+    /// What each spool may hold, whatever the others do.
     pub fn fair_share_bytes(&self) -> u64 {
         self.cap_bytes / self.spools.load(Ordering::Relaxed).max(1)
     }

@@ -1,13 +1,13 @@
-//! The index of a process's log: a header, then one record per entry. The record's number is its seq.
+//! The format of the index: a header, then one record for each entry. The number of the record is the entry's seq.
 //!
 //! ```text
 //!   0        128      160      192
 //!   │ header │ rec 1  │ rec 2  │ …           little endian throughout
 //! ```
 //!
-//! It is read back after its writer was killed at any instruction. So each fact is one small `pwrite`, made in an order
-//! in which every prefix is true: bytes before the record that names them, the note of what is dropped before the hole,
-//! the exit's details before its record.
+//! A reader must understand it after its writer was killed at any instruction. So each fact is one small `pwrite`, in such
+//! an order that every prefix is true: bytes come before the record that names them, the header says what is dropped
+//! before the hole is punched, and it has the details of the exit before the exit has its record.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -15,46 +15,52 @@ use std::time::Duration;
 use exec_core::{ExitCause, Exit, Seq, ExitStatus, Stream, ResourceUsage};
 use rustix::io::Errno;
 
+use crate::codec::{from_tag, tag_of};
+
 pub(crate) const HEADER_BYTES: u64 = 128;
 pub(crate) const RECORD_BYTES: u64 = exec_core::limits::RECORD_BYTES;
 const MAGIC: [u8; 8] = *b"execlog1";
 pub(crate) const DROPPED_AT: u64 = 8;
 pub(crate) const EXIT_AT: u64 = 48;
 
-/// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
-    /// Bytes of a stream.
     Output(Stream),
-    /// The leader's end; details in the header.
+    /// The header has the details.
     Exited,
-    /// The end of the log.
     Closed,
 }
 
-/// One entry, without its bytes.
+impl RecordKind {
+    const ALL: [RecordKind; 5] = [
+        RecordKind::Output(Stream::Stdout),
+        RecordKind::Output(Stream::Stderr),
+        RecordKind::Output(Stream::Pty),
+        RecordKind::Exited,
+        RecordKind::Closed,
+    ];
+}
+
+/// An entry without its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexRecord {
-    /// What it says.
     pub kind: RecordKind,
-    /// Length of its bytes.
     pub len: u32,
-    /// Where they begin in the stream's data file.
+    /// Where its bytes begin in the data file.
     pub offset: u64,
-    /// How far the other slot's data file was recorded, so that the last record alone tells where both ended.
+    /// Up to where the other data file was recorded, so that the last record alone says where both ended.
     pub other_end: u64,
     /// When it was made, in microseconds since 1970.
     pub unix_micros: u64,
 }
 
-/// What is forgotten: everything before `first_seq`.
+/// Entries that were dropped: all before `first_seq`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropped {
-    /// FirstHeld seq still held.
     pub first_seq: Seq,
-    /// Output bytes forgotten.
+    /// Output bytes of these entries.
     pub bytes: u64,
-    /// Where held bytes begin in each data file.
+    /// Where the bytes that were not dropped begin in each data file.
     pub starts: [u64; 2],
 }
 
@@ -64,8 +70,8 @@ impl Default for Dropped {
     }
 }
 
-/// The data file of a stream: stdout and the terminal share the first.
-pub fn slot(stream: Stream) -> usize {
+/// Which of the two data files a stream has. Stdout and the terminal share the first, since no process has both.
+pub fn slot_of(stream: Stream) -> usize {
     match stream {
         Stream::Stdout | Stream::Pty => 0,
         Stream::Stderr => 1,
@@ -73,23 +79,17 @@ pub fn slot(stream: Stream) -> usize {
 }
 
 impl IndexRecord {
-    /// Where recorded bytes end in both data files, after this record.
+    /// Up to where both data files are recorded after this record.
     pub fn ends(&self) -> [u64; 2] {
         match self.kind {
-            RecordKind::Output(stream) if slot(stream) == 1 => [self.other_end, self.offset + u64::from(self.len)],
+            RecordKind::Output(stream) if slot_of(stream) == 1 => [self.other_end, self.offset + u64::from(self.len)],
             _ => [self.offset + u64::from(self.len), self.other_end],
         }
     }
 
     fn encode(&self) -> [u8; RECORD_BYTES as usize] {
         let mut bytes = [0; RECORD_BYTES as usize];
-        bytes[0] = match self.kind {
-            RecordKind::Output(Stream::Stdout) => 1,
-            RecordKind::Output(Stream::Stderr) => 2,
-            RecordKind::Output(Stream::Pty) => 3,
-            RecordKind::Exited => 4,
-            RecordKind::Closed => 5,
-        };
+        bytes[0] = tag_of(&RecordKind::ALL, self.kind);
         bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.offset.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.other_end.to_le_bytes());
@@ -97,16 +97,9 @@ impl IndexRecord {
         bytes
     }
 
-    /// Reads a record; `None` if it is not one, which only a damaged disk can bring about.
+    /// `None` if it is not a record, which only a damaged disk can bring about.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let kind = match bytes.first()? {
-            1 => RecordKind::Output(Stream::Stdout),
-            2 => RecordKind::Output(Stream::Stderr),
-            3 => RecordKind::Output(Stream::Pty),
-            4 => RecordKind::Exited,
-            5 => RecordKind::Closed,
-            _ => return None,
-        };
+        let kind = from_tag(&RecordKind::ALL, *bytes.first()?)?;
         let len = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
         let offset = number(bytes, 8)?;
         offset.checked_add(u64::from(len))?;
@@ -114,7 +107,6 @@ impl IndexRecord {
     }
 }
 
-/// How an index begins.
 pub(crate) fn empty_header() -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[0..8].copy_from_slice(&MAGIC);
@@ -126,22 +118,19 @@ pub(crate) fn encode_records(records: &[IndexRecord]) -> Vec<u8> {
     records.iter().flat_map(IndexRecord::encode).collect()
 }
 
-/// Where the record of `seq` begins.
+/// Where the record of `seq` is in the file.
 pub(crate) fn position(seq: Seq) -> u64 {
     HEADER_BYTES + (seq - 1) * RECORD_BYTES
 }
 
-/// What the header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexHeader {
-    /// What is forgotten.
     pub dropped: Dropped,
-    /// The exit and its place, if it was noted.
+    /// The exit and its seq. The record of that seq may still be missing.
     pub exit: Option<(Seq, Exit)>,
 }
 
 impl IndexHeader {
-    /// Reads a header; `None` if it is not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.get(0..8)? != MAGIC {
             return None;
@@ -154,12 +143,12 @@ impl IndexHeader {
         Some(Self { dropped, exit: decode_exit(bytes.get(EXIT_AT as usize..)?) })
     }
 
-    /// Whether it can stand before records up to `next` that name bytes up to `ends`. Ours always can; after a damaged
-    /// one the log would count below zero.
+    /// Whether the header agrees with records before `next` that name bytes up to `ends`. What we write always does; with
+    /// a damaged header the log would count below zero.
     pub(crate) fn fits_records(&self, next: Seq, ends: [u64; 2]) -> bool {
         let Dropped { first_seq, bytes, starts } = self.dropped;
         let within = starts.into_iter().zip(ends).all(|(start, end)| start <= end);
-        // No file system holds as much, so the log's account cannot run over either.
+        // No file system holds so much, and with this bound no sum of the log can overflow.
         let possible = ends.iter().all(|end| *end <= u64::MAX / 4);
         first_seq <= next && within && possible && starts[0] + starts[1] == bytes
     }
@@ -174,7 +163,10 @@ pub(crate) fn encode_dropped(dropped: &Dropped) -> [u8; 40] {
     bytes
 }
 
-/// Exit as 48 bytes; shared with the keeper's protocol.
+/// Each at the position that stands for it.
+const CAUSES: [ExitCause; 4] = [ExitCause::Own, ExitCause::TimedOut, ExitCause::Terminated, ExitCause::OutOfMemory];
+
+/// Used by the keeper's protocol too, with a seq of 0.
 pub(crate) fn encode_exit(seq: Seq, exit: &Exit) -> [u8; 48] {
     let (tag, value) = match exit.status {
         ExitStatus::Code(code) => (1, code),
@@ -185,12 +177,7 @@ pub(crate) fn encode_exit(seq: Seq, exit: &Exit) -> [u8; 48] {
     let mut bytes = [0; 48];
     bytes[0..8].copy_from_slice(&seq.to_le_bytes());
     bytes[8] = tag;
-    bytes[9] = match exit.cause {
-        ExitCause::Own => 0,
-        ExitCause::TimedOut => 1,
-        ExitCause::Terminated => 2,
-        ExitCause::OutOfMemory => 3,
-    };
+    bytes[9] = tag_of(&CAUSES, exit.cause) - 1;
     bytes[12..16].copy_from_slice(&value.to_le_bytes());
     bytes[16..24].copy_from_slice(&(exit.usage.user.as_micros() as u64).to_le_bytes());
     bytes[24..32].copy_from_slice(&(exit.usage.system.as_micros() as u64).to_le_bytes());
@@ -207,13 +194,7 @@ pub(crate) fn decode_exit(bytes: &[u8]) -> Option<(Seq, Exit)> {
         4 => ExitStatus::Lost,
         _ => return None,
     };
-    let cause = match bytes[9] {
-        0 => ExitCause::Own,
-        1 => ExitCause::TimedOut,
-        2 => ExitCause::Terminated,
-        3 => ExitCause::OutOfMemory,
-        _ => return None,
-    };
+    let cause = *CAUSES.get(usize::from(bytes[9]))?;
     let usage = ResourceUsage {
         user: Duration::from_micros(number(bytes, 16)?),
         system: Duration::from_micros(number(bytes, 24)?),

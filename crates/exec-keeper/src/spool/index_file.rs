@@ -1,8 +1,8 @@
-//! The index as it is written and read: in memory while there is nothing to name, in a file from the first output on.
+//! The index of a log: in memory at first, and in a file from the first output on.
 //!
-//! Many a process prints nothing. Its log is an exit and an end, told together, which its keeper knows as well; a file
-//! for them would cost more than the start of a thread. So a log without a file is a log in which nothing stands or
-//! ever stood but that, and whoever takes it up begins it anew and tells the same.
+//! Many processes print nothing. Their log is only an exit and `closed`, appended together, and the keeper knows the exit
+//! anyway. A file for that would cost more than the start of a thread. So a log without a file never held anything else,
+//! and whoever resumes it begins an empty one and appends the same two entries.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,17 +19,15 @@ use super::{LogFileKind, RegisterFile};
 #[derive(Debug)]
 pub(crate) struct IndexFile {
     file: OnceLock<OwnedFd>,
-    /// What the file will begin with; held for a copy.
+    /// The index until there is a file.
     buffer: Mutex<Vec<u8>>,
 }
 
 impl IndexFile {
-    /// Of a process that has not printed yet.
     pub(crate) fn in_memory() -> Self {
         Self { file: OnceLock::new(), buffer: Mutex::new(index::empty_header().to_vec()) }
     }
 
-    /// A file that was found again.
     pub(crate) fn from_file(file: OwnedFd) -> Self {
         Self { file: OnceLock::from(file), buffer: Mutex::default() }
     }
@@ -38,8 +36,8 @@ impl IndexFile {
         self.file.get()
     }
 
-    /// Gives it a file, if it has none, and that to whoever else must hold it. From here on output may be named.
-    pub(super) fn create_file(&self, directory: &SpoolDirectory, register_file: RegisterFile<'_>) -> Result<(), Errno> {
+    /// Moves the index into a new file, if it has none, and registers that file.
+    pub(super) fn ensure_file(&self, directory: &SpoolDirectory, register_file: RegisterFile<'_>) -> Result<(), Errno> {
         if self.file.get().is_some() {
             return Ok(());
         }
@@ -66,17 +64,17 @@ impl IndexFile {
         found.map(Bytes::copy_from_slice).ok_or(Errno::IO)
     }
 
-    /// Appends records from `seq` on. All of them or, on an error, a prefix that a later call completes.
+    /// Writes records from `seq` on. After an error a prefix of them may be there; the same call again completes it.
     pub(crate) fn append(&self, seq: Seq, records: &[IndexRecord]) -> Result<(), Errno> {
         self.write(&index::encode_records(records), index::position(seq))
     }
 
-    /// Notes what is forgotten, before it is.
+    /// To be called before the entries are dropped.
     pub(crate) fn write_dropped(&self, dropped: &Dropped) -> Result<(), Errno> {
         self.write(&index::encode_dropped(dropped), index::DROPPED_AT)
     }
 
-    /// Notes the exit's details, before its record.
+    /// To be called before the record of the exit is appended.
     pub(crate) fn write_exit(&self, seq: Seq, exit: &Exit) -> Result<(), Errno> {
         self.write(&index::encode_exit(seq, exit), index::EXIT_AT)
     }

@@ -1,8 +1,8 @@
-//! Where readers find a log: the open files, shared between one mover and any number of readers.
+//! The open files of a log, shared between its one writer (the spool) and any number of readers.
 //!
-//! No output is kept in memory: a page is read from the files by position. The mover publishes what it is about to
-//! forget before it punches the hole, and a reader looks at that again after it has read, so zeros of a hole are never
-//! taken for output.
+//! No output is kept in memory: a page is read from the files by position. The writer publishes what it is about to drop
+//! before it punches the hole, and a reader looks at that again after it has read, so it never takes the zeros of a hole
+//! for output.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,52 +15,48 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::index::{self, IndexHeader, IndexRecord, RECORD_BYTES, RecordKind};
 use super::index_file::IndexFile;
 
-/// Records looked at in one go.
+/// Records read from the index at once.
 const RECORDS_PER_READ: usize = 256;
-/// Without a byte budget, a page ends here; the caller asks for the next.
+/// A page of a request without `max_bytes` ends here.
 const PAGE_BYTES: usize = 32 << 20;
 
-/// The files of one log.
 #[derive(Debug)]
 pub struct LogFiles {
     pub(crate) index: IndexFile,
     pub(crate) data: [OnceLock<OwnedFd>; 2],
-    /// Held for a copy: where held entries begin, and the bytes before, belong together.
-    first: Mutex<FirstHeld>,
+    /// A mutex because its two numbers belong together; it is held only to copy them.
+    first_held: Mutex<FirstHeld>,
 }
 
-/// Where held entries begin.
+/// The first entry that was not dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FirstHeld {
     pub(crate) seq: Seq,
-    /// Output bytes before it, forgotten.
+    /// Output bytes of the entries before it.
     pub(crate) dropped_bytes: u64,
 }
 
 /// Whether a read may wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskWait {
-    /// Only what is in memory; otherwise [`Errno::AGAIN`].
+    /// What is not in memory is the error [`Errno::AGAIN`].
     Forbidden,
-    /// Wait for the disk.
     Allowed,
 }
 
-/// What to read.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadRequest {
-    /// Entries after this seq.
+    /// The page begins after this seq.
     pub after: Seq,
-    /// Stop before this many output bytes are passed; at least one entry.
+    /// The page ends before it holds more output than this, but it has at least one entry.
     pub max_bytes: Option<usize>,
-    /// Whether it may wait for the disk.
     pub disk_wait: DiskWait,
 }
 
 impl LogFiles {
     pub(crate) fn new(index: IndexFile) -> Self {
-        let first = Mutex::new(FirstHeld { seq: 1, dropped_bytes: 0 });
-        Self { index, data: [OnceLock::new(), OnceLock::new()], first }
+        let first_held = Mutex::new(FirstHeld { seq: 1, dropped_bytes: 0 });
+        Self { index, data: [OnceLock::new(), OnceLock::new()], first_held }
     }
 
     /// Whether nothing was ever printed.
@@ -69,14 +65,14 @@ impl LogFiles {
     }
 
     pub(crate) fn publish_first_held(&self, first: FirstHeld) {
-        *self.first.lock().unwrap_or_else(PoisonError::into_inner) = first;
+        *self.first_held.lock().unwrap_or_else(PoisonError::into_inner) = first;
     }
 
     fn first_held(&self) -> FirstHeld {
-        *self.first.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.first_held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entries after `request.after`, as far as `head` (the log at some moment) goes.
+    /// Reads entries as far as `head` goes, which is the log at some moment.
     pub fn page(&self, head: Head, request: ReadRequest) -> Result<Page, Errno> {
         loop {
             let first = self.first_held();
@@ -85,7 +81,7 @@ impl LogFiles {
             match read {
                 Ok(page) if page.entries.first().is_none_or(|entry| entry.seq >= first_now.seq) => return Ok(page),
                 Err(errno) if first_now == first => return Err(errno),
-                // Something we have just read was forgotten meanwhile: it may be a hole. ReadRequest again.
+                // Something that we have just read was dropped meanwhile, so it may be a hole. Read again.
                 _ => {}
             }
         }
@@ -96,12 +92,11 @@ impl LogFiles {
         let mut entries = Vec::new();
         let mut next = request.after.saturating_add(1).max(head.first_seq);
         let mut budget = PageBudget { left: request.max_bytes.unwrap_or(PAGE_BYTES), any: false };
-        let mut exit = head.exit;
         while next < head.next_seq {
             let count = usize::try_from(head.next_seq - next).unwrap_or(usize::MAX).min(RECORDS_PER_READ);
             let records = self.read_records(next, count, request.disk_wait)?;
             let taken = records.iter().take_while(|record| budget.admits(record)).count();
-            self.read_entries(next, &records[..taken], &mut exit, request.disk_wait, &mut entries)?;
+            self.read_entries(next, &records[..taken], head.exit, request.disk_wait, &mut entries)?;
             next += taken as u64;
             if taken < records.len() || budget.left == 0 {
                 break;
@@ -112,46 +107,43 @@ impl LogFiles {
 
     fn read_records(&self, from: Seq, count: usize, disk_wait: DiskWait) -> Result<Vec<IndexRecord>, Errno> {
         let bytes = self.index.read(index::position(from), count * RECORD_BYTES as usize, disk_wait)?;
-        // What claims more than an entry can have is damaged, and must not have us reserve memory for it.
+        // A record that claims more than an entry can have is damaged. We must not reserve memory for it.
         let record = |bytes| IndexRecord::decode(bytes).filter(|record| record.len <= ENTRY_BYTES).ok_or(Errno::IO);
         bytes.chunks_exact(RECORD_BYTES as usize).map(record).collect()
     }
 
-    /// Adjacent records of one stream are one read.
+    /// Reads the bodies of `records`. Adjacent records of one stream take one read.
     fn read_entries(
         &self,
         mut seq: Seq,
         records: &[IndexRecord],
-        exit: &mut Option<(Seq, exec_core::Exit)>,
+        exit: Option<(Seq, exec_core::Exit)>,
         disk_wait: DiskWait,
         entries: &mut Vec<Entry>,
     ) -> Result<(), Errno> {
         let same = |a: &IndexRecord, b: &IndexRecord| matches!(a.kind, RecordKind::Output(_)) && a.kind == b.kind;
         for run in records.chunk_by(same) {
-            match run[0].kind {
+            let body = match run[0].kind {
                 RecordKind::Output(stream) => {
                     let len = run.iter().map(|record| record.len as usize).sum();
-                    let file = self.data[index::slot(stream)].get().ok_or(Errno::IO)?;
+                    let file = self.data[index::slot_of(stream)].get().ok_or(Errno::IO)?;
                     let mut bytes = read(file, run[0].offset, len, disk_wait)?;
                     for record in run {
                         let bytes = bytes.split_to(record.len as usize);
                         entries.push(Entry { seq, body: EntryBody::Output { stream, bytes } });
                         seq += 1;
                     }
+                    continue;
                 }
                 RecordKind::Exited => {
-                    let known = match exit {
-                        Some((_, exit)) => *exit,
-                        None => self.read_header()?.exit.ok_or(Errno::IO)?.1,
-                    };
-                    entries.push(Entry { seq, body: EntryBody::Exited(known) });
-                    seq += 1;
+                    let noted =
+                        exit.map_or_else(|| self.read_header().map(|header| header.exit), |exit| Ok(Some(exit)));
+                    EntryBody::Exited(noted?.ok_or(Errno::IO)?.1)
                 }
-                RecordKind::Closed => {
-                    entries.push(Entry { seq, body: EntryBody::Closed });
-                    seq += 1;
-                }
-            }
+                RecordKind::Closed => EntryBody::Closed,
+            };
+            entries.push(Entry { seq, body });
+            seq += 1;
         }
         Ok(())
     }
@@ -166,16 +158,16 @@ impl LogFiles {
     }
 }
 
-/// The log as `head` says, less what was forgotten since.
+/// `head` without what was dropped since it was taken.
 fn without_dropped(head: Head, first: FirstHeld) -> Head {
     if first.seq <= head.first_seq {
         return head;
     }
-    let forgotten = first.dropped_bytes.saturating_sub(head.dropped_bytes);
+    let dropped = first.dropped_bytes.saturating_sub(head.dropped_bytes);
     Head {
         first_seq: first.seq,
         next_seq: head.next_seq.max(first.seq),
-        held_bytes: head.held_bytes.saturating_sub(forgotten),
+        held_bytes: head.held_bytes.saturating_sub(dropped),
         dropped_bytes: first.dropped_bytes,
         ..head
     }
@@ -208,7 +200,7 @@ pub(super) fn read(file: &OwnedFd, at: u64, len: usize, disk_wait: DiskWait) -> 
     let mut done = 0;
     while done < len {
         match read_some(file.as_fd(), &mut bytes[done..], at + done as u64, disk_wait) {
-            // Records are made after their bytes, so the file cannot be shorter.
+            // A record is written after the bytes it names, so an intact file cannot be shorter.
             Ok(0) => return Err(Errno::IO),
             Ok(count) => done += count,
             Err(Errno::INTR) => {}
@@ -224,7 +216,7 @@ fn read_some(file: BorrowedFd<'_>, into: &mut [u8], at: u64, disk_wait: DiskWait
     }
     let mut parts = [std::io::IoSliceMut::new(into)];
     match rustix::io::preadv2(file, &mut parts, at, ReadWriteFlags::NOWAIT) {
-        // A file system that cannot tell whether it would wait is read plainly.
+        // Some file systems cannot tell whether a read would wait.
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => rustix::io::pread(file, into, at),
         other => other,
     }

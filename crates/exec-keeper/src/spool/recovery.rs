@@ -1,4 +1,4 @@
-//! Going on where a mover that died has stopped: nothing is lost, nothing is guessed.
+//! Resuming a log whose writer was killed, at any instruction: nothing is lost, and nothing is guessed.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use exec_core::{Exit, Head, Log, Stream};
 use rustix::io::Errno;
 
 use super::directory::SpoolDirectory;
-use super::index::{self, RecordKind, slot};
+use super::index::{self, RecordKind, slot_of};
 use super::index_file::IndexFile;
 use super::log_files::{FirstHeld, LogFiles};
 use super::stream_mover::StreamMover;
 use super::{OutputSource, RecoveredFiles, Spool, is_temporary, streams};
 
 impl Spool {
-    /// A log whose mover is gone: reads the index, names the bytes no record names yet, and goes on.
+    /// Reads the index of a log that somebody else wrote, records the bytes that no record names yet, and goes on. An
+    /// index that contradicts itself or its data files is refused; only a damaged disk can bring that about.
     pub fn resume(
         directory: Arc<SpoolDirectory>,
         files: RecoveredFiles,
@@ -27,7 +28,7 @@ impl Spool {
         let index = match files.index {
             Some(file) => IndexFile::from_file(file),
             None if files.data.iter().all(Option::is_none) => IndexFile::in_memory(),
-            // Nothing names its bytes, and somebody has seen to it that nothing can be missing.
+            // There is output, and the index is registered before any data file. So something is wrong.
             None => return Err(Errno::BADF),
         };
         let size = index.size()?;
@@ -40,12 +41,12 @@ impl Spool {
             return Err(Errno::IO);
         }
         log_files.publish_first_held(FirstHeld { seq: header.dropped.first_seq, dropped_bytes: header.dropped.bytes });
-        // A mover that was killed between the note of the exit and its record may have had a successor that recorded
-        // output in that place, and was killed too.
-        let told = |seq| {
+        // The exit is written to the header before its record. A writer may have been killed between the two, and the
+        // next one may have recorded output under that seq before it was killed too. So the record decides.
+        let is_recorded = |seq| {
             seq < header.dropped.first_seq || log_files.read_record(seq).is_ok_and(|it| it.kind == RecordKind::Exited)
         };
-        let exited = header.exit.filter(|(seq, _)| *seq < next && told(*seq));
+        let exited = header.exit.filter(|(seq, _)| *seq < next && is_recorded(*seq));
         let closed = last.is_some_and(|last| last.kind == RecordKind::Closed);
         if closed && exited.is_none() {
             return Err(Errno::IO);
@@ -63,10 +64,10 @@ impl Spool {
         let mut spool = Self::with_files(directory, log_files, quota, log, lifecycle);
         spool.dropped = header.dropped;
         let sizes = spool.take_over(files.data, sources, ends)?;
-        // Nothing follows the end, whatever a damaged disk put into the files.
+        // Nothing follows `closed`, even if a damaged disk has made a data file longer.
         let sizes = if closed { ends } else { sizes };
         match spool.record_unfinished(sizes, ends, exited.map(|(_, exit)| exit)) {
-            // A full disk keeps no new owner out: what cannot be recorded now is recorded when there is room.
+            // A full disk must not keep a new owner out. What cannot be recorded now is recorded when there is space.
             Err(errno) if is_temporary(errno) => spool.retry_at = Some(Instant::now()),
             other => other?,
         }
@@ -77,7 +78,7 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Takes over data files and sources; answers the size of each file.
+    /// The result is the size of each data file.
     fn take_over(
         &mut self,
         data: [Option<OwnedFd>; 2],
@@ -85,38 +86,38 @@ impl Spool {
         ends: [u64; 2],
     ) -> Result<[u64; 2], Errno> {
         let mut sizes = ends;
-        for (at, file) in data.into_iter().enumerate() {
+        for (slot, file) in data.into_iter().enumerate() {
             if let Some(file) = file {
-                sizes[at] = rustix::fs::fstat(&file)?.st_size as u64;
-                if sizes[at] < ends[at] {
+                sizes[slot] = rustix::fs::fstat(&file)?.st_size as u64;
+                if sizes[slot] < ends[slot] {
                     return Err(Errno::IO);
                 }
-                let _ = self.log_files.data[at].set(file);
+                let _ = self.log_files.data[slot].set(file);
             }
         }
         for (stream, source) in sources {
-            let at = slot(stream);
-            let mut mover = StreamMover::new(stream, source, ends[at]);
-            mover.written = sizes[at];
-            self.movers[at] = Some(mover);
+            let slot = slot_of(stream);
+            self.movers[slot] = Some(StreamMover::new(stream, Some(source), ends[slot], sizes[slot]));
         }
         Ok(sizes)
     }
 
-    /// Names what a mover that died had moved, and says what it would have said next.
+    /// Records what the killed writer had moved but not recorded, and appends `closed` if that was next.
     fn record_unfinished(&mut self, sizes: [u64; 2], ends: [u64; 2], exited: Option<Exit>) -> Result<(), Errno> {
         let mut outcome = Ok(());
-        for (at, size) in sizes.into_iter().enumerate() {
-            if let Some(mover) = &mut self.movers[at] {
-                outcome = outcome.and(mover.drain_relay(self.log_files.data[at].get(), size));
-            } else if size > ends[at] {
-                // The stream had ended, its last bytes had no record yet.
-                let stream = if at == 1 { Stream::Stderr } else { Stream::Stdout };
-                self.movers[at] = Some(StreamMover::ended(stream, ends[at], size));
+        for (slot, size) in sizes.into_iter().enumerate() {
+            if let Some(mover) = &mut self.movers[slot] {
+                mover.written = size;
+                outcome = outcome.and(mover.drain_relay(self.log_files.data[slot].get()));
+            } else if size > ends[slot] {
+                // The stream had ended, but its last bytes had no record yet.
+                let stream = if slot == 1 { Stream::Stderr } else { Stream::Stdout };
+                self.movers[slot] = Some(StreamMover::new(stream, None, ends[slot], size));
             }
-            outcome = outcome.and(self.record_new_bytes(at));
+            outcome = outcome.and(self.record_new_bytes(slot));
         }
-        // It may have died between the record of the exit and that of the end, with no stream left to bring about one.
+        // If it was killed between the records of the exit and of `closed`, no stream is left whose end would append
+        // `closed`.
         if let Some(exit) = exited
             && let (_, Some(Append::Closed)) = self.lifecycle.on_exit(exit)
         {

@@ -1,4 +1,5 @@
-//! One stream on its way into its data file.
+//! Moves the bytes of one stream into its data file, with `splice` where the kernel can, so that they do not pass through
+//! our memory.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,19 +12,18 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
 
-/// What a relay pipe takes before it is emptied: 16 pages, less one that may be half full.
+/// What we put into a relay pipe before we empty it: it has 16 pages, one of which may be half full.
 const RELAY_BYTES: u32 = 60 << 10;
 
-/// Where a stream's bytes come from. Shared with whoever waits for it, so that nobody waits for a closed descriptor.
+/// Where the bytes of a stream come from. The descriptor is shared with the task that waits for it, so that it is never
+/// closed while somebody waits.
 #[derive(Debug)]
 pub enum OutputSource {
-    /// The read end of a pipe.
     Pipe(Arc<OwnedFd>),
-    /// A terminal's master, and the pipe between it and the file: a terminal cannot be spliced into a file at once.
+    /// The relay is a pipe (read end, write end) between the terminal and the file: the kernel splices only from or to
+    /// a pipe.
     Pty {
-        /// The master.
         master: Arc<OwnedFd>,
-        /// The pipe between: read end, write end.
         relay: (OwnedFd, OwnedFd),
     },
 }
@@ -32,14 +32,15 @@ pub enum OutputSource {
 pub(super) struct StreamMover {
     pub(super) stream: Stream,
     source: Option<OutputSource>,
-    /// Bytes of the data file that records name.
-    pub(super) end: u64,
-    /// Bytes in the data file.
+    /// Up to where records name the bytes of the data file.
+    pub(super) recorded: u64,
+    /// Up to where the data file is written.
     pub(super) written: u64,
+    /// When batched bytes must get a record.
     pub(super) flush_by: Option<Instant>,
     batcher: PtyBatcher,
     flood_detector: FloodDetector,
-    /// The kernel or the file system cannot splice here: bytes take the way through our memory, as they would anywhere.
+    /// The kernel or the file system cannot splice here, so bytes are read and written.
     through_memory: bool,
 }
 
@@ -51,25 +52,12 @@ pub(super) enum MoveResult {
 }
 
 impl StreamMover {
-    pub(super) fn new(stream: Stream, source: OutputSource, end: u64) -> Self {
+    /// Without a source, it stands for a stream that has ended and whose last bytes have no record yet.
+    pub(super) fn new(stream: Stream, source: Option<OutputSource>, recorded: u64, written: u64) -> Self {
         Self {
             stream,
-            source: Some(source),
-            end,
-            written: end,
-            flush_by: None,
-            batcher: PtyBatcher::default(),
-            flood_detector: FloodDetector::default(),
-            through_memory: false,
-        }
-    }
-
-    /// A stream without a source whose last bytes have no record yet.
-    pub(super) fn ended(stream: Stream, end: u64, written: u64) -> Self {
-        Self {
-            stream,
-            source: None,
-            end,
+            source,
+            recorded,
             written,
             flush_by: None,
             batcher: PtyBatcher::default(),
@@ -87,7 +75,7 @@ impl StreamMover {
     }
 
     pub(super) fn unrecorded_bytes(&self) -> u64 {
-        self.written - self.end
+        self.written - self.recorded
     }
 
     pub(super) fn descriptor(&self) -> Option<&Arc<OwnedFd>> {
@@ -97,7 +85,7 @@ impl StreamMover {
         }
     }
 
-    /// Bytes that wait in the kernel. A terminal does not tell; one pipe's worth is enough for its last words.
+    /// Bytes that wait in the kernel. A terminal does not say how many, so we assume as many as a large pipe holds.
     pub(super) fn ready_bytes(&self) -> u32 {
         match &self.source {
             Some(OutputSource::Pipe(pipe)) => rustix::io::ioctl_fionread(pipe).map_or(0, |bytes| bytes as u32),
@@ -106,12 +94,13 @@ impl StreamMover {
         }
     }
 
-    /// What a bite would find, without taking it.
+    /// What `move_bytes` would find; the number of bytes is not known.
     pub(super) fn peek(&self) -> MoveResult {
         let Some(descriptor) = self.descriptor() else { return MoveResult::Eof };
         let mut found = poll_now(descriptor);
         if found.intersects(PollFlags::HUP | PollFlags::ERR) {
-            // The kernel looks for bytes first and for writers then; the last one may have printed between the two.
+            // The kernel looks for bytes first and for writers next. The last writer may have printed and gone between
+            // the two, so we look again.
             found |= poll_now(descriptor);
         } else if !found.contains(PollFlags::IN) {
             return MoveResult::Empty;
@@ -119,7 +108,7 @@ impl StreamMover {
         if found.contains(PollFlags::IN) || self.is_relaying() { MoveResult::Bytes(0) } else { MoveResult::Eof }
     }
 
-    /// Whether an earlier turn left bytes of a terminal on the way.
+    /// Whether an earlier call left bytes of a terminal in the relay, because the disk was full.
     fn is_relaying(&self) -> bool {
         match &self.source {
             Some(OutputSource::Pty { relay, .. }) => rustix::io::ioctl_fionread(&relay.0).is_ok_and(|bytes| bytes > 0),
@@ -127,7 +116,7 @@ impl StreamMover {
         }
     }
 
-    /// Moves bytes into the data file, behind those that are there.
+    /// Appends bytes to the data file.
     pub(super) fn move_bytes(&mut self, file: BorrowedFd<'_>, others_ready: bool) -> Result<MoveResult, Errno> {
         let moved = match &self.source {
             None => return Ok(MoveResult::Eof),
@@ -137,14 +126,15 @@ impl StreamMover {
         if let (MoveResult::Bytes(bytes), Some(OutputSource::Pipe(pipe))) = (moved, &self.source)
             && self.flood_detector.observe(bytes)
         {
-            // May be refused when the user has many large pipes; then it stays as it is.
+            // The kernel refuses this if the user has many large pipes. Then the pipe stays as it is.
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, FLOOD_PIPE_BYTES as usize);
         }
         Ok(moved)
     }
 
-    /// Whether what was gathered should be sealed now. Pipes are emptied in one bite, so theirs always is.
-    pub(super) fn flush_due(&mut self, more: bool, now: Instant) -> bool {
+    /// Whether the new bytes should get a record now. Those of a pipe always should, because one call empties it; those
+    /// of a terminal are batched. `more` says that the stream had something.
+    pub(super) fn is_flush_due(&mut self, more: bool, now: Instant) -> bool {
         let unrecorded = u32::try_from(self.unrecorded_bytes()).unwrap_or(u32::MAX);
         if unrecorded == 0 {
             return false;
@@ -161,9 +151,8 @@ impl StreamMover {
         }
     }
 
-    /// After a mover's death: what it had in the relay pipe goes into the file first. `size` is the file's.
-    pub(super) fn drain_relay(&mut self, file: Option<&OwnedFd>, size: u64) -> Result<(), Errno> {
-        self.written = size;
+    /// Moves what a writer that was killed had left in the relay.
+    pub(super) fn drain_relay(&mut self, file: Option<&OwnedFd>) -> Result<(), Errno> {
         let (Some(OutputSource::Pty { .. }), Some(file)) = (&self.source, file) else { return Ok(()) };
         while self.empty_relay(file.as_fd())? > 0 {}
         Ok(())
@@ -191,25 +180,25 @@ impl StreamMover {
         if self.through_memory {
             return copy_through_memory(master.as_fd(), file, &mut self.written);
         }
-        let mut gathered = 0;
+        let mut relayed = 0;
         let mut end = MoveResult::Empty;
-        while gathered < RELAY_BYTES {
-            match splice(master.as_fd(), relay.1.as_fd(), None, RELAY_BYTES - gathered) {
-                // The last slave is closed: the kernel says EIO.
+        while relayed < RELAY_BYTES {
+            match splice(master.as_fd(), relay.1.as_fd(), None, RELAY_BYTES - relayed) {
+                // The kernel says EIO when no process has the terminal open any more.
                 Ok(0) | Err(Errno::IO) => {
                     end = MoveResult::Eof;
                     break;
                 }
-                Ok(bytes) => gathered += bytes,
+                Ok(bytes) => relayed += bytes,
                 Err(Errno::AGAIN) => break,
-                Err(Errno::INVAL) if gathered == 0 => {
+                Err(Errno::INVAL) if relayed == 0 => {
                     self.through_memory = true;
                     return self.move_from_pty(file);
                 }
                 Err(error) => return Err(error),
             }
         }
-        // Also when nothing was gathered: an earlier turn may have met a full disk.
+        // Also when nothing new came: an earlier call may have met a full disk.
         let mut moved = 0;
         loop {
             match self.empty_relay(file)? {
@@ -259,7 +248,7 @@ fn copy_through_memory(from: BorrowedFd<'_>, file: BorrowedFd<'_>, written: &mut
     let mut done = 0;
     while done < count {
         done += match rustix::io::pwrite(file, &buffer[done..count], *written + done as u64) {
-            // Taken from the child already, so it must not be forgotten: insist until there is room.
+            // The bytes are no longer in the pipe, so they would be lost if we gave up. We try until there is space.
             Err(Errno::NOSPC | Errno::DQUOT) => {
                 std::thread::sleep(exec_core::limits::STALL_RETRY);
                 0

@@ -1,8 +1,8 @@
-//! A child in one call: `clone3` the way `posix_spawn` does it, and a little more.
+//! Spawns a child with one `clone3`, the way `posix_spawn` does it.
 //!
-//! The child shares our memory until it execs and we are suspended meanwhile (`CLONE_VM | CLONE_VFORK`), so a large
-//! daemon costs nothing to start from; there is no fork. Beyond what `posix_spawn` offers, the child is born inside its
-//! cgroup, comes with a pidfd, and can tell *which* step failed, because the memory it reports into is ours.
+//! The child shares our memory until it execs, and we are suspended meanwhile (`CLONE_VM | CLONE_VFORK`). So the size of
+//! the daemon does not matter, and there is no fork. Beyond what `posix_spawn` offers, the child starts inside its cgroup,
+//! comes with a pidfd, and reports *which* step failed, because it writes into our memory.
 //! docs/decisions/0002 says why we do not call `posix_spawn` itself.
 
 mod call;
@@ -14,50 +14,40 @@ use std::ptr;
 use call::clone_call;
 use rustix::io::Errno;
 
-/// Enough for a few frames of system calls; the page below is a guard.
+use crate::protocol::SpawnStep;
+
+/// Enough for a few frames of system calls. The page below it is a guard.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Which step of the child failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum ChildStep {
-    Session = 1,
-    Terminal = 2,
-    Descriptors = 3,
-    Cwd = 4,
-    Exec = 5,
-}
-
-/// How the child's three descriptors are made.
+/// What becomes the child's descriptors 0, 1 and 2.
 pub(crate) enum ChildStdio<'a> {
     Pipes {
         stdin: BorrowedFd<'a>,
         stdout: BorrowedFd<'a>,
         stderr: BorrowedFd<'a>,
     },
-    /// The master of a fresh terminal; the child opens the other side itself, so that it becomes its controlling one.
+    /// The child opens the other end itself, so that the terminal becomes its controlling one.
     Pty {
         master: BorrowedFd<'a>,
     },
 }
 
-/// Everything the child needs, made before it exists, because it must not allocate.
+/// Everything that the child needs. It is made before the clone, because the child must not allocate.
 pub(crate) struct SpawnPlan<'a> {
-    /// Programs to try in turn, as `execvp` would.
+    /// Programs to try in turn, like `execvp`.
     pub(crate) candidates: &'a [CString],
     pub(crate) argv: &'a [CString],
     pub(crate) envp: &'a [CString],
     pub(crate) cwd: &'a CStr,
     pub(crate) stdio: ChildStdio<'a>,
-    /// The cgroup to be born in.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
-    /// Value of the mark by which descendants are found where there is no cgroup.
+    /// The limit by which descendants are found if there is no cgroup; see `tree`.
     pub(crate) mark: u64,
-    /// Die with the thread that starts it.
+    /// Whether the kernel kills the child when the thread that spawned it ends.
     pub(crate) die_with_parent: bool,
-    /// Soft and hard limit of open files, where ours is not the one children should have.
+    /// Soft and hard limit of open files, if the child should not inherit ours.
     pub(crate) open_files: Option<(u64, u64)>,
-    /// Signals to be set to their default, signal n as bit n - 1: at least all that are not.
+    /// Signals to be set to their default, signal n as bit n - 1. It must have all that are not.
     pub(crate) reset_signals: u64,
 }
 
@@ -67,20 +57,13 @@ pub(crate) struct ClonedChild {
     pub(crate) pidfd: OwnedFd,
 }
 
-/// Why there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CloneError {
-    Clone(Errno),
-    Step(ChildStep, Errno),
-}
-
 /// The child's stack, used again for every spawn.
 #[derive(Debug)]
 pub(crate) struct ChildStack {
     base: *mut c_void,
 }
 
-// SAFETY: the mapping is private memory that only the holder of the ChildStack touches.
+// SAFETY: the mapping is private memory that only the owner of the ChildStack touches.
 unsafe impl Send for ChildStack {}
 
 impl ChildStack {
@@ -108,8 +91,8 @@ impl ChildStack {
         self.base as usize + 4096
     }
 
-    /// Makes the child. Returns when it runs its program, or could not.
-    pub(crate) fn spawn(&mut self, plan: &SpawnPlan<'_>) -> Result<ClonedChild, CloneError> {
+    /// Returns when the child runs its program, or has failed.
+    pub(crate) fn spawn(&mut self, plan: &SpawnPlan<'_>) -> Result<ClonedChild, (SpawnStep, Errno)> {
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
             strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
         };
@@ -118,45 +101,31 @@ impl ChildStack {
             candidates: candidates.as_ptr(),
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),
-            cwd: plan.cwd.as_ptr(),
             stdio: match &plan.stdio {
                 ChildStdio::Pipes { stdin, stdout, stderr } => {
                     [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()]
                 }
                 ChildStdio::Pty { master } => [master.as_raw_fd(), -1, -1],
             },
-            mark: plan.mark,
-            die_with_parent: plan.die_with_parent,
-            open_files: plan.open_files,
-            reset_signals: plan.reset_signals,
-            failed_step: 0,
-            failed_errno: 0,
+            plan,
+            failed: None,
         };
         let everything = !0u64;
         let mut before = 0u64;
-        // SAFETY: plain values in and out. All signals are held back (glibc's internal ones too, hence the raw call)
-        // so that no handler of ours can run in the child, where it would work on our memory.
+        // SAFETY: plain values in and out. All signals are blocked (glibc's internal ones too, hence the raw call), so
+        // that no handler of ours can run in the child, where it would change our memory.
         unsafe { raw_sigmask(libc::SIG_BLOCK, &everything, &mut before) };
         let outcome = self.clone_into(plan.cgroup, &mut raw);
-        // SAFETY: as above; restores what was.
+        // SAFETY: as above; it restores the mask.
         unsafe { raw_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) };
-        let cloned = outcome.map_err(CloneError::Clone)?;
-        if raw.failed_step == 0 {
-            return Ok(cloned);
-        }
-        // The child has told why and is gone; collect it, so that it never shows as a process of ours.
+        let cloned = outcome.map_err(|errno| (SpawnStep::Clone, errno))?;
+        let Some((step, errno)) = raw.failed else { return Ok(cloned) };
+        // The child has exited. It is reaped here, so that nobody sees it as a process of ours.
         let _ = super::pidfd::reap_now(&cloned.pidfd);
-        let step = match raw.failed_step {
-            1 => ChildStep::Session,
-            2 => ChildStep::Terminal,
-            3 => ChildStep::Descriptors,
-            4 => ChildStep::Cwd,
-            _ => ChildStep::Exec,
-        };
-        Err(CloneError::Step(step, Errno::from_raw_os_error(raw.failed_errno)))
+        Err((step, Errno::from_raw_os_error(errno)))
     }
 
-    fn clone_into(&self, cgroup: Option<BorrowedFd<'_>>, plan: &mut RawSpawnPlan) -> Result<ClonedChild, Errno> {
+    fn clone_into(&self, cgroup: Option<BorrowedFd<'_>>, raw: &mut RawSpawnPlan<'_>) -> Result<ClonedChild, Errno> {
         let mut pidfd: RawFd = -1;
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
         let mut args = CloneArgs {
@@ -171,19 +140,14 @@ impl ChildStack {
             args.flags |= CLONE_INTO_CGROUP;
             args.cgroup = cgroup.as_raw_fd() as u64;
         }
-        let plan: *mut RawSpawnPlan = plan;
-        // SAFETY: the arguments describe a child on its own stack that runs `child(plan)` and never returns; `plan`
+        let raw: *mut RawSpawnPlan<'_> = raw;
+        // SAFETY: the arguments describe a child on its own stack that runs `child(raw)` and never returns; `raw`
         // and all it points to outlive the call, because we are suspended until the child execs or exits.
         let mut result = unsafe {
-            clone_call(
-                libc::SYS_clone3,
-                [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0],
-                child,
-                plan.cast(),
-            )
+            clone_call(libc::SYS_clone3, [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0], child, raw.cast())
         };
         if result == -(libc::ENOSYS as isize) {
-            // Container runtimes hide clone3 behind ENOSYS. The old call does the same, without the cgroup.
+            // Some container runtimes answer clone3 with ENOSYS. The old call does the same, without the cgroup.
             let top = self.bottom() + STACK_BYTES;
             // SAFETY: as above; the old call takes the top of the stack, and the pidfd in the parent-tid slot.
             result = unsafe {
@@ -191,14 +155,14 @@ impl ChildStack {
                     libc::SYS_clone,
                     [(flags | libc::SIGCHLD) as usize, top, &raw mut pidfd as usize, 0, 0],
                     child,
-                    plan.cast(),
+                    raw.cast(),
                 )
             };
         }
         if result < 0 {
             return Err(Errno::from_raw_os_error(-result as i32));
         }
-        // SAFETY: the kernel made this descriptor for us a moment ago and nobody else knows it.
+        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
         Ok(ClonedChild { pid: result as u32, pidfd })
     }
@@ -206,7 +170,7 @@ impl ChildStack {
 
 impl Drop for ChildStack {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which no child uses any more: `spawn` returns only after it has left.
+        // SAFETY: our own mapping, which no child uses any more: `spawn` returns only after the child has left it.
         unsafe { libc::munmap(self.base, STACK_BYTES + 4096) };
     }
 }
@@ -229,57 +193,56 @@ struct CloneArgs {
     cgroup: u64,
 }
 
-/// What the child reads and where it reports. Plain data: it is used by two processes in turn.
-struct RawSpawnPlan {
+/// What the child reads, and where it reports a failure. Two processes use it in turn.
+struct RawSpawnPlan<'a> {
+    plan: &'a SpawnPlan<'a>,
+    /// Arrays that end with null, as `execve` wants them.
     candidates: *const *const c_char,
     argv: *const *const c_char,
     envp: *const *const c_char,
-    cwd: *const c_char,
+    /// For a terminal: its master, -1, -1.
     stdio: [RawFd; 3],
-    mark: u64,
-    die_with_parent: bool,
-    open_files: Option<(u64, u64)>,
-    reset_signals: u64,
-    failed_step: u32,
-    failed_errno: i32,
+    /// The step and its errno.
+    failed: Option<(SpawnStep, i32)>,
 }
 
-/// The child's whole life before its program: system calls only, no allocation, no lock, no panic.
-extern "C" fn child(plan: *mut c_void) -> ! {
-    let plan: *mut RawSpawnPlan = plan.cast();
+/// What the child does before its program: system calls only, no allocation, no lock, no panic.
+extern "C" fn child(raw: *mut c_void) -> ! {
+    let raw: *mut RawSpawnPlan<'_> = raw.cast();
     // SAFETY: the parent passes its own live RawSpawnPlan and is suspended, so we are its only user. Every call below is a
     // bare system call on plain values or on strings of the RawSpawnPlan; errno lives in the suspended thread's own slot.
     unsafe {
+        let plan = (*raw).plan;
         if libc::setsid() < 0 {
-            fail(plan, ChildStep::Session);
+            fail(raw, SpawnStep::Session);
         }
-        if (*plan).die_with_parent {
+        if plan.die_with_parent {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         }
-        // The mark is a limit nobody reaches (it concerns real-time threads only, and means millennia); children
+        // The mark is a limit that nobody reaches: it concerns real-time threads only, and means millennia. Descendants
         // inherit it through fork, exec and setsid.
-        let mark = libc::rlimit { rlim_cur: (*plan).mark, rlim_max: (*plan).mark };
+        let mark = libc::rlimit { rlim_cur: plan.mark, rlim_max: plan.mark };
         libc::setrlimit(libc::RLIMIT_RTTIME, &raw const mark);
-        if let Some((soft, hard)) = (*plan).open_files {
+        if let Some((soft, hard)) = plan.open_files {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
-        let mut stdio = (*plan).stdio;
+        let mut stdio = (*raw).stdio;
         if stdio[1] < 0 {
-            // Opening the other side as a session leader makes it the controlling terminal.
+            // Opened by a session leader, it becomes the controlling terminal.
             let slave = libc::ioctl(stdio[0], libc::TIOCGPTPEER, libc::O_RDWR);
             if slave < 0 || libc::ioctl(slave, libc::TIOCSCTTY, 0) < 0 {
-                fail(plan, ChildStep::Terminal);
+                fail(raw, SpawnStep::Pty);
             }
             stdio = [slave, slave, slave];
         }
         for (target, source) in stdio.into_iter().enumerate() {
-            // Sources are never 0, 1 or 2 (the keeper sees to it), so no dup overwrites one that is still needed.
+            // No source is 0, 1 or 2 (see `spawn::above_stdio`), so no dup2 overwrites one that is still needed.
             if libc::dup2(source, target as RawFd) < 0 {
-                fail(plan, ChildStep::Descriptors);
+                fail(raw, SpawnStep::Pipe);
             }
         }
-        // Whatever the host program has open without CLOEXEC ends here.
+        // The host program may have descriptors open without CLOEXEC.
         if libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) < 0 {
             for descriptor in 3..4096 {
                 libc::close(descriptor);
@@ -288,54 +251,53 @@ extern "C" fn child(plan: *mut c_void) -> ! {
         // Rust programs ignore SIGPIPE, and an ignored signal stays ignored through exec. The raw call, because libc
         // refuses to touch the two signals it uses itself, which an ancestor may have left ignored.
         let default = [0u64; 4];
-        let mut left = (*plan).reset_signals;
+        let mut left = plan.reset_signals;
         while left != 0 {
             let signal = left.trailing_zeros() + 1;
             libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null_mut::<u64>(), 8);
             left &= left - 1;
         }
-        if libc::chdir((*plan).cwd) < 0 {
-            fail(plan, ChildStep::Cwd);
+        if libc::chdir(plan.cwd.as_ptr()) < 0 {
+            fail(raw, SpawnStep::Cwd);
         }
         let none = 0u64;
         raw_sigmask(libc::SIG_SETMASK, &none, ptr::null_mut());
-        exec(plan)
+        exec(raw)
     }
 }
 
-/// Tries the candidates as `execvp` does: not found goes on, no permission is remembered, all else ends the search. A
-/// program with a path is the only candidate, and fails with its own error.
+/// Tries the candidates like `execvp`: after "not found" the next one is tried, "no permission" is remembered for the
+/// end, and any other error ends the search. A program with a slash is the only candidate, and fails with its own error.
 ///
 /// # Safety
 /// As in [`child`].
-unsafe fn exec(plan: *mut RawSpawnPlan) -> ! {
+unsafe fn exec(raw: *mut RawSpawnPlan<'_>) -> ! {
     let mut refused = false;
     // SAFETY: as in `child`; the candidate array ends with null.
     unsafe {
-        let mut candidate = (*plan).candidates;
+        let mut candidate = (*raw).candidates;
         let only = !(*candidate).is_null() && (*candidate.add(1)).is_null();
         while !(*candidate).is_null() {
-            libc::execve(*candidate, (*plan).argv, (*plan).envp);
+            libc::execve(*candidate, (*raw).argv, (*raw).envp);
             match *libc::__errno_location() {
-                _ if only => fail(plan, ChildStep::Exec),
+                _ if only => fail(raw, SpawnStep::Exec),
                 libc::ENOENT | libc::ENOTDIR => {}
                 libc::EACCES => refused = true,
-                _ => fail(plan, ChildStep::Exec),
+                _ => fail(raw, SpawnStep::Exec),
             }
             candidate = candidate.add(1);
         }
         *libc::__errno_location() = if refused { libc::EACCES } else { libc::ENOENT };
-        fail(plan, ChildStep::Exec)
+        fail(raw, SpawnStep::Exec)
     }
 }
 
 /// # Safety
 /// As in [`child`].
-unsafe fn fail(plan: *mut RawSpawnPlan, step: ChildStep) -> ! {
+unsafe fn fail(raw: *mut RawSpawnPlan<'_>, step: SpawnStep) -> ! {
     // SAFETY: as in `child`.
     unsafe {
-        (*plan).failed_step = step as u32;
-        (*plan).failed_errno = *libc::__errno_location();
+        (*raw).failed = Some((step, *libc::__errno_location()));
         libc::_exit(127)
     }
 }

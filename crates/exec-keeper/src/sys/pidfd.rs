@@ -1,4 +1,5 @@
-//! Waiting and signalling by descriptor: a recycled pid can never be hit.
+//! Reaping and signalling processes by descriptor, so that a pid which the kernel has given to another process is never
+//! hit.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use rustix::io::Errno;
 /// Signal the process group of the pidfd's process, not the process itself (Linux 6.9).
 const PIDFD_SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
 
-/// Reaps the process behind `pidfd` if it has ended. `Ok(None)` while it runs.
+/// Reaps the process behind `pidfd`. `Ok(None)` while it runs.
 pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> Result<Option<(ExitStatus, ResourceUsage)>, Errno> {
     // SAFETY: zeroed is a valid value of both plain C structs; the kernel fills them in.
     let (mut info, mut usage): (libc::siginfo_t, libc::rusage) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
@@ -25,9 +26,7 @@ pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> Result<Option<(ExitStatus, Resource
             &raw mut usage,
         )
     };
-    if result < 0 {
-        return Err(last_errno());
-    }
+    check(result)?;
     // SAFETY: after a successful waitid the siginfo is of the SIGCHLD kind, or all zero if nothing has ended.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
     if pid == 0 {
@@ -46,7 +45,7 @@ pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> Result<Option<(ExitStatus, Resource
     Ok(Some((status, usage)))
 }
 
-/// Reaps a child that is known to be ending; waits for it.
+/// Reaps a child that is known to be exiting, and waits for that.
 pub(crate) fn reap_now(pidfd: &OwnedFd) -> Result<(), Errno> {
     // SAFETY: no memory is passed but a null siginfo, which waitid allows; the descriptor is borrowed for the call.
     let result = unsafe {
@@ -59,7 +58,7 @@ pub(crate) fn reap_now(pidfd: &OwnedFd) -> Result<(), Errno> {
             std::ptr::null_mut::<libc::rusage>(),
         )
     };
-    if result < 0 { Err(last_errno()) } else { Ok(()) }
+    check(result)
 }
 
 /// Signals the whole process group of the leader behind `pidfd`. `EINVAL` from kernels before 6.9.
@@ -67,7 +66,6 @@ pub(crate) fn signal_group(pidfd: BorrowedFd<'_>, signal: i32) -> Result<(), Err
     send(pidfd, signal, PIDFD_SIGNAL_PROCESS_GROUP)
 }
 
-/// Signals the process behind `pidfd`.
 pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
     send(pidfd, signal, 0)
 }
@@ -83,35 +81,30 @@ fn send(pidfd: BorrowedFd<'_>, signal: i32, flags: libc::c_uint) -> Result<(), E
             flags,
         )
     };
-    if result < 0 { Err(last_errno()) } else { Ok(()) }
+    check(result)
 }
 
-/// Reaps whatever ended children of this process are not `spared`; for a keeper process, to which the orphans of its
-/// trees are given. Answers how many.
-pub(crate) fn reap_orphans(spared: impl Fn(u32) -> bool) -> u32 {
-    let mut reaped = 0;
+/// Reaps all exited children of this process except leaders. In a keeper process these are orphans of its trees, of
+/// which the kernel makes it the parent.
+pub(crate) fn reap_orphans(is_leader: impl Fn(u32) -> bool) {
     let mut skipped = std::collections::HashSet::new();
     loop {
         // SAFETY: zeroed is a valid siginfo.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+        let peek = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
         // SAFETY: the pointer is to a live local; WNOWAIT leaves the child as it is.
-        if unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, look) } != 0 {
-            return reaped;
+        if unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, peek) } != 0 {
+            return;
         }
         // SAFETY: after success the siginfo is of the SIGCHLD kind, or zero.
         let pid = unsafe { info.si_pid() };
-        // A leader is reaped through its own pidfd. The kernel would show the same one again, so end here; its own
-        // event comes and then we look again.
-        if pid == 0 || spared(pid as u32) || !skipped.insert(pid) {
-            return reaped;
+        // A leader is reaped through its own pidfd. The kernel would report the same one again, so we stop here; after
+        // the leader's own event we are called again.
+        if pid == 0 || is_leader(pid as u32) || !skipped.insert(pid) {
+            return;
         }
         // SAFETY: as above; the pid is our own unreaped child, so it cannot have been recycled.
-        if unsafe { libc::waitid(libc::P_PID, pid as u32, &raw mut info, libc::WEXITED | libc::WNOHANG | libc::__WALL) }
-            == 0
-        {
-            reaped += 1;
-        }
+        unsafe { libc::waitid(libc::P_PID, pid as u32, &raw mut info, libc::WEXITED | libc::WNOHANG | libc::__WALL) };
     }
 }
 
@@ -120,6 +113,6 @@ fn duration(time: libc::timeval) -> Duration {
         + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
 }
 
-fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+fn check(result: libc::c_long) -> Result<(), Errno> {
+    if result < 0 { Err(super::last_errno()) } else { Ok(()) }
 }

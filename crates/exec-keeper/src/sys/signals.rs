@@ -1,11 +1,12 @@
-//! Signals of a keeper that is a process of its own.
+//! Signals of this process: those that a keeper process receives, and those that a child must not inherit.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
-/// Makes this process the one orphans of its descendants come to, and turns the signals it cares for into a
-/// descriptor: SIGCHLD (an orphan ended) and SIGTERM (end). SIGHUP and SIGINT are meant for somebody at a terminal.
+/// Makes this process the parent of the orphans among its descendants, and turns two signals into a descriptor: SIGCHLD
+/// (an orphan exited) and SIGTERM (shut down). SIGHUP and SIGINT are ignored: they are meant for whoever is at the
+/// terminal from which the owner was started.
 pub(crate) fn adopt_orphans() -> Result<OwnedFd, Errno> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     // SAFETY: a zeroed set is initialised by sigemptyset before use; all pointers are to live locals; `signal` with
@@ -22,13 +23,12 @@ pub(crate) fn adopt_orphans() -> Result<OwnedFd, Errno> {
         libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
     };
     if descriptor < 0 {
-        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+        return Err(super::last_errno());
     }
     // SAFETY: the kernel has just made this descriptor and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Every signal, as a mask.
 pub(crate) const ALL: u64 = !0;
 
 /// Signals that are ignored or have a handler in this process, signal n as bit n - 1.
@@ -36,18 +36,18 @@ pub(crate) fn not_default() -> u64 {
     let mut found = 0;
     for signal in 1..=64_u32 {
         let mut action = [0u64; 4];
-        // SAFETY: the kernel writes its own sigaction, 32 bytes, into the live local. The raw call, because libc does not
-        // tell of the two signals it uses itself.
-        let told =
+        // SAFETY: the kernel writes its own sigaction, 32 bytes, into the live local. The raw call, because libc hides
+        // the two signals it uses itself.
+        let result =
             unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, std::ptr::null::<u64>(), action.as_mut_ptr(), 8) };
-        if told == 0 && action[0] != libc::SIG_DFL as u64 {
+        if result == 0 && action[0] != libc::SIG_DFL as u64 {
             found |= 1 << (signal - 1);
         }
     }
     found
 }
 
-/// Takes what has come; whether SIGTERM was among it.
+/// Reads the pending signals. The result is whether SIGTERM was among them.
 pub(crate) fn asked_to_end(signals: BorrowedFd<'_>) -> bool {
     let mut end = false;
     // SAFETY: zeroed is a valid value of this plain C struct.

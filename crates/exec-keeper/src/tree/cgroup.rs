@@ -1,5 +1,5 @@
-//! Cgroups of our own, below the one we are in. Made ahead of time and used again, because making one costs more than
-//! a good part of a start.
+//! A pool of cgroups below our own. They are made ahead of time and used again, because to make one takes a good part of
+//! the time of a start.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -10,28 +10,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 
-/// LogFileKind ready for the next starts; more are made when needed.
+/// Made ahead of time.
 const SPARE: usize = 2;
-/// LogFileKind for use again; beyond, they are removed.
+/// Kept for use again; those beyond are removed.
 const KEPT: usize = 16;
 
-/// Names of our subdirectories, before the pid and its namespace: an embedded keeper has died with its owner, so nobody wants
-/// what it left.
+/// Prefixes of our directories, before the pid namespace and the pid. An embedded keeper has died with its owner, so
+/// nobody wants what it left.
 const EMBEDDED: &str = "exec-server-embedded-";
-/// A keeper process that was killed may have an owner that still reads.
+/// The owner of a keeper process that was killed may still read.
 const OWN_PROCESS: &str = "exec-server-keeper-";
 
 static POOLS: AtomicU64 = AtomicU64::new(0);
 
-/// The folder all our cgroups are in.
 #[derive(Debug)]
 pub(crate) struct CgroupPool {
+    /// The directory that all of them are in.
     path: PathBuf,
     made: u64,
     spare: VecDeque<Cgroup>,
-    /// Whether the kernel counts memory here, and so tells who was killed for want of it.
+    /// Whether the kernel counts memory here, and so also the members it killed because memory ran out.
     counts_memory: bool,
-    /// Given back before they were empty; looked at again.
+    /// Given back before they were empty.
     dying: Vec<Cgroup>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Cgroup {
 }
 
 impl CgroupPool {
-    /// Below our own cgroup, if there is a version 2 hierarchy we may write to.
+    /// `None` unless there is a cgroup hierarchy of version 2 that we may write to.
     pub(crate) fn open(embedded: bool) -> Option<Self> {
         let parent = own_cgroup()?;
         remove_leftovers(&parent);
@@ -59,7 +59,8 @@ impl CgroupPool {
             let _ = fs::remove_dir(&path);
             return None;
         }
-        // Where the kernel counts memory for us, it shall do so for each of ours. It is allowed to: nobody lives here.
+        // If the kernel counts memory for us, this makes it count for each of our cgroups. It is allowed because no
+        // process is in this directory itself.
         let counts_memory = fs::write(path.join("cgroup.subtree_control"), "+memory").is_ok();
         let mut pool = Self { path, made: 0, spare: VecDeque::new(), counts_memory, dying: Vec::new() };
         pool.prepare();
@@ -74,7 +75,7 @@ impl CgroupPool {
         Some(cgroup)
     }
 
-    /// Takes back one that may not be empty yet.
+    /// Takes back a cgroup that may not be empty yet.
     pub(crate) fn give_back(&mut self, cgroup: Cgroup) {
         if cgroup.is_populated() {
             self.dying.push(cgroup);
@@ -93,7 +94,7 @@ impl CgroupPool {
         }
     }
 
-    /// Takes back one that was found empty.
+    /// Takes back a cgroup that was found empty.
     pub(super) fn recycle(&mut self, cgroup: Cgroup) {
         if self.spare.len() < KEPT && !cgroup.killed.get() {
             self.spare.push_back(cgroup);
@@ -137,12 +138,12 @@ impl Cgroup {
         let Some(name) = self.path.to_str() else { return false };
         let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let own = cgroup.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
-        // Inside a container the two may be rooted differently; the last two names are ours alone.
+        // Inside a container the two paths may begin at different roots. Their last two names are ours alone.
         let tail: Vec<&str> = name.rsplit('/').take(2).collect();
         own.split('/').zip(own.split('/').skip(1)).any(|(parent, child)| [child, parent] == tail[..])
     }
 
-    /// One write kills all members and all that are being born. False on kernels before 5.14.
+    /// One write kills all members, also those that are just being forked. `false` on kernels before 5.14.
     pub(super) fn kill(&self) -> bool {
         self.killed.set(true);
         fs::write(self.path.join("cgroup.kill"), "1").is_ok()
@@ -163,7 +164,7 @@ impl Cgroup {
     }
 
     fn remove(self) {
-        // A program may have made cgroups of its own inside (a container runtime does).
+        // A program may have made cgroups of its own inside; a container runtime does.
         remove_below(&self.path);
     }
 }
@@ -189,7 +190,7 @@ fn subdirectories(path: &Path) -> Vec<PathBuf> {
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 
-/// Our own cgroup in the version 2 hierarchy, as a path.
+/// The path of our own cgroup in the hierarchy of version 2.
 fn own_cgroup() -> Option<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
@@ -204,8 +205,8 @@ fn own_cgroup() -> Option<PathBuf> {
     Some(Path::new(&mount).join(below.trim_start_matches('/')))
 }
 
-/// What a keeper that was killed left behind. Empty subdirectories go; members of an embedded one are killed, as its end would
-/// have done; members of a keeper process are left alone.
+/// Removes the empty cgroups of keepers that were killed. The members of an embedded keeper are killed first, as its end
+/// would have done; those of a keeper process are left alone.
 fn remove_leftovers(parent: &Path) {
     let namespace = pid_namespace();
     for directory in subdirectories(parent) {
@@ -223,8 +224,8 @@ fn remove_leftovers(parent: &Path) {
     }
 }
 
-/// Whose folder this is, and whether that keeper was embedded; `None` if it is not ours to judge. Containers may share a
-/// hierarchy, and a pid means something in its own namespace only.
+/// The pid of the keeper that made this directory, and whether it was embedded. `None` if another pid namespace made it:
+/// containers may share a hierarchy, and a pid means nothing outside its namespace.
 fn keeper_of(name: &str, namespace: u64) -> Option<(u32, bool)> {
     let embedded = name.strip_prefix(EMBEDDED);
     let mut rest = embedded.or_else(|| name.strip_prefix(OWN_PROCESS))?.split('-');
@@ -233,7 +234,7 @@ fn keeper_of(name: &str, namespace: u64) -> Option<(u32, bool)> {
     (theirs == namespace && namespace != 0).then_some((pid, embedded.is_some()))
 }
 
-/// The number of our pid namespace; 0 if the kernel does not tell.
+/// 0 if the kernel does not tell.
 fn pid_namespace() -> u64 {
     let link = fs::read_link("/proc/self/ns/pid").ok();
     let number = link.as_ref().and_then(|link| link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok());

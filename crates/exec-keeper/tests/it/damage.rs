@@ -1,5 +1,5 @@
-//! An index that is not true: what a broken disk made up is refused or read as far as it goes, and costs nobody a panic
-//! or memory. Found by the fuzz target `spool_index`.
+//! A damaged index is refused or read as far as it goes, and costs neither a panic nor much memory. The cases were found
+//! by the fuzz target `spool_index`.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ const STDERR: u8 = 2;
 const EXITED: u8 = 4;
 const CLOSED: u8 = 5;
 
-/// What a header says beside its magic.
+/// The header, without its magic.
 #[derive(Clone, Copy)]
 struct Header {
     first_seq: u64,
     dropped_bytes: u64,
     starts: [u64; 2],
-    /// Where an exit with code 7 was noted.
+    /// The seq of an exit with code 7.
     exit_seq: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ fn file(bytes: &[u8]) -> OwnedFd {
     file
 }
 
-/// The log of these records beside ten bytes of stdout, all streams of which have ended.
+/// A log of these records and of ten bytes of stdout, all streams of which have ended.
 fn resumed(header: Header, records: &[(u8, u32, u64)]) -> Result<Spool, Errno> {
     let directory = Arc::new(SpoolDirectory::new(std::env::temp_dir(), 1 << 20));
     let files = RecoveredFiles { index: Some(index(header, records)), data: [Some(file(b"0123456789")), None] };
@@ -116,7 +116,7 @@ fn bytes_behind_the_end_are_nobodys() {
     assert_eq!(page(&spool, 0).expect("it is readable").entries.len(), 3);
 }
 
-/// The mover that noted it was killed before the record, and its successor after another record.
+/// The writer that wrote the exit into the header was killed before the record, and the next one after another record.
 #[test]
 fn an_exit_that_was_noted_and_not_recorded_is_told_after_what_came_between() {
     let header = Header { exit_seq: Some(1), ..PLAIN };

@@ -1,4 +1,4 @@
-//! The index on disk: whatever a damaged disk gives back is read or refused, never a panic, and the format stands still.
+//! The format of the index: bytes of a damaged disk are decoded or refused, never a panic, and the format does not change.
 
 use exec_core::{ExitCause, Exit, ExitStatus, Stream, ResourceUsage};
 use exec_keeper::spool::index::{Dropped, IndexHeader, IndexRecord, RecordKind};
@@ -35,7 +35,7 @@ proptest! {
     }
 }
 
-/// A keeper of an earlier build may have written it.
+/// A keeper of an earlier build may have written the index.
 #[test]
 fn a_record_is_32_bytes_in_this_order() {
     let mut bytes = vec![2, 0, 0, 0];

@@ -1,5 +1,4 @@
-//! The keeper from outside: what it says and keeps on disk, read back from anything, and how it bears owners that
-//! misbehave.
+//! The keeper from outside: its messages and its files on disk, intact and damaged, and owners that misbehave.
 
 mod damage;
 mod index;

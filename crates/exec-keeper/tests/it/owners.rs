@@ -1,4 +1,4 @@
-//! Owners that misbehave: the keeper lets go of them and serves the next.
+//! Owners that misbehave: the keeper closes their connection and serves the next one.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -10,7 +10,7 @@ use exec_core::flow::Quota;
 use exec_core::{Io, Overflow, ProcessId};
 use exec_keeper::channel::{Channel, Received};
 use exec_keeper::keeper;
-use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessRecord, VERSION};
+use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, VERSION};
 use exec_keeper::spool::directory::SpoolDirectory;
 use exec_keeper::{KeeperConfig, OwnerExitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,17 +23,16 @@ const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 #[test]
 fn an_owner_that_never_reads_and_dies_does_not_keep_the_place() {
     let (folder, keeper_thread) = keeper_in_a_thread();
-    let first = connect(folder.path());
-    hello(&first);
+    let first = connect_and_say_hello(folder.path());
     // More answers than the socket and the keeper's own queue hold.
     let mut asked = 0;
     while asked < 5000 {
         match first.send(&KeeperRequest::Members { request_id: asked, number: 1 }.encode(), &[]) {
             Ok(()) => asked += 1,
             Err(Errno::AGAIN) if becomes_writable(&first) => {}
-            // The keeper has stopped listening to somebody who does not listen.
+            // The keeper no longer reads the requests of an owner that does not read its answers.
             Err(Errno::AGAIN) => break,
-            Err(errno) => panic!("the line holds: {errno}"),
+            Err(errno) => panic!("the connection holds: {errno}"),
         }
     }
     assert!((257..5000).contains(&asked), "the keeper took {asked}");
@@ -44,8 +43,7 @@ fn an_owner_that_never_reads_and_dies_does_not_keep_the_place() {
 #[test]
 fn an_owner_that_reads_late_gets_every_answer() {
     let (folder, keeper_thread) = keeper_in_a_thread();
-    let owner = connect(folder.path());
-    hello(&owner);
+    let owner = connect_and_say_hello(folder.path());
     let (mut asked, mut received) = (0, 0);
     while received < 3000 {
         if asked < 3000 && owner.send(&KeeperRequest::Members { request_id: asked, number: 1 }.encode(), &[]).is_ok() {
@@ -64,7 +62,7 @@ fn an_owner_that_talks_nonsense_is_let_go() {
     let (folder, keeper_thread) = keeper_in_a_thread();
     for nonsense in [&[][..], &[0], &[2, 1, 2, 3], &[255; 3000]] {
         let owner = connect(folder.path());
-        owner.send(nonsense, &[]).expect("there is room");
+        owner.send(nonsense, &[]).expect("there is space");
         assert_eq!(receive(&owner), None, "{nonsense:?}");
     }
     end(&folder, keeper_thread);
@@ -74,7 +72,7 @@ fn an_owner_that_talks_nonsense_is_let_go() {
 fn an_owner_of_another_version_is_told_ours_and_let_go() {
     let (folder, keeper_thread) = keeper_in_a_thread();
     let owner = connect(folder.path());
-    owner.send(&KeeperRequest::Hello { version: VERSION + 1 }.encode(), &[]).expect("there is room");
+    send(&owner, KeeperRequest::Hello { version: VERSION + 1 });
     assert!(matches!(receive(&owner), Some(KeeperEvent::Welcome { version: VERSION, .. })));
     assert_eq!(receive(&owner), None);
     end(&folder, keeper_thread);
@@ -83,11 +81,10 @@ fn an_owner_of_another_version_is_told_ours_and_let_go() {
 #[test]
 fn a_second_owner_hears_who_the_first_is_even_if_it_speaks_first() {
     let (folder, keeper_thread) = keeper_in_a_thread();
-    let first = connect(folder.path());
-    hello(&first);
+    let first = connect_and_say_hello(folder.path());
     for _ in 0..100 {
         let second = connect(folder.path());
-        // It may be hung up on before or after this, read or unread.
+        // The keeper may close the connection before or after this, and may have read it or not.
         let _ = second.send(&KeeperRequest::Hello { version: VERSION }.encode(), &[]);
         assert_eq!(receive(&second), Some(KeeperEvent::Busy { owner_pid: std::process::id() }));
         assert_eq!(receive(&second), None);
@@ -99,26 +96,19 @@ fn a_second_owner_hears_who_the_first_is_even_if_it_speaks_first() {
 #[test]
 fn an_answer_to_a_dead_owner_is_not_given_to_the_next() {
     let (folder, keeper_thread) = keeper_in_a_thread();
-    let first = connect(folder.path());
-    hello(&first);
-    let launch = Box::new(stubborn());
-    first.send(&KeeperRequest::Start { request_id: 1, launch }.encode(), &[]).expect("there is room");
-    let Some(KeeperEvent::Started { number, .. }) = receive(&first) else { panic!("it starts") };
     let grace = Duration::from_millis(200);
-    first.send(&KeeperRequest::Terminate { request_id: 7, number, grace }.encode(), &[]).expect("there is room");
-    drop(first);
-
+    let number = process_of_a_dead_owner(folder.path(), grace);
     let second = connect(folder.path());
-    second.send(&KeeperRequest::Hello { version: VERSION }.encode(), &[]).expect("there is room");
+    send(&second, KeeperRequest::Hello { version: VERSION });
     assert!(matches!(receive(&second), Some(KeeperEvent::Welcome { processes: 1, .. })));
     let Some(KeeperEvent::ExistingProcess { exit, .. }) = receive(&second) else { panic!("it is found") };
     if exit.is_none() {
-        assert!(matches!(receive(&second), Some(KeeperEvent::Exited { .. })), "it ends, and nothing else is said");
+        assert!(matches!(receive(&second), Some(KeeperEvent::Exited { .. })), "it ends, and nothing else is sent");
     }
-    second.send(&KeeperRequest::Terminate { request_id: 9, number, grace }.encode(), &[]).expect("there is room");
+    send(&second, KeeperRequest::Terminate { request_id: 9, number, grace });
     let answer = receive(&second);
     assert!(matches!(answer, Some(KeeperEvent::Terminated { request_id: 9, left: 0, .. })), "{answer:?}");
-    second.send(&KeeperRequest::Forget { number }.encode(), &[]).expect("there is room");
+    send(&second, KeeperRequest::Forget { number });
     drop(second);
     end(&folder, keeper_thread);
 }
@@ -126,29 +116,22 @@ fn an_answer_to_a_dead_owner_is_not_given_to_the_next() {
 #[test]
 fn what_ends_before_the_hello_is_not_told_before_the_welcome() {
     let (folder, keeper_thread) = keeper_in_a_thread();
-    let first = connect(folder.path());
-    hello(&first);
-    let launch = Box::new(stubborn());
-    first.send(&KeeperRequest::Start { request_id: 1, launch }.encode(), &[]).expect("there is room");
-    let Some(KeeperEvent::Started { number, .. }) = receive(&first) else { panic!("it starts") };
-    let grace = Duration::from_millis(50);
-    first.send(&KeeperRequest::Terminate { request_id: 2, number, grace }.encode(), &[]).expect("there is room");
-    drop(first);
+    let number = process_of_a_dead_owner(folder.path(), Duration::from_millis(50));
     let second = connect(folder.path());
-    // Silent, like one that is slow, for longer than the child lives.
+    // It sends nothing for longer than the child lives, like an owner that is slow.
     let mut ready = [PollFd::from_borrowed_fd(second.socket(), PollFlags::IN)];
     let while_it_ends = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
-    assert_eq!(poll(&mut ready, Some(&while_it_ends)), Ok(0), "nothing is said to one that has not said hello");
-    second.send(&KeeperRequest::Hello { version: VERSION }.encode(), &[]).expect("there is room");
+    assert_eq!(poll(&mut ready, Some(&while_it_ends)), Ok(0), "nothing is sent to an owner before its hello");
+    send(&second, KeeperRequest::Hello { version: VERSION });
     assert!(matches!(receive(&second), Some(KeeperEvent::Welcome { processes: 1, .. })));
     assert!(matches!(receive(&second), Some(KeeperEvent::ExistingProcess { .. })));
-    second.send(&KeeperRequest::Forget { number }.encode(), &[]).expect("there is room");
+    send(&second, KeeperRequest::Forget { number });
     drop(second);
     end(&folder, keeper_thread);
 }
 
-/// A child that ends only by KILL.
-fn stubborn() -> LaunchRequest {
+/// A process that ends only by KILL, and that its owner has asked to terminate before it was killed itself.
+fn process_of_a_dead_owner(folder: &Path, grace: Duration) -> ProcessNumber {
     let record = ProcessRecord {
         id: ProcessId::new("stubborn").expect("short"),
         argv: ["/bin/sh", "-c", "trap '' TERM; sleep 600"].map(Into::into).to_vec(),
@@ -158,14 +141,18 @@ fn stubborn() -> LaunchRequest {
         started: SystemTime::now(),
         label: Vec::new(),
     };
-    LaunchRequest { record, arg0: None, environ: Vec::new(), path: None, time_limit: None }
+    let launch = Box::new(LaunchRequest { record, arg0: None, environ: Vec::new(), path: None, time_limit: None });
+    let owner = connect_and_say_hello(folder);
+    send(&owner, KeeperRequest::Start { request_id: 1, launch });
+    let Some(KeeperEvent::Started { number, .. }) = receive(&owner) else { panic!("it starts") };
+    send(&owner, KeeperRequest::Terminate { request_id: 7, number, grace });
+    number
 }
 
-/// The place is free and the keeper serves: it ends when it is told to.
+/// The keeper has no owner and serves a new one: it ends when told to.
 fn end(folder: &tempfile::TempDir, keeper_thread: JoinHandle<Result<(), Errno>>) {
-    let last = connect(folder.path());
-    hello(&last);
-    last.send(&KeeperRequest::Shutdown.encode(), &[]).expect("there is room");
+    let last = connect_and_say_hello(folder.path());
+    send(&last, KeeperRequest::Shutdown);
     assert_eq!(receive(&last), None);
     assert_eq!(keeper_thread.join().expect("the loop does not panic"), Ok(()));
 }
@@ -199,21 +186,27 @@ fn socket() -> OwnedFd {
         .expect("one more descriptor")
 }
 
-fn hello(channel: &Channel) {
-    channel.send(&KeeperRequest::Hello { version: VERSION }.encode(), &[]).expect("there is room");
-    let answer = receive(channel);
+fn connect_and_say_hello(folder: &Path) -> Channel {
+    let channel = connect(folder);
+    send(&channel, KeeperRequest::Hello { version: VERSION });
+    let answer = receive(&channel);
     assert!(matches!(answer, Some(KeeperEvent::Welcome { version: VERSION, processes: 0, .. })), "{answer:?}");
+    channel
 }
 
-/// Whether the keeper still reads. That it does not, no event tells; a keeper that is merely slow makes the test weaker,
-/// never wrong.
+fn send(channel: &Channel, request: KeeperRequest) {
+    channel.send(&request.encode(), &[]).expect("there is space");
+}
+
+/// Whether the keeper still reads. No event says that it does not, so we wait for a moment. With a keeper that is only
+/// slow, the test is weaker but not wrong.
 fn becomes_writable(channel: &Channel) -> bool {
     let moment = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
     let mut ready = [PollFd::from_borrowed_fd(channel.socket(), PollFlags::OUT)];
     poll(&mut ready, Some(&moment)).expect("a socket can be waited for") > 0
 }
 
-/// The next answer; `None` when the keeper has hung up.
+/// `None` when the keeper has closed the connection.
 fn receive(channel: &Channel) -> Option<KeeperEvent> {
     loop {
         match channel.receive() {
@@ -223,9 +216,9 @@ fn receive(channel: &Channel) -> Option<KeeperEvent> {
             Ok(Received::Closed) => return None,
             Err(Errno::AGAIN) => {
                 let mut ready = [PollFd::from_borrowed_fd(channel.socket(), PollFlags::IN)];
-                assert_eq!(poll(&mut ready, Some(&ANSWER_TIMEOUT)), Ok(1), "the keeper says nothing");
+                assert_eq!(poll(&mut ready, Some(&ANSWER_TIMEOUT)), Ok(1), "the keeper sends nothing");
             }
-            Err(errno) => panic!("the line holds: {errno}"),
+            Err(errno) => panic!("the connection holds: {errno}"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The words between owner and keeper: what is said is what is heard, whatever is heard does no harm, and what an
-//! owner of an earlier build said still means the same.
+//! The messages between owner and keeper: what was encoded is decoded again, no bytes do harm, and the bytes of an earlier
+//! build still mean the same.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

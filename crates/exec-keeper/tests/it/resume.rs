@@ -1,5 +1,5 @@
-//! A mover may be killed at any instruction. Its log is cut after every record here, and taken up again: the same bytes,
-//! in the same order per stream, dense seqs, one exit, one end.
+//! The writer of a log may be killed at any instruction. Here a log is cut after every record and resumed: it has the same
+//! bytes in the same order for each stream, dense seqs, one exit and one end.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,6 @@ const EXIT: Exit = Exit {
 };
 const ROOMY: Quota = Quota { cap_bytes: 1 << 30, overflow: Overflow::DropOldest };
 
-/// What happens to a child's streams before its end.
 #[derive(Debug, Clone, Copy)]
 struct Print {
     stream: Stream,
@@ -55,9 +54,9 @@ proptest! {
     }
 }
 
-/// A finished log, and its files.
+/// The files of a finished log.
 struct Whole {
-    /// None if nothing was printed, and exit and end came together.
+    /// `None` if nothing was printed, and the exit and `closed` came together.
     index: Option<OwnedFd>,
     data: [Option<OwnedFd>; 2],
     records: u64,
@@ -98,8 +97,8 @@ impl Whole {
         Self { index, data, records: head.next_seq - 1, exit_seq }
     }
 
-    /// What is left of it when its mover died after `records` records, taken up by the next one. Streams that had
-    /// ended may have been let go of already.
+    /// The log as it is when its writer was killed after `records` records and the next one has resumed it. Sources of
+    /// streams that had ended may have been closed already.
     fn cut_and_completed(&self, directory: &Arc<SpoolDirectory>, records: u64, streams_left: bool) -> Page {
         let index = self.index.as_ref().map(|index| self.cut(index, directory, records));
         let data = [0, 1].map(|at| self.data[at].as_ref().map(duplicate));
@@ -116,7 +115,7 @@ impl Whole {
                 "nothing is left in the pipe"
             );
         }
-        // What the keeper says of an exit it has witnessed; no news where the log tells it already.
+        // The keeper reports the exit again, which counts only if the log does not have it.
         if spool.head().exit.is_none() {
             spool.on_exit(EXIT, pump_context(), &mut register_file);
             spool.on_time(Instant::now(), &mut register_file);
@@ -131,7 +130,7 @@ impl Whole {
     fn cut(&self, index: &OwnedFd, folder: &SpoolDirectory, records: u64) -> OwnedFd {
         let mut bytes = vec![0; (HEADER_BYTES + records * RECORD_BYTES) as usize];
         rustix::io::pread(index, &mut bytes[..], 0).expect("it was written");
-        // The exit is noted just before its record.
+        // The exit is written to the header just before its record.
         let noted = records + 1 >= self.exit_seq;
         if !noted {
             bytes[48..96].fill(0);

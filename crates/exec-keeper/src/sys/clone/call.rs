@@ -1,4 +1,4 @@
-//! The clone call itself: one system call here, a jump to another stack there. One function an architecture.
+//! The clone call in assembler, because the child continues on another stack. One function for each architecture.
 
 use std::ffi::c_void;
 
