@@ -58,10 +58,10 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
     // bounded by the accepted requests, see `WriterHandle`
     let (writer_handle, commands) = mpsc::unbounded_channel();
     let carries_binary = sender.carries_binary();
-    let writer = Writer::new(server.environment().clone(), sender, commands);
+    let writer = Writer::new(server.environment.clone(), sender, commands);
     let shared = Arc::new(ConnectionShared {
         id,
-        run_permits: Arc::new(Semaphore::new(server.options().concurrent_requests)),
+        run_permits: Arc::new(Semaphore::new(server.options.concurrent_requests)),
         response_memory: Arc::new(Semaphore::new(LARGE_RESPONSE_BYTES >> 10)),
         jsonrpc: AtomicBool::new(false),
         carries_binary,

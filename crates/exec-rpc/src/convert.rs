@@ -1,4 +1,4 @@
-//! The customs office: shapes of the wire become values of the domain, and back. Nothing else knows both.
+//! Shapes of the wire become values of the domain, and back. Nothing else knows both vocabularies.
 
 mod files;
 
@@ -18,12 +18,12 @@ use exec_wire::process::{self as wire, ExitKind};
 use exec_wire::text::OsText;
 
 pub(crate) use files::{
-    changes, copied, directory_entry, found_lines, glob_query, http_answer, http_request, links, metadata, open_mode,
+    changes, copied, directory_entry, found_lines, glob_query, http_request, http_response, links, metadata, open_mode,
     search_query, search_summary, times, walk, walk_options,
 };
 
-/// An entry that a client names. No log gets half as far as numbers do; whoever names a later entry than that means
-/// "nothing that is there", and the rest of us can count on from it without running over.
+/// The seq of an entry that a client names. No log ever has half as many entries as a seq can count, so that a larger
+/// number means "behind everything". The bound lets the rest of the code add to a seq without overflow.
 pub(crate) fn seq(named: u64) -> Seq {
     named.min(Seq::MAX >> 1)
 }
@@ -61,7 +61,7 @@ pub(crate) fn exit(exit: &Exit) -> wire::Exit {
     }
 }
 
-/// The command of a start. `cwd` was converted before, because its error has a text of its own.
+/// The command of a start. The caller has converted `cwd`, because that error has a message of its own.
 pub(crate) fn command(params: wire::StartParams, cwd: PathBuf, label: Vec<u8>) -> Result<Command, BadCommand> {
     let io = if params.tty {
         Io::Pty(params.size.map_or(TerminalSize::default(), |size| TerminalSize { rows: size.rows, cols: size.cols }))
@@ -178,7 +178,7 @@ pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8
     }
 }
 
-pub(crate) fn environment_info(info: &MachineInfo, capabilities: Capabilities) -> EnvironmentInfo {
+pub(crate) fn environment_info(info: &MachineInfo) -> EnvironmentInfo {
     EnvironmentInfo {
         shell: ShellInfo { name: info.shell.name.clone(), path: info.shell.path.to_string_lossy().into_owned() },
         executor_version: Some(info.version.clone()),
@@ -187,9 +187,15 @@ pub(crate) fn environment_info(info: &MachineInfo, capabilities: Capabilities) -
         user_home_dir: info.home.as_deref().and_then(uri),
         platform_os: Some(info.os.clone()),
         prepend_path_dirs: Vec::new(),
-        temporary_directories: Some(info.temporary_directories.iter().filter_map(|folder| uri(folder)).collect()),
+        temporary_directories: Some(info.temporary_directories.iter().filter_map(|directory| uri(directory)).collect()),
         temp_dir: uri(&info.temp_dir),
-        capabilities,
+        capabilities: Capabilities {
+            environment_config_read: true,
+            fs_watch_missing: true,
+            file_write_streaming: true,
+            http_header_env_vars: true,
+            ..Capabilities::default()
+        },
         extensions: EXTENSIONS.map(str::to_owned).to_vec(),
     }
 }

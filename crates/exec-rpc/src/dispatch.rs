@@ -59,7 +59,9 @@ pub(crate) struct RequestContext {
     pub(crate) session: Arc<Session>,
 }
 
-/// What a handler returns.
+pub(crate) type HandlerResult<R> = Result<Response<R>, RpcError>;
+
+/// The response of a handler, before it is serialized.
 pub(crate) struct Response<R> {
     pub(crate) result: R,
     /// Goes to the writer right behind the response.
@@ -108,7 +110,7 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
         ResponseDelivery::default()
     });
     if out.len() > MESSAGE_BYTES {
-        let error = reply::answer_too_large(out.len());
+        let error = reply::response_too_large(out.len());
         out.clear();
         envelope::write_error(&mut out, &request.id, &error, request.jsonrpc);
     }
@@ -219,7 +221,7 @@ async fn handle_json<C, F, W>(
 where
     C: Call,
     F: FnOnce(RequestContext, C) -> W,
-    W: Future<Output = Result<Response<C::Result>, RpcError>>,
+    W: Future<Output = HandlerResult<C::Result>>,
 {
     let (context, params) = decode_and_check(connection, request)?;
     let response = handler(context, params).await?;

@@ -7,5 +7,6 @@ pub(crate) mod discovery;
 pub(crate) mod environment;
 pub(crate) mod fs;
 pub(crate) mod http;
+mod notifications;
 pub(crate) mod process;
 pub(crate) mod session;

@@ -1,25 +1,29 @@
-//! The one file that knows which error of the domain has which code and text on the wire.
+//! The one file that knows which error of the domain has which code and message on the wire.
 //!
-//! Texts equal those of Codex's server where it has one; `data` is ours, so that a client can rebuild the very error.
-
-mod files;
+//! Messages equal those of Codex's server where it has one. `data` is ours: it carries what a client needs to rebuild the
+//! very error (the kind, the errno, the path).
 
 use exec_core::command::{BadCommand, CommandField};
 use exec_env::errno::ErrnoText;
+use exec_env::files::{FileError, FileReason};
+use exec_env::http::HttpError;
 use exec_env::process::{
-    ForgetError, ListError, ReadError, ResizeError, SignalError, StartError, SpawnStep, TerminateError, UnknownProcess,
-    Unreachable, WaitError, WriteError,
+    ForgetError, ListError, ReadError, ResizeError, SignalError, StartError, SpawnStep, TerminateError, Unreachable,
+    WaitError, WriteError,
 };
 use exec_wire::error::{ErrorData, RpcError, code, kind};
 use exec_wire::path_uri::ForeignPath;
 
-pub(crate) use files::{
-    bad_base64, body_refused, body_too_large, file_data, file_error, file_sandbox_not_enforceable, file_too_large,
-    foreign_path, foreign_sandbox_path, handle_refused, http_error, nul_in_path, sandbox_without_cwd, source_refused,
-    too_many_roots, unknown_handle,
-};
+use crate::convert;
+use crate::reservations::ReserveError;
+use crate::resources::HandleError;
 
-/// An error of some verb, for a process that is called `wire_id` on the wire.
+const ENOENT: i32 = 2;
+const EPERM: i32 = 1;
+const EACCES: i32 = 13;
+const EINVAL: i32 = 22;
+
+/// For errors of the verbs of processes. `wire_id` is the client's id of the process.
 pub(crate) trait IntoRpcError {
     fn into_rpc_error(self, wire_id: &str) -> RpcError;
 }
@@ -29,21 +33,22 @@ impl IntoRpcError for StartError {
         match self {
             Self::BadCommand(bad) => bad.into_rpc_error(wire_id),
             Self::IdInUse { .. } => already_exists(wire_id),
-            Self::Cancelled { .. } => {
-                RpcError::new(code::INVALID_REQUEST, format!("process {wire_id} start was cancelled"))
-                    .with_data(ErrorData::new(kind::START_CANCELLED))
-            }
+            Self::Cancelled { .. } => error_of_kind(
+                kind::START_CANCELLED,
+                code::INVALID_REQUEST,
+                format!("process {wire_id} start was cancelled"),
+            ),
             Self::Spawn { failure, .. } => {
                 let data = ErrorData {
                     errno: Some(failure.errno),
-                    path: crate::convert::uri(&failure.subject),
+                    path: convert::uri(&failure.subject),
                     step: Some(step_name(failure.step).to_owned()),
                     detail: Some(failure.subject.to_string_lossy().into_owned()),
                     ..ErrorData::new(kind::SPAWN_FAILED)
                 };
                 RpcError::new(code::INTERNAL, os_text(failure.errno)).with_data(data)
             }
-            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
+            Self::Unreachable(error) => environment_unreachable(&error),
         }
     }
 }
@@ -63,27 +68,15 @@ impl IntoRpcError for BadCommand {
     }
 }
 
-impl IntoRpcError for Unreachable {
-    fn into_rpc_error(self, _wire_id: &str) -> RpcError {
-        RpcError::new(code::INTERNAL, self.to_string())
-    }
-}
-
-impl IntoRpcError for UnknownProcess {
-    fn into_rpc_error(self, wire_id: &str) -> RpcError {
-        unknown_process(wire_id)
-    }
-}
-
 impl IntoRpcError for ReadError {
     fn into_rpc_error(self, wire_id: &str) -> RpcError {
         match self {
-            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
+            Self::Unknown(_) => unknown_process(wire_id),
             Self::Spool { errno, .. } => {
                 let data = ErrorData { errno: Some(errno), ..ErrorData::new(kind::SPOOL_READ) };
                 RpcError::new(code::INTERNAL, os_text(errno)).with_data(data)
             }
-            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
+            Self::Unreachable(error) => environment_unreachable(&error),
         }
     }
 }
@@ -92,11 +85,9 @@ impl IntoRpcError for WriteError {
     fn into_rpc_error(self, wire_id: &str) -> RpcError {
         let text = self.to_string();
         match self {
-            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
-            Self::TooLarge { .. } => {
-                RpcError::new(code::INVALID_REQUEST, text).with_data(ErrorData::new(kind::TOO_LARGE))
-            }
-            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
+            Self::Unknown(_) => unknown_process(wire_id),
+            Self::TooLarge { .. } => error_of_kind(kind::TOO_LARGE, code::INVALID_REQUEST, text),
+            Self::Unreachable(error) => environment_unreachable(&error),
         }
     }
 }
@@ -104,15 +95,13 @@ impl IntoRpcError for WriteError {
 impl IntoRpcError for ResizeError {
     fn into_rpc_error(self, wire_id: &str) -> RpcError {
         match self {
-            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
+            Self::Unknown(_) => unknown_process(wire_id),
             Self::NoTerminal { .. } => {
                 let text = format!("process {wire_id} has no terminal: start it with a tty to resize it");
-                RpcError::new(code::INVALID_REQUEST, text).with_data(ErrorData::new(kind::NO_TERMINAL))
+                error_of_kind(kind::NO_TERMINAL, code::INVALID_REQUEST, text)
             }
-            Self::NoCells { .. } => {
-                RpcError::new(code::INVALID_PARAMS, self.to_string()).with_data(ErrorData::new(kind::NO_CELLS))
-            }
-            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
+            Self::NoCells { .. } => error_of_kind(kind::NO_CELLS, code::INVALID_PARAMS, self.to_string()),
+            Self::Unreachable(error) => environment_unreachable(&error),
         }
     }
 }
@@ -120,12 +109,12 @@ impl IntoRpcError for ResizeError {
 impl IntoRpcError for SignalError {
     fn into_rpc_error(self, wire_id: &str) -> RpcError {
         match self {
-            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
+            Self::Unknown(_) => unknown_process(wire_id),
             Self::Refused { errno, .. } => {
                 let data = ErrorData { errno: Some(errno), ..ErrorData::new(kind::SIGNAL_REFUSED) };
                 RpcError::new(code::INTERNAL, os_text(errno)).with_data(data)
             }
-            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
+            Self::Unreachable(error) => environment_unreachable(&error),
         }
     }
 }
@@ -133,8 +122,8 @@ impl IntoRpcError for SignalError {
 impl IntoRpcError for TerminateError {
     fn into_rpc_error(self, wire_id: &str) -> RpcError {
         match self {
-            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
-            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
+            Self::Unknown(_) => unknown_process(wire_id),
+            Self::Unreachable(error) => environment_unreachable(&error),
         }
     }
 }
@@ -143,35 +132,38 @@ impl IntoRpcError for WaitError {
     fn into_rpc_error(self, wire_id: &str) -> RpcError {
         let text = self.to_string();
         match self {
-            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
+            Self::Unknown(_) => unknown_process(wire_id),
             Self::BadRegex { why } => RpcError::new(code::INVALID_PARAMS, text)
                 .with_data(ErrorData { detail: Some(why), ..ErrorData::new(kind::BAD_REGEX) }),
             Self::Ended { .. } => RpcError::new(code::INVALID_REQUEST, text),
             Self::Read(read) => read.into_rpc_error(wire_id),
-            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
+            Self::Unreachable(error) => environment_unreachable(&error),
         }
     }
 }
 
 impl IntoRpcError for ListError {
-    fn into_rpc_error(self, wire_id: &str) -> RpcError {
-        let Self::Unreachable(unreachable) = self;
-        unreachable.into_rpc_error(wire_id)
+    fn into_rpc_error(self, _wire_id: &str) -> RpcError {
+        let Self::Unreachable(error) = self;
+        environment_unreachable(&error)
     }
 }
 
 impl IntoRpcError for ForgetError {
     fn into_rpc_error(self, wire_id: &str) -> RpcError {
         match self {
-            Self::Unknown(unknown) => unknown.into_rpc_error(wire_id),
-            Self::Unreachable(unreachable) => unreachable.into_rpc_error(wire_id),
+            Self::Unknown(_) => unknown_process(wire_id),
+            Self::Unreachable(error) => environment_unreachable(&error),
         }
     }
 }
 
+fn environment_unreachable(error: &Unreachable) -> RpcError {
+    RpcError::new(code::INTERNAL, error.to_string())
+}
+
 pub(crate) fn unknown_process(wire_id: &str) -> RpcError {
-    RpcError::new(code::INVALID_REQUEST, format!("unknown process id {wire_id}"))
-        .with_data(ErrorData::new(kind::UNKNOWN_PROCESS))
+    error_of_kind(kind::UNKNOWN_PROCESS, code::INVALID_REQUEST, format!("unknown process id {wire_id}"))
 }
 
 pub(crate) fn starting(wire_id: &str) -> RpcError {
@@ -179,26 +171,24 @@ pub(crate) fn starting(wire_id: &str) -> RpcError {
 }
 
 pub(crate) fn already_exists(wire_id: &str) -> RpcError {
-    RpcError::new(code::INVALID_REQUEST, format!("process {wire_id} already exists"))
-        .with_data(ErrorData::new(kind::PROCESS_EXISTS))
+    error_of_kind(kind::PROCESS_EXISTS, code::INVALID_REQUEST, format!("process {wire_id} already exists"))
 }
 
-pub(crate) fn bad_id(error: &exec_core::id::BadId) -> RpcError {
-    RpcError::new(code::INVALID_PARAMS, error.to_string()).with_data(ErrorData::new(kind::TOO_LARGE))
+pub(crate) fn bad_id(error: exec_core::id::BadId) -> RpcError {
+    error_of_kind(kind::TOO_LARGE, code::INVALID_PARAMS, error.to_string())
 }
 
 pub(crate) fn empty_write_id() -> RpcError {
     RpcError::new(code::INVALID_PARAMS, "writeId must not be empty")
 }
 
-pub(crate) fn foreign_cwd(foreign: &ForeignPath) -> RpcError {
+pub(crate) fn foreign_cwd(foreign: ForeignPath) -> RpcError {
     let uri = foreign.uri.as_str();
     RpcError::new(code::INVALID_PARAMS, format!("cwd URI `{uri}` is not valid on this exec-server host: {foreign}"))
 }
 
 pub(crate) fn sandbox_not_enforceable() -> RpcError {
-    RpcError::new(code::INVALID_PARAMS, "sandbox intent cannot be enforced on this executor")
-        .with_data(ErrorData::new(kind::SANDBOX))
+    error_of_kind(kind::SANDBOX, code::INVALID_PARAMS, "sandbox intent cannot be enforced on this executor")
 }
 
 pub(crate) fn bad_params(message: impl Into<String>) -> RpcError {
@@ -206,21 +196,175 @@ pub(crate) fn bad_params(message: impl Into<String>) -> RpcError {
 }
 
 pub(crate) fn busy(message: impl Into<String>) -> RpcError {
-    RpcError::new(code::INVALID_REQUEST, message).with_data(ErrorData::new(kind::BUSY))
+    error_of_kind(kind::BUSY, code::INVALID_REQUEST, message)
 }
 
 pub(crate) fn forbidden(message: impl Into<String>) -> RpcError {
-    RpcError::new(code::INVALID_REQUEST, message).with_data(ErrorData::new(kind::FORBIDDEN))
+    error_of_kind(kind::FORBIDDEN, code::INVALID_REQUEST, message)
 }
 
-pub(crate) fn answer_too_large(bytes: usize) -> RpcError {
+pub(crate) fn response_too_large(bytes: usize) -> RpcError {
     let text =
         format!("the answer would take {bytes} bytes, more than a message may: read in parts (fs/open, maxBytes)");
-    RpcError::new(code::INVALID_REQUEST, text).with_data(ErrorData::new(kind::TOO_LARGE))
+    error_of_kind(kind::TOO_LARGE, code::INVALID_REQUEST, text)
 }
 
 pub(crate) fn handler_panicked(method: &str) -> RpcError {
     RpcError::new(code::INTERNAL, format!("{method} broke down: this is a fault of the server, see its log"))
+}
+
+pub(crate) fn file_error(error: FileError) -> RpcError {
+    RpcError::new(file_code(&error.reason), error.to_string()).with_data(file_data(&error))
+}
+
+/// The data of an error that is part of a result.
+pub(crate) fn file_data(error: &FileError) -> ErrorData {
+    let detail = match &error.reason {
+        FileReason::TooLarge { limit_bytes } => Some(limit_bytes.to_string()),
+        FileReason::TooManyEntries { found } => Some(found.to_string()),
+        FileReason::Changed { present } => present.map(|hash| hash.to_string()),
+        FileReason::BadPattern { why } | FileReason::Unsupported { why } | FileReason::Unreachable { why } => Some(why.clone()),
+        _ => None,
+    };
+    ErrorData { errno: error.errno(), path: convert::uri(&error.path), detail, ..ErrorData::new(error.reason.name()) }
+}
+
+/// Not found is -32004. What the caller could have known and what the server is not permitted is -32600. The rest is -32603.
+fn file_code(reason: &FileReason) -> i64 {
+    match reason {
+        FileReason::Os(ENOENT) => code::NOT_FOUND,
+        FileReason::Os(EPERM | EACCES | EINVAL) => code::INVALID_REQUEST,
+        FileReason::Os(_)
+        | FileReason::RecursiveNoFollow
+        | FileReason::TooManyEntries { .. }
+        | FileReason::WatchLimit(_)
+        | FileReason::Unsupported { .. } | FileReason::Unreachable { .. } => code::INTERNAL,
+        FileReason::NotAFile
+        | FileReason::NotRegular
+        | FileReason::TooLarge { .. }
+        | FileReason::SymlinkInPath
+        | FileReason::RecursiveRequired
+        | FileReason::CopyIntoItself
+        | FileReason::CopyOntoItself
+        | FileReason::CopySpecial
+        | FileReason::WalkLimitsTooLarge
+        | FileReason::WalkLimitsZero
+        | FileReason::ReadBlockLength
+        | FileReason::WriteBlockLength
+        | FileReason::WriteRange
+        | FileReason::Changed { .. } => code::INVALID_REQUEST,
+        FileReason::BadPattern { .. } => code::INVALID_PARAMS,
+    }
+}
+
+pub(crate) fn foreign_path(foreign: ForeignPath) -> RpcError {
+    RpcError::new(code::INVALID_REQUEST, foreign.to_string())
+}
+
+pub(crate) fn nul_in_path() -> RpcError {
+    RpcError::new(code::INVALID_REQUEST, "file name contained an unexpected NUL byte")
+}
+
+pub(crate) fn foreign_sandbox_path(foreign: ForeignPath) -> RpcError {
+    RpcError::new(code::INVALID_REQUEST, format!("invalid sandbox permission path URI: {foreign}"))
+}
+
+pub(crate) fn sandbox_without_cwd() -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, "file system sandbox context with dynamic permissions requires cwd")
+}
+
+pub(crate) fn file_sandbox_not_enforceable() -> RpcError {
+    error_of_kind(kind::SANDBOX, code::INVALID_REQUEST, "filesystem sandbox cannot be enforced on this executor")
+}
+
+pub(crate) fn bad_base64(why: impl std::fmt::Display) -> RpcError {
+    RpcError::new(code::INVALID_REQUEST, format!("fs/writeFile requires valid base64 dataBase64: {why}"))
+}
+
+pub(crate) fn file_too_large(bytes: u64) -> RpcError {
+    let text =
+        format!("file of {bytes} bytes does not fit one answer: read it in blocks (fs/open, fs/readBlock, fs/close)");
+    error_of_kind(kind::TOO_LARGE, code::INVALID_REQUEST, text)
+}
+
+pub(crate) fn handle_refused(id: &str, error: HandleError) -> RpcError {
+    let text = match error {
+        HandleError::IdTooLong => "file handle ID must not exceed 32 bytes".to_owned(),
+        HandleError::NotReserved(ReserveError::Taken) => format!("file handle `{id}` already exists"),
+        HandleError::NotReserved(ReserveError::Full { limit }) => {
+            format!("at most {limit} file handles may be open per connection")
+        }
+    };
+    RpcError::new(code::INVALID_REQUEST, text)
+}
+
+pub(crate) fn unknown_handle(id: &str) -> RpcError {
+    error_of_kind(kind::UNKNOWN_HANDLE, code::NOT_FOUND, format!("unknown file handle `{id}`"))
+}
+
+/// `what` is the member with the id, `things` what there are too many of.
+pub(crate) fn source_refused(what: &str, id: &str, things: &str, error: ReserveError) -> RpcError {
+    match error {
+        ReserveError::Taken => RpcError::new(code::INVALID_REQUEST, format!("{what} already exists: {id}")),
+        ReserveError::Full { limit } => busy(format!("at most {limit} {things} may run per connection")),
+    }
+}
+
+pub(crate) fn body_refused(id: &str, error: ReserveError) -> RpcError {
+    match error {
+        ReserveError::Taken => RpcError::new(
+            code::INVALID_PARAMS,
+            format!("http/request streamResponse requestId `{id}` is already active"),
+        ),
+        ReserveError::Full { limit } => busy(format!("at most {limit} response bodies may stream per connection")),
+    }
+}
+
+pub(crate) fn body_too_large(limit_bytes: usize) -> RpcError {
+    let text = format!(
+        "failed to read http/request response body: it is larger than {limit_bytes} bytes; ask for it with streamResponse"
+    );
+    error_of_kind(kind::TOO_LARGE, code::INTERNAL, text)
+}
+
+pub(crate) fn http_error(error: HttpError) -> RpcError {
+    let message = match &error {
+        HttpError::TimedOut { why } | HttpError::Failed { why, .. } => format!("http/request failed: {why}"),
+        other => other.to_string(),
+    };
+    // The step names the header that is at fault, or the causes of a failure: the message is that of Codex's server, which
+    // has neither.
+    let (code, kind, detail, step) = match error {
+        HttpError::BadMethod { why } => (code::INVALID_PARAMS, "badMethod", Some(why), None),
+        HttpError::BadUrl { why } => (code::INVALID_PARAMS, "badUrl", Some(why), None),
+        HttpError::BadScheme { scheme } => (code::INVALID_PARAMS, "badScheme", Some(scheme), None),
+        HttpError::BadHeaderName { why } => (code::INVALID_PARAMS, "badHeaderName", Some(why), None),
+        HttpError::BadHeaderValue { name, why } => (code::INVALID_PARAMS, "badHeaderValue", Some(why), Some(name)),
+        HttpError::VariableMissing { name, variable } => {
+            (code::INVALID_PARAMS, "variableMissing", Some(variable), Some(name))
+        }
+        HttpError::VariableEmpty { name, variable } => {
+            (code::INVALID_PARAMS, "variableEmpty", Some(variable), Some(name))
+        }
+        HttpError::VariableRefused { name, variable } => {
+            (code::INVALID_PARAMS, "variableRefused", Some(variable), Some(name))
+        }
+        HttpError::TimedOut { why } => (code::INTERNAL, "httpTimedOut", Some(why), None),
+        HttpError::Failed { why, causes } => {
+            (code::INTERNAL, "httpFailed", Some(why), Some(causes).filter(|causes| !causes.is_empty()))
+        }
+        HttpError::Body { why } => (code::INTERNAL, "httpBody", Some(why), None),
+        HttpError::Unreachable(_) => (code::INTERNAL, "unreachable", None, None),
+    };
+    RpcError::new(code, message).with_data(ErrorData { detail, step, ..ErrorData::new(kind) })
+}
+
+pub(crate) fn too_many_roots(most: usize) -> RpcError {
+    RpcError::new(code::INVALID_REQUEST, format!("capability root discovery accepts at most {most} roots"))
+}
+
+fn error_of_kind(kind: &str, code: i64, message: impl Into<String>) -> RpcError {
+    RpcError::new(code, message).with_data(ErrorData::new(kind))
 }
 
 fn os_text(errno: i32) -> String {
@@ -236,5 +380,29 @@ fn step_name(step: SpawnStep) -> &'static str {
         SpawnStep::Session => "session",
         SpawnStep::Cwd => "cwd",
         SpawnStep::Exec => "exec",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use exec_env::files::FileVerb;
+
+    use super::*;
+
+    fn reported(reason: FileReason) -> (i64, String, Option<i32>) {
+        let error = file_error(FileError::new(FileVerb::Read, "/w/x", reason));
+        let data = error.data.expect("every error of files has some");
+        assert_eq!(data.path.map(|path| path.to_string()).as_deref(), Some("file:///w/x"));
+        (error.code, error.message, data.errno)
+    }
+
+    #[test]
+    fn codes_are_those_of_the_original_and_the_errno_is_kept() {
+        let os = |errno| reported(FileReason::Os(errno));
+        assert_eq!(os(2), (-32004, "No such file or directory (os error 2)".to_owned(), Some(2)));
+        assert_eq!(os(13), (-32600, "Permission denied (os error 13)".to_owned(), Some(13)));
+        assert_eq!(os(28), (-32603, "No space left on device (os error 28)".to_owned(), Some(28)));
+        assert_eq!(reported(FileReason::NotAFile), (-32600, "path `/w/x` is not a file".to_owned(), None));
+        assert_eq!(reported(FileReason::RecursiveNoFollow).0, -32603);
     }
 }

@@ -1,31 +1,32 @@
-//! What belongs to a connection and ends with it: open files, watches, searches, bodies on their way.
+//! What ends with a connection: open files, watches, searches, HTTP bodies that are being streamed.
+//!
+//! Watches, searches and bodies are sources of notifications. Each runs as a task:
 //!
 //! ```text
-//!   request ── reserve ──► SourceReservation ── moves into ──► source task ── post, wait, post … ──► writer
-//!                            └─ dropped: the name is free again, and whoever stops it may go on
+//!   request ── reserve ──► SourceReservation ── moves into ──► task ── send, wait, send … ──► writer
+//!                            └─ dropped: the id is free again, and whoever waits for the stop goes on
 //! ```
 //!
-//! A source has one message under way at a time, so a client that does not read stops it, and costs one message. The
-//! connection awaits all of them at its end. Deliberately absent: what the sources say.
+//! A source has at most one message with the writer. A client that does not read therefore stops its sources, and costs
+//! one message for each. The connection waits for all of them when it ends. What the sources send is not decided here.
 
 mod file_handles;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::limits::{SEARCHES, STREAMED_BODIES, WATCHES};
+use crate::reservations::{Lookup, Reservation, Reservations, ReserveError};
 
-pub(crate) use file_handles::{FileHandles, OpenHandleError};
+pub(crate) use file_handles::{FileHandles, HandleError, check_handle_id};
 
-/// Everything of one connection.
 pub(crate) struct ConnectionResources {
-    pub(crate) handles: Arc<FileHandles>,
-    pub(crate) watches: Arc<NotificationSources>,
-    pub(crate) searches: Arc<NotificationSources>,
-    pub(crate) bodies: Arc<NotificationSources>,
+    pub(crate) handles: FileHandles,
+    pub(crate) watches: NotificationSources,
+    pub(crate) searches: NotificationSources,
+    pub(crate) bodies: NotificationSources,
     pub(crate) missing: MissingWatch,
     tasks: TaskTracker,
     connection_over: CancellationToken,
@@ -35,7 +36,7 @@ impl ConnectionResources {
     pub(crate) fn new() -> Self {
         let connection_over = CancellationToken::new();
         Self {
-            handles: Arc::default(),
+            handles: FileHandles::default(),
             watches: NotificationSources::new(WATCHES, &connection_over),
             searches: NotificationSources::new(SEARCHES, &connection_over),
             bodies: NotificationSources::new(STREAMED_BODIES, &connection_over),
@@ -45,8 +46,8 @@ impl ConnectionResources {
         }
     }
 
-    /// Runs a source until it ends or the connection does. A source stops by its own token.
-    pub(crate) fn run(&self, source: impl Future<Output = ()> + Send + 'static) {
+    /// Runs the task of a source. It must end soon after its token is cancelled, because [`Self::close`] waits for it.
+    pub(crate) fn spawn(&self, source: impl Future<Output = ()> + Send + 'static) {
         drop(self.tasks.spawn(source));
     }
 
@@ -59,90 +60,58 @@ impl ConnectionResources {
     }
 }
 
-/// Sources of one kind, by the client's name for them.
+/// The running sources of one kind, by the ids that the client gave them.
 pub(crate) struct NotificationSources {
-    running: Mutex<HashMap<String, Running>>,
-    most: usize,
+    running: Arc<Reservations<String, SourceTokens>>,
     connection_over: CancellationToken,
 }
 
-/// How one is stopped, and how it says that it has.
 #[derive(Clone)]
-struct Running {
+struct SourceTokens {
+    /// Cancelled to make the source stop.
     stop: CancellationToken,
+    /// Cancelled when it has stopped.
     stopped: CancellationToken,
 }
 
-/// Why there is no place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReserveError {
-    /// The name is taken.
-    Taken,
-    /// There are as many as there may be.
-    Full { most: usize },
-}
-
 impl NotificationSources {
-    fn new(most: usize, connection_over: &CancellationToken) -> Arc<Self> {
-        Arc::new(Self { running: Mutex::default(), most, connection_over: connection_over.clone() })
+    fn new(limit: usize, connection_over: &CancellationToken) -> Self {
+        Self { running: Reservations::new(limit), connection_over: connection_over.clone() }
     }
 
-    /// Takes the name. It is held by the place.
-    pub(crate) fn reserve(self: &Arc<Self>, id: &str) -> Result<SourceReservation, ReserveError> {
-        let mut running = self.lock();
-        if running.contains_key(id) {
-            return Err(ReserveError::Taken);
-        }
-        if running.len() >= self.most {
-            return Err(ReserveError::Full { most: self.most });
-        }
-        let tokens = Running { stop: self.connection_over.child_token(), stopped: CancellationToken::new() };
-        running.insert(id.to_owned(), tokens.clone());
-        Ok(SourceReservation { sources: self.clone(), id: id.to_owned(), tokens })
+    pub(crate) fn reserve(&self, id: &str) -> Result<SourceReservation, ReserveError> {
+        let tokens = SourceTokens { stop: self.connection_over.child_token(), stopped: CancellationToken::new() };
+        let id = self.running.reserve_with(id.to_owned(), tokens.clone())?;
+        Ok(SourceReservation { _id: id, stop: tokens.stop, _stopped: tokens.stopped.drop_guard() })
     }
 
-    /// Stops one and waits for its last word. One that is not there has stopped.
+    /// Stops a source and waits until its last message was sent. Returns at once if there is none of this id.
     pub(crate) async fn stop(&self, id: &str) {
-        let tokens = self.lock().get(id).cloned();
-        if let Some(Running { stop, stopped }) = tokens {
+        if let Lookup::Present(SourceTokens { stop, stopped }) = self.running.find(id) {
             stop.cancel();
             stopped.cancelled().await;
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// A name that is taken, as long as this lives.
+/// The id of a source, taken as long as this lives. Fields are dropped in this order: whoever waits for the stop must
+/// find the id free.
 pub(crate) struct SourceReservation {
-    sources: Arc<NotificationSources>,
-    id: String,
-    tokens: Running,
+    _id: Reservation<String, SourceTokens>,
+    stop: CancellationToken,
+    _stopped: DropGuard,
 }
 
 impl SourceReservation {
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Cancelled when it shall stop.
-    pub(crate) fn stop(&self) -> CancellationToken {
-        self.tokens.stop.clone()
-    }
-}
-
-impl Drop for SourceReservation {
-    fn drop(&mut self) {
-        self.sources.lock().remove(&self.id);
-        self.tokens.stopped.cancel();
+    /// Cancelled when the source must stop.
+    pub(crate) fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
     }
 }
 
 /// The one `fs/watchMissing` that a connection may have: a newer one replaces it.
 pub(crate) struct MissingWatch {
-    /// The last id, and what stops its watch. The original counts from 1.
+    /// The last id, and the token that stops its watch. Codex's server counts from 1.
     state: Mutex<(u64, CancellationToken)>,
     connection_over: CancellationToken,
 }
@@ -152,7 +121,7 @@ impl MissingWatch {
         Self { state: Mutex::new((0, connection_over.child_token())), connection_over: connection_over.clone() }
     }
 
-    /// The token of a watch that takes the place of the last one; `None` if its id is not greater.
+    /// Stops the last watch and returns the token of the new one; `None` if the new id is not greater.
     pub(crate) fn replace(&self, watch_id: u64) -> Option<CancellationToken> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if watch_id <= state.0 {
@@ -173,8 +142,8 @@ mod tests {
         let resources = ConnectionResources::new();
         let reservation = resources.watches.reserve("a").expect("nothing is there yet");
         assert_eq!(resources.watches.reserve("a").err(), Some(ReserveError::Taken));
-        let stop = reservation.stop();
-        resources.run(async move {
+        let stop = reservation.stop_token();
+        resources.spawn(async move {
             stop.cancelled().await;
             drop(reservation);
         });
@@ -188,9 +157,9 @@ mod tests {
     async fn the_end_stops_what_runs() {
         let resources = ConnectionResources::new();
         let reservation = resources.searches.reserve("a").expect("nothing is there yet");
-        resources.run(async move { reservation.stop().cancelled().await });
+        resources.spawn(async move { reservation.stop_token().cancelled().await });
         resources.close().await;
-        assert!(resources.searches.reserve("a").is_ok(), "its place is free");
+        assert!(resources.searches.reserve("a").is_ok(), "its id is free");
     }
 
     #[test]

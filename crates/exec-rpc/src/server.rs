@@ -9,34 +9,31 @@ use std::time::{Duration, Instant, SystemTime};
 use exec_env::SharedEnvironment;
 use exec_env::process::{ListError, ProcessInfo};
 use exec_transport::Connection;
-use exec_wire::environment::{Capabilities, EnvironmentInfo};
 use exec_wire::error::RpcError;
 use exec_wire::session as wire;
 use tokio::sync::{Notify, watch};
 
 use crate::connection::{self, CloseRequest};
-use crate::convert;
 use crate::limits::{
     CLOSED_PROCESSES, CLOSED_TTL, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX, HOUSEKEEPING_INTERVAL, SESSIONS,
 };
 use crate::reply;
+use crate::reservations::Lookup;
 use crate::session::{
-    Attachment, ConnectionId, ProcessLabel, ProcessLookup, Session, SessionProcess, SessionStore, SessionTable,
-    StoredSession, unix_ms,
+    Attachment, ConnectionId, ProcessLabel, Session, SessionProcess, SessionStore, SessionTable, unix_ms,
 };
 
-/// How to serve.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// How long a session lives without a connection.
     pub detached_ttl: Duration,
-    /// The longest a client may ask for.
+    /// The longest such time that a client may ask for.
     pub detached_ttl_max: Duration,
     /// Requests of one connection that run at once.
     pub concurrent_requests: usize,
-    /// Where sessions are stored for a server that comes back.
+    /// Where sessions are stored, so that the next server finds them; `None` to store nothing.
     pub state_dir: Option<PathBuf>,
-    /// `session/*` for every connection, not only those of this machine.
+    /// Allows `session/*` on every connection, not only on those from this machine.
     pub operators_everywhere: bool,
 }
 
@@ -52,45 +49,37 @@ impl Default for ServerOptions {
     }
 }
 
-/// Why a server could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerStartError {
-    /// The folder of sessions cannot be used.
     #[error("cannot use the folder of sessions below {path:?}: {error}")]
-    SessionStore {
-        /// The state folder.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// The environment does not say what it runs.
+    SessionStore { path: PathBuf, error: std::io::Error },
     #[error(transparent)]
     List(#[from] ListError),
 }
 
-/// Serves an environment.
+/// Serves an environment to any number of connections.
 pub struct Server {
-    environment: SharedEnvironment,
-    options: ServerOptions,
+    pub(crate) environment: SharedEnvironment,
+    pub(crate) options: ServerOptions,
     store: SessionStore,
     state: Mutex<ServerState>,
     next_connection: AtomicU64,
-    /// Tells what this server remembers from what another did.
-    response_cache_id: String,
-    /// Some session has too many closed processes.
+    /// Lets a client see whether the server that cached its responses is this one.
+    pub(crate) response_cache_id: String,
+    /// Wakes the housekeeping, because some session has too many processes.
     too_many_processes: Notify,
 }
 
 #[derive(Default)]
 struct ServerState {
-    table: SessionTable,
-    sessions: HashMap<String, Arc<Session>>,
+    sessions: SessionTable,
+    /// How each connection is asked to close.
     connections: HashMap<ConnectionId, watch::Sender<Option<CloseRequest>>>,
     stopping: bool,
 }
 
 impl Server {
-    /// A server over `environment`. What an earlier one has left there and in the state folder is found again.
+    /// Recovers the sessions and processes that an earlier server has left in the environment and in the state directory.
     pub async fn start(environment: SharedEnvironment, options: ServerOptions) -> Result<Arc<Self>, ServerStartError> {
         let store = SessionStore::open(options.state_dir.as_deref()).map_err(|error| {
             ServerStartError::SessionStore { path: options.state_dir.clone().unwrap_or_default(), error }
@@ -104,8 +93,8 @@ impl Server {
             response_cache_id: uuid::Uuid::new_v4().to_string(),
             too_many_processes: Notify::new(),
         };
-        let found = server.environment.processes().list().await?;
-        server.recover(found);
+        let processes = server.environment.processes().list().await?;
+        server.recover(processes);
         Ok(Arc::new(server))
     }
 
@@ -114,8 +103,8 @@ impl Server {
         connection::serve(self.clone(), connection).await;
     }
 
-    /// Ends expired sessions and lets go of processes that were closed long ago, for ever. Whoever runs the server
-    /// carries this.
+    /// Ends expired sessions and forgets processes that were closed long ago. Never returns; whoever runs the server must
+    /// run this beside it.
     pub async fn run_housekeeping(self: Arc<Self>) {
         let mut tick = tokio::time::interval(HOUSEKEEPING_INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -124,20 +113,20 @@ impl Server {
                 _ = tick.tick() => {}
                 () = self.too_many_processes.notified() => {}
             }
-            let sessions: Vec<Arc<Session>> = self.lock().sessions.values().cloned().collect();
-            for session in sessions.iter().filter(|session| session.count() > CLOSED_PROCESSES) {
+            let sessions: Vec<Arc<Session>> = self.lock().sessions.iter().map(|(session, _)| session.clone()).collect();
+            for session in sessions.iter().filter(|session| session.process_count() > CLOSED_PROCESSES) {
                 self.forget_surplus_processes(session).await;
             }
-            let expired = self.lock().table.expire(Instant::now());
+            let expired = self.lock().sessions.expire(Instant::now());
             for session in expired {
-                tracing::info!(session, "expired");
+                tracing::info!(session = session.id, "expired");
                 self.end_session(&session).await;
             }
             self.forget_closed_processes().await;
         }
     }
 
-    /// Tells every connection that the server stops, and waits for none; whoever serves them awaits them.
+    /// Asks every connection to close, and waits for none: whoever serves them awaits them.
     pub fn stop(&self) {
         let mut state = self.lock();
         state.stopping = true;
@@ -146,35 +135,10 @@ impl Server {
         }
     }
 
-    pub(crate) fn environment(&self) -> &SharedEnvironment {
-        &self.environment
-    }
-
-    /// Tells what this server remembers from what another did.
-    pub(crate) fn response_cache_id(&self) -> &str {
-        &self.response_cache_id
-    }
-
-    pub(crate) fn options(&self) -> &ServerOptions {
-        &self.options
-    }
-
-    pub(crate) fn environment_info(&self) -> EnvironmentInfo {
-        let capabilities = Capabilities {
-            environment_config_read: true,
-            fs_watch_missing: true,
-            file_write_streaming: true,
-            http_header_env_vars: true,
-            ..Capabilities::default()
-        };
-        convert::environment_info(self.environment.info(), capabilities)
-    }
-
     pub(crate) fn register_connection(&self) -> (ConnectionId, watch::Receiver<Option<CloseRequest>>) {
         let id = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let mut state = self.lock();
-        let request = state.stopping.then_some(CloseRequest::ServerStopping);
-        let (sender, receiver) = watch::channel(request);
+        let (sender, receiver) = watch::channel(state.stopping.then_some(CloseRequest::ServerStopping));
         state.connections.insert(id, sender);
         (id, receiver)
     }
@@ -183,128 +147,129 @@ impl Server {
         let mut state = self.lock();
         state.connections.remove(&id);
         if let Some(session) = session {
-            state.table.detach(&session.id, id, Instant::now());
+            state.sessions.detach(&session.id, id, Instant::now());
         }
     }
 
+    /// Also returns the TTL that the session got.
     pub(crate) fn open_session(
         &self,
         connection: ConnectionId,
         client_name: &str,
         ttl: Option<Duration>,
     ) -> Result<(Arc<Session>, Duration), RpcError> {
-        let ttl = self.clamp_ttl(ttl);
+        let ttl = self.granted_ttl(ttl);
         let id = uuid::Uuid::new_v4().to_string();
-        let session = Session::new(id.clone(), client_name.to_owned(), unix_ms(SystemTime::now()));
-        let session = Arc::new(session);
+        let session = Arc::new(Session::new(id, client_name.to_owned(), unix_ms(SystemTime::now())));
         {
             let mut state = self.lock();
-            if state.table.len() >= SESSIONS {
+            if state.sessions.len() >= SESSIONS {
                 let text =
                     format!("the server has {SESSIONS} sessions: close some, or wait for detached ones to expire");
                 return Err(reply::busy(text));
             }
-            state.table.open(&id, connection, ttl);
-            state.sessions.insert(id, session.clone());
+            state.sessions.open(session.clone(), connection, ttl);
         }
-        self.save_session(&session, ttl);
+        self.store_session(&session, ttl);
         Ok((session, ttl))
     }
 
+    /// Also returns the TTL that the session got.
     pub(crate) fn resume_session(
         &self,
         connection: ConnectionId,
         id: &str,
         ttl: Option<Duration>,
     ) -> Result<(Arc<Session>, Duration), RpcError> {
-        let asked = ttl.map(|ttl| self.clamp_ttl(Some(ttl)));
+        let new_ttl = ttl.map(|ttl| self.granted_ttl(Some(ttl)));
         let session = {
             let mut state = self.lock();
-            let unknown = |()| RpcError::unknown_session(id);
-            let evicted = state.table.attach(id, connection, asked, Instant::now()).map_err(unknown)?;
+            let attached = state.sessions.attach(id, connection, new_ttl, Instant::now());
+            let (session, evicted) = attached.ok_or_else(|| RpcError::unknown_session(id))?;
             if let Some(evicted) = evicted.and_then(|evicted| state.connections.get(&evicted)) {
                 evicted.send_replace(Some(CloseRequest::TakenOver));
             }
-            state.sessions.get(id).cloned().ok_or_else(|| RpcError::unknown_session(id))?
+            session
         };
-        if let Some(ttl) = asked {
-            self.save_session(&session, ttl);
+        if let Some(ttl) = new_ttl {
+            self.store_session(&session, ttl);
         }
-        Ok((session, asked.unwrap_or(self.options.detached_ttl)))
+        Ok((session, new_ttl.unwrap_or(self.options.detached_ttl)))
     }
 
     /// Every session, oldest first.
     pub(crate) fn sessions(&self) -> Vec<wire::SessionInfo> {
-        let state = self.lock();
         let now = Instant::now();
-        let mut sessions: Vec<wire::SessionInfo> = state
-            .sessions
-            .values()
-            .filter_map(|session| {
-                let attachment = match state.table.attachment(&session.id)? {
-                    Attachment::Attached(connection) => {
-                        wire::Attachment::Attached { peer: format!("connection {}", connection.0) }
-                    }
-                    Attachment::Detached { until } => wire::Attachment::Detached {
-                        expires_in_ms: until.saturating_duration_since(now).as_millis() as u64,
-                    },
-                };
-                Some(wire::SessionInfo {
-                    session_id: session.id.clone(),
-                    client_name: session.client_name.clone(),
-                    opened_at_ms: session.opened_at_ms,
-                    attachment,
-                    processes: session.count() as u64,
-                })
-            })
-            .collect();
+        let info = |(session, attachment): (&Arc<Session>, Attachment)| wire::SessionInfo {
+            session_id: session.id.clone(),
+            client_name: session.client_name.clone(),
+            opened_at_ms: session.opened_at_ms,
+            attachment: match attachment {
+                Attachment::Attached(connection) => {
+                    wire::Attachment::Attached { peer: format!("connection {}", connection.0) }
+                }
+                Attachment::Detached { until } => wire::Attachment::Detached {
+                    expires_in_ms: until.saturating_duration_since(now).as_millis() as u64,
+                },
+            },
+            processes: session.process_count() as u64,
+        };
+        let mut sessions: Vec<wire::SessionInfo> = self.lock().sessions.iter().map(info).collect();
         sessions.sort_by_key(|session| session.opened_at_ms);
         sessions
     }
 
-    /// Ends a session and everything it runs; whether there was one.
+    /// Ends a session and everything it runs; `false` if there is none.
     pub(crate) async fn close_session(&self, id: &str) -> bool {
-        {
+        let session = {
             let mut state = self.lock();
-            let Some(attachment) = state.table.close(id) else { return false };
+            let Some((session, attachment)) = state.sessions.remove(id) else { return false };
             if let Attachment::Attached(connection) = attachment
                 && let Some(connection) = state.connections.get(&connection)
             {
                 connection.send_replace(Some(CloseRequest::SessionClosed));
             }
-        }
-        self.end_session(id).await;
+            session
+        };
+        self.end_session(&session).await;
         true
     }
 
-    /// A session with very many closed processes lets go of the oldest, at the housekeeper's next turn.
+    /// Makes the housekeeping forget the oldest closed processes of a session that has very many.
     pub(crate) fn wake_housekeeping_if_crowded(&self, session: &Session) {
-        if session.count() > CLOSED_PROCESSES {
+        if session.process_count() > CLOSED_PROCESSES {
             self.too_many_processes.notify_one();
         }
     }
 
     async fn forget_surplus_processes(&self, session: &Session) {
         let Ok(listed) = self.environment.processes().list().await else { return };
-        let surplus = session.count().saturating_sub(CLOSED_PROCESSES / 2);
-        let closed =
-            listed.into_iter().filter(|info| info.head.closed).filter_map(|info| find_listed_process(session, &info));
-        for process in closed.take(surplus) {
+        let surplus = session.process_count().saturating_sub(CLOSED_PROCESSES / 2);
+        let closed = listed.iter().filter(|info| info.head.closed).filter_map(|info| self.find_listed(info));
+        let own = closed.filter(|(owner, _)| owner.id == session.id);
+        for (_, process) in own.take(surplus) {
             self.forget(session, &process).await;
         }
     }
 
     async fn forget_closed_processes(&self) {
         let Ok(listed) = self.environment.processes().list().await else { return };
-        let sessions: HashMap<String, Arc<Session>> = self.lock().sessions.clone();
         let now = Instant::now();
-        for info in listed.into_iter().filter(|info| info.head.closed) {
-            let Some(label) = ProcessLabel::decode(&info.label) else { continue };
-            let Some(session) = sessions.get(&label.session) else { continue };
-            let Some(process) = find_listed_process(session, &info) else { continue };
+        for info in listed.iter().filter(|info| info.head.closed) {
+            let Some((session, process)) = self.find_listed(info) else { continue };
             if process.record_closed(now) >= CLOSED_TTL {
-                self.forget(session, &process).await;
+                self.forget(&session, &process).await;
             }
+        }
+    }
+
+    /// A process that the environment has listed, and the session that it belongs to.
+    fn find_listed(&self, info: &ProcessInfo) -> Option<(Arc<Session>, Arc<SessionProcess>)> {
+        let label = ProcessLabel::decode(&info.label)?;
+        let session = self.lock().sessions.get(&label.session)?;
+        match session.find(&label.wire_id) {
+            Lookup::Present(process) if process.id == info.id => Some((session, process)),
+            _ => None,
         }
     }
 
@@ -313,62 +278,44 @@ impl Server {
         let _ = self.environment.processes().forget(&process.id).await;
     }
 
-    async fn end_session(&self, id: &str) {
-        let session = self.lock().sessions.remove(id);
-        self.store.remove(id);
-        let Some(session) = session else { return };
+    /// The session is no longer in the table.
+    async fn end_session(&self, session: &Session) {
+        self.store.remove(&session.id);
         for process in session.processes() {
-            self.forget(&session, &process).await;
+            self.forget(session, &process).await;
         }
     }
 
-    fn recover(&self, found: Vec<ProcessInfo>) {
+    fn recover(&self, processes: Vec<ProcessInfo>) {
         let now = Instant::now();
         let mut state = self.lock();
-        for stored in self.store.load_all() {
-            state.table.recover(&stored.id, stored.ttl, now);
-            let session = Session::new(stored.id.clone(), stored.client_name, stored.opened_at_ms);
-            state.sessions.insert(stored.id, Arc::new(session));
+        for (session, ttl) in self.store.load_all() {
+            state.sessions.recover(Arc::new(session), ttl, now);
         }
-        for info in found {
+        for info in processes {
             let Some(label) = ProcessLabel::decode(&info.label) else { continue };
-            let session = state.sessions.get(&label.session).cloned().unwrap_or_else(|| {
-                // Its file was lost, but its processes were not.
+            let session = state.sessions.get(&label.session).unwrap_or_else(|| {
+                // The session's file was lost, but its processes were not.
                 let session = Session::new(label.session.clone(), String::new(), unix_ms(info.started));
                 let session = Arc::new(session);
-                state.table.recover(&label.session, self.options.detached_ttl, now);
-                state.sessions.insert(label.session.clone(), session.clone());
+                state.sessions.recover(session.clone(), self.options.detached_ttl, now);
                 session
             });
             session.insert_process(Arc::new(SessionProcess::new(label.wire_id, info.id)));
         }
     }
 
-    fn save_session(&self, session: &Session, ttl: Duration) {
-        let stored = StoredSession {
-            id: session.id.clone(),
-            client_name: session.client_name.clone(),
-            ttl,
-            opened_at_ms: session.opened_at_ms,
-        };
-        if let Err(error) = self.store.save(&stored) {
+    fn store_session(&self, session: &Session, ttl: Duration) {
+        if let Err(error) = self.store.save(session, ttl) {
             tracing::error!(session = session.id, %error, "the session will not survive a restart of the server");
         }
     }
 
-    fn clamp_ttl(&self, asked: Option<Duration>) -> Duration {
+    fn granted_ttl(&self, asked: Option<Duration>) -> Duration {
         asked.unwrap_or(self.options.detached_ttl).min(self.options.detached_ttl_max)
     }
 
     fn lock(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn find_listed_process(session: &Session, info: &ProcessInfo) -> Option<Arc<SessionProcess>> {
-    let label = ProcessLabel::decode(&info.label).filter(|label| label.session == session.id)?;
-    match session.find(&label.wire_id) {
-        ProcessLookup::Live(process) if process.id == info.id => Some(process),
-        _ => None,
     }
 }

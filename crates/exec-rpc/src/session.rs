@@ -1,23 +1,30 @@
 //! What survives connections: a session and its processes.
+//!
+//! Beside the session itself: [`table`], which session is attached to which connection; [`store`], sessions on disk;
+//! [`process_label`], how the processes of a session are found again; [`response_cache`], requests that must not be
+//! carried out twice.
 
 mod process_label;
 mod response_cache;
 mod store;
 mod table;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use exec_core::id::BadId;
 use exec_core::{ProcessId, Seq};
 
+use crate::limits::ID_REUSE_DELAY;
+use crate::reservations::{Lookup, Reservation, Reservations};
 use crate::writer::{WeakWriterHandle, WriterHandle};
 
 pub(crate) use process_label::ProcessLabel;
 pub(crate) use response_cache::CacheLookup;
 use response_cache::ResponseCache;
-pub(crate) use store::{SessionStore, StoredSession};
+pub(crate) use store::SessionStore;
 pub(crate) use table::{Attachment, ConnectionId, SessionTable};
 
 /// A client's work on this machine.
@@ -26,30 +33,33 @@ pub(crate) struct Session {
     pub(crate) id: String,
     pub(crate) client_name: String,
     pub(crate) opened_at_ms: u64,
-    processes: Mutex<HashMap<String, ProcessSlot>>,
+    /// By the client's ids. An id is reserved while its process is being started.
+    processes: Arc<Reservations<String, Arc<SessionProcess>>>,
     pub(crate) responses: ResponseCache,
-    /// The connection that has the session, for starts that outlive the one that asked for them.
+    /// The writer of the connection that the session is attached to. A start that outlives its connection needs it.
     writer: Mutex<Option<(ConnectionId, WeakWriterHandle)>>,
 }
 
-/// One process as its session knows it.
 #[derive(Debug)]
 pub(crate) struct SessionProcess {
-    /// The client's name for it.
+    /// The client's id, unique in the session.
     pub(crate) wire_id: String,
-    /// The environment's.
+    /// The environment's id, unique over all sessions.
     pub(crate) id: ProcessId,
     /// The last entry that was handed to a transport, on any connection.
     last_sent: AtomicU64,
-    /// Reads whose answer is not yet on its way, on any connection.
+    /// Reads whose response was not sent yet, on any connection.
     readers: AtomicU64,
-    /// When it was first seen to be closed.
+    /// When the housekeeping first saw that it is closed.
     closed_since: Mutex<Option<Instant>>,
-    /// Keys of signals that were sent; the last few, enough for what can be in flight when a connection breaks.
-    signals: Mutex<VecDeque<String>>,
+    /// Ids of the last signals that were sent: enough for all that can be in flight when a connection breaks.
+    signal_ids: Mutex<VecDeque<String>>,
 }
 
-/// A read of a process that is under way until this is dropped.
+/// The id of a process that is being started.
+pub(crate) type ProcessReservation = Reservation<String, Arc<SessionProcess>>;
+
+/// A read of a process whose response was not sent yet. Dropped when it was.
 #[derive(Debug)]
 pub(crate) struct ReadInProgress(pub(crate) Arc<SessionProcess>);
 
@@ -66,108 +76,68 @@ impl Drop for ReadInProgress {
     }
 }
 
-#[derive(Debug)]
-enum ProcessSlot {
-    Starting,
-    Live(Arc<SessionProcess>),
-}
-
-/// What a name stands for.
-#[derive(Debug)]
-pub(crate) enum ProcessLookup {
-    Nothing,
-    Starting,
-    Live(Arc<SessionProcess>),
-}
-
 impl Session {
     pub(crate) fn new(id: String, client_name: String, opened_at_ms: u64) -> Self {
         Self {
             id,
             client_name,
             opened_at_ms,
-            processes: Mutex::default(),
+            // Running processes are not limited here; housekeeping forgets surplus closed ones.
+            processes: Reservations::new(usize::MAX),
             responses: ResponseCache::default(),
             writer: Mutex::default(),
         }
     }
 
-    /// `connection` has the session now.
     pub(crate) fn set_writer(&self, connection: ConnectionId, writer: &WriterHandle) {
         let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         *current = Some((connection, writer.downgrade()));
     }
 
-    /// Who has the session, as long as it can be posted to.
+    /// `None` if the connection has ended.
     pub(crate) fn current_writer(&self) -> Option<(ConnectionId, WriterHandle)> {
         let current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         current.as_ref().and_then(|(connection, writer)| Some((*connection, writer.upgrade()?)))
     }
 
-    pub(crate) fn find(&self, wire_id: &str) -> ProcessLookup {
-        match self.lock().get(wire_id) {
-            None => ProcessLookup::Nothing,
-            Some(ProcessSlot::Starting) => ProcessLookup::Starting,
-            Some(ProcessSlot::Live(process)) => ProcessLookup::Live(process.clone()),
-        }
+    /// The environment's id for a process of this session, unique over all sessions.
+    pub(crate) fn process_id(&self, wire_id: &str) -> Result<ProcessId, BadId> {
+        ProcessId::new(format!("{}/{wire_id}", self.id))
     }
 
-    /// Holds a name for a start. A closed process gives its name up once `reuse` has passed; it is returned, to be
-    /// forgotten first. `Err` if the name is taken.
+    pub(crate) fn find(&self, wire_id: &str) -> Lookup<Arc<SessionProcess>> {
+        self.processes.find(wire_id)
+    }
+
+    /// Reserves an id for a start. The id of a process that has been closed for [`ID_REUSE_DELAY`] may be used again;
+    /// that process is returned, and must be forgotten before the start. `None` if the id is taken.
     pub(crate) fn reserve(
         &self,
         wire_id: &str,
-        reuse: Duration,
         now: Instant,
-    ) -> Result<Option<Arc<SessionProcess>>, ()> {
-        let mut processes = self.lock();
-        let old = match processes.get(wire_id) {
-            None => None,
-            Some(ProcessSlot::Live(process)) if process.closed_for(now).is_some_and(|time| time >= reuse) => {
-                Some(process.clone())
-            }
-            Some(_) => return Err(()),
-        };
-        processes.insert(wire_id.to_owned(), ProcessSlot::Starting);
-        Ok(old)
+    ) -> Option<(ProcessReservation, Option<Arc<SessionProcess>>)> {
+        let reusable =
+            |process: &Arc<SessionProcess>| process.closed_for(now).is_some_and(|time| time >= ID_REUSE_DELAY);
+        self.processes.reserve_replacing(wire_id.to_owned(), reusable).ok()
     }
 
-    /// The start failed; the name is free at once.
-    pub(crate) fn release(&self, wire_id: &str) {
-        let mut processes = self.lock();
-        if matches!(processes.get(wire_id), Some(ProcessSlot::Starting)) {
-            processes.remove(wire_id);
-        }
-    }
-
-    /// The start succeeded, or the process was found again.
+    /// Adds a process that an earlier server has started.
     pub(crate) fn insert_process(&self, process: Arc<SessionProcess>) {
-        self.lock().insert(process.wire_id.clone(), ProcessSlot::Live(process));
+        self.processes.insert(process.wire_id.clone(), process);
     }
 
-    /// The process is forgotten; unless another has its name by now.
+    /// Removes a process that was forgotten, unless another has its id by now.
     pub(crate) fn remove_process(&self, process: &Arc<SessionProcess>) {
-        let mut processes = self.lock();
-        if matches!(processes.get(&process.wire_id), Some(ProcessSlot::Live(held)) if Arc::ptr_eq(held, process)) {
-            processes.remove(&process.wire_id);
-        }
+        self.processes.remove_if(&process.wire_id, |present| Arc::ptr_eq(present, process));
     }
 
-    /// Everything that lives.
+    /// Every process, except those that are still being started.
     pub(crate) fn processes(&self) -> Vec<Arc<SessionProcess>> {
-        let live = |slot: &ProcessSlot| match slot {
-            ProcessSlot::Starting => None,
-            ProcessSlot::Live(process) => Some(process.clone()),
-        };
-        self.lock().values().filter_map(live).collect()
+        self.processes.values()
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, ProcessSlot>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn process_count(&self) -> usize {
+        self.processes.len()
     }
 }
 
@@ -179,11 +149,10 @@ impl SessionProcess {
             last_sent: AtomicU64::new(0),
             readers: AtomicU64::new(0),
             closed_since: Mutex::default(),
-            signals: Mutex::default(),
+            signal_ids: Mutex::default(),
         }
     }
 
-    /// Where the last writer stopped.
     pub(crate) fn last_sent(&self) -> Seq {
         self.last_sent.load(Ordering::Relaxed)
     }
@@ -192,27 +161,26 @@ impl SessionProcess {
         self.last_sent.fetch_max(seq, Ordering::Relaxed);
     }
 
-    /// Whether somebody's read of it is under way.
     pub(crate) fn is_being_read(&self) -> bool {
         self.readers.load(Ordering::Relaxed) > 0
     }
 
-    /// It is closed; answers for how long that has been known.
+    /// Records that the process is closed; returns for how long that has been known.
     pub(crate) fn record_closed(&self, now: Instant) -> Duration {
         let mut since = self.closed_since.lock().unwrap_or_else(PoisonError::into_inner);
         now.saturating_duration_since(*since.get_or_insert(now))
     }
 
-    /// Whether a signal of this key has not been sent yet; from now on it has.
+    /// Records that a signal is sent; `false` if it was sent before.
     pub(crate) fn record_signal_id(&self, signal_id: &str) -> bool {
         const REMEMBERED_SIGNALS: usize = 256;
-        let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
-        if signals.iter().any(|known| known == signal_id) {
+        let mut signal_ids = self.signal_ids.lock().unwrap_or_else(PoisonError::into_inner);
+        if signal_ids.iter().any(|known| known == signal_id) {
             return false;
         }
-        signals.push_back(signal_id.to_owned());
-        if signals.len() > REMEMBERED_SIGNALS {
-            signals.pop_front();
+        signal_ids.push_back(signal_id.to_owned());
+        if signal_ids.len() > REMEMBERED_SIGNALS {
+            signal_ids.pop_front();
         }
         true
     }
@@ -223,7 +191,7 @@ impl SessionProcess {
     }
 }
 
-/// Now, as the wire counts it.
+/// Milliseconds since 1970; 0 for earlier times.
 pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -1,9 +1,9 @@
 //! The writer: the one task that writes to a connection.
 //!
 //! ```text
-//!   responses, control ───────────────────► first, in order ─┐
-//!   large responses, bodies, changes ──► alternately with ───┼─► transport
-//!   process ──► follower ──► ready ──► fair queue ───────────┘
+//!   responses, control ──────────────────────► first, in order ─┐
+//!   large responses, bodies, changes ──► bulk ─┐                 ├─► transport
+//!   process ──► follower ──► fair queue ───────┴──► alternately ─┘
 //! ```
 //!
 //! The output of processes is not queued here: when a process may send, a page is read from its log and sent. So a client
@@ -69,7 +69,7 @@ pub(crate) type WeakWriterHandle = mpsc::WeakUnboundedSender<WriterCommand>;
 pub(crate) struct Writer {
     environment: SharedEnvironment,
     sender: Sender,
-    /// bounded as `WriterHandle` says
+    /// bounded by what `WriterHandle` says
     commands: mpsc::UnboundedReceiver<WriterCommand>,
     /// By the client's id of the process.
     pushes: HashMap<String, OutputPush>,
@@ -98,10 +98,10 @@ impl LastOutput {
 }
 
 impl Writer {
-    /// `commands` is bounded as [`WriterHandle`] says.
     pub(crate) fn new(
         environment: SharedEnvironment,
         sender: Sender,
+        // bounded by what `WriterHandle` says
         commands: mpsc::UnboundedReceiver<WriterCommand>,
     ) -> Self {
         Self {
@@ -186,19 +186,18 @@ impl Writer {
             WriterCommand::Barrier(reached) => drop(reached.send(())),
             WriterCommand::Follow { process, after } => self.follow(process, after).await,
             WriterCommand::FollowAfterFirstRead { process } => {
-                if !self.has_push_of(&process) {
+                if self.push_of(&process).is_none() {
                     self.await_first_read(process, Instant::now());
                 }
             }
             WriterCommand::ClientHasRead { read, after } => {
                 let process = read.0.clone();
-                let push = self.pushes.get(&process.wire_id);
-                if push.is_some_and(|push| push.is_of(&process) && push.begins_by().is_some()) {
+                if self.push_of(&process).is_some_and(|push| push.begins_by().is_some()) {
                     self.follow(process, after).await;
                 }
             }
             WriterCommand::Unfollow { process } => {
-                if self.has_push_of(&process) {
+                if self.push_of(&process).is_some() {
                     self.pushes.remove(&process.wire_id);
                     self.ready_followers.remove(|ready| ready.wire_id == process.wire_id);
                 }
@@ -214,8 +213,8 @@ impl Writer {
         Ok(None)
     }
 
-    fn has_push_of(&self, process: &Arc<SessionProcess>) -> bool {
-        self.pushes.get(&process.wire_id).is_some_and(|push| push.is_of(process))
+    fn push_of(&self, process: &Arc<SessionProcess>) -> Option<&OutputPush> {
+        self.pushes.get(&process.wire_id).filter(|push| Arc::ptr_eq(&push.process, process))
     }
 
     fn await_first_read(&mut self, process: Arc<SessionProcess>, now: Instant) {
@@ -234,7 +233,7 @@ impl Writer {
 
     async fn begin_overdue_pushes(&mut self, now: Instant) {
         let overdue = self.pushes.values().filter(|push| push.begins_by().is_some_and(|by| by <= now));
-        let overdue: Vec<Arc<SessionProcess>> = overdue.map(|push| push.process().clone()).collect();
+        let overdue: Vec<Arc<SessionProcess>> = overdue.map(|push| push.process.clone()).collect();
         for process in overdue {
             // The read has come, and its response, a large one, is still being made. Output from behind it would arrive
             // before it, and a Codex client gives up a process whose output runs ahead by more than 1 MiB.
@@ -249,9 +248,9 @@ impl Writer {
 
     fn on_ready(&mut self, ready: ReadyFollower) {
         // A follower whose push was replaced or has ended is dropped.
-        if let Some(push) = self.pushes.get(&ready.wire_id).filter(|push| push.generation() == ready.generation) {
-            let last_bytes = push.last_bytes();
-            self.ready_followers.push(ready, last_bytes);
+        let push = self.pushes.get_mut(&ready.wire_id).and_then(|push| push.of_follower(&ready));
+        if let Some((_, push)) = push {
+            self.ready_followers.push(ready, push.last_bytes);
         }
     }
 
@@ -265,8 +264,8 @@ impl Writer {
 
     /// Sends one page of one process.
     async fn send_output(&mut self, mut ready: ReadyFollower) -> Result<(), SendError> {
-        let push = self.pushes.get_mut(&ready.wire_id).filter(|push| push.generation() == ready.generation);
-        let Some(push) = push else { return Ok(()) };
+        let push = self.pushes.get_mut(&ready.wire_id).and_then(|push| push.of_follower(&ready));
+        let Some((process, push)) = push else { return Ok(()) };
         let page = match ready.follower.next(PUSH_BYTES).await {
             Ok(Some(page)) => page,
             Ok(None) => {
@@ -283,16 +282,17 @@ impl Writer {
         let mut bytes = 0;
         for entry in page.entries {
             bytes += output_bytes(&entry);
-            let (seq, message) = (entry.seq, push.encode(entry, self.binary, self.last_output.take_memory()));
+            let seq = entry.seq;
+            let message = push.encode(&process.wire_id, entry, self.binary, self.last_output.take_memory());
             self.last_output = LastOutput(message.bytes().clone());
             self.sender.feed(message).await?;
-            push.process().record_sent(seq);
+            process.record_sent(seq);
         }
-        push.set_last_bytes(bytes);
+        push.last_bytes = bytes;
         if over {
             self.pushes.remove(&ready.wire_id);
         } else {
-            self.waiting_followers.push(ReadyFollower::wait(ready.wire_id, ready.generation, ready.follower));
+            self.waiting_followers.push(ready.wait_again());
         }
         Ok(())
     }

@@ -19,7 +19,8 @@ use super::ConnectionTask;
 use crate::convert;
 use crate::dispatch::Params;
 use crate::limits::REQUEST_SCOPE_BYTES;
-use crate::session::{ProcessLookup, Session};
+use crate::reservations::Lookup;
+use crate::session::Session;
 use crate::writer::WriterCommand;
 
 /// How far the handshake was when a request came.
@@ -63,13 +64,13 @@ impl ConnectionTask {
             }
         }
         if let Some(from) = &mut resume_from {
-            from.retain(|wire_id, _| matches!(session.find(wire_id), ProcessLookup::Live(_)));
+            from.retain(|wire_id, _| matches!(session.find(wire_id), Lookup::Present(_)));
         }
         self.session = Some(session.clone());
         self.handshake = HandshakeState::AwaitingInitialized;
         let result = InitializeResult {
             session_id: session.id.clone(),
-            environment_info: Some(server.environment_info()),
+            environment_info: Some(convert::environment_info(server.environment.info())),
             detached_ttl_ms: params.detached_ttl_ms.map(|_| granted.as_millis() as u64),
             resume_from,
             binary_frames: params.binary_frames,
@@ -83,7 +84,7 @@ impl ConnectionTask {
     fn adopt_request_scope(&self, scope: &str) -> Option<String> {
         let fits = (1..=REQUEST_SCOPE_BYTES).contains(&scope.len());
         let adopted = fits && self.shared.request_scope.set(Arc::from(scope)).is_ok();
-        adopted.then(|| self.shared.server.response_cache_id().to_owned())
+        adopted.then(|| self.shared.server.response_cache_id.clone())
     }
 
     /// Makes this the connection that hears of processes whose start was requested on an earlier connection.

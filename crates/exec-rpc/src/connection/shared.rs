@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use exec_transport::Peer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::limits::LARGE_RESPONSE_BYTES;
+use crate::limits::{LARGE_RESPONSE_BYTES, SMALL_MESSAGE_BYTES};
 use crate::resources::ConnectionResources;
 use crate::server::Server;
 use crate::session::{ConnectionId, Session};
@@ -14,8 +14,8 @@ use crate::writer::{WriterCommand, WriterHandle};
 
 pub(crate) struct ConnectionShared {
     pub(super) id: ConnectionId,
-    pub(super) server: Arc<Server>,
-    pub(super) peer: Peer,
+    pub(crate) server: Arc<Server>,
+    pub(crate) peer: Peer,
     pub(super) writer: WriterHandle,
     /// One permit per request that may run at the same time.
     pub(super) run_permits: Arc<Semaphore>,
@@ -28,14 +28,10 @@ pub(crate) struct ConnectionShared {
     pub(super) binary_frames: AtomicBool,
     /// The scope in which this client's request ids are unique; unset if it named none.
     pub(super) request_scope: OnceLock<Arc<str>>,
-    pub(super) resources: ConnectionResources,
+    pub(crate) resources: ConnectionResources,
 }
 
 impl ConnectionShared {
-    pub(crate) fn server(&self) -> &Arc<Server> {
-        &self.server
-    }
-
     /// Sends to the writer of the connection that has taken over the session, if there is one.
     pub(crate) fn send_to_successor(&self, session: &Session, command: WriterCommand) {
         if let Some((_, successor)) = session.current_writer().filter(|(current, _)| *current != self.id) {
@@ -45,14 +41,6 @@ impl ConnectionShared {
 
     pub(crate) fn request_scope(&self) -> Option<&Arc<str>> {
         self.request_scope.get()
-    }
-
-    pub(crate) fn peer(&self) -> &Peer {
-        &self.peer
-    }
-
-    pub(crate) fn resources(&self) -> &ConnectionResources {
-        &self.resources
     }
 
     /// Whether the peer writes the member `jsonrpc`; then so do we.
@@ -71,6 +59,11 @@ impl ConnectionShared {
 
     pub(crate) async fn acquire_run_permit(&self) -> Option<OwnedSemaphorePermit> {
         self.run_permits.clone().acquire_owned().await.ok()
+    }
+
+    /// Reserves memory for a response, unless it is small.
+    pub(crate) async fn reserve_if_large(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        if bytes > SMALL_MESSAGE_BYTES { self.reserve_response_memory(bytes).await } else { None }
     }
 
     /// Reserves memory for a large response; waits until enough earlier ones were sent.

@@ -1,4 +1,4 @@
-//! The part of [`convert`](super) that speaks of files and HTTP.
+//! The part of [`convert`](super) for files and HTTP.
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn kind(kind: FileKind) -> wire::FileKind {
     }
 }
 
-/// Since 1970; earlier times are negative. Two hundred and ninety years fit on either side.
+/// Since 1970; earlier times are negative. 292 years fit on either side.
 fn nanoseconds(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
@@ -73,7 +73,6 @@ fn nanoseconds(time: SystemTime) -> i64 {
     }
 }
 
-/// What a client wants a file's times to be.
 pub(crate) fn times(accessed_ns: i64, modified_ns: i64) -> FileTimes {
     let time = |ns: i64| {
         let span = Duration::from_nanos(ns.unsigned_abs());
@@ -83,8 +82,8 @@ pub(crate) fn times(accessed_ns: i64, modified_ns: i64) -> FileTimes {
     FileTimes { accessed: time(accessed_ns), modified: time(modified_ns) }
 }
 
-/// An entry as the original tells it, with what it leaves out: where the entry is byte for byte, and links that lead
-/// nowhere.
+/// An entry as Codex's server reports it, and what that leaves out: the path byte for byte, and whether it is a symlink,
+/// even one whose target does not exist.
 pub(crate) fn directory_entry(parent: &Path, entry: DirectoryEntry) -> wire::DirectoryEntry {
     wire::DirectoryEntry {
         path: uri(&parent.join(&entry.name)),
@@ -138,7 +137,6 @@ pub(crate) fn copied(copied: &Copied) -> wire::Copied {
     }
 }
 
-/// What changed, in pieces that fit a message whatever the names.
 pub(crate) fn changes(batch: ChangeBatch) -> (Vec<wire::Change>, Option<exec_wire::PathUri>) {
     let changes = batch.changes.into_iter().filter_map(|change| {
         Some(match change {
@@ -230,7 +228,7 @@ pub(crate) fn http_request(params: wire_http::RequestParams) -> http::HttpReques
     }
 }
 
-pub(crate) fn http_answer(
+pub(crate) fn http_response(
     status: u16,
     headers: Vec<(String, String)>,
     body: impl Into<Base64>,

@@ -1,32 +1,28 @@
-//! Looking through roots for skills and plugins, as the original does: what is where is decided here, what it means is
-//! the client's business.
+//! Finds skills and plugins below capability roots, as Codex's server does. It reports files and their contents; what they
+//! mean is the client's business.
 //!
-//! A root that fails has its error to itself; only a request that makes no sense fails as a whole. Everything goes
-//! through the environment's own files. Deliberately absent: `capabilities/discoverV2`, whose shapes nobody knows.
+//! A root that cannot be read carries its own error; the request as a whole fails only if it is invalid. Everything is
+//! read through the environment. Deliberately absent: `capabilities/discoverV2`, whose shapes are not known.
 
 mod manifest;
 mod scan;
 
 use exec_wire::discovery::{DiscoverRootsParams, DiscoverRootsResult};
-use exec_wire::error::RpcError;
 use exec_wire::limits::DISCOVERY_ROOTS;
 
 use super::fs::permission::{self, FileAccess};
-use crate::dispatch::{RequestContext, Response};
+use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::limits::DISCOVERY_BYTES;
 use crate::reply;
 
-pub(crate) async fn roots(
-    context: RequestContext,
-    params: DiscoverRootsParams,
-) -> Result<Response<DiscoverRootsResult>, RpcError> {
+pub(crate) async fn roots(context: RequestContext, params: DiscoverRootsParams) -> HandlerResult<DiscoverRootsResult> {
     if params.roots.len() > DISCOVERY_ROOTS {
         return Err(reply::too_many_roots(DISCOVERY_ROOTS));
     }
     for root in &params.roots {
         permission::check(root.sandbox.as_ref(), FileAccess::Read)?;
     }
-    // One after another: each may hold many files, and together they must fit one answer.
+    // One after another: each may hold many files, and together they must fit one response.
     let memory = context.connection.reserve_response_memory(DISCOVERY_BYTES).await;
     let mut left_bytes = DISCOVERY_BYTES;
     let mut roots = Vec::with_capacity(params.roots.len());

@@ -1,4 +1,4 @@
-//! HTTP from the machine: a whole answer, or its head and then its body piece by piece.
+//! HTTP requests from this machine: the response as a whole, or its head, and then its body in notifications.
 
 use bytes::{Bytes, BytesMut};
 use exec_env::http::{HttpBody, HttpError};
@@ -8,46 +8,41 @@ use exec_wire::http::{BodyDeltaParams, RequestParams, RequestResult};
 use exec_wire::limits::BODY_DELTA_BYTES;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::fs::{DeferredSender, NotificationSender};
+use super::notifications::{NotificationSender, spawn_after_response};
 use crate::convert;
-use crate::dispatch::{RequestContext, Response};
+use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::limits::{SMALL_MESSAGE_BYTES, WHOLE_BODY_BYTES};
 use crate::reply;
-use crate::resources::SourceReservation;
 
-pub(crate) async fn request(
-    context: RequestContext,
-    params: RequestParams,
-) -> Result<Response<RequestResult>, RpcError> {
+pub(crate) async fn request(context: RequestContext, params: RequestParams) -> HandlerResult<RequestResult> {
     let request_id = params.request_id.clone();
-    let resources = context.connection.resources();
-    // Taken before anything is sent: a request that cannot be answered is not made.
+    // Before the request is made, so that none is made whose response could not be streamed.
     let reservation = match params.stream_response {
         true => {
-            let reservation = resources.bodies.reserve(&request_id);
-            Some(reservation.map_err(|refusal| reply::body_refused(&request_id, refusal))?)
+            let reservation = context.connection.resources.bodies.reserve(&request_id);
+            Some(reservation.map_err(|error| reply::body_refused(&request_id, error))?)
         }
         false => None,
     };
-    let http = context.connection.server().environment().http();
-    let answer = http.request(convert::http_request(params)).await.map_err(|error| reply::http_error(&error))?;
+    let http = context.connection.server.environment.http();
+    let response = http.request(convert::http_request(params)).await.map_err(reply::http_error)?;
     let Some(reservation) = reservation else {
-        let (body, memory) = read_whole_body(&context, answer.body).await?;
-        return Ok(Response { memory, ..convert::http_answer(answer.status, answer.headers, body).into() });
+        let (body, memory) = read_whole_body(&context, response.body).await?;
+        return Ok(Response { memory, ..convert::http_response(response.status, response.headers, body).into() });
     };
-    let (deferred, begin) = NotificationSender::after_response(context.connection.clone(), reservation.stop());
-    resources.run(send_body(deferred, reservation, answer.body));
-    Ok(Response { then: Some(begin), ..convert::http_answer(answer.status, answer.headers, Bytes::new()).into() })
+    let stop = reservation.stop_token();
+    let then = spawn_after_response(&context, stop, reservation, |sender| send_body(sender, request_id, response.body));
+    Ok(Response { then: Some(then), ..convert::http_response(response.status, response.headers, Bytes::new()).into() })
 }
 
-/// All of a body. Once it is more than a little, it takes the room of the largest; what it did not need is given back.
+/// Reads a whole body. Once it is not small, memory for the largest is reserved, and what was not needed is given back.
 async fn read_whole_body(
     context: &RequestContext,
     mut body: Box<dyn HttpBody>,
 ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), RpcError> {
     let mut bytes = BytesMut::new();
     let mut memory = None;
-    while let Some(chunk) = body.next().await.map_err(|error| reply::http_error(&error))? {
+    while let Some(chunk) = body.next().await.map_err(reply::http_error)? {
         if bytes.len() + chunk.len() > WHOLE_BODY_BYTES {
             return Err(reply::body_too_large(WHOLE_BODY_BYTES));
         }
@@ -63,17 +58,11 @@ async fn read_whole_body(
     Ok((bytes.freeze(), memory))
 }
 
-async fn send_body(deferred: DeferredSender, reservation: SourceReservation, body: Box<dyn HttpBody>) {
-    let Some(sender) = deferred.wait_for_response().await else { return };
-    send_until_stopped(&sender, &reservation, body).await;
-    sender.flush().await;
-}
-
-async fn send_until_stopped(sender: &NotificationSender, reservation: &SourceReservation, mut body: Box<dyn HttpBody>) {
+async fn send_body(sender: NotificationSender, request_id: String, mut body: Box<dyn HttpBody>) {
     let mut seq = 0;
     let mut delta = |bytes, done, error| {
         seq += 1;
-        BodyDeltaParams { request_id: reservation.id().to_owned(), seq, delta_base64: Base64(bytes), done, error }
+        BodyDeltaParams { request_id: request_id.clone(), seq, delta_base64: Base64(bytes), done, error }
     };
     while let Some(next) = sender.unless_stopped(body.next()).await {
         match next {
@@ -97,7 +86,7 @@ async fn send_until_stopped(sender: &NotificationSender, reservation: &SourceRes
     }
 }
 
-/// A body's failure in the words of the original, which tells the bare cause here.
+/// The bare cause, as Codex's server reports it here.
 fn body_error_text(error: &HttpError) -> String {
     match error {
         HttpError::Body { why } => why.clone(),

@@ -16,96 +16,84 @@ use exec_wire::process::{
 };
 
 use crate::convert;
-use crate::dispatch::{RequestContext, Response};
-use crate::limits::{ID_REUSE_DELAY, SMALL_MESSAGE_BYTES};
+use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::reply::{self, IntoRpcError};
-use crate::session::{ProcessLabel, ProcessLookup, ReadInProgress, SessionProcess};
+use crate::reservations::Lookup;
+use crate::session::{ProcessLabel, ReadInProgress, SessionProcess};
 use crate::writer::WriterCommand;
 
 mod unsupported;
 
 impl RequestContext {
     fn processes(&self) -> &dyn Processes {
-        self.connection.server().environment().processes()
+        self.connection.server.environment.processes()
     }
 
-    fn live(&self, wire_id: &str) -> Result<Arc<SessionProcess>, RpcError> {
+    fn find_process(&self, wire_id: &str) -> Result<Arc<SessionProcess>, RpcError> {
         match self.session.find(wire_id) {
-            ProcessLookup::Live(process) => Ok(process),
-            ProcessLookup::Starting => Err(reply::starting(wire_id)),
-            ProcessLookup::Nothing => Err(reply::unknown_process(wire_id)),
+            Lookup::Present(process) => Ok(process),
+            Lookup::Reserved => Err(reply::starting(wire_id)),
+            Lookup::Free => Err(reply::unknown_process(wire_id)),
         }
     }
 }
 
-pub(crate) async fn start(context: RequestContext, params: StartParams) -> Result<Response<StartResult>, RpcError> {
+pub(crate) async fn start(context: RequestContext, params: StartParams) -> HandlerResult<StartResult> {
     let wire_id = params.process_id.clone();
     let sandboxed = params.sandbox.is_some();
-    let cwd = params.cwd.to_path().map_err(|foreign| reply::foreign_cwd(&foreign))?;
+    let cwd = params.cwd.to_path().map_err(reply::foreign_cwd)?;
     unsupported::check(&params)?;
     let client_label = params.label.as_ref().map_or_else(Vec::new, |label| label.0.to_vec());
     let label = ProcessLabel { session: context.session.id.clone(), wire_id: wire_id.clone(), sandboxed, client_label };
-    let id = label.process_id().map_err(|error| reply::bad_id(&error))?;
+    let id = context.session.process_id(&wire_id).map_err(reply::bad_id)?;
     let tty = params.tty;
     let command =
         convert::command(params, cwd, label.encode()).map_err(|bad| unsupported::bad_command_error(bad, tty))?;
-    let old = context
-        .session
-        .reserve(&wire_id, ID_REUSE_DELAY, Instant::now())
-        .map_err(|()| reply::already_exists(&wire_id))?;
+    let reserved = context.session.reserve(&wire_id, Instant::now());
+    let (reservation, old) = reserved.ok_or_else(|| reply::already_exists(&wire_id))?;
     if old.is_some() {
         let _ = context.processes().forget(&id).await;
     }
-    let started = context.processes().start(&id, command).await;
-    let process = match started {
-        Ok(started) => {
-            let process = Arc::new(SessionProcess::new(wire_id.clone(), id));
-            context.session.insert_process(process.clone());
-            // A client whose connection broke meanwhile has come back; it must hear of the process there.
-            context
-                .connection
-                .send_to_successor(&context.session, WriterCommand::FollowAfterFirstRead { process: process.clone() });
-            context.connection.server().wake_housekeeping_if_crowded(&context.session);
-            (process, started.pid)
-        }
-        Err(error) => {
-            context.session.release(&wire_id);
-            return Err(error.into_rpc_error(&wire_id));
-        }
-    };
-    let (process, pid) = process;
+    let started = context.processes().start(&id, command).await.map_err(|error| error.into_rpc_error(&wire_id))?;
+    let process = Arc::new(SessionProcess::new(wire_id.clone(), id));
+    reservation.commit(process.clone());
+    // The client may have lost its connection meanwhile and resumed its session on another one, which must push the
+    // output then.
+    let follow = WriterCommand::FollowAfterFirstRead { process: process.clone() };
+    context.connection.send_to_successor(&context.session, follow);
+    context.connection.server.wake_housekeeping_if_crowded(&context.session);
     let sandbox_type = if sandboxed { SandboxType::LinuxSeccomp } else { SandboxType::None };
     Ok(Response {
-        result: StartResult { process_id: wire_id, sandbox_type: Some(sandbox_type), pid: Some(pid) },
+        result: StartResult { process_id: wire_id, sandbox_type: Some(sandbox_type), pid: Some(started.pid) },
         then: Some(WriterCommand::Follow { process, after: 0 }),
         memory: None,
     })
 }
 
-pub(crate) async fn read(context: RequestContext, params: ReadParams) -> Result<Response<ReadResult>, RpcError> {
-    let process = context.live(&params.process_id)?;
-    let reading = ReadInProgress::of(process.clone());
+pub(crate) async fn read(context: RequestContext, params: ReadParams) -> HandlerResult<ReadResult> {
+    let process = context.find_process(&params.process_id)?;
+    let read = ReadInProgress::of(process.clone());
     let after = convert::seq(params.after_seq.unwrap_or(0));
-    let query = |max_bytes| ReadQuery { after, max_bytes, wait: Duration::ZERO };
+    let load = async |max_bytes, wait| {
+        let query = ReadQuery { after, max_bytes: Some(max_bytes), wait };
+        let page = context.processes().read(&process.id, query).await;
+        page.map_err(|error| error.into_rpc_error(&params.process_id))
+    };
     let wait = Duration::from_millis(params.wait_ms.unwrap_or(0));
-    let refuse = |error: exec_env::process::ReadError| error.into_rpc_error(&params.process_id);
     if !wait.is_zero() {
-        let look = ReadQuery { after, max_bytes: Some(0), wait };
-        context.processes().read(&process.id, look).await.map_err(refuse)?;
+        load(0, wait).await?;
     }
-    // Room for the page is taken before it is read, so that many such reads cannot fill the memory together.
-    let head = context.processes().read(&process.id, query(Some(0))).await.map_err(refuse)?.head;
-    let expected = usize::try_from(head.held_bytes).unwrap_or(usize::MAX);
-    let expected = expected.min(params.max_bytes.unwrap_or(READ_PAGE_BYTES)).min(READ_PAGE_BYTES);
-    let memory =
-        if expected > SMALL_MESSAGE_BYTES { context.connection.reserve_response_memory(expected).await } else { None };
-    let most = params.max_bytes.map_or(READ_PAGE_BYTES, |most| most.min(READ_PAGE_BYTES));
-    let page = context.processes().read(&process.id, query(Some(most))).await.map_err(refuse)?;
+    // Memory for the page is reserved before it is read, so that many large reads together cannot use too much.
+    let max_bytes = params.max_bytes.unwrap_or(READ_PAGE_BYTES).min(READ_PAGE_BYTES);
+    let head = load(0, Duration::ZERO).await?.head;
+    let expected = usize::try_from(head.held_bytes).unwrap_or(usize::MAX).min(max_bytes);
+    let memory = context.connection.reserve_if_large(expected).await;
+    let page = load(max_bytes, Duration::ZERO).await?;
     let (result, upto) = read_result(page, after, params.max_bytes.is_some());
-    Ok(Response { result, then: Some(WriterCommand::ClientHasRead { read: reading, after: upto }), memory })
+    Ok(Response { result, then: Some(WriterCommand::ClientHasRead { read, after: upto }), memory })
 }
 
-/// The page as the original tells it, and the last seq it covers.
+/// The page as Codex's server reports it, and the last seq that it covers.
 fn read_result(page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
     let head = page.head;
     let reaches_end = page.cursor(after) + 1 >= head.next_seq;
@@ -119,15 +107,15 @@ fn read_result(page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
         Some(last) if limited || !reaches_end => last.seq + 1,
         _ => head.next_seq,
     };
-    // A page that was cut because it would not fit a message tells of the end only when it gets there.
-    let tell_end = limited || reaches_end;
-    let exit = head.exit.filter(|_| tell_end).map(|(_, exit)| exit);
+    // A page that was cut because it would not fit a message must not report an end that it does not reach.
+    let report_end = limited || reaches_end;
+    let exit = head.exit.filter(|_| report_end).map(|(_, exit)| exit);
     let result = ReadResult {
         chunks,
         next_seq,
         exited: exit.is_some(),
         exit_code: exit.map(|exit| exit.shell_code()),
-        closed: head.closed && tell_end,
+        closed: head.closed && report_end,
         failure: None,
         sandbox_denied: false,
         first_seq: Some(head.first_seq),
@@ -139,15 +127,15 @@ fn read_result(page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
     (result, upto)
 }
 
-pub(crate) async fn write(context: RequestContext, params: WriteParams) -> Result<Response<WriteResult>, RpcError> {
+pub(crate) async fn write(context: RequestContext, params: WriteParams) -> HandlerResult<WriteResult> {
     if params.write_id.is_empty() {
         return Err(reply::empty_write_id());
     }
-    let write_id = WriteId::new(&params.write_id).map_err(|error| reply::bad_id(&error))?;
+    let write_id = WriteId::new(&params.write_id).map_err(reply::bad_id)?;
     let process = match context.session.find(&params.process_id) {
-        ProcessLookup::Live(process) => process,
-        ProcessLookup::Starting => return Ok(WriteResult { status: WriteStatus::Starting }.into()),
-        ProcessLookup::Nothing => return Ok(WriteResult { status: WriteStatus::UnknownProcess }.into()),
+        Lookup::Present(process) => process,
+        Lookup::Reserved => return Ok(WriteResult { status: WriteStatus::Starting }.into()),
+        Lookup::Free => return Ok(WriteResult { status: WriteStatus::UnknownProcess }.into()),
     };
     let status = match context.processes().write(&process.id, write_id, params.chunk.0).await {
         Ok(written) => write_status(written),
@@ -157,11 +145,8 @@ pub(crate) async fn write(context: RequestContext, params: WriteParams) -> Resul
     Ok(WriteResult { status }.into())
 }
 
-pub(crate) async fn close_stdin(
-    context: RequestContext,
-    params: CloseStdinParams,
-) -> Result<Response<CloseStdinResult>, RpcError> {
-    let process = context.live(&params.process_id)?;
+pub(crate) async fn close_stdin(context: RequestContext, params: CloseStdinParams) -> HandlerResult<CloseStdinResult> {
+    let process = context.find_process(&params.process_id)?;
     let written = context.processes().close_stdin(&process.id).await;
     let written = written.map_err(|error| error.into_rpc_error(&params.process_id))?;
     Ok(CloseStdinResult { status: write_status(written) }.into())
@@ -175,9 +160,9 @@ fn write_status(written: Written) -> WriteStatus {
     }
 }
 
-pub(crate) async fn signal(context: RequestContext, params: SignalParams) -> Result<Response<SignalResult>, RpcError> {
+pub(crate) async fn signal(context: RequestContext, params: SignalParams) -> HandlerResult<SignalResult> {
     let unknown = SignalResult { status: Some(SignalStatus::UnknownProcess) };
-    let ProcessLookup::Live(process) = context.session.find(&params.process_id) else { return Ok(unknown.into()) };
+    let Lookup::Present(process) = context.session.find(&params.process_id) else { return Ok(unknown.into()) };
     if params.signal_id.as_ref().is_some_and(|id| !process.record_signal_id(id)) {
         return Ok(SignalResult { status: Some(SignalStatus::Sent) }.into());
     }
@@ -189,25 +174,13 @@ pub(crate) async fn signal(context: RequestContext, params: SignalParams) -> Res
     }
 }
 
-pub(crate) async fn terminate(
-    context: RequestContext,
-    params: TerminateParams,
-) -> Result<Response<TerminateResult>, RpcError> {
+pub(crate) async fn terminate(context: RequestContext, params: TerminateParams) -> HandlerResult<TerminateResult> {
     let unknown = TerminateResult { running: false, ended: Some(0), left: Some(0), known: Some(false) };
     let id = match context.session.find(&params.process_id) {
-        ProcessLookup::Nothing => return Ok(unknown.into()),
-        ProcessLookup::Live(process) => process.id.clone(),
-        // The environment cancels a start that is under way.
-        ProcessLookup::Starting => {
-            let session = context.session.id.clone();
-            let label = ProcessLabel {
-                session,
-                wire_id: params.process_id.clone(),
-                sandboxed: false,
-                client_label: Vec::new(),
-            };
-            label.process_id().map_err(|error| reply::bad_id(&error))?
-        }
+        Lookup::Free => return Ok(unknown.into()),
+        Lookup::Present(process) => process.id.clone(),
+        // The environment cancels the start.
+        Lookup::Reserved => context.session.process_id(&params.process_id).map_err(reply::bad_id)?,
     };
     let grace = Duration::from_millis(params.grace_ms.unwrap_or(0));
     match context.processes().terminate(&id, grace).await {
@@ -223,15 +196,15 @@ pub(crate) async fn terminate(
     }
 }
 
-pub(crate) async fn resize(context: RequestContext, params: ResizeParams) -> Result<Response<ResizeResult>, RpcError> {
-    let process = context.live(&params.process_id)?;
+pub(crate) async fn resize(context: RequestContext, params: ResizeParams) -> HandlerResult<ResizeResult> {
+    let process = context.find_process(&params.process_id)?;
     let size = TerminalSize { rows: params.size.rows, cols: params.size.cols };
     let resized = context.processes().resize(&process.id, size).await;
     resized.map_err(|error| error.into_rpc_error(&params.process_id))?;
     Ok(ResizeResult {}.into())
 }
 
-pub(crate) async fn list(context: RequestContext, _params: ListParams) -> Result<Response<ListResult>, RpcError> {
+pub(crate) async fn list(context: RequestContext, _params: ListParams) -> HandlerResult<ListResult> {
     let listed = context.processes().list().await.map_err(|error| error.into_rpc_error(""))?;
     let mine = |info: exec_env::process::ProcessInfo| {
         let label = ProcessLabel::decode(&info.label).filter(|label| label.session == context.session.id)?;
@@ -240,8 +213,8 @@ pub(crate) async fn list(context: RequestContext, _params: ListParams) -> Result
     Ok(ListResult { processes: listed.into_iter().filter_map(mine).collect() }.into())
 }
 
-pub(crate) async fn wait(context: RequestContext, params: WaitParams) -> Result<Response<WaitResult>, RpcError> {
-    let process = context.live(&params.process_id)?;
+pub(crate) async fn wait(context: RequestContext, params: WaitParams) -> HandlerResult<WaitResult> {
+    let process = context.find_process(&params.process_id)?;
     let deadline = params.timeout_ms.map(Duration::from_millis);
     let outcome = match context.processes().wait(&process.id, convert::until(params.until), deadline).await {
         Ok(waited) => convert::waited(waited),
@@ -251,8 +224,8 @@ pub(crate) async fn wait(context: RequestContext, params: WaitParams) -> Result<
     Ok(WaitResult { outcome }.into())
 }
 
-pub(crate) async fn forget(context: RequestContext, params: ForgetParams) -> Result<Response<ForgetResult>, RpcError> {
-    let process = context.live(&params.process_id)?;
+pub(crate) async fn forget(context: RequestContext, params: ForgetParams) -> HandlerResult<ForgetResult> {
+    let process = context.find_process(&params.process_id)?;
     let forgotten = context.processes().forget(&process.id).await;
     forgotten.map_err(|error| error.into_rpc_error(&params.process_id))?;
     context.session.remove_process(&process);

@@ -1,123 +1,73 @@
-//! Files that a connection keeps open, by the client's names for them.
+//! Files that a connection keeps open, by the ids that the client gave them.
 //!
-//! A name is taken while its file is being opened, so that two opens of one name cannot both succeed. A block under way
-//! holds its file; closing then only takes the name away.
+//! An id is reserved while its file is being opened. A read or write of a block holds its file, so closing a handle only
+//! frees the id while one runs.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use exec_env::files::{FileError, OpenFile};
 use exec_wire::limits::{HANDLE_ID_BYTES, OPEN_HANDLES};
 
-/// A file that blocks may share.
+use crate::reservations::{Lookup, Reservation, Reservations, ReserveError};
+
+/// A file that concurrent blocks share.
 pub(crate) type SharedFile = Arc<Box<dyn OpenFile>>;
 
-/// The open files.
-#[derive(Default)]
 pub(crate) struct FileHandles {
-    slots: Mutex<HashMap<String, HandleSlot>>,
+    files: Arc<Reservations<String, SharedFile>>,
 }
 
-enum HandleSlot {
-    Opening,
-    Open(SharedFile),
-}
-
-/// Why a name cannot be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OpenHandleError {
-    /// It is too long.
+pub(crate) enum HandleError {
     IdTooLong,
-    /// It is taken.
-    Exists,
-    /// There are as many as there may be.
-    TooMany,
+    NotReserved(ReserveError),
+}
+
+impl Default for FileHandles {
+    fn default() -> Self {
+        Self { files: Reservations::new(OPEN_HANDLES) }
+    }
 }
 
 impl FileHandles {
-    /// Takes a name for a file that is about to be opened.
-    pub(crate) fn reserve(self: &Arc<Self>, id: &str) -> Result<HandleReservation, OpenHandleError> {
-        if id.len() > HANDLE_ID_BYTES {
-            return Err(OpenHandleError::IdTooLong);
-        }
-        let mut slots = self.lock();
-        if slots.contains_key(id) {
-            return Err(OpenHandleError::Exists);
-        }
-        if slots.len() >= OPEN_HANDLES {
-            return Err(OpenHandleError::TooMany);
-        }
-        slots.insert(id.to_owned(), HandleSlot::Opening);
-        Ok(HandleReservation { handles: self.clone(), id: id.to_owned() })
+    /// Reserves an id for a file that is about to be opened.
+    pub(crate) fn reserve(&self, id: &str) -> Result<Reservation<String, SharedFile>, HandleError> {
+        check_handle_id(id)?;
+        self.files.reserve(id.to_owned()).map_err(HandleError::NotReserved)
     }
 
-    /// The file of that name.
     pub(crate) fn find(&self, id: &str) -> Option<SharedFile> {
-        match self.lock().get(id) {
-            Some(HandleSlot::Open(file)) => Some(file.clone()),
-            Some(HandleSlot::Opening) | None => None,
+        match self.files.find(id) {
+            Lookup::Present(file) => Some(file),
+            Lookup::Reserved | Lookup::Free => None,
         }
     }
 
-    /// Lets go of a file. One that is not there is closed.
+    /// Closes a handle. It is no error if there is none; one that is still being opened is left alone.
     pub(crate) async fn close(&self, id: &str) -> Result<(), FileError> {
-        let slot = {
-            let mut slots = self.lock();
-            match slots.get(id) {
-                Some(HandleSlot::Open(_)) => slots.remove(id),
-                // Whoever opens it is not done with the name.
-                Some(HandleSlot::Opening) | None => None,
-            }
-        };
-        match slot {
-            Some(HandleSlot::Open(file)) => close(file).await,
-            Some(HandleSlot::Opening) | None => Ok(()),
+        match self.files.remove_if(id, |_| true) {
+            Some(file) => close(file).await,
+            None => Ok(()),
         }
     }
 
-    /// Lets go of all of them.
     pub(crate) async fn close_all(&self) {
-        let slots = std::mem::take(&mut *self.lock());
-        for slot in slots.into_values() {
-            if let HandleSlot::Open(file) = slot {
-                // The client is gone; there is nobody to tell.
-                let _ = close(file).await;
-            }
+        for file in self.files.drain() {
+            // The client is gone; there is nobody to report an error to.
+            let _ = close(file).await;
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, HandleSlot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+pub(crate) fn check_handle_id(id: &str) -> Result<(), HandleError> {
+    if id.len() > HANDLE_ID_BYTES { Err(HandleError::IdTooLong) } else { Ok(()) }
 }
 
 async fn close(file: SharedFile) -> Result<(), FileError> {
     match Arc::into_inner(file) {
         Some(file) => file.close().await,
-        // A block is under way; the last of them closes it.
+        // A block still uses the file; the last one closes it by dropping it.
         None => Ok(()),
-    }
-}
-
-/// A name that is taken for a file that is being opened; free again if this is dropped.
-pub(crate) struct HandleReservation {
-    handles: Arc<FileHandles>,
-    id: String,
-}
-
-impl HandleReservation {
-    /// The file is open.
-    pub(crate) fn done(self, file: Box<dyn OpenFile>) {
-        self.handles.lock().insert(self.id.clone(), HandleSlot::Open(Arc::new(file)));
-    }
-}
-
-impl Drop for HandleReservation {
-    fn drop(&mut self) {
-        let mut slots = self.handles.lock();
-        if matches!(slots.get(&self.id), Some(HandleSlot::Opening)) {
-            slots.remove(&self.id);
-        }
     }
 }
 
@@ -127,13 +77,14 @@ mod tests {
 
     #[test]
     fn names_are_short_unique_and_few() {
-        let handles = Arc::new(FileHandles::default());
+        let handles = FileHandles::default();
         let long = "x".repeat(HANDLE_ID_BYTES + 1);
-        assert_eq!(handles.reserve(&long).err(), Some(OpenHandleError::IdTooLong));
-        let held: Vec<HandleReservation> =
+        assert_eq!(handles.reserve(&long).err(), Some(HandleError::IdTooLong));
+        let held: Vec<_> =
             (0..OPEN_HANDLES).map(|id| handles.reserve(&id.to_string()).expect("there is room")).collect();
-        assert_eq!(handles.reserve("7").err(), Some(OpenHandleError::Exists));
-        assert_eq!(handles.reserve("one more").err(), Some(OpenHandleError::TooMany));
+        assert_eq!(handles.reserve("7").err(), Some(HandleError::NotReserved(ReserveError::Taken)));
+        let full = ReserveError::Full { limit: OPEN_HANDLES };
+        assert_eq!(handles.reserve("one more").err(), Some(HandleError::NotReserved(full)));
         drop(held);
         assert!(handles.reserve("7").is_ok(), "an open that failed gives its name back");
     }

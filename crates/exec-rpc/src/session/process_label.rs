@@ -1,24 +1,18 @@
-//! What a process carries so that its session is found again: written on its label, beside its log.
-
-use exec_core::ProcessId;
+//! The label that we give a process, which the environment keeps beside its log. By it the session of a process is found
+//! again after a restart of the server.
 
 const VERSION: u8 = 1;
 
-/// Whose process it is, by what name, and the client's own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessLabel {
     pub(crate) session: String,
     pub(crate) wire_id: String,
     pub(crate) sandboxed: bool,
+    /// The label that the client itself gave the process.
     pub(crate) client_label: Vec<u8>,
 }
 
 impl ProcessLabel {
-    /// The environment's name for the process: unique over all sessions.
-    pub(crate) fn process_id(&self) -> Result<ProcessId, exec_core::id::BadId> {
-        ProcessId::new(format!("{}/{}", self.session, self.wire_id))
-    }
-
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION, u8::from(self.sandboxed)];
         for text in [&self.session, &self.wire_id] {
@@ -29,7 +23,7 @@ impl ProcessLabel {
         bytes
     }
 
-    /// `None` for a process somebody else started in the same environment.
+    /// `None` for a process that was not started by a server like this one.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let [VERSION, sandboxed, rest @ ..] = bytes else { return None };
         let (session, rest) = text(rest)?;

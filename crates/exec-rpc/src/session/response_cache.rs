@@ -117,7 +117,7 @@ mod tests {
     fn pending(lookup: CacheLookup<'_>) -> PendingResponse<'_> {
         match lookup {
             CacheLookup::Miss(pending) => pending,
-            CacheLookup::Hit(answer) => panic!("{answer:?} is known already"),
+            CacheLookup::Hit(response) => panic!("{response:?} is known already"),
         }
     }
 
@@ -128,7 +128,7 @@ mod tests {
         let again = cache.lookup(&scope, &RequestId::Number(1));
         let other = pending(cache.lookup(&Arc::from("b"), &RequestId::Number(1)).await);
         let (again, ()) = tokio::join!(again, async { under_way.complete(Bytes::from_static(b"done")) });
-        assert!(matches!(again, CacheLookup::Hit(answer) if answer == "done"));
+        assert!(matches!(again, CacheLookup::Hit(response) if response == "done"));
         drop(other);
         pending(cache.lookup(&Arc::from("b"), &RequestId::Number(1)).await).complete(Bytes::new());
     }

@@ -1,15 +1,19 @@
-//! Who sits where: sessions and the connections they belong to. Pure: told the time, it answers what to do.
+//! The session table: every session, and the connection that it is attached to. Pure: it is told the time and returns what
+//! to do.
 //!
 //! ```text
-//!   attached(c) ── c ends ──► detached(until) ── time ──► gone
-//!        ▲ └─ d names it: c is evicted ─┐  └─ d names it ─┐
-//!        └──────────────────────────────┴─────────────────┘
+//!   attached(c) ── c ends ──► detached(until) ── time passes ──► gone
+//!        ▲ └─ d resumes it: c is evicted ─┐  └─ d resumes it ─┐
+//!        └────────────────────────────────┴───────────────────┘
 //! ```
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One socket, for as long as it lives.
+use super::Session;
+
+/// One connection, for as long as it lives; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionId(pub(crate) u64);
 
@@ -21,79 +25,80 @@ pub(crate) enum Attachment {
 
 #[derive(Debug, Default)]
 pub(crate) struct SessionTable {
-    sessions: HashMap<String, SessionState>,
+    rows: HashMap<String, SessionRow>,
 }
 
 #[derive(Debug)]
-struct SessionState {
+struct SessionRow {
+    session: Arc<Session>,
     attachment: Attachment,
     ttl: Duration,
 }
 
 impl SessionTable {
-    /// A new session that belongs to `connection`.
-    pub(crate) fn open(&mut self, session: &str, connection: ConnectionId, ttl: Duration) {
+    /// Adds a new session that is attached to `connection`.
+    pub(crate) fn open(&mut self, session: Arc<Session>, connection: ConnectionId, ttl: Duration) {
         let attachment = Attachment::Attached(connection);
-        self.sessions.insert(session.to_owned(), SessionState { attachment, ttl });
+        self.rows.insert(session.id.clone(), SessionRow { session, attachment, ttl });
     }
 
-    /// A session found again, that belongs to nobody yet.
-    pub(crate) fn recover(&mut self, session: &str, ttl: Duration, now: Instant) {
+    /// Adds a session of an earlier server. It is detached.
+    pub(crate) fn recover(&mut self, session: Arc<Session>, ttl: Duration, now: Instant) {
         let attachment = Attachment::Detached { until: now + ttl };
-        self.sessions.insert(session.to_owned(), SessionState { attachment, ttl });
+        self.rows.insert(session.id.clone(), SessionRow { session, attachment, ttl });
     }
 
-    /// `connection` names the session: it takes it at once. Returns who had it; `Err` if there is none.
+    /// Attaches a session to the connection that resumes it. Also returns the connection that is evicted by that; `None`
+    /// if there is no such session.
     pub(crate) fn attach(
         &mut self,
-        session: &str,
+        id: &str,
         connection: ConnectionId,
         ttl: Option<Duration>,
         now: Instant,
-    ) -> Result<Option<ConnectionId>, ()> {
-        let state = self.sessions.get_mut(session).ok_or(())?;
-        let evicted = match state.attachment {
-            Attachment::Detached { until } if until <= now => return Err(()),
+    ) -> Option<(Arc<Session>, Option<ConnectionId>)> {
+        let row = self.rows.get_mut(id)?;
+        let evicted = match row.attachment {
+            Attachment::Detached { until } if until <= now => return None,
             Attachment::Detached { .. } => None,
             Attachment::Attached(other) => Some(other),
         };
-        state.attachment = Attachment::Attached(connection);
-        state.ttl = ttl.unwrap_or(state.ttl);
-        Ok(evicted)
+        row.attachment = Attachment::Attached(connection);
+        row.ttl = ttl.unwrap_or(row.ttl);
+        Some((row.session.clone(), evicted))
     }
 
-    /// `connection` has ended. One that was evicted may learn of its own death late; by then its successor holds the
-    /// session, and must keep it.
-    pub(crate) fn detach(&mut self, session: &str, connection: ConnectionId, now: Instant) {
-        if let Some(state) = self.sessions.get_mut(session)
-            && state.attachment == Attachment::Attached(connection)
+    /// Detaches a session from a connection that has ended. A connection that was evicted may learn of its end late; by
+    /// then its successor has the session, and must keep it.
+    pub(crate) fn detach(&mut self, id: &str, connection: ConnectionId, now: Instant) {
+        if let Some(row) = self.rows.get_mut(id)
+            && row.attachment == Attachment::Attached(connection)
         {
-            state.attachment = Attachment::Detached { until: now + state.ttl };
+            row.attachment = Attachment::Detached { until: now + row.ttl };
         }
     }
 
-    /// Takes out every session whose time is over.
-    pub(crate) fn expire(&mut self, now: Instant) -> Vec<String> {
-        let is_over = |state: &SessionState| matches!(state.attachment, Attachment::Detached { until } if until <= now);
-        let expired: Vec<String> =
-            self.sessions.iter().filter(|(_, state)| is_over(state)).map(|(session, _)| session.clone()).collect();
-        for session in &expired {
-            self.sessions.remove(session);
-        }
-        expired
+    /// Removes every session that was detached for longer than its TTL.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<Arc<Session>> {
+        let expired = |row: &SessionRow| matches!(row.attachment, Attachment::Detached { until } if until <= now);
+        self.rows.extract_if(|_, row| expired(row)).map(|(_, row)| row.session).collect()
     }
 
-    /// Takes a session out, whoever has it.
-    pub(crate) fn close(&mut self, session: &str) -> Option<Attachment> {
-        self.sessions.remove(session).map(|state| state.attachment)
+    /// Removes a session, whether it is attached or not.
+    pub(crate) fn remove(&mut self, id: &str) -> Option<(Arc<Session>, Attachment)> {
+        self.rows.remove(id).map(|row| (row.session, row.attachment))
     }
 
-    pub(crate) fn attachment(&self, session: &str) -> Option<Attachment> {
-        self.sessions.get(session).map(|state| state.attachment)
+    pub(crate) fn get(&self, id: &str) -> Option<Arc<Session>> {
+        self.rows.get(id).map(|row| row.session.clone())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<Session>, Attachment)> {
+        self.rows.values().map(|row| (&row.session, row.attachment))
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.sessions.len()
+        self.rows.len()
     }
 }
 
@@ -107,26 +112,42 @@ mod tests {
 
     fn opened() -> (SessionTable, Instant) {
         let mut table = SessionTable::default();
-        table.open("s", FIRST, TTL);
+        table.open(Arc::new(Session::new("s".into(), String::new(), 0)), FIRST, TTL);
         (table, Instant::now())
+    }
+
+    /// Whom an attachment evicts; `None` if there is no session.
+    fn attach(table: &mut SessionTable, connection: ConnectionId, now: Instant) -> Option<Option<ConnectionId>> {
+        table.attach("s", connection, None, now).map(|(session, evicted)| {
+            assert_eq!(session.id, "s");
+            evicted
+        })
+    }
+
+    fn expire(table: &mut SessionTable, now: Instant) -> Vec<String> {
+        table.expire(now).iter().map(|session| session.id.clone()).collect()
+    }
+
+    fn attachment(table: &SessionTable) -> Option<Attachment> {
+        table.iter().map(|(_, attachment)| attachment).next()
     }
 
     #[test]
     fn a_late_detach_does_not_steal_the_session_back() {
         let (mut table, now) = opened();
-        assert_eq!(table.attach("s", SECOND, None, now), Ok(Some(FIRST)));
+        assert_eq!(attach(&mut table, SECOND, now), Some(Some(FIRST)));
         table.detach("s", FIRST, now);
-        assert_eq!(table.attachment("s"), Some(Attachment::Attached(SECOND)));
+        assert_eq!(attachment(&table), Some(Attachment::Attached(SECOND)));
     }
 
     #[test]
     fn a_detached_session_waits_for_its_time_and_no_longer() {
         let (mut table, now) = opened();
         table.detach("s", FIRST, now);
-        assert_eq!(table.expire(now + TTL - Duration::from_millis(1)), Vec::<String>::new());
-        assert_eq!(table.attach("s", SECOND, None, now + TTL), Err(()));
-        assert_eq!(table.expire(now + TTL), ["s"]);
-        assert_eq!(table.attach("s", SECOND, None, now), Err(()));
+        assert_eq!(expire(&mut table, now + TTL - Duration::from_millis(1)), Vec::<String>::new());
+        assert_eq!(attach(&mut table, SECOND, now + TTL), None);
+        assert_eq!(expire(&mut table, now + TTL), ["s"]);
+        assert_eq!(attach(&mut table, SECOND, now), None);
     }
 
     #[test]
@@ -134,9 +155,9 @@ mod tests {
         let (mut table, now) = opened();
         table.detach("s", FIRST, now);
         let later = now + TTL / 2;
-        assert_eq!(table.attach("s", SECOND, None, later), Ok(None));
-        assert_eq!(table.expire(now + TTL * 2), Vec::<String>::new());
+        assert_eq!(attach(&mut table, SECOND, later), Some(None));
+        assert_eq!(expire(&mut table, now + TTL * 2), Vec::<String>::new());
         table.detach("s", SECOND, later);
-        assert_eq!(table.attachment("s"), Some(Attachment::Detached { until: later + TTL }));
+        assert_eq!(attachment(&table), Some(Attachment::Detached { until: later + TTL }));
     }
 }

@@ -18,7 +18,7 @@ use crate::convert;
 use crate::session::SessionProcess;
 
 pub(super) struct OutputPush {
-    process: Arc<SessionProcess>,
+    pub(super) process: Arc<SessionProcess>,
     state: PushState,
 }
 
@@ -27,18 +27,83 @@ enum PushState {
     AwaitingFirstRead {
         until: Instant,
     },
-    Following {
-        generation: u64,
-        encoder: OutputEncoder,
-        jsonrpc: bool,
-        last_bytes: usize,
-    },
+    Following(FollowingPush),
 }
 
-/// A follower that has entries to send. `generation` tells whether its push was replaced meanwhile.
+/// A push that has begun.
+pub(super) struct FollowingPush {
+    generation: u64,
+    encoder: OutputEncoder,
+    jsonrpc: bool,
+    /// What the push sent the last time it had its turn.
+    pub(super) last_bytes: usize,
+}
+
+impl OutputPush {
+    pub(super) fn awaiting_first_read(process: Arc<SessionProcess>, until: Instant) -> Self {
+        Self { process, state: PushState::AwaitingFirstRead { until } }
+    }
+
+    pub(super) fn following(process: Arc<SessionProcess>, generation: u64, jsonrpc: bool) -> Self {
+        let encoder = OutputEncoder::new(&process.wire_id, jsonrpc);
+        let state = PushState::Following(FollowingPush { generation, encoder, jsonrpc, last_bytes: 0 });
+        Self { process, state }
+    }
+
+    /// When the push begins even without a read; `None` if it has begun.
+    pub(super) fn begins_by(&self) -> Option<Instant> {
+        match self.state {
+            PushState::AwaitingFirstRead { until } => Some(until),
+            PushState::Following(_) => None,
+        }
+    }
+
+    /// The push that this follower reads for; `None` if another has replaced it.
+    pub(super) fn of_follower(&mut self, ready: &ReadyFollower) -> Option<(&SessionProcess, &mut FollowingPush)> {
+        match &mut self.state {
+            PushState::Following(push) if push.generation == ready.generation => Some((&self.process, push)),
+            PushState::Following(_) | PushState::AwaitingFirstRead { .. } => None,
+        }
+    }
+}
+
+impl FollowingPush {
+    /// Encodes an entry for the wire, into the memory of `out`.
+    pub(super) fn encode(&self, process_id: &str, entry: Entry, binary: bool, mut out: Vec<u8>) -> Message {
+        match entry.body {
+            EntryBody::Output { stream, bytes } => {
+                let stream = convert::stream(stream);
+                if binary {
+                    let header = FrameHeader::Output { process_id, seq: entry.seq, stream };
+                    if binary::encode(&mut out, &header, &bytes).is_ok() {
+                        return Message::Binary(Bytes::from(out));
+                    }
+                }
+                self.encoder.encode(&mut out, entry.seq, stream, &bytes);
+            }
+            EntryBody::Exited(exit) => {
+                let params = ExitedParams {
+                    process_id: process_id.to_owned(),
+                    seq: entry.seq,
+                    exit_code: exit.shell_code(),
+                    sandbox_denied: Some(false),
+                    exit: Some(convert::exit(&exit)),
+                };
+                envelope::write_notification(&mut out, NotificationMethod::ProcessExited.name(), &params, self.jsonrpc);
+            }
+            EntryBody::Closed => {
+                let params = ClosedParams { process_id: process_id.to_owned(), seq: entry.seq };
+                envelope::write_notification(&mut out, NotificationMethod::ProcessClosed.name(), &params, self.jsonrpc);
+            }
+        }
+        Message::Text(Bytes::from(out))
+    }
+}
+
+/// A follower that has entries to send. Its generation tells whether its push was replaced meanwhile.
 pub(super) struct ReadyFollower {
     pub(super) wire_id: String,
-    pub(super) generation: u64,
+    generation: u64,
     pub(super) follower: Box<dyn LogFollower>,
 }
 
@@ -50,87 +115,8 @@ impl ReadyFollower {
             Self { wire_id, generation, follower }
         })
     }
-}
 
-impl OutputPush {
-    pub(super) fn awaiting_first_read(process: Arc<SessionProcess>, until: Instant) -> Self {
-        Self { process, state: PushState::AwaitingFirstRead { until } }
-    }
-
-    pub(super) fn following(process: Arc<SessionProcess>, generation: u64, jsonrpc: bool) -> Self {
-        let encoder = OutputEncoder::new(&process.wire_id, jsonrpc);
-        Self { process, state: PushState::Following { generation, encoder, jsonrpc, last_bytes: 0 } }
-    }
-
-    pub(super) fn process(&self) -> &Arc<SessionProcess> {
-        &self.process
-    }
-
-    pub(super) fn is_of(&self, process: &Arc<SessionProcess>) -> bool {
-        Arc::ptr_eq(&self.process, process)
-    }
-
-    /// When the push begins even without a read; `None` if it has begun.
-    pub(super) fn begins_by(&self) -> Option<Instant> {
-        match self.state {
-            PushState::AwaitingFirstRead { until } => Some(until),
-            PushState::Following { .. } => None,
-        }
-    }
-
-    /// 0 before it begins, which is no follower's.
-    pub(super) fn generation(&self) -> u64 {
-        match self.state {
-            PushState::AwaitingFirstRead { .. } => 0,
-            PushState::Following { generation, .. } => generation,
-        }
-    }
-
-    pub(super) fn last_bytes(&self) -> usize {
-        match self.state {
-            PushState::AwaitingFirstRead { .. } => 0,
-            PushState::Following { last_bytes, .. } => last_bytes,
-        }
-    }
-
-    pub(super) fn set_last_bytes(&mut self, bytes: usize) {
-        if let PushState::Following { last_bytes, .. } = &mut self.state {
-            *last_bytes = bytes;
-        }
-    }
-
-    /// Encodes an entry for the wire, into the memory of `out`.
-    pub(super) fn encode(&self, entry: Entry, binary: bool, mut out: Vec<u8>) -> Message {
-        let PushState::Following { encoder, jsonrpc, .. } = &self.state else {
-            unreachable!("only a push that follows its process has entries")
-        };
-        let process_id = self.process.wire_id.clone();
-        match entry.body {
-            EntryBody::Output { stream, bytes } => {
-                let stream = convert::stream(stream);
-                if binary {
-                    let header = FrameHeader::Output { process_id: &process_id, seq: entry.seq, stream };
-                    if binary::encode(&mut out, &header, &bytes).is_ok() {
-                        return Message::Binary(Bytes::from(out));
-                    }
-                }
-                encoder.encode(&mut out, entry.seq, stream, &bytes);
-            }
-            EntryBody::Exited(exit) => {
-                let params = ExitedParams {
-                    process_id,
-                    seq: entry.seq,
-                    exit_code: exit.shell_code(),
-                    sandbox_denied: Some(false),
-                    exit: Some(convert::exit(&exit)),
-                };
-                envelope::write_notification(&mut out, NotificationMethod::ProcessExited.name(), &params, *jsonrpc);
-            }
-            EntryBody::Closed => {
-                let params = ClosedParams { process_id, seq: entry.seq };
-                envelope::write_notification(&mut out, NotificationMethod::ProcessClosed.name(), &params, *jsonrpc);
-            }
-        }
-        Message::Text(Bytes::from(out))
+    pub(super) fn wait_again(self) -> BoxFuture<'static, Self> {
+        Self::wait(self.wire_id, self.generation, self.follower)
     }
 }

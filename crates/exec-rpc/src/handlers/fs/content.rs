@@ -1,4 +1,6 @@
-//! Contents: whole files, and files in blocks.
+//! Contents of files: as a whole, and in blocks of files that are kept open.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_env::files::limits::READ_BYTES;
@@ -11,53 +13,42 @@ use exec_wire::fs::{
     CloseParams, CloseResult, OpenMode, OpenParams, OpenResult, ReadBlockParams, ReadBlockResult, ReadFileParams,
     ReadFileResult, WriteBlockParams, WriteBlockResult, WriteFileParams, WriteFileResult,
 };
-use exec_wire::limits::{BLOCK_BYTES, HANDLE_ID_BYTES, MESSAGE_BYTES};
+use exec_wire::limits::{BLOCK_BYTES, MESSAGE_BYTES};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::native_path;
-use super::permission::{self, FileAccess};
+use super::permission::FileAccess;
+use super::permitted_path;
 use crate::convert;
-use crate::dispatch::{RequestContext, Response};
-use crate::limits::SMALL_MESSAGE_BYTES;
+use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::reply;
-use crate::resources::OpenHandleError;
+use crate::resources;
 
-/// What an answer to `fs/readFile` takes beside its base64.
+/// What a response to `fs/readFile` takes beside its base64.
 const ENVELOPE_BYTES: u64 = 1024;
 
-pub(crate) async fn read_file(
-    context: RequestContext,
-    params: ReadFileParams,
-) -> Result<Response<ReadFileResult>, RpcError> {
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
+pub(crate) async fn read_file(context: RequestContext, params: ReadFileParams) -> HandlerResult<ReadFileResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
     let links = convert::links(params.follow_symlinks);
-    // What cannot be looked at cannot be read either, and the read says why in its own words.
+    // If this fails, the read below fails too, and its error is the one to report.
     let size_bytes = match context.files().metadata(&path, links).await {
         Ok(found) if found.kind == FileKind::File => found.size_bytes,
         _ => 0,
     };
-    // Beyond the bound of reading, the environment has an error of its own.
+    // For a file beyond the environment's own bound, its error is the one to report.
     if size_bytes <= READ_BYTES && size_bytes.div_ceil(3) * 4 + ENVELOPE_BYTES > MESSAGE_BYTES as u64 {
         return Err(reply::file_too_large(size_bytes));
     }
     let memory = match usize::try_from(size_bytes) {
-        Ok(bytes) if bytes > SMALL_MESSAGE_BYTES && size_bytes <= READ_BYTES => {
-            context.connection.reserve_response_memory(bytes).await
-        }
+        Ok(bytes) if size_bytes <= READ_BYTES => context.connection.reserve_if_large(bytes).await,
         _ => None,
     };
-    let bytes = context.files().read(&path, links).await.map_err(|error| reply::file_error(&error))?;
+    let bytes = context.files().read(&path, links).await.map_err(reply::file_error)?;
     Ok(Response { memory, ..ReadFileResult { data_base64: Base64(bytes) }.into() })
 }
 
-pub(crate) async fn write_file(
-    context: RequestContext,
-    params: WriteFileParams,
-) -> Result<Response<WriteFileResult>, RpcError> {
+pub(crate) async fn write_file(context: RequestContext, params: WriteFileParams) -> HandlerResult<WriteFileResult> {
     let bytes = params.data_base64.0.map_err(reply::bad_base64)?;
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
     let expect = match params.if_match.as_deref() {
         None => ExpectedFile::Anything,
         Some("absent") => ExpectedFile::Absent,
@@ -70,34 +61,30 @@ pub(crate) async fn write_file(
         links: convert::links(params.follow_symlinks),
         mode: params.mode,
     };
-    context.files().write(&path, bytes, options).await.map_err(|error| reply::file_error(&error))?;
+    context.files().write(&path, bytes, options).await.map_err(reply::file_error)?;
     Ok(WriteFileResult {}.into())
 }
 
-pub(crate) async fn open(context: RequestContext, params: OpenParams) -> Result<Response<OpenResult>, RpcError> {
+pub(crate) async fn open(context: RequestContext, params: OpenParams) -> HandlerResult<OpenResult> {
     check_handle_id(&params.handle_id)?;
-    let path = native_path(&params.path)?;
     let access = if params.mode == OpenMode::Read { FileAccess::Read } else { FileAccess::Write };
-    permission::check(params.sandbox.as_ref(), access)?;
-    let handles = &context.connection.resources().handles;
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), access)?;
+    let handles = &context.connection.resources.handles;
     let handle_id = params.handle_id;
-    let opening = handles.reserve(&handle_id).map_err(|refusal| reply::handle_refused(&handle_id, refusal))?;
+    let reservation = handles.reserve(&handle_id).map_err(|error| reply::handle_refused(&handle_id, error))?;
     let (mode, links) = (convert::open_mode(params.mode), convert::links(params.follow_symlinks));
-    let file = context.files().open(&path, mode, links).await.map_err(|error| reply::file_error(&error))?;
+    let file = context.files().open(&path, mode, links).await.map_err(reply::file_error)?;
     let size_bytes = Some(file.size_bytes());
-    opening.done(file);
+    reservation.commit(Arc::new(file));
     Ok(OpenResult { handle_id, size_bytes }.into())
 }
 
-pub(crate) async fn read_block(
-    context: RequestContext,
-    params: ReadBlockParams,
-) -> Result<Response<ReadBlockResult>, RpcError> {
-    let (block, memory) = block(&context, &params).await?;
+pub(crate) async fn read_block(context: RequestContext, params: ReadBlockParams) -> HandlerResult<ReadBlockResult> {
+    let (block, memory) = load_block(&context, &params).await?;
     Ok(Response { memory, ..ReadBlockResult { chunk: Base64(block.bytes), eof: block.eof }.into() })
 }
 
-/// The same as raw bytes.
+/// The same with a binary frame as its result, which is written to `out`.
 pub(crate) async fn read_binary_block(
     context: RequestContext,
     params: ReadBlockParams,
@@ -105,13 +92,13 @@ pub(crate) async fn read_binary_block(
     out: &mut Vec<u8>,
 ) -> Result<Option<OwnedSemaphorePermit>, RpcError> {
     let request_id = serde_json::to_string(request).expect("a number or a string");
-    let (block, memory) = block(&context, &params).await?;
+    let (block, memory) = load_block(&context, &params).await?;
     let header = binary::FrameHeader::Block { request_id: &request_id, offset: params.offset, eof: block.eof };
     binary::encode(out, &header, &block.bytes).map_err(|long| reply::bad_params(long.to_string()))?;
     Ok(memory)
 }
 
-async fn block(
+async fn load_block(
     context: &RequestContext,
     params: &ReadBlockParams,
 ) -> Result<(FileBlock, Option<OwnedSemaphorePermit>), RpcError> {
@@ -119,42 +106,33 @@ async fn block(
     if !(1..=BLOCK_BYTES).contains(&params.len) {
         return Err(invalid_block(FileVerb::ReadBlock, FileReason::ReadBlockLength));
     }
-    let handles = &context.connection.resources().handles;
+    let handles = &context.connection.resources.handles;
     let file = handles.find(&params.handle_id).ok_or_else(|| reply::unknown_handle(&params.handle_id))?;
-    let memory = match params.len {
-        len if len > SMALL_MESSAGE_BYTES => context.connection.reserve_response_memory(len).await,
-        _ => None,
-    };
+    let memory = context.connection.reserve_if_large(params.len).await;
     match file.read_block(params.offset, params.len).await {
         Ok(block) => Ok((block, memory)),
         Err(error) => {
-            // A disk that failed once is not asked again through the same handle; a bad length says nothing of it.
+            // After an error of the disk the handle is not used again. An error without errno says nothing about the disk.
             if error.errno().is_some() {
                 drop(file);
                 let _ = handles.close(&params.handle_id).await;
             }
-            Err(reply::file_error(&error))
+            Err(reply::file_error(error))
         }
     }
 }
 
-/// No handle has such a name, so none is looked for.
-fn check_handle_id(handle_id: &str) -> Result<(), RpcError> {
-    match handle_id.len() > HANDLE_ID_BYTES {
-        true => Err(reply::handle_refused(handle_id, OpenHandleError::IdTooLong)),
-        false => Ok(()),
-    }
+/// No handle has a longer id, so none is looked for.
+fn check_handle_id(id: &str) -> Result<(), RpcError> {
+    resources::check_handle_id(id).map_err(|error| reply::handle_refused(id, error))
 }
 
-/// A block that makes no sense whatever the file is. The original says so before it looks for the handle.
+/// A length or offset that is wrong for any file. Codex's server reports it before it looks for the handle.
 fn invalid_block(verb: FileVerb, reason: FileReason) -> RpcError {
-    reply::file_error(&FileError::new(verb, "", reason))
+    reply::file_error(FileError::new(verb, "", reason))
 }
 
-pub(crate) async fn write_block(
-    context: RequestContext,
-    params: WriteBlockParams,
-) -> Result<Response<WriteBlockResult>, RpcError> {
+pub(crate) async fn write_block(context: RequestContext, params: WriteBlockParams) -> HandlerResult<WriteBlockResult> {
     check_handle_id(&params.handle_id)?;
     let bytes: Bytes = params.chunk.0;
     if !(1..=BLOCK_BYTES).contains(&bytes.len()) {
@@ -164,15 +142,15 @@ pub(crate) async fn write_block(
     if end.is_none_or(|end| i64::try_from(end).is_err()) {
         return Err(invalid_block(FileVerb::WriteBlock, FileReason::WriteRange));
     }
-    let handles = &context.connection.resources().handles;
+    let handles = &context.connection.resources.handles;
     let file = handles.find(&params.handle_id).ok_or_else(|| reply::unknown_handle(&params.handle_id))?;
-    file.write_block(params.offset, bytes).await.map_err(|error| reply::file_error(&error))?;
+    file.write_block(params.offset, bytes).await.map_err(reply::file_error)?;
     Ok(WriteBlockResult {}.into())
 }
 
-pub(crate) async fn close(context: RequestContext, params: CloseParams) -> Result<Response<CloseResult>, RpcError> {
+pub(crate) async fn close(context: RequestContext, params: CloseParams) -> HandlerResult<CloseResult> {
     check_handle_id(&params.handle_id)?;
-    let closed = context.connection.resources().handles.close(&params.handle_id).await;
-    closed.map_err(|error| reply::file_error(&error))?;
+    let closed = context.connection.resources.handles.close(&params.handle_id).await;
+    closed.map_err(reply::file_error)?;
     Ok(CloseResult {}.into())
 }

@@ -1,7 +1,7 @@
-//! Whether a call may run at all under the profile it brings along. Pure.
+//! Whether a call may run under the permission profile that comes with it. Pure.
 //!
-//! There is no sandbox here. A profile that would not restrict the call is granted by running it; any other is refused,
-//! because the client trusts what it is told.
+//! There is no sandbox here. If the profile would not restrict the call, the call runs; otherwise it is refused, because a
+//! client relies on what it was granted.
 
 use exec_wire::error::RpcError;
 use exec_wire::sandbox::{
@@ -13,13 +13,11 @@ use crate::reply;
 /// What a call does to files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileAccess {
-    /// It looks.
     Read,
-    /// It changes.
     Write,
 }
 
-/// Refuses a call whose profile would have to be enforced, or makes no sense.
+/// Refuses a call whose profile would have to be enforced, or is not valid.
 pub(crate) fn check(sandbox: Option<&SandboxContext>, access: FileAccess) -> Result<(), RpcError> {
     let Some(context) = sandbox else { return Ok(()) };
     let PermissionProfile::Managed { file_system: FileSystemPermissions::Restricted { entries, .. }, .. } =
@@ -43,7 +41,7 @@ pub(crate) fn check(sandbox: Option<&SandboxContext>, access: FileAccess) -> Res
     if granted { Ok(()) } else { Err(reply::file_sandbox_not_enforceable()) }
 }
 
-/// What the original looks at before it asks whether anything must be enforced.
+/// What Codex's server checks before it asks whether anything must be enforced.
 fn check_well_formed(context: &SandboxContext, entries: &[SandboxEntry]) -> Result<(), RpcError> {
     let has_cwd = context.cwd.is_some() || context.policy_context.as_ref().is_some_and(|policy| policy.cwd.is_some());
     for entry in entries {
@@ -55,7 +53,7 @@ fn check_well_formed(context: &SandboxContext, entries: &[SandboxEntry]) -> Resu
                 return Err(reply::sandbox_without_cwd());
             }
             SandboxPath::Path { path } => {
-                path.to_path().map_err(|foreign| reply::foreign_sandbox_path(&foreign))?;
+                path.to_path().map_err(reply::foreign_sandbox_path)?;
             }
             SandboxPath::Special { .. } | SandboxPath::GlobPattern { .. } => {}
         }
@@ -77,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// The answers to a reading and to a writing call: none, or code and text.
+    /// What a reading and a writing call are refused with: code and message.
     fn asked(context: &str) -> [Option<(i64, String)>; 2] {
         let text = format!(r#"{{"id":1,"method":"m","params":{context}}}"#);
         let Ok(exec_wire::Incoming::Request(request)) = exec_wire::envelope::decode(&text) else {

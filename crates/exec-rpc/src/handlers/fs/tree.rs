@@ -1,10 +1,9 @@
-//! Names and trees: make, look, list, walk, remove, copy, rename, links, permissions, glob.
+//! Names and trees: create, metadata, list, walk, glob, remove, copy, rename, links, permissions, times.
 
 use std::sync::Arc;
 
 use exec_env::files::tree::CopyProgress;
 use exec_env::files::{Copied, CopyOptions, CreateDirectoryOptions, FileError, RemoveOptions, RenameOptions, FileVerb};
-use exec_wire::error::RpcError;
 use exec_wire::fs::{
     CanonicalizeParams, CanonicalizeResult, CopyParams, CopyProgressParams, CopyResult, CreateDirectoryParams,
     CreateDirectoryResult, CreateSymlinkParams, CreateSymlinkResult, GetMetadataParams, GetMetadataResult, GlobParams,
@@ -17,114 +16,106 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::permission::{self, FileAccess};
-use super::{NotificationSender, native_path};
+use super::{native_path, permitted_path};
 use crate::convert;
-use crate::dispatch::{RequestContext, Response};
+use crate::dispatch::{HandlerResult, RequestContext, Response};
+use crate::handlers::notifications::NotificationSender;
 use crate::limits::{COPY_PROGRESS_REPORTS, LISTING_BYTES, WALK_BYTES};
 use crate::reply;
-
-fn refuse(error: FileError) -> RpcError {
-    reply::file_error(&error)
-}
 
 pub(crate) async fn create_directory(
     context: RequestContext,
     params: CreateDirectoryParams,
-) -> Result<Response<CreateDirectoryResult>, RpcError> {
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
+) -> HandlerResult<CreateDirectoryResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
     let options = CreateDirectoryOptions {
         recursive: params.recursive.unwrap_or(true),
         links: convert::links(params.follow_symlinks),
         mode: params.mode,
     };
-    context.files().create_directory(&path, options).await.map_err(refuse)?;
+    context.files().create_directory(&path, options).await.map_err(reply::file_error)?;
     Ok(CreateDirectoryResult {}.into())
 }
 
 pub(crate) async fn get_metadata(
     context: RequestContext,
     params: GetMetadataParams,
-) -> Result<Response<GetMetadataResult>, RpcError> {
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
-    let found = context.files().metadata(&path, convert::links(params.follow_symlinks)).await.map_err(refuse)?;
+) -> HandlerResult<GetMetadataResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
+    let found =
+        context.files().metadata(&path, convert::links(params.follow_symlinks)).await.map_err(reply::file_error)?;
     Ok(convert::metadata(&found).into())
 }
 
 pub(crate) async fn canonicalize(
     context: RequestContext,
     params: CanonicalizeParams,
-) -> Result<Response<CanonicalizeResult>, RpcError> {
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
-    let canonical = context.files().canonicalize(&path).await.map_err(refuse)?;
+) -> HandlerResult<CanonicalizeResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
+    let canonical = context.files().canonicalize(&path).await.map_err(reply::file_error)?;
     Ok(CanonicalizeResult { path: convert::uri(&canonical).unwrap_or_else(convert::root) }.into())
 }
 
 pub(crate) async fn read_directory(
     context: RequestContext,
     params: ReadDirectoryParams,
-) -> Result<Response<ReadDirectoryResult>, RpcError> {
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
-    // How long a listing is, nobody knows before; so it takes the room of a long one while it is made.
+) -> HandlerResult<ReadDirectoryResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
+    // The length of a listing is not known before, so it reserves the memory of a long one.
     let memory = context.connection.reserve_response_memory(LISTING_BYTES).await;
-    let entries = context.files().read_directory(&path).await.map_err(refuse)?;
+    let entries = context.files().read_directory(&path).await.map_err(reply::file_error)?;
     let entries = entries.into_iter().map(|entry| convert::directory_entry(&path, entry)).collect();
     Ok(Response { memory, ..ReadDirectoryResult { entries }.into() })
 }
 
-pub(crate) async fn walk(context: RequestContext, params: WalkParams) -> Result<Response<WalkResult>, RpcError> {
+pub(crate) async fn walk(context: RequestContext, params: WalkParams) -> HandlerResult<WalkResult> {
     let options = convert::walk_options(params.options);
-    // The original judges the numbers before it looks at the path.
-    options.check().map_err(|reason| refuse(FileError::new(FileVerb::Walk, "", reason)))?;
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
+    // Codex's server checks the numbers before the path.
+    options.check().map_err(|reason| reply::file_error(FileError::new(FileVerb::Walk, "", reason)))?;
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
     let memory = context.connection.reserve_response_memory(WALK_BYTES).await;
-    let walk = context.files().walk(&path, options).await.map_err(refuse)?;
+    let walk = context.files().walk(&path, options).await.map_err(reply::file_error)?;
     Ok(Response { memory, ..convert::walk(walk).into() })
 }
 
-pub(crate) async fn glob(context: RequestContext, params: GlobParams) -> Result<Response<GlobResult>, RpcError> {
+pub(crate) async fn glob(context: RequestContext, params: GlobParams) -> HandlerResult<GlobResult> {
     permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
-    let query = convert::glob_query(params).map_err(|foreign| reply::foreign_path(&foreign))?;
+    let query = convert::glob_query(params).map_err(reply::foreign_path)?;
     let memory = context.connection.reserve_response_memory(WALK_BYTES).await;
-    let found = context.files().glob(query).await.map_err(refuse)?;
+    let found = context.files().glob(query).await.map_err(reply::file_error)?;
     let paths = found.paths.iter().filter_map(|path| convert::uri(path)).collect();
     Ok(Response { memory, ..GlobResult { paths, truncated: found.truncated }.into() })
 }
 
-pub(crate) async fn remove(context: RequestContext, params: RemoveParams) -> Result<Response<RemoveResult>, RpcError> {
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
+pub(crate) async fn remove(context: RequestContext, params: RemoveParams) -> HandlerResult<RemoveResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
     let options = RemoveOptions {
         recursive: params.recursive.unwrap_or(true),
         force: params.force.unwrap_or(true),
         links: convert::links(params.follow_symlinks),
     };
-    context.files().remove(&path, options).await.map_err(refuse)?;
+    context.files().remove(&path, options).await.map_err(reply::file_error)?;
     Ok(RemoveResult {}.into())
 }
 
-pub(crate) async fn copy(context: RequestContext, params: CopyParams) -> Result<Response<CopyResult>, RpcError> {
+pub(crate) async fn copy(context: RequestContext, params: CopyParams) -> HandlerResult<CopyResult> {
     let (source, destination) = (native_path(&params.source_path)?, native_path(&params.destination_path)?);
     permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
     let (reporter, progress_reports) = mpsc::channel(COPY_PROGRESS_REPORTS);
     let progress = params.progress_id.is_some().then(|| -> CopyProgress {
         Arc::new(move |copied: &Copied| {
-            // One that does not fit is left out; the answer has the last.
+            // A report that does not fit is left out; the response has the final numbers.
             let _ = reporter.try_send(*copied);
         })
     });
     let options = CopyOptions { recursive: params.recursive, keep_times: params.keep_times, progress };
     let copying = context.files().copy(&source, &destination, options);
     let (copied, ()) = tokio::join!(copying, send_progress(&context, params.progress_id, progress_reports));
-    let copied = copied.map_err(refuse)?;
+    let copied = copied.map_err(reply::file_error)?;
     Ok(CopyResult { copied: params.report.then(|| convert::copied(&copied)) }.into())
 }
 
-/// Ends with the copy, which alone can report.
+/// Ends with the copy, which holds the only sender of reports.
 async fn send_progress(
     context: &RequestContext,
     progress_id: Option<String>,
@@ -139,54 +130,44 @@ async fn send_progress(
     sender.flush().await;
 }
 
-pub(crate) async fn rename(context: RequestContext, params: RenameParams) -> Result<Response<RenameResult>, RpcError> {
+pub(crate) async fn rename(context: RequestContext, params: RenameParams) -> HandlerResult<RenameResult> {
     let (from, to) = (native_path(&params.source_path)?, native_path(&params.destination_path)?);
     permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
     let options = RenameOptions { no_replace: params.no_replace, links: convert::links(params.follow_symlinks) };
-    context.files().rename(&from, &to, options).await.map_err(refuse)?;
+    context.files().rename(&from, &to, options).await.map_err(reply::file_error)?;
     Ok(RenameResult {}.into())
 }
 
 pub(crate) async fn set_permissions(
     context: RequestContext,
     params: SetPermissionsParams,
-) -> Result<Response<SetPermissionsResult>, RpcError> {
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
+) -> HandlerResult<SetPermissionsResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
     let links = convert::links(params.follow_symlinks);
-    context.files().set_permissions(&path, params.mode, links).await.map_err(refuse)?;
+    context.files().set_permissions(&path, params.mode, links).await.map_err(reply::file_error)?;
     Ok(SetPermissionsResult {}.into())
 }
 
-pub(crate) async fn set_times(
-    context: RequestContext,
-    params: SetTimesParams,
-) -> Result<Response<SetTimesResult>, RpcError> {
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
+pub(crate) async fn set_times(context: RequestContext, params: SetTimesParams) -> HandlerResult<SetTimesResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
     let times = convert::times(params.accessed_ns, params.modified_ns);
-    context.files().set_times(&path, times, convert::links(params.follow_symlinks)).await.map_err(refuse)?;
+    context.files().set_times(&path, times, convert::links(params.follow_symlinks)).await.map_err(reply::file_error)?;
     Ok(SetTimesResult {}.into())
 }
 
-pub(crate) async fn read_link(
-    context: RequestContext,
-    params: ReadLinkParams,
-) -> Result<Response<ReadLinkResult>, RpcError> {
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
+pub(crate) async fn read_link(context: RequestContext, params: ReadLinkParams) -> HandlerResult<ReadLinkResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
     let links = convert::links(params.follow_symlinks);
-    let target = context.files().read_link(&path, links).await.map_err(refuse)?;
+    let target = context.files().read_link(&path, links).await.map_err(reply::file_error)?;
     Ok(ReadLinkResult { target: OsText(target.into_os_string()) }.into())
 }
 
 pub(crate) async fn create_symlink(
     context: RequestContext,
     params: CreateSymlinkParams,
-) -> Result<Response<CreateSymlinkResult>, RpcError> {
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
+) -> HandlerResult<CreateSymlinkResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
     let (target, links) = (std::path::PathBuf::from(params.target.0), convert::links(params.follow_symlinks));
-    context.files().create_symlink(&target, &path, links).await.map_err(refuse)?;
+    context.files().create_symlink(&target, &path, links).await.map_err(reply::file_error)?;
     Ok(CreateSymlinkResult {}.into())
 }

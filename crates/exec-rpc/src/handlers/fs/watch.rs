@@ -1,59 +1,42 @@
-//! Changes, told as they happen: ours, and the original's one-shot watch for something to appear.
+//! Watches: our own, which reports every change, and that of Codex's server, which reports once that a missing path has
+//! appeared.
 
 use std::path::PathBuf;
 
 use exec_env::files::{ChangeStream, MissingPathWatch, WatchOptions};
 use exec_wire::PathUri;
-use exec_wire::error::RpcError;
 use exec_wire::fs::{
     ChangedParams, MissingChangedParams, UnwatchParams, UnwatchResult, WatchMissingParams, WatchMissingResult,
     WatchParams, WatchResult,
 };
 
-use super::permission::{self, FileAccess};
-use super::{DeferredSender, NotificationSender, native_path};
+use super::permission::FileAccess;
+use super::{native_path, permitted_path};
 use crate::convert;
-use crate::dispatch::{RequestContext, Response};
+use crate::dispatch::{HandlerResult, RequestContext, Response};
+use crate::handlers::notifications::{NotificationSender, spawn_after_response};
 use crate::limits::{CHANGES_PER_NOTIFICATION, WATCH_OR_SEARCH_ID_BYTES};
 use crate::reply;
-use crate::resources::SourceReservation;
 
-pub(crate) async fn watch(context: RequestContext, params: WatchParams) -> Result<Response<WatchResult>, RpcError> {
-    let path = native_path(&params.path)?;
-    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
+pub(crate) async fn watch(context: RequestContext, params: WatchParams) -> HandlerResult<WatchResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
     let watch_id = params.watch_id;
     if watch_id.len() > WATCH_OR_SEARCH_ID_BYTES {
         return Err(reply::bad_params(format!("watchId must not exceed {WATCH_OR_SEARCH_ID_BYTES} bytes")));
     }
-    let resources = context.connection.resources();
-    let reservation = resources.watches.reserve(&watch_id);
-    let reservation = reservation.map_err(|refusal| reply::source_refused("watchId", &watch_id, "watches", refusal))?;
+    let reservation = context.connection.resources.watches.reserve(&watch_id);
+    let reservation = reservation.map_err(|error| reply::source_refused("watchId", &watch_id, "watches", error))?;
     let options = WatchOptions { recursive: params.recursive.unwrap_or(true), ignore_files: params.ignore_files };
-    let changes = context.files().watch(&path, options).await.map_err(|error| reply::file_error(&error))?;
-    let (deferred, begin) = NotificationSender::after_response(context.connection.clone(), reservation.stop());
-    resources.run(send_changes(deferred, reservation, params.path, changes));
-    Ok(Response { then: Some(begin), ..WatchResult { watch_id }.into() })
+    let changes = context.files().watch(&path, options).await.map_err(reply::file_error)?;
+    let (stop, id) = (reservation.stop_token(), watch_id.clone());
+    let then =
+        spawn_after_response(&context, stop, reservation, |sender| send_changes(sender, id, params.path, changes));
+    Ok(Response { then: Some(then), ..WatchResult { watch_id }.into() })
 }
 
-async fn send_changes(
-    deferred: DeferredSender,
-    reservation: SourceReservation,
-    root: PathUri,
-    changes: Box<dyn ChangeStream>,
-) {
-    let Some(sender) = deferred.wait_for_response().await else { return };
-    send_until_stopped(&sender, &reservation, root, changes).await;
-    sender.flush().await;
-}
-
-async fn send_until_stopped(
-    sender: &NotificationSender,
-    reservation: &SourceReservation,
-    root: PathUri,
-    mut changes: Box<dyn ChangeStream>,
-) {
+async fn send_changes(sender: NotificationSender, watch_id: String, root: PathUri, mut changes: Box<dyn ChangeStream>) {
     let notification =
-        |changes, overflow, ended| ChangedParams { watch_id: reservation.id().to_owned(), changes, overflow, ended };
+        |changes, overflow, ended| ChangedParams { watch_id: watch_id.clone(), changes, overflow, ended };
     while let Some(next) = sender.unless_stopped(changes.next()).await {
         let batch = match next {
             Ok(Some(batch)) => batch,
@@ -62,13 +45,13 @@ async fn send_until_stopped(
                 return;
             }
             Err(error) => {
-                tracing::info!(watch = reservation.id(), error = error.sentence(), "the watch ends");
+                tracing::info!(watch = watch_id, error = error.sentence(), "the watch ends");
                 sender.send(&notification(Vec::new(), Some(root), true)).await;
                 return;
             }
         };
         let (mut changed, overflow) = convert::changes(batch);
-        // The last piece says whether something was missed: by then everything that was not missed is told.
+        // Only the last piece says whether changes were lost, because then all others were sent.
         while changed.len() > CHANGES_PER_NOTIFICATION {
             let rest = changed.split_off(CHANGES_PER_NOTIFICATION);
             if !sender.send(&notification(std::mem::replace(&mut changed, rest), None, false)).await {
@@ -81,41 +64,35 @@ async fn send_until_stopped(
     }
 }
 
-pub(crate) async fn unwatch(
-    context: RequestContext,
-    params: UnwatchParams,
-) -> Result<Response<UnwatchResult>, RpcError> {
-    context.connection.resources().watches.stop(&params.watch_id).await;
+pub(crate) async fn unwatch(context: RequestContext, params: UnwatchParams) -> HandlerResult<UnwatchResult> {
+    context.connection.resources.watches.stop(&params.watch_id).await;
     Ok(UnwatchResult {}.into())
 }
 
 pub(crate) async fn watch_missing(
     context: RequestContext,
     params: WatchMissingParams,
-) -> Result<Response<WatchMissingResult>, RpcError> {
+) -> HandlerResult<WatchMissingResult> {
     let not_watching = || WatchMissingResult { watching: false }.into();
-    let resources = context.connection.resources();
-    let Some(stop) = resources.missing.replace(params.watch_id) else { return Ok(not_watching()) };
+    let Some(stop) = context.connection.resources.missing.replace(params.watch_id) else { return Ok(not_watching()) };
     let missing = params.missing.iter().map(native_path).collect::<Result<Vec<PathBuf>, _>>();
     let present = params.present.as_ref().map(native_path).transpose();
-    // What no path of this machine is called will never be there.
+    // A path that cannot exist on this machine will never appear.
     let (Ok(missing), Ok(present)) = (missing, present) else { return Ok(not_watching()) };
     let watch = match context.files().watch_missing(&missing, present.as_deref()).await {
         Ok(Some(watch)) => watch,
         Ok(None) => return Ok(not_watching()),
         Err(error) => {
-            // The original has no error here: whoever cannot be told looks for himself.
+            // Codex's server has no error here: a client that is not notified looks for itself.
             tracing::debug!(error = error.sentence(), "cannot watch for what is missing");
             return Ok(not_watching());
         }
     };
-    let (deferred, begin) = NotificationSender::after_response(context.connection.clone(), stop);
-    resources.run(send_appearance(deferred, params.watch_id, watch));
-    Ok(Response { then: Some(begin), ..WatchMissingResult { watching: true }.into() })
+    let then = spawn_after_response(&context, stop, (), move |sender| send_appearance(sender, params.watch_id, watch));
+    Ok(Response { then: Some(then), ..WatchMissingResult { watching: true }.into() })
 }
 
-async fn send_appearance(deferred: DeferredSender, watch_id: u64, mut watch: Box<dyn MissingPathWatch>) {
-    let Some(sender) = deferred.wait_for_response().await else { return };
+async fn send_appearance(sender: NotificationSender, watch_id: u64, mut watch: Box<dyn MissingPathWatch>) {
     if sender.unless_stopped(watch.changed()).await.is_some() {
         sender.send(&MissingChangedParams { watch_id }).await;
     }

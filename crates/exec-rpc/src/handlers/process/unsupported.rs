@@ -1,4 +1,5 @@
-//! Wishes of a start that this server cannot grant are refused, never ignored: the client trusts what it is told.
+//! Parameters of a start that this server does not support. They are refused, never ignored, because a client relies on
+//! what it was granted.
 
 use exec_core::command::BadCommand;
 use exec_wire::error::RpcError;
@@ -8,7 +9,7 @@ use exec_wire::sandbox::{FileSystemPermissions, NetworkPermission, PermissionPro
 use crate::limits::SNAPSHOT_SCOPE_BYTES;
 use crate::reply::{self, IntoRpcError};
 
-/// Refuses a sandbox, a proxy or a snapshot that cannot be had.
+/// Refuses a sandbox, a network proxy or a shell snapshot that we cannot provide.
 pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
     if params.network_proxy.is_some() {
         return Err(reply::bad_params("invalid network proxy config: this executor has no network proxy"));
@@ -17,7 +18,7 @@ pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
         if snapshot.scope_id.is_empty() || snapshot.scope_id.len() > SNAPSHOT_SCOPE_BYTES {
             return Err(reply::bad_params("shell snapshot scope must be non-empty and at most 256 bytes"));
         }
-        // Of no effect for anything but a login shell's script, so then any name will do.
+        // For anything but a script of a login shell the snapshot has no effect, so that the name does not matter.
         let of_this_shell = matches!(&params.argv[..], [program, login, _, ..]
             if program.0 == *snapshot.shell.path && login.0 == "-lc");
         let name = &snapshot.shell.name;
@@ -34,7 +35,7 @@ pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
     }
 }
 
-/// Whether a profile restricts nothing that we would have to enforce.
+/// Whether there is nothing in a profile that we would have to enforce.
 fn allows_everything(profile: &PermissionProfile) -> bool {
     match profile {
         PermissionProfile::Disabled => true,
@@ -45,7 +46,7 @@ fn allows_everything(profile: &PermissionProfile) -> bool {
     }
 }
 
-/// The original names the kind of start when the program has no name.
+/// Codex's server names the kind of start when the program has no name.
 pub(super) fn bad_command_error(bad: BadCommand, tty: bool) -> RpcError {
     let nameless = bad == BadCommand::EmptyProgram;
     let mut error = bad.into_rpc_error("");
