@@ -1,36 +1,36 @@
-//! The customs office: the domain's words to the wire's and back. Nothing is decided here, and no error code is known.
-
-mod files;
+//! Conversions between the words of the domain and those of the wire, in both directions: processes and environments
+//! first, then files and HTTP. Nothing is decided here, and no error code is known.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use exec_core::environ::Variables;
 use exec_core::{
     ExitCause, Command, EnvPolicy, Exit, Head, Inherit, Io, Overflow, ProcessId, Signal, TerminalSize, ExitStatus, Stream, ResourceUsage,
 };
+use exec_env::files::search::CaseSensitivity;
+use exec_env::files::{
+    Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, SearchLine, FileLines, Metadata, Pattern, FileReason,
+    SearchQuery, SearchSummary, FileVerb, WalkListing, WalkEntry, WalkKind, WalkOptions,
+};
 use exec_env::process::{ProcessInfo, WaitCondition, Waited};
-use exec_env::{MachineInfo, Shell};
+use exec_env::{MachineInfo, Shell, http};
 use exec_wire::base64::Base64;
 use exec_wire::environment::EnvironmentInfo;
-use exec_wire::process as wire;
-use exec_wire::{PathUri, text::OsText};
+use exec_wire::{PathUri, fs, http as wire_http, process as wire, text::OsText};
 
-pub(crate) use files::{
-    changes, copied, directory_entry, found_lines, http_params, metadata, nanoseconds, search_params, search_summary,
-    walk, walk_options,
-};
+use crate::error;
 
-/// Something that a local environment could be told and the wire cannot say.
+/// A value that a local environment could use and the wire cannot carry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} cannot be sent: it is not UTF-8")]
 pub(crate) struct NotEncodable {
     what: String,
 }
 
-/// A command as `process/start` asks for it.
 pub(crate) fn start_params(id: &ProcessId, command: &Command) -> Result<wire::StartParams, NotEncodable> {
     let (tty, pipe_stdin, size) = match command.io {
         Io::Pipes { stdin } => (false, stdin, None),
@@ -94,7 +94,7 @@ fn utf8(word: &OsStr, what: &str) -> Result<String, NotEncodable> {
     }
 }
 
-/// Whole milliseconds, rounded up; `None` if there is no number for so many, which means for ever.
+/// Whole milliseconds, rounded up; `None` if the number is too large for the wire, which then means for ever.
 pub(crate) fn millis(time: Duration) -> Option<u64> {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).ok().filter(|ms| i64::try_from(*ms).is_ok())
 }
@@ -126,7 +126,6 @@ pub(crate) fn wire_signal(signal: Signal) -> wire::ProcessSignal {
     }
 }
 
-/// An end as our server tells it.
 pub(crate) fn exit(exit: wire::Exit) -> Exit {
     let status = match (exit.code, exit.signal) {
         (Some(code), _) => ExitStatus::Code(code),
@@ -149,7 +148,8 @@ pub(crate) fn exit(exit: wire::Exit) -> Exit {
     Exit { status, cause, usage }
 }
 
-/// An end of which only the code is told. 128+n may be a signal or the child's own number; it is not guessed.
+/// The exit as a server reports it that tells the code only. 128+n may be a signal or the child's own code, so it is not
+/// interpreted.
 pub(crate) fn exit_of_code(code: Option<i32>) -> Exit {
     match code {
         None | Some(-1) => Exit::LOST,
@@ -157,7 +157,7 @@ pub(crate) fn exit_of_code(code: Option<i32>) -> Exit {
     }
 }
 
-/// A process as `process/list` tells it; `None` if its id is one we could not use.
+/// `None` if the id is one we could not use.
 pub(crate) fn process_info(info: wire::ProcessInfo) -> Option<ProcessInfo> {
     let exit = info.exit.map(exit);
     Some(ProcessInfo {
@@ -167,7 +167,7 @@ pub(crate) fn process_info(info: wire::ProcessInfo) -> Option<ProcessInfo> {
         cwd: native(&info.cwd),
         tty: info.tty,
         stdin_open: info.stdin_open,
-        started: SystemTime::UNIX_EPOCH + Duration::from_millis(info.started_at_ms),
+        started: UNIX_EPOCH + Duration::from_millis(info.started_at_ms),
         head: Head {
             first_seq: info.first_seq,
             next_seq: info.next_seq,
@@ -181,7 +181,6 @@ pub(crate) fn process_info(info: wire::ProcessInfo) -> Option<ProcessInfo> {
     })
 }
 
-/// What a place tells about itself.
 pub(crate) fn info(info: EnvironmentInfo) -> MachineInfo {
     MachineInfo {
         shell: Shell { name: info.shell.name, path: info.shell.path.into() },
@@ -195,7 +194,7 @@ pub(crate) fn info(info: EnvironmentInfo) -> MachineInfo {
     }
 }
 
-/// A path of that machine. One that only Windows could have stays what it is, for people to read.
+/// A path of the server's machine. One of another operating system stays a URI, for people to read.
 fn native(uri: &PathUri) -> PathBuf {
     uri.to_path().unwrap_or_else(|foreign| PathBuf::from(foreign.uri.as_str()))
 }
@@ -210,7 +209,7 @@ pub(crate) fn wire_until(until: WaitCondition) -> wire::Until {
     }
 }
 
-/// How waiting ended; the end of the process is an error of the domain and comes back as it is.
+/// `Err` is the exit of a process that ended before what was waited for.
 pub(crate) fn waited(outcome: wire::WaitOutcome) -> Result<Waited, Exit> {
     Ok(match outcome {
         wire::WaitOutcome::Exited { exit: how } => Waited::Exited(exit(how)),
@@ -221,4 +220,204 @@ pub(crate) fn waited(outcome: wire::WaitOutcome) -> Result<Waited, Exit> {
         wire::WaitOutcome::TimedOut => Waited::DeadlinePassed,
         wire::WaitOutcome::Ended { exit: how } => return Err(exit(how)),
     })
+}
+
+pub(crate) fn metadata(found: &fs::GetMetadataResult) -> Metadata {
+    let kind = match found.kind {
+        Some(fs::FileKind::File) => FileKind::File,
+        Some(fs::FileKind::Directory) => FileKind::Directory,
+        Some(fs::FileKind::Symlink) => FileKind::Symlink,
+        Some(fs::FileKind::Special) => FileKind::Special,
+        None => kind_of_flags(found.is_directory, found.is_file, false),
+    };
+    let exact = |ns: Option<i64>, ms: i64| time(ns.unwrap_or_else(|| ms.saturating_mul(1_000_000)));
+    let modified = exact(found.modified_ns, found.modified_at_ms);
+    let created = match (found.created_ns, found.created_at_ms) {
+        (Some(ns), _) => Some(time(ns)),
+        (None, 0) => None,
+        // Our server leaves it out if the file system does not know it; another one then sends 0.
+        (None, _) if found.kind.is_some() => None,
+        (None, ms) => Some(exact(None, ms)),
+    };
+    Metadata {
+        kind,
+        is_symlink: found.is_symlink,
+        size_bytes: found.size,
+        created,
+        modified,
+        accessed: found.accessed_ns.map_or(modified, time),
+        changed: found.changed_ns.map_or(modified, time),
+        mode: found.mode.unwrap_or(0),
+        uid: found.uid.unwrap_or(0),
+        gid: found.gid.unwrap_or(0),
+        inode: found.inode.unwrap_or(0),
+        device: found.device.unwrap_or(0),
+        nlink: found.nlink.unwrap_or(0),
+    }
+}
+
+fn kind_of_flags(is_directory: bool, is_file: bool, is_symlink: bool) -> FileKind {
+    match (is_directory, is_file, is_symlink) {
+        (true, _, _) => FileKind::Directory,
+        (_, true, _) => FileKind::File,
+        // A link to neither a file nor a directory most likely leads nowhere.
+        (_, _, true) => FileKind::Symlink,
+        _ => FileKind::Special,
+    }
+}
+
+fn time(ns: i64) -> SystemTime {
+    let span = Duration::from_nanos(ns.unsigned_abs());
+    let time = if ns < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) };
+    time.unwrap_or(UNIX_EPOCH)
+}
+
+/// Since 1970; earlier times are negative. An `i64` holds 290 years in either direction.
+pub(crate) fn nanoseconds(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanoseconds| -nanoseconds),
+    }
+}
+
+pub(crate) fn directory_entry(entry: fs::DirectoryEntry) -> DirectoryEntry {
+    let exact = entry.path.as_ref().and_then(|path| path.to_path().ok());
+    let is_symlink = entry.is_symlink.unwrap_or(false);
+    DirectoryEntry {
+        name: exact.and_then(|path| path.file_name().map(Into::into)).unwrap_or_else(|| entry.file_name.into()),
+        kind: kind_of_flags(entry.is_directory, entry.is_file, is_symlink),
+        is_symlink,
+    }
+}
+
+pub(crate) fn walk_options(options: WalkOptions) -> fs::WalkOptions {
+    fs::WalkOptions {
+        max_depth: options.max_depth,
+        max_directories: options.max_directories,
+        max_entries: options.max_entries,
+        follow_directory_symlinks: options.follow_directory_symlinks,
+        prune_hidden_directories: options.prune_hidden_directories,
+    }
+}
+
+pub(crate) fn walk(walk: fs::WalkResult) -> WalkListing {
+    let entry = |entry: fs::WalkEntry| {
+        let kind = match entry.kind {
+            fs::WalkEntryKind::File => WalkKind::File,
+            fs::WalkEntryKind::Directory => WalkKind::Directory,
+        };
+        Some(WalkEntry { path: entry.path.to_path().ok()?, kind, is_symlink: entry.is_symlink })
+    };
+    WalkListing {
+        entries: walk.entries.into_iter().filter_map(entry).collect(),
+        errors: walk.errors.into_iter().map(|found| problem(FileVerb::Walk, found)).collect(),
+        truncated: walk.truncated,
+    }
+}
+
+fn problem(verb: FileVerb, problem: fs::PathProblem) -> FileError {
+    let reason = problem.data.as_ref().and_then(error::reason_of);
+    let reason = reason.unwrap_or(FileReason::Unreachable { why: problem.message });
+    FileError::new(verb, problem.path.to_path().unwrap_or_default(), reason)
+}
+
+pub(crate) fn copied(copied: fs::Copied) -> Copied {
+    Copied {
+        files: copied.files,
+        directories: copied.directories,
+        symlinks: copied.symlinks,
+        bytes: copied.bytes,
+        skipped: copied.skipped,
+    }
+}
+
+/// Paths that this machine cannot name are left out.
+pub(crate) fn change_batch(changed: fs::ChangedParams) -> ChangeBatch {
+    let native = |path: PathUri| path.to_path().ok();
+    let changes = changed.changes.into_iter().filter_map(|change| {
+        Some(match change {
+            fs::Change::Created { path } => Change::Created(native(path)?),
+            fs::Change::Modified { path } => Change::Modified(native(path)?),
+            fs::Change::Removed { path } => Change::Removed(native(path)?),
+            fs::Change::Renamed { from, to } => Change::Renamed { from: native(from)?, to: native(to)? },
+        })
+    });
+    ChangeBatch { changes: changes.collect(), overflow: changed.overflow.and_then(native) }
+}
+
+pub(crate) fn search_params(
+    search_id: String,
+    path: PathUri,
+    query: &SearchQuery,
+    after: Option<fs::SearchPlace>,
+) -> fs::SearchParams {
+    fs::SearchParams {
+        search_id,
+        path,
+        pattern: match &query.pattern {
+            Pattern::Regex(regex) => fs::SearchPattern::Regex(regex.clone()),
+            Pattern::Literal(text) => fs::SearchPattern::Literal(text.clone()),
+        },
+        case: match query.case {
+            CaseSensitivity::Sensitive => fs::SearchCase::Sensitive,
+            CaseSensitivity::Insensitive => fs::SearchCase::Insensitive,
+            CaseSensitivity::Smart => fs::SearchCase::Smart,
+        },
+        word: query.word,
+        globs: query.globs.clone(),
+        ignore_files: Some(query.ignore_files),
+        hidden: query.hidden,
+        follow_symlinks: query.follow_symlinks,
+        before_lines: query.before_lines,
+        after_lines: query.after_lines,
+        max_matches: Some(query.max_matches),
+        max_matches_per_file: query.max_matches_per_file,
+        max_file_bytes: query.max_file_bytes,
+        max_line_bytes: Some(query.max_line_bytes),
+        after,
+        sandbox: None,
+    }
+}
+
+pub(crate) fn found_lines(found: fs::FoundLines) -> Option<FileLines> {
+    let line = |line: fs::FoundLine| SearchLine {
+        number: line.number,
+        offset: line.offset,
+        text: line.text.0.into_vec().into(),
+        cut: line.cut,
+        spans: line.spans,
+    };
+    Some(FileLines { path: found.path.to_path().ok()?, lines: found.lines.into_iter().map(line).collect() })
+}
+
+pub(crate) fn search_summary(summary: fs::SearchSummary) -> SearchSummary {
+    SearchSummary {
+        files: summary.files,
+        files_matched: summary.files_matched,
+        matches: summary.matches,
+        truncated: summary.truncated,
+        problems: summary.problems.into_iter().map(|found| problem(FileVerb::Search, found)).collect(),
+        problem_count: summary.problem_count,
+    }
+}
+
+pub(crate) fn http_params(request: http::HttpRequest, request_id: String) -> wire_http::RequestParams {
+    let header = |header: http::RequestHeader| wire_http::Header {
+        name: header.name,
+        value: header.value,
+        value_env_var: header.value_env_var,
+    };
+    wire_http::RequestParams {
+        method: request.method,
+        url: request.url,
+        headers: request.headers.into_iter().map(header).collect(),
+        body_base64: request.body.map(Base64),
+        timeout_ms: request.timeout.and_then(millis),
+        redirect_policy: match request.redirects {
+            http::Redirects::Follow => wire_http::RedirectPolicy::Follow,
+            http::Redirects::Stop => wire_http::RedirectPolicy::Stop,
+        },
+        request_id,
+        stream_response: true,
+    }
 }

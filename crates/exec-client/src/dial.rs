@@ -7,18 +7,18 @@ use exec_transport::{ConnectError, ConnectOptions, Connection, Target};
 
 use crate::limits::{GIVE_UP_NETWORK, GIVE_UP_PROGRAM};
 
-/// A way to the server. Each dial is a new connection.
+/// Makes connections to one server.
 pub trait Dial: Send + Sync + 'static {
-    /// Makes a connection.
+    /// Makes a new connection.
     fn dial(&self) -> BoxFuture<'_, Result<Connection, ConnectError>>;
 
-    /// How long a session that was live is worth trying for this way, unless the caller says otherwise.
+    /// How long a session that was live is tried for, unless the caller says otherwise.
     fn give_up(&self) -> Duration {
         GIVE_UP_NETWORK
     }
 }
 
-/// The way to a URL or a program.
+/// Connects to a URL, or starts a program and connects to its stdio.
 #[derive(Debug, Clone)]
 pub struct TargetDial {
     target: Target,
@@ -26,7 +26,7 @@ pub struct TargetDial {
 }
 
 impl TargetDial {
-    /// The way to `target`.
+    /// Dials `target`, with these options each time.
     pub fn new(target: Target, options: ConnectOptions) -> Self {
         Self { target, options }
     }
@@ -45,7 +45,7 @@ impl Dial for TargetDial {
     }
 }
 
-/// A function that makes connections, as to a server within this process.
+/// A function that makes connections, for example to a server within this process.
 impl<F> Dial for F
 where
     F: Fn() -> BoxFuture<'static, Result<Connection, ConnectError>> + Send + Sync + 'static,

@@ -1,6 +1,5 @@
-//! The environment itself: connecting, what the machine is, and leaving.
+//! The environment itself: connecting, information about the machine, closing.
 
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,31 +18,30 @@ use crate::http::RemoteHttp;
 use crate::inbox::{Inbox, InboxLimits};
 use crate::limits::{CALL_DEADLINE, INITIALIZE_TIMEOUT};
 use crate::link::driver::{Driver, InitializeOptions};
-use crate::link::shared::Shared;
-use crate::link::{Link, LinkMetrics, LinkState};
+use crate::link::{Link, LinkMetrics, LinkShared, LinkState};
 use crate::processes::RemoteProcesses;
-use crate::session::{LossKind, Session, SessionLoss, SessionTimeouts};
+use crate::session::{LossKind, Session, SessionLoss, SessionTimeouts, random_seed};
 
-/// How to be a client.
+/// How to connect, and what to do when the connection breaks.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Who we are, for the server's log.
+    /// The name of this client, for the server's log.
     pub client_name: String,
-    /// How long a session that was live is tried to be found again; what is usual for the way if `None`.
+    /// How long we try to resume a session that was live; [`Dial::give_up`] if `None`.
     pub give_up: Option<Duration>,
     /// How long an ordinary call may stay unanswered on a live connection.
     pub call_deadline: Duration,
     /// How long `initialize` may stay unanswered.
     pub initialize_timeout: Duration,
-    /// How long the session should live without a connection; the server's own choice if `None`.
+    /// How long the session should live without a connection; the server's default if `None`.
     pub detached_ttl: Option<Duration>,
-    /// A session to go on with, as one that another client has left behind.
+    /// The id of a session to resume, for example one that another client has left behind.
     pub resume_session: Option<String>,
     /// Whether output may come as raw bytes rather than base64, where the transport can carry them.
     pub binary_frames: bool,
     /// How much pushed output may wait to be read.
     pub inbox_limits: InboxLimits,
-    /// Of the jitter between tries; random if `None`.
+    /// The seed of the jitter between attempts; random if `None`.
     pub seed: Option<u64>,
 }
 
@@ -65,25 +63,17 @@ impl Default for Options {
 
 /// Why there is no environment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // `why` is for people: what happened, or what the server said.
 pub enum ConnectFailure {
-    /// Nobody answers.
+    /// There is no connection, or the server does not answer.
     #[error("{why}")]
-    Unreachable {
-        /// What happened.
-        why: String,
-    },
-    /// Somebody answers, and says no.
+    Unreachable { why: String },
+    /// The server refuses us.
     #[error("{why}")]
-    Refused {
-        /// What they said.
-        why: String,
-    },
-    /// The session to go on with is not there any more.
+    Refused { why: String },
+    /// The session to resume does not exist any more.
     #[error("{why}: it has ended, or its server was restarted without its state")]
-    UnknownSession {
-        /// What the server said.
-        why: String,
-    },
+    UnknownSession { why: String },
 }
 
 /// Connects to a URL or a program.
@@ -105,14 +95,14 @@ pub struct RemoteEnvironment {
     info: MachineInfo,
     link: Link,
     driver: JoinHandle<()>,
-    /// Tells the driver to leave, at the latest when this is dropped.
-    end: DropGuard,
+    /// Makes the driver close the connection, at the latest when this is dropped.
+    shutdown: DropGuard,
 }
 
 impl RemoteEnvironment {
-    /// Connects by any way there is.
+    /// Connects by `dial`, and again by `dial` whenever the connection breaks.
     pub async fn open(dial: Arc<dyn Dial>, options: Options) -> Result<Self, ConnectFailure> {
-        let shared = Arc::new(Shared::new(options.call_deadline, Inbox::new(options.inbox_limits)));
+        let shared = Arc::new(LinkShared::new(options.call_deadline, Inbox::new(options.inbox_limits)));
         let link = Link::new(Arc::clone(&shared));
         let timeouts = SessionTimeouts {
             give_up: options.give_up.unwrap_or_else(|| dial.give_up()),
@@ -120,16 +110,17 @@ impl RemoteEnvironment {
         };
         let seed = options.seed.unwrap_or_else(random_seed);
         let session = Session::new(timeouts, options.resume_session, seed);
-        let hello = InitializeOptions {
+        let initialize_options = InitializeOptions {
             client_name: options.client_name,
             detached_ttl_ms: options.detached_ttl.and_then(convert::millis),
             binary_frames: options.binary_frames,
         };
-        let end = CancellationToken::new();
-        let driver = tokio::spawn(Driver::new(Arc::clone(&shared), dial, session, hello, end.clone()).run());
-        let end = end.drop_guard();
-        connected(&shared).await?;
-        let info = known_info(&link).await.map_err(|error| ConnectFailure::Refused { why: error.to_string() })?;
+        let shutdown = CancellationToken::new();
+        let driver = Driver::new(Arc::clone(&shared), dial, session, initialize_options, shutdown.clone());
+        let driver = tokio::spawn(driver.run());
+        let shutdown = shutdown.drop_guard();
+        wait_until_connected(&shared).await?;
+        let info = machine_info(&link).await.map_err(|error| ConnectFailure::Refused { why: error.to_string() })?;
         Ok(Self {
             processes: RemoteProcesses::new(link.clone()),
             files: RemoteFiles::new(link.clone()),
@@ -137,11 +128,11 @@ impl RemoteEnvironment {
             info,
             link,
             driver,
-            end,
+            shutdown,
         })
     }
 
-    /// The link, for verbs that are not of the waist.
+    /// The link, for methods of the wire that no trait of the environment has.
     pub fn link(&self) -> &Link {
         &self.link
     }
@@ -151,20 +142,20 @@ impl RemoteEnvironment {
         self.link.metrics()
     }
 
-    /// The session, by which another client can find it again.
+    /// The id of the session, with which another client can resume it.
     pub fn session_id(&self) -> Option<String> {
         self.link.session_id()
     }
 
     /// Closes the connection. The session and its processes stay, detached.
     pub async fn close(self) {
-        let Self { driver, end, .. } = self;
-        drop(end);
-        // It panicked, and the panic hook has said so; there is nothing left to close.
+        let Self { driver, shutdown, .. } = self;
+        drop(shutdown);
+        // It fails only if the driver panicked, which the panic hook has reported; then nothing is left to close.
         let _ = driver.await;
     }
 
-    /// Ends the session with all its processes, and closes the connection.
+    /// Ends the session, terminates all its processes, and closes the connection.
     pub async fn end(self) -> Result<(), CallError> {
         let ended = self.end_session().await;
         self.close().await;
@@ -175,7 +166,7 @@ impl RemoteEnvironment {
         match self.link.session_id() {
             Some(session_id) if self.link.has("session/close") => {
                 let closed = self.link.call(CloseParams { session_id }).await;
-                // A server whose operator alone may close sessions: then its processes are ended one by one.
+                // On some servers only the operator may close sessions; then we terminate the processes one by one.
                 if let Err(CallError::Refused { .. }) = closed {
                     return self.processes.terminate_all().await;
                 }
@@ -205,8 +196,7 @@ impl Environment for RemoteEnvironment {
     }
 }
 
-/// Waits for the first session.
-async fn connected(shared: &Shared) -> Result<(), ConnectFailure> {
+async fn wait_until_connected(shared: &LinkShared) -> Result<(), ConnectFailure> {
     let mut states = shared.link_state.subscribe();
     shared.request_connection();
     loop {
@@ -223,10 +213,10 @@ async fn connected(shared: &Shared) -> Result<(), ConnectFailure> {
     Err(ConnectFailure::Unreachable { why: "the link has ended".to_owned() })
 }
 
-/// What the server told with its answer to initialize, or tells when asked.
-async fn known_info(link: &Link) -> Result<MachineInfo, CallError> {
-    let told = link.shared().lock().info.clone();
-    let info = match told {
+/// Our server sends it with its answer to `initialize`; others are asked.
+async fn machine_info(link: &Link) -> Result<MachineInfo, CallError> {
+    let received = link.shared().lock().info.clone();
+    let info = match received {
         Some(info) => info,
         None => {
             let info = link.call(InfoParams {}).await?;
@@ -247,9 +237,4 @@ impl From<SessionLoss> for ConnectFailure {
             LossKind::Unreachable | LossKind::Ended => Self::Unreachable { why },
         }
     }
-}
-
-/// The standard library's own randomness, which is all that jitter needs.
-pub(crate) fn random_seed() -> u64 {
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

@@ -1,14 +1,14 @@
-//! Which places there are: `environments.toml`, or a URL in a variable, or this machine alone.
+//! Which environments are configured: by `environments.toml`, by a URL in a variable, or this machine alone.
 //!
 //! The file is `$EXEC_SERVER_HOME/environments.toml`, else `$CODEX_HOME/environments.toml`, else the one in `~/.codex`. If
 //! it exists, it alone counts. Otherwise `EXEC_SERVER_URL`, else `CODEX_EXEC_SERVER_URL`: unset or blank means this
-//! machine, `none` means no place at all, anything else is the one place `remote`. A variable is not judged before it is
-//! used; a file is, whole, with its lines.
+//! machine, `none` means no environment at all, anything else is the one environment `remote`. A file is validated as a
+//! whole when it is read; the URL in a variable only when it is used.
 //!
-//! Nothing is connected here before somebody asks; a connection that failed is tried again by the next who asks. What
-//! `local` is, is not known here: the caller has it.
+//! No connection is made before somebody asks for it; one that failed is tried again when it is asked for again. How to
+//! make the local environment is not known here: the caller knows.
 
-mod file;
+mod config_file;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,64 +20,64 @@ use tokio::sync::OnceCell;
 
 use crate::environment::{ConnectFailure, Options, RemoteEnvironment};
 
-pub use file::{FileError, Problem};
+pub use config_file::{ConfigFileError, ConfigProblem};
 
-/// The name of this machine.
+/// The id of this machine.
 pub const LOCAL: &str = "local";
 
-/// The name of the place that a variable gives.
+/// The id of the environment whose URL is in a variable.
 pub const REMOTE: &str = "remote";
 
-/// The name of the file.
+/// The name of the configuration file.
 pub const FILE_NAME: &str = "environments.toml";
 
-/// The places, in the order of their configuration, and which of them is meant if none is named.
+/// The configured environments in their order, and which of them is the default.
 #[derive(Debug)]
 pub struct Environments {
     environments: Vec<ConfiguredEnvironment>,
     default: Option<String>,
 }
 
-/// One place.
+/// One environment of the configuration.
 #[derive(Debug)]
 pub struct ConfiguredEnvironment {
-    /// Its name, which stays the same as long as the configuration does.
+    /// Its id, which stays the same as long as the configuration does.
     pub id: String,
-    /// What it is.
+    /// Local or remote.
     pub kind: EnvironmentKind,
 }
 
-/// What a place is.
+/// Where an environment is.
 #[derive(Debug)]
 pub enum EnvironmentKind {
     /// This machine.
     Local,
-    /// Another.
+    /// Another machine, or another server on this one.
     Remote(Box<RemoteServer>),
 }
 
-/// A far place, connected when it is first asked for.
+/// A configured server, connected to when its environment is first asked for.
 #[derive(Debug)]
 pub struct RemoteServer {
-    /// How to get there.
+    /// How to connect to it.
     pub endpoint: Endpoint,
-    /// How long a connection may take to be made; what is usual if `None`.
+    /// How long connecting may take; the default of the transport if `None`.
     pub connect_timeout: Option<Duration>,
-    /// How long `initialize` may stay unanswered; what is usual if `None`.
+    /// How long `initialize` may stay unanswered; the default of [`Options`] if `None`.
     pub initialize_timeout: Option<Duration>,
-    /// Skills that must be there for the place to be of use; kept for whoever knows skills.
+    /// Skills that the environment must have. They are not interpreted here, only kept for callers that know skills.
     pub required_skills: Vec<String>,
     environment: OnceCell<Arc<RemoteEnvironment>>,
 }
 
-/// How to get to a far place.
+/// How to connect to a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// A server that listens.
     Url {
-        /// Where.
+        /// As it was configured, not yet parsed.
         url: String,
-        /// What it wants to see.
+        /// Sent as the `authorization` header.
         bearer_token: Option<String>,
     },
     /// A program that serves on its stdio; ssh, docker and kubectl are such programs.
@@ -94,24 +94,24 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// No place of that name.
+/// No environment has that id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("environment `{id}` is not configured; there is {known}")]
 pub struct UnknownEnvironment {
-    /// The name.
+    /// The id that was asked for.
     pub id: String,
-    /// Those there are.
+    /// The ids there are, for a person.
     pub known: String,
 }
 
 impl Environments {
-    /// The places of this process's variables.
-    pub fn discover() -> Result<Self, FileError> {
+    /// The environments that the variables and the file of this process configure.
+    pub fn discover() -> Result<Self, ConfigFileError> {
         Self::from_variables(&|name| std::env::var_os(name))
     }
 
-    /// The places of these variables.
-    pub fn from_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, FileError> {
+    /// The same with these variables instead of the process's own.
+    pub fn from_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, ConfigFileError> {
         if let Some(home) = home(variable)
             && let Some(environments) = Self::read(&home.join(FILE_NAME))?
         {
@@ -133,38 +133,34 @@ impl Environments {
         })
     }
 
-    /// The places of a file; `None` if it does not exist.
-    pub fn read(path: &Path) -> Result<Option<Self>, FileError> {
+    /// The environments that a file configures; `None` if it does not exist.
+    pub fn read(path: &Path) -> Result<Option<Self>, ConfigFileError> {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&text, path).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(FileError::Read { path: path.to_owned(), why: error.to_string() }),
+            Err(error) => Err(ConfigFileError::Read { path: path.to_owned(), why: error.to_string() }),
         }
-    }
-
-    /// The places that `text` names; `path` is where it was found, for errors and for relative folders.
-    pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
-        file::parse(text, path)
     }
 
     fn of(environments: Vec<ConfiguredEnvironment>, default: Option<&str>) -> Self {
         Self { environments, default: default.map(str::to_owned) }
     }
 
-    /// All of them.
+    /// All of them, in the order of the configuration.
     pub fn all(&self) -> &[ConfiguredEnvironment] {
         &self.environments
     }
 
-    /// The name of the one that is meant if none is named.
+    /// The id of the default environment.
     pub fn default_id(&self) -> Option<&str> {
         self.default.as_deref()
     }
 
-    /// The one of that name.
+    /// The environment with this id.
     pub fn get(&self, id: &str) -> Result<&ConfiguredEnvironment, UnknownEnvironment> {
-        self.environments.iter().find(|place| place.id == id).ok_or_else(|| {
-            let names: Vec<String> = self.environments.iter().map(|place| format!("`{}`", place.id)).collect();
+        self.environments.iter().find(|environment| environment.id == id).ok_or_else(|| {
+            let names: Vec<String> =
+                self.environments.iter().map(|environment| format!("`{}`", environment.id)).collect();
             let known = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
             UnknownEnvironment { id: id.to_owned(), known }
         })
@@ -172,7 +168,7 @@ impl Environments {
 }
 
 impl RemoteServer {
-    /// A far place with nothing out of the ordinary.
+    /// A server with default timeouts and no required skills.
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
@@ -183,13 +179,13 @@ impl RemoteServer {
         }
     }
 
-    /// The environment, connected once and shared by all who ask.
+    /// The environment of the server, connected once and shared by all callers.
     pub async fn environment(&self, options: &Options) -> Result<Arc<RemoteEnvironment>, ConnectFailure> {
         let connect = async { self.connect(options.clone()).await.map(Arc::new) };
         self.environment.get_or_try_init(|| connect).await.cloned()
     }
 
-    /// A connection of one's own.
+    /// A new connection that is not shared.
     pub async fn connect(&self, mut options: Options) -> Result<RemoteEnvironment, ConnectFailure> {
         let mut transport = ConnectOptions::default();
         if let Some(timeout) = self.connect_timeout {
@@ -210,7 +206,7 @@ impl RemoteServer {
     }
 }
 
-/// Where the file would be.
+/// The directory of the configuration file.
 fn home(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("EXEC_SERVER_HOME").or_else(|| set("CODEX_HOME")).or_else(|| set("HOME").map(|home| home.join(".codex")))

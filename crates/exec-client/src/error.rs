@@ -1,74 +1,54 @@
-//! How a call can fail, and what that means for each verb. The only file that knows error codes.
+//! How a call can fail, and what that means for each verb: processes first, then files and HTTP. The only file of the
+//! client that knows error codes.
 //!
 //! Where our server says what kind of error it was (`error.data`), the same typed error comes out as on a local
 //! machine. Where another server has a code and a text only, the text's errno is used if it has one.
 
-mod files;
-
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use exec_core::{Command, ProcessId, TerminalSize};
+use exec_env::files::{FileError, FileReason, FileVerb, WatchLimit};
+use exec_env::http::HttpError;
 use exec_env::process::{
-    ForgetError, ListError, ReadError, ResizeError, SignalError, SpawnFailure, StartError, SpawnStep, TerminateError,
-    UnknownProcess, Unreachable, WaitError, WriteError,
+    ReadError, ResizeError, SignalError, SpawnFailure, StartError, SpawnStep, UnknownProcess, Unreachable, WaitError,
 };
 use exec_wire::error::{code, kind};
 use exec_wire::{ErrorData, Method, RpcError};
 
 use crate::session::{AttemptError, LossKind, SessionLoss};
 
-pub(crate) use files::{file_error, http_error, is_answer_too_large, is_unknown_handle, reason_of, refused_file};
+const ENOENT: i32 = 2;
+const EAGAIN: i32 = 11;
+const ENOTDIR: i32 = 20;
+const ENOSYS: i32 = 38;
 
 /// Why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // The fields are the blanks in the texts; `method` is the one that was called.
 pub enum CallError {
-    /// The server said no.
+    /// The server refused it.
     #[error("the server refused {name}: {error}", name = method.name())]
-    Refused {
-        /// What was asked.
-        method: Method,
-        /// What it said.
-        error: Box<RpcError>,
-    },
-    /// The server said nothing.
+    Refused { method: Method, error: Box<RpcError> },
+    /// The server did not answer in time.
     #[error("{name} was not answered within {after:?}", name = method.name())]
-    Deadline {
-        /// What was asked.
-        method: Method,
-        /// The limit.
-        after: Duration,
-    },
-    /// The connection broke after it was sent, and it may not be sent twice.
+    Deadline { method: Method, after: Duration },
+    /// The connection broke after the call was sent, and it may not be sent twice.
     #[error("the connection broke while {name} was on its way: it may have been carried out, or not", name = method.name())]
-    Interrupted {
-        /// What was asked.
-        method: Method,
-    },
-    /// The answer is not what it should be.
+    Interrupted { method: Method },
+    /// The answer cannot be decoded.
     #[error("the answer to {name} cannot be read: {reason}", name = method.name())]
-    Undecodable {
-        /// What was asked.
-        method: Method,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// There is no session any more, and what was asked belonged to it; or there is none to be had.
+    Undecodable { method: Method, reason: String },
+    /// The session that the call belonged to is lost, or no session can be opened.
     #[error("{why}")]
-    Lost {
-        /// What happened.
-        why: String,
-    },
-    /// This server has no such method.
+    Lost { why: String },
+    /// This server has no such method, so it was not called.
     #[error("this server has no {name}", name = method.name())]
-    Unsupported {
-        /// What would have been asked.
-        method: Method,
-    },
+    Unsupported { method: Method },
 }
 
 impl CallError {
-    /// The server's own words, if it was the server who said no.
+    /// The server's answer, if it refused the call.
     pub fn refusal(&self) -> Option<&RpcError> {
         match self {
             Self::Refused { error, .. } => Some(error.as_ref()),
@@ -89,7 +69,7 @@ impl From<CallError> for Unreachable {
     }
 }
 
-/// The answer to a server that asks what we do not know.
+/// Our answer to a request that we do not know.
 pub(crate) fn not_implemented(method: &str) -> RpcError {
     RpcError::new(code::METHOD_NOT_FOUND, format!("exec-server client does not implement `{method}` yet"))
 }
@@ -97,7 +77,7 @@ pub(crate) fn not_implemented(method: &str) -> RpcError {
 /// What a refused `initialize` means.
 pub(crate) fn initialize_error(error: &RpcError) -> AttemptError {
     let why = format!("the server refused initialize: {}", error.message);
-    // A half-open connection of ours may still be attached; the server will notice. A server at its limit may find room.
+    // Our last connection may be half open and still attached; the server will notice. A busy server may have room later.
     if error.code == code::ALREADY_ATTACHED || is(error, kind::BUSY) {
         return AttemptError::Transient(why);
     }
@@ -106,7 +86,7 @@ pub(crate) fn initialize_error(error: &RpcError) -> AttemptError {
     AttemptError::Permanent(SessionLoss { kind, why: error.message.clone() })
 }
 
-/// Whether a start failed because the name is taken.
+/// Whether a start failed because the id is taken.
 pub(crate) fn is_id_in_use(error: &CallError, id: &ProcessId) -> bool {
     error.refusal().is_some_and(|refusal| {
         is(refusal, kind::PROCESS_EXISTS)
@@ -115,12 +95,11 @@ pub(crate) fn is_id_in_use(error: &CallError, id: &ProcessId) -> bool {
     })
 }
 
-/// Whether a write failed because nobody can read it: what Codex's server says after a terminate.
+/// Whether a write failed because stdin is closed; Codex's server says so after a terminate.
 pub(crate) fn is_stdin_gone(error: &CallError) -> bool {
     error.refusal().is_some_and(|refusal| refusal.message == "failed to write to process stdin")
 }
 
-/// Why a process was not started.
 pub(crate) fn start_error(id: &ProcessId, command: &Command, error: CallError) -> StartError {
     if is_id_in_use(&error, id) {
         return StartError::IdInUse { id: id.clone() };
@@ -141,7 +120,7 @@ fn spawn_failure(refusal: &RpcError, command: &Command) -> Option<SpawnFailure> 
         let step = step_of(data)?;
         let subject = match &data.path {
             Some(path) => path.to_path().ok()?,
-            // A program that is looked up by name has no path; other steps are about no file.
+            // A program that was looked up by name has no path; the other steps concern no file.
             None => match step {
                 SpawnStep::Exec => program(),
                 SpawnStep::Cwd => command.cwd.clone(),
@@ -150,13 +129,16 @@ fn spawn_failure(refusal: &RpcError, command: &Command) -> Option<SpawnFailure> 
         };
         return Some(SpawnFailure { step, errno: data.errno?, subject });
     }
-    let errno: i32 = refusal.message.rsplit_once("(os error ")?.1.strip_suffix(')')?.parse().ok()?;
-    // The text does not say whether the folder or the program is meant; only a folder can be "not a directory".
-    const ENOTDIR: i32 = 20;
+    let errno = errno_of_text(&refusal.message)?;
+    // The text does not say whether the directory or the program is meant. "Not a directory" can only be the directory.
     Some(match errno {
         ENOTDIR => SpawnFailure { step: SpawnStep::Cwd, errno, subject: command.cwd.clone() },
         _ => SpawnFailure { step: SpawnStep::Exec, errno, subject: program() },
     })
+}
+
+fn errno_of_text(text: &str) -> Option<i32> {
+    text.rsplit_once("(os error ")?.1.strip_suffix(')')?.parse().ok()
 }
 
 fn step_of(data: &ErrorData) -> Option<SpawnStep> {
@@ -177,63 +159,28 @@ fn step_of(data: &ErrorData) -> Option<SpawnStep> {
     })
 }
 
-/// Why a log was not read.
 pub(crate) fn read_error(id: &ProcessId, error: CallError) -> ReadError {
-    if let Some(unknown) = unknown(id, &error) {
-        return unknown.into();
-    }
-    match error.refusal().and_then(|refusal| refusal.data.as_deref()) {
-        Some(ErrorData { kind: word, errno: Some(errno), .. }) if word == kind::SPOOL_READ => {
-            ReadError::Spool { id: id.clone(), errno: *errno }
-        }
-        _ => Unreachable::from(error).into(),
-    }
+    process_error(id, error, |refusal| match refusal.data.as_deref()? {
+        data if data.kind == kind::SPOOL_READ => Some(ReadError::Spool { id: id.clone(), errno: data.errno? }),
+        _ => None,
+    })
 }
 
-/// Why nothing was written.
-pub(crate) fn write_error(id: &ProcessId, error: CallError) -> WriteError {
-    match unknown(id, &error) {
-        Some(unknown) => unknown.into(),
-        None => Unreachable::from(error).into(),
-    }
-}
-
-/// Why a terminal was not resized.
 pub(crate) fn resize_error(id: &ProcessId, size: TerminalSize, error: CallError) -> ResizeError {
-    if let Some(unknown) = unknown(id, &error) {
-        return unknown.into();
-    }
-    match error.refusal() {
-        Some(refusal) if is(refusal, kind::NO_TERMINAL) => ResizeError::NoTerminal { id: id.clone() },
-        Some(refusal) if is(refusal, kind::NO_CELLS) => ResizeError::NoCells { size },
-        _ => Unreachable::from(error).into(),
-    }
+    process_error(id, error, |refusal| match refusal {
+        refusal if is(refusal, kind::NO_TERMINAL) => Some(ResizeError::NoTerminal { id: id.clone() }),
+        refusal if is(refusal, kind::NO_CELLS) => Some(ResizeError::NoCells { size }),
+        _ => None,
+    })
 }
 
-/// Why a signal was not sent.
 pub(crate) fn signal_error(id: &ProcessId, error: CallError) -> SignalError {
-    if let Some(unknown) = unknown(id, &error) {
-        return unknown.into();
-    }
-    match error.refusal().and_then(|refusal| refusal.data.as_deref()) {
-        Some(ErrorData { errno: Some(errno), .. }) => SignalError::Refused { id: id.clone(), errno: *errno },
-        _ => Unreachable::from(error).into(),
-    }
+    process_error(id, error, |refusal| {
+        Some(SignalError::Refused { id: id.clone(), errno: refusal.data.as_deref()?.errno? })
+    })
 }
 
-/// Why a process was not terminated.
-pub(crate) fn terminate_error(id: &ProcessId, error: CallError) -> TerminateError {
-    match unknown(id, &error) {
-        Some(unknown) => unknown.into(),
-        None => Unreachable::from(error).into(),
-    }
-}
-
-/// Why waiting was not possible.
 pub(crate) fn wait_error(id: &ProcessId, error: CallError) -> WaitError {
-    if let Some(unknown) = unknown(id, &error) {
-        return unknown.into();
-    }
     match error.refusal() {
         Some(refusal) if is(refusal, kind::BAD_REGEX) => {
             let detail = refusal.data.as_deref().and_then(|data| data.detail.clone());
@@ -243,17 +190,23 @@ pub(crate) fn wait_error(id: &ProcessId, error: CallError) -> WaitError {
     }
 }
 
-/// Why there is no list.
-pub(crate) fn list_error(error: CallError) -> ListError {
-    Unreachable::from(error).into()
+/// The error of a verb that has no other reasons of its own.
+pub(crate) fn unknown_or_unreachable<E>(id: &ProcessId, error: CallError) -> E
+where
+    E: From<UnknownProcess> + From<Unreachable>,
+{
+    process_error(id, error, |_| None)
 }
 
-/// Why a process was not forgotten.
-pub(crate) fn forget_error(id: &ProcessId, error: CallError) -> ForgetError {
-    match unknown(id, &error) {
-        Some(unknown) => unknown.into(),
-        None => Unreachable::from(error).into(),
+/// The process is unknown, or `reason_of_verb` finds a reason that only this verb has, or the server cannot be reached.
+fn process_error<E>(id: &ProcessId, error: CallError, reason_of_verb: impl FnOnce(&RpcError) -> Option<E>) -> E
+where
+    E: From<UnknownProcess> + From<Unreachable>,
+{
+    if let Some(unknown) = unknown(id, &error) {
+        return unknown.into();
     }
+    error.refusal().and_then(reason_of_verb).unwrap_or_else(|| Unreachable::from(error).into())
 }
 
 fn unknown(id: &ProcessId, error: &CallError) -> Option<UnknownProcess> {
@@ -266,8 +219,128 @@ fn is(error: &RpcError, kind: &str) -> bool {
     error.data.as_ref().is_some_and(|data| data.kind == kind)
 }
 
+pub(crate) fn file_error(verb: FileVerb, path: &Path, error: CallError) -> FileError {
+    match error.refusal() {
+        Some(refusal) => refused_file(verb, path, refusal),
+        None => FileError::new(verb, path, FileReason::Unreachable { why: error.to_string() }),
+    }
+}
+
+/// The same for an error that came with a notification.
+pub(crate) fn refused_file(verb: FileVerb, path: &Path, refusal: &RpcError) -> FileError {
+    let data = refusal.data.as_deref();
+    let reason = data.and_then(reason_of).unwrap_or_else(|| reason_of_text(refusal));
+    let path_of_error = data.and_then(|data| data.path.as_ref()).and_then(|path| path.to_path().ok());
+    FileError::new(verb, path_of_error.unwrap_or_else(|| path.to_owned()), reason)
+}
+
+/// The reason that `data` gives, if it is that of our server.
+pub(crate) fn reason_of(data: &ErrorData) -> Option<FileReason> {
+    let detail = data.detail.as_deref();
+    let words = || detail.unwrap_or_default().to_owned();
+    Some(match data.kind.as_str() {
+        "notAFile" => FileReason::NotAFile,
+        "notRegular" => FileReason::NotRegular,
+        "tooLarge" => FileReason::TooLarge { limit_bytes: detail?.parse().ok()? },
+        "symlinkInPath" => FileReason::SymlinkInPath,
+        "recursiveNoFollow" => FileReason::RecursiveNoFollow,
+        "recursiveRequired" => FileReason::RecursiveRequired,
+        "copyIntoItself" => FileReason::CopyIntoItself,
+        "copyOntoItself" => FileReason::CopyOntoItself,
+        "copySpecial" => FileReason::CopySpecial,
+        "tooManyEntries" => FileReason::TooManyEntries { found: detail?.parse().ok()? },
+        "walkLimitsTooLarge" => FileReason::WalkLimitsTooLarge,
+        "walkLimitsZero" => FileReason::WalkLimitsZero,
+        "readBlockLength" => FileReason::ReadBlockLength,
+        "writeBlockLength" => FileReason::WriteBlockLength,
+        "writeRange" => FileReason::WriteRange,
+        "changed" => FileReason::Changed { present: detail.map(str::parse).transpose().ok()? },
+        "watchLimit" => FileReason::WatchLimit(WatchLimit::Watches),
+        "watcherLimit" => FileReason::WatchLimit(WatchLimit::Instances),
+        "badPattern" => FileReason::BadPattern { why: words() },
+        "unsupported" => FileReason::Unsupported { why: words() },
+        "unreachable" => FileReason::Unreachable { why: words() },
+        kind::BUSY => FileReason::Os(EAGAIN),
+        _ => FileReason::Os(data.errno?),
+    })
+}
+
+/// The reason as far as it can be told from the code and the text of a server that sends no data.
+fn reason_of_text(refusal: &RpcError) -> FileReason {
+    let text = refusal.message.as_str();
+    if let Some(errno) = errno_of_text(text) {
+        return FileReason::Os(errno);
+    }
+    match text {
+        "path is not a regular file" => FileReason::NotRegular,
+        "path contains a symbolic link" => FileReason::SymlinkInPath,
+        "recursive no-follow removal is unsupported" => FileReason::RecursiveNoFollow,
+        "fs/copy requires recursive: true when sourcePath is a directory" => FileReason::RecursiveRequired,
+        "fs/copy cannot copy a directory to itself or one of its descendants" => FileReason::CopyIntoItself,
+        "fs/copy only supports regular files, directories, and symlinks" => FileReason::CopySpecial,
+        text if text.starts_with("path `") && text.ends_with("` is not a file") => FileReason::NotAFile,
+        _ if refusal.code == code::NOT_FOUND => FileReason::Os(ENOENT),
+        _ if refusal.code == code::METHOD_NOT_FOUND => FileReason::Os(ENOSYS),
+        _ => FileReason::Unreachable { why: refusal.message.clone() },
+    }
+}
+
+/// Whether a file was not read because it does not fit one answer; blocks of it do.
+pub(crate) fn is_answer_too_large(error: &CallError) -> bool {
+    let data = error.refusal().and_then(|refusal| refusal.data.as_ref());
+    data.is_some_and(|data| data.kind == kind::TOO_LARGE && data.detail.is_none())
+}
+
+/// Whether the server does not know a handle; it knows none of an earlier connection.
+pub(crate) fn is_unknown_handle(error: &CallError) -> bool {
+    error
+        .refusal()
+        .is_some_and(|refusal| is(refusal, kind::UNKNOWN_HANDLE) || refusal.message.starts_with("unknown file handle"))
+}
+
+pub(crate) fn http_error(error: CallError) -> HttpError {
+    let known = error.refusal().and_then(|refusal| refusal.data.as_deref()).and_then(http_reason);
+    match (known, error.refusal()) {
+        (Some(known), _) => known,
+        (None, Some(refusal)) => http_reason_of_text(refusal),
+        (None, None) => Unreachable::from(error).into(),
+    }
+}
+
+fn http_reason(data: &ErrorData) -> Option<HttpError> {
+    let detail = || data.detail.clone();
+    let name = || data.step.clone();
+    Some(match data.kind.as_str() {
+        "badMethod" => HttpError::BadMethod { why: detail()? },
+        "badUrl" => HttpError::BadUrl { why: detail()? },
+        "badScheme" => HttpError::BadScheme { scheme: detail()? },
+        "badHeaderName" => HttpError::BadHeaderName { why: detail()? },
+        "badHeaderValue" => HttpError::BadHeaderValue { name: name()?, why: detail()? },
+        "variableMissing" => HttpError::VariableMissing { name: name()?, variable: detail()? },
+        "variableEmpty" => HttpError::VariableEmpty { name: name()?, variable: detail()? },
+        "variableRefused" => HttpError::VariableRefused { name: name()?, variable: detail()? },
+        "httpTimedOut" => HttpError::TimedOut { why: detail()? },
+        "httpFailed" => HttpError::Failed { why: detail()?, causes: name().unwrap_or_default() },
+        "httpBody" => HttpError::Body { why: detail()? },
+        _ => return None,
+    })
+}
+
+fn http_reason_of_text(refusal: &RpcError) -> HttpError {
+    let after = |prefix: &str| refusal.message.strip_prefix(prefix).map(str::to_owned);
+    if let Some(why) = after("failed to read http/request response body: ") {
+        return HttpError::Body { why };
+    }
+    match after("http/request failed: ") {
+        Some(why) if why == "route-aware request timed out" => HttpError::TimedOut { why },
+        Some(why) => HttpError::Failed { why, causes: String::new() },
+        None => HttpError::Failed { why: refusal.message.clone(), causes: String::new() },
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use exec_env::files::ContentHash;
     use exec_wire::PathUri;
 
     use super::*;
@@ -321,5 +394,27 @@ mod tests {
         let unknown = RpcError::new(code::INVALID_REQUEST, "unknown session id s");
         let loss = SessionLoss { kind: LossKind::UnknownSession, why: "unknown session id s".into() };
         assert_eq!(initialize_error(&unknown), AttemptError::Permanent(loss));
+    }
+
+    #[test]
+    fn data_gives_back_the_very_error() {
+        let path = PathUri::from_path("/w/below".as_ref()).expect("absolute");
+        let data = ErrorData { errno: Some(28), path: Some(path), ..ErrorData::new("ENOSPC") };
+        let error = RpcError::new(code::INTERNAL, "No space left on device (os error 28)").with_data(data);
+        let expected = FileError::new(FileVerb::Copy, "/w/below", FileReason::Os(28));
+        assert_eq!(file_error(FileVerb::Copy, Path::new("/w"), refused(error)), expected);
+        let hash = ContentHash([7; 32].into());
+        let data = ErrorData { detail: Some(hash.to_string()), ..ErrorData::new("changed") };
+        assert_eq!(reason_of(&data), Some(FileReason::Changed { present: Some(hash) }));
+        assert_eq!(reason_of(&ErrorData::new("changed")), Some(FileReason::Changed { present: None }));
+    }
+
+    #[test]
+    fn the_originals_texts_are_understood() {
+        let reason = |code, text: &str| reason_of_text(&RpcError::new(code, text));
+        assert_eq!(reason(-32603, "Symbolic link loop (os error 40)"), FileReason::Os(40));
+        assert_eq!(reason(-32600, "path `/x` is not a file"), FileReason::NotAFile);
+        assert_eq!(reason(-32004, "gone"), FileReason::Os(2));
+        assert_eq!(reason(-32601, "exec-server stub does not implement `fs/rename` yet"), FileReason::Os(38));
     }
 }

@@ -1,10 +1,10 @@
-//! The files at the far end: the verbs of the waist as calls over a link.
+//! The files of the server: the verbs of the waist as calls over a link.
 //!
-//! A call that changes nothing, whose repetition is the same as the one time, or that the server knows by its id, is sent
-//! again after a break; any other fails and says that it may have happened. What our server adds to the original is asked for only where it is there:
-//! a server that would silently leave out a condition is not asked at all.
+//! A call is sent again after a break if it changes nothing, if doing it twice is doing it once, or if the server
+//! recognizes it by its id; any other fails and says that it may have happened. What our server adds to the original is
+//! used only where it is there: a server that would silently leave out a condition is not called at all.
 //!
-//! Reading order: `handle` (a file that stays open, over connections that do not), [`stream`] (any size in little
+//! Reading order: `handle` (a file that stays open over connections that do not), [`stream`] (files of any size in little
 //! memory), `watch`, `search`.
 
 mod handle;
@@ -34,13 +34,10 @@ use crate::retry::RetryPolicy;
 use handle::RemoteFile;
 use watch::MissingWatches;
 
-/// A server that cannot do what is asked.
+const EINVAL: i32 = 22;
+const EFBIG: i32 = 27;
 const ENOSYS: i32 = 38;
 
-/// More than one message holds.
-const EFBIG: i32 = 27;
-
-/// The files at the far end.
 #[derive(Debug)]
 pub(crate) struct RemoteFiles {
     link: Link,
@@ -52,24 +49,11 @@ impl RemoteFiles {
         Self { link, missing: MissingWatches::default() }
     }
 
-    /// Asks on terms that suit files: a tree may take long, and a dead link is noticed by the transport.
-    async fn call<C: Call>(
-        &self,
-        operation: Operation<'_>,
-        params: C,
-        retry: RetryPolicy,
-    ) -> Result<C::Result, FileError> {
-        call(&self.link, operation, &params, retry).await
+    fn operation<'a>(&'a self, verb: FileVerb, path: &'a Path) -> Operation<'a> {
+        Operation { link: &self.link, verb, path }
     }
 
-    fn require_extension(&self, operation: Operation<'_>, extension: &str) -> Result<(), FileError> {
-        match self.link.has(extension) {
-            true => Ok(()),
-            false => Err(operation.error(FileReason::Os(ENOSYS))),
-        }
-    }
-
-    /// What does not fit one answer is fetched in blocks; it must not change meanwhile.
+    /// Fetches a file that does not fit one answer in blocks. It must not change meanwhile.
     async fn read_in_blocks(&self, operation: Operation<'_>, links: LinkPolicy) -> Result<Bytes, FileError> {
         let file = RemoteFile::open(self.link.clone(), operation.path, OpenMode::Read, links).await?;
         let size_bytes = usize::try_from(file.size_bytes()).unwrap_or(usize::MAX);
@@ -86,45 +70,58 @@ impl RemoteFiles {
     }
 }
 
-/// What is asked, and of which path: the two things that every error names.
+/// One verb on one path, the two things that every error names, and the link over which the server is called.
 #[derive(Debug, Clone, Copy)]
 struct Operation<'a> {
+    link: &'a Link,
     verb: FileVerb,
     path: &'a Path,
 }
 
-impl<'a> Operation<'a> {
-    fn new(verb: FileVerb, path: &'a Path) -> Self {
-        Self { verb, path }
+impl Operation<'_> {
+    async fn call<C: Call>(&self, params: &C) -> Result<C::Result, FileError> {
+        self.call_with(params, RetryPolicy::of(C::METHOD)).await
+    }
+
+    /// The deadline is long, because a tree may take long; the transport notices a dead connection.
+    async fn call_with<C: Call>(&self, params: &C, retry: RetryPolicy) -> Result<C::Result, FileError> {
+        let outcome = self.link.call_with(params, CallOptions { deadline: LONG_CALL, retry }).await;
+        outcome.result.map_err(|error| error::file_error(self.verb, self.path, error))
+    }
+
+    /// Refuses the operation if the server lacks an extension that it needs.
+    fn require(&self, extension: &str) -> Result<(), FileError> {
+        match self.link.has(extension) {
+            true => Ok(()),
+            false => Err(self.error(FileReason::Os(ENOSYS))),
+        }
     }
 
     fn error(&self, reason: FileReason) -> FileError {
         FileError::new(self.verb, self.path, reason)
     }
 
+    fn unreachable(&self, why: impl Into<String>) -> FileError {
+        self.error(FileReason::Unreachable { why: why.into() })
+    }
+
     fn uri(&self) -> Result<PathUri, FileError> {
-        uri(*self, self.path)
+        self.uri_of(self.path)
+    }
+
+    /// A path as the wire has it. A relative one is refused, because the server has another working directory.
+    fn uri_of(&self, path: &Path) -> Result<PathUri, FileError> {
+        PathUri::from_path(path).map_err(|_| FileError::new(self.verb, path, FileReason::Os(EINVAL)))
+    }
+
+    /// A path that the server names. One of another operating system cannot be used here.
+    fn native(&self, uri: &PathUri) -> Result<PathBuf, FileError> {
+        uri.to_path().map_err(|foreign| self.unreachable(foreign.to_string()))
     }
 }
 
-/// A path as the wire has it. One that depends on a working directory means nothing over there.
-fn uri(operation: Operation<'_>, path: &Path) -> Result<PathUri, FileError> {
-    const EINVAL: i32 = 22;
-    PathUri::from_path(path).map_err(|_| FileError::new(operation.verb, path, FileReason::Os(EINVAL)))
-}
-
-async fn call<C: Call>(
-    link: &Link,
-    operation: Operation<'_>,
-    params: &C,
-    retry: RetryPolicy,
-) -> Result<C::Result, FileError> {
-    let answered = link.call_with(params, CallOptions { deadline: LONG_CALL, retry }).await;
-    answered.result.map_err(|error| error::file_error(operation.verb, operation.path, error))
-}
-
-/// Tells the server something that nobody waits for, as when a handle is dropped. The task ends by itself: with the
-/// answer, with the link, or at the call's deadline.
+/// Makes a call that nobody waits for, for example when a handle is dropped. The task ends by itself: with the answer, with
+/// the link, or at the call's deadline.
 fn send_detached<C: Call + Sync>(link: &Link, params: C) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         let link = link.clone();
@@ -142,7 +139,7 @@ fn follow_symlinks(links: LinkPolicy) -> Option<bool> {
 impl Files for RemoteFiles {
     fn read<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Bytes> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::Read, path);
+            let operation = self.operation(FileVerb::Read, path);
             let params =
                 wire::ReadFileParams { path: operation.uri()?, follow_symlinks: follow_symlinks(links), sandbox: None };
             let options = CallOptions { deadline: LONG_CALL, retry: RetryPolicy::Always };
@@ -157,7 +154,7 @@ impl Files for RemoteFiles {
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>> {
         Box::pin(async move {
             if mode == OpenMode::Append || links == LinkPolicy::Refuse {
-                self.require_extension(Operation::new(FileVerb::Open, path), "fs/open.append")?;
+                self.operation(FileVerb::Open, path).require("fs/open.append")?;
             }
             let file = RemoteFile::open(self.link.clone(), path, mode, links).await?;
             Ok(Box::new(file) as Box<dyn OpenFile>)
@@ -166,7 +163,7 @@ impl Files for RemoteFiles {
 
     fn write<'a>(&'a self, path: &'a Path, bytes: Bytes, options: WriteOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::Write, path);
+            let operation = self.operation(FileVerb::Write, path);
             if bytes.len() > WRITE_FILE_BYTES {
                 return Err(operation.error(FileReason::Os(EFBIG)));
             }
@@ -177,14 +174,14 @@ impl Files for RemoteFiles {
                 (options.sync, "fs/writeFile.sync"),
             ];
             for (_, extension) in needed.iter().filter(|(needed, _)| *needed) {
-                self.require_extension(operation, extension)?;
+                operation.require(extension)?;
             }
             let if_match = match options.expect {
                 ExpectedFile::Anything => None,
                 ExpectedFile::Absent => Some("absent".to_owned()),
                 ExpectedFile::Content(hash) => Some(hash.to_string()),
             };
-            // The same bytes once more make the same file, unless they are added, or what was there has changed by it.
+            // Writing the same bytes again gives the same file, unless they are appended or a condition no longer holds.
             let same_again = !options.append && options.expect == ExpectedFile::Anything;
             let retry = if same_again { RetryPolicy::Always } else { RetryPolicy::IfServerRemembers };
             let params = wire::WriteFileParams {
@@ -197,15 +194,15 @@ impl Files for RemoteFiles {
                 mode: options.mode,
                 sync: options.sync,
             };
-            self.call(operation, params, retry).await.map(drop)
+            operation.call_with(&params, retry).await.map(drop)
         })
     }
 
     fn create_directory<'a>(&'a self, path: &'a Path, options: CreateDirectoryOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::CreateDirectory, path);
+            let operation = self.operation(FileVerb::CreateDirectory, path);
             if options.mode.is_some() {
-                self.require_extension(operation, "fs/createDirectory.mode")?;
+                operation.require("fs/createDirectory.mode")?;
             }
             let params = wire::CreateDirectoryParams {
                 path: operation.uri()?,
@@ -215,13 +212,13 @@ impl Files for RemoteFiles {
                 mode: options.mode,
             };
             let retry = if options.recursive { RetryPolicy::Always } else { RetryPolicy::IfServerRemembers };
-            self.call(operation, params, retry).await.map(drop)
+            operation.call_with(&params, retry).await.map(drop)
         })
     }
 
     fn remove<'a>(&'a self, path: &'a Path, options: RemoveOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::Remove, path);
+            let operation = self.operation(FileVerb::Remove, path);
             let params = wire::RemoveParams {
                 path: operation.uri()?,
                 recursive: Some(options.recursive),
@@ -229,37 +226,34 @@ impl Files for RemoteFiles {
                 follow_symlinks: follow_symlinks(options.links),
                 sandbox: None,
             };
-            // Sent again, it could remove what somebody has put there since.
-            self.call(operation, params, RetryPolicy::IfServerRemembers).await.map(drop)
+            operation.call(&params).await.map(drop)
         })
     }
 
     fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::Copy, source);
+            let operation = self.operation(FileVerb::Copy, source);
             if options.keep_times {
-                self.require_extension(operation, "fs/copy.keepTimes")?;
+                operation.require("fs/copy.keepTimes")?;
             }
             let progress_id = options.progress.is_some().then(unique_id);
             let params = wire::CopyParams {
                 source_path: operation.uri()?,
-                destination_path: uri(operation, destination)?,
+                destination_path: operation.uri_of(destination)?,
                 recursive: options.recursive,
                 sandbox: None,
                 report: true,
                 progress_id: progress_id.clone(),
                 keep_times: options.keep_times,
             };
+            let call = operation.call(&params);
             let (Some(progress_id), Some(progress)) = (progress_id, &options.progress) else {
-                let copied = self.call(operation, params, RetryPolicy::IfServerRemembers).await?;
-                return Ok(copied.copied.map_or_else(Copied::default, convert::copied));
+                return Ok(call.await?.copied.map_or_else(Copied::default, convert::copied));
             };
-            let notifications =
-                self.link.subscribe_to_id(NotificationMethod::FsCopyProgress, &progress_id, NOTIFICATION_QUEUE);
-            let copied =
-                report_on(notifications, progress, self.call(operation, params, RetryPolicy::IfServerRemembers))
-                    .await?;
-            let copied = copied.copied.map_or_else(Copied::default, convert::copied);
+            let methods = &[NotificationMethod::FsCopyProgress];
+            let notifications = self.link.subscribe(methods, Some(&progress_id), NOTIFICATION_QUEUE);
+            let copied = report_progress(notifications, progress, call).await?.copied;
+            let copied = copied.map_or_else(Copied::default, convert::copied);
             progress(&copied);
             Ok(copied)
         })
@@ -267,98 +261,98 @@ impl Files for RemoteFiles {
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path, options: RenameOptions) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::Rename, from);
+            let operation = self.operation(FileVerb::Rename, from);
             let params = wire::RenameParams {
                 source_path: operation.uri()?,
-                destination_path: uri(operation, to)?,
+                destination_path: operation.uri_of(to)?,
                 no_replace: options.no_replace,
                 follow_symlinks: follow_symlinks(options.links),
                 sandbox: None,
             };
-            self.call(operation, params, RetryPolicy::IfServerRemembers).await.map(drop)
+            operation.call(&params).await.map(drop)
         })
     }
 
     fn metadata<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Metadata> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::Metadata, path);
+            let operation = self.operation(FileVerb::Metadata, path);
             let params = wire::GetMetadataParams {
                 path: operation.uri()?,
                 follow_symlinks: follow_symlinks(links),
                 sandbox: None,
             };
-            self.call(operation, params, RetryPolicy::Always).await.map(|found| convert::metadata(&found))
+            operation.call(&params).await.map(|found| convert::metadata(&found))
         })
     }
 
     fn canonicalize<'a>(&'a self, path: &'a Path) -> FileFuture<'a, PathBuf> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::Canonicalize, path);
+            let operation = self.operation(FileVerb::Canonicalize, path);
             let params = wire::CanonicalizeParams { path: operation.uri()?, sandbox: None };
-            let canonical = self.call(operation, params, RetryPolicy::Always).await?;
-            native(operation, &canonical.path)
+            let canonical = operation.call(&params).await?;
+            operation.native(&canonical.path)
         })
     }
 
     fn read_directory<'a>(&'a self, path: &'a Path) -> FileFuture<'a, Vec<DirectoryEntry>> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::ReadDirectory, path);
+            let operation = self.operation(FileVerb::ReadDirectory, path);
             let params = wire::ReadDirectoryParams { path: operation.uri()?, sandbox: None };
-            let listed = self.call(operation, params, RetryPolicy::Always).await?;
+            let listed = operation.call(&params).await?;
             Ok(listed.entries.into_iter().map(convert::directory_entry).collect())
         })
     }
 
     fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, WalkListing> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::Walk, root);
+            let operation = self.operation(FileVerb::Walk, root);
             let params =
                 wire::WalkParams { path: operation.uri()?, options: convert::walk_options(options), sandbox: None };
-            self.call(operation, params, RetryPolicy::Always).await.map(convert::walk)
+            operation.call(&params).await.map(convert::walk)
         })
     }
 
     fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: LinkPolicy) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::SetPermissions, path);
+            let operation = self.operation(FileVerb::SetPermissions, path);
             let follow_symlinks = follow_symlinks(links);
             let params = wire::SetPermissionsParams { path: operation.uri()?, mode, follow_symlinks, sandbox: None };
-            self.call(operation, params, RetryPolicy::Always).await.map(drop)
+            operation.call(&params).await.map(drop)
         })
     }
 
     fn set_times<'a>(&'a self, path: &'a Path, times: FileTimes, links: LinkPolicy) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::SetTimes, path);
-            self.require_extension(operation, "fs/setTimes")?;
+            let operation = self.operation(FileVerb::SetTimes, path);
+            operation.require("fs/setTimes")?;
             let (accessed_ns, modified_ns) =
                 (convert::nanoseconds(times.accessed), convert::nanoseconds(times.modified));
             let follow_symlinks = follow_symlinks(links);
             let path = operation.uri()?;
             let params = wire::SetTimesParams { path, accessed_ns, modified_ns, follow_symlinks, sandbox: None };
-            self.call(operation, params, RetryPolicy::Always).await.map(drop)
+            operation.call(&params).await.map(drop)
         })
     }
 
     fn read_link<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, PathBuf> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::ReadLink, path);
+            let operation = self.operation(FileVerb::ReadLink, path);
             let params =
                 wire::ReadLinkParams { path: operation.uri()?, follow_symlinks: follow_symlinks(links), sandbox: None };
-            self.call(operation, params, RetryPolicy::Always).await.map(|link| PathBuf::from(link.target.0))
+            operation.call(&params).await.map(|link| PathBuf::from(link.target.0))
         })
     }
 
     fn create_symlink<'a>(&'a self, target: &'a Path, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, ()> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::CreateSymlink, path);
+            let operation = self.operation(FileVerb::CreateSymlink, path);
             let params = wire::CreateSymlinkParams {
                 path: operation.uri()?,
                 target: target.as_os_str().into(),
                 follow_symlinks: follow_symlinks(links),
                 sandbox: None,
             };
-            self.call(operation, params, RetryPolicy::IfServerRemembers).await.map(drop)
+            operation.call(&params).await.map(drop)
         })
     }
 
@@ -380,7 +374,7 @@ impl Files for RemoteFiles {
 
     fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, GlobMatches> {
         Box::pin(async move {
-            let operation = Operation::new(FileVerb::Glob, &query.root);
+            let operation = self.operation(FileVerb::Glob, &query.root);
             let params = wire::GlobParams {
                 path: operation.uri()?,
                 patterns: query.patterns.clone(),
@@ -389,32 +383,32 @@ impl Files for RemoteFiles {
                 max_paths: Some(query.max_paths),
                 sandbox: None,
             };
-            let found = self.call(operation, params, RetryPolicy::Always).await?;
-            let paths = found.paths.iter().map(|path| native(operation, path)).collect::<Result<_, _>>()?;
+            let found = operation.call(&params).await?;
+            let paths = found.paths.iter().map(|path| operation.native(path)).collect::<Result<_, _>>()?;
             Ok(GlobMatches { paths, truncated: found.truncated })
         })
     }
 }
 
-/// Passes on the progress of a copy until it is answered. What came before the answer is passed on before it.
-async fn report_on<T>(
+/// Reports the progress of a copy until it is answered. Notifications that came before the answer are reported before it.
+async fn report_progress<T>(
     mut notifications: mpsc::Receiver<Notification>,
     progress: &CopyProgress,
     answer: impl Future<Output = T>,
 ) -> T {
-    let tell = |notification: &Notification| {
-        if let Ok(told) = notification.params.decode::<wire::CopyProgressParams>() {
-            progress(&convert::copied(told.copied));
+    let report = |notification: &Notification| {
+        if let Ok(params) = notification.params.decode::<wire::CopyProgressParams>() {
+            progress(&convert::copied(params.copied));
         }
     };
     let mut answer = std::pin::pin!(answer);
     loop {
         tokio::select! {
             biased;
-            Some(notification) = notifications.recv() => tell(&notification),
+            Some(notification) = notifications.recv() => report(&notification),
             answer = &mut answer => {
                 while let Ok(notification) = notifications.try_recv() {
-                    tell(&notification);
+                    report(&notification);
                 }
                 return answer;
             }
@@ -422,33 +416,28 @@ async fn report_on<T>(
     }
 }
 
-/// A path that the server names. One of another operating system is nothing that could be used here.
-fn native(operation: Operation<'_>, path: &PathUri) -> Result<PathBuf, FileError> {
-    path.to_path().map_err(|foreign| operation.error(FileReason::Unreachable { why: foreign.to_string() }))
-}
-
-/// A name that no other handle, watch, search or body of this client has.
+/// An id that no other handle, watch, search or body of this client has.
 pub(crate) fn unique_id() -> String {
     static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     format!("{:08x}-{count:x}", std::process::id())
 }
 
-/// The bytes of a stream's blocks must fit what one block may be.
+// The server refuses larger blocks.
 const _: () = assert!(STREAM_BLOCK_BYTES <= limits::BLOCK_BYTES);
-
-/// Why a stream's end failed to arrive: the server was not the one who said so.
-fn unreachable(operation: Operation<'_>, why: impl Into<String>) -> FileError {
-    operation.error(FileReason::Unreachable { why: why.into() })
-}
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::inbox::{Inbox, InboxLimits};
+    use crate::link::LinkShared;
 
     #[test]
     fn a_relative_path_is_an_invalid_argument() {
-        let operation = Operation::new(FileVerb::Read, Path::new("here"));
+        let link = Link::new(Arc::new(LinkShared::new(Duration::ZERO, Inbox::new(InboxLimits::default()))));
+        let operation = Operation { link: &link, verb: FileVerb::Read, path: Path::new("here") };
         assert_eq!(operation.uri().map_err(|error| error.reason), Err(FileReason::Os(22)));
     }
 

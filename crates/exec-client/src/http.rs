@@ -1,4 +1,4 @@
-//! HTTP from the far end. Every body is streamed; it belongs to its connection, and ends with it.
+//! HTTP requests made by the server. Every body is streamed; it belongs to its connection, and ends with it.
 
 use bytes::Bytes;
 use exec_env::BoxFuture;
@@ -11,10 +11,9 @@ use crate::convert;
 use crate::error;
 use crate::files::unique_id;
 use crate::limits::{LONG_CALL, NOTIFICATION_QUEUE};
-use crate::link::{CallOptions, Link, Notification};
+use crate::link::{CallOptions, Link, Notification, next_params};
 use crate::retry::RetryPolicy;
 
-/// The HTTP of the far end.
 #[derive(Debug)]
 pub(crate) struct RemoteHttp {
     link: Link,
@@ -30,8 +29,9 @@ impl Http for RemoteHttp {
     fn request(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpError>> {
         Box::pin(async move {
             let request_id = unique_id();
-            let notifications = self.link.subscribe_to_id(NotificationMethod::HttpBodyDelta, &request_id, NOTIFICATION_QUEUE);
-            // What was sent to somebody may have had its effect there, so it is never sent twice.
+            let notifications =
+                self.link.subscribe(&[NotificationMethod::HttpBodyDelta], Some(&request_id), NOTIFICATION_QUEUE);
+            // The request may have had its effect on the third party, so it is never sent twice.
             let options = CallOptions { deadline: LONG_CALL, retry: RetryPolicy::IfUnsent };
             let params = convert::http_params(request, request_id.clone());
             let answer = self.link.call_with(&params, options).await.result.map_err(error::http_error)?;
@@ -42,8 +42,8 @@ impl Http for RemoteHttp {
     }
 }
 
-/// A body on its way. The server reads on as long as the connection takes it; one that is not taken here in time is
-/// given up and says so.
+/// The body of a response. The server sends it as fast as the connection allows; if it is not read here in time, the
+/// subscription ends and reading fails.
 struct RemoteBody {
     request_id: String,
     notifications: mpsc::Receiver<Notification>,
@@ -54,21 +54,15 @@ struct RemoteBody {
 impl RemoteBody {
     async fn receive(&mut self) -> Result<BodyDeltaParams, HttpError> {
         let broken = |why: &str| HttpError::Body { why: why.to_owned() };
-        loop {
-            let Some(notification) = self.notifications.recv().await else {
-                return Err(broken("the connection to the executor broke, or the body was not taken in time"));
-            };
-            match notification.params.decode::<BodyDeltaParams>() {
-                // What was received already may be sent again.
-                Ok(delta) if delta.request_id == self.request_id && delta.seq > self.seq => {
-                    self.seq += 1;
-                    return match delta.seq == self.seq {
-                        true => Ok(delta),
-                        false => Err(broken("a part of the body is missing")),
-                    };
-                }
-                _ => {}
-            }
+        // A notification that was received already may come again.
+        let is_new = |delta: &BodyDeltaParams| delta.request_id == self.request_id && delta.seq > self.seq;
+        let Some(delta) = next_params(&mut self.notifications, is_new).await else {
+            return Err(broken("the connection to the executor broke, or the body was not taken in time"));
+        };
+        self.seq += 1;
+        match delta.seq == self.seq {
+            true => Ok(delta),
+            false => Err(broken("a part of the body is missing")),
         }
     }
 }

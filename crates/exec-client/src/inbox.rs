@@ -1,12 +1,12 @@
 //! What was pushed and not yet read: one window per process, each seq once, in order, within bounds.
 //!
-//! A follower is a place in a log. If its next entry is in the window, it takes it from there; if the log is known to be
-//! longer but the entry is not here, it fetches it by `process/read`; otherwise it waits. So an entry that finds the
-//! window full is simply let go of: the server keeps the log. A hole in what is pushed (a log that forgot its oldest
-//! entries, a break) is the same case, and the fetch tells the gap with its numbers.
+//! Each follower has a position in a log. If its next entry is in the window, it takes it from there; if the log is known
+//! to be longer but the entry is not here, it fetches it with `process/read`; otherwise it waits. So an entry that does
+//! not fit the window can be dropped: the server keeps the log. A hole in what is pushed (a log that forgot its oldest
+//! entries, a break) is the same case, and the fetched page tells the gap with its seqs.
 //!
-//! Room is made at the expense of the slow: entries that the fastest follower has passed are let go of first, those it
-//! has not are kept. Pure: no waiting, no clock; the driver wakes followers.
+//! A full window drops the entries that the fastest follower has read, so that only the slower ones must fetch them. Pure:
+//! no waiting, no clock; the driver wakes followers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +16,7 @@ use crate::limits::{ENTRY_OVERHEAD_BYTES, WINDOW_BYTES, WINDOWS_BYTES};
 use crate::page::PageBudget;
 
 /// The windows of all processes of a link.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Inbox {
     windows: HashMap<ProcessId, Window>,
     limits: InboxLimits,
@@ -24,12 +24,12 @@ pub struct Inbox {
     next_reader: u64,
 }
 
-/// How much may be held.
+/// How many bytes may be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InboxLimits {
-    /// Per process.
+    /// For one process.
     pub window_bytes: usize,
-    /// In all.
+    /// For all processes together.
     pub total_bytes: usize,
 }
 
@@ -39,77 +39,64 @@ impl Default for InboxLimits {
     }
 }
 
-/// A follower, as the inbox knows it.
+/// Identifies a follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReaderId(u64);
-
-/// What became of a pushed entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PushOutcome {
-    /// It is held.
-    Held,
-    /// It was seen before, or everybody is past it.
-    Duplicate,
-    /// There was no room; it will be fetched.
-    Dropped,
-    /// Nobody has asked for this process.
-    NotOpen,
-}
 
 /// What a follower should do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextRead {
-    /// Read this.
+    /// Read this page.
     Page(Page),
-    /// Fetch what comes after its place.
+    /// Fetch what comes after its position.
     Fetch,
     /// Wait for a push.
     Wait,
     /// The log is complete and read.
     End,
-    /// The process is not known here.
+    /// The process is not open.
     Unknown,
 }
+
+/// The head of a log without entries.
+pub(crate) const EMPTY_HEAD: Head =
+    Head { first_seq: 1, next_seq: 1, held_bytes: 0, dropped_bytes: 0, exit: None, closed: false, stalled: false };
 
 #[derive(Debug)]
 struct Window {
     held: BTreeMap<Seq, EntryBody>,
     held_bytes: usize,
-    /// What is known of the log; between two fetches its bytes are an estimate.
+    /// What is known of the log; between two fetches its number of bytes is an estimate.
     head: Head,
-    /// Whether something may have happened that was not pushed.
+    /// Whether entries may exist that were not pushed.
     stale: bool,
-    /// The place of each follower.
+    /// The position of each follower: the last seq it has read.
     readers: HashMap<ReaderId, Seq>,
-    /// Whether anybody has followed it yet. Until then the beginning is kept, because it will be asked for.
+    /// Whether anybody has followed it yet. Until then the beginning is kept, because the first follower wants it.
     followed: bool,
     /// The highest seq that was pushed.
     pushed: Seq,
-    /// `closed` was pushed. The head says so once the exit is known, too: whoever reads of the end must learn how it ended.
-    ended: bool,
+    /// Whether `closed` was pushed. The head says so only once the exit is known, too, so that nobody sees the log closed
+    /// without knowing the exit.
+    closed_pushed: bool,
 }
 
 impl Inbox {
-    /// An inbox with so much room.
+    /// An inbox in which no process is open.
     pub fn new(limits: InboxLimits) -> Self {
-        Self { windows: HashMap::new(), limits, held_bytes: 0, next_reader: 0 }
+        Self { limits, ..Self::default() }
     }
 
-    /// Begins to take what is pushed of `id`. One that is open already stays as it is.
+    /// Begins to hold what is pushed of `id`. Has no effect if it is open already.
     pub fn open(&mut self, id: &ProcessId) {
         self.windows.entry(id.clone()).or_insert_with(Window::new);
     }
 
-    /// Lets go of everything about `id`.
+    /// Drops everything about `id`.
     pub fn close(&mut self, id: &ProcessId) {
         if let Some(window) = self.windows.remove(id) {
             self.held_bytes -= window.held_bytes;
         }
-    }
-
-    /// Whether `id` is open.
-    pub fn is_open(&self, id: &ProcessId) -> bool {
-        self.windows.contains_key(id)
     }
 
     /// What is known of the log of `id`.
@@ -117,25 +104,24 @@ impl Inbox {
         self.windows.get(id).map(|window| window.head)
     }
 
-    /// An entry was pushed.
-    pub fn push(&mut self, id: &ProcessId, entry: Entry) -> PushOutcome {
-        let Some(window) = self.windows.get_mut(id) else { return PushOutcome::NotOpen };
+    /// An entry was pushed. It is dropped if the process is not open, if it was seen or read before, or if there is no
+    /// room for it; followers fetch what they miss.
+    pub fn push(&mut self, id: &ProcessId, entry: Entry) {
+        let Some(window) = self.windows.get_mut(id) else { return };
         window.observe(&entry);
         let abandoned = window.followed && window.readers.is_empty();
         if abandoned || entry.seq <= window.fastest() || window.held.contains_key(&entry.seq) {
-            return PushOutcome::Duplicate;
+            return;
         }
         let cost = cost_bytes(&entry.body);
         let before = window.held_bytes;
         let has_room = window.make_room(cost, self.limits, self.held_bytes);
         self.held_bytes -= before - window.held_bytes;
-        if !has_room {
-            return PushOutcome::Dropped;
+        if has_room {
+            window.held.insert(entry.seq, entry.body);
+            window.held_bytes += cost;
+            self.held_bytes += cost;
         }
-        window.held.insert(entry.seq, entry.body);
-        window.held_bytes += cost;
-        self.held_bytes += cost;
-        PushOutcome::Held
     }
 
     /// A new follower of `id`, which must be open, at `after`.
@@ -157,7 +143,7 @@ impl Inbox {
         }
     }
 
-    /// A follower has read up to `place`.
+    /// A follower has read up to `position`.
     pub fn advance_reader(&mut self, id: &ProcessId, reader: ReaderId, position: Seq) {
         if let Some(window) = self.windows.get_mut(id) {
             window.readers.insert(reader, position);
@@ -187,37 +173,37 @@ impl Inbox {
         }
     }
 
-    /// The log of `id` was looked at.
+    /// The log of `id` was read, and this was its head.
     pub fn update_head(&mut self, id: &ProcessId, head: Head) {
         if let Some(window) = self.windows.get_mut(id) {
             window.update_head(head);
         }
     }
 
-    /// Something of `id` may have been missed.
+    /// Entries of `id` may have been missed.
     pub fn mark_stale(&mut self, id: &ProcessId) {
         if let Some(window) = self.windows.get_mut(id) {
             window.stale = true;
         }
     }
 
-    /// The session was found again. The push goes on behind the places in `asked`, if the server has granted them;
-    /// everything else may have been missed.
-    pub fn resume(&mut self, asked: &BTreeMap<String, Seq>, granted: Option<&BTreeMap<String, Seq>>) {
+    /// The session was resumed. The push goes on after the seqs in `requested`, if the server has granted them; all other
+    /// entries may have been missed.
+    pub fn resume(&mut self, requested: &BTreeMap<String, Seq>, granted: Option<&BTreeMap<String, Seq>>) {
         for (id, window) in &mut self.windows {
-            let place = asked.get(id.as_str());
-            let goes_on = place.is_some() && granted.and_then(|granted| granted.get(id.as_str())) == place;
+            let after = requested.get(id.as_str());
+            let goes_on = after.is_some() && granted.and_then(|granted| granted.get(id.as_str())) == after;
             window.stale |= !goes_on && !window.head.closed;
         }
     }
 
-    /// Per process whose log is not complete, the place behind which the push should go on after a break.
+    /// For each process whose log is not complete, the seq after which the push should go on after a break.
     pub fn resume_points(&self) -> impl Iterator<Item = (&ProcessId, Seq)> {
         let open = self.windows.iter().filter(|(_, window)| !window.head.closed);
         open.map(|(id, window)| (id, window.resume_point()))
     }
 
-    /// Bytes held for followers.
+    /// Bytes held for followers, overhead included.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -231,48 +217,39 @@ impl Inbox {
 
 impl Window {
     fn new() -> Self {
-        let head = Head {
-            first_seq: 1,
-            next_seq: 1,
-            held_bytes: 0,
-            dropped_bytes: 0,
-            exit: None,
-            closed: false,
-            stalled: false,
-        };
         Self {
             held: BTreeMap::new(),
             held_bytes: 0,
-            head,
+            head: EMPTY_HEAD,
             stale: false,
             readers: HashMap::new(),
             followed: false,
             pushed: 0,
-            ended: false,
+            closed_pushed: false,
         }
     }
 
-    /// What the entry says of the log, be it held or not.
+    /// Learns from a pushed entry about the log, whether the entry will be held or not.
     fn observe(&mut self, entry: &Entry) {
         self.pushed = self.pushed.max(entry.seq);
-        let news = entry.seq >= self.head.next_seq;
+        let is_new = entry.seq >= self.head.next_seq;
         self.head.next_seq = self.head.next_seq.max(entry.seq.saturating_add(1));
         match &entry.body {
-            EntryBody::Output { bytes, .. } if news => self.head.held_bytes += bytes.len() as u64,
+            EntryBody::Output { bytes, .. } if is_new => self.head.held_bytes += bytes.len() as u64,
             EntryBody::Output { .. } => {}
             EntryBody::Exited(exit) => self.head.exit = self.head.exit.or(Some((entry.seq, *exit))),
             EntryBody::Closed => {
-                self.ended = true;
-                // If `exited` was missed, whoever reads must ask before the log may be called complete.
+                self.closed_pushed = true;
+                // If `exited` was missed, followers must fetch it before the log counts as complete.
                 self.stale |= self.head.exit.is_none();
             }
         }
         self.update_closed();
     }
 
-    /// The end and how it came may be heard of in any order, from pushes and from looks.
+    /// `closed` and the exit may become known in any order, from pushes and from reads.
     fn update_closed(&mut self) {
-        self.head.closed |= self.ended && self.head.exit.is_some();
+        self.head.closed |= self.closed_pushed && self.head.exit.is_some();
     }
 
     fn update_head(&mut self, head: Head) {
@@ -295,12 +272,12 @@ impl Window {
         self.readers.values().copied().max().unwrap_or(0)
     }
 
-    /// Where the push should go on: what was pushed before is here or will be fetched.
+    /// The seq after which the push should go on. What was pushed before is held, or will be fetched.
     fn resume_point(&self) -> Seq {
         self.pushed.max(self.fastest()).min(self.head.next_seq - 1)
     }
 
-    /// Makes room for `cost` bytes by letting go of what the fastest follower has passed; whether there is enough.
+    /// Makes room for `cost` bytes by dropping what the fastest follower has read; returns whether there is enough.
     fn make_room(&mut self, cost: usize, limits: InboxLimits, total_held_bytes: usize) -> bool {
         let fastest = self.fastest();
         let others = total_held_bytes - self.held_bytes;
@@ -315,7 +292,7 @@ impl Window {
         }
     }
 
-    /// Lets go of what nobody will read: how many bytes.
+    /// Drops what every follower has read; returns how many bytes that were.
     fn trim(&mut self) -> usize {
         let before = self.held_bytes;
         let passed = match self.readers.values().min() {
@@ -353,7 +330,7 @@ mod tests {
         inbox.push(&id, Entry { seq: 3, body: EntryBody::Closed });
         let before = inbox.head(&id).expect("it is open");
         assert!(!before.closed, "how it ended is not known yet");
-        // The answer to a look from before the end.
+        // The answer to a read from before the end.
         let exit = convert::exit_of_code(Some(8));
         inbox.update_head(&id, Head { exit: Some((1, exit)), next_seq: 3, ..before });
         let after = inbox.head(&id).expect("it is open");

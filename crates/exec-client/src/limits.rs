@@ -2,75 +2,76 @@
 
 use std::time::Duration;
 
-/// Calls that may wait for their answers at one time; one more waits for a free place. What Codex's client allows.
+/// Calls that may wait for their answers at one time; one more waits for a permit. Codex's client allows as many.
 pub const CALLS: usize = 1024;
 
 /// How long an ordinary call may stay unanswered on a live connection.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
-/// How long `initialize` may stay unanswered; what Codex's client allows.
+/// How long `initialize` may stay unanswered; as in Codex's client.
 pub const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A call that waits for the process rather than for the link (a wait without an end, a write to a child that does not
-/// read) is asked anew after so long. A dead link is noticed much earlier, by the transport.
+/// read) is made anew after so long. The transport notices a dead connection much earlier.
 pub const LONG_CALL: Duration = Duration::from_secs(3600);
 
-/// How long a lost session is tried to be resumed over a network. Codex's server keeps it for 30 s.
+/// How long we try to resume a session over a network. Codex's server keeps it for 30 s.
 pub const GIVE_UP_NETWORK: Duration = Duration::from_secs(25);
 
-/// The same for a program over stdio: its server died with it, so that only a durable one can be found again.
+/// The same for a program over stdio. Its server ended with its connection, so only a durable session can be resumed.
 pub const GIVE_UP_PROGRAM: Duration = Duration::from_secs(5);
 
-/// The rest after the first failed try; it doubles from there.
+/// The delay after the first failed attempt; it doubles from there.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 
-/// The longest rest between two tries.
+/// The longest delay between two attempts.
 pub const BACKOFF_MOST: Duration = Duration::from_secs(2);
 
-/// Output of one process that was pushed and not yet read. What comes beyond it is let go of and fetched again when
-/// somebody wants it; nothing else waits for that.
+/// Output of one process that was pushed and not yet read. What exceeds it is dropped and fetched again when somebody
+/// reads it; nothing else waits for that.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
 /// The same for all processes of a link together.
 pub const WINDOWS_BYTES: usize = 32 << 20;
 
-/// What a held entry costs beside its bytes. Counted, or a child that prints byte by byte would own our memory.
+/// What a held entry costs beside its bytes. Without it, a child that prints byte by byte could fill our memory.
 pub const ENTRY_OVERHEAD_BYTES: usize = 96;
 
-/// How much a follower that must catch up fetches at once: enough that the way there and back does not matter.
+/// How much a follower that must catch up fetches at once: enough that the round trip does not matter.
 pub const REFETCH_BYTES: usize = 1 << 20;
 
-/// A follower whose fetch brought nothing, though there should be something, asks the server to wait so long.
+/// How long the server is asked to wait by a follower whose last fetch brought nothing, though there should have been
+/// something.
 pub const EMPTY_FETCH_WAIT: Duration = Duration::from_secs(1);
 
 /// Stdin bytes of one message. Base64 of the largest write would not fit a message, so it travels in pieces.
 pub const WRITE_PIECE_BYTES: usize = 4 << 20;
 
-/// How much of a stream is looked at together when we search it ourselves; as the server does.
+/// How much of a stream is searched at once when we wait for a match ourselves; as much as the server does.
 pub const MATCH_WINDOW_BYTES: usize = 256 << 10;
 
-/// What is returned of a match.
+/// How much of a match is returned.
 pub const MATCH_BYTES: usize = 4096;
 
-/// Answers to the server's own questions that may wait to be written, beside [`CALLS`]. One more is dropped, which the
-/// server takes for a no.
+/// Answers to requests of the server that may wait to be written, beside [`CALLS`]. One more is dropped, which the
+/// server takes for a denial.
 pub const ANSWERS: usize = 64;
 
 /// Longest id of an environment, in characters.
 pub const ENVIRONMENT_ID_CHARS: usize = 64;
 
-/// A whole file in one message: as base64 it must fit. Larger ones are streamed.
+/// A whole file in one message, which its base64 must fit. Larger ones are streamed.
 pub const WRITE_FILE_BYTES: usize = 47 << 20;
 
-/// One block of a stream. Small enough that a keystroke's echo does not wait long behind one.
+/// One block of a stream. Small enough that the echo of a keystroke does not wait long behind one.
 pub const STREAM_BLOCK_BYTES: usize = 256 << 10;
 
-/// Blocks of a stream under way: with 80 ms there and back, that is 50 MB/s.
+/// Blocks of a stream in flight: with a round trip of 80 ms, that is 50 MB/s.
 pub const STREAM_WINDOW: usize = 16;
 
 /// How often a file is opened again for one block. A connection that breaks more often than that carries nothing.
 pub const REOPENS: u32 = 64;
 
-/// Notifications of one watch, search or body that may wait to be taken. Past it the listener is cut off, because
-/// nobody else may wait for it.
+/// Notifications of one watch, search or body that may wait to be received. One more ends the subscription, because
+/// nobody else may wait for a slow subscriber.
 pub const NOTIFICATION_QUEUE: usize = 1024;

@@ -1,4 +1,4 @@
-//! The link: calls go in, answers come out, whatever happens to the connections in between.
+//! The link: calls to one server and their answers, whatever happens to the connections in between.
 //!
 //! ```text
 //!   caller ── call ──► shared state ── queue ──► writer task ──► connection
@@ -6,40 +6,48 @@
 //!   follower ◄─ wake ─ inbox ◄──────────────────┘
 //! ```
 //!
-//! A call is kept, with the bytes it was sent as, until its answer is there; after a break the driver sends again what
-//! may be sent again. The decisions are those of [`crate::session`], [`crate::inbox`] and [`crate::retry`]. Nothing of
-//! processes or files is known here but where their notifications go.
+//! [`Link`] is what callers hold. [`LinkShared`] is what callers, followers and the driver share: the table of calls, the
+//! inbox, the process cache, the subscribers. A call is kept, with the bytes it was sent as, until it is answered; after
+//! a break the driver sends again what may be sent again. The decisions are made in [`crate::session`], [`crate::inbox`]
+//! and [`crate::retry`]. Of processes and files, the link knows only where their notifications go.
 
 pub(crate) mod driver;
-mod incoming;
-pub(crate) mod shared;
 mod writer;
 
 use std::any::Any;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+use exec_core::{Entry, ProcessId};
 use exec_transport::Message;
 use exec_wire::binary::{self, FrameHeader};
 use exec_wire::envelope::{self, RequestId};
+use exec_wire::environment::EnvironmentInfo;
 use exec_wire::fs::{ReadBlockResult, WriteBlockParams};
-use exec_wire::{Call, Method, NotificationMethod, SharedJson};
-use tokio::sync::{mpsc, oneshot, watch};
+use exec_wire::{Call, Method, NotificationMethod, RpcError, SharedJson};
+use serde::de::DeserializeOwned;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::error::CallError;
+use crate::inbox::Inbox;
+use crate::limits::{ANSWERS, CALLS};
+use crate::process_cache::CachedProcess;
 use crate::retry::RetryPolicy;
-use crate::session::SessionLoss;
-use shared::{CallReply, PendingCall, ReplyOutcome, Shared};
-use writer::OutgoingMessage;
+use crate::session::{LossKind, SessionLoss, random_seed};
+use writer::{OutgoingMessage, WriterQueue};
 
-/// A link to a server. Cheap to clone; it ends with its environment, not with its clones.
+/// Makes calls to one server and receives its notifications, over one connection after the other. Cheap to clone; it ends
+/// with its environment, not with its clones.
 #[derive(Debug, Clone)]
 pub struct Link {
-    shared: Arc<Shared>,
+    shared: Arc<LinkShared>,
 }
 
-/// On what terms a call is made.
+/// How one call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallOptions {
     /// How long the server may take, on a live connection. While there is none, the give-up time of the link counts.
@@ -51,36 +59,36 @@ pub struct CallOptions {
 /// What came of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallOutcome<T> {
-    /// The answer.
+    /// The answer, or why there is none.
     pub result: Result<T, CallError>,
-    /// Whether it was sent more than once, so that the answer may be about the second time.
+    /// Whether the call was sent more than once, so that the answer may be about the second time.
     pub resent: bool,
 }
 
 /// How the link is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkState {
-    /// A first connection is being made.
+    /// The first connection of a session is being made.
     Connecting,
     /// Calls are answered.
     Connected,
-    /// The connection broke; the session is being looked for.
+    /// The connection broke, and the session is being resumed.
     Reconnecting {
-        /// The number of the try, from 1.
+        /// The number of the attempt, from 1.
         attempt: u32,
     },
     /// The session is lost. The next call opens another.
     Lost(SessionLoss),
-    /// We have left.
+    /// We have closed the link.
     Ended,
 }
 
 /// The link in numbers, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkMetrics {
-    /// How often the session was found again after a break.
+    /// How often the session was resumed after a break.
     pub reconnects: u64,
-    /// Bytes of messages that came.
+    /// Bytes of messages that were received.
     pub bytes_in: u64,
     /// Bytes of messages that were sent.
     pub bytes_out: u64,
@@ -94,30 +102,44 @@ pub struct LinkMetrics {
     pub lag_entries: u64,
 }
 
-/// A notification for those who listen.
+/// A notification of the server, as subscribers get it.
 #[derive(Debug, Clone)]
 pub struct Notification {
-    /// Which.
+    /// Its method, one of those that were subscribed to.
     pub method: NotificationMethod,
-    /// What it says.
+    /// Its params, not yet decoded.
     pub params: SharedJson,
 }
 
+/// Receives the params of the next notification that can be decoded and for which `is_wanted` holds; `None` at the end of
+/// the subscription.
+pub(crate) async fn next_params<P: DeserializeOwned>(
+    notifications: &mut mpsc::Receiver<Notification>,
+    is_wanted: impl Fn(&P) -> bool,
+) -> Option<P> {
+    loop {
+        match notifications.recv().await?.params.decode() {
+            Ok(params) if is_wanted(&params) => return Some(params),
+            _ => {}
+        }
+    }
+}
+
 impl Link {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<LinkShared>) -> Self {
         Self { shared }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<LinkShared> {
         &self.shared
     }
 
-    /// Asks, on the usual terms of the method.
+    /// Calls with the default options of the method.
     pub async fn call<C: Call>(&self, params: C) -> Result<C::Result, CallError> {
         self.call_with(&params, self.default_options(C::METHOD)).await.result
     }
 
-    /// The usual terms of a method.
+    /// The default options of a method.
     pub fn default_options(&self, method: Method) -> CallOptions {
         CallOptions { deadline: self.shared.call_deadline, retry: RetryPolicy::of(method) }
     }
@@ -127,9 +149,8 @@ impl Link {
         let method = C::METHOD;
         let failed = |error| CallOutcome { result: Err(error), resent: false };
         let late = || CallError::Deadline { method, after: options.deadline };
-        let Ok(permit) = tokio::time::timeout(options.deadline, self.shared.call_permit()).await else {
-            return failed(late());
-        };
+        let permit = tokio::time::timeout(options.deadline, self.shared.call_permit()).await;
+        let Ok(permit) = permit else { return failed(late()) };
         let id = self.shared.new_id();
         let outgoing = OutgoingMessage::new(self.message(id, params), permit);
         let outgoing = match method {
@@ -137,21 +158,21 @@ impl Link {
             _ => outgoing,
         };
         let (reply, answer) = oneshot::channel();
-        let pending =
+        let call =
             PendingCall { method, retry: options.retry, outgoing, reply, sent_at: Instant::now(), resent: false };
-        if let Err(error) = self.shared.submit(id, pending) {
+        if let Err(error) = self.shared.submit(id, call) {
             return failed(error);
         }
         let cancel = CancelOnDrop { shared: &self.shared, id };
-        let reply = self.answer(id, answer, options.deadline).await;
+        let answer = self.answer(id, answer, options.deadline).await;
         drop(cancel);
-        match reply {
-            Some(CallReply { outcome, resent }) => CallOutcome { result: decode::<C>(outcome), resent },
+        match answer {
+            Some(CallOutcome { result, resent }) => CallOutcome { result: result.and_then(decode::<C>), resent },
             None => failed(late()),
         }
     }
 
-    /// The call as it is sent. Of one method, the params go as raw bytes where the server takes them.
+    /// The call as it is sent. The params of `fs/writeBlock` go as raw bytes where the server accepts them.
     fn message<C: Call>(&self, id: i64, params: &C) -> Message {
         let any: &dyn Any = params;
         let mut out = Vec::new();
@@ -167,45 +188,43 @@ impl Link {
         Message::Text(out.into())
     }
 
-    /// Waits for the answer. Time without a connection does not count: the give-up time of the session bounds it.
-    async fn answer(&self, id: i64, mut answer: oneshot::Receiver<CallReply>, deadline: Duration) -> Option<CallReply> {
+    /// Waits for the answer; `None` at the deadline. Time without a connection does not count: the give-up time of the
+    /// session bounds it.
+    async fn answer(
+        &self,
+        id: i64,
+        mut answer: oneshot::Receiver<CallOutcome<RawResult>>,
+        deadline: Duration,
+    ) -> Option<CallOutcome<RawResult>> {
         let mut remaining = deadline;
         loop {
             match tokio::time::timeout(remaining, &mut answer).await {
-                Ok(Ok(reply)) => return Some(reply),
-                // The table lets go of a call only with an answer, or when the driver is gone without a word.
+                Ok(Ok(outcome)) => return Some(outcome),
+                // The table drops a call only after it was answered, unless the driver panicked.
                 Ok(Err(_)) => {
-                    let outcome = ReplyOutcome::Failed(CallError::Lost { why: "the link has ended".into() });
-                    return Some(CallReply { outcome, resent: false });
+                    let error = CallError::Lost { why: "the link has ended".into() };
+                    return Some(CallOutcome { result: Err(error), resent: false });
                 }
                 Err(_) => remaining = self.shared.time_left(id, deadline)?,
             }
         }
     }
 
-    /// Hears these notifications from now on. The channel ends when the connection breaks, because what is told this way
-    /// (changes, bodies, findings) belongs to it; and when `capacity` of them wait, because nobody else may wait for a
-    /// slow subscriber.
-    pub fn subscribe(&self, methods: &[NotificationMethod], capacity: usize) -> mpsc::Receiver<Notification> {
-        self.add_subscriber(methods, None, capacity)
-    }
-
-    /// The same, but only what is about the watch, search, body or copy of that name.
-    pub fn subscribe_to_id(&self, method: NotificationMethod, name: &str, capacity: usize) -> mpsc::Receiver<Notification> {
-        self.add_subscriber(&[method], Some(name.to_owned()), capacity)
-    }
-
-    fn add_subscriber(
+    /// Subscribes to these notifications: to those about the watch, search, body or copy with the id `about`, or to all.
+    ///
+    /// The channel ends when the connection breaks, because what is notified this way (changes, bodies, search results)
+    /// belongs to it; and when `capacity` of them wait, because nobody else may wait for a slow subscriber.
+    pub fn subscribe(
         &self,
         methods: &[NotificationMethod],
-        about: Option<String>,
+        about: Option<&str>,
         capacity: usize,
     ) -> mpsc::Receiver<Notification> {
         let (sender, notifications) = mpsc::channel(capacity.max(1));
         let mut state = self.shared.lock();
-        // Those who stopped listening are noticed here, or they would only be when something comes for them.
+        // Subscribers that are gone would otherwise stay until a notification comes for them.
         state.subscribers.retain(|subscriber| !subscriber.sender.is_closed());
-        state.subscribers.push(shared::Subscriber { methods: methods.into(), about, sender });
+        state.subscribers.push(Subscriber { methods: methods.into(), about: about.map(str::to_owned), sender });
         notifications
     }
 
@@ -214,25 +233,35 @@ impl Link {
         self.shared.lock().extensions.contains(extension)
     }
 
-    /// The session, while there is one.
+    /// The id of the session, while there is one.
     pub fn session_id(&self) -> Option<String> {
         self.shared.lock().session_id.clone()
     }
 
-    /// How the link is, and every change of it.
+    /// The state of the link, and every change of it.
     pub fn states(&self) -> watch::Receiver<LinkState> {
         self.shared.link_state.subscribe()
     }
 
     /// The link in numbers.
     pub fn metrics(&self) -> LinkMetrics {
-        self.shared.metrics()
+        let shared = &self.shared;
+        let state = shared.lock();
+        LinkMetrics {
+            reconnects: shared.reconnects.load(Ordering::Relaxed),
+            bytes_in: shared.bytes_in.load(Ordering::Relaxed),
+            bytes_out: shared.bytes_out.load(Ordering::Relaxed),
+            calls: state.calls.len(),
+            fetches: shared.fetches.load(Ordering::Relaxed),
+            held_bytes: state.inbox.held_bytes(),
+            lag_entries: state.inbox.lag_entries(),
+        }
     }
 }
 
-/// Takes a call back whose caller is gone.
+/// Removes a call whose caller is gone from the table.
 struct CancelOnDrop<'a> {
-    shared: &'a Shared,
+    shared: &'a LinkShared,
     id: i64,
 }
 
@@ -242,19 +271,269 @@ impl Drop for CancelOnDrop<'_> {
     }
 }
 
-fn decode<C: Call>(outcome: ReplyOutcome) -> Result<C::Result, CallError> {
-    let method = C::METHOD;
-    match outcome {
-        ReplyOutcome::Json(json) => {
-            json.decode().map_err(|error| CallError::Undecodable { method, reason: error.reason().to_owned() })
-        }
-        // A block comes as raw bytes; it is the result of one method only.
-        ReplyOutcome::Block { bytes, eof } => {
+/// A successful answer, before it is decoded to the result type of its method.
+#[derive(Debug)]
+enum RawResult {
+    Json(SharedJson),
+    /// A block of a file, as the raw bytes of a binary frame.
+    Block {
+        bytes: Bytes,
+        eof: bool,
+    },
+}
+
+fn decode<C: Call>(result: RawResult) -> Result<C::Result, CallError> {
+    let unreadable = |reason: &str| CallError::Undecodable { method: C::METHOD, reason: reason.to_owned() };
+    match result {
+        RawResult::Json(json) => json.decode().map_err(|error| unreadable(error.reason())),
+        RawResult::Block { bytes, eof } => {
             let result: Box<dyn Any> = Box::new(ReadBlockResult { chunk: bytes.into(), eof });
-            let reason = || "a file block is the answer to fs/readBlock only".to_owned();
-            result.downcast().map(|result| *result).map_err(|_| CallError::Undecodable { method, reason: reason() })
+            let result = result.downcast().map(|result| *result);
+            result.map_err(|_| unreadable("a file block is the answer to fs/readBlock only"))
         }
-        ReplyOutcome::Refused(error) => Err(CallError::Refused { method, error: Box::new(error) }),
-        ReplyOutcome::Failed(error) => Err(error),
+    }
+}
+
+/// What callers, followers and the driver share. One short lock, never held across an await; whoever changes something
+/// that somebody waits for wakes them under it.
+#[derive(Debug)]
+pub(crate) struct LinkShared {
+    state: Mutex<SharedState>,
+    /// Notified when a call is made while there is no connection.
+    connection_wanted: Notify,
+    /// One permit per call that waits for its answer or to be written.
+    call_permits: Arc<Semaphore>,
+    /// One permit per answer of ours that waits to be written.
+    answer_permits: Arc<Semaphore>,
+    /// Ids are unique over all connections, so that a call can be sent again as it is.
+    next_id: AtomicI64,
+    /// A random word for this client. Together with the id of a call it tells the server which calls it has seen before.
+    request_scope: String,
+    call_deadline: Duration,
+    pub(crate) link_state: watch::Sender<LinkState>,
+    reconnects: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: Arc<AtomicU64>,
+    pub(crate) fetches: AtomicU64,
+}
+
+/// What the lock of [`LinkShared`] guards.
+#[derive(Debug, Default)]
+pub(crate) struct SharedState {
+    phase: LinkPhase,
+    /// Whether somebody has asked for a connection since the last one was lost.
+    wanted: bool,
+    /// By id, which is the order in which they were made.
+    calls: BTreeMap<i64, PendingCall>,
+    pub(crate) inbox: Inbox,
+    pub(crate) processes: HashMap<ProcessId, CachedProcess>,
+    subscribers: Vec<Subscriber>,
+    pub(crate) extensions: BTreeSet<String>,
+    /// Whether blocks may be sent as raw bytes.
+    binary: bool,
+    pub(crate) info: Option<EnvironmentInfo>,
+    session_id: Option<String>,
+    /// The name of the server's memory of requests; `None` if it has none.
+    request_memory: Option<String>,
+}
+
+/// Whether a call can be sent at once.
+#[derive(Debug, Default)]
+enum LinkPhase {
+    #[default]
+    Down,
+    Live(WriterQueue),
+    Ended,
+}
+
+/// A call that waits for its answer.
+#[derive(Debug)]
+struct PendingCall {
+    method: Method,
+    retry: RetryPolicy,
+    /// Kept so that it can be sent again.
+    outgoing: OutgoingMessage,
+    reply: oneshot::Sender<CallOutcome<RawResult>>,
+    /// When it was given to the present connection; when it was made, if there is none.
+    sent_at: Instant,
+    resent: bool,
+}
+
+impl PendingCall {
+    fn reply(self, result: Result<RawResult, CallError>) {
+        // A caller that is gone removes its call itself.
+        let _ = self.reply.send(CallOutcome { result, resent: self.resent });
+    }
+}
+
+#[derive(Debug)]
+struct Subscriber {
+    methods: Box<[NotificationMethod]>,
+    /// Only notifications about the watch, search, body or copy with this id; all of them if `None`.
+    about: Option<String>,
+    sender: mpsc::Sender<Notification>,
+}
+
+impl LinkShared {
+    pub(crate) fn new(call_deadline: Duration, inbox: Inbox) -> Self {
+        Self {
+            request_scope: format!("{:016x}{:016x}", random_seed(), random_seed()),
+            state: Mutex::new(SharedState { inbox, ..SharedState::default() }),
+            connection_wanted: Notify::new(),
+            call_permits: Arc::new(Semaphore::new(CALLS)),
+            answer_permits: Arc::new(Semaphore::new(ANSWERS)),
+            next_id: AtomicI64::new(1),
+            call_deadline,
+            link_state: watch::Sender::new(LinkState::Connecting),
+            reconnects: AtomicU64::new(0),
+            bytes_in: AtomicU64::new(0),
+            bytes_out: Arc::default(),
+            fetches: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SharedState> {
+        // A panic under the lock leaves wrong counters at worst, so the link goes on.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn call_permit(&self) -> OwnedSemaphorePermit {
+        let permits = Arc::clone(&self.call_permits);
+        permits.acquire_owned().await.expect("the semaphore is never closed")
+    }
+
+    fn new_id(&self) -> i64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Puts a call in the table, and sends it if there is a connection.
+    fn submit(&self, id: i64, call: PendingCall) -> Result<(), CallError> {
+        let mut state = self.lock();
+        match &state.phase {
+            LinkPhase::Ended => return Err(CallError::Lost { why: "the connection was closed by us".into() }),
+            LinkPhase::Live(queue) => queue.send(call.outgoing.clone()),
+            LinkPhase::Down => {
+                state.wanted = true;
+                self.connection_wanted.notify_one();
+            }
+        }
+        state.calls.insert(id, call);
+        Ok(())
+    }
+
+    /// Asks for a connection, without a call.
+    pub(crate) fn request_connection(&self) {
+        self.lock().wanted = true;
+        self.connection_wanted.notify_one();
+    }
+
+    /// How much longer a call may wait; `None` if its time is up.
+    fn time_left(&self, id: i64, deadline: Duration) -> Option<Duration> {
+        let state = self.lock();
+        match (&state.phase, state.calls.get(&id)) {
+            (LinkPhase::Live(_), Some(call)) => {
+                deadline.checked_sub(call.sent_at.elapsed()).filter(|left| !left.is_zero())
+            }
+            // Either the answer is already in the channel, or there is no connection and the give-up time counts.
+            _ => Some(deadline),
+        }
+    }
+
+    /// The session can be used: `initialized` and every call that waits is sent, in order.
+    fn go_live(&self, queue: WriterQueue, initialized: OutgoingMessage) {
+        let mut state = self.lock();
+        if !state.binary {
+            // They were encoded for a server that accepted binary frames; this one does not.
+            state.fail(|call| call.outgoing.is_binary());
+        }
+        queue.send(initialized);
+        for call in state.calls.values_mut() {
+            call.resent |= call.outgoing.was_sent();
+            call.sent_at = Instant::now();
+            queue.send(call.outgoing.clone());
+        }
+        state.phase = LinkPhase::Live(queue);
+        for process in state.processes.values() {
+            process.notify();
+        }
+    }
+
+    /// The connection is gone. Calls that were sent and may not be sent twice fail; the others wait for the next one.
+    fn connection_lost(&self) {
+        let mut state = self.lock();
+        state.phase = LinkPhase::Down;
+        state.subscribers.clear();
+        let forgetful = state.request_memory.is_none();
+        state.fail(|call| {
+            call.outgoing.was_sent()
+                && match call.retry {
+                    RetryPolicy::Always => false,
+                    RetryPolicy::IfServerRemembers => forgetful,
+                    RetryPolicy::IfUnsent => true,
+                }
+        });
+    }
+
+    /// The session is gone, and everything that belonged to it.
+    fn session_lost(&self, loss: &SessionLoss) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.phase = if loss.kind == LossKind::Ended { LinkPhase::Ended } else { LinkPhase::Down };
+        state.wanted = false;
+        state.session_id = None;
+        state.subscribers.clear();
+        for (_, call) in std::mem::take(&mut state.calls) {
+            call.reply(Err(loss.clone().into()));
+        }
+        for (id, process) in &mut state.processes {
+            state.inbox.close(id);
+            process.mark_lost(&loss.why);
+        }
+    }
+}
+
+impl SharedState {
+    /// The server that accepted us remembers calls under this name. If the last one had another memory, nobody knows
+    /// whether the calls that were sent to it have been carried out.
+    fn set_request_memory(&mut self, memory: Option<String>) {
+        if self.request_memory != memory || memory.is_none() {
+            self.fail(|call| call.retry == RetryPolicy::IfServerRemembers && call.outgoing.was_sent());
+        }
+        self.request_memory = memory;
+    }
+
+    /// Fails the calls that may have been carried out and cannot be sent again.
+    fn fail(&mut self, is_hopeless: impl Fn(&PendingCall) -> bool) {
+        for (_, call) in self.calls.extract_if(.., |_, call| is_hopeless(call)) {
+            let method = call.method;
+            call.reply(Err(CallError::Interrupted { method }));
+        }
+    }
+
+    /// An entry was pushed.
+    fn push(&mut self, id: &str, entry: Entry) {
+        let Ok(id) = ProcessId::new(id) else { return };
+        self.inbox.push(&id, entry);
+        if let Some(process) = self.processes.get(&id) {
+            process.notify();
+        }
+    }
+
+    /// A call was answered.
+    fn answer(&mut self, id: i64, answer: Result<RawResult, RpcError>) {
+        // Without an entry nobody waits for it any more: the call was cancelled, or answered before a break.
+        if let Some(call) = self.calls.remove(&id) {
+            let method = call.method;
+            call.reply(answer.map_err(|error| CallError::Refused { method, error: Box::new(error) }));
+        }
+    }
+
+    /// Passes a notification on to its subscribers; `about` is the id of what it is about.
+    fn notify(&mut self, method: NotificationMethod, about: Option<&str>, params: &SharedJson) {
+        self.subscribers.retain(|subscriber| {
+            let concerned = subscriber.methods.contains(&method)
+                && subscriber.about.as_deref().is_none_or(|wanted| about == Some(wanted));
+            !concerned || subscriber.sender.try_send(Notification { method, params: params.clone() }).is_ok()
+        });
     }
 }

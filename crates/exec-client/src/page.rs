@@ -1,9 +1,9 @@
 //! From what `process/read` answers to a page of the log. Pure.
 //!
-//! The wire's page has output only; a page of the log also has the entries `exited` and `closed`. Our server says where
-//! they stand (`head`). Another one does not, but its numbers do: `closed` is the last, and `exited` is the one number
-//! that no chunk has. With a server that forgets silently, a longer hole is a gap; if nobody knows better, `exited` is
-//! taken to be the end of that hole.
+//! The wire's page has output only; a page of the log also has the entries `exited` and `closed`. Our server tells their
+//! seqs (`head`). Another one does not, but they can be inferred: `closed` is the last, and `exited` is the one seq that
+//! no chunk has. If the server has silently forgotten entries, a longer hole is a gap; unless the seq of `exited` is
+//! known otherwise, it is taken to be the end of that hole.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use exec_wire::process::{Chunk, LogHead, ReadResult};
 
 use crate::convert;
 
-/// How much of a run of entries is taken at once: what fits the budget, but at least one entry of output. Entries
-/// without bytes are free.
+/// How many entries go into one page: those whose bytes fit the budget, but at least one entry of output. Entries without
+/// bytes are free.
 #[derive(Debug, Clone, Copy)]
 pub struct PageBudget {
     left_bytes: usize,
@@ -21,12 +21,12 @@ pub struct PageBudget {
 }
 
 impl PageBudget {
-    /// A budget.
+    /// A budget of `max_bytes`.
     pub fn new(max_bytes: usize) -> Self {
         Self { left_bytes: max_bytes, outputs: 0 }
     }
 
-    /// Whether `body` is taken too.
+    /// Whether `body` goes into the page, too.
     pub fn accepts(&mut self, body: &EntryBody) -> bool {
         let EntryBody::Output { bytes, .. } = body else { return true };
         if self.outputs > 0 && bytes.len() > self.left_bytes {
@@ -38,7 +38,7 @@ impl PageBudget {
     }
 }
 
-/// Takes a bite off the front of `entries`.
+/// Takes the entries of one page off the front of `entries`.
 pub fn take_page(entries: &mut VecDeque<Entry>, max_bytes: usize) -> Vec<Entry> {
     let mut budget = PageBudget::new(max_bytes);
     let mut taken = Vec::new();
@@ -48,30 +48,30 @@ pub fn take_page(entries: &mut VecDeque<Entry>, max_bytes: usize) -> Vec<Entry> 
     taken
 }
 
-/// The page that a read after `after` found. `known_exit` is what was pushed of the exit, if anything.
+/// The page that a read after `after` returned. `known_exit` is the exit with its seq, if it was pushed.
 pub fn page_of(after: Seq, result: ReadResult, known_exit: Option<(Seq, Exit)>) -> Page {
     let exit = result.exit.map(convert::exit).or(result.exited.then(|| convert::exit_of_code(result.exit_code)));
     match result.head {
         Some(head) => page_with_head(after, result.chunks, head, exit),
-        None => page_from_numbers(after, result, known_exit, exit),
+        None => page_from_seqs(after, result, known_exit, exit),
     }
 }
 
-/// The server has told where everything stands.
+/// The server has told all seqs.
 fn page_with_head(after: Seq, chunks: Vec<Chunk>, head: LogHead, exit: Option<Exit>) -> Page {
     let mut head = Head {
-        // Seqs begin with 1; a server that says otherwise must not have us count below that.
+        // Seqs begin with 1; a server that says otherwise must not make our arithmetic underflow.
         first_seq: head.first_seq.max(1),
         next_seq: head.next_seq.max(1),
         held_bytes: head.held_bytes,
         dropped_bytes: head.dropped_bytes,
         exit: head.exit_seq.zip(exit),
-        // A page that was cut for its size does not tell how it ended; then the end is told with a later one.
+        // A page that was cut to its size does not tell the exit; then `closed` comes with a later page.
         closed: head.closed && exit.is_some(),
         stalled: head.stalled,
     };
     let exit_seq = head.exit.map(|(seq, _)| seq);
-    // Between the look at the counters and the look at the bytes the log may have forgotten some more.
+    // The log may have forgotten more entries after the server read its counters and before it read the bytes.
     let expected = head.first_seq.max(after.saturating_add(1));
     if let Some(first) = chunks.first()
         && first.seq > expected
@@ -83,13 +83,13 @@ fn page_with_head(after: Seq, chunks: Vec<Chunk>, head: LogHead, exit: Option<Ex
     assemble(after, chunks, head, gap)
 }
 
-/// Whether `exited` alone lies between `from` and `chunk`.
+/// Whether `exited` is the only entry from `from` up to `chunk`.
 fn is_explained(from: Seq, chunk: Seq, exit_seq: Option<Seq>) -> bool {
     exit_seq == Some(from) && from.checked_add(1) == Some(chunk)
 }
 
-/// The server has told numbers only.
-fn page_from_numbers(after: Seq, result: ReadResult, known_exit: Option<(Seq, Exit)>, exit: Option<Exit>) -> Page {
+/// The server has told neither the seq of `exited` nor what it forgot.
+fn page_from_seqs(after: Seq, result: ReadResult, known_exit: Option<(Seq, Exit)>, exit: Option<Exit>) -> Page {
     let ReadResult { chunks, next_seq, closed, .. } = result;
     let end = if closed { next_seq.saturating_sub(1) } else { next_seq };
     let holes = holes(after, &chunks, end);
@@ -100,7 +100,7 @@ fn page_from_numbers(after: Seq, result: ReadResult, known_exit: Option<(Seq, Ex
         (None, None, _) => None,
     };
     let exit_seq = exit.map(|(seq, _)| seq);
-    // The only hole that is no gap is that of `exited` alone.
+    // A hole that is `exited` alone is no gap; every other one is.
     let lost = holes.iter().rev().find(|(from, to)| !(from == to && exit_seq == Some(*from)));
     let to_seq = lost.map(|(_, to)| if exit_seq == Some(*to) { to - 1 } else { *to });
     let gap = to_seq.filter(|to| *to > after).map(|to_seq| Gap { from_seq: after + 1, to_seq, dropped_bytes: 0 });
@@ -116,7 +116,7 @@ fn page_from_numbers(after: Seq, result: ReadResult, known_exit: Option<(Seq, Ex
     assemble(after, chunks, head, gap)
 }
 
-/// The runs of numbers after `after` and below `end` that no chunk has.
+/// The ranges of seqs after `after` and below `end` that no chunk has.
 fn holes(after: Seq, chunks: &[Chunk], end: Seq) -> Vec<(Seq, Seq)> {
     let mut holes = Vec::new();
     let mut expected = after.saturating_add(1);
@@ -129,7 +129,7 @@ fn holes(after: Seq, chunks: &[Chunk], end: Seq) -> Vec<(Seq, Seq)> {
     holes
 }
 
-/// Puts chunks, `exited` and `closed` in one row from the reader's place, as far as it has no hole.
+/// Puts chunks, `exited` and `closed` in order from the reader's position on, up to the first hole.
 fn assemble(after: Seq, chunks: Vec<Chunk>, head: Head, gap: Option<Gap>) -> Page {
     let mut entries = Vec::with_capacity(chunks.len() + 2);
     let mut chunks = chunks.into_iter().peekable();
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(shape(&page), ("xx".to_owned(), Some((1, 5))));
         let page = page_of(0, result(&[6, 7], 10, Some(0), true), None);
         assert_eq!(shape(&page), ("xxec".to_owned(), Some((1, 5))));
-        // Nobody knows where it stood among what is gone: the exit itself must not be lost with it.
+        // Its seq cannot be known, because the entries around it are gone; but the exit itself must not be lost.
         let page = page_of(0, result(&[6, 7], 9, Some(0), true), None);
         assert_eq!(shape(&page), ("exxc".to_owned(), Some((1, 4))));
     }

@@ -1,27 +1,27 @@
-//! What the client remembers of a process beside its log: whether its session still exists, and who to wake.
+//! What the client remembers of a process beside its log: whether its session still exists, what was asked for, and whom
+//! to notify of changes.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::SystemTime;
 
 use exec_core::{Command, Head, Io, ProcessId};
 use exec_env::process::{ProcessInfo, Unreachable};
 use tokio::sync::watch;
 
-/// One process of this client.
+use crate::inbox::EMPTY_HEAD;
+
+/// One process that this client has started or followed.
 #[derive(Debug)]
 pub(crate) struct CachedProcess {
     pub(crate) status: ProcessStatus,
-    /// Its log may have changed.
+    /// Counts changes of its log, as far as we hear of them.
     changes: watch::Sender<u64>,
-    /// What was asked for, for servers that cannot list.
-    request: Option<StartRequest>,
+    /// What we know of it if we have started it, without pid and log; for servers that cannot list.
+    started: Option<ProcessInfo>,
 }
 
-/// Where a process stands, as far as the link is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProcessStatus {
-    /// Its start is under way.
+    /// The server has not answered its start yet.
     Starting,
     /// It exists, or existed when we last heard.
     Known,
@@ -29,50 +29,40 @@ pub(crate) enum ProcessStatus {
     Lost(Unreachable),
 }
 
-#[derive(Debug)]
-struct StartRequest {
-    argv: Vec<OsString>,
-    cwd: PathBuf,
-    tty: bool,
-    stdin: bool,
-    label: Vec<u8>,
-    started: SystemTime,
-}
-
 impl CachedProcess {
-    /// Of a process that is being started.
-    pub(crate) fn starting(command: &Command) -> Self {
-        let (tty, stdin) = match command.io {
+    pub(crate) fn starting(id: &ProcessId, command: &Command) -> Self {
+        let (tty, stdin_open) = match command.io {
             Io::Pipes { stdin } => (false, stdin),
             Io::Pty(_) => (true, true),
         };
-        let request = StartRequest {
+        let started = ProcessInfo {
+            id: id.clone(),
+            pid: 0,
             argv: command.argv.clone(),
             cwd: command.cwd.clone(),
             tty,
-            stdin,
-            label: command.label.clone(),
+            stdin_open,
             started: SystemTime::now(),
+            head: EMPTY_HEAD,
+            label: command.label.clone(),
         };
-        Self { status: ProcessStatus::Starting, changes: watch::Sender::new(0), request: Some(request) }
+        Self { status: ProcessStatus::Starting, changes: watch::Sender::new(0), started: Some(started) }
     }
 
-    /// Of a process that somebody else has started.
+    /// A process that another client has started.
     pub(crate) fn discovered() -> Self {
-        Self { status: ProcessStatus::Known, changes: watch::Sender::new(0), request: None }
+        Self { status: ProcessStatus::Known, changes: watch::Sender::new(0), started: None }
     }
 
-    /// Told of every change from now on.
+    /// Receives every change from now on.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Wakes those who wait for changes.
     pub(crate) fn notify(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Its session is gone.
     pub(crate) fn mark_lost(&mut self, why: &str) {
         if !matches!(self.status, ProcessStatus::Lost(_)) {
             self.status = ProcessStatus::Lost(Unreachable { why: why.to_owned() });
@@ -80,30 +70,19 @@ impl CachedProcess {
         self.notify();
     }
 
-    /// Whether it was asked for with a terminal; `None` if we did not ask.
+    /// `None` if another client has started it.
     pub(crate) fn has_terminal(&self) -> Option<bool> {
-        self.request.as_ref().map(|request| request.tty)
+        self.started.as_ref().map(|started| started.tty)
     }
 
-    /// Whether `listed` is what was asked for.
+    /// Whether `listed` is the process that we started, and not one of another client with the same id.
     pub(crate) fn matches(&self, listed: &ProcessInfo) -> bool {
-        let same = |request: &StartRequest| (&request.argv, &request.cwd) == (&listed.argv, &listed.cwd);
-        self.request.as_ref().is_some_and(same)
+        self.started.as_ref().is_some_and(|started| (&started.argv, &started.cwd) == (&listed.argv, &listed.cwd))
     }
 
-    /// What a list would say of it, from memory.
-    pub(crate) fn info(&self, id: &ProcessId, head: Head) -> Option<ProcessInfo> {
-        let request = self.request.as_ref().filter(|_| self.status == ProcessStatus::Known)?;
-        Some(ProcessInfo {
-            id: id.clone(),
-            pid: 0,
-            argv: request.argv.clone(),
-            cwd: request.cwd.clone(),
-            tty: request.tty,
-            stdin_open: request.stdin && head.exit.is_none(),
-            started: request.started,
-            head,
-            label: request.label.clone(),
-        })
+    /// What `process/list` would say of it, from memory.
+    pub(crate) fn info(&self, head: Head) -> Option<ProcessInfo> {
+        let started = self.started.as_ref().filter(|_| self.status == ProcessStatus::Known)?;
+        Some(ProcessInfo { stdin_open: started.stdin_open && head.exit.is_none(), head, ..started.clone() })
     }
 }

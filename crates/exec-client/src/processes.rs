@@ -1,18 +1,21 @@
-//! The verbs of the waist as calls over a link.
+//! The processes of the server: the verbs of the waist as calls over a link.
 //!
 //! What our server adds to the original is used where it is there. Where it is not, a verb is done with what there is
 //! (waiting, listing), or refused in words that say what this server cannot do; it is never done by half.
+//!
+//! Starting reserves the id here first, so that "it exists already" after a break can be understood: if nobody else of
+//! this client asked for that id, the start was carried out before the break. Following and waiting are in `follow` and
+//! `wait`.
 
 mod follow;
-mod start;
 mod wait;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_core::limits::WRITE_BYTES;
-use exec_core::{ExitCause, Command, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
+use exec_core::limits::{TREE_EXIT_TIMEOUT, WRITE_BYTES};
+use exec_core::{ExitCause, Command, Io, Overflow, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 use exec_env::BoxFuture;
 use exec_env::process::{
     LogFollower, ForgetError, ListError, ProcessInfo, Processes, ReadError, ReadQuery, ResizeError, SignalError, Signalled,
@@ -27,29 +30,30 @@ use tokio::time::Instant;
 use crate::error::{self, CallError};
 use crate::limits::{LONG_CALL, WRITE_PIECE_BYTES};
 use crate::link::{CallOptions, Link};
-use crate::page::{self, page_of};
+use crate::page::{page_of, take_page};
 use crate::process_cache::{CachedProcess, ProcessStatus};
 use crate::retry::RetryPolicy;
-use crate::{convert, limits};
+use crate::{convert, session};
 
-/// The processes at the far end.
+/// How often a start that the server has begun on another connection is asked about. The wire has no event for it.
+const START_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
 #[derive(Debug)]
 pub(crate) struct RemoteProcesses {
     link: Link,
     /// Makes the keys of signals differ from those of other clients of the session.
     tag: u64,
-    signals: AtomicU64,
+    keys: AtomicU64,
 }
 
 impl RemoteProcesses {
     pub(crate) fn new(link: Link) -> Self {
-        Self { link, tag: crate::environment::random_seed(), signals: AtomicU64::new(0) }
+        Self { link, tag: session::random_seed(), keys: AtomicU64::new(0) }
     }
 
-    /// Ends every process of the session.
+    /// Terminates every process of the session.
     pub(crate) async fn terminate_all(&self) -> Result<(), CallError> {
-        let listed = self.list_all().await?;
-        for info in listed {
+        for info in self.list_all().await? {
             let params = wire::TerminateParams { process_id: info.id.as_str().to_owned(), grace_ms: None };
             self.link.call(params).await?;
         }
@@ -62,137 +66,57 @@ impl RemoteProcesses {
             return Ok(listed.processes.into_iter().filter_map(convert::process_info).collect());
         }
         let state = self.link.shared().lock();
-        let known = state.processes.iter().filter_map(|(id, record)| record.info(id, state.inbox.head(id)?));
+        let known = state.processes.iter().filter_map(|(id, process)| process.info(state.inbox.head(id)?));
         let mut known: Vec<ProcessInfo> = known.collect();
         drop(state);
         known.sort_by_key(|info| info.started);
         Ok(known)
     }
 
-    async fn write_all(&self, id: &ProcessId, write_id: &WriteId, bytes: Bytes) -> Result<Written, WriteError> {
-        if bytes.len() > WRITE_BYTES {
-            return Err(WriteError::TooLarge { found_bytes: bytes.len(), limit_bytes: WRITE_BYTES });
+    /// The pid of the process that the first of two sent starts began. That start may still be under way, or fail after
+    /// all; so the start is sent again until one of the two is certain.
+    async fn find_started(
+        &self,
+        id: &ProcessId,
+        command: &Command,
+        params: &wire::StartParams,
+    ) -> Result<u32, StartError> {
+        let link = &self.link;
+        if !link.has("process/list") {
+            return Ok(0);
         }
-        reachable(&self.link, id)?;
-        if bytes.len() <= WRITE_PIECE_BYTES {
-            return self.write_piece(id, write_id.as_str().to_owned(), bytes).await;
-        }
-        let mut rest = bytes;
-        let mut number = 0;
-        while !rest.is_empty() {
-            let piece = rest.split_to(WRITE_PIECE_BYTES.min(rest.len()));
-            // The same cut at every try, so that each piece has the same key again.
-            let written = self.write_piece(id, piece_key(write_id, number), piece).await?;
-            if written != Written::Accepted {
-                return Ok(written);
+        let options = link.default_options(Method::ProcessStart);
+        let until = Instant::now() + options.deadline;
+        loop {
+            let listed = self.list_all().await.map_err(Unreachable::from)?;
+            if let Some(info) = listed.iter().find(|info| info.id == *id) {
+                let ours = link.shared().lock().processes.get(id).is_some_and(|process| process.matches(info));
+                return if ours { Ok(info.pid) } else { Err(StartError::IdInUse { id: id.clone() }) };
             }
-            number += 1;
+            match link.call_with(params, options).await.result {
+                Ok(result) => return Ok(result.pid.unwrap_or(0)),
+                Err(error) if error::is_id_in_use(&error, id) && Instant::now() < until => {
+                    tokio::time::sleep(START_POLL_INTERVAL).await;
+                }
+                Err(error) => return Err(error::start_error(id, command, error)),
+            }
         }
-        Ok(Written::Accepted)
     }
 
     async fn write_piece(&self, id: &ProcessId, write_id: String, bytes: Bytes) -> Result<Written, WriteError> {
         let params = wire::WriteParams { process_id: id.as_str().to_owned(), chunk: Base64(bytes), write_id };
-        // It waits for the child to read, which may take as long as the child likes.
+        // The answer comes when the child has read it, which may take any time.
         let options = CallOptions { deadline: LONG_CALL, retry: RetryPolicy::of(Method::ProcessWrite) };
         match self.link.call_with(&params, options).await.result {
             Ok(result) => written(id, result.status),
             Err(error) if error::is_stdin_gone(&error) => Ok(Written::StdinClosed),
-            Err(error) => Err(error::write_error(id, error)),
+            Err(error) => Err(error::unknown_or_unreachable(id, error)),
         }
     }
 
-    async fn end_stdin(&self, id: &ProcessId) -> Result<Written, WriteError> {
-        reachable(&self.link, id)?;
-        if self.link.has("process/closeStdin") {
-            let params = wire::CloseStdinParams { process_id: id.as_str().to_owned() };
-            let terminal = self.link.shared().lock().processes.get(id).and_then(CachedProcess::has_terminal);
-            // A pipe ends once, but on a terminal the end is a character, and two of them end two programs.
-            let retry = match terminal {
-                Some(true) => RetryPolicy::IfUnsent,
-                _ => RetryPolicy::of(Method::ProcessCloseStdin),
-            };
-            // Behind the writes before it, which may wait for the child.
-            let options = CallOptions { deadline: LONG_CALL, retry };
-            let closed = self.link.call_with(&params, options).await.result;
-            return written(id, closed.map_err(|error| error::write_error(id, error))?.status);
-        }
-        let terminal = self.link.shared().lock().processes.get(id).and_then(CachedProcess::has_terminal);
-        match terminal {
-            Some(true) => {
-                let key = format!("end-{:x}-{}", self.tag, self.signals.fetch_add(1, Ordering::Relaxed));
-                self.write_piece(id, key, Bytes::from_static(b"\x04")).await
-            }
-            _ => Err(unsupported(Method::ProcessCloseStdin).into()),
-        }
-    }
-
-    async fn change_size(&self, id: &ProcessId, size: TerminalSize) -> Result<(), ResizeError> {
-        if size.rows == 0 || size.cols == 0 {
-            return Err(ResizeError::NoCells { size });
-        }
-        reachable(&self.link, id)?;
-        if !self.link.has("process/resize") {
-            return Err(unsupported(Method::ProcessResize).into());
-        }
-        let params = wire::ResizeParams { process_id: id.as_str().to_owned(), size: convert::wire_size(size) };
-        self.link.call(params).await.map(drop).map_err(|error| error::resize_error(id, size, error))
-    }
-
-    async fn send_signal(&self, id: &ProcessId, signal: Signal) -> Result<Signalled, SignalError> {
-        reachable(&self.link, id)?;
-        if signal != Signal::Interrupt && !self.link.has("process/signal.all") {
-            return Err(unsupported(Method::ProcessSignal).into());
-        }
-        let keyed = self.link.has("process/signal.signalId");
-        let key = || format!("{:x}-{}", self.tag, self.signals.fetch_add(1, Ordering::Relaxed));
-        let params = wire::SignalParams {
-            process_id: id.as_str().to_owned(),
-            signal: convert::wire_signal(signal),
-            signal_id: keyed.then(key),
-        };
-        // A signal without a key would count twice.
-        let retry = if keyed { RetryPolicy::Always } else { RetryPolicy::IfUnsent };
-        let options = CallOptions { retry, ..self.link.default_options(Method::ProcessSignal) };
-        let result = self.link.call_with(&params, options).await.result;
-        let closed = || self.link.shared().lock().inbox.head(id).is_some_and(|head| head.closed);
-        match result.map_err(|error| error::signal_error(id, error))?.status {
-            Some(wire::SignalStatus::Sent) => Ok(Signalled::Sent),
-            Some(wire::SignalStatus::AlreadyExited) => Ok(Signalled::AlreadyExited),
-            Some(wire::SignalStatus::UnknownProcess) => Err(unknown(id).into()),
-            None if closed() => Ok(Signalled::AlreadyExited),
-            None => Ok(Signalled::Sent),
-        }
-    }
-
-    async fn terminate_tree(&self, id: &ProcessId, grace: Duration) -> Result<Terminated, TerminateError> {
-        reachable(&self.link, id)?;
-        if !grace.is_zero() && !self.link.has("process/terminate.graceMs") {
-            let why =
-                "this server cannot ask a process to end before it kills it: terminate without a grace".to_owned();
-            return Err(Unreachable { why }.into());
-        }
-        let grace_ms = convert::millis(grace).filter(|ms| *ms > 0);
-        let params = wire::TerminateParams { process_id: id.as_str().to_owned(), grace_ms };
-        let usual = self.link.default_options(Method::ProcessTerminate);
-        let patience = grace.saturating_add(exec_core::limits::TREE_EXIT_TIMEOUT).min(LONG_CALL);
-        let options = CallOptions { deadline: usual.deadline + patience, ..usual };
-        let over_before = self.link.shared().lock().inbox.head(id).is_some_and(|head| head.exit.is_some());
-        let answered = self.link.call_with(&params, options).await;
-        let result = answered.result.map_err(|error| error::terminate_error(id, error))?;
-        if result.known == Some(false) {
-            return Err(unknown(id).into());
-        }
-        let told = Terminated {
-            was_running: result.running,
-            ended: result.ended.unwrap_or(0),
-            left: result.left.unwrap_or(0),
-        };
-        // The first of two did it, and its answer is lost; but the log tells whose doing the end was.
-        if answered.resent && !told.was_running && !over_before && self.was_terminated(id).await {
-            return Ok(Terminated { was_running: true, ended: told.ended.max(1), ..told });
-        }
-        Ok(told)
+    /// A key that no other signal or write of this session has.
+    fn unique_key(&self) -> String {
+        format!("{:x}-{}", self.tag, self.keys.fetch_add(1, Ordering::Relaxed))
     }
 
     async fn was_terminated(&self, id: &ProcessId) -> bool {
@@ -201,35 +125,15 @@ impl RemoteProcesses {
         exit.is_some_and(|(_, exit)| exit.cause == ExitCause::Terminated)
     }
 
-    async fn let_go(&self, id: &ProcessId) -> Result<(), ForgetError> {
-        let status = self.link.shared().lock().processes.get(id).map(|record| record.status.clone());
-        let forgotten = match status {
-            // Its session took it along; only our memory of it is left.
-            Some(ProcessStatus::Lost(_)) => Ok(()),
-            _ if self.link.has("process/forget") => self.forget_there(id).await,
-            Some(_) => self.terminate_tree(id, Duration::ZERO).await.map(drop).map_err(|error| match error {
-                TerminateError::Unknown(unknown) => unknown.into(),
-                TerminateError::Unreachable(unreachable) => unreachable.into(),
-            }),
-            None => Err(unknown(id).into()),
-        };
-        if matches!(forgotten, Ok(()) | Err(ForgetError::Unknown(_))) {
-            let mut state = self.link.shared().lock();
-            state.processes.remove(id);
-            state.inbox.close(id);
-        }
-        forgotten
-    }
-
-    async fn forget_there(&self, id: &ProcessId) -> Result<(), ForgetError> {
+    async fn forget_on_server(&self, id: &ProcessId) -> Result<(), ForgetError> {
         let params = wire::ForgetParams { process_id: id.as_str().to_owned() };
-        let usual = self.link.default_options(Method::ProcessForget);
-        // What still runs is ended first.
-        let options = CallOptions { deadline: usual.deadline + exec_core::limits::TREE_EXIT_TIMEOUT, ..usual };
-        let answered = self.link.call_with(&params, options).await;
-        match answered.result.map(drop).map_err(|error| error::forget_error(id, error)) {
-            // The first of two was carried out, and its answer lost.
-            Err(ForgetError::Unknown(_)) if answered.resent => Ok(()),
+        let default = self.link.default_options(Method::ProcessForget);
+        // A process that still runs is terminated first, which takes its time.
+        let options = CallOptions { deadline: default.deadline + TREE_EXIT_TIMEOUT, ..default };
+        let outcome = self.link.call_with(&params, options).await;
+        match outcome.result.map(drop).map_err(|error| error::unknown_or_unreachable(id, error)) {
+            // The first of two sent calls was carried out, and its answer is lost.
+            Err(ForgetError::Unknown(_)) if outcome.resent => Ok(()),
             other => other,
         }
     }
@@ -237,11 +141,46 @@ impl RemoteProcesses {
 
 impl Processes for RemoteProcesses {
     fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, StartError>> {
-        Box::pin(start::start(self, id, command))
+        Box::pin(async move {
+            command.check()?;
+            let link = &self.link;
+            refuse_unsupported(link, &command)?;
+            let params = convert::start_params(id, &command).map_err(|error| Unreachable { why: error.to_string() })?;
+            let reserved = ReservedId::take(link, id, &command)?;
+            let outcome = link.call_with(&params, link.default_options(Method::ProcessStart)).await;
+            let pid = match outcome.result {
+                Ok(result) => result.pid.unwrap_or(0),
+                // It was sent twice, and nobody else of ours asked for that id: the first one was carried out.
+                Err(error) if outcome.resent && reserved.fresh && error::is_id_in_use(&error, id) => {
+                    self.find_started(id, &command, &params).await?
+                }
+                Err(error) => return Err(error::start_error(id, &command, error)),
+            };
+            reserved.confirm();
+            Ok(Started { pid })
+        })
     }
 
     fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ReadError>> {
-        Box::pin(read(&self.link, id, query))
+        Box::pin(async move {
+            let link = &self.link;
+            if query.wait.is_zero() || link.has("process/read.head") {
+                return read_once(link, id, query).await;
+            }
+            // A server that handles one request after the other would keep all of them waiting; so we wait for its push.
+            let mut changes = follow::subscribe(link, id).await?;
+            let until = Instant::now().checked_add(query.wait);
+            loop {
+                changes.borrow_and_update();
+                let page = read_once(link, id, ReadQuery { wait: Duration::ZERO, ..query }).await?;
+                let left = until.map_or(LONG_CALL, |until| until.saturating_duration_since(Instant::now()));
+                if !page.entries.is_empty() || page.gap.is_some() || page.head.closed || left.is_zero() {
+                    return Ok(page);
+                }
+                // Whether it changed or the time is up, the log is read once more.
+                let _ = tokio::time::timeout(left, changes.changed()).await;
+            }
+        })
     }
 
     fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ReadError>> {
@@ -257,19 +196,94 @@ impl Processes for RemoteProcesses {
         write_id: WriteId,
         bytes: Bytes,
     ) -> BoxFuture<'a, Result<Written, WriteError>> {
-        Box::pin(async move { self.write_all(id, &write_id, bytes).await })
+        Box::pin(async move {
+            if bytes.len() > WRITE_BYTES {
+                return Err(WriteError::TooLarge { found_bytes: bytes.len(), limit_bytes: WRITE_BYTES });
+            }
+            reachable(&self.link, id)?;
+            if bytes.len() <= WRITE_PIECE_BYTES {
+                return self.write_piece(id, write_id.as_str().to_owned(), bytes).await;
+            }
+            let mut rest = bytes;
+            let mut number = 0;
+            while !rest.is_empty() {
+                // The bytes are cut in the same way every time, so that each piece has the same key again.
+                let piece = rest.split_to(WRITE_PIECE_BYTES.min(rest.len()));
+                let written = self.write_piece(id, piece_key(&write_id, number), piece).await?;
+                if written != Written::Accepted {
+                    return Ok(written);
+                }
+                number += 1;
+            }
+            Ok(Written::Accepted)
+        })
     }
 
     fn close_stdin<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<Written, WriteError>> {
-        Box::pin(self.end_stdin(id))
+        Box::pin(async move {
+            reachable(&self.link, id)?;
+            let process = self.link.shared().lock().processes.get(id).and_then(CachedProcess::has_terminal);
+            let has_terminal = process == Some(true);
+            if self.link.has("process/closeStdin") {
+                let params = wire::CloseStdinParams { process_id: id.as_str().to_owned() };
+                // A pipe ends once, but on a terminal the end is a character, and two of them end two programs.
+                let retry = match has_terminal {
+                    true => RetryPolicy::IfUnsent,
+                    false => RetryPolicy::of(Method::ProcessCloseStdin),
+                };
+                // It waits behind earlier writes, which wait for the child.
+                let options = CallOptions { deadline: LONG_CALL, retry };
+                return match self.link.call_with(&params, options).await.result {
+                    Ok(result) => written(id, result.status),
+                    Err(error) => Err(error::unknown_or_unreachable(id, error)),
+                };
+            }
+            if !has_terminal {
+                return Err(unsupported(Method::ProcessCloseStdin).into());
+            }
+            self.write_piece(id, format!("end-{}", self.unique_key()), Bytes::from_static(b"\x04")).await
+        })
     }
 
     fn resize<'a>(&'a self, id: &'a ProcessId, size: TerminalSize) -> BoxFuture<'a, Result<(), ResizeError>> {
-        Box::pin(self.change_size(id, size))
+        Box::pin(async move {
+            if size.rows == 0 || size.cols == 0 {
+                return Err(ResizeError::NoCells { size });
+            }
+            reachable(&self.link, id)?;
+            if !self.link.has("process/resize") {
+                return Err(unsupported(Method::ProcessResize).into());
+            }
+            let params = wire::ResizeParams { process_id: id.as_str().to_owned(), size: convert::wire_size(size) };
+            self.link.call(params).await.map(drop).map_err(|error| error::resize_error(id, size, error))
+        })
     }
 
     fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, SignalError>> {
-        Box::pin(self.send_signal(id, signal))
+        Box::pin(async move {
+            reachable(&self.link, id)?;
+            if signal != Signal::Interrupt && !self.link.has("process/signal.all") {
+                return Err(unsupported(Method::ProcessSignal).into());
+            }
+            let keyed = self.link.has("process/signal.signalId");
+            let params = wire::SignalParams {
+                process_id: id.as_str().to_owned(),
+                signal: convert::wire_signal(signal),
+                signal_id: keyed.then(|| self.unique_key()),
+            };
+            // A signal without a key would be delivered twice.
+            let retry = if keyed { RetryPolicy::Always } else { RetryPolicy::IfUnsent };
+            let options = CallOptions { retry, ..self.link.default_options(Method::ProcessSignal) };
+            let result = self.link.call_with(&params, options).await.result;
+            let closed = || self.link.shared().lock().inbox.head(id).is_some_and(|head| head.closed);
+            match result.map_err(|error| error::signal_error(id, error))?.status {
+                Some(wire::SignalStatus::Sent) => Ok(Signalled::Sent),
+                Some(wire::SignalStatus::AlreadyExited) => Ok(Signalled::AlreadyExited),
+                Some(wire::SignalStatus::UnknownProcess) => Err(unknown(id).into()),
+                None if closed() => Ok(Signalled::AlreadyExited),
+                None => Ok(Signalled::Sent),
+            }
+        })
     }
 
     fn terminate<'a>(
@@ -277,7 +291,36 @@ impl Processes for RemoteProcesses {
         id: &'a ProcessId,
         grace: Duration,
     ) -> BoxFuture<'a, Result<Terminated, TerminateError>> {
-        Box::pin(self.terminate_tree(id, grace))
+        Box::pin(async move {
+            reachable(&self.link, id)?;
+            if !grace.is_zero() && !self.link.has("process/terminate.graceMs") {
+                let why =
+                    "this server cannot ask a process to end before it kills it: terminate without a grace".to_owned();
+                return Err(Unreachable { why }.into());
+            }
+            let grace_ms = convert::millis(grace).filter(|ms| *ms > 0);
+            let params = wire::TerminateParams { process_id: id.as_str().to_owned(), grace_ms };
+            let default = self.link.default_options(Method::ProcessTerminate);
+            let longest = grace.saturating_add(TREE_EXIT_TIMEOUT).min(LONG_CALL);
+            let options = CallOptions { deadline: default.deadline + longest, ..default };
+            let had_exited = self.link.shared().lock().inbox.head(id).is_some_and(|head| head.exit.is_some());
+            let outcome = self.link.call_with(&params, options).await;
+            let unavailable = |error| error::unknown_or_unreachable::<TerminateError>(id, error);
+            let result = outcome.result.map_err(unavailable)?;
+            if result.known == Some(false) {
+                return Err(unknown(id).into());
+            }
+            let terminated = Terminated {
+                was_running: result.running,
+                ended: result.ended.unwrap_or(0),
+                left: result.left.unwrap_or(0),
+            };
+            // If the first of two sent calls did it, its answer is lost; but the log tells why the process exited.
+            if outcome.resent && !terminated.was_running && !had_exited && self.was_terminated(id).await {
+                return Ok(Terminated { was_running: true, ended: terminated.ended.max(1), ..terminated });
+            }
+            Ok(terminated)
+        })
     }
 
     fn wait<'a>(
@@ -290,60 +333,138 @@ impl Processes for RemoteProcesses {
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, ListError>> {
-        Box::pin(async move { self.list_all().await.map_err(error::list_error) })
+        Box::pin(async move { self.list_all().await.map_err(|error| Unreachable::from(error).into()) })
     }
 
     fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ForgetError>> {
-        Box::pin(self.let_go(id))
+        Box::pin(async move {
+            let status = self.link.shared().lock().processes.get(id).map(|process| process.status.clone());
+            let forgotten = match status {
+                // The server lost it with its session; only our memory of it is left.
+                Some(ProcessStatus::Lost(_)) => Ok(()),
+                _ if self.link.has("process/forget") => self.forget_on_server(id).await,
+                Some(_) => self.terminate(id, Duration::ZERO).await.map(drop).map_err(|error| match error {
+                    TerminateError::Unknown(unknown) => unknown.into(),
+                    TerminateError::Unreachable(unreachable) => unreachable.into(),
+                }),
+                None => Err(unknown(id).into()),
+            };
+            if matches!(forgotten, Ok(()) | Err(ForgetError::Unknown(_))) {
+                remove_from_cache(&self.link, id);
+            }
+            forgotten
+        })
     }
 }
 
-/// Looks at a log.
-pub(crate) async fn read(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page, ReadError> {
-    if query.wait.is_zero() || link.has("process/read.head") {
-        return read_once(link, id, query).await;
+/// Refuses a command that a plain server would start while silently leaving out a part of it.
+fn refuse_unsupported(link: &Link, command: &Command) -> Result<(), Unreachable> {
+    let refuse = |what: &str| Err(Unreachable { why: format!("this server cannot {what}") });
+    if command.time_limit.is_some() && !link.has("process/start.timeoutMs") {
+        return refuse("limit the time of a process");
     }
-    // A server that answers one request after the other would keep everybody waiting: we wait for its push instead.
-    let mut changes = follow::subscribe(link, id).await?;
-    let until = Instant::now().checked_add(query.wait);
-    loop {
-        changes.borrow_and_update();
-        let page = read_once(link, id, ReadQuery { wait: Duration::ZERO, ..query }).await?;
-        let left = until.map_or(LONG_CALL, |until| until.saturating_duration_since(Instant::now()));
-        if !page.entries.is_empty() || page.gap.is_some() || page.head.closed || left.is_zero() {
-            return Ok(page);
+    if command.overflow == Overflow::Block && !link.has("process/start.overflow") {
+        return refuse("let a child wait when its output is not read");
+    }
+    if let Io::Pty(size) = command.io
+        && size != TerminalSize::default()
+        && !link.has("process/start.size")
+    {
+        return refuse("begin with a terminal of another size than 24x80");
+    }
+    let mut words = command.argv.iter().chain(&command.arg0).chain(command.environ.vars.values());
+    if words.any(|word| word.to_str().is_none()) && !link.has("osText") {
+        return refuse("take words that are not UTF-8");
+    }
+    Ok(())
+}
+
+/// An id whose start is under way. Dropped without [`Self::confirm`], it is free again.
+struct ReservedId<'a> {
+    link: &'a Link,
+    id: &'a ProcessId,
+    /// Whether no process of that id was known before.
+    fresh: bool,
+    /// What replaces the known process of that id, if the server starts another.
+    replacement: Option<CachedProcess>,
+}
+
+impl<'a> ReservedId<'a> {
+    fn take(link: &'a Link, id: &'a ProcessId, command: &Command) -> Result<Self, StartError> {
+        let mut state = link.shared().lock();
+        let process = CachedProcess::starting(id, command);
+        match state.processes.get(id).map(|process| &process.status) {
+            Some(ProcessStatus::Starting) => Err(StartError::IdInUse { id: id.clone() }),
+            // The server decides: it may have forgotten the process that we remember.
+            Some(ProcessStatus::Known) => Ok(Self { link, id, fresh: false, replacement: Some(process) }),
+            Some(ProcessStatus::Lost(_)) | None => {
+                state.processes.insert(id.clone(), process);
+                // The inbox is opened now, because output may come before the answer.
+                state.inbox.open(id);
+                Ok(Self { link, id, fresh: true, replacement: None })
+            }
         }
-        // Either way the log is looked at once more.
-        let _ = tokio::time::timeout(left, changes.changed()).await;
+    }
+
+    fn confirm(mut self) {
+        let mut state = self.link.shared().lock();
+        if let Some(process) = self.replacement.take() {
+            // It is another process than the one we knew; followers of that one find that it is gone.
+            state.inbox.close(self.id);
+            state.inbox.open(self.id);
+            state.inbox.mark_stale(self.id);
+            state.processes.insert(self.id.clone(), process);
+        }
+        if let Some(process) = state.processes.get_mut(self.id)
+            && process.status == ProcessStatus::Starting
+        {
+            process.status = ProcessStatus::Known;
+        }
+        drop(state);
+        self.fresh = false;
     }
 }
 
-/// Asks the server once.
+impl Drop for ReservedId<'_> {
+    fn drop(&mut self) {
+        if self.fresh {
+            remove_from_cache(self.link, self.id);
+        }
+    }
+}
+
+fn remove_from_cache(link: &Link, id: &ProcessId) {
+    let mut state = link.shared().lock();
+    state.processes.remove(id);
+    state.inbox.close(id);
+}
+
+/// Calls `process/read` once.
 async fn read_once(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page, ReadError> {
     reachable(link, id)?;
-    let tells_all = link.has("process/read.head");
+    let tells_head = link.has("process/read.head");
     let params = wire::ReadParams {
         process_id: id.as_str().to_owned(),
         after_seq: Some(query.after),
-        // Where we must infer what the server does not tell, the whole of what it holds must be seen.
-        max_bytes: query.max_bytes.filter(|_| tells_all),
+        // Where we must infer what the server does not tell, we must see the whole of what it holds.
+        max_bytes: query.max_bytes.filter(|_| tells_head),
         wait_ms: convert::millis(query.wait).filter(|ms| *ms > 0),
     };
-    let usual = link.default_options(Method::ProcessRead);
-    let options = CallOptions { deadline: usual.deadline.saturating_add(query.wait), ..usual };
+    let default = link.default_options(Method::ProcessRead);
+    let options = CallOptions { deadline: default.deadline.saturating_add(query.wait), ..default };
     let result = link.call_with(&params, options).await.result.map_err(|error| error::read_error(id, error))?;
     let known_exit = link.shared().lock().inbox.head(id).and_then(|head| head.exit);
     let mut page = page_of(query.after, result, known_exit);
-    if let (Some(max_bytes), false) = (query.max_bytes, tells_all) {
-        page.entries = page::take_page(&mut page.entries.into(), max_bytes);
+    if let (Some(max_bytes), false) = (query.max_bytes, tells_head) {
+        page.entries = take_page(&mut page.entries.into(), max_bytes);
     }
     link.shared().lock().inbox.update_head(id, page.head);
     Ok(page)
 }
 
-/// Refuses what belongs to a session that is gone.
+/// Refuses what belongs to a session that is lost.
 fn reachable(link: &Link, id: &ProcessId) -> Result<(), Unreachable> {
-    match link.shared().lock().processes.get(id).map(|record| &record.status) {
+    match link.shared().lock().processes.get(id).map(|process| &process.status) {
         Some(ProcessStatus::Lost(unreachable)) => Err(unreachable.clone()),
         _ => Ok(()),
     }
@@ -361,7 +482,8 @@ fn written(id: &ProcessId, status: wire::WriteStatus) -> Result<Written, WriteEr
     }
 }
 
-/// The key of one piece of a large write. Its own shape, or it might be another write's key or be too long.
+/// The key of one piece of a large write. It is a hash, because a longer key might be too long or be that of another
+/// write.
 fn piece_key(write_id: &WriteId, number: usize) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -375,9 +497,4 @@ fn unknown(id: &ProcessId) -> UnknownProcess {
 
 fn unsupported(method: Method) -> Unreachable {
     CallError::Unsupported { method }.into()
-}
-
-/// How much a follower fetches at once, if it wants `max_bytes`.
-fn fetch_bytes(max_bytes: usize) -> usize {
-    max_bytes.clamp(limits::REFETCH_BYTES, 16 * limits::REFETCH_BYTES)
 }

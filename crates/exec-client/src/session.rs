@@ -1,78 +1,79 @@
 //! The life of a session as the client sees it: when to dial, what to ask for, when to give up.
 //!
 //! ```text
-//!             wanted                dialed               welcomed
-//!   idle ───────────► dialing ───────────────► initializing ────────► live
-//!    ▲                  ▲  │ failed              │ refused            │ broke
-//!    │                  │  ▼                     ▼                    │
-//!    └── forfeit ◄── resting ◄──────────────────┘ ◄───────────────────┘  (the first try at once)
+//!          connection wanted         connected                 initialized
+//!   idle ───────────────────► dialing ─────────► initializing ─────────────► live
+//!    ▲                          ▲  │ failed            │ refused               │ connection lost
+//!    │                          │  ▼                   ▼                       │
+//!    └── session lost ◄──── backing off ◄──────────────┘ ◄─────────────────────┘  (the first attempt at once)
 //! ```
 //!
-//! Pure: it is told facts and the time, and answers with effects; the driver of the link carries them out. The first
-//! session has one try, because somebody waits for it; a session that was live is worth trying for, until the give-up
+//! Pure: it is told facts and the time, and answers with effects that the driver of the link carries out. For the first
+//! connection there is one attempt, because somebody waits for it; a session that was live is tried for until the give-up
 //! time. Deliberately absent: sockets, messages, calls.
 
+use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
-use crate::backoff::{self, SeededRng};
+use crate::limits::{BACKOFF_FIRST, BACKOFF_MOST};
 
 /// What to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Make a connection.
     Dial,
-    /// Say hello on it.
+    /// Send `initialize` on the connection.
     Initialize {
-        /// The session to go on with.
+        /// The id of the session to resume.
         resume: Option<String>,
     },
-    /// Send what waits: the session is there.
+    /// The session can be used: send the calls that wait.
     GoLive {
         /// Whether it is the session that was there before.
         resumed: bool,
     },
-    /// The connection is of no use any more; what may not be sent twice has failed.
+    /// Drop the connection, and fail the calls that may not be sent twice.
     DropConnection,
     /// The session is lost, and everything that belonged to it.
     LoseSession(SessionLoss),
-    /// Close the connection politely; nothing follows.
+    /// Write what is queued and close the connection; no effect follows.
     Close,
 }
 
 /// Why a session is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionLoss {
-    /// Which sort.
+    /// For programs.
     pub kind: LossKind,
-    /// What happened, for a person.
+    /// For people.
     pub why: String,
 }
 
-/// Sorts of loss.
+/// Kinds of [`SessionLoss`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LossKind {
-    /// No connection, or none in time.
+    /// There is no connection, or there was none in time.
     Unreachable,
-    /// The server knows no such session any more.
+    /// The server does not know the session any more.
     UnknownSession,
-    /// The server will not have us.
+    /// The server refuses us.
     Refused,
     /// Another connection has the session now.
     TakenOver,
-    /// We have left.
+    /// We have closed the connection.
     Ended,
 }
 
-/// How a try failed.
+/// Why an attempt to connect failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttemptError {
-    /// Later may work: no connection, no answer, or the session is still attached to a dead one.
+    /// A later attempt may work: no connection, no answer, or the session is still attached to a dead connection.
     Transient(String),
-    /// Later will not work.
+    /// No later attempt will work.
     Permanent(SessionLoss),
 }
 
-/// What may be set.
+/// The timeouts of a [`Session`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionTimeouts {
     /// How long a session that was live is tried for.
@@ -81,7 +82,7 @@ pub struct SessionTimeouts {
     pub initialize: Duration,
 }
 
-/// The machine.
+/// The session of one client, as a state machine.
 #[derive(Debug, Clone)]
 pub struct Session {
     timeouts: SessionTimeouts,
@@ -102,22 +103,22 @@ enum State {
     Ended,
 }
 
-/// One series of tries.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One attempt of a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Attempt {
     /// From 1.
     number: u32,
-    /// `None`: one try only.
+    /// When the series ends; `None` if this is its only attempt.
     give_up_at: Option<Instant>,
 }
 
 impl Session {
-    /// A machine that has no connection yet, and goes on with `resume` if it is given.
+    /// A session without a connection; the first connection resumes `resume`, if it is given.
     pub fn new(timeouts: SessionTimeouts, resume: Option<String>, seed: u64) -> Self {
         Self { timeouts, rng: SeededRng::new(seed), state: State::Idle, id: resume, reconnects: 0 }
     }
 
-    /// Somebody has something to ask.
+    /// Somebody has made a call.
     pub fn connection_wanted(&mut self) -> Vec<Effect> {
         match self.state {
             State::Idle => {
@@ -130,16 +131,14 @@ impl Session {
 
     /// The connection is made.
     pub fn connected(&mut self, now: Instant) -> Vec<Effect> {
-        let State::Dialing(attempt) = &self.state else { return Vec::new() };
-        let (attempt, until) = (attempt.clone(), now + self.timeouts.initialize);
-        self.state = State::Initializing { attempt, until };
+        let State::Dialing(attempt) = self.state else { return Vec::new() };
+        self.state = State::Initializing { attempt, until: now + self.timeouts.initialize };
         vec![Effect::Initialize { resume: self.id.clone() }]
     }
 
-    /// The server has answered hello.
+    /// The server has accepted `initialize`.
     pub fn initialized(&mut self, session_id: &str) -> Vec<Effect> {
-        let State::Initializing { attempt, .. } = &self.state else { return Vec::new() };
-        let number = attempt.number;
+        let State::Initializing { attempt, .. } = self.state else { return Vec::new() };
         let resumed = self.id.is_some();
         if let Some(id) = &self.id
             && id != session_id
@@ -151,18 +150,18 @@ impl Session {
             self.reconnects += 1;
         }
         self.id = Some(session_id.to_owned());
-        self.state = State::Live { attempts: number };
+        self.state = State::Live { attempts: attempt.number };
         vec![Effect::GoLive { resumed }]
     }
 
-    /// Dialing or initializing did not work.
-    pub fn attempt_failed(&mut self, now: Instant, failure: AttemptError) -> Vec<Effect> {
-        let (attempt, connected) = match &self.state {
-            State::Dialing(attempt) => (attempt.clone(), false),
-            State::Initializing { attempt, .. } => (attempt.clone(), true),
+    /// The attempt did not lead to a session.
+    pub fn attempt_failed(&mut self, now: Instant, error: AttemptError) -> Vec<Effect> {
+        let (attempt, connected) = match self.state {
+            State::Dialing(attempt) => (attempt, false),
+            State::Initializing { attempt, .. } => (attempt, true),
             _ => return Vec::new(),
         };
-        match (failure, attempt.give_up_at) {
+        match (error, attempt.give_up_at) {
             (AttemptError::Permanent(loss), _) => self.lose_session(loss, connected),
             (AttemptError::Transient(why), None) => {
                 self.lose_session(SessionLoss { kind: LossKind::Unreachable, why }, connected)
@@ -173,15 +172,16 @@ impl Session {
                 self.lose_session(SessionLoss { kind: LossKind::Unreachable, why }, connected)
             }
             (AttemptError::Transient(_), Some(give_up_at)) => {
-                let until = (now + backoff::delay(attempt.number, &mut self.rng)).min(give_up_at);
-                self.state = State::BackingOff { attempt: Attempt { number: attempt.number + 1, ..attempt }, until };
-                drop_if(connected)
+                let until = (now + backoff_delay(attempt.number, &mut self.rng)).min(give_up_at);
+                let attempt = Attempt { number: attempt.number + 1, ..attempt };
+                self.state = State::BackingOff { attempt, until };
+                drop_connection(connected)
             }
         }
     }
 
-    /// The connection broke. `carried_data`: something came over it since it was initialized; if not, the next try is one more
-    /// of the same series, or a server that hangs up on everybody would be dialed without rest.
+    /// The connection broke. `carried_data`: something was received on it since the session went live. If not, the next
+    /// attempt continues the same series; otherwise a server that hangs up on everybody would be dialed without a pause.
     pub fn connection_lost(&mut self, now: Instant, why: &str, carried_data: bool) -> Vec<Effect> {
         match self.state {
             State::Live { attempts } => {
@@ -190,9 +190,9 @@ impl Session {
                     self.state = State::Dialing(Attempt { number: 1, give_up_at });
                     return vec![Effect::DropConnection, Effect::Dial];
                 }
-                let until = now + backoff::delay(attempts, &mut self.rng).min(self.timeouts.give_up);
-                let number = attempts.saturating_add(1);
-                self.state = State::BackingOff { attempt: Attempt { number, give_up_at }, until };
+                let until = now + backoff_delay(attempts, &mut self.rng).min(self.timeouts.give_up);
+                let attempt = Attempt { number: attempts.saturating_add(1), give_up_at };
+                self.state = State::BackingOff { attempt, until };
                 vec![Effect::DropConnection]
             }
             State::Initializing { .. } => self.attempt_failed(now, AttemptError::Transient(why.to_owned())),
@@ -210,12 +210,12 @@ impl Session {
 
     /// Time has passed.
     pub fn tick(&mut self, now: Instant) -> Vec<Effect> {
-        match &self.state {
-            State::BackingOff { attempt, until } if *until <= now => {
-                self.state = State::Dialing(attempt.clone());
+        match self.state {
+            State::BackingOff { attempt, until } if until <= now => {
+                self.state = State::Dialing(attempt);
                 vec![Effect::Dial]
             }
-            State::Initializing { until, .. } if *until <= now => {
+            State::Initializing { until, .. } if until <= now => {
                 let why = format!("initialize was not answered within {:?}", self.timeouts.initialize);
                 self.attempt_failed(now, AttemptError::Transient(why))
             }
@@ -223,16 +223,14 @@ impl Session {
         }
     }
 
-    /// We leave. The session stays behind, detached.
+    /// We close the connection. The session stays on the server, detached.
     pub fn end(&mut self) -> Vec<Effect> {
         if self.state == State::Ended {
             return Vec::new();
         }
         self.state = State::Ended;
-        vec![
-            Effect::LoseSession(SessionLoss { kind: LossKind::Ended, why: "the connection was closed by us".into() }),
-            Effect::Close,
-        ]
+        let loss = SessionLoss { kind: LossKind::Ended, why: "the connection was closed by us".into() };
+        vec![Effect::LoseSession(loss), Effect::Close]
     }
 
     /// When [`Self::tick`] has something to do.
@@ -253,7 +251,7 @@ impl Session {
         matches!(self.state, State::Live { .. })
     }
 
-    /// The number of the try that is under way, if one is.
+    /// The number of the attempt that is under way, if one is.
     pub fn attempt(&self) -> Option<u32> {
         match &self.state {
             State::Dialing(attempt) | State::Initializing { attempt, .. } | State::BackingOff { attempt, .. } => {
@@ -263,21 +261,70 @@ impl Session {
         }
     }
 
-    /// How often the session was found again.
+    /// How often the session was resumed.
     pub fn reconnects(&self) -> u64 {
         self.reconnects
     }
 
-    /// Lets go of the session, so that the next one is a fresh one.
+    /// Forgets the session, so that the next connection opens a new one.
     fn lose_session(&mut self, loss: SessionLoss, connected: bool) -> Vec<Effect> {
         self.state = State::Idle;
         self.id = None;
-        let mut effects = drop_if(connected);
+        let mut effects = drop_connection(connected);
         effects.push(Effect::LoseSession(loss));
         effects
     }
 }
 
-fn drop_if(connected: bool) -> Vec<Effect> {
+fn drop_connection(connected: bool) -> Vec<Effect> {
     if connected { vec![Effect::DropConnection] } else { Vec::new() }
+}
+
+/// How long to wait after attempt number `attempt` (from 1) failed: doubling, bounded, half of it fixed and half random,
+/// so that many clients of a server that comes back do not arrive together.
+fn backoff_delay(attempt: u32, rng: &mut SeededRng) -> Duration {
+    let doublings = attempt.saturating_sub(1).min(16);
+    let full = BACKOFF_FIRST.saturating_mul(1 << doublings).min(BACKOFF_MOST);
+    let half = full / 2;
+    half + half.mul_f64(rng.below(1001) as f64 / 1000.0)
+}
+
+/// A seeded random number generator (SplitMix64). Good enough for jitter and simulations, not for secrets.
+#[derive(Debug, Clone)]
+pub struct SeededRng(u64);
+
+impl SeededRng {
+    /// A generator that gives the same numbers for the same seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// A number that differs each time, from the standard library's own randomness; not for secrets.
+pub(crate) fn random_seed() -> u64 {
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_double_up_to_the_longest_and_never_fall_below_half() {
+        let mut rng = SeededRng::new(1);
+        for attempt in 1..40 {
+            let full = BACKOFF_FIRST.saturating_mul(1 << (attempt - 1).min(16)).min(BACKOFF_MOST);
+            let found = backoff_delay(attempt, &mut rng);
+            assert!(found >= full / 2 && found <= full, "attempt {attempt}: {found:?} of {full:?}");
+        }
+    }
 }

@@ -1,9 +1,9 @@
-//! A file that stays open, over connections that do not.
+//! A file that stays open over connections that do not.
 //!
 //! A handle of the wire belongs to its connection. After a break the server does not know it any more; then the file is
-//! opened again and the block is asked for again, because blocks say where they belong. A file that is written is not
-//! emptied a second time. A file that is no longer the same is told as stale, rather than read on: half of one version
-//! and half of another would be no version at all.
+//! opened again and the block is read or written again, which is safe because blocks have offsets. A file that is written
+//! is not truncated a second time. If the file at the path is another one by then, or another version of one that is
+//! read, the error is ESTALE: a mixture of two versions would be worse.
 
 use std::path::{Path, PathBuf};
 
@@ -14,16 +14,14 @@ use exec_wire::base64::Base64;
 use exec_wire::fs as wire;
 use tokio::sync::Mutex;
 
-use super::{Operation, call, follow_symlinks, send_detached, unique_id};
+use super::{Operation, follow_symlinks, send_detached, unique_id};
 use crate::error;
 use crate::limits::{LONG_CALL, REOPENS};
 use crate::link::{CallOptions, Link};
 use crate::retry::RetryPolicy;
 
-/// The file is another one now.
 const ESTALE: i32 = 116;
 
-/// A file of the far end, open for blocks.
 #[derive(Debug)]
 pub(super) struct RemoteFile {
     link: Link,
@@ -33,31 +31,31 @@ pub(super) struct RemoteFile {
     links: LinkPolicy,
     size_bytes: u64,
     identity: Option<FileIdentity>,
-    /// Held while it is opened again, so that of many blocks that find it gone one opens it.
+    /// Locked while the file is opened again, so that of many blocks that need it only one does so.
     handle: Mutex<FileHandle>,
 }
 
 #[derive(Debug, Clone)]
 struct FileHandle {
     id: String,
-    opened: u32,
+    /// How often the file was opened again.
+    reopened: u32,
 }
 
-/// What makes it the same file.
+/// Two files with the same identity are the same file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FileIdentity {
     device: Option<u64>,
     inode: Option<u64>,
-    /// Size and time, of a file that is only read.
+    /// Size and time of modification, only of a file that is read.
     version: Option<(u64, i64)>,
 }
 
 impl RemoteFile {
     pub(super) async fn open(link: Link, path: &Path, mode: OpenMode, links: LinkPolicy) -> Result<Self, FileError> {
-        let operation = Operation::new(FileVerb::Open, path);
-        let uri = operation.uri()?;
+        let uri = Operation { link: &link, verb: FileVerb::Open, path }.uri()?;
         let mut file = Self {
-            handle: Mutex::new(FileHandle { id: unique_id(), opened: 0 }),
+            handle: Mutex::new(FileHandle { id: unique_id(), reopened: 0 }),
             link,
             path: path.to_owned(),
             uri,
@@ -69,7 +67,7 @@ impl RemoteFile {
         let id = file.handle.get_mut().id.clone();
         let size_bytes = match mode {
             OpenMode::Read => {
-                // Both at once: a second way there and back would double what a small file costs.
+                // Both at once, because a second round trip would double what a small file costs.
                 let (opened, identity) = tokio::join!(file.open_handle(&id, mode), file.fetch_identity());
                 file.identity = identity;
                 opened?
@@ -82,10 +80,14 @@ impl RemoteFile {
         };
         file.size_bytes = match size_bytes {
             Some(size_bytes) => size_bytes,
-            // The original does not tell it.
+            // The original server does not tell it.
             None => file.identity.as_ref().and_then(|identity| identity.version).map_or(0, |(size, _)| size),
         };
         Ok(file)
+    }
+
+    fn operation(&self, verb: FileVerb) -> Operation<'_> {
+        Operation { link: &self.link, verb, path: &self.path }
     }
 
     async fn open_handle(&self, id: &str, mode: OpenMode) -> Result<Option<u64>, FileError> {
@@ -100,8 +102,8 @@ impl RemoteFile {
             sandbox: None,
             follow_symlinks: follow_symlinks(self.links),
         };
-        // The handle of a connection that broke is gone, so that the second open is the first on its own.
-        let opened = call(&self.link, Operation::new(FileVerb::Open, &self.path), &params, RetryPolicy::Always).await?;
+        // Sending it again is safe, because the handle of a connection that broke is gone.
+        let opened = self.operation(FileVerb::Open).call_with(&params, RetryPolicy::Always).await?;
         Ok(opened.size_bytes)
     }
 
@@ -111,17 +113,16 @@ impl RemoteFile {
             follow_symlinks: follow_symlinks(self.links),
             sandbox: None,
         };
-        let found =
-            call(&self.link, Operation::new(FileVerb::Metadata, &self.path), &params, RetryPolicy::Always).await.ok()?;
+        let found = self.operation(FileVerb::Metadata).call(&params).await.ok()?;
         let modified = found.modified_ns.unwrap_or(found.modified_at_ms);
         let version = (self.mode == OpenMode::Read).then_some((found.size, modified));
         Some(FileIdentity { device: found.device, inode: found.inode, version })
     }
 
-    /// Opens it again, unless somebody has done so since the handle was `seen`.
+    /// Opens the file again, unless another block has done so since it saw the handle `seen`.
     async fn reopen(&self, seen: &FileHandle, operation: Operation<'_>) -> Result<(), FileError> {
         let mut handle = self.handle.lock().await;
-        if handle.opened != seen.opened {
+        if handle.reopened != seen.reopened {
             return Ok(());
         }
         let mode = match self.mode {
@@ -129,28 +130,24 @@ impl RemoteFile {
             OpenMode::Replace | OpenMode::Append => OpenMode::Append,
         };
         if mode == OpenMode::Append && !self.link.has("fs/open.append") {
-            return Err(super::unreachable(
-                operation,
-                "the connection broke, and this server cannot open a file to write on",
-            ));
+            return Err(operation.unreachable("the connection broke, and this server cannot open a file to write on"));
         }
         let id = unique_id();
-        let known = |error: FileError| FileError { verb: operation.verb, ..error };
-        self.open_handle(&id, mode).await.map_err(known)?;
-        *handle = FileHandle { id, opened: handle.opened + 1 };
+        self.open_handle(&id, mode).await.map_err(|error| FileError { verb: operation.verb, ..error })?;
+        *handle = FileHandle { id, reopened: handle.reopened + 1 };
         if self.identity.is_some() && self.fetch_identity().await != self.identity {
             return Err(operation.error(FileReason::Os(ESTALE)));
         }
         Ok(())
     }
 
-    /// Asks about a block, on whatever handle there is.
+    /// Reads or writes a block with the present handle, which is opened again if the server does not know it.
     async fn call_block<C: exec_wire::Call>(
         &self,
         verb: FileVerb,
         params: impl Fn(String) -> C,
     ) -> Result<C::Result, FileError> {
-        let operation = Operation::new(verb, &self.path);
+        let operation = self.operation(verb);
         let mut reopened = 0;
         loop {
             let handle = self.handle.lock().await.clone();
@@ -191,7 +188,7 @@ impl OpenFile for RemoteFile {
         Box::pin(async move {
             let handle_id = std::mem::take(&mut self.handle.lock().await.id);
             let params = wire::CloseParams { handle_id };
-            call(&self.link, Operation::new(FileVerb::Close, &self.path), &params, RetryPolicy::Always).await.map(drop)
+            self.operation(FileVerb::Close).call_with(&params, RetryPolicy::Always).await.map(drop)
         })
     }
 }
@@ -199,7 +196,7 @@ impl OpenFile for RemoteFile {
 impl Drop for RemoteFile {
     fn drop(&mut self) {
         let handle_id = std::mem::take(&mut self.handle.get_mut().id);
-        // Empty once it is closed.
+        // The id is empty if the file was closed before.
         if !handle_id.is_empty() {
             send_detached(&self.link, wire::CloseParams { handle_id });
         }

@@ -1,7 +1,7 @@
-//! Searches at the far end.
+//! Searches on the server.
 //!
-//! A search belongs to its connection. After a break it is begun again behind the last line that was found: what is found
-//! comes in order, by path and by line.
+//! A search belongs to its connection. After a break it is begun again after the last line that was found, which is
+//! possible because lines are found in order, by path and by number.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -11,13 +11,12 @@ use exec_wire::NotificationMethod;
 use exec_wire::fs as wire;
 use tokio::sync::mpsc;
 
-use super::{Operation, call, send_detached, unique_id, uri};
+use super::{Operation, send_detached, unique_id};
 use crate::limits::NOTIFICATION_QUEUE;
-use crate::link::{Link, Notification};
+use crate::link::{Link, Notification, next_params};
 use crate::retry::RetryPolicy;
 use crate::{convert, error};
 
-/// Begins one.
 pub(super) async fn search(link: Link, query: SearchQuery) -> Result<Box<dyn SearchResults>, FileError> {
     let subscription = subscribe(&link, &query, None).await?;
     Ok(Box::new(RemoteFound {
@@ -26,7 +25,7 @@ pub(super) async fn search(link: Link, query: SearchQuery) -> Result<Box<dyn Sea
         subscription: Some(subscription),
         last: None,
         waiting: VecDeque::new(),
-        over: None,
+        result: None,
     }))
 }
 
@@ -55,18 +54,18 @@ async fn subscribe(
     query: &SearchQuery,
     last: Option<&LinePosition>,
 ) -> Result<SearchSubscription, FileError> {
-    let operation = Operation::new(FileVerb::Search, &query.root);
+    let operation = Operation { link, verb: FileVerb::Search, path: &query.root };
     let root = operation.uri()?;
-    let position = |(path, line): &LinePosition| Ok(wire::SearchPlace { path: uri(operation, path)?, line: *line });
+    let position = |(path, line): &LinePosition| Ok(wire::SearchPlace { path: operation.uri_of(path)?, line: *line });
     let after = last.map(position).transpose()?;
     loop {
-        // Listening begins before the question, or the first lines could be missed.
+        // We subscribe before the call, or the first lines could be missed.
         let search_id = unique_id();
-        let notifications = link.subscribe_to_id(NotificationMethod::FsFound, &search_id, NOTIFICATION_QUEUE);
+        let notifications = link.subscribe(&[NotificationMethod::FsFound], Some(&search_id), NOTIFICATION_QUEUE);
         let params = convert::search_params(search_id.clone(), root.clone(), query, after.clone());
         let subscription = SearchSubscription { link: link.clone(), search_id, notifications, seq: 0, done: false };
-        call(link, operation, &params, RetryPolicy::Always).await?;
-        // The connection broke while it was asked: then it was asked on the new one, and nobody listens there.
+        operation.call_with(&params, RetryPolicy::Always).await?;
+        // If it is closed, the connection broke during the call. The search then runs on the new one, without a subscriber.
         if !subscription.notifications.is_closed() {
             return Ok(subscription);
         }
@@ -74,31 +73,25 @@ async fn subscribe(
 }
 
 impl SearchSubscription {
-    /// The next word about this search; `None` if some may be missing from here on.
+    /// The next notification of this search; `None` if some may be missing from here on.
     async fn next(&mut self) -> Option<wire::FoundParams> {
-        loop {
-            let notification = self.notifications.recv().await?;
-            match notification.params.decode::<wire::FoundParams>() {
-                // What was received already may be sent again.
-                Ok(found) if found.search_id == self.search_id && found.seq > self.seq => {
-                    self.seq += 1;
-                    return (found.seq == self.seq).then_some(found);
-                }
-                _ => {}
-            }
-        }
+        // A notification that was received already may come again.
+        let is_new = |found: &wire::FoundParams| found.search_id == self.search_id && found.seq > self.seq;
+        let found = next_params(&mut self.notifications, is_new).await?;
+        self.seq += 1;
+        (found.seq == self.seq).then_some(found)
     }
 }
 
 struct RemoteFound {
     link: Link,
     query: SearchQuery,
-    /// None while it is begun again.
+    /// `None` until it is begun again.
     subscription: Option<SearchSubscription>,
     last: Option<LinePosition>,
-    /// Lines of the last notice.
+    /// The lines of the last notification.
     waiting: VecDeque<FileLines>,
-    over: Option<Result<SearchSummary, FileError>>,
+    result: Option<Result<SearchSummary, FileError>>,
 }
 
 impl RemoteFound {
@@ -122,7 +115,7 @@ impl RemoteFound {
             return Err(error::refused_file(FileVerb::Search, &self.query.root, &refusal));
         }
         if let Some(summary) = found.done {
-            self.over = Some(Ok(convert::search_summary(summary)));
+            self.result = Some(Ok(convert::search_summary(summary)));
         }
         Ok(())
     }
@@ -135,11 +128,11 @@ impl SearchResults for RemoteFound {
                 if let Some(lines) = self.waiting.pop_front() {
                     return Ok(SearchItem::Lines(lines));
                 }
-                match &self.over {
-                    Some(over) => return over.clone().map(SearchItem::Done),
+                match &self.result {
+                    Some(result) => return result.clone().map(SearchItem::Done),
                     None => {
                         if let Err(error) = self.receive().await {
-                            self.over = Some(Err(error));
+                            self.result = Some(Err(error));
                         }
                     }
                 }

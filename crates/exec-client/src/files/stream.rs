@@ -1,8 +1,8 @@
-//! Files of any size in little memory: a window of blocks is under way at a time, so that the way there and back does
-//! not stop the stream. Any [`OpenFile`] will do, local or far; one that finds its connection again goes on where it was.
+//! Files of any size in little memory. Several blocks are in flight at a time, so that the round trip does not slow the
+//! stream down. Any [`OpenFile`] will do, local or remote; a remote one goes on where it was after a break.
 //!
-//! Both directions count a BLAKE3 of what went through, so that the two ends can be compared: [`confirm`] asks the
-//! other end whether it has these very bytes.
+//! Both directions hash what went through with BLAKE3, so that the two ends can be compared: [`confirm`] asks the other
+//! end whether its file has the same hash.
 
 use std::io;
 use std::path::Path;
@@ -22,9 +22,9 @@ use crate::limits::{STREAM_BLOCK_BYTES, STREAM_WINDOW};
 /// A file's blocks, in order, read ahead.
 pub struct Blocks {
     file: Arc<dyn OpenFile>,
-    /// Where the next block to ask for begins.
+    /// The offset of the next block to read.
     next: u64,
-    /// How many are asked for ahead.
+    /// How many blocks are read ahead.
     window: usize,
     /// Bounded by the window.
     ahead: FuturesOrdered<FileFuture<'static, FileBlock>>,
@@ -47,7 +47,7 @@ impl Blocks {
         }
     }
 
-    /// The same with fewer blocks ahead: enough for a file that is near.
+    /// Reads fewer blocks ahead; a local file needs no more.
     pub fn with_window(self, blocks: usize) -> Self {
         Self { window: blocks.clamp(1, STREAM_WINDOW), ..self }
     }
@@ -57,12 +57,12 @@ impl Blocks {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// The hash of everything that came so far.
+    /// The hash of everything that was returned so far.
     pub fn hash(&self) -> ContentHash {
-        ContentHash(*self.hasher.finalize().as_bytes())
+        ContentHash(self.hasher.finalize())
     }
 
-    /// How much came so far.
+    /// How many bytes were returned so far.
     pub fn passed_bytes(&self) -> u64 {
         self.passed_bytes
     }
@@ -110,7 +110,7 @@ impl std::fmt::Debug for Blocks {
     }
 }
 
-/// A file to read, as tokio reads.
+/// A file as tokio's [`AsyncRead`].
 #[derive(Debug)]
 pub struct ReadStream {
     blocks: Blocks,
@@ -123,7 +123,7 @@ impl ReadStream {
         Self { blocks: Blocks::new(file, offset), rest: Bytes::new() }
     }
 
-    /// The hash of everything that came so far, what waits to be taken included.
+    /// The hash of everything that was received so far, including what is not read yet.
     pub fn hash(&self) -> ContentHash {
         self.blocks.hash()
     }
@@ -145,14 +145,14 @@ impl AsyncRead for ReadStream {
     }
 }
 
-/// A file to write, as tokio writes. What was written is there once `flush` or `shutdown` has answered.
+/// A file as tokio's [`AsyncWrite`]. What was written is in the file once `flush` or `shutdown` has returned.
 pub struct WriteStream {
     file: Arc<dyn OpenFile>,
-    /// Where what is gathered belongs.
+    /// The offset of the gathered bytes.
     offset: u64,
     gathered: BytesMut,
     /// Bounded by the window.
-    under_way: FuturesUnordered<FileFuture<'static, ()>>,
+    in_flight: FuturesUnordered<FileFuture<'static, ()>>,
     hasher: blake3::Hasher,
     failed: Option<FileError>,
 }
@@ -164,7 +164,7 @@ impl WriteStream {
             file,
             offset,
             gathered: BytesMut::new(),
-            under_way: FuturesUnordered::new(),
+            in_flight: FuturesUnordered::new(),
             hasher: blake3::Hasher::new(),
             failed: None,
         }
@@ -177,7 +177,7 @@ impl WriteStream {
 
     /// The hash of everything that was written so far.
     pub fn hash(&self) -> ContentHash {
-        ContentHash(*self.hasher.finalize().as_bytes())
+        ContentHash(self.hasher.finalize())
     }
 
     fn send_gathered(&mut self) {
@@ -186,20 +186,20 @@ impl WriteStream {
         }
         let (file, offset, bytes) = (Arc::clone(&self.file), self.offset, self.gathered.split().freeze());
         self.offset += bytes.len() as u64;
-        self.under_way.push(Box::pin(async move { file.write_block(offset, bytes).await }));
+        self.in_flight.push(Box::pin(async move { file.write_block(offset, bytes).await }));
     }
 
-    /// Ready when fewer than `most` blocks are under way. After a failure there is nothing but the failure.
-    fn poll_room(&mut self, context: &mut Context<'_>, most: usize) -> Poll<io::Result<()>> {
+    /// Ready when fewer than `most` blocks are in flight. After a failure it only returns that failure.
+    fn poll_capacity(&mut self, context: &mut Context<'_>, most: usize) -> Poll<io::Result<()>> {
         loop {
             if let Some(error) = &self.failed {
                 return Poll::Ready(Err(io_error(error.clone())));
             }
-            if self.under_way.len() < most {
+            if self.in_flight.len() < most {
                 return Poll::Ready(Ok(()));
             }
-            if let Some(Err(error)) = ready!(self.under_way.poll_next_unpin(context)) {
-                self.under_way.clear();
+            if let Some(Err(error)) = ready!(self.in_flight.poll_next_unpin(context)) {
+                self.in_flight.clear();
                 self.failed = Some(error);
             }
         }
@@ -214,7 +214,7 @@ impl std::fmt::Debug for WriteStream {
 
 impl AsyncWrite for WriteStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_room(context, STREAM_WINDOW))?;
+        ready!(self.poll_capacity(context, STREAM_WINDOW))?;
         let taken = bytes.len().min(STREAM_BLOCK_BYTES - self.gathered.len());
         self.hasher.update(&bytes[..taken]);
         self.gathered.extend_from_slice(&bytes[..taken]);
@@ -226,17 +226,17 @@ impl AsyncWrite for WriteStream {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.send_gathered();
-        self.poll_room(context, 1)
+        self.poll_capacity(context, 1)
     }
 
-    /// The file itself is closed when its last owner lets go of it.
+    /// The file itself is closed when its last owner drops it.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(context)
     }
 }
 
-/// Whether the file at `path` has the contents with this hash; an error that carries the present hash if not. The other
-/// end reads the whole file for it. It must be one that may be written, because it asks to add nothing to it.
+/// Checks that the contents of the file at `path` have this hash; if not, the error carries the present hash. The other end
+/// reads the whole file for it. The file must be writable, because this is a write that appends nothing to it.
 pub async fn confirm(files: &dyn Files, path: &Path, hash: ContentHash) -> Result<(), FileError> {
     let options = WriteOptions { append: true, expect: ExpectedFile::Content(hash), ..WriteOptions::default() };
     files.write(path, Bytes::new(), options).await
@@ -244,9 +244,10 @@ pub async fn confirm(files: &dyn Files, path: &Path, hash: ContentHash) -> Resul
 
 /// The hash of the file at `path`; the other end reads the whole file for it, and nothing is changed.
 ///
-/// It is asked as a write that adds nothing to a file with a hash that no file has: the refusal names the hash there is.
+/// This is a write that appends nothing, on the condition that the file has a hash that no file has: the refusal names the
+/// present hash.
 pub async fn fingerprint(files: &dyn Files, path: &Path, links: LinkPolicy) -> Result<ContentHash, FileError> {
-    let expect = ExpectedFile::Content(ContentHash([0; 32]));
+    let expect = ExpectedFile::Content(ContentHash([0; 32].into()));
     let options = WriteOptions { append: true, expect, links, ..WriteOptions::default() };
     match files.write(path, Bytes::new(), options).await {
         Err(FileError { reason: FileReason::Changed { present: Some(hash) }, .. }) => Ok(hash),
@@ -254,14 +255,13 @@ pub async fn fingerprint(files: &dyn Files, path: &Path, links: LinkPolicy) -> R
             Err(FileError { verb, path, reason: FileReason::Os(ENOENT) })
         }
         Err(error) => Err(error),
-        Ok(()) => Ok(ContentHash([0; 32])),
+        Ok(()) => Ok(ContentHash([0; 32].into())),
     }
 }
 
-/// There is no such file.
 const ENOENT: i32 = 2;
 
-/// The error as tokio's traits have it: the kernel's own where there is one, and the whole story where there is not.
+/// The error as tokio's traits need it: the kernel's own if there is one, otherwise one that carries the whole error.
 fn io_error(error: FileError) -> io::Error {
     match error.errno() {
         Some(errno) => io::Error::from_raw_os_error(errno),

@@ -1,7 +1,7 @@
-//! Watches at the far end.
+//! Watches on the server.
 //!
-//! A watch belongs to its connection. After a break it is set up again, and the caller is told to look through the root
-//! once more, exactly as when the kernel could not keep up: what happened meanwhile, nobody has seen.
+//! A watch belongs to its connection. After a break it is set up again, and the caller is told to read the root once more,
+//! exactly as when the kernel could not keep up, because nobody has seen what happened meanwhile.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -13,13 +13,12 @@ use exec_wire::fs as wire;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Operation, call, send_detached, unique_id, uri};
+use super::{Operation, send_detached, unique_id};
 use crate::convert;
 use crate::limits::NOTIFICATION_QUEUE;
-use crate::link::{Link, Notification};
+use crate::link::{Link, Notification, next_params};
 use crate::retry::RetryPolicy;
 
-/// Begins one.
 pub(super) async fn watch(link: Link, root: PathBuf, options: WatchOptions) -> Result<Box<dyn ChangeStream>, FileError> {
     let subscription = subscribe(link.clone(), root.clone(), options).await?;
     Ok(Box::new(RemoteChanges { link, root, options, state: WatchState::Watching(subscription) }))
@@ -38,13 +37,19 @@ impl Drop for WatchSubscription {
     }
 }
 
+impl WatchSubscription {
+    async fn next(&mut self) -> Option<wire::ChangedParams> {
+        next_params(&mut self.notifications, |changed: &wire::ChangedParams| changed.watch_id == self.watch_id).await
+    }
+}
+
 async fn subscribe(link: Link, root: PathBuf, options: WatchOptions) -> Result<WatchSubscription, FileError> {
-    let operation = Operation::new(FileVerb::Watch, &root);
+    let operation = Operation { link: &link, verb: FileVerb::Watch, path: &root };
     let path = operation.uri()?;
     loop {
-        // Listening begins before the question, or the first change could be missed.
+        // We subscribe before the call, or the first change could be missed.
         let watch_id = unique_id();
-        let notifications = link.subscribe_to_id(NotificationMethod::FsChanged, &watch_id, NOTIFICATION_QUEUE);
+        let notifications = link.subscribe(&[NotificationMethod::FsChanged], Some(&watch_id), NOTIFICATION_QUEUE);
         let params = wire::WatchParams {
             watch_id: watch_id.clone(),
             path: path.clone(),
@@ -52,9 +57,9 @@ async fn subscribe(link: Link, root: PathBuf, options: WatchOptions) -> Result<W
             ignore_files: options.ignore_files,
             sandbox: None,
         };
-        call(&link, operation, &params, RetryPolicy::Always).await?;
+        operation.call_with(&params, RetryPolicy::Always).await?;
         let subscription = WatchSubscription { link: link.clone(), watch_id, notifications };
-        // The connection broke while it was asked: then it is asked on the new one, and nobody listens there yet.
+        // If it is closed, the connection broke during the call. The watch is then on the new one, without a subscriber.
         if !subscription.notifications.is_closed() {
             return Ok(subscription);
         }
@@ -70,9 +75,9 @@ struct RemoteChanges {
 
 enum WatchState {
     Watching(WatchSubscription),
-    /// Kept here, so that whoever stops waiting does not stop it.
+    /// Kept here, so that a caller that stops waiting does not cancel it.
     Resubscribing(BoxFuture<'static, Result<WatchSubscription, FileError>>),
-    Over,
+    Ended,
 }
 
 impl ChangeStream for RemoteChanges {
@@ -80,17 +85,14 @@ impl ChangeStream for RemoteChanges {
         Box::pin(async move {
             loop {
                 match &mut self.state {
-                    WatchState::Over => return Ok(None),
-                    WatchState::Watching(subscription) => match next_change(subscription).await {
+                    WatchState::Ended => return Ok(None),
+                    WatchState::Watching(subscription) => match subscription.next().await {
                         Some(changed) if changed.ended => {
-                            self.state = WatchState::Over;
-                            let (_, overflow) = convert::changes(changed);
-                            return Ok(overflow.map(|root| ChangeBatch { changes: Vec::new(), overflow: Some(root) }));
+                            self.state = WatchState::Ended;
+                            let ChangeBatch { overflow, .. } = convert::change_batch(changed);
+                            return Ok(overflow.is_some().then(|| ChangeBatch { changes: Vec::new(), overflow }));
                         }
-                        Some(changed) => {
-                            let (changes, overflow) = convert::changes(changed);
-                            return Ok(Some(ChangeBatch { changes, overflow }));
-                        }
+                        Some(changed) => return Ok(Some(convert::change_batch(changed))),
                         None => {
                             let again = subscribe(self.link.clone(), self.root.clone(), self.options);
                             self.state = WatchState::Resubscribing(Box::pin(again));
@@ -103,8 +105,8 @@ impl ChangeStream for RemoteChanges {
                             return Ok(Some(ChangeBatch { changes: Vec::new(), overflow }));
                         }
                         Err(error) => {
-                            self.state = WatchState::Over;
-                            // The root went while nobody looked.
+                            self.state = WatchState::Ended;
+                            // The root was removed while there was no connection.
                             return if error.is_not_found() { Ok(None) } else { Err(error) };
                         }
                     },
@@ -114,19 +116,8 @@ impl ChangeStream for RemoteChanges {
     }
 }
 
-/// The next word about this watch; `None` if none will come.
-async fn next_change(subscription: &mut WatchSubscription) -> Option<wire::ChangedParams> {
-    loop {
-        let notification = subscription.notifications.recv().await?;
-        match notification.params.decode::<wire::ChangedParams>() {
-            Ok(changed) if changed.watch_id == subscription.watch_id => return Some(changed),
-            _ => {}
-        }
-    }
-}
-
-/// Watches for what is missing. The wire has one per connection, so that a newer one takes the place of the last, which
-/// is then told that something might have come.
+/// Watches for paths that do not exist yet. The wire has one such watch per connection, so that a newer one replaces the
+/// last, whose owner is then told that its paths may exist.
 #[derive(Debug, Default)]
 pub(super) struct MissingWatches {
     last: Mutex<(u64, CancellationToken)>,
@@ -139,16 +130,17 @@ impl MissingWatches {
         missing: &[PathBuf],
         present: Option<&Path>,
     ) -> Result<Option<Box<dyn MissingPathWatch>>, FileError> {
-        let operation = Operation::new(FileVerb::Watch, missing.first().map_or(Path::new("/"), PathBuf::as_path));
+        let path = missing.first().map_or(Path::new("/"), PathBuf::as_path);
+        let operation = Operation { link, verb: FileVerb::Watch, path };
         let (watch_id, replaced) = self.replace();
         let params = wire::WatchMissingParams {
             watch_id,
-            missing: missing.iter().map(|path| uri(operation, path)).collect::<Result<_, _>>()?,
-            present: present.map(|path| uri(operation, path)).transpose()?,
+            missing: missing.iter().map(|path| operation.uri_of(path)).collect::<Result<_, _>>()?,
+            present: present.map(|path| operation.uri_of(path)).transpose()?,
         };
         let notifications =
-            link.subscribe_to_id(NotificationMethod::FsMissingChanged, &watch_id.to_string(), NOTIFICATION_QUEUE);
-        let answer = call(link, operation, &params, RetryPolicy::Always).await?;
+            link.subscribe(&[NotificationMethod::FsMissingChanged], Some(&watch_id.to_string()), NOTIFICATION_QUEUE);
+        let answer = operation.call_with(&params, RetryPolicy::Always).await?;
         Ok(answer.watching.then(|| Box::new(RemoteMissing { watch_id, notifications, replaced }) as Box<dyn MissingPathWatch>))
     }
 
@@ -169,16 +161,9 @@ struct RemoteMissing {
 impl MissingPathWatch for RemoteMissing {
     fn changed(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let changed = async {
-                // A connection that broke may have taken the word with it: something might have come.
-                while let Some(notification) = self.notifications.recv().await {
-                    let changed = notification.params.decode::<wire::MissingChangedParams>();
-                    if changed.is_ok_and(|changed| changed.watch_id == self.watch_id) {
-                        break;
-                    }
-                }
-            };
-            self.replaced.run_until_cancelled(changed).await;
+            let is_ours = |changed: &wire::MissingChangedParams| changed.watch_id == self.watch_id;
+            // A connection that broke may have lost the notification, so the end of the subscription counts as a change.
+            self.replaced.run_until_cancelled(next_params(&mut self.notifications, is_ours)).await;
         })
     }
 }

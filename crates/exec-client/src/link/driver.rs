@@ -1,8 +1,8 @@
-//! The task behind a link: it waits for one event, tells the rules ([`Session`]), and carries out what they answer.
+//! The task behind a link: it waits for one event, tells the rules ([`Session`]), and carries out their effects.
 //!
-//! It reads the connection itself, so that an answer reaches its caller without another hop; writing is another task's
-//! business, because a server that does not read must not keep us from reading. Its owner is the environment, which
-//! awaits it in `close` and leaves it to its own end when dropped.
+//! It reads the connection itself, so that an answer reaches its caller without another hop. Another task writes, because
+//! a server that does not read must not keep us from reading. Its owner is the environment, which awaits it in `close`
+//! and leaves it to its own end when dropped.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -10,29 +10,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use bytes::Bytes;
+use exec_core::{EntryBody, Entry};
 use exec_env::BoxFuture;
 use exec_transport::{ConnectError, Connection, Message, Received, Receiver};
-use exec_wire::envelope::{self, RequestId};
+use exec_wire::envelope::{self, RequestId, Incoming, Request};
 use exec_wire::initialize::{InitializeParams, InitializeResult, InitializedParams};
-use exec_wire::{Method, NotificationMethod, RpcError, SharedJson};
+use exec_wire::network::{PolicyDecision, PolicyRequestResult};
+use exec_wire::process::{ClosedParams, ExitedParams, OutputParams};
+use exec_wire::{Method, NotificationMethod, RpcError, SharedJson, binary, output_codec};
 use tokio_util::sync::CancellationToken;
 
-use super::LinkState;
-use super::incoming::{self, MessageOutcome};
-use super::shared::Shared;
 use super::writer::{OutgoingMessage, Writer};
+use super::{LinkShared, LinkState, RawResult};
 use crate::dial::Dial;
-use crate::error;
 use crate::session::{AttemptError, Effect, LossKind, Session, SessionLoss};
+use crate::{convert, error};
 
-/// The driver.
 pub(crate) struct Driver {
-    shared: Arc<Shared>,
+    shared: Arc<LinkShared>,
     dial: Arc<dyn Dial>,
     session: Session,
-    initialize_options: InitializeOptions,
+    options: InitializeOptions,
     slot: ConnectionSlot,
-    end: CancellationToken,
+    shutdown: CancellationToken,
 }
 
 /// What every `initialize` says.
@@ -43,6 +44,7 @@ pub(crate) struct InitializeOptions {
     pub(crate) binary_frames: bool,
 }
 
+/// The connection, of which there is at most one at a time.
 enum ConnectionSlot {
     Empty,
     Dialing(BoxFuture<'static, Result<Connection, ConnectError>>),
@@ -53,11 +55,11 @@ struct OpenConnection {
     receiver: Receiver,
     writer: Writer,
     carries_binary: bool,
-    /// The id of `initialize`, until it is answered; and the positions from which it asked the push to go on.
+    /// The id of `initialize`, until it is answered; and the positions after which it asked the push to go on.
     initialize_request: Option<(i64, BTreeMap<String, u64>)>,
-    /// What `initialize` answered, until the session is served.
+    /// Kept until the session goes live.
     initialize_reply: Option<InitializeReply>,
-    /// Whether anything came since then.
+    /// Whether anything was received since then.
     carried_data: bool,
 }
 
@@ -77,16 +79,16 @@ enum Event {
 
 impl Driver {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<LinkShared>,
         dial: Arc<dyn Dial>,
         session: Session,
-        initialize_options: InitializeOptions,
-        end: CancellationToken,
+        options: InitializeOptions,
+        shutdown: CancellationToken,
     ) -> Self {
-        Self { shared, dial, session, initialize_options, slot: ConnectionSlot::Empty, end }
+        Self { shared, dial, session, options, slot: ConnectionSlot::Empty, shutdown }
     }
 
-    /// Runs until the environment lets go of the link.
+    /// Runs until the environment is closed or dropped.
     pub(crate) async fn run(mut self) {
         while !self.session.is_ended() {
             let event = self.next_event().await;
@@ -97,8 +99,8 @@ impl Driver {
     }
 
     async fn next_event(&mut self) -> Event {
-        let due = self.session.next_deadline();
-        let idle = !self.session.is_live();
+        let deadline = self.session.next_deadline();
+        let is_live = self.session.is_live();
         let slot = &mut self.slot;
         let slot_event = async {
             match slot {
@@ -110,18 +112,18 @@ impl Driver {
                 },
             }
         };
-        let at_due = async {
-            match due {
-                Some(due) => tokio::time::sleep_until(due.into()).await,
+        let deadline_reached = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
                 None => pending().await,
             }
         };
         tokio::select! {
-            // In this order, or a server that never stops talking could keep us from the rest.
+            // The connection comes last, or a server that never stops sending could keep us from the other events.
             biased;
-            () = self.end.cancelled() => Event::Shutdown,
-            () = at_due => Event::DeadlineReached,
-            () = self.shared.wanted.notified(), if idle => Event::ConnectionWanted,
+            () = self.shutdown.cancelled() => Event::Shutdown,
+            () = deadline_reached => Event::DeadlineReached,
+            () = self.shared.connection_wanted.notified(), if !is_live => Event::ConnectionWanted,
             event = slot_event => event,
         }
     }
@@ -143,7 +145,7 @@ impl Driver {
                 self.session.attempt_failed(now, dial_error(&error))
             }
             Event::Received(Received::Message(message)) => self.handle_message(message),
-            // The transport says so once more, as the end.
+            // The transport reports the same once more, as `Closed`.
             Event::Received(Received::Malformed { .. }) => Vec::new(),
             Event::Received(Received::Closed(closed)) => self.connection_lost(&closed.to_string()),
             Event::WriterFailed(why) => self.connection_lost(&why),
@@ -154,8 +156,8 @@ impl Driver {
         let ConnectionSlot::Open(open) = &mut self.slot else { return Vec::new() };
         self.shared.bytes_in.fetch_add(message.bytes().len() as u64, Ordering::Relaxed);
         open.carried_data |= self.session.is_live();
-        let initialize_request = open.initialize_request.as_ref().map(|(id, _)| *id);
-        match incoming::handle_message(&self.shared, message, initialize_request) {
+        let initialize_id = open.initialize_request.as_ref().map(|(id, _)| *id);
+        match deliver(&self.shared, message, initialize_id) {
             MessageOutcome::Delivered => Vec::new(),
             MessageOutcome::InitializeReply(answer) => self.handle_initialize_reply(answer),
             MessageOutcome::Answer(answer) => {
@@ -238,11 +240,11 @@ impl Driver {
             None => BTreeMap::new(),
         };
         let params = InitializeParams {
-            client_name: self.initialize_options.client_name.clone(),
+            client_name: self.options.client_name.clone(),
             resume_session_id: resume,
-            detached_ttl_ms: self.initialize_options.detached_ttl_ms,
+            detached_ttl_ms: self.options.detached_ttl_ms,
             resume_from: (!requested.is_empty()).then(|| requested.clone()),
-            binary_frames: self.initialize_options.binary_frames && open.carries_binary,
+            binary_frames: self.options.binary_frames && open.carries_binary,
             request_scope: Some(self.shared.request_scope.clone()),
         };
         let id = self.shared.new_id();
@@ -261,8 +263,8 @@ impl Driver {
                 state.extensions = info.extensions.iter().cloned().collect();
                 state.info = Some(info);
             }
-            let takes_blocks = state.extensions.contains("fs/writeBlock.binary");
-            state.binary = open.carries_binary && result.binary_frames && takes_blocks;
+            let accepts_blocks = state.extensions.contains("fs/writeBlock.binary");
+            state.binary = open.carries_binary && result.binary_frames && accepts_blocks;
             state.session_id = Some(result.session_id);
             state.set_request_memory(result.request_memory);
             if resumed {
@@ -278,7 +280,7 @@ impl Driver {
 }
 
 impl OpenConnection {
-    fn new(connection: Connection, shared: &Shared) -> Self {
+    fn new(connection: Connection, shared: &LinkShared) -> Self {
         let Connection { sender, receiver, peer } = connection;
         tracing::debug!(%peer, "connected");
         let carries_binary = sender.carries_binary();
@@ -287,7 +289,7 @@ impl OpenConnection {
     }
 }
 
-/// A server that is there and will not have us, or a program that is not, will not change its mind in seconds.
+/// Whether dialing again may help. It will not if the server refuses us, or if the program to start does not exist.
 fn dial_error(error: &ConnectError) -> AttemptError {
     let why = error.to_string();
     match error {
@@ -302,4 +304,166 @@ fn dial_error(error: &ConnectError) -> AttemptError {
 /// The runtime's clock, which tests can hold still.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
+}
+
+/// What the driver has to do about a message.
+#[derive(Debug)]
+enum MessageOutcome {
+    /// Nothing: it was for somebody else, who has it now.
+    Delivered,
+    /// The answer to the driver's own call.
+    InitializeReply(Result<SharedJson, RpcError>),
+    /// It was a request of the server, and this is our answer.
+    Answer(OutgoingMessage),
+    TakenOver,
+    /// It cannot be understood, so the connection cannot be trusted further.
+    Malformed(String),
+}
+
+/// Decodes one message and delivers it to the shared state, which is locked only after decoding. `initialize_id` is the
+/// id of the driver's own call, if one is open.
+fn deliver(shared: &LinkShared, message: Message, initialize_id: Option<i64>) -> MessageOutcome {
+    if let Message::Binary(frame) = &message
+        && binary::is_binary(frame)
+    {
+        return handle_binary_frame(shared, frame);
+    }
+    let frame = message.into_bytes();
+    let Ok(text) = std::str::from_utf8(&frame) else {
+        return MessageOutcome::Malformed("the server sent text that is not UTF-8".to_owned());
+    };
+    if let Some(output) = output_codec::decode_output(text) {
+        let body = EntryBody::Output { stream: convert::stream(output.stream), bytes: output.bytes.into() };
+        shared.lock().push(output.process_id, Entry { seq: output.seq, body });
+        return MessageOutcome::Delivered;
+    }
+    match envelope::decode(text) {
+        Ok(Incoming::Response(response)) => {
+            let json = SharedJson::new(&frame, response.result);
+            deliver_response(shared, response.id, initialize_id, Ok(json))
+        }
+        Ok(Incoming::Error(reply)) => deliver_response(shared, reply.id, initialize_id, Err(reply.error)),
+        Ok(Incoming::Notification(notification)) => handle_notification(shared, &frame, &notification),
+        Ok(Incoming::Request(request)) => answer_request(shared, &request),
+        Err(malformed) => {
+            MessageOutcome::Malformed(format!("the server sent a message that cannot be read: {malformed}"))
+        }
+    }
+}
+
+fn deliver_response(
+    shared: &LinkShared,
+    id: RequestId,
+    initialize_id: Option<i64>,
+    answer: Result<SharedJson, RpcError>,
+) -> MessageOutcome {
+    // Our ids are numbers. Any other answer is for nobody, like one that comes too late, and does no harm.
+    let RequestId::Number(id) = id else { return MessageOutcome::Delivered };
+    if initialize_id == Some(id) {
+        return MessageOutcome::InitializeReply(answer);
+    }
+    shared.lock().answer(id, answer.map(RawResult::Json));
+    MessageOutcome::Delivered
+}
+
+/// Output or a file block as raw bytes. They are not copied: slices of the frame are passed on.
+fn handle_binary_frame(shared: &LinkShared, frame: &Bytes) -> MessageOutcome {
+    match binary::decode(frame) {
+        Ok((binary::FrameHeader::Output { process_id, seq, stream }, payload)) => {
+            let body = EntryBody::Output { stream: convert::stream(stream), bytes: frame.slice_ref(payload) };
+            shared.lock().push(process_id, Entry { seq, body });
+        }
+        Ok((binary::FrameHeader::Block { request_id, eof, .. }, payload)) => {
+            if let Ok(id) = request_id.parse() {
+                shared.lock().answer(id, Ok(RawResult::Block { bytes: frame.slice_ref(payload), eof }));
+            }
+        }
+        Ok((binary::FrameHeader::Write { .. }, _)) => {
+            return MessageOutcome::Malformed("the server sent a frame that only clients send".to_owned());
+        }
+        Err(bad) => return MessageOutcome::Malformed(format!("the server sent a frame that cannot be read: {bad}")),
+    }
+    MessageOutcome::Delivered
+}
+
+/// The id of what a notification is about; each kind of notification has one of these fields.
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NotificationSubject {
+    search_id: Option<String>,
+    request_id: Option<String>,
+    progress_id: Option<String>,
+    watch_id: Option<WatchId>,
+}
+
+/// `fs/missingChanged` has a number here, as in the original; `fs/changed` has a name.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum WatchId {
+    Number(u64),
+    Name(String),
+}
+
+impl NotificationSubject {
+    fn id(self) -> Option<String> {
+        let watch = self.watch_id.map(|id| match id {
+            WatchId::Number(number) => number.to_string(),
+            WatchId::Name(name) => name,
+        });
+        self.search_id.or(self.request_id).or(self.progress_id).or(watch)
+    }
+}
+
+fn handle_notification(
+    shared: &LinkShared,
+    frame: &Bytes,
+    notification: &envelope::Notification<'_>,
+) -> MessageOutcome {
+    // Methods we do not know are ignored, so that servers can add some.
+    let Some(method) = NotificationMethod::parse(&notification.method) else { return MessageOutcome::Delivered };
+    let params = notification.params;
+    let pushed = match method {
+        NotificationMethod::ProcessOutput => params.decode::<OutputParams>().map(|output| {
+            let body = EntryBody::Output { stream: convert::stream(output.stream), bytes: output.chunk.0 };
+            (output.process_id, Entry { seq: output.seq, body })
+        }),
+        NotificationMethod::ProcessExited => params.decode::<ExitedParams>().map(|exited| {
+            let exit = exited.exit.map_or_else(|| convert::exit_of_code(Some(exited.exit_code)), convert::exit);
+            (exited.process_id, Entry { seq: exited.seq, body: EntryBody::Exited(exit) })
+        }),
+        NotificationMethod::ProcessClosed => params
+            .decode::<ClosedParams>()
+            .map(|closed| (closed.process_id, Entry { seq: closed.seq, body: EntryBody::Closed })),
+        NotificationMethod::SessionTakenOver => return MessageOutcome::TakenOver,
+        other => {
+            let about = params.decode::<NotificationSubject>().unwrap_or_default().id();
+            shared.lock().notify(other, about.as_deref(), &SharedJson::new(frame, params));
+            return MessageOutcome::Delivered;
+        }
+    };
+    match pushed {
+        Ok((id, entry)) => {
+            shared.lock().push(&id, entry);
+            MessageOutcome::Delivered
+        }
+        Err(error) => {
+            MessageOutcome::Malformed(format!("the server sent {} that cannot be read: {error}", method.name()))
+        }
+    }
+}
+
+/// We have no network policy, so every connection the server asks about is denied; we know no other request.
+fn answer_request(shared: &LinkShared, request: &Request<'_>) -> MessageOutcome {
+    // A server that lets so many answers wait does not read them. It takes a missing answer for a denial.
+    let Ok(permit) = Arc::clone(&shared.answer_permits).try_acquire_owned() else { return MessageOutcome::Delivered };
+    let mut out = Vec::new();
+    match Method::parse(&request.method) {
+        Some(Method::NetworkPolicyRequest) => {
+            let reason = "no network policy is configured".to_owned();
+            let result = PolicyRequestResult { decision: PolicyDecision::Deny { reason } };
+            envelope::write_response(&mut out, &request.id, &result, request.jsonrpc);
+        }
+        _ => envelope::write_error(&mut out, &request.id, &error::not_implemented(&request.method), request.jsonrpc),
+    }
+    MessageOutcome::Answer(OutgoingMessage::new(Message::Text(out.into()), permit))
 }

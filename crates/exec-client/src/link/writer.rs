@@ -1,4 +1,5 @@
-//! The task that writes to one connection. It ends when its queue does, and gives the connection back for a farewell.
+//! The task that writes to one connection. It ends when its queue is closed, and then gives the sender back so that the
+//! connection can be closed properly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,20 +11,20 @@ use tokio::task::JoinHandle;
 
 use crate::limits::{ANSWERS, CALLS};
 
-/// How long what is queued may take to leave when we do.
+/// How long writing what is queued may take when we close the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Room for every call and every answer that may wait, and for the handshake.
 const QUEUE: usize = CALLS + ANSWERS + 2;
 
-/// A message on its way, and whether it went. Clones are the same message.
+/// A message to write, and whether it was written. Clones are the same message.
 #[derive(Debug, Clone)]
 pub(crate) struct OutgoingMessage {
     message: Message,
-    /// What is small goes first.
+    /// Whether it holds the contents of a file; all other messages are small and go first.
     bulk: bool,
     sent: Arc<AtomicBool>,
-    /// Held until it is written and answered: this is what bounds the queue.
+    /// Held until the message is written and answered, which is what bounds the queue.
     _permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -32,28 +33,28 @@ impl OutgoingMessage {
         Self { message, bulk: false, sent: Arc::default(), _permit: Some(Arc::new(permit)) }
     }
 
-    /// Contents of a file. Whatever else there is to say may overtake them.
+    /// Marks it as the contents of a file, which other messages may overtake.
     pub(crate) fn bulk(self) -> Self {
         Self { bulk: true, ..self }
     }
 
-    /// A message of the handshake, for which there is always room.
+    /// A message of the handshake. It needs no permit: the queue has room for the two there are.
     pub(crate) fn handshake(text: Vec<u8>) -> Self {
         Self { message: Message::Text(text.into()), bulk: false, sent: Arc::default(), _permit: None }
     }
 
-    /// Whether only a server that has granted it can read it.
+    /// Whether it can be sent only to a server that accepts binary frames.
     pub(crate) fn is_binary(&self) -> bool {
         matches!(self.message, Message::Binary(_))
     }
 
-    /// Whether its first byte may have left. Known for certain once the writer has ended.
+    /// Whether its first byte may have been sent. This is certain once the writer has ended.
     pub(crate) fn was_sent(&self) -> bool {
         self.sent.load(Ordering::Acquire)
     }
 }
 
-/// The way to a writer. What is small overtakes bulk data, and nothing else.
+/// The queue of a writer. Small messages overtake bulk ones; otherwise the order is kept.
 #[derive(Debug, Clone)]
 pub(crate) struct WriterQueue {
     small: mpsc::Sender<OutgoingMessage>,
@@ -61,15 +62,14 @@ pub(crate) struct WriterQueue {
 }
 
 impl WriterQueue {
-    /// Cannot be full: each message in it holds a permit. If it is closed, the driver is about to notice, and what is a call
-    /// goes with the next connection.
+    /// The queue cannot be full, because each message in it holds a permit. If it is closed, the driver is about to notice;
+    /// a call is then sent on the next connection.
     pub(crate) fn send(&self, outgoing: OutgoingMessage) {
         let queue = if outgoing.bulk { &self.bulk } else { &self.small };
         let _ = queue.try_send(outgoing);
     }
 }
 
-/// The writer of one connection.
 #[derive(Debug)]
 pub(crate) struct Writer {
     queue: WriterQueue,
@@ -78,9 +78,9 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn start(sender: Sender, bytes_out: Arc<AtomicU64>) -> Self {
-        let (small, waiting) = mpsc::channel(QUEUE);
-        let (bulk, bulk_waiting) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(write(sender, waiting, bulk_waiting, bytes_out));
+        let (small, small_queue) = mpsc::channel(QUEUE);
+        let (bulk, bulk_queue) = mpsc::channel(QUEUE);
+        let task = tokio::spawn(write(sender, small_queue, bulk_queue, bytes_out));
         Self { queue: WriterQueue { small, bulk }, task }
     }
 
@@ -88,7 +88,7 @@ impl Writer {
         &self.queue
     }
 
-    /// Waits for it to fail; why. It must be stopped afterwards.
+    /// Waits for the writer to fail, and returns the reason. It must be stopped afterwards.
     pub(crate) async fn failed(&mut self) -> String {
         match (&mut self.task).await {
             Ok(Err(error)) => error.to_string(),
@@ -97,16 +97,16 @@ impl Writer {
         }
     }
 
-    /// Ends it on the spot. Afterwards it is certain what was sent.
+    /// Aborts the task. Afterwards it is certain what was sent.
     pub(crate) async fn stop(self) {
         if !self.task.is_finished() {
             self.task.abort();
-            // Its result is of no use: the connection is given up.
+            // The result does not matter, because the connection is given up.
             let _ = self.task.await;
         }
     }
 
-    /// Writes what is queued and says goodbye.
+    /// Writes what is queued, then closes the connection.
     pub(crate) async fn finish(self) {
         let Self { queue, mut task } = self;
         drop(queue);
@@ -134,7 +134,7 @@ async fn write(
             Some(outgoing) = bulk.recv() => Some(outgoing),
             else => return Ok(sender),
         };
-        // Whatever else is small and waits already leaves with it: one flush for all.
+        // All small messages that wait already go with it, so that one flush does for all.
         while let Some(outgoing) = next {
             outgoing.sent.store(true, Ordering::Release);
             bytes_out.fetch_add(outgoing.message.bytes().len() as u64, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A place in a far log: from the inbox while it has the next entry, by fetching where it has not.
+//! A follower of a log on the server: it takes entries from the inbox while they are there, and fetches the others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -9,14 +9,13 @@ use exec_env::BoxFuture;
 use exec_env::process::{LogFollower, ReadError, ReadQuery};
 use tokio::sync::watch;
 
-use super::{fetch_bytes, reachable, read_once, unknown};
+use super::{reachable, read_once, remove_from_cache, unknown};
 use crate::inbox::{NextRead, ReaderId};
-use crate::limits::EMPTY_FETCH_WAIT;
+use crate::limits::{EMPTY_FETCH_WAIT, REFETCH_BYTES};
 use crate::link::Link;
 use crate::page::take_page;
 use crate::process_cache::CachedProcess;
 
-/// Begins to follow.
 pub(super) async fn follow(link: &Link, id: &ProcessId, after: Seq) -> Result<Follower, ReadError> {
     let changes = subscribe(link, id).await?;
     let reader = link.shared().lock().inbox.add_reader(id, after).ok_or_else(|| unknown(id))?;
@@ -32,37 +31,35 @@ pub(super) async fn follow(link: &Link, id: &ProcessId, after: Seq) -> Result<Fo
     })
 }
 
-/// Makes sure that the pushes of `id` are taken in, asking the server whether it exists if nobody here knows it.
+/// Makes sure that the inbox holds what is pushed of `id`. If nobody here knows the process, the server is asked whether
+/// it exists.
 pub(super) async fn subscribe(link: &Link, id: &ProcessId) -> Result<watch::Receiver<u64>, ReadError> {
     reachable(link, id)?;
     let known = link.shared().lock().processes.get(id).map(CachedProcess::changes);
     if let Some(changes) = known {
         return Ok(changes);
     }
-    // Taken in from before the read, so that nothing falls between the two.
+    // The inbox is opened before the log is read, so that nothing is lost between the two.
     let changes = {
         let mut state = link.shared().lock();
         state.inbox.open(id);
         state.processes.entry(id.clone()).or_insert_with(CachedProcess::discovered).changes()
     };
-    let looked = read_once(link, id, ReadQuery { max_bytes: Some(0), ..ReadQuery::default() }).await;
-    if let Err(error) = looked {
-        let mut state = link.shared().lock();
-        state.processes.remove(id);
-        state.inbox.close(id);
+    let read = read_once(link, id, ReadQuery { max_bytes: Some(0), ..ReadQuery::default() }).await;
+    if let Err(error) = read {
+        remove_from_cache(link, id);
         return Err(error);
     }
     Ok(changes)
 }
 
-/// A place.
 pub(super) struct Follower {
     link: Link,
     id: ProcessId,
     reader: ReaderId,
     after: Seq,
     changes: watch::Receiver<u64>,
-    /// What was fetched and not yet handed out; at most one page.
+    /// What was fetched and not yet delivered; at most one page.
     fetched: Option<Fetched>,
     ended: bool,
     /// Whether the last fetch brought nothing, though there should have been something.
@@ -89,16 +86,16 @@ impl Follower {
                 NextRead::End => self.ended = true,
                 NextRead::Fetch => self.fetch(max_bytes).await?,
                 NextRead::Unknown => return Err(unknown(&self.id).into()),
-                // Nobody wakes us any more: the process was forgotten, or its name is another's now.
+                // The sender is gone: the process was forgotten, or its id belongs to another process now.
                 NextRead::Wait => self.changes.changed().await.map_err(|_| unknown(&self.id))?,
             }
         }
     }
 
-    async fn wait_for_changes(&mut self) {
+    async fn wait_until_ready(&mut self) {
         while !self.ended && self.fetched.is_none() {
             match self.next_from_inbox(0) {
-                // The end of the channel is a change too: the process was forgotten.
+                // A channel that has ended is something to read, too: the error that the process was forgotten.
                 Ok(NextRead::Wait) if self.changes.changed().await.is_ok() => {}
                 _ => return,
             }
@@ -106,7 +103,7 @@ impl Follower {
     }
 
     fn next_from_inbox(&mut self, max_bytes: usize) -> Result<NextRead, ReadError> {
-        // Marked as seen before the inbox is looked at, or a change in between would wake nobody.
+        // Marked as seen before the inbox is read, or a change in between would wake nobody.
         self.changes.borrow_and_update();
         if self.changes.has_changed().is_err() {
             return Err(unknown(&self.id).into());
@@ -116,8 +113,9 @@ impl Follower {
     }
 
     async fn fetch(&mut self, max_bytes: usize) -> Result<(), ReadError> {
+        let fetch_bytes = max_bytes.clamp(REFETCH_BYTES, 16 * REFETCH_BYTES);
         let wait = if self.fetched_nothing { EMPTY_FETCH_WAIT } else { Duration::ZERO };
-        let query = ReadQuery { after: self.after, max_bytes: Some(fetch_bytes(max_bytes)), wait };
+        let query = ReadQuery { after: self.after, max_bytes: Some(fetch_bytes), wait };
         let page = read_once(&self.link, &self.id, query).await?;
         self.link.shared().fetches.fetch_add(1, Ordering::Relaxed);
         self.fetched_nothing = page.entries.is_empty() && page.gap.is_none();
@@ -125,7 +123,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The next bite of what was fetched.
+    /// The next part of what was fetched.
     fn take_fetched(&mut self, max_bytes: usize) -> Option<Page> {
         let fetched = self.fetched.as_mut()?;
         let gap = fetched.gap.take();
@@ -142,7 +140,7 @@ impl Follower {
         self.after = page.cursor(self.after);
         let mut state = self.link.shared().lock();
         state.inbox.advance_reader(&self.id, self.reader, self.after);
-        // What is known by now: a head never goes back.
+        // The inbox may know a later head by now; a head never goes back.
         page.head = state.inbox.head(&self.id).unwrap_or(page.head);
         page
     }
@@ -150,7 +148,7 @@ impl Follower {
 
 impl LogFollower for Follower {
     fn ready(&mut self) -> BoxFuture<'_, ()> {
-        Box::pin(self.wait_for_changes())
+        Box::pin(self.wait_until_ready())
     }
 
     fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ReadError>> {

@@ -1,4 +1,4 @@
-//! Waiting: the server does it where it can; elsewhere it is a function over the log.
+//! Waiting: the server waits if it can; otherwise this file does, by following the log.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(super) async fn wait(
     timeout(deadline.saturating_add(margin), waiting).await.unwrap_or(Ok(Waited::DeadlinePassed))
 }
 
-/// The server waits, for a while at a time.
+/// Lets the server wait, for a limited time per call.
 async fn wait_on_server(
     link: &Link,
     id: &ProcessId,
@@ -49,29 +49,26 @@ async fn wait_on_server(
     deadline: Option<Duration>,
 ) -> Result<Waited, WaitError> {
     let began = Instant::now();
-    let usual = link.default_options(Method::ProcessWait);
-    // Silence is counted anew each time, so that one call must be longer than it.
+    let default = link.default_options(Method::ProcessWait);
+    // Each call measures silence anew, so one call must last longer than the silence that is waited for.
     let longest = match &until {
-        WaitCondition::Silence(quiet) => LONG_CALL.max(quiet.saturating_add(usual.deadline)),
+        WaitCondition::Silence(quiet) => LONG_CALL.max(quiet.saturating_add(default.deadline)),
         _ => LONG_CALL,
     };
     let until = convert::wire_until(until);
     loop {
         let left = deadline.map(|deadline| deadline.saturating_sub(began.elapsed()));
-        let wait_time = left.unwrap_or(longest).min(longest);
-        let params = WaitParams {
-            process_id: id.as_str().to_owned(),
-            until: until.clone(),
-            timeout_ms: convert::millis(wait_time),
-        };
-        // After a break it is asked anew, for the time that is left then.
-        let options = CallOptions { deadline: usual.deadline.saturating_add(wait_time), retry: RetryPolicy::IfUnsent };
+        let time = left.unwrap_or(longest).min(longest);
+        let params =
+            WaitParams { process_id: id.as_str().to_owned(), until: until.clone(), timeout_ms: convert::millis(time) };
+        // After a break the loop calls again, for the time that is left then.
+        let options = CallOptions { deadline: default.deadline.saturating_add(time), retry: RetryPolicy::IfUnsent };
         let result = match link.call_with(&params, options).await.result {
             Err(CallError::Interrupted { .. }) => continue,
             other => other.map_err(|error| error::wait_error(id, error))?,
         };
         match convert::waited(result.outcome) {
-            Ok(Waited::DeadlinePassed) if left.is_none_or(|left| left > wait_time) => {}
+            Ok(Waited::DeadlinePassed) if left.is_none_or(|left| left > time) => {}
             Ok(waited) => return Ok(waited),
             Err(exit) => return Err(WaitError::Ended { id: id.clone(), exit }),
         }
@@ -80,18 +77,18 @@ async fn wait_on_server(
 
 async fn wait_locally(link: &Link, id: &ProcessId, until: WaitCondition) -> Result<Waited, WaitError> {
     match until {
-        WaitCondition::Exited => Ok(Waited::Exited(end(link, id, false).await?)),
-        WaitCondition::Closed => Ok(Waited::Closed(end(link, id, true).await?)),
+        WaitCondition::Exited => Ok(Waited::Exited(wait_for_end(link, id, false).await?)),
+        WaitCondition::Closed => Ok(Waited::Closed(wait_for_end(link, id, true).await?)),
         WaitCondition::Output { regex, after } => {
             let regex = Regex::new(&regex).map_err(|error| WaitError::BadRegex { why: error.to_string() })?;
-            output(link, id, &regex, after).await
+            wait_for_output(link, id, &regex, after).await
         }
-        WaitCondition::Silence(quiet) => silence(link, id, quiet).await,
+        WaitCondition::Silence(quiet) => wait_for_silence(link, id, quiet).await,
         WaitCondition::Port(_) => Err(unsupported(Method::ProcessWait).into()),
     }
 }
 
-async fn end(link: &Link, id: &ProcessId, closed: bool) -> Result<Exit, WaitError> {
+async fn wait_for_end(link: &Link, id: &ProcessId, closed: bool) -> Result<Exit, WaitError> {
     let mut follower = follow(link, id, 0).await?;
     let mut exit = None;
     while let Some(page) = follower.advance(REFETCH_BYTES).await? {
@@ -103,7 +100,7 @@ async fn end(link: &Link, id: &ProcessId, closed: bool) -> Result<Exit, WaitErro
     exit.ok_or_else(|| no_exit_known(id))
 }
 
-async fn output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq) -> Result<Waited, WaitError> {
+async fn wait_for_output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq) -> Result<Waited, WaitError> {
     let mut windows: [Vec<u8>; 3] = Default::default();
     let mut exit = None;
     let mut follower = follow(link, id, after).await?;
@@ -130,14 +127,14 @@ async fn output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq) -> Resul
     Err(WaitError::Ended { id: id.clone(), exit })
 }
 
-async fn silence(link: &Link, id: &ProcessId, quiet: Duration) -> Result<Waited, WaitError> {
+async fn wait_for_silence(link: &Link, id: &ProcessId, quiet: Duration) -> Result<Waited, WaitError> {
     let after = super::read_once(link, id, exec_env::process::ReadQuery::default()).await?.head.next_seq - 1;
     let mut follower = follow(link, id, after).await?;
     loop {
         match timeout(quiet, follower.advance(REFETCH_BYTES)).await {
             Err(_) => return Ok(Waited::Silent),
             Ok(Ok(Some(_))) => {}
-            // Nothing can come any more: it stays silent, for as long as was asked.
+            // Nothing can come any more, so the process is silent for as long as was asked.
             Ok(Ok(None)) => {
                 tokio::time::sleep(quiet).await;
                 return Ok(Waited::Silent);
@@ -147,7 +144,7 @@ async fn silence(link: &Link, id: &ProcessId, quiet: Duration) -> Result<Waited,
     }
 }
 
-/// A log that is complete and tells of no end; only a server that forgot it can do that.
+/// The log is complete and has no exit in it. Only a server that forgot its oldest entries can have such a log.
 fn no_exit_known(id: &ProcessId) -> WaitError {
     ReadError::from(Unreachable { why: format!("the server no longer knows how process {id} ended") }).into()
 }

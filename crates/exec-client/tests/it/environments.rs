@@ -91,7 +91,7 @@ fn what_is_meant_without_a_name() {
     assert_eq!(unknown, "environment `b` is not configured; there is `local`, `a`");
 }
 
-/// The part between the header of one environment and the end of the file, and what is said of it.
+/// Each case is the text after the header of one environment, the line of the problem, and the problem.
 #[test]
 fn everything_that_is_wrong_is_told_with_its_line_in_the_words_of_the_original() {
     let long = "x".repeat(65);
@@ -209,7 +209,7 @@ fn a_file_wins_over_the_variables_and_is_looked_for_in_order() {
     let listed = |variables: &[(&str, &str)]| ids(&from(variables)).into_iter().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(listed(&[("HOME", &home_path), url]), ["home"]);
     assert_eq!(listed(&[("CODEX_HOME", &theirs_path), ("HOME", &home_path), url]), ["theirs"]);
-    // A folder of our own without a file: then the variable counts, not another folder.
+    // EXEC_SERVER_HOME without a file in it: then the variable counts, not another directory.
     assert_eq!(listed(&[("EXEC_SERVER_HOME", &ours_path), ("CODEX_HOME", &theirs_path), url]), ["remote"]);
     std::fs::write(ours.path().join(FILE_NAME), far("ours")).expect("a file of ours");
     assert_eq!(listed(&[("EXEC_SERVER_HOME", &ours_path), ("CODEX_HOME", &theirs_path), url]), ["ours"]);

@@ -9,7 +9,7 @@ use exec_env::process::{LogFollower, ReadError, ReadQuery, WaitCondition, WaitEr
 use exec_transport::Message;
 use serde_json::{Value, json};
 
-use crate::peer::{OURS, Peer, command, meet, options, process_id, within};
+use crate::peer::{OURS, Peer, command, connect, options, process_id, within};
 
 async fn started(environment: &exec_client::RemoteEnvironment, peer: &mut Peer) -> Box<dyn LogFollower> {
     let id = process_id();
@@ -51,7 +51,7 @@ fn page(chunks: Value, first_seq: Seq, next_seq: Seq, dropped_bytes: u64) -> Val
 
 #[tokio::test]
 async fn what_is_pushed_is_read_without_asking() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let mut follower = started(&environment, &mut peer).await;
     peer.push(1, "one ").await;
     assert_eq!(next(&mut follower).await, "one ");
@@ -68,7 +68,7 @@ async fn what_is_pushed_is_read_without_asking() {
 
 #[tokio::test]
 async fn raw_frames_are_read_like_the_others() {
-    let (environment, _stage, mut peer) = meet(OURS, Options { binary_frames: true, ..options() }).await;
+    let (environment, _stage, mut peer) = connect(OURS, Options { binary_frames: true, ..options() }).await;
     let mut follower = started(&environment, &mut peer).await;
     let header = exec_wire::binary::FrameHeader::Output { process_id: "p", seq: 1, stream: exec_wire::process::Stream::Pty };
     let mut frame = Vec::new();
@@ -81,7 +81,7 @@ async fn raw_frames_are_read_like_the_others() {
 
 #[tokio::test]
 async fn output_before_the_answer_to_its_start_is_kept() {
-    let (environment, _stage, mut peer) = meet(&[], options()).await;
+    let (environment, _stage, mut peer) = connect(&[], options()).await;
     let id = process_id();
     let serve = async {
         let (start, _) = peer.expect("process/start").await;
@@ -100,13 +100,13 @@ async fn output_before_the_answer_to_its_start_is_kept() {
 
 #[tokio::test]
 async fn what_comes_twice_or_out_of_order_is_read_once_and_in_order() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let mut follower = started(&environment, &mut peer).await;
     peer.push(1, "a").await;
     peer.push(1, "a").await;
     peer.push(3, "c").await;
     let serve = async {
-        // The hole is asked for, because nobody knows whether it will be filled.
+        // The hole is fetched, because nobody knows whether it will be pushed.
         let (read, params) = peer.expect("process/read").await;
         assert_eq!(params["afterSeq"], 1);
         peer.push(2, "b").await;
@@ -127,12 +127,11 @@ async fn what_comes_twice_or_out_of_order_is_read_once_and_in_order() {
 
 #[tokio::test]
 async fn a_log_that_forgot_its_oldest_entries_is_a_gap_with_numbers() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let mut follower = started(&environment, &mut peer).await;
     peer.push(9, "i").await;
     let serve = async {
-        let (read, _) = peer.expect("process/read").await;
-        peer.reply(&read, page(json!([chunk(8, "h"), chunk(9, "i")]), 8, 10, 700)).await;
+        peer.answer("process/read", page(json!([chunk(8, "h"), chunk(9, "i")]), 8, 10, 700)).await;
     };
     let (page, ()) = tokio::join!(within(follower.next(1000)), serve);
     let page = page.expect("readable").expect("not over");
@@ -144,15 +143,14 @@ async fn a_log_that_forgot_its_oldest_entries_is_a_gap_with_numbers() {
 #[tokio::test]
 async fn a_full_window_lets_go_of_what_comes_and_fetches_it_later() {
     let inbox_limits = InboxLimits { window_bytes: 1000, total_bytes: 5000 };
-    let (environment, _stage, mut peer) = meet(OURS, Options { inbox_limits, ..options() }).await;
+    let (environment, _stage, mut peer) = connect(OURS, Options { inbox_limits, ..options() }).await;
     let mut follower = started(&environment, &mut peer).await;
     for seq in 1..=50 {
         peer.push(seq, &format!("{seq:_>100}")).await;
     }
-    // Other calls are answered all the while, and memory stays within its room.
+    // Meanwhile other calls are answered, and memory stays within its limits.
     let serve = async {
-        let (id, _) = peer.expect("environment/status").await;
-        peer.reply(&id, json!({ "status": "ready" })).await;
+        peer.answer("environment/status", json!({ "status": "ready" })).await;
     };
     let (status, ()) = tokio::join!(environment.link().call(exec_wire::environment::StatusParams {}), serve);
     status.expect("answered");
@@ -181,7 +179,7 @@ async fn a_full_window_lets_go_of_what_comes_and_fetches_it_later() {
 
 #[tokio::test]
 async fn after_a_break_the_push_goes_on_where_it_was_without_fetching() {
-    let (environment, mut server, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = connect(OURS, options()).await;
     let mut follower = started(&environment, &mut peer).await;
     peer.push(1, "a").await;
     assert_eq!(next(&mut follower).await, "a");
@@ -198,16 +196,16 @@ async fn after_a_break_the_push_goes_on_where_it_was_without_fetching() {
 
 #[tokio::test]
 async fn a_plain_server_is_asked_for_what_was_missed() {
-    let (environment, mut server, mut peer) = meet(&[], options()).await;
+    let (environment, mut server, mut peer) = connect(&[], options()).await;
     let mut follower = started(&environment, &mut peer).await;
     peer.push(1, "a").await;
     assert_eq!(next(&mut follower).await, "a");
     peer.cut();
     let serve = async {
-        let mut peer = server.welcome(&[]).await;
+        let mut peer = server.accept(&[]).await;
         let (read, params) = peer.expect("process/read").await;
         assert_eq!(params, json!({ "processId": "p", "afterSeq": 1, "maxBytes": null, "waitMs": null }));
-        // Two chunks and, by their numbers, exited and closed.
+        // Two chunks; their seqs tell where exited and closed are.
         let result = json!({
             "chunks": [chunk(2, "b"), chunk(4, "d")], "nextSeq": 6, "exited": true, "exitCode": 3, "closed": true,
             "failure": null, "sandboxDenied": false,
@@ -222,19 +220,16 @@ async fn a_plain_server_is_asked_for_what_was_missed() {
 
 #[tokio::test]
 async fn a_process_nobody_here_has_started_is_asked_for_first() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let id = process_id();
     let serve = async {
-        let (read, _) = peer.expect("process/read").await;
-        peer.refuse(&read, json!({ "code": -32600, "message": "unknown process id p" })).await;
+        peer.reject("process/read", json!({ "code": -32600, "message": "unknown process id p" })).await;
     };
     let (follower, ()) = tokio::join!(environment.processes().follow(&id, 0), serve);
     assert!(matches!(follower.err(), Some(ReadError::Unknown(_))));
     let serve = async {
-        let (read, _) = peer.expect("process/read").await;
-        peer.reply(&read, page(json!([chunk(1, "a")]), 1, 3, 0)).await;
-        let (read, _) = peer.expect("process/read").await;
-        peer.reply(&read, page(json!([chunk(1, "a"), chunk(2, "b")]), 1, 3, 0)).await;
+        peer.answer("process/read", page(json!([chunk(1, "a")]), 1, 3, 0)).await;
+        peer.answer("process/read", page(json!([chunk(1, "a"), chunk(2, "b")]), 1, 3, 0)).await;
         peer.push(3, "c").await;
     };
     let follow = async {
@@ -251,7 +246,7 @@ async fn a_process_nobody_here_has_started_is_asked_for_first() {
 
 #[tokio::test]
 async fn several_followers_see_the_same_and_a_gone_one_holds_nothing() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let mut first = started(&environment, &mut peer).await;
     let mut second = environment.processes().follow(&process_id(), 0).await.expect("it is known");
     peer.push(1, "a").await;
@@ -268,12 +263,11 @@ async fn several_followers_see_the_same_and_a_gone_one_holds_nothing() {
 
 #[tokio::test]
 async fn a_forgotten_process_wakes_its_followers() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let mut follower = started(&environment, &mut peer).await;
     let id = process_id();
     let serve = async {
-        let (forget, _) = peer.expect("process/forget").await;
-        peer.reply(&forget, json!({})).await;
+        peer.answer("process/forget", json!({})).await;
     };
     let (page, forgotten, ()) = tokio::join!(within(follower.next(1)), environment.processes().forget(&id), serve);
     assert_eq!(forgotten, Ok(()));
@@ -282,7 +276,7 @@ async fn a_forgotten_process_wakes_its_followers() {
 
 #[tokio::test]
 async fn a_server_that_cannot_wait_is_waited_for_here() {
-    let (environment, _stage, mut peer) = meet(&[], options()).await;
+    let (environment, _stage, mut peer) = connect(&[], options()).await;
     let _follower = started(&environment, &mut peer).await;
     let id = process_id();
     let processes = environment.processes();
@@ -290,7 +284,7 @@ async fn a_server_that_cannot_wait_is_waited_for_here() {
     peer.push(2, "ening").await;
     let until = WaitCondition::Output { regex: "listen(ing)?".into(), after: 0 };
     let serve = async {
-        // The window may have let go of what the other follower has passed; then it is fetched.
+        // The window may have dropped what the other follower has read; then it is fetched.
         loop {
             let (read, params) = peer.expect("process/read").await;
             let after = params["afterSeq"].as_u64().expect("a number");
@@ -318,7 +312,7 @@ async fn a_server_that_cannot_wait_is_waited_for_here() {
 
 #[tokio::test]
 async fn a_look_tells_the_whole_head_whatever_its_budget() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let id = process_id();
     let serve = async {
         let (read, params) = peer.expect("process/read").await;

@@ -1,4 +1,4 @@
-//! The link against a scripted server: handshake, calls, deadlines, notifications, leaving.
+//! The link against a scripted server: handshake, calls, deadlines, notifications, closing.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use exec_wire::process::ListParams;
 use exec_wire::{Method, NotificationMethod};
 use serde_json::json;
 
-use crate::peer::{OURS, Peer, ScriptedServer, meet, options, rejected, server, within};
+use crate::peer::{OURS, Peer, ScriptedServer, connect, options, rejected, server, within};
 
 #[tokio::test]
 async fn the_handshake_says_who_we_are_and_learns_where_we_are() {
@@ -31,16 +31,18 @@ async fn the_handshake_says_who_we_are_and_learns_where_we_are() {
         let expected =
             json!({ "clientName": "tester", "resumeSessionId": null, "detachedTtlMs": 60_000, "binaryFrames": true });
         assert_eq!(params, expected);
-        // An older server tells nothing of itself unasked.
+        // An older server does not send its information with the answer.
         peer.reply(&id, json!({ "sessionId": "s" })).await;
         peer.initialized().await;
-        let (id, _) = peer.expect("environment/info").await;
-        peer.reply(&id, json!({ "shell": { "name": "zsh", "path": "/bin/zsh" }, "extensions": ["process/list"] }))
-            .await;
+        peer.answer(
+            "environment/info",
+            json!({ "shell": { "name": "zsh", "path": "/bin/zsh" }, "extensions": ["process/list"] }),
+        )
+        .await;
         peer
     };
     let (environment, _peer) = tokio::join!(exec_client::RemoteEnvironment::open(dial, client_options), serve);
-    let environment = environment.expect("it was welcomed");
+    let environment = environment.expect("it was accepted");
     assert_eq!(environment.info().shell.path, std::path::Path::new("/bin/zsh"));
     assert_eq!(environment.session_id().as_deref(), Some("s"));
     assert!(environment.link().has("process/list") && !environment.link().has("process/wait"));
@@ -74,14 +76,13 @@ async fn a_server_that_does_not_answer_hello_is_given_up() {
 
 #[tokio::test]
 async fn answers_find_their_callers_in_any_order() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let link = environment.link();
     let calls = async { tokio::join!(link.call(StatusParams {}), link.call(ListParams {}), link.call(InfoParams {})) };
     let serve = async {
         let (status, _) = peer.expect("environment/status").await;
         let (list, _) = peer.expect("process/list").await;
-        let (info, _) = peer.expect("environment/info").await;
-        peer.refuse(&info, json!({ "code": -32603, "message": "no" })).await;
+        peer.reject("environment/info", json!({ "code": -32603, "message": "no" })).await;
         peer.reply(&json!(999_999), json!({})).await;
         peer.reply(&list, json!({ "processes": [] })).await;
         peer.reply(&status, json!({ "status": "ready" })).await;
@@ -95,7 +96,7 @@ async fn answers_find_their_callers_in_any_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_has_a_deadline_and_its_late_answer_is_no_harm() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let link = environment.link();
     let (answer, (id, _)) = tokio::join!(link.call(StatusParams {}), peer.expect("environment/status"));
     let after = Duration::from_secs(30);
@@ -103,8 +104,7 @@ async fn a_call_has_a_deadline_and_its_late_answer_is_no_harm() {
     assert_eq!(link.metrics().calls, 0);
     peer.reply(&id, json!({ "status": "late" })).await;
     let serve = async {
-        let (id, _) = peer.expect("environment/status").await;
-        peer.reply(&id, json!({ "status": "ready" })).await;
+        peer.answer("environment/status", json!({ "status": "ready" })).await;
     };
     let (answer, ()) = tokio::join!(link.call(StatusParams {}), serve);
     assert_eq!(answer.expect("answered").status, "ready");
@@ -112,7 +112,7 @@ async fn a_call_has_a_deadline_and_its_late_answer_is_no_harm() {
 
 #[tokio::test]
 async fn a_thousand_and_twenty_four_calls_wait_and_one_more_waits_for_a_place() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let link = environment.link().clone();
     let calls: Vec<_> = (0..1100)
         .map(|_| {
@@ -140,7 +140,7 @@ async fn a_thousand_and_twenty_four_calls_wait_and_one_more_waits_for_a_place() 
 
 #[tokio::test]
 async fn a_dropped_call_gives_its_place_back() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let link = environment.link();
     tokio::select! {
         _ = link.call(StatusParams {}) => panic!("nobody answers"),
@@ -151,7 +151,7 @@ async fn a_dropped_call_gives_its_place_back() {
 
 #[tokio::test]
 async fn questions_of_the_server_are_answered() {
-    let (_environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (_environment, _stage, mut peer) = connect(OURS, options()).await;
     let request = json!({ "protocol": "http", "host": "h", "port": 80 });
     let params = json!({ "processId": "p", "request": request });
     peer.send(json!({ "id": 1, "method": "network/policyRequest", "params": params })).await;
@@ -164,23 +164,23 @@ async fn questions_of_the_server_are_answered() {
 
 #[tokio::test]
 async fn listeners_hear_what_they_asked_for_until_they_fall_behind() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let link = environment.link();
-    let mut notifications = link.subscribe(&[NotificationMethod::FsChanged], 2);
+    let mut notifications = link.subscribe(&[NotificationMethod::FsChanged], None, 2);
     peer.send(json!({ "method": "nobody/knows", "params": {} })).await;
     for watch in 0..3 {
         peer.send(json!({ "method": "fs/missingChanged", "params": { "watchId": watch } })).await;
         peer.send(json!({ "method": "fs/changed", "params": { "watchId": "w", "n": watch } })).await;
     }
-    // The third finds no room, so the listener is let go of; what it had heard is still there.
-    assert_eq!(within(notifications.recv()).await.expect("heard").method, NotificationMethod::FsChanged);
+    // The third does not fit, so the subscription ends; what it had received before is still there.
+    assert_eq!(within(notifications.recv()).await.expect("received").method, NotificationMethod::FsChanged);
     assert!(within(notifications.recv()).await.is_some());
     assert!(within(notifications.recv()).await.is_none());
 }
 
 #[tokio::test]
 async fn a_block_as_raw_bytes_is_the_answer_to_its_request() {
-    let (environment, _stage, mut peer) = meet(OURS, Options { binary_frames: true, ..options() }).await;
+    let (environment, _stage, mut peer) = connect(OURS, Options { binary_frames: true, ..options() }).await;
     let link = environment.link();
     let params = ReadBlockParams { handle_id: "h".into(), offset: 4, len: 10 };
     let serve = async {
@@ -199,15 +199,15 @@ fn raw_block() -> WriteBlockParams {
     WriteBlockParams { handle_id: "h".into(), offset: 4, chunk: Base64(b"raw"[..].into()) }
 }
 
-/// A server that takes blocks as raw bytes, and such a client.
-async fn meet_raw() -> (RemoteEnvironment, ScriptedServer, Peer) {
+/// A client and a server that both accept blocks as raw bytes.
+async fn connect_raw() -> (RemoteEnvironment, ScriptedServer, Peer) {
     let extensions = [OURS, &["fs/writeBlock.binary"]].concat();
-    meet(&extensions, Options { binary_frames: true, ..options() }).await
+    connect(&extensions, Options { binary_frames: true, ..options() }).await
 }
 
 #[tokio::test]
 async fn a_block_is_written_as_raw_bytes_where_the_server_takes_them() {
-    let (environment, _stage, mut peer) = meet_raw().await;
+    let (environment, _stage, mut peer) = connect_raw().await;
     let serve = async {
         let frame = peer.frame().await;
         let Ok((FrameHeader::Write { request_id, handle_id, offset }, payload)) = binary::decode(&frame) else {
@@ -222,15 +222,15 @@ async fn a_block_is_written_as_raw_bytes_where_the_server_takes_them() {
 
 #[tokio::test]
 async fn a_raw_block_is_not_sent_on_to_a_server_that_takes_none() {
-    let (environment, mut server, mut peer) = meet_raw().await;
+    let (environment, mut server, mut peer) = connect_raw().await;
     let serve = async {
         peer.frame().await;
         peer.cut();
-        server.welcome(OURS).await
+        server.accept(OURS).await
     };
     let (written, mut peer) = tokio::join!(environment.link().call(raw_block()), serve);
     assert_eq!(written, Err(CallError::Interrupted { method: Method::FsWriteBlock }));
-    // From here on it is JSON.
+    // From now on blocks are sent as JSON.
     let serve = async {
         let (id, params) = peer.expect("fs/writeBlock").await;
         assert_eq!(params["chunk"], "cmF3");
@@ -242,7 +242,7 @@ async fn a_raw_block_is_not_sent_on_to_a_server_that_takes_none() {
 
 #[tokio::test]
 async fn what_is_small_overtakes_blocks_that_wait_to_be_written() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let link = environment.link();
     let serve = async {
         let mut seen = Vec::new();
@@ -265,7 +265,7 @@ async fn what_is_small_overtakes_blocks_that_wait_to_be_written() {
 
 #[tokio::test]
 async fn leaving_says_goodbye_and_leaves_the_session_alone() {
-    let (environment, _stage, peer) = meet(OURS, options()).await;
+    let (environment, _stage, peer) = connect(OURS, options()).await;
     let link = environment.link().clone();
     let ((), reason) = tokio::join!(environment.close(), peer.left());
     assert_eq!(reason.map(|reason| reason.code), Some(1000));
@@ -276,14 +276,14 @@ async fn leaving_says_goodbye_and_leaves_the_session_alone() {
 
 #[tokio::test]
 async fn dropping_the_environment_closes_the_connection_too() {
-    let (environment, _stage, peer) = meet(OURS, options()).await;
+    let (environment, _stage, peer) = connect(OURS, options()).await;
     drop(environment);
     assert!(within(peer.left()).await.is_some());
 }
 
 #[tokio::test]
 async fn ending_closes_the_session_first() {
-    let (environment, _stage, mut peer) = meet(&["session/close"], options()).await;
+    let (environment, _stage, mut peer) = connect(&["session/close"], options()).await;
     let serve = async {
         let (id, params) = peer.expect("session/close").await;
         assert_eq!(params, json!({ "sessionId": "s" }));
@@ -296,13 +296,11 @@ async fn ending_closes_the_session_first() {
 
 #[tokio::test]
 async fn an_answer_that_cannot_be_read_fails_its_call_only() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let link = environment.link();
     let serve = async {
-        let (id, _) = peer.expect("environment/status").await;
-        peer.reply(&id, json!({ "status": 7 })).await;
-        let (id, _) = peer.expect("environment/status").await;
-        peer.reply(&id, json!({ "status": "ready" })).await;
+        peer.answer("environment/status", json!({ "status": 7 })).await;
+        peer.answer("environment/status", json!({ "status": "ready" })).await;
     };
     let calls = async {
         let options = CallOptions { deadline: Duration::from_secs(5), retry: RetryPolicy::IfUnsent };

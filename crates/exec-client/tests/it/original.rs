@@ -92,7 +92,7 @@ async fn runs_commands(served: Served) {
     processes.start(&id("one"), shell("echo out; sleep 0.1; echo err >&2; exit 3")).await.expect("it starts");
     let expected = ("out\n".to_owned(), "err\n".to_owned(), ExitStatus::Code(3));
     assert_eq!(transcript(&served, &id("one")).await, expected);
-    // And once more, from what the server holds.
+    // The same once more, now fetched from the server.
     assert_eq!(transcript(&served, &id("one")).await, expected);
 
     let again = processes.start(&id("one"), shell("true")).await;

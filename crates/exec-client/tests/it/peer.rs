@@ -1,4 +1,4 @@
-//! A scripted server at the other end of a memory pair: it says what the test tells it to, and nothing else.
+//! A scripted server at the other end of a memory pair: it sends what the test tells it to send, and nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ pub(crate) const OURS: &[&str] = &[
     "osText",
 ];
 
-/// Where a client's dials arrive.
+/// A server whose answers the test writes: it accepts the connections of one client.
 pub(crate) struct ScriptedServer {
     dials: mpsc::Receiver<Connection>,
     shut: Arc<AtomicBool>,
@@ -40,7 +40,7 @@ pub(crate) struct Peer {
     connection: Connection,
 }
 
-/// A server, and the way to it.
+/// A server, and how to dial it.
 pub(crate) fn server() -> (ScriptedServer, Arc<dyn exec_client::Dial>) {
     let (dialed, dials) = mpsc::channel(16);
     let shut = Arc::new(AtomicBool::new(false));
@@ -61,7 +61,7 @@ pub(crate) fn server() -> (ScriptedServer, Arc<dyn exec_client::Dial>) {
     (ScriptedServer { dials, shut }, Arc::new(dial))
 }
 
-/// Options without chance, and without raw frames unless a test wants them.
+/// Options without randomness, and without raw frames unless a test wants them.
 pub(crate) fn options() -> Options {
     Options { seed: Some(1), binary_frames: false, ..Options::default() }
 }
@@ -72,13 +72,13 @@ impl ScriptedServer {
         Peer { connection: self.dials.recv().await.expect("the client keeps the other end") }
     }
 
-    /// From now on nobody answers.
+    /// Refuses all connections from now on.
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::Release);
     }
 
-    /// The next connection, welcomed as session `s`.
-    pub(crate) async fn welcome(&mut self, extensions: &[&str]) -> Peer {
+    /// The next connection, whose `initialize` is accepted as session `s`.
+    pub(crate) async fn accept(&mut self, extensions: &[&str]) -> Peer {
         let mut peer = self.next().await;
         let (id, params) = peer.expect("initialize").await;
         let granted = params.get("resumeFrom").filter(|_| extensions.contains(&"initialize.resumeFrom")).cloned();
@@ -93,20 +93,19 @@ impl ScriptedServer {
     }
 }
 
-/// A client and the server it has just met.
-pub(crate) async fn meet(extensions: &[&str], options: Options) -> (RemoteEnvironment, ScriptedServer, Peer) {
+/// A client, and the server it is connected to.
+pub(crate) async fn connect(extensions: &[&str], options: Options) -> (RemoteEnvironment, ScriptedServer, Peer) {
     let (mut server, dial) = server();
-    let (environment, peer) = tokio::join!(RemoteEnvironment::open(dial, options), server.welcome(extensions));
-    (environment.expect("it was welcomed"), server, peer)
+    let (environment, peer) = tokio::join!(RemoteEnvironment::open(dial, options), server.accept(extensions));
+    (environment.expect("it was accepted"), server, peer)
 }
 
-/// A client that is not welcome.
+/// What a client says whose `initialize` is refused.
 pub(crate) async fn rejected(options: Options, error: Value) -> ConnectFailure {
     let (mut server, dial) = server();
     let refuse = async {
         let mut peer = server.next().await;
-        let (id, _) = peer.expect("initialize").await;
-        peer.refuse(&id, error).await;
+        peer.reject("initialize", error).await;
         peer
     };
     let (environment, _peer) = tokio::join!(RemoteEnvironment::open(dial, options), refuse);
@@ -156,7 +155,6 @@ impl Peer {
         self.connection.sender.feed(text).await.expect("the client reads");
     }
 
-    /// Raw bytes, as they are.
     pub(crate) async fn send_raw(&mut self, message: Message) {
         self.connection.sender.feed(message).await.expect("the client reads");
     }
@@ -167,6 +165,18 @@ impl Peer {
 
     pub(crate) async fn refuse(&mut self, id: &Value, error: Value) {
         self.send(json!({ "error": error, "id": id })).await;
+    }
+
+    /// Replies to the next message, which must be this request.
+    pub(crate) async fn answer(&mut self, method: &str, result: Value) {
+        let (id, _) = self.expect(method).await;
+        self.reply(&id, result).await;
+    }
+
+    /// Refuses the next message, which must be this request.
+    pub(crate) async fn reject(&mut self, method: &str, error: Value) {
+        let (id, _) = self.expect(method).await;
+        self.refuse(&id, error).await;
     }
 
     pub(crate) async fn push(&mut self, seq: u64, text: &str) {
@@ -189,7 +199,7 @@ impl Peer {
         self.reply(&id, json!({ "processId": "p", "pid": 42 })).await;
     }
 
-    /// Waits until the client has left; why it said so.
+    /// Waits until the client has closed the connection; returns its reason.
     pub(crate) async fn left(mut self) -> Option<CloseReason> {
         loop {
             match self.connection.receiver.next().await {
@@ -200,7 +210,7 @@ impl Peer {
         }
     }
 
-    /// The line is cut.
+    /// Breaks the connection.
     pub(crate) fn cut(self) {
         drop(self);
     }
@@ -214,7 +224,7 @@ pub(crate) fn command() -> Command {
     Command::new(["/bin/true"], "/w")
 }
 
-/// Waits for something that has no event of its own in the client, without ever waiting for time that must pass.
+/// Waits for something for which the client has no event. It never waits for time to pass.
 pub(crate) async fn within<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(30), what).await.expect("it happens within half a minute")
 }

@@ -1,4 +1,4 @@
-//! Breaks: what is asked again, what is not, and what it means when a session is gone.
+//! Breaks of the connection: what is sent again, what is not, and what happens when the session is lost.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use exec_wire::environment::StatusParams;
 use exec_wire::fs::RemoveParams;
 use serde_json::{Value, json};
 
-use crate::peer::{OURS, command, info, meet, options, process_id, server, within};
+use crate::peer::{OURS, command, connect, info, options, process_id, server, within};
 
 fn write_id() -> WriteId {
     WriteId::new("w1").expect("short")
@@ -20,7 +20,7 @@ fn write_id() -> WriteId {
 
 #[tokio::test]
 async fn what_may_be_asked_twice_is_asked_again_in_the_same_session() {
-    let (environment, mut server, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = connect(OURS, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let serve = async {
@@ -44,22 +44,18 @@ async fn what_may_be_asked_twice_is_asked_again_in_the_same_session() {
 
 #[tokio::test]
 async fn a_start_that_was_carried_out_before_the_break_is_a_start() {
-    let (environment, mut server, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = connect(OURS, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let serve = async {
         peer.expect("process/start").await;
         peer.cut();
-        let mut peer = server.welcome(OURS).await;
-        let (again, _) = peer.expect("process/start").await;
-        peer.refuse(&again, json!({ "code": -32600, "message": "process p already exists" })).await;
-        // Not in the list yet: the first start is still under way.
-        let (list, _) = peer.expect("process/list").await;
-        peer.reply(&list, json!({ "processes": [] })).await;
-        let (again, _) = peer.expect("process/start").await;
-        peer.refuse(&again, json!({ "code": -32600, "message": "process p already exists" })).await;
-        let (list, _) = peer.expect("process/list").await;
-        peer.reply(&list, json!({ "processes": [listed("/bin/true")] })).await;
+        let mut peer = server.accept(OURS).await;
+        peer.reject("process/start", json!({ "code": -32600, "message": "process p already exists" })).await;
+        // It is not in the list yet, because the first start is still under way.
+        peer.answer("process/list", json!({ "processes": [] })).await;
+        peer.reject("process/start", json!({ "code": -32600, "message": "process p already exists" })).await;
+        peer.answer("process/list", json!({ "processes": [listed("/bin/true")] })).await;
         peer
     };
     let (started, _peer) = tokio::join!(processes.start(&id, command()), serve);
@@ -68,17 +64,15 @@ async fn a_start_that_was_carried_out_before_the_break_is_a_start() {
 
 #[tokio::test]
 async fn a_name_that_somebody_else_took_is_not_ours_because_of_a_break() {
-    let (environment, mut server, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = connect(OURS, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let serve = async {
         peer.expect("process/start").await;
         peer.cut();
-        let mut peer = server.welcome(OURS).await;
-        let (again, _) = peer.expect("process/start").await;
-        peer.refuse(&again, json!({ "code": -32600, "message": "process p already exists" })).await;
-        let (list, _) = peer.expect("process/list").await;
-        peer.reply(&list, json!({ "processes": [listed("/bin/other")] })).await;
+        let mut peer = server.accept(OURS).await;
+        peer.reject("process/start", json!({ "code": -32600, "message": "process p already exists" })).await;
+        peer.answer("process/list", json!({ "processes": [listed("/bin/other")] })).await;
         peer
     };
     let (started, _peer) = tokio::join!(processes.start(&id, command()), serve);
@@ -87,7 +81,7 @@ async fn a_name_that_somebody_else_took_is_not_ours_because_of_a_break() {
 
 #[tokio::test]
 async fn a_name_in_use_without_a_break_is_in_use() {
-    let (environment, _stage, mut peer) = meet(OURS, options()).await;
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let serve = async {
@@ -97,7 +91,7 @@ async fn a_name_in_use_without_a_break_is_in_use() {
     };
     let (started, ()) = tokio::join!(processes.start(&id, command()), serve);
     assert_eq!(started, Err(StartError::IdInUse { id: id.clone() }));
-    // And of two at once, the second need not even be asked.
+    // Of two starts at once, the second is not even sent.
     let (first, second, ()) =
         tokio::join!(processes.start(&id, command()), processes.start(&id, command()), peer.start());
     assert_eq!((first, second), (Ok(Started { pid: 42 }), Err(StartError::IdInUse { id: id.clone() })));
@@ -105,14 +99,14 @@ async fn a_name_in_use_without_a_break_is_in_use() {
 
 #[tokio::test]
 async fn a_signal_without_a_key_is_sent_once_and_says_when_nobody_knows() {
-    let (environment, mut server, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = connect(OURS, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let serve = async {
         let (_, params) = peer.expect("process/signal").await;
         assert_eq!(params, json!({ "processId": "p", "signal": "terminate" }));
         peer.cut();
-        server.welcome(OURS).await
+        server.accept(OURS).await
     };
     let (signalled, _peer) = tokio::join!(processes.signal(&id, Signal::Terminate), serve);
     let why = "the connection broke while process/signal was on its way: it may have been carried out, or not";
@@ -122,14 +116,14 @@ async fn a_signal_without_a_key_is_sent_once_and_says_when_nobody_knows() {
 #[tokio::test]
 async fn a_signal_with_a_key_is_asked_again() {
     let extensions: Vec<&str> = OURS.iter().copied().chain(["process/signal.signalId"]).collect();
-    let (environment, mut server, mut peer) = meet(&extensions, options()).await;
+    let (environment, mut server, mut peer) = connect(&extensions, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let serve = async {
         let (_, first) = peer.expect("process/signal").await;
         assert!(first["signalId"].is_string());
         peer.cut();
-        let mut peer = server.welcome(&extensions).await;
+        let mut peer = server.accept(&extensions).await;
         let (again, second) = peer.expect("process/signal").await;
         assert_eq!(first, second);
         peer.reply(&again, json!({ "status": "alreadyExited" })).await;
@@ -141,7 +135,7 @@ async fn a_signal_with_a_key_is_asked_again() {
 
 #[tokio::test]
 async fn what_was_not_sent_yet_waits_for_the_next_connection_whatever_it_is() {
-    let (environment, mut server, peer) = meet(OURS, options()).await;
+    let (environment, mut server, peer) = connect(OURS, options()).await;
     let link = environment.link();
     let mut states = link.states();
     peer.cut();
@@ -149,17 +143,16 @@ async fn what_was_not_sent_yet_waits_for_the_next_connection_whatever_it_is() {
     let path = exec_wire::PathUri::from_path("/w/x".as_ref()).expect("absolute");
     let params = RemoveParams { path, recursive: None, force: None, follow_symlinks: None, sandbox: None };
     let serve = async {
-        let mut peer = server.welcome(OURS).await;
-        let (id, _) = peer.expect("fs/remove").await;
-        peer.reply(&id, json!({})).await;
+        let mut peer = server.accept(OURS).await;
+        peer.answer("fs/remove", json!({})).await;
         peer
     };
     let (removed, _peer) = tokio::join!(link.call(params), serve);
     assert!(removed.is_ok(), "{removed:?}");
 }
 
-/// A removal whose connection breaks; the server remembers requests as it says with each welcome. What came of it, and
-/// whether it was asked again.
+/// A removal whose connection breaks. The server names its memory of requests with each answer to `initialize`. Returns
+/// what came of the removal, and checks whether it was sent again.
 async fn removal(memories: [Option<&str>; 2]) -> Result<(), CallError> {
     let (mut server, dial) = server();
     let serve = async {
@@ -188,7 +181,7 @@ async fn removal(memories: [Option<&str>; 2]) -> Result<(), CallError> {
         unreachable!("the second welcome is the last");
     };
     let ask = async {
-        let environment = RemoteEnvironment::open(dial, options()).await.expect("it is welcomed");
+        let environment = RemoteEnvironment::open(dial, options()).await.expect("it is accepted");
         let path = exec_wire::PathUri::from_path("/w/x".as_ref()).expect("absolute");
         let params = RemoveParams { path, recursive: None, force: None, follow_symlinks: None, sandbox: None };
         let removed = environment.link().call(params).await.map(drop);
@@ -209,13 +202,12 @@ async fn what_changes_files_is_asked_again_only_of_the_server_that_knows_it() {
 
 #[tokio::test]
 async fn nonsense_from_the_server_ends_the_connection_and_not_the_session() {
-    let (environment, mut server, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = connect(OURS, options()).await;
     let serve = async {
         peer.expect("environment/status").await;
         peer.send(json!("nonsense")).await;
-        let mut peer = server.welcome(OURS).await;
-        let (id, _) = peer.expect("environment/status").await;
-        peer.reply(&id, json!({ "status": "ready" })).await;
+        let mut peer = server.accept(OURS).await;
+        peer.answer("environment/status", json!({ "status": "ready" })).await;
         peer
     };
     let (status, _peer) = tokio::join!(environment.link().call(StatusParams {}), serve);
@@ -224,7 +216,7 @@ async fn nonsense_from_the_server_ends_the_connection_and_not_the_session() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_attached_elsewhere_is_tried_until_it_is_free() {
-    let (environment, mut server, peer) = meet(OURS, options()).await;
+    let (environment, mut server, peer) = connect(OURS, options()).await;
     peer.cut();
     let serve = async {
         for _ in 0..5 {
@@ -234,9 +226,8 @@ async fn a_session_that_is_attached_elsewhere_is_tried_until_it_is_free() {
             peer.refuse(&id, json!({ "code": -32010, "message": message })).await;
             peer.left().await;
         }
-        let mut peer = server.welcome(OURS).await;
-        let (id, _) = peer.expect("environment/status").await;
-        peer.reply(&id, json!({ "status": "ready" })).await;
+        let mut peer = server.accept(OURS).await;
+        peer.answer("environment/status", json!({ "status": "ready" })).await;
         peer
     };
     let (status, _peer) = tokio::join!(environment.link().call(StatusParams {}), serve);
@@ -245,7 +236,7 @@ async fn a_session_that_is_attached_elsewhere_is_tried_until_it_is_free() {
 
 #[tokio::test]
 async fn a_session_that_is_gone_fails_its_processes_and_the_next_call_opens_another() {
-    let (environment, mut server, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = connect(OURS, options()).await;
     let processes = environment.processes();
     let id = process_id();
     let (started, ()) = tokio::join!(processes.start(&id, command()), peer.start());
@@ -254,8 +245,7 @@ async fn a_session_that_is_gone_fails_its_processes_and_the_next_call_opens_anot
     peer.cut();
     let serve = async {
         let mut peer = server.next().await;
-        let (hello, _) = peer.expect("initialize").await;
-        peer.refuse(&hello, json!({ "code": -32600, "message": "unknown session id s" })).await;
+        peer.reject("initialize", json!({ "code": -32600, "message": "unknown session id s" })).await;
         peer.left().await;
     };
     let why = Unreachable { why: "unknown session id s".into() };
@@ -282,7 +272,7 @@ async fn a_session_that_is_gone_fails_its_processes_and_the_next_call_opens_anot
 async fn the_search_for_a_session_is_given_up_in_time() {
     let mut client_options = options();
     client_options.give_up = Some(Duration::from_secs(3));
-    let (environment, server, mut peer) = meet(OURS, client_options).await;
+    let (environment, server, mut peer) = connect(OURS, client_options).await;
     server.shut();
     let asking = async {
         let status = environment.link().call(StatusParams {});
@@ -300,21 +290,21 @@ async fn the_search_for_a_session_is_given_up_in_time() {
 
 #[tokio::test]
 async fn a_session_that_was_taken_over_is_not_fought_for() {
-    let (environment, mut server, mut peer) = meet(OURS, options()).await;
+    let (environment, mut server, mut peer) = connect(OURS, options()).await;
     let mut states = environment.link().states();
     peer.send(json!({ "method": "session/takenOver", "params": { "sessionId": "s" } })).await;
     let lost =
         within(states.wait_for(|state| matches!(state, LinkState::Lost(_)))).await.expect("the link lives").clone();
     let LinkState::Lost(loss) = lost else { panic!("{lost:?}") };
     assert_eq!(loss.why, "the session was taken over by another connection");
-    // The next call does not take it back: it opens another.
+    // The next call does not take the session back: it opens another.
     let serve = async {
         let mut peer = server.next().await;
         let (_, params) = peer.expect("initialize").await;
         assert_eq!(params["resumeSessionId"], Value::Null);
     };
     tokio::select! {
-        _ = environment.link().call(StatusParams {}) => panic!("it was not welcomed"),
+        _ = environment.link().call(StatusParams {}) => panic!("it was not accepted"),
         () = serve => {}
     }
 }

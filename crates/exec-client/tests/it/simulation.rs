@@ -2,17 +2,16 @@
 //! refused dials, floods, forgetful logs and slow readers. No sockets, no tasks, no clock.
 //!
 //! What must hold for every seed: a follower sees each entry once and in order, or is told the gap; memory stays within
-//! its room; and once the connection is quiet it comes to the end of the log, or is told that the session is lost.
+//! its limits; and once there are no more faults it comes to the end of the log, or is told that the session is lost.
 
 mod server;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use exec_client::SeededRng;
 use exec_client::inbox::{Inbox, InboxLimits, NextRead, ReaderId};
 use exec_client::page::page_of;
-use exec_client::session::{AttemptError, Effect, LossKind, Session, SessionLoss, SessionTimeouts};
+use exec_client::session::{AttemptError, Effect, LossKind, SeededRng, Session, SessionLoss, SessionTimeouts};
 use exec_core::{EntryBody, Entry, Page, ProcessId, Seq};
 use exec_wire::process::ReadResult;
 
@@ -58,24 +57,24 @@ fn the_same_seed_is_the_same_world() {
 }
 
 enum ToServer {
-    Initialize { resume: bool, asked: BTreeMap<String, Seq> },
+    Initialize { resume: bool, requested: BTreeMap<String, Seq> },
     Read { after: Seq },
 }
 
 enum ToClient {
-    Initialized { asked: BTreeMap<String, Seq>, granted: Option<BTreeMap<String, Seq>> },
+    Initialized { requested: BTreeMap<String, Seq>, granted: Option<BTreeMap<String, Seq>> },
     Refused,
     Push(Entry),
     Page { after: Seq, result: Box<ReadResult> },
 }
 
-/// Per process, the last seq it has seen.
+/// For each process, the seq after which the push should go on.
 type ResumePoints = BTreeMap<String, Seq>;
 
 struct Connection {
     to_server: VecDeque<ToServer>,
     to_client: VecDeque<ToClient>,
-    /// The seq after which the server pushes on this connection, once it was greeted.
+    /// The seq after which the server pushes on this connection, once it was initialized.
     push_after: Option<Seq>,
     initialize_reply: Option<(ResumePoints, Option<ResumePoints>)>,
     carried_data: bool,
@@ -85,7 +84,7 @@ struct Follower {
     reader: ReaderId,
     after: Seq,
     fetching: bool,
-    over: bool,
+    ended: bool,
     gaps: u64,
     exits: u32,
 }
@@ -127,7 +126,7 @@ impl World {
             inbox,
             connection: None,
             dialing: false,
-            follower: Follower { reader, after: 0, fetching: false, over: false, gaps: 0, exits: 0 },
+            follower: Follower { reader, after: 0, fetching: false, ended: false, gaps: 0, exits: 0 },
             lost: None,
             calm: false,
             fetches: 0,
@@ -153,12 +152,12 @@ impl World {
         assert!(self.inbox.held_bytes() <= LIMITS.total_bytes, "{} bytes held", self.inbox.held_bytes());
     }
 
-    /// No more faults: everything must come to its end.
+    /// From here on there are no more faults, so the follower must come to an end.
     fn calm_down(&mut self) {
         self.calm = true;
         self.server.finish();
         for _ in 0..10_000 {
-            if self.follower.over || self.lost.is_some() {
+            if self.follower.ended || self.lost.is_some() {
                 return;
             }
             self.answer_dial();
@@ -173,17 +172,17 @@ impl World {
     fn serve(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         match connection.to_server.pop_front() {
-            Some(ToServer::Initialize { resume, asked }) if resume && !self.server.session_alive => {
-                drop(asked);
+            Some(ToServer::Initialize { resume, requested }) if resume && !self.server.session_alive => {
+                drop(requested);
                 connection.to_client.push_back(ToClient::Refused);
             }
-            Some(ToServer::Initialize { resume, asked }) => {
+            Some(ToServer::Initialize { resume, requested }) => {
                 self.server.session_alive = true;
-                let granted = (resume && !self.server.plain).then(|| asked.clone());
-                // Without places it goes on with what comes next; what was missed is not pushed.
+                let granted = (resume && !self.server.plain).then(|| requested.clone());
+                // A plain server is not told where to go on: it pushes what comes next, and not what was missed.
                 let position = granted.as_ref().and_then(|granted| granted.get("p").copied());
                 connection.push_after = Some(position.unwrap_or(if resume { self.server.next_seq - 1 } else { 0 }));
-                connection.to_client.push_back(ToClient::Initialized { asked, granted });
+                connection.to_client.push_back(ToClient::Initialized { requested, granted });
             }
             Some(ToServer::Read { after }) => {
                 let result = Box::new(self.server.read(after));
@@ -192,7 +191,7 @@ impl World {
             None => {}
         }
         let Some(after) = &mut connection.push_after else { return };
-        // Now and then something twice: it must not be seen twice.
+        // Now and then an entry is pushed twice; it must not be read twice.
         let again = !self.calm && self.rng.below(20) == 0;
         let from = if again { after.saturating_sub(3) } else { *after };
         for (seq, body) in self.server.log.range(from + 1..).take(4) {
@@ -211,8 +210,8 @@ impl World {
                 self.inbox.push(&id(), entry);
                 Vec::new()
             }
-            ToClient::Initialized { asked, granted } => {
-                connection.initialize_reply = Some((asked, granted));
+            ToClient::Initialized { requested, granted } => {
+                connection.initialize_reply = Some((requested, granted));
                 self.session.initialized("s")
             }
             ToClient::Refused => {
@@ -233,19 +232,19 @@ impl World {
         self.inbox.update_head(&id(), page.head);
         self.follower.fetching = false;
         self.fetches += 1;
-        // It may have read on meanwhile? No: a follower that fetches does nothing else.
+        // A follower that fetches does nothing else, so it is where it was.
         assert_eq!(after, self.follower.after);
         self.absorb(page);
     }
 
     fn read(&mut self) {
-        if self.follower.fetching || self.follower.over || self.lost.is_some() {
+        if self.follower.fetching || self.follower.ended || self.lost.is_some() {
             return;
         }
         let max_bytes = self.rng.below(800) as usize;
         match self.inbox.next(&id(), self.follower.after, max_bytes) {
             NextRead::Page(page) => self.absorb(page),
-            NextRead::End => self.follower.over = true,
+            NextRead::End => self.follower.ended = true,
             NextRead::Wait => {}
             NextRead::Fetch => {
                 self.follower.fetching = true;
@@ -261,7 +260,7 @@ impl World {
         }
     }
 
-    /// What a follower is given: dense, true, and the end last.
+    /// Checks what a follower is given: no seq is missing, the contents are right, and `closed` is last.
     fn absorb(&mut self, page: Page) {
         let follower = &mut self.follower;
         if let Some(gap) = page.gap {
@@ -294,7 +293,7 @@ impl World {
         if !std::mem::take(&mut self.dialing) {
             return;
         }
-        // The first connection is tried once, which is another test's subject.
+        // The first connection is tried only once; another test is about that.
         let refused = !self.calm && self.server.session_alive && self.rng.below(3) == 0;
         let effects = if refused {
             self.session.attempt_failed(self.now, AttemptError::Transient("refused".into()))
@@ -327,15 +326,15 @@ impl World {
                     self.dialing = true;
                 }
                 Effect::Initialize { resume } => {
-                    let asked = self.inbox.resume_points().map(|(id, seq)| (id.as_str().to_owned(), seq)).collect();
+                    let requested = self.inbox.resume_points().map(|(id, seq)| (id.as_str().to_owned(), seq)).collect();
                     let connection = self.connection.as_mut().expect("it was dialed");
-                    connection.to_server.push_back(ToServer::Initialize { resume: resume.is_some(), asked });
+                    connection.to_server.push_back(ToServer::Initialize { resume: resume.is_some(), requested });
                 }
                 Effect::GoLive { resumed } => {
                     let connection = self.connection.as_mut().expect("it was greeted");
-                    let (asked, granted) = connection.initialize_reply.take().expect("it was welcomed");
+                    let (requested, granted) = connection.initialize_reply.take().expect("it was accepted");
                     if resumed {
-                        self.inbox.resume(&asked, granted.as_ref());
+                        self.inbox.resume(&requested, granted.as_ref());
                     }
                     if self.follower.fetching {
                         self.send_read();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use exec_client::SeededRng;
+use exec_client::session::SeededRng;
 use exec_core::{EntryBody, Exit, Seq, Stream};
 use exec_wire::base64::Base64;
 use exec_wire::process::{self as wire, Chunk, LogHead, ReadResult};
@@ -20,7 +20,7 @@ pub(super) struct Server {
     pub(super) session_alive: bool,
 }
 
-/// What entry `seq` says, so that every reader can check it.
+/// The contents of entry `seq`, so that every reader can check it.
 pub(super) fn content(seq: Seq) -> Bytes {
     Bytes::from(vec![(seq % 251) as u8; 1 + (seq * 37 % 300) as usize])
 }
@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// The oldest output goes; a plain server keeps the ends, ours may let go of them too.
+    /// Drops the oldest output; a plain server keeps `exited`, ours may drop it too.
     pub(super) fn forget(&mut self, count: u64) {
         for _ in 0..count {
             let Some((seq, body)) = self.log.first_key_value() else { return };
@@ -88,7 +88,7 @@ impl Server {
 
     pub(super) fn read(&self, after: Seq) -> ReadResult {
         let first_seq = self.log.keys().next().copied().unwrap_or(self.next_seq);
-        // Ours ends a page early; the original never does.
+        // Our server limits its pages; the original never does.
         let most = if self.plain { usize::MAX } else { 5 };
         let held = self.log.range(after.saturating_add(1)..);
         let chunks: Vec<Chunk> = held

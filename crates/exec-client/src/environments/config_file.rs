@@ -1,6 +1,6 @@
-//! `environments.toml`, read and validated whole: the first thing that is wrong is told with its line.
+//! `environments.toml`, parsed and validated as a whole: the first problem is reported with its line.
 //!
-//! Texts are those of Codex, so that a search finds them; file and line are ours. The bearer token appears in none.
+//! The texts are those of Codex, so that a search finds them; file and line are added. No text contains the bearer token.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,43 +15,25 @@ use url::{Host, Url};
 use super::{ConfiguredEnvironment, Endpoint, EnvironmentKind, Environments, LOCAL, RemoteServer};
 use crate::limits::ENVIRONMENT_ID_CHARS;
 
-/// Why a file cannot be used.
+/// Why a configuration file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FileError {
-    /// It is there and cannot be read.
+#[allow(missing_docs)] // The fields are the blanks in the texts; lines count from 1.
+pub enum ConfigFileError {
+    /// It exists and cannot be read.
     #[error("failed to read environment config `{}`: {why}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        why: String,
-    },
-    /// It is no TOML, or has what does not belong there.
+    Read { path: PathBuf, why: String },
+    /// It is not TOML, or has unknown keys or values of the wrong type.
     #[error("{}:{line}: failed to parse environment config `{}`: {why}", path.display(), path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// From 1.
-        line: usize,
-        /// The parser's words.
-        why: String,
-    },
-    /// It says what makes no sense.
+    Parse { path: PathBuf, line: usize, why: String },
+    /// A value is not valid.
     #[error("{}:{line}: {problem}", path.display())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// From 1.
-        line: usize,
-        /// What.
-        problem: Problem,
-    },
+    Invalid { path: PathBuf, line: usize, problem: ConfigProblem },
 }
 
-/// What makes no sense.
+/// Why a value of the file is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // Each text says what the variant is; the members are its blanks.
-pub enum Problem {
+#[allow(missing_docs)] // The text of each variant says what it is; the fields are the blanks in it.
+pub enum ConfigProblem {
     #[error("environment id cannot be empty")]
     EmptyId,
     #[error("environment id `{id}` must not contain surrounding whitespace")]
@@ -124,24 +106,31 @@ struct Skills {
     required: Vec<String>,
 }
 
-/// A problem and where it is.
+/// A problem and its range in the text.
 struct LocatedProblem {
-    at: Range<usize>,
-    problem: Problem,
+    range: Range<usize>,
+    problem: ConfigProblem,
 }
 
-pub(super) fn parse(text: &str, path: &Path) -> Result<Environments, FileError> {
-    let file: ConfigFile = toml::from_str(text).map_err(|error| FileError::Parse {
-        path: path.to_owned(),
-        line: line_of(text, error.span().map_or(0, |span| span.start)),
-        why: error.message().to_owned(),
-    })?;
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    validate(file, directory).map_err(|problem_at| FileError::Invalid {
-        path: path.to_owned(),
-        line: line_of(text, problem_at.at.start),
-        problem: problem_at.problem,
-    })
+fn problem_at<T>(value: &Spanned<T>, problem: ConfigProblem) -> LocatedProblem {
+    LocatedProblem { range: value.span(), problem }
+}
+
+impl Environments {
+    /// The environments that `text` configures; `path` is its file, for errors and relative directories.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigFileError> {
+        let file: ConfigFile = toml::from_str(text).map_err(|error| ConfigFileError::Parse {
+            path: path.to_owned(),
+            line: line_of(text, error.span().map_or(0, |span| span.start)),
+            why: error.message().to_owned(),
+        })?;
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        validate(file, directory).map_err(|LocatedProblem { range, problem }| ConfigFileError::Invalid {
+            path: path.to_owned(),
+            line: line_of(text, range.start),
+            problem,
+        })
+    }
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
@@ -157,9 +146,8 @@ fn validate(file: ConfigFile, directory: &Path) -> Result<Environments, LocatedP
     let mut taken = BTreeSet::new();
     for table in file.environments {
         validate_id(&table.id, &mut taken)?;
-        let id = table.id.get_ref().clone();
-        let kind = EnvironmentKind::Remote(Box::new(validate_entry(table, directory)?));
-        environments.push(ConfiguredEnvironment { id, kind });
+        let kind = EnvironmentKind::Remote(Box::new(validate_table(&table, directory)?));
+        environments.push(ConfiguredEnvironment { id: table.id.into_inner(), kind });
     }
     let default = match &file.default {
         None => include_local.then(|| LOCAL.to_owned()),
@@ -170,25 +158,24 @@ fn validate(file: ConfigFile, directory: &Path) -> Result<Environments, LocatedP
 
 fn validate_id(id: &Spanned<String>, taken: &mut BTreeSet<String>) -> Result<(), LocatedProblem> {
     let name = id.get_ref();
-    let problem_at =
-        |problem: fn(String) -> Problem| Err(LocatedProblem { at: id.span(), problem: problem(name.clone()) });
+    let problem = |problem: fn(String) -> ConfigProblem| Err(problem_at(id, problem(name.clone())));
     if name.trim().is_empty() {
-        return problem_at(|_| Problem::EmptyId);
+        return problem(|_| ConfigProblem::EmptyId);
     }
     if name.trim() != name {
-        return problem_at(|id| Problem::SpaceAroundId { id });
+        return problem(|id| ConfigProblem::SpaceAroundId { id });
     }
     if [LOCAL, "none"].iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
-        return problem_at(|id| Problem::ReservedId { id });
+        return problem(|id| ConfigProblem::ReservedId { id });
     }
     if name.chars().count() > ENVIRONMENT_ID_CHARS {
-        return problem_at(|id| Problem::LongId { id });
+        return problem(|id| ConfigProblem::LongId { id });
     }
     if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
-        return problem_at(|id| Problem::OddId { id });
+        return problem(|id| ConfigProblem::OddId { id });
     }
     if !taken.insert(name.clone()) {
-        return problem_at(|id| Problem::DuplicateId { id });
+        return problem(|id| ConfigProblem::DuplicateId { id });
     }
     Ok(())
 }
@@ -198,32 +185,29 @@ fn validate_default(
     environments: &[ConfiguredEnvironment],
 ) -> Result<Option<String>, LocatedProblem> {
     let name = default.get_ref().trim();
-    let at = default.span();
     if name.is_empty() {
-        return Err(LocatedProblem { at, problem: Problem::EmptyDefault });
+        return Err(problem_at(default, ConfigProblem::EmptyDefault));
     }
     if name.eq_ignore_ascii_case("none") {
         return Ok(None);
     }
     if !environments.iter().any(|environment| environment.id == name) {
-        return Err(LocatedProblem { at, problem: Problem::UnknownDefault { id: name.to_owned() } });
+        return Err(problem_at(default, ConfigProblem::UnknownDefault { id: name.to_owned() }));
     }
     Ok(Some(name.to_owned()))
 }
 
-fn validate_entry(table: EnvironmentTable, directory: &Path) -> Result<RemoteServer, LocatedProblem> {
+fn validate_table(table: &EnvironmentTable, directory: &Path) -> Result<RemoteServer, LocatedProblem> {
     let id = || table.id.get_ref().clone();
     let endpoint = match (&table.url, &table.program) {
-        (Some(url), None) => validate_url(&table, url)?,
-        (None, Some(program)) => validate_program(&table, program, directory)?,
-        _ => return Err(LocatedProblem { at: table.id.span(), problem: Problem::NotOneEndpoint { id: id() } }),
+        (Some(url), None) => validate_url(table, url)?,
+        (None, Some(program)) => validate_program(table, program, directory)?,
+        _ => return Err(problem_at(&table.id, ConfigProblem::NotOneEndpoint { id: id() })),
     };
-    let seconds = |key, value: &Option<Spanned<f64>>| match value {
-        None => Ok(None),
-        Some(value) => match Duration::try_from_secs_f64(*value.get_ref()) {
-            Ok(time) => Ok(Some(time)),
-            Err(_) => Err(LocatedProblem { at: value.span(), problem: Problem::BadTimeout { id: id(), key } }),
-        },
+    let seconds = |key, value: &Option<Spanned<f64>>| {
+        let Some(value) = value else { return Ok(None) };
+        let time = Duration::try_from_secs_f64(*value.get_ref());
+        time.map(Some).map_err(|_| problem_at(value, ConfigProblem::BadTimeout { id: id(), key }))
     };
     Ok(RemoteServer {
         connect_timeout: seconds("connect_timeout_sec", &table.connect_timeout_sec)?,
@@ -234,49 +218,46 @@ fn validate_entry(table: EnvironmentTable, directory: &Path) -> Result<RemoteSer
 }
 
 fn validate_url(table: &EnvironmentTable, url: &Spanned<String>) -> Result<Endpoint, LocatedProblem> {
+    let id = || table.id.get_ref().clone();
     let of_program = [
         table.args.as_ref().map(Spanned::span),
         table.env.as_ref().map(Spanned::span),
         table.cwd.as_ref().map(Spanned::span),
     ];
-    if let Some(at) = of_program.into_iter().flatten().next() {
-        return Err(LocatedProblem { at, problem: Problem::NeedsProgram { id: table.id.get_ref().clone() } });
+    if let Some(range) = of_program.into_iter().flatten().next() {
+        return Err(LocatedProblem { range, problem: ConfigProblem::NeedsProgram { id: id() } });
     }
-    let problem_at = |problem| LocatedProblem { at: url.span(), problem };
     let text = url.get_ref().trim();
     if text.is_empty() {
-        return Err(problem_at(Problem::EmptyUrl));
+        return Err(problem_at(url, ConfigProblem::EmptyUrl));
     }
     let endpoint = |bearer_token| Endpoint::Url { url: text.to_owned(), bearer_token };
-    // Ours: a socket of this machine. It needs no token; its file has an owner.
+    // Our extension: a unix socket. It needs no token, because its file has an owner.
     if text.starts_with("unix://") {
         return match &table.auth_bearer_token {
-            Some(token) => Err(LocatedProblem {
-                at: token.span(),
-                problem: Problem::TokenNeedsUrl { id: table.id.get_ref().clone() },
-            }),
+            Some(token) => Err(problem_at(token, ConfigProblem::TokenNeedsUrl { id: id() })),
             None => Ok(endpoint(None)),
         };
     }
     let lower = text.to_ascii_lowercase();
     if !lower.starts_with("ws://") && !lower.starts_with("wss://") {
-        return Err(problem_at(Problem::UrlScheme { url: text.to_owned() }));
+        return Err(problem_at(url, ConfigProblem::UrlScheme { url: text.to_owned() }));
     }
-    let bad = |why: String| problem_at(Problem::BadUrl { url: text.to_owned(), why });
+    let bad = |why: String| problem_at(url, ConfigProblem::BadUrl { url: text.to_owned(), why });
     let parsed = Url::parse(text).map_err(|error| bad(error.to_string()))?;
     text.parse::<exec_transport::ConnectUrl>().map_err(|error| bad(error.to_string()))?;
     let Some(token) = &table.auth_bearer_token else { return Ok(endpoint(None)) };
     if parsed.scheme() != "wss" && !is_loopback(&parsed) {
-        return Err(LocatedProblem { at: token.span(), problem: Problem::TokenInTheClear });
+        return Err(problem_at(token, ConfigProblem::TokenInTheClear));
     }
-    if token.get_ref().is_empty() || token.get_ref().bytes().any(|byte| byte != b'\t' && !(b' '..=b'~').contains(&byte))
-    {
-        return Err(LocatedProblem { at: token.span(), problem: Problem::BadToken });
+    let is_header_byte = |byte: u8| byte == b'\t' || (b' '..=b'~').contains(&byte);
+    if token.get_ref().is_empty() || !token.get_ref().bytes().all(is_header_byte) {
+        return Err(problem_at(token, ConfigProblem::BadToken));
     }
     Ok(endpoint(Some(token.get_ref().clone())))
 }
 
-/// A host name other than `localhost` may mean any machine.
+/// A host name other than `localhost` may be that of any machine.
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => {
@@ -295,13 +276,13 @@ fn validate_program(
 ) -> Result<Endpoint, LocatedProblem> {
     let id = || table.id.get_ref().clone();
     if let Some(timeout) = &table.connect_timeout_sec {
-        return Err(LocatedProblem { at: timeout.span(), problem: Problem::TimeoutNeedsUrl { id: id() } });
+        return Err(problem_at(timeout, ConfigProblem::TimeoutNeedsUrl { id: id() }));
     }
     if let Some(token) = &table.auth_bearer_token {
-        return Err(LocatedProblem { at: token.span(), problem: Problem::TokenNeedsUrl { id: id() } });
+        return Err(problem_at(token, ConfigProblem::TokenNeedsUrl { id: id() }));
     }
     if program.get_ref().trim().is_empty() {
-        return Err(LocatedProblem { at: program.span(), problem: Problem::EmptyProgram { id: id() } });
+        return Err(problem_at(program, ConfigProblem::EmptyProgram { id: id() }));
     }
     let args = table.args.iter().flat_map(|args| args.get_ref());
     let env = table.env.iter().flat_map(|env| env.get_ref());
