@@ -10,8 +10,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use exec_server::process::{StartError, Until, Waited};
-use exec_server::{Body, Cause, Command, Environ, Environment, ProcessId, SharedEnvironment, TimeLimit};
+use exec_server::process::{StartError, WaitCondition, Waited};
+use exec_server::{EntryBody, ExitCause, Command, Environ, Environment, ProcessId, SharedEnvironment, TimeLimit};
 
 /// How much of one command's output the model is shown, in bytes.
 const SHOWN_BYTES: usize = 2_000;
@@ -64,7 +64,7 @@ async fn run(machine: &dyn Environment, id: &str, argv: &[&str]) -> Result<Comma
     let mut follower = processes.follow(&id, 0).await?;
     while let Some(page) = follower.next(SHOWN_BYTES).await? {
         for entry in page.entries {
-            let Body::Output { bytes, .. } = entry.body else { continue };
+            let EntryBody::Output { bytes, .. } = entry.body else { continue };
             let room = SHOWN_BYTES - printed.len();
             printed.extend_from_slice(&bytes[..bytes.len().min(room)]);
             left_out += bytes.len().saturating_sub(room);
@@ -74,12 +74,12 @@ async fn run(machine: &dyn Environment, id: &str, argv: &[&str]) -> Result<Comma
     if left_out > 0 {
         output.push_str(&format!("\n({left_out} more bytes)\n"));
     }
-    let Waited::Closed(exit) = processes.wait(&id, Until::Closed, None).await? else {
+    let Waited::Closed(exit) = processes.wait(&id, WaitCondition::Closed, None).await? else {
         return Err("the log was read to its end".into());
     };
     processes.forget(&id).await?;
     let ending = match exit.cause {
-        Cause::TimedOut => "ended by its time limit".to_owned(),
+        ExitCause::TimedOut => "ended by its time limit".to_owned(),
         _ => format!("exit code {}", exit.shell_code()),
     };
     Ok(CommandResult { output, ending })

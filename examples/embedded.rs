@@ -5,8 +5,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use exec_server::process::{Until, Waited, Written};
-use exec_server::{Body, Bytes, Cause, Command, Environment, Io, ProcessId, Processes, Stream, WriteId};
+use exec_server::process::{WaitCondition, Waited, Written};
+use exec_server::{EntryBody, Bytes, ExitCause, Command, Environment, Io, ProcessId, Processes, Stream, WriteId};
 
 /// How much output one page brings at most, in bytes.
 const PAGE_BYTES: usize = 64 * 1024;
@@ -37,10 +37,10 @@ async fn start_and_stream(processes: &dyn Processes) -> Result<(), Box<dyn Error
         for entry in page.entries {
             println!("  {} {:?}", entry.seq, entry.body);
             match entry.body {
-                Body::Output { stream: Stream::Stderr, bytes } => stderr.extend(bytes),
-                Body::Output { bytes, .. } => stdout.extend(bytes),
-                Body::Exited(exit) => code = Some(exit.shell_code()),
-                Body::Closed => println!("  nothing can follow"),
+                EntryBody::Output { stream: Stream::Stderr, bytes } => stderr.extend(bytes),
+                EntryBody::Output { bytes, .. } => stdout.extend(bytes),
+                EntryBody::Exited(exit) => code = Some(exit.shell_code()),
+                EntryBody::Closed => println!("  nothing can follow"),
             }
         }
     }
@@ -59,7 +59,7 @@ async fn write_to_stdin(processes: &dyn Processes) -> Result<(), Box<dyn Error>>
     }
     processes.close_stdin(&id).await?;
 
-    let waited = processes.wait(&id, Until::Output { regex: "[0-9]+".to_owned(), after: 0 }, None).await?;
+    let waited = processes.wait(&id, WaitCondition::Output { regex: "[0-9]+".to_owned(), after: 0 }, None).await?;
     let Waited::Matched { text, .. } = waited else {
         return Err(format!("expected a number, not {waited:?}").into());
     };
@@ -72,7 +72,7 @@ async fn write_to_stdin(processes: &dyn Processes) -> Result<(), Box<dyn Error>>
 async fn wait_for_output(processes: &dyn Processes) -> Result<(), Box<dyn Error>> {
     let id = ProcessId::new("service")?;
     processes.start(&id, shell("sleep 0.1; echo ready on port 80; exec sleep 1000")).await?;
-    let ready = Until::Output { regex: "ready on port ([0-9]+)".to_owned(), after: 0 };
+    let ready = WaitCondition::Output { regex: "ready on port ([0-9]+)".to_owned(), after: 0 };
     let waited = processes.wait(&id, ready, Some(Duration::from_secs(30))).await?;
     println!("the service says: {waited:?}");
     assert!(matches!(waited, Waited::Matched { .. }));
@@ -84,15 +84,15 @@ async fn wait_for_output(processes: &dyn Processes) -> Result<(), Box<dyn Error>
 async fn kill_the_whole_tree(processes: &dyn Processes) -> Result<(), Box<dyn Error>> {
     let id = ProcessId::new("tree")?;
     processes.start(&id, shell("sleep 1000 & setsid sleep 1000 & echo started; wait")).await?;
-    processes.wait(&id, Until::Output { regex: "started".to_owned(), after: 0 }, None).await?;
+    processes.wait(&id, WaitCondition::Output { regex: "started".to_owned(), after: 0 }, None).await?;
 
     let grace = Duration::from_secs(2); // between SIGTERM and SIGKILL
     let terminated = processes.terminate(&id, grace).await?;
     println!("terminated: {terminated:?}");
     assert_eq!((terminated.was_running, terminated.left), (true, 0));
 
-    let waited = processes.wait(&id, Until::Closed, None).await?;
-    assert!(matches!(waited, Waited::Closed(exit) if exit.cause == Cause::Terminated));
+    let waited = processes.wait(&id, WaitCondition::Closed, None).await?;
+    assert!(matches!(waited, Waited::Closed(exit) if exit.cause == ExitCause::Terminated));
     Ok(())
 }
 

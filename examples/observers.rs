@@ -6,8 +6,8 @@
 
 use std::error::Error;
 
-use exec_server::process::{ReadQuery, Until};
-use exec_server::{Body, Bytes, Command, Entry, Environment, Io, ProcessId, Processes, Seq, WriteId};
+use exec_server::process::{ReadQuery, WaitCondition};
+use exec_server::{EntryBody, Bytes, Command, Entry, Environment, Io, ProcessId, Processes, Seq, WriteId};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let script = "echo one; echo two >&2; read go; echo three; echo four";
     let command = Command { io: Io::Pipes { stdin: true }, ..Command::new(["/bin/sh", "-c", script], "/") };
     processes.start(&id, command).await?;
-    processes.wait(&id, Until::Output { regex: "two".to_owned(), after: 0 }, None).await?;
+    processes.wait(&id, WaitCondition::Output { regex: "two".to_owned(), after: 0 }, None).await?;
 
     // Whoever comes late asks for what was there before (after 0), or only for what is new (after the head).
     let head = processes.read(&id, ReadQuery::default()).await?.head;
@@ -71,7 +71,7 @@ async fn look_now_and_then(processes: &dyn Processes, id: &ProcessId) -> Result<
         let page = processes.read(id, ReadQuery { after, max_bytes: Some(1), wait }).await?;
         assert_eq!(page.gap, None);
         seen.extend(page.entries);
-        if matches!(seen.last(), Some(Entry { body: Body::Closed, .. })) {
+        if matches!(seen.last(), Some(Entry { body: EntryBody::Closed, .. })) {
             return Ok(seen);
         }
     }
@@ -81,7 +81,7 @@ async fn look_now_and_then(processes: &dyn Processes, id: &ProcessId) -> Result<
 fn text(entries: &[Entry]) -> String {
     let mut printed = Vec::new();
     for entry in entries {
-        if let Body::Output { bytes, .. } = &entry.body {
+        if let EntryBody::Output { bytes, .. } = &entry.body {
             printed.extend_from_slice(bytes);
         }
     }

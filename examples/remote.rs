@@ -10,9 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::{fs, io};
 
-use exec_server::process::{Follow, Until};
+use exec_server::process::{LogFollower, WaitCondition};
 use exec_server::serve::{self, ListenOptions, ListenUrl, Listener, Server};
-use exec_server::{Body, Command, Environ, Environment, ProcessId, Seq};
+use exec_server::{EntryBody, Command, Environ, Environment, ProcessId, Seq};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn show(directory: &Path) -> Result<(), Box<dyn Error>> {
     // The far end: this machine behind a unix socket, until `stop` is dropped.
     let machine = Arc::new(exec_server::open_local().await?);
-    let server = Server::begin(machine.clone(), serve::Options::default()).await?;
+    let server = Server::start(machine.clone(), serve::ServerOptions::default()).await?;
     let far_socket = directory.join("far.sock");
     let listener = Listener::bind(&ListenUrl::Unix(far_socket.clone()), ListenOptions::default()).await?;
     let (stop, stopped) = oneshot::channel::<()>();
@@ -56,7 +56,7 @@ async fn show(directory: &Path) -> Result<(), Box<dyn Error>> {
 
     // Seen from the far end: the process neither notices nor waits.
     for info in machine.processes().list().await? {
-        machine.processes().wait(&info.id, Until::Exited, None).await?;
+        machine.processes().wait(&info.id, WaitCondition::Exited, None).await?;
     }
     let before = reader.text.len();
     println!("the process has ended meanwhile; the cable is plugged in again");
@@ -79,7 +79,7 @@ async fn show(directory: &Path) -> Result<(), Box<dyn Error>> {
 
 /// Reads a log and checks that nothing is lost, repeated or out of order.
 struct Reader {
-    follower: Box<dyn Follow>,
+    follower: Box<dyn LogFollower>,
     last_seq: Seq,
     text: String,
 }
@@ -92,7 +92,7 @@ impl Reader {
         for entry in page.entries {
             assert_eq!(entry.seq, self.last_seq + 1);
             self.last_seq = entry.seq;
-            if let Body::Output { bytes, .. } = entry.body {
+            if let EntryBody::Output { bytes, .. } = entry.body {
                 self.text.push_str(str::from_utf8(&bytes)?);
             }
         }

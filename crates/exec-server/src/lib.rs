@@ -16,8 +16,8 @@
 //! # #[cfg(feature = "local")]
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use exec_server::process::{ReadQuery, Until, Waited};
-//! use exec_server::{Body, Command, Environment, ProcessId};
+//! use exec_server::process::{ReadQuery, WaitCondition, Waited};
+//! use exec_server::{EntryBody, Command, Environment, ProcessId};
 //!
 //! let machine = exec_server::open_local().await?;
 //! let processes = machine.processes();
@@ -27,13 +27,13 @@
 //! processes.start(&id, Command::new(["/bin/sh", "-c", "echo hello; exit 3"], "/")).await?;
 //!
 //! // Closed means that nothing more can be printed: the program and all its children are done with stdout and stderr.
-//! let Waited::Closed(exit) = processes.wait(&id, Until::Closed, None).await? else {
+//! let Waited::Closed(exit) = processes.wait(&id, WaitCondition::Closed, None).await? else {
 //!     return Err("without a deadline, only the end ends the wait".into());
 //! };
 //! assert_eq!(exit.shell_code(), 3);
 //!
 //! let page = processes.read(&id, ReadQuery::default()).await?;
-//! let Body::Output { bytes, .. } = &page.entries[0].body else { return Err("it printed something".into()) };
+//! let EntryBody::Output { bytes, .. } = &page.entries[0].body else { return Err("it printed something".into()) };
 //! assert_eq!(&bytes[..], b"hello\n");
 //!
 //! processes.forget(&id).await?; // lets go of the log, and of the id
@@ -113,7 +113,7 @@
 //! # #[cfg(feature = "local")]
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use exec_server::{Body, Command, Environment, ProcessId};
+//! # use exec_server::{EntryBody, Command, Environment, ProcessId};
 //! # let machine = exec_server::open_local().await?;
 //! # let processes = machine.processes();
 //! # let id = ProcessId::new("counter")?;
@@ -127,9 +127,9 @@
 //!         assert_eq!(entry.seq, last_seq + 1);
 //!         last_seq = entry.seq;
 //!         match entry.body {
-//!             Body::Output { stream, bytes } => println!("{stream:?}: {}", String::from_utf8_lossy(&bytes)),
-//!             Body::Exited(exit) => println!("exited with {}", exit.shell_code()),
-//!             Body::Closed => println!("the log is complete"),
+//!             EntryBody::Output { stream, bytes } => println!("{stream:?}: {}", String::from_utf8_lossy(&bytes)),
+//!             EntryBody::Exited(exit) => println!("exited with {}", exit.shell_code()),
+//!             EntryBody::Closed => println!("the log is complete"),
 //!         }
 //!     }
 //! }

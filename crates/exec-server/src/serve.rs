@@ -7,7 +7,7 @@
 //! use exec_server::serve::{self, ListenOptions, Listener, Server};
 //!
 //! let machine = Arc::new(exec_server::open_local().await?);
-//! let server = Server::start(machine.clone(), serve::Options::default()).await?;
+//! let server = Server::start(machine.clone(), serve::ServerOptions::default()).await?;
 //! let listener = Listener::bind(&"ws://127.0.0.1:0".parse()?, ListenOptions::default()).await?;
 //! println!("listening on {}", listener.url());
 //!
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use exec_rpc::limits::CLOSE_TIMEOUT;
 use tokio::task::JoinSet;
 
-pub use exec_rpc::{ServerStartError, Options, Server};
+pub use exec_rpc::{Server, ServerOptions, ServerStartError};
 pub use exec_transport::{
     AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, Connection, ListenOptions, ListenUrl,
     ListenUrlError, Listener, memory_pair,
