@@ -1,6 +1,7 @@
-//! Everything that can be said on the command line, and its help.
+//! The command line and its help.
 //!
-//! Values are parsed here, once; what a command gets is durations and bytes, not strings.
+//! Values are parsed here, once: a command gets durations and numbers of bytes, not strings. Doc comments on arguments and
+//! commands are their help texts.
 
 mod files;
 mod remote;
@@ -12,8 +13,8 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use files::{
-    CatArgs, CpArgs, FindArgs, FindKind, FsArgs, FsCommand, GrepArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs,
-    WatchArgs,
+    CatArgs, CommonArgs, CpArgs, FindArgs, FindKind, FsArgs, FsCommand, GrepArgs, LsArgs, MkdirArgs, MvArgs, RmArgs,
+    StatArgs, WatchArgs,
 };
 pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvCommand, KillArgs, ListArgs, LogsArgs, PsArgs, TargetArgs};
 pub(crate) use run::RunArgs;
@@ -41,31 +42,20 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "exec-server", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: CliCommand,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
-    // Its help stands with its words.
     Run(Box<RunArgs>),
-    // Likewise.
     Serve(Box<ServeArgs>),
-    // Likewise.
     Ps(PsArgs),
-    // Likewise.
     Attach(AttachArgs),
-    // Likewise.
     Logs(LogsArgs),
-    // Likewise.
     Kill(KillArgs),
-    // Likewise.
     Env(EnvArgs),
-    // Likewise.
     Fs(FsArgs),
-    // Likewise.
     Cp(CpArgs),
     /// Print the JSON Schema of the wire
     Schema,
@@ -82,7 +72,7 @@ pub(crate) enum CliCommand {
 }
 
 impl CliCommand {
-    /// How log lines look; only a server is asked.
+    /// Only `serve` has an option for it.
     pub(crate) fn log_format(&self) -> LogFormat {
         match self {
             CliCommand::Serve(args) => args.log_format,

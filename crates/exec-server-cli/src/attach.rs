@@ -1,7 +1,6 @@
-//! `exec-server attach`: a process that was left somewhere gets a person again.
+//! `exec-server attach`: connects the terminal to a detached process.
 
 use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use exec_client::LinkState;
@@ -9,30 +8,25 @@ use exec_client::session::LossKind;
 use exec_core::{Signal, ExitStatus};
 
 use crate::args::AttachArgs;
+use crate::connection_status::LinkMonitor;
 use crate::detached_session::DetachedSession;
 use crate::detached_store::DetachedStore;
 use crate::interactive::formatter::OutputFormatter;
 use crate::interactive::output_thread::OutputThread;
-use crate::interactive::signals::{Ownership, Signals};
+use crate::interactive::signals::{self, Ownership};
 use crate::interactive::stdin_forwarder::{StdinEnd, StdinForwarder};
-use crate::interactive::{BackgroundPolicy, InteractiveLoop, InteractiveOptions, Outcome};
-use crate::spinner::LinkMonitor;
+use crate::interactive::{BackgroundPolicy, InteractiveLoop, Outcome};
 use crate::terminal::{self, RawTerminal};
-use crate::{exit_code, messages, runtime};
+use crate::{exit_code, messages};
 
-/// Attaches; the code is that of the process.
-pub(crate) fn main(args: &AttachArgs) -> ExitCode {
-    runtime::run(attach(args), exit_code::OWN_FAILURE)
-}
-
-async fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
+/// The exit code is that of the process.
+pub(crate) async fn run(args: &AttachArgs) -> anyhow::Result<u8> {
     let store = DetachedStore::open()?;
     let process = store.find(&args.id)?;
     let session = DetachedSession::resume(&store, process, args.take_over).await?;
-    session.process_info(&store).await?;
     let outcome = run_interactively(args, &session).await;
     let (id, tty) = (session.process.id.clone(), session.process.tty);
-    let link_state = session.environment().link().states().borrow().clone();
+    let link_state = session.environment.link().states().borrow().clone();
     session.close().await;
     match outcome {
         Ok(Outcome::Finished { exit, .. }) if exit.status == ExitStatus::Lost => {
@@ -42,15 +36,15 @@ async fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
         Ok(Outcome::Detached) => {
             if !args.quiet {
                 if tty {
-                    // Its cursor may stand anywhere in a line.
+                    // The cursor may be anywhere in a line.
                     let _ = writeln!(std::io::stderr());
                 }
                 messages::print_note(format_args!("left {id} running: `exec-server attach {id}` goes on with it"));
             }
             Ok(0)
         }
-        Ok(Outcome::OutputFailed(broken)) if broken.is_broken_pipe() => Ok(exit_code::BROKEN_PIPE),
-        Ok(Outcome::OutputFailed(broken)) => bail!("cannot write to {}: {}; {id} goes on", broken.to, broken.errno),
+        Ok(Outcome::OutputFailed(error)) if error.is_broken_pipe() => Ok(exit_code::BROKEN_PIPE),
+        Ok(Outcome::OutputFailed(error)) => bail!("{error}; {id} goes on"),
         Ok(Outcome::Interrupted(signal)) => Ok(exit_code::of_signal(signal.number())),
         Err(error) => match link_state {
             LinkState::Lost(loss) if loss.kind == LossKind::TakenOver => {
@@ -61,14 +55,14 @@ async fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Until it ends or we leave. When it returns, our terminal is as it was.
+/// Returns when the process ends or the user leaves. Our terminal is restored then.
 async fn run_interactively(args: &AttachArgs, session: &DetachedSession) -> anyhow::Result<Outcome> {
     let DetachedSession { process, id, .. } = session;
     let takes_keys = process.tty && !args.no_stdin;
     let on_a_terminal = std::io::stdin().is_terminal();
-    // With raw keys Ctrl-\ is one of them; else our terminal makes a signal of it.
+    // In raw mode Ctrl-\ is a key like others; otherwise our terminal turns it into a signal.
     let ownership = Ownership::Attached { quit_detaches: on_a_terminal && !takes_keys };
-    let mut signals = Signals::listen(ownership, process.tty).context("cannot listen for signals")?;
+    let mut signals = signals::listen(ownership, process.tty).context("cannot listen for signals")?;
     let output = OutputThread::open().context("cannot start the thread that writes output")?;
     if !args.quiet && on_a_terminal {
         let keys = if takes_keys { "Ctrl-\\ d" } else { "Ctrl-\\" };
@@ -86,19 +80,16 @@ async fn run_interactively(args: &AttachArgs, session: &DetachedSession) -> anyh
         (true, None) => StdinEnd::TypeEof,
         (true, Some(_)) => StdinEnd::Detach,
     };
-    let stdin = if args.no_stdin { StdinForwarder::none() } else { StdinForwarder::open(end)? };
+    let stdin = if args.no_stdin { None } else { Some(StdinForwarder::open(end)?) };
     let mut formatter = OutputFormatter::new(args.json, raw.is_some());
-    let options = InteractiveOptions {
+    let link = LinkMonitor::new(session.environment.link(), process.at.to_string(), raw.is_some(), args.quiet);
+    let interaction = InteractiveLoop {
+        processes: session.processes(),
+        id,
         after: args.since_seq,
         wait_all: args.wait_all,
         limit: None,
         background: BackgroundPolicy::Keep,
-    };
-    let link = LinkMonitor::new(session.environment().link(), process.at.to_string(), raw.is_some(), args.quiet);
-    let interaction = InteractiveLoop {
-        processes: session.processes(),
-        id,
-        options,
         signals: &mut signals,
         raw: raw.as_ref(),
         formatter: &mut formatter,
@@ -107,8 +98,8 @@ async fn run_interactively(args: &AttachArgs, session: &DetachedSession) -> anyh
     interaction.run(None, output, stdin).await
 }
 
-/// Gives the process the size of our terminal, and has it draw itself anew even if that is the size it had. One that
-/// has ended can do neither, which does not matter.
+/// Gives the process the size of our terminal, and makes it redraw even if the size is the same. A process that has ended
+/// can do neither, which does not matter.
 async fn fit_terminal_size(session: &DetachedSession) {
     if let Some(size) = terminal::size() {
         let resized = session.processes().resize(&session.id, size).await;

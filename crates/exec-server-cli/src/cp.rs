@@ -1,48 +1,45 @@
-//! `exec-server cp`: files and directories, between any two machines.
+//! `exec-server cp`: copies files and directories between any two machines.
 //!
-//! Reading order: here, what the words mean and the loop that waits; [`route`] (what goes where), [`copier`] (one file or
-//! one link, and what is left to be taken away if we are stopped), [`pump`] (a file's contents), [`tree`] (directories,
-//! entry by entry), [`retry_unreachable`] (what is asked again), [`measure`] (how much there is), [`progress`] (how far it is),
-//! [`error`].
+//! Here are the command, its event loop, and the measuring for the progress bar. Then, in reading order: [`plan`] (what is
+//! copied where), [`copier`] (one file or one link), [`block_copy`] (the contents of a file), [`tree`] (a directory, entry
+//! by entry), [`retry`] (calls that are repeated), [`progress`], [`error`].
 //!
-//! Nothing is gathered on the way: a file is a stream of blocks, a tree is a stream of entries. On one machine the
-//! machine copies by itself.
+//! Nothing is collected on the way: a file is a stream of blocks, a tree is a stream of entries. On one machine the machine
+//! copies by itself.
 
 mod block_copy;
 mod copier;
 mod error;
-mod measure;
 mod plan;
 mod progress;
 mod retry;
 mod tree;
 
-use std::process::ExitCode;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
+use exec_env::files::{FileKind, LinkPolicy};
+use futures_util::StreamExt;
+use tokio::signal::unix::SignalKind;
 
 use crate::args::CpArgs;
+use crate::connection_status::LinkMonitors;
 use crate::failures::Failures;
-use crate::location::{BarePath, FilePath, LinkMonitors, Locations};
-use crate::{exit_code, fs, messages, runtime};
-use copier::Copier;
+use crate::location::{BarePath, FilePath, Locations};
+use crate::signal_listener::SignalListener;
+use crate::{exit_code, messages};
+use copier::{Copier, FileCopy};
 use error::CopyError;
 use plan::CopyJob;
 use progress::Progress;
 
-/// Copies; the code is 1 if something could not be copied.
-pub(crate) fn main(args: &CpArgs) -> ExitCode {
-    runtime::run(fs::quiet_on_broken_pipe(cp(args)), exit_code::FAILED)
-}
+/// Concurrent calls to measure: fewer than to copy, which matters more.
+const MEASURE_AT_ONCE: usize = 4;
 
-async fn cp(args: &CpArgs) -> anyhow::Result<u8> {
+pub(crate) async fn run(args: &CpArgs) -> anyhow::Result<u8> {
     let mut locations = Locations::new(&args.common.target, BarePath::Local);
-    let mut sources = Vec::with_capacity(args.paths.len());
-    for arg in &args.paths {
-        sources.push(locations.resolve(arg).await?);
-    }
+    let mut sources = locations.resolve_all(&args.paths).await?;
     let target = sources.pop().context("there is nothing to copy")?;
     let progress = Arc::new(Progress::new(args.quiet, args.common.json));
     let copiers = sources.iter().map(|source| Copier::new(source, &target, Arc::clone(&progress))).collect::<Vec<_>>();
@@ -87,15 +84,16 @@ enum Event {
     Tick,
 }
 
-/// Waits for the end of the work, and tells of it meanwhile.
+/// Waits for the end of the work, and shows progress meanwhile.
 async fn wait(
     work: impl Future<Output = anyhow::Result<()>>,
     measuring: impl Future<Output = ()>,
     links: &mut LinkMonitors,
     progress: &Progress,
 ) -> anyhow::Result<CopyEnd> {
-    let mut interrupts = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
-    let mut terminations = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+    let numbers = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| kind.as_raw_value());
+    let mut signals =
+        SignalListener::listen(numbers.map(|number| (number, number))).context("cannot wait for signals")?;
     let (mut work, mut measuring) = (std::pin::pin!(work), std::pin::pin!(measuring));
     let mut measured = false;
     let mut ticks = tokio::time::interval(progress::TICK);
@@ -103,8 +101,7 @@ async fn wait(
         let event = tokio::select! {
             done = &mut work => Event::Done(done),
             () = &mut measuring, if !measured => Event::Measured,
-            _ = interrupts.recv() => Event::Signal(SignalKind::interrupt().as_raw_value()),
-            _ = terminations.recv() => Event::Signal(SignalKind::terminate().as_raw_value()),
+            number = signals.next() => Event::Signal(number),
             change = links.changed() => Event::Link(change),
             _ = ticks.tick() => Event::Tick,
         };
@@ -131,44 +128,72 @@ async fn copy_all(
 ) -> anyhow::Result<()> {
     let destination = match plan::Destination::inspect(target, sources.len()).await {
         Ok(destination) => destination,
-        Err(error) => return failures.report(error.reason(), &error.to_string()),
+        Err(error) => return error.report(failures),
     };
     for (source, copier) in sources.iter().zip(copiers) {
         let copied = match destination.job_for(source, args.recursive).await {
-            Ok(job) => run_job(job, copier, progress, failures).await?,
+            Ok(job) => run_job(job, copier, progress, failures).await,
             Err(error) => Err(error),
         };
-        if let Err(error) = copied {
-            failures.report(error.reason(), &error.to_string())?;
-            if error.ends_all() {
-                break;
+        match copied {
+            Ok(()) => {}
+            Err(CopyError::Stdout(error)) => return Err(error),
+            Err(error) => {
+                error.report(failures)?;
+                if error.ends_all() {
+                    break;
+                }
             }
         }
     }
     Ok(())
 }
 
-/// The outer failure is of stdout, the inner one of the job as a whole; entries of a tree that fail are told.
-async fn run_job(
-    job: CopyJob,
-    copier: &Copier,
-    progress: &Progress,
-    failures: &mut Failures,
-) -> anyhow::Result<Result<(), CopyError>> {
-    Ok(match job {
-        CopyJob::File { from, to, metadata, links } => {
+async fn run_job(job: CopyJob, copier: &Copier, progress: &Progress, failures: &mut Failures) -> Result<(), CopyError> {
+    match job {
+        CopyJob::File { from, to, metadata } => {
             progress.expect_file(&from, metadata.size_bytes);
-            copier.copy_file(&from, &to, &metadata, links).await
+            let file = FileCopy { from: &from, to: &to, metadata: &metadata, links: LinkPolicy::Follow };
+            copier.copy_file(file).await
         }
-        CopyJob::Link { from, to } => copier.copy_link(&from, &to, exec_env::files::LinkPolicy::Follow).await,
-        CopyJob::Tree { from, to, is_new } => return tree::copy(copier, from, to, is_new, failures).await,
-    })
+        CopyJob::Link { from, to } => copier.copy_link(&from, &to, LinkPolicy::Follow).await,
+        CopyJob::Tree { from, to, is_new } => tree::copy(copier, from, to, is_new, failures).await,
+    }
 }
 
+/// Adds up what is to be copied, while the copy is in progress.
 async fn measure_all(sources: &[FilePath], progress: &Progress) {
     for source in sources {
         if progress.has_bar() || (source.location.is_local() && progress.is_shown()) {
-            measure::measure(source, progress).await;
+            measure(source, progress).await;
+        }
+    }
+}
+
+/// Adds the size of one source. What cannot be read counts nothing; the copy reports why.
+async fn measure(source: &FilePath, progress: &Progress) {
+    let files = source.files();
+    let Ok(metadata) = files.metadata(&source.path, LinkPolicy::Follow).await else { return };
+    match metadata.kind {
+        FileKind::File => return progress.expect_file(&source.path, metadata.size_bytes),
+        FileKind::Directory => {}
+        FileKind::Symlink | FileKind::Special => return,
+    }
+    let mut left: Vec<PathBuf> = vec![source.path.clone()];
+    while let Some(directory) = left.pop() {
+        let Ok(entries) = files.read_directory(&directory).await else { continue };
+        let mut lookups = Vec::new();
+        for entry in entries.into_iter().filter(|entry| !entry.is_symlink) {
+            let path = directory.join(&entry.name);
+            match entry.kind {
+                FileKind::Directory => left.push(path),
+                FileKind::File => lookups.push(async move { files.metadata(&path, LinkPolicy::Follow).await }),
+                FileKind::Symlink | FileKind::Special => {}
+            }
+        }
+        let mut lookups = futures_util::stream::iter(lookups).buffer_unordered(MEASURE_AT_ONCE);
+        while let Some(metadata) = lookups.next().await {
+            progress.expect_more(metadata.map_or(0, |metadata| metadata.size_bytes));
         }
     }
 }

@@ -1,9 +1,9 @@
-//! A visit to a process that `run --detach` left somewhere: its session is taken up again, and put down after.
+//! The session of a process that `run --detach` started: resumed by a later command, and left again.
 
 use std::time::Duration;
 
 use anyhow::bail;
-use exec_client::{ConnectFailure, Options, RemoteEnvironment};
+use exec_client::{CallError, ConnectFailure, Options, RemoteEnvironment};
 use exec_core::ProcessId;
 use exec_env::Environment;
 use exec_env::process::{ProcessInfo, Processes};
@@ -11,45 +11,47 @@ use exec_env::process::{ProcessInfo, Processes};
 use crate::detached_store::{DetachedProcess, DetachedStore, SessionLock};
 use crate::target::RemoteTarget;
 
-/// Visits of others that last a moment (`ps`, `logs`, `kill`) are waited for.
+/// How long we wait for another command that has the session. `ps`, `logs` and `kill` have it for a moment only.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 
-/// Whoever was thrown out needs a moment to leave.
+/// How long a command whose session was taken over may need to notice and to release its lock.
 const TAKE_OVER_WAIT: Duration = Duration::from_secs(2);
 
-/// A visit under way.
 #[derive(Debug)]
 pub(crate) struct DetachedSession {
     pub(crate) process: DetachedProcess,
     pub(crate) id: ProcessId,
-    environment: RemoteEnvironment,
+    /// The process as its server listed it when the session was resumed.
+    pub(crate) info: ProcessInfo,
+    pub(crate) environment: RemoteEnvironment,
     _lock: Option<SessionLock>,
 }
 
-/// Why there is none.
+/// Why a session could not be resumed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResumeError {
-    /// Somebody else is there, and would be thrown out.
+    /// Another command has the session and would lose its connection.
     #[error("{id} is attached in another place on this machine: leave it there first, or say --take-over")]
     Busy { id: String },
-    /// Its server has forgotten it.
+    /// The server no longer knows it, and we have removed our record of it.
     #[error("{id} is gone: {why}; it is no longer listed")]
     Gone { id: String, why: String },
-    /// Nobody answers, for now.
+    /// The server does not answer now.
     #[error("{why}")]
     Unreachable { why: String },
-    /// We cannot even try.
     #[error(transparent)]
-    Local(#[from] anyhow::Error),
+    Failed(#[from] anyhow::Error),
 }
 
-fn forget_gone(store: &DetachedStore, process: &DetachedProcess, why: &str) -> ResumeError {
-    store.remove(process);
-    ResumeError::Gone { id: process.id.clone(), why: why.to_owned() }
+impl ResumeError {
+    fn gone(store: &DetachedStore, process: &DetachedProcess, why: &str) -> Self {
+        store.remove(process);
+        Self::Gone { id: process.id.clone(), why: why.to_owned() }
+    }
 }
 
 impl DetachedSession {
-    /// Goes there. `take_over`: even if somebody else is there.
+    /// Resumes the session, with `take_over` even if another command has it.
     pub(crate) async fn resume(
         store: &DetachedStore,
         process: DetachedProcess,
@@ -61,9 +63,9 @@ impl DetachedSession {
         }
         let remote = RemoteTarget::from_address(&process.at)?;
         let options = Options { resume_session: Some(process.session.clone()), ..Options::default() };
-        let environment = remote.connect(options).await.map_err(|failure| match failure {
+        let environment = remote.try_connect(options).await.map_err(|failure| match failure {
             ConnectFailure::UnknownSession { .. } => {
-                forget_gone(store, &process, "its session has ended, or its server has")
+                ResumeError::gone(store, &process, "its session has ended, or its server has")
             }
             failure => ResumeError::Unreachable { why: remote.explain(&failure) },
         })?;
@@ -72,36 +74,36 @@ impl DetachedSession {
             None => store.lock_session(&process, TAKE_OVER_WAIT).await?,
         };
         let id = ProcessId::new(&process.id).map_err(anyhow::Error::from)?;
-        Ok(Self { process, id, environment, _lock: lock })
+        let listed = environment.processes().list().await.map_err(anyhow::Error::from);
+        let info = listed.map(|listed| listed.into_iter().find(|info| info.id == id));
+        match info {
+            Ok(Some(info)) => Ok(Self { process, id, info, environment, _lock: lock }),
+            Ok(None) => {
+                environment.close().await;
+                Err(ResumeError::gone(store, &process, "it ended a while ago, and its server has let go of it"))
+            }
+            Err(error) => {
+                environment.close().await;
+                Err(error.into())
+            }
+        }
     }
 
     pub(crate) fn processes(&self) -> &dyn Processes {
         self.environment.processes()
     }
 
-    pub(crate) fn environment(&self) -> &RemoteEnvironment {
-        &self.environment
-    }
-
-    /// The process as its server lists it. One that ended long ago is forgotten there, and here.
-    pub(crate) async fn process_info(&self, store: &DetachedStore) -> Result<ProcessInfo, ResumeError> {
-        let listed = self.processes().list().await.map_err(anyhow::Error::from)?;
-        let info = listed.into_iter().find(|info| info.id == self.id);
-        info.ok_or_else(|| forget_gone(store, &self.process, "it ended a while ago, and its server has let go of it"))
-    }
-
-    /// Leaves; the process goes on.
+    /// Disconnects; the process goes on.
     pub(crate) async fn close(self) {
         self.environment.close().await;
     }
 
-    /// Ends the session with all that is in it, and the note of it.
+    /// Ends the session with everything in it, and removes our record of it.
     pub(crate) async fn forget(self, store: &DetachedStore) -> anyhow::Result<()> {
         store.remove(&self.process);
         match self.environment.end().await {
-            Ok(()) => Ok(()),
-            // The server hangs up on a session that was closed, sometimes before it has answered.
-            Err(exec_client::CallError::Lost { .. }) => Ok(()),
+            // The server closes the connection of a session that was ended, sometimes before it has answered.
+            Ok(()) | Err(CallError::Lost { .. }) => Ok(()),
             Err(error) => bail!("cannot close the session of {}: {error}", self.process.id),
         }
     }

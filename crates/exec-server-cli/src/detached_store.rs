@@ -1,8 +1,8 @@
-//! What `run --detach` remembers, so that later commands find the process again: one small file per process.
+//! The records that `run --detach` writes, so that later commands find the process again: one small file per process.
 //!
-//! A note is written once, whole, and only ever removed; so nobody needs a lock to read, and a damaged one costs nobody
-//! but itself. A lock on the file says who uses its session at this moment, because a session has one client at a
-//! time and a second one would throw the first out; the kernel takes the lock back from whoever dies.
+//! A file is written once, whole, and only ever removed. So nobody needs a lock to read it, and a damaged one affects no
+//! other. A lock on the file is held by the command that uses the session: a session has one client at a time, and a
+//! second one would disconnect the first. The kernel releases the lock of a process that dies.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -17,42 +17,40 @@ use serde::{Deserialize, Serialize};
 use crate::target::{self, Address};
 use crate::{messages, runtime};
 
-/// How often a lock is tried again. The kernel tells nobody that it is free, unless one blocks for it.
+/// How often a lock is tried again: the kernel reports a released lock only to those who block on it.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
-/// A process that was left somewhere.
+/// A detached process. The field names are those of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DetachedProcess {
-    /// What we call it, and what its server does.
+    /// Its name here, and its process id at the server.
     pub(crate) id: String,
-    /// The session that has it, alone.
+    /// Its session, which has no other process.
     pub(crate) session: String,
-    /// Where.
     pub(crate) at: Address,
-    /// What was run, for people.
+    /// The command line, for display only: not exact where it is not UTF-8.
     pub(crate) argv: Vec<String>,
-    /// Whether it has a terminal.
     pub(crate) tty: bool,
-    /// When, by our clock, in milliseconds since 1970.
+    /// By our clock, since 1970.
     pub(crate) started_ms: u64,
 }
 
-/// The folder of notes.
+/// The directory with the files.
 #[derive(Debug)]
 pub(crate) struct DetachedStore(PathBuf);
 
-/// The right to use the session of a note. Given back when it is dropped.
+/// The right to use the session of a detached process; released on drop.
 #[derive(Debug)]
 pub(crate) struct SessionLock(#[allow(dead_code)] File);
 
 impl DetachedStore {
-    /// The notes of this account. Nothing is made before something is written.
+    /// The store of this account. The directory is not created before something is written.
     pub(crate) fn open() -> anyhow::Result<Self> {
         Ok(Self(target::state_directory()?.join("detached")))
     }
 
-    /// An id that nothing here has, told from the program.
+    /// An unused id that begins with the name of the program.
     pub(crate) fn new_id(&self, program: &OsString) -> String {
         loop {
             let id = id_for_program(program, runtime::random());
@@ -62,7 +60,7 @@ impl DetachedStore {
         }
     }
 
-    /// Every note, oldest first. One that does not read is told of and left where it is.
+    /// Every process, oldest first. A file that cannot be read is reported and left where it is.
     pub(crate) fn all(&self) -> anyhow::Result<Vec<DetachedProcess>> {
         let entries = match std::fs::read_dir(&self.0) {
             Ok(entries) => entries,
@@ -87,7 +85,7 @@ impl DetachedStore {
             }
         };
         match serde_json::from_slice::<DetachedProcess>(&text) {
-            // Its name is what it is removed by.
+            // Files are found and removed by the id, so the two must agree.
             Ok(process) if process.id == name => Some(process),
             _ => {
                 messages::print_note(format_args!("the note {} is damaged and left out: remove it", path.display()));
@@ -96,7 +94,7 @@ impl DetachedStore {
         }
     }
 
-    /// The note of that id, or of the only id that begins so.
+    /// The process with that id, or the only one whose id begins so.
     pub(crate) fn find(&self, id: &str) -> anyhow::Result<DetachedProcess> {
         let processes = self.all()?;
         if let Some(process) = processes.iter().find(|process| process.id == id) {
@@ -114,12 +112,13 @@ impl DetachedStore {
         }
     }
 
-    /// Writes a note, whole or not at all.
+    /// Writes the file, whole or not at all.
     pub(crate) fn add(&self, process: &DetachedProcess) -> anyhow::Result<()> {
         let path = self.path(&process.id);
         let write = || -> std::io::Result<()> {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-            // For our eyes only, as the crate makes all its files: a session's id is all one needs to take it over.
+            // tempfile creates it with mode 0600. Nobody else may read it: the session id is all that is needed to take
+            // the session over.
             let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.0)?;
             file.write_all(&serde_json::to_vec(process)?)?;
             file.persist_noclobber(&path)?;
@@ -128,7 +127,6 @@ impl DetachedStore {
         write().with_context(|| format!("cannot write the note {}", path.display()))
     }
 
-    /// Removes a note.
     pub(crate) fn remove(&self, process: &DetachedProcess) {
         let path = self.path(&process.id);
         match std::fs::remove_file(&path) {
@@ -139,7 +137,7 @@ impl DetachedStore {
         }
     }
 
-    /// The right to use a note's session; `None` if somebody else has it and keeps it for longer than `patience`.
+    /// Locks the session; `None` if another command holds the lock for longer than `wait`.
     pub(crate) async fn lock_session(
         &self,
         process: &DetachedProcess,
@@ -165,15 +163,15 @@ impl DetachedStore {
     }
 }
 
-/// `make-x7q2`: what a person recognises, and what makes it the only one.
-fn id_for_program(program: &OsString, chance: u64) -> String {
+/// `make-x7q2`: the name of the program, which users recognise, and four random characters.
+fn id_for_program(program: &OsString, random: u64) -> String {
     const LETTERS: &[u8] = b"23456789abcdefghjkmnpqrstuvwxyz";
     const PROGRAM_CHARS: usize = 24;
     let program = Path::new(program).file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || ['-', '_', '.'].contains(c);
     let program: String = program.chars().filter(plain).skip_while(|c| *c == '.').take(PROGRAM_CHARS).collect();
     let program = if program.is_empty() { "process" } else { &program };
-    let (mut rest, mut tail) = (chance, String::new());
+    let (mut rest, mut tail) = (random, String::new());
     for _ in 0..4 {
         let radix = LETTERS.len() as u64;
         tail.push(char::from(LETTERS[(rest % radix) as usize]));
@@ -214,7 +212,7 @@ mod tests {
     #[test]
     fn detached_processes_are_found_by_their_id_or_what_it_begins_with() {
         let (_directory, store) = store();
-        assert_eq!(store.all().expect("no folder, no notes"), []);
+        assert_eq!(store.all().expect("no directory, no processes"), []);
         for id in ["make-aaaa", "make-bbbb", "make"] {
             store.add(&process(id)).expect("the folder is ours");
         }
@@ -251,10 +249,10 @@ mod tests {
         let process = process("p");
         store.add(&process).expect("the folder is ours");
         let lock_session = || store.lock_session(&process, Duration::ZERO);
-        let first = lock_session().await.expect("the note is there");
+        let first = lock_session().await.expect("the file is there");
         assert!(first.is_some());
-        assert!(lock_session().await.expect("the note is there").is_none());
+        assert!(lock_session().await.expect("the file is there").is_none());
         drop(first);
-        assert!(lock_session().await.expect("the note is there").is_some());
+        assert!(lock_session().await.expect("the file is there").is_some());
     }
 }

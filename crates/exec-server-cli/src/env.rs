@@ -1,11 +1,10 @@
-//! `exec-server env`: which environments there are, and whether they answer.
+//! `exec-server env`: lists the environments, and checks that they answer.
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use exec_client::Options;
-use exec_client::environments::{ConfiguredEnvironment as ConfiguredEnvironment, EnvironmentKind, Endpoint};
+use exec_client::environments::{self, EnvironmentKind, Endpoint};
 use exec_env::{Environment, MachineInfo};
 use exec_local::LocalEnvironment;
 use exec_wire::environment::InfoParams;
@@ -14,16 +13,15 @@ use serde::Serialize;
 
 use crate::args::{CheckArgs, EnvCommand, ListArgs};
 use crate::target::{self, KnownEnvironments, RemoteTarget, Target};
-use crate::{exit_code, messages, runtime, table};
+use crate::{exit_code, messages, table};
 
-/// Checks at one time.
+/// Concurrent checks.
 const AT_ONCE: usize = 8;
 
-/// Lists or checks.
-pub(crate) fn main(command: &EnvCommand) -> ExitCode {
+pub(crate) async fn run(command: &EnvCommand) -> anyhow::Result<u8> {
     match command {
-        EnvCommand::List(args) => runtime::run(async { list(args) }, exit_code::FAILED),
-        EnvCommand::Check(args) => runtime::run(check(args), exit_code::FAILED),
+        EnvCommand::List(args) => list(args),
+        EnvCommand::Check(args) => check(args).await,
     }
 }
 
@@ -34,14 +32,14 @@ struct EnvironmentRow<'a> {
     default: bool,
     kind: &'static str,
     #[serde(rename = "where")]
-    way: String,
+    location: String,
     from: String,
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<u8> {
     let known = KnownEnvironments::discover()?;
     let from = known.source.to_string();
-    let row = |place| environment_row(place, known.environments.default_id(), from.clone());
+    let row = |environment| environment_row(environment, known.environments.default_id(), from.clone());
     let rows: Vec<EnvironmentRow<'_>> = known.environments.all().iter().map(row).collect();
     if args.json {
         rows.iter().try_for_each(messages::print_json)?;
@@ -50,31 +48,34 @@ fn list(args: &ListArgs) -> anyhow::Result<u8> {
     } else {
         let cells = |row: &EnvironmentRow<'_>| {
             let default = if row.default { "*" } else { "" };
-            [row.id, default, &row.way, &row.from].map(str::to_owned)
+            [row.id, default, &row.location, &row.from].map(str::to_owned)
         };
         table::print(["ID", "DEFAULT", "WHERE", "FROM"], rows.iter().map(cells).collect())?;
     }
     Ok(0)
 }
 
-fn environment_row<'a>(place: &'a ConfiguredEnvironment, default: Option<&str>, from: String) -> EnvironmentRow<'a> {
-    let (kind, way) = match &place.kind {
+fn environment_row<'a>(
+    environment: &'a environments::ConfiguredEnvironment,
+    default: Option<&str>,
+    from: String,
+) -> EnvironmentRow<'a> {
+    let (kind, location) = match &environment.kind {
         EnvironmentKind::Local => ("local", "this machine".to_owned()),
         EnvironmentKind::Remote(remote) => match &remote.endpoint {
-            Endpoint::Url { .. } => ("url", target::describe_way(&remote.endpoint)),
-            Endpoint::Program(_) => ("program", target::describe_way(&remote.endpoint)),
+            Endpoint::Url { .. } => ("url", target::describe_endpoint(&remote.endpoint)),
+            Endpoint::Program(_) => ("program", target::describe_endpoint(&remote.endpoint)),
         },
     };
-    EnvironmentRow { id: &place.id, default: default == Some(place.id.as_str()), kind, way, from }
+    EnvironmentRow { id: &environment.id, default: default == Some(environment.id.as_str()), kind, location, from }
 }
 
-/// What came of a check.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CheckRow {
     id: String,
     #[serde(rename = "where")]
-    way: String,
+    location: String,
     #[serde(flatten)]
     result: CheckResult,
 }
@@ -90,9 +91,9 @@ enum CheckResult {
         hostname: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         cwd: Option<String>,
-        /// Until the session was there.
+        /// Until the session was open.
         connect_ms: f64,
-        /// There and back.
+        /// Of one round trip.
         latency_ms: f64,
     },
     Failed {
@@ -115,15 +116,15 @@ async fn check(args: &CheckArgs) -> anyhow::Result<u8> {
     Ok(if all_ready { 0 } else { exit_code::FAILED })
 }
 
-/// What a word means: a URL if it looks like one, else an id.
+/// An argument is a URL if it looks like one, else an id.
 fn checked_targets(args: &CheckArgs) -> anyhow::Result<Vec<(String, Target)>> {
     let (urls, ids): (Vec<&String>, Vec<&String>) = args.which.iter().partition(|which| which.contains("://"));
     let mut targets: Vec<(String, Target)> =
         urls.into_iter().map(|url| (url.clone(), Target::Remote(Box::new(RemoteTarget::from_url(url))))).collect();
     if !ids.is_empty() || args.which.is_empty() {
-        // Read only if it is asked for: a mistake in the file is no reason not to check a URL.
+        // The file is read only if it is needed: a mistake in it does not prevent the check of a URL.
         let known = KnownEnvironments::discover()?;
-        let all = || known.environments.all().iter().map(|place| place.id.clone()).collect();
+        let all = || known.environments.all().iter().map(|environment| environment.id.clone()).collect();
         let ids: Vec<String> = if ids.is_empty() { all() } else { ids.into_iter().cloned().collect() };
         for id in ids {
             let target = known.target(&id)?;
@@ -134,20 +135,12 @@ fn checked_targets(args: &CheckArgs) -> anyhow::Result<Vec<(String, Target)>> {
 }
 
 async fn check_target(id: String, target: Target) -> CheckRow {
-    match target {
-        Target::Local => {
-            let result = check_local()
-                .await
-                .unwrap_or_else(|error| CheckResult::Failed { message: messages::error_chain(&error) });
-            CheckRow { id, way: "this machine".to_owned(), result }
-        }
-        Target::Remote(remote) => {
-            let result = check_remote(&remote)
-                .await
-                .unwrap_or_else(|error| CheckResult::Failed { message: messages::error_chain(&error) });
-            CheckRow { id, way: remote.describe(), result }
-        }
-    }
+    let (location, result) = match target {
+        Target::Local => ("this machine".to_owned(), check_local().await),
+        Target::Remote(remote) => (remote.describe(), check_remote(&remote).await),
+    };
+    let result = result.unwrap_or_else(|error| CheckResult::Failed { message: messages::error_chain(&error) });
+    CheckRow { id, location, result }
 }
 
 async fn check_local() -> anyhow::Result<CheckResult> {
@@ -160,17 +153,13 @@ async fn check_local() -> anyhow::Result<CheckResult> {
 
 async fn check_remote(remote: &RemoteTarget) -> anyhow::Result<CheckResult> {
     let started = Instant::now();
-    let connected = remote.connect(Options::default()).await;
-    let environment = connected.map_err(|failure| anyhow::Error::msg(remote.explain(&failure)))?;
+    let environment = remote.connect(Options::default()).await?;
     let connected_in = started.elapsed();
     let called = Instant::now();
     let answered = environment.link().call(InfoParams {}).await;
     let latency = called.elapsed();
     let result = ready(environment.info(), connected_in, latency);
-    // Nothing of ours stays there.
-    if let Err(error) = environment.end().await {
-        tracing::debug!(%error, "the session ends by itself");
-    }
+    target::end_session(environment).await;
     answered.context("it was connected, and then did not answer")?;
     Ok(result)
 }
@@ -194,7 +183,7 @@ fn print(rows: &[CheckRow]) -> anyhow::Result<()> {
         .filter_map(|row| match &row.result {
             CheckResult::Ready { shell, os, version, latency_ms, .. } => {
                 let latency = format!("{latency_ms} ms");
-                Some([&row.id, "ready", &latency, os, shell, version, &row.way].map(str::to_owned))
+                Some([&row.id, "ready", &latency, os, shell, version, &row.location].map(str::to_owned))
             }
             CheckResult::Failed { .. } => None,
         })

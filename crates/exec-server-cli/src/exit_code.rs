@@ -1,27 +1,22 @@
-//! What the shell that called us is told: the child's own code, or one that every shell and `timeout(1)` would use.
+//! Our exit codes: the child's own, or the one that shells and `timeout(1)` use for the same case.
 
 use exec_core::{ExitCause, Exit, ExitStatus};
 use exec_env::process::{StartError, SpawnStep};
 
-/// We did not understand the words. (Before `run` has a child this is [`OWN_FAILURE`].)
+use crate::failures::ENOENT;
+
+/// The command line is wrong. (For `run` and `attach`, whose codes are the child's, it is [`OWN_FAILURE`].)
 pub(crate) const USAGE_ERROR: u8 = 2;
-/// A command without a child has failed, or found something that has.
+/// A command that has no child failed, or found a failure.
 pub(crate) const FAILED: u8 = 1;
-/// The time limit ran out.
 pub(crate) const TIMED_OUT: u8 = 124;
-/// We failed ourselves; the child has no say in it.
+/// We failed; it says nothing about the child.
 pub(crate) const OWN_FAILURE: u8 = 125;
-/// The program is there and cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
-/// The program is not there.
 const NOT_FOUND: u8 = 127;
-/// Nobody reads our output: as if SIGPIPE had ended us.
+/// Our output is closed: the code of a process that SIGPIPE ended.
 pub(crate) const BROKEN_PIPE: u8 = 128 + 13;
 
-/// The kernel's number for "no such file".
-const ENOENT: i32 = 2;
-
-/// How a child's end is told.
 pub(crate) fn of_exit(exit: &Exit) -> u8 {
     match (exit.cause, exit.status) {
         (ExitCause::TimedOut, _) => TIMED_OUT,
@@ -31,21 +26,16 @@ pub(crate) fn of_exit(exit: &Exit) -> u8 {
     }
 }
 
-/// How a child that never ran is told.
+/// The code for a child that could not be started.
 pub(crate) fn of_start(error: &StartError) -> u8 {
     match error {
-        StartError::Spawn { failure, .. } if failure.step == SpawnStep::Exec => {
-            if failure.errno == ENOENT {
-                NOT_FOUND
-            } else {
-                NOT_EXECUTABLE
-            }
-        }
+        StartError::Spawn { failure, .. } if failure.step == SpawnStep::Exec && failure.errno == ENOENT => NOT_FOUND,
+        StartError::Spawn { failure, .. } if failure.step == SpawnStep::Exec => NOT_EXECUTABLE,
         _ => OWN_FAILURE,
     }
 }
 
-/// How a signal to ourselves is told.
+/// The code for a signal that was sent to us.
 pub(crate) fn of_signal(number: i32) -> u8 {
     ((128 + number) & 0xff) as u8
 }

@@ -1,6 +1,6 @@
-//! How files fail, in words for a person: which path, why, and what to do about it.
+//! Failures of file commands, explained to the user: which path, why, and what to do about it.
 //!
-//! One line per failure on stderr; with `--json` one object on stdout as well, so that a program need not read words.
+//! One line per failure on stderr; with `--json` also one object on stdout, so that programs need not parse messages.
 
 use std::ffi::OsStr;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::location::FilePath;
 use crate::{exit_code, messages};
 
-/// The failures of one command: told as they come, and remembered for its code.
+/// The failures of one command: printed as they come, and remembered for its exit code.
 #[derive(Debug)]
 pub(crate) struct Failures {
     json: bool,
@@ -29,12 +29,21 @@ impl Failures {
         Self { json, any: false }
     }
 
-    /// Something failed at or below a spot.
+    /// Reports an error at or below a path of the command line.
     pub(crate) fn report_file_error(&mut self, file: &FilePath, error: &FileError) -> anyhow::Result<()> {
         self.report(error.reason.name(), &describe(&file.display_path(&error.path), error))
     }
 
-    /// Something failed, in these words.
+    /// Reports the [`FileError`] of an outcome. Other errors, such as that of a closed stdout, are returned.
+    pub(crate) fn report_outcome(&mut self, file: &FilePath, outcome: anyhow::Result<()>) -> anyhow::Result<()> {
+        match outcome.map_err(|error| error.downcast::<FileError>()) {
+            Ok(()) => Ok(()),
+            Err(Ok(error)) => self.report_file_error(file, &error),
+            Err(Err(other)) => Err(other),
+        }
+    }
+
+    /// Reports a failure; `reason` is one word for programs.
     pub(crate) fn report(&mut self, reason: &str, message: &str) -> anyhow::Result<()> {
         self.any = true;
         messages::print_note(message);
@@ -44,18 +53,16 @@ impl Failures {
         }
     }
 
-    /// What the shell is told.
     pub(crate) fn exit_code(&self) -> u8 {
         if self.any { exit_code::FAILED } else { 0 }
     }
 }
 
-/// What failed, at which path, why, and what to do.
 pub(crate) fn describe(path: &OsStr, error: &FileError) -> String {
     format!("cannot {} {path:?}: {}", error.verb, explain(error))
 }
 
-/// Why, in words that do not need a manual of the kernel.
+/// The reason in words for which nobody needs a manual of the kernel.
 fn explain(error: &FileError) -> String {
     let text = match (&error.reason, error.verb) {
         (FileReason::Os(ENOENT), FileVerb::CreateDirectory) => {

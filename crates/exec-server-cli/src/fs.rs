@@ -1,6 +1,7 @@
-//! `exec-server fs`: one file per verb, or per small family of verbs.
+//! `exec-server fs`: one file per command, or per small family of commands.
 //!
-//! Each verb is a function over the `Files` of a site. What they share is here: how they begin and end.
+//! Each command is a function over the `Files` of the environments that its arguments name. What they share is here: how
+//! they begin and end.
 
 mod cat;
 mod change;
@@ -12,27 +13,27 @@ mod stat;
 mod watch;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
-use crate::args::FsCommand;
-use crate::location::{FilePath, Locations};
-use crate::output::BrokenPipe;
-use crate::{exit_code, runtime};
+use crate::args::{CommonArgs, FsCommand};
+use crate::connection_status::LinkMonitors;
+use crate::exit_code;
+use crate::failures::Failures;
+use crate::location::{BarePath, FilePath, Locations};
+use crate::output::StdoutBuffer;
 
-/// Calls about files at one time: enough to hide the way there and back.
+/// Concurrent calls about files: enough to hide the latency of a connection.
 const AT_ONCE: usize = 16;
 
-/// Does what is asked.
-pub(crate) fn main(command: &FsCommand) -> ExitCode {
-    let failed = match command {
-        // As grep has it: 1 is "nothing found".
+/// The exit code if the command as a whole fails.
+pub(crate) fn failure_code(command: &FsCommand) -> u8 {
+    match command {
+        // As with grep, 1 means that nothing was found.
         FsCommand::Grep(_) => exit_code::USAGE_ERROR,
         _ => exit_code::FAILED,
-    };
-    runtime::run(quiet_on_broken_pipe(run(command)), failed)
+    }
 }
 
-async fn run(command: &FsCommand) -> anyhow::Result<u8> {
+pub(crate) async fn run(command: &FsCommand) -> anyhow::Result<u8> {
     match command {
         FsCommand::Ls(args) => ls::ls(args).await,
         FsCommand::Cat(args) => cat::cat(args).await,
@@ -46,19 +47,32 @@ async fn run(command: &FsCommand) -> anyhow::Result<u8> {
     }
 }
 
-/// A reader that has left is told to the shell, and to nobody else.
-pub(crate) async fn quiet_on_broken_pipe(work: impl Future<Output = anyhow::Result<u8>>) -> anyhow::Result<u8> {
-    match work.await {
-        Err(error) if error.is::<BrokenPipe>() => Ok(exit_code::BROKEN_PIPE),
-        other => other,
-    }
+/// What a command prints to, and what it reports.
+struct FsContext {
+    json: bool,
+    stdout: StdoutBuffer,
+    failures: Failures,
+    links: LinkMonitors,
 }
 
-/// The files that are meant. All are known before anything is done: a slip in one must not cost half of them.
-async fn resolve_all(locations: &mut Locations<'_>, args: &[OsString]) -> anyhow::Result<Vec<FilePath>> {
-    let mut files = Vec::with_capacity(args.len());
-    for arg in args {
-        files.push(locations.resolve(arg).await?);
-    }
-    Ok(files)
+/// Resolves the paths, runs `work` on them, and ends the sessions. The exit code is 1 if a failure was reported.
+async fn with_files(
+    args: &CommonArgs,
+    paths: &[OsString],
+    work: impl AsyncFnOnce(&[FilePath], &mut FsContext) -> anyhow::Result<()>,
+) -> anyhow::Result<u8> {
+    let mut locations = Locations::new(&args.target, BarePath::Chosen);
+    let files = locations.resolve_all(paths).await?;
+    let mut context = FsContext {
+        json: args.json,
+        stdout: StdoutBuffer::new(),
+        failures: Failures::new(args.json),
+        links: locations.link_monitors(false),
+    };
+    work(&files, &mut context).await?;
+    context.stdout.flush().await?;
+    // A session can be ended only when nothing refers to it any more.
+    drop(files);
+    locations.close().await;
+    Ok(context.failures.exit_code())
 }

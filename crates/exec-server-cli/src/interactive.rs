@@ -1,15 +1,15 @@
-//! The loop between a person and a process, wherever it runs: one event, one answer.
+//! The loop between the user's terminal and a process, local or remote: one event, one answer.
 //!
 //! ```text
-//!   stdin ──► feeder ──► Processes::write            signals ──► Processes::signal, resize
-//!   log ──► follower ──► view (plain or JSON) ──► outlet ──► stdout, stderr
+//!   stdin ──► StdinForwarder ──► Processes::write             signals ──► Processes::signal, resize
+//!   log ──► follower ──► OutputFormatter (bytes or JSON) ──► OutputThread ──► stdout, stderr
 //! ```
 //!
-//! [`completion`] has the rules of when it ends, [`keys`] those of leaving without an end. Reading stdin and writing output,
-//! which may block for as long as somebody else likes, have a thread each, so that a signal never waits for a pipe.
+//! [`completion`] has the rules for the end, [`detach_keys`] those for leaving a process that goes on. Reading stdin and
+//! writing output can block for as long as others like, so each has a thread, and a signal never waits for a pipe.
 //!
-//! Written over the waist: whether the process is near or far is known to nobody here. What a far one adds is news of
-//! its link, which are told and change nothing.
+//! The loop uses `Processes` and does not know whether the process is remote. A remote one adds the states of its
+//! connection, which are shown to the user and change nothing else.
 
 pub(crate) mod completion;
 pub(crate) mod detach_keys;
@@ -26,66 +26,59 @@ use exec_core::{Exit, Page, ProcessId, Seq, Signal};
 use exec_env::process::{LogFollower, ReadError, ResizeError, SignalError, Signalled, Started, TerminateError, Terminated};
 use exec_env::{BoxFuture, Processes};
 
-use crate::spinner::LinkMonitor;
+use crate::connection_status::LinkMonitor;
+use crate::signal_listener::SignalListener;
 use crate::terminal::{self, RawTerminal};
 use completion::{Completion, CompletionStep};
 use formatter::OutputFormatter;
 use output_thread::{OutputError, OutputThread};
-use signals::{SignalAction, Signals, stop_ourselves};
+use signals::{SignalAction, stop_ourselves};
 use stdin_forwarder::{StdinForwarder, StdinOutcome};
 
-/// Most output of one page: large enough for a flood, small enough to be written between two keystrokes.
+/// The most output of one page: large enough for a flood, small enough to be written between two keystrokes.
 pub(crate) const PAGE_BYTES: usize = 256 << 10;
 
-/// Attends to one process.
 pub(crate) struct InteractiveLoop<'a> {
     pub(crate) processes: &'a dyn Processes,
     pub(crate) id: &'a ProcessId,
-    pub(crate) options: InteractiveOptions,
-    pub(crate) signals: &'a mut Signals,
+    /// Output is shown from the entry after this one.
+    pub(crate) after: Seq,
+    /// Waits until background processes have closed the output, too.
+    pub(crate) wait_all: bool,
+    /// How long `wait_all` may wait, from now.
+    pub(crate) limit: Option<Duration>,
+    pub(crate) background: BackgroundPolicy,
+    pub(crate) signals: &'a mut SignalListener<SignalAction>,
     pub(crate) raw: Option<&'a RawTerminal>,
     pub(crate) formatter: &'a mut OutputFormatter,
-    /// Of a far process.
+    /// `None` for a local process.
     pub(crate) link: Option<LinkMonitor>,
 }
 
-/// From where to where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct InteractiveOptions {
-    /// Show what came after this entry.
-    pub(crate) after: Seq,
-    /// Wait until the background has let go of the output, too.
-    pub(crate) wait_all: bool,
-    /// How long that may take, from now.
-    pub(crate) limit: Option<Duration>,
-    /// What is done with what the leader leaves behind.
-    pub(crate) background: BackgroundPolicy,
-}
-
-/// What is done with what the leader leaves behind.
+/// What happens to background processes when the leader has exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BackgroundPolicy {
-    /// It is ended.
-    Terminate { grace: Duration },
-    /// It goes on; it is not ours.
+    Terminate {
+        grace: Duration,
+    },
+    /// They are not ours to end.
     Keep,
 }
 
-/// How it went.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The child has ended, and its output is out.
+    /// The leader has exited, and all output is written.
     Finished {
         exit: Exit,
         terminated: Terminated,
-        /// The background was ended while it held the output open.
+        /// Background processes were ended while they held the output open.
         cut_short: bool,
     },
-    /// Our output takes no more.
+    /// Our stdout or stderr cannot be written any more.
     OutputFailed(OutputError),
-    /// A signal came when there was nobody left to pass it on to, or none to carry it: it was meant for us.
+    /// A signal that cannot be forwarded, because the child has exited or the connection is broken. So it is for us.
     Interrupted(Signal),
-    /// We leave, and the process goes on.
+    /// The user leaves, and the process goes on.
     Detached,
 }
 
@@ -101,19 +94,19 @@ enum Event {
 }
 
 impl<'a> InteractiveLoop<'a> {
-    /// To the end. `started`: what to tell of a process that is new.
+    /// Runs to the end. `started` is given for a process that we have just started.
     pub(crate) async fn run(
         mut self,
         started: Option<Started>,
         output: OutputThread,
-        stdin: StdinForwarder,
+        stdin: Option<StdinForwarder>,
     ) -> anyhow::Result<Outcome> {
-        let Self { processes, id, options, .. } = self;
-        let limit = options.limit.and_then(|after| Instant::now().checked_add(after));
+        let Self { processes, id, background, .. } = self;
+        let limit = self.limit.and_then(|after| Instant::now().checked_add(after));
         let mut state = LoopState {
-            follower: processes.follow(id, options.after).await.context("cannot follow the output")?,
-            completion: Completion::new(options.wait_all, limit),
-            forwarding: Some(Box::pin(stdin.forward(processes, id))),
+            follower: processes.follow(id, self.after).await.context("cannot follow the output")?,
+            completion: Completion::new(self.wait_all, limit),
+            forwarding: stdin.map(|stdin| -> BoxFuture<'a, _> { Box::pin(stdin.forward(processes, id)) }),
             signal_queue: SignalQueue::default(),
             terminating: None,
             exit: None,
@@ -127,7 +120,7 @@ impl<'a> InteractiveLoop<'a> {
             let wake_at = match state.completion.next_step(Instant::now()) {
                 CompletionStep::Wait(wake_at) => wake_at,
                 CompletionStep::Terminate => {
-                    state.terminating = Some(clean_up(processes, id, options.background));
+                    state.terminating = Some(clean_up(processes, id, background));
                     None
                 }
                 CompletionStep::Finish if state.output.is_idle() => return state.close(),
@@ -145,12 +138,12 @@ impl<'a> InteractiveLoop<'a> {
         }
     }
 
-    /// An outcome if that was the last event.
+    /// Returns the outcome if that was the last event.
     async fn handle(&mut self, state: &mut LoopState<'a>, event: Event) -> anyhow::Result<Option<Outcome>> {
         let Self { processes, id, .. } = *self;
         match event {
             Event::Signal(SignalAction::Forward(signal)) => {
-                // One that a broken link holds up must not hold us up: the next one is for us.
+                // While a broken connection delays a signal, the next one ends us instead: the user must not be stuck.
                 if state.exit.is_some() || (state.signal_queue.in_flight.is_some() && self.is_disconnected()) {
                     return Ok(Some(Outcome::Interrupted(signal)));
                 }
@@ -172,7 +165,7 @@ impl<'a> InteractiveLoop<'a> {
                 None if state.exit.is_none() => bail!("the output ended before the program did"),
                 None => state.completion.on_closed(Instant::now()),
             },
-            Event::Written(Err(broken)) => return Ok(Some(Outcome::OutputFailed(broken))),
+            Event::Written(Err(error)) => return Ok(Some(Outcome::OutputFailed(error))),
             Event::StdinDone(outcome) => match outcome.context("cannot pass stdin on")? {
                 StdinOutcome::Finished => {}
                 StdinOutcome::Detach => return Ok(Some(Outcome::Detached)),
@@ -190,7 +183,7 @@ impl<'a> InteractiveLoop<'a> {
     async fn resize(&self) -> anyhow::Result<()> {
         let Some(size) = terminal::size().filter(|_| !self.is_disconnected()) else { return Ok(()) };
         match self.processes.resize(self.id, size).await {
-            // Its terminal went with it; its output is still on the way.
+            // The process and its terminal are gone; we are still reading its output.
             Err(ResizeError::Unknown(_)) => Ok(()),
             resized => resized.context("cannot resize the terminal"),
         }
@@ -219,7 +212,7 @@ impl<'a> InteractiveLoop<'a> {
     async fn on_link(&mut self, state: &LinkState) -> anyhow::Result<()> {
         let Some(link) = &mut self.link else { return Ok(()) };
         link.report(state);
-        // A size that changed while nobody could be told.
+        // The size may have changed while the process could not be told.
         if *state == LinkState::Connected && self.raw.is_some() { self.resize().await } else { Ok(()) }
     }
 
@@ -228,7 +221,7 @@ impl<'a> InteractiveLoop<'a> {
     }
 }
 
-/// What is under way, and what is known so far.
+/// The operations in progress, and what is known so far.
 struct LoopState<'a> {
     follower: Box<dyn LogFollower>,
     completion: Completion,
@@ -241,7 +234,7 @@ struct LoopState<'a> {
 }
 
 impl LoopState<'_> {
-    /// What comes next. Cancelling it loses nothing.
+    /// Cancel-safe.
     async fn next(&mut self) -> Event {
         let can_read = !self.completion.is_closed() && self.output.has_capacity();
         tokio::select! {
@@ -261,8 +254,8 @@ impl LoopState<'_> {
     }
 }
 
-/// Signals on their way to the child, one after the other. Those that wait coalesce, as the kernel's own do; so there
-/// are never more than there are kinds.
+/// Signals for the child, sent one after the other. Equal signals that wait are merged, as the kernel does, so the queue
+/// is never longer than the number of signals we forward.
 #[derive(Default)]
 struct SignalQueue<'a> {
     in_flight: Option<BoxFuture<'a, (Signal, Result<Signalled, SignalError>)>>,
@@ -287,6 +280,7 @@ impl<'a> SignalQueue<'a> {
     }
 }
 
+/// Does with background processes what the policy says.
 fn clean_up<'a>(
     processes: &'a dyn Processes,
     id: &'a ProcessId,
@@ -305,8 +299,13 @@ async fn link_changed(link: &mut Option<LinkMonitor>) -> LinkState {
     }
 }
 
-/// Ends the tree of a run that cannot go on; a signal meanwhile ends it at once.
-pub(crate) async fn terminate(processes: &dyn Processes, id: &ProcessId, grace: Duration, signals: &mut Signals) {
+/// Ends the process tree of a run that cannot go on. A signal meanwhile ends it at once.
+pub(crate) async fn terminate(
+    processes: &dyn Processes,
+    id: &ProcessId,
+    grace: Duration,
+    signals: &mut SignalListener<SignalAction>,
+) {
     let ended = tokio::select! {
         ended = processes.terminate(id, grace) => Some(ended),
         _ = signals.next() => None,
@@ -320,11 +319,11 @@ pub(crate) async fn terminate(processes: &dyn Processes, id: &ProcessId, grace: 
     }
 }
 
-/// Tells the rules what a page says about the end; the leader's exit, if it is known.
+/// Records what a page says about the end, and returns the leader's exit if the page has reached it.
 fn record_end(page: &Page, completion: &mut Completion) -> Option<Exit> {
     let exit = page.head.exit;
-    // Only what has been read counts: output before the exit is still to be shown. An exit whose entry was dropped
-    // counts when its place has been passed.
+    // The head may be ahead of the page. The exit counts when its entry was read, so that all output before it is shown;
+    // if the entry was dropped, when a later one was read.
     let read_up_to = page.cursor(0);
     let exit = exit.filter(|(seq, _)| *seq <= read_up_to).map(|(_, exit)| exit);
     let now = Instant::now();
@@ -337,11 +336,11 @@ fn record_end(page: &Page, completion: &mut Completion) -> Option<Exit> {
     exit
 }
 
-/// Waits for a future that is there, once.
+/// Waits for the future, if there is one, and removes it.
 async fn when_ready<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
     match future {
-        Some(queued) => {
-            let output = queued.await;
+        Some(pending) => {
+            let output = pending.await;
             *future = None;
             output
         }

@@ -1,6 +1,5 @@
-//! `exec-server kill`: ends processes that were left somewhere, with all they started.
+//! `exec-server kill`: ends detached processes, with all they started.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,12 +9,7 @@ use serde::Serialize;
 use crate::args::KillArgs;
 use crate::detached_session::DetachedSession;
 use crate::detached_store::{DetachedProcess, DetachedStore};
-use crate::{exit_code, messages, runtime};
-
-/// Ends them; the code is 1 if one could not be ended.
-pub(crate) fn main(args: &KillArgs) -> ExitCode {
-    runtime::run(kill(args), exit_code::FAILED)
-}
+use crate::{exit_code, messages};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -27,9 +21,10 @@ struct TerminatedJson<'a> {
     forgotten: bool,
 }
 
-async fn kill(args: &KillArgs) -> anyhow::Result<u8> {
+/// The exit code is 1 if one could not be ended.
+pub(crate) async fn run(args: &KillArgs) -> anyhow::Result<u8> {
     let store = DetachedStore::open()?;
-    // All are known before the first is ended: a slip in one must not cost half of them.
+    // All ids are looked up before the first process is ended: with a mistake in one, nothing happens to the others.
     let processes = args.ids.iter().map(|id| store.find(id)).collect::<anyhow::Result<Vec<DetachedProcess>>>()?;
     let mut code = 0;
     for process in processes {
@@ -48,11 +43,10 @@ async fn kill(args: &KillArgs) -> anyhow::Result<u8> {
 
 async fn terminate(args: &KillArgs, store: &DetachedStore, process: DetachedProcess) -> anyhow::Result<Terminated> {
     let id = process.id.clone();
-    // Whoever is attached sees it end, or is thrown out; its end is what was asked for.
+    // A command that is attached to it is disconnected: the process is to end in any case.
     let session = DetachedSession::resume(store, process, true).await?;
-    session.process_info(store).await?;
-    // A server that knows no grace kills at once.
-    let has_grace = session.environment().link().has("process/terminate.graceMs");
+    // A server that does not support a grace period kills at once.
+    let has_grace = session.environment.link().has("process/terminate.graceMs");
     let grace = if has_grace { args.grace } else { Duration::ZERO };
     let ended = session.processes().terminate(&session.id, grace).await.context("it may still run");
     let forgotten = args.forget && matches!(ended, Ok(Terminated { left: 0, .. }));

@@ -1,7 +1,7 @@
-//! Where files are: what `ENV:PATH` means, and the way to the files it names.
+//! File arguments: what `ENV:PATH` means, and access to the files of that environment.
 //!
-//! A [`Word`] is what a person wrote, taken apart; a [`Location`] is a machine whose files can be reached, opened once per
-//! command however many words name it; a [`FilePath`] is a path on a site.
+//! A [`PathArg`] is an argument as the user wrote it, parsed. A [`Location`] is a machine whose files can be used; it is
+//! opened once per command, however many arguments name it. A [`FilePath`] is a path at a location.
 //!
 //! Deliberately absent: what is done with the files.
 
@@ -9,30 +9,24 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
-use exec_client::{LinkState, Options, RemoteEnvironment};
 use exec_env::{Environment, Files};
 use exec_local::files::LocalFiles;
 
 use crate::args::TargetArgs;
-use crate::spinner::LinkMonitor;
-use crate::target::{self, KnownEnvironments, RemoteTarget, Target};
+use crate::connection_status::LinkMonitors;
+use crate::target::{self, KnownEnvironments, OpenConnection, OpenTarget, RemoteTarget, Target};
 
-/// How long a session is kept for us after a break. Longer than a lost connection is looked for.
-const DETACHED_TTL: Duration = Duration::from_secs(60);
-
-/// What a path without an environment means.
+/// What a path without a colon means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BarePath {
-    /// A file of this machine, whatever the default is.
+    /// A file of this machine, whatever the default environment is.
     Local,
-    /// A file of the place that was chosen.
+    /// A file of the environment that the options name, or of the default.
     Chosen,
 }
 
-/// A path as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PathArg<'a> {
     prefix: PathPrefix<'a>,
@@ -41,11 +35,10 @@ struct PathArg<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PathPrefix<'a> {
-    /// No colon before the first slash.
+    /// There is no colon before the first slash.
     None,
-    /// Nothing before the colon.
+    /// There is nothing before the colon.
     Empty,
-    /// An id.
     Environment(&'a str),
 }
 
@@ -58,13 +51,13 @@ impl<'a> PathArg<'a> {
         match std::str::from_utf8(&bytes[..colon]) {
             Ok("") => Self { prefix: PathPrefix::Empty, path },
             Ok(id) => Self { prefix: PathPrefix::Environment(id), path },
-            // No id of an environment, so the name of a file.
+            // Ids are UTF-8, so this is the name of a file.
             Err(_) => Self { prefix: PathPrefix::None, path: Path::new(arg) },
         }
     }
 }
 
-/// The machines that the words of one command name.
+/// The machines that the arguments of one command name.
 pub(crate) struct Locations<'a> {
     chosen: &'a TargetArgs,
     bare: BarePath,
@@ -76,8 +69,16 @@ impl<'a> Locations<'a> {
         Self { chosen, bare, open: Vec::new() }
     }
 
-    /// The file that a word means, on a machine that can be reached.
-    pub(crate) async fn resolve(&mut self, arg: &OsStr) -> anyhow::Result<FilePath> {
+    /// Resolves all arguments before anything is done: with a mistake in one of them, nothing happens to the others.
+    pub(crate) async fn resolve_all(&mut self, args: &[OsString]) -> anyhow::Result<Vec<FilePath>> {
+        let mut files = Vec::with_capacity(args.len());
+        for arg in args {
+            files.push(self.resolve(arg).await?);
+        }
+        Ok(files)
+    }
+
+    async fn resolve(&mut self, arg: &OsStr) -> anyhow::Result<FilePath> {
         let PathArg { prefix, path } = PathArg::parse(arg);
         let location = match prefix {
             PathPrefix::None if self.bare == BarePath::Local => self.open(Target::Local).await?,
@@ -101,7 +102,7 @@ impl<'a> Locations<'a> {
             Target::Local => None,
             Target::Remote(remote) => Some(remote.address.to_string()),
         };
-        if let Some(open) = self.open.iter().find(|location| location.name() == name.as_deref()) {
+        if let Some(open) = self.open.iter().find(|location| location.access.name() == name.as_deref()) {
             return Ok(Arc::clone(open));
         }
         let location = Arc::new(match target {
@@ -112,22 +113,21 @@ impl<'a> Locations<'a> {
         Ok(location)
     }
 
-    /// News of the links to all of them, for whoever waits.
     pub(crate) fn link_monitors(&self, quiet: bool) -> LinkMonitors {
-        LinkMonitors(self.open.iter().filter_map(|location| location.link_monitor(quiet)).collect())
+        LinkMonitors(self.open.iter().filter_map(|location| location.access.link_monitor(false, quiet)).collect())
     }
 
-    /// Leaves them all. Every [`FilePath`] must be gone, or its machine is left when it goes.
+    /// Ends the sessions. A location of which a [`FilePath`] is still held is only disconnected, when that is dropped.
     pub(crate) async fn close(self) {
         for location in self.open {
-            if let Some(Location { access: FileAccess::Remote { environment, .. }, .. }) = Arc::into_inner(location) {
-                end_session(*environment).await;
+            if let Some(Location { access: OpenTarget::Remote(connection), .. }) = Arc::into_inner(location) {
+                connection.end().await;
             }
         }
     }
 }
 
-/// An environment by its id; if there is none, with what else the word might have meant.
+/// The environment with that id. The error says what else the argument might have meant.
 fn named_environment(id: &str, arg: &OsStr) -> anyhow::Result<Target> {
     let known = KnownEnvironments::discover()?;
     known.target(id).with_context(|| match arg.to_string_lossy().contains("://") {
@@ -136,85 +136,43 @@ fn named_environment(id: &str, arg: &OsStr) -> anyhow::Result<Target> {
     })
 }
 
-async fn end_session(environment: RemoteEnvironment) {
-    let is_connected = *environment.link().states().borrow() == LinkState::Connected;
-    match is_connected {
-        true => {
-            if let Err(error) = environment.end().await {
-                tracing::debug!(%error, "the session ends by itself");
-            }
-        }
-        false => environment.close().await,
-    }
-}
-
-/// A machine whose files can be reached.
+/// A machine whose files can be used.
 pub(crate) struct Location {
-    access: FileAccess,
+    access: OpenTarget<LocalFiles>,
     /// Where a relative path begins.
     base: Option<PathBuf>,
 }
 
-enum FileAccess {
-    Local(Box<LocalFiles>),
-    Remote { environment: Box<RemoteEnvironment>, name: String },
-}
-
 impl Location {
     fn local() -> Self {
-        Self { access: FileAccess::Local(Box::new(LocalFiles::open(None))), base: std::env::current_dir().ok() }
+        Self { access: OpenTarget::Local(Box::new(LocalFiles::open(None))), base: std::env::current_dir().ok() }
     }
 
     async fn connect(remote: &RemoteTarget) -> anyhow::Result<Self> {
-        let options = Options { detached_ttl: Some(DETACHED_TTL), ..Options::default() };
-        let connected = remote.connect(options).await;
-        let environment = connected.map_err(|failure| anyhow::Error::msg(remote.explain(&failure)))?;
-        let info = environment.info();
-        let base = info.cwd.clone().or_else(|| info.home.clone());
-        Ok(Self {
-            access: FileAccess::Remote { environment: Box::new(environment), name: remote.address.to_string() },
-            base,
-        })
+        let connection = OpenConnection::open(remote).await?;
+        let base = target::base_directory(connection.environment.info());
+        Ok(Self { access: OpenTarget::Remote(Box::new(connection)), base })
     }
 
     pub(crate) fn files(&self) -> &dyn Files {
         match &self.access {
-            FileAccess::Local(files) => files.as_ref(),
-            FileAccess::Remote { environment, .. } => environment.files(),
+            OpenTarget::Local(files) => files.as_ref(),
+            OpenTarget::Remote(connection) => connection.environment.files(),
         }
     }
 
     pub(crate) fn is_local(&self) -> bool {
-        matches!(self.access, FileAccess::Local(_))
+        self.access.is_local()
     }
 
-    /// Whether it can do what not every server can; by the names of `exec_wire::environment::EXTENSIONS`.
+    /// See [`OpenTarget::supports`].
     pub(crate) fn supports(&self, extension: &str) -> bool {
-        match &self.access {
-            FileAccess::Local(_) => true,
-            FileAccess::Remote { environment, .. } => environment.link().has(extension),
-        }
+        self.access.supports(extension)
     }
 
-    fn name(&self) -> Option<&str> {
-        match &self.access {
-            FileAccess::Local(_) => None,
-            FileAccess::Remote { name, .. } => Some(name),
-        }
-    }
-
-    fn link_monitor(&self, quiet: bool) -> Option<LinkMonitor> {
-        match &self.access {
-            FileAccess::Local(_) => None,
-            FileAccess::Remote { environment, name } => {
-                Some(LinkMonitor::new(environment.link(), name.clone(), false, quiet))
-            }
-        }
-    }
-
-    /// A path of this site, for people: with the environment before it, unless it is here.
+    /// A path of this location for the user: with the environment before it, unless it is this machine.
     pub(crate) fn display_path(&self, path: &Path) -> OsString {
-        match self.name() {
+        match self.access.name() {
             None => path.as_os_str().to_owned(),
             Some(name) => {
                 let mut text = OsString::from(name);
@@ -225,19 +183,19 @@ impl Location {
         }
     }
 
-    /// The environment's name, for programs.
+    /// What `--json` prints as `environment`.
     pub(crate) fn environment_id(&self) -> &str {
-        self.name().unwrap_or("local")
+        self.access.name().unwrap_or("local")
     }
 }
 
-/// A path on a site.
+/// A path at a location.
 #[derive(Clone)]
 pub(crate) struct FilePath {
     pub(crate) location: Arc<Location>,
-    /// Absolute, if its site tells where it begins.
+    /// Absolute, if the location says where a relative path begins.
     pub(crate) path: PathBuf,
-    /// As it was written.
+    /// The argument as it was written.
     arg: OsString,
 }
 
@@ -250,12 +208,11 @@ impl FilePath {
         Arc::ptr_eq(&self.location, location)
     }
 
-    /// As it was written.
     pub(crate) fn as_written(&self) -> &OsStr {
         &self.arg
     }
 
-    /// A path at or below this one, in the words of whoever wrote this one.
+    /// A path at or below this one, shown as a continuation of what the user wrote.
     pub(crate) fn display_path(&self, path: &Path) -> OsString {
         let Ok(below) = path.strip_prefix(&self.path) else { return self.location.display_path(path) };
         if below.as_os_str().is_empty() {
@@ -271,51 +228,13 @@ impl FilePath {
 
     /// Whether it was written as something that can only be a directory.
     pub(crate) fn must_be_directory(&self) -> bool {
-        let word = self.arg.as_bytes();
-        word.ends_with(b"/") || self.names_contents()
+        self.arg.as_bytes().ends_with(b"/") || self.names_contents()
     }
 
-    /// Whether it was written as what is in a directory rather than as the directory: `x/.`, `..`, `env:`.
+    /// Whether it was written as the contents of a directory rather than as the directory: `x/.`, `..`, `env:`.
     pub(crate) fn names_contents(&self) -> bool {
-        let word = self.arg.as_bytes();
-        let path = match word.iter().position(|byte| *byte == b':') {
-            Some(colon) if PathArg::parse(&self.arg).prefix != PathPrefix::None => &word[colon + 1..],
-            _ => word,
-        };
+        let path = PathArg::parse(&self.arg).path.as_os_str().as_bytes();
         matches!(path, b"" | b"." | b".." | b"/") || path.ends_with(b"/.") || path.ends_with(b"/..")
-    }
-}
-
-/// What becomes of the links to several machines.
-pub(crate) struct LinkMonitors(Vec<LinkMonitor>);
-
-impl LinkMonitors {
-    /// Waits for a change; for ever where there is no link. Cancelling it loses nothing.
-    pub(crate) async fn changed(&mut self) -> (usize, LinkState) {
-        if self.0.is_empty() {
-            return std::future::pending().await;
-        }
-        let changes = self.0.iter_mut().map(|link| Box::pin(link.changed()));
-        let (state, which, _) = futures_util::future::select_all(changes).await;
-        (which, state)
-    }
-
-    /// Tells of it.
-    pub(crate) fn report(&mut self, (which, state): (usize, LinkState)) {
-        if let Some(link) = self.0.get_mut(which) {
-            link.report(&state);
-        }
-    }
-
-    /// Does something, and tells of links that break meanwhile.
-    pub(crate) async fn report_during<T>(&mut self, work: impl Future<Output = T>) -> T {
-        let mut work = std::pin::pin!(work);
-        loop {
-            tokio::select! {
-                done = &mut work => return done,
-                change = self.changed() => self.report(change),
-            }
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Logs go to stderr: warnings, and whatever `RUST_LOG` asks for.
+//! Logs go to stderr: warnings, and what `RUST_LOG` selects.
 
 use std::io::IsTerminal;
 
@@ -7,7 +7,6 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::LogFormat;
 
-/// Called once, by `main`.
 pub(crate) fn init(format: LogFormat) {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
     let logs = tracing_subscriber::fmt()

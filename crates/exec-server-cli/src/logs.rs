@@ -1,37 +1,27 @@
-//! `exec-server logs`: what a process that was left somewhere has printed. It is only looked at: our stdin and our
-//! signals are our own.
+//! `exec-server logs`: prints the output of a detached process. Stdin and signals are not forwarded to it.
 
-use std::process::ExitCode;
-
-use anyhow::{Context, bail};
+use anyhow::Context;
 use exec_client::LinkState;
 use exec_core::{Page, Seq};
 use exec_env::process::{ReadError, ReadQuery};
 
 use crate::args::LogsArgs;
+use crate::connection_status::LinkMonitor;
 use crate::detached_session::DetachedSession;
 use crate::detached_store::DetachedStore;
+use crate::exit_code;
 use crate::interactive::PAGE_BYTES;
 use crate::interactive::formatter::OutputFormatter;
 use crate::interactive::output_thread::{OutputError, OutputThread};
-use crate::spinner::LinkMonitor;
-use crate::{exit_code, runtime};
 
-/// Prints them.
-pub(crate) fn main(args: &LogsArgs) -> ExitCode {
-    runtime::run(logs(args), exit_code::FAILED)
-}
-
-async fn logs(args: &LogsArgs) -> anyhow::Result<u8> {
+pub(crate) async fn run(args: &LogsArgs) -> anyhow::Result<u8> {
     let store = DetachedStore::open()?;
     let session = DetachedSession::resume(&store, store.find(&args.id)?, args.take_over).await?;
-    session.process_info(&store).await?;
     let printed = print(args, &session).await;
     session.close().await;
-    match printed? {
-        Ok(()) => Ok(0),
-        Err(broken) if broken.is_broken_pipe() => Ok(exit_code::BROKEN_PIPE),
-        Err(OutputError { to, errno }) => bail!("cannot write to {to}: {errno}"),
+    match printed {
+        Err(error) if error.downcast_ref().is_some_and(OutputError::is_broken_pipe) => Ok(exit_code::BROKEN_PIPE),
+        other => other.map(|()| 0),
     }
 }
 
@@ -41,12 +31,12 @@ enum Event {
     Link(LinkState),
 }
 
-async fn print(args: &LogsArgs, session: &DetachedSession) -> anyhow::Result<Result<(), OutputError>> {
+async fn print(args: &LogsArgs, session: &DetachedSession) -> anyhow::Result<()> {
     let processes = session.processes();
     let last = if args.follow { Seq::MAX } else { last_entry(args, session).await? };
     let mut output = OutputThread::open().context("cannot start the thread that writes output")?;
     let mut formatter = OutputFormatter::new(args.json, false);
-    let mut link = LinkMonitor::new(session.environment().link(), session.process.at.to_string(), false, false);
+    let mut link = LinkMonitor::new(session.environment.link(), session.process.at.to_string(), false, false);
     let mut follower = processes.follow(&session.id, args.since_seq).await.context("cannot follow the output")?;
     let mut cursor = args.since_seq;
     loop {
@@ -68,16 +58,15 @@ async fn print(args: &LogsArgs, session: &DetachedSession) -> anyhow::Result<Res
                 }
                 None => cursor = Seq::MAX,
             },
-            Event::Written(Err(broken)) => return Ok(Err(broken)),
-            Event::Written(Ok(())) => {}
+            Event::Written(written) => written?,
             Event::Link(state) => link.report(&state),
         }
     }
     output.close();
-    Ok(Ok(()))
+    Ok(())
 }
 
-/// The newest entry there is now; what is printed from here on is for `--follow`.
+/// The newest entry now. Only `--follow` prints what comes later.
 async fn last_entry(args: &LogsArgs, session: &DetachedSession) -> anyhow::Result<Seq> {
     let query = ReadQuery { after: args.since_seq, max_bytes: Some(0), ..ReadQuery::default() };
     let page = session.processes().read(&session.id, query).await.context("cannot read the output")?;

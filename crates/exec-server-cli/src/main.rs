@@ -1,17 +1,20 @@
-//! The binary `exec-server`: words on a command line in, calls on the rooms below out.
+//! The binary `exec-server`: a command line becomes calls on the other crates.
 //!
-//! Reading order: [`args`] (what can be said), then one file per command ([`run`], [`serve`], [`ps`], [`attach`], [`logs`],
-//! [`kill`], [`env`], [`fs`], [`cp`], [`manual`]), then what they share: [`attend`] (the loop between a person and a
-//! process), [`place`] (which environment, and the way there), [`store`] and [`visit`] (processes that were left
-//! there), [`location`], [`trouble`] and [`paper`] (files: where they are, how they fail, what is printed of them),
-//! [`errand`], [`table`], [`spinner`], [`terminal`] (the user's terminal, and its way back to normal), [`exit_code`] (what a shell
-//! is told), [`say`] (what a person is told) and [`own_log`].
+//! In the order in which a command meets them:
 //!
-//! It knows every room and decides nothing about processes. A new command is a variant of [`args::Verb`], a file, and
-//! a line in `main`.
+//! - [`args`]: the command line; [`logging`].
+//! - One file per command: [`run`], [`serve`], [`ps`], [`attach`], [`logs`], [`kill`], [`env`], [`fs`], [`cp`], [`manual`].
+//! - [`target`]: which environment, and the connection to it; [`connection_status`]: what the user sees of connections.
+//! - [`interactive`]: the loop between the user's terminal and a process; [`terminal`].
+//! - [`detached_store`], [`detached_session`]: processes that `run --detach` started.
+//! - [`location`]: paths on the command line; [`failures`]: how file commands report errors; [`output`]: what they print.
+//! - [`runtime`], [`messages`], [`table`], [`exit_code`], [`signal_listener`]: what all of them use.
+//!
+//! It decides nothing about processes. A new command is a variant of [`args::CliCommand`], a file, and a line in `main`.
 
 mod args;
 mod attach;
+mod connection_status;
 mod cp;
 mod detached_session;
 mod detached_store;
@@ -31,7 +34,7 @@ mod ps;
 mod run;
 mod runtime;
 mod serve;
-mod spinner;
+mod signal_listener;
 mod table;
 mod target;
 mod terminal;
@@ -42,8 +45,8 @@ use args::{Args, CliCommand};
 use clap::Parser;
 
 fn main() -> ExitCode {
-    // Before anything else looks at the words or makes a thread: a keeper process is one small loop, and its words
-    // are between it and whoever started it.
+    // This comes before clap and before any thread: a keeper process is one small loop, and its arguments are a matter
+    // between it and the exec-server that started it.
     let mut args = std::env::args_os().skip(1);
     let first = args.next();
     if first.as_deref().is_some_and(|arg| arg == "keeper") {
@@ -60,20 +63,20 @@ fn main() -> ExitCode {
     match args.command {
         CliCommand::Run(args) => run::main(&args),
         CliCommand::Serve(args) => serve::main(&args),
-        CliCommand::Ps(args) => ps::main(&args),
-        CliCommand::Attach(args) => attach::main(&args),
-        CliCommand::Logs(args) => logs::main(&args),
-        CliCommand::Kill(args) => kill::main(&args),
-        CliCommand::Env(args) => env::main(&args.command),
-        CliCommand::Fs(args) => fs::main(&args.command),
-        CliCommand::Cp(args) => cp::main(&args),
+        CliCommand::Ps(args) => runtime::run(ps::run(&args), exit_code::FAILED),
+        CliCommand::Attach(args) => runtime::run(attach::run(&args), exit_code::OWN_FAILURE),
+        CliCommand::Logs(args) => runtime::run(logs::run(&args), exit_code::FAILED),
+        CliCommand::Kill(args) => runtime::run(kill::run(&args), exit_code::FAILED),
+        CliCommand::Env(args) => runtime::run(env::run(&args.command), exit_code::FAILED),
+        CliCommand::Fs(args) => runtime::run(fs::run(&args.command), fs::failure_code(&args.command)),
+        CliCommand::Cp(args) => runtime::run(cp::run(&args), exit_code::FAILED),
         CliCommand::Schema => manual::schema(),
         CliCommand::Completions { shell } => manual::completions(shell),
         CliCommand::Man { command } => manual::page(&command),
     }
 }
 
-/// Help and version are answers, not mistakes. A mistake where a child's code is expected must not look like its 2.
+/// Help and version are no errors. An error must not look like the 2 of a child where a child's code is expected.
 fn report_usage_error(error: &clap::Error, has_a_child: bool) -> ExitCode {
     let _ = error.print();
     match (error.use_stderr(), has_a_child) {

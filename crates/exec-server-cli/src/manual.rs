@@ -1,5 +1,5 @@
-//! `completions`, `man` and `schema`: made from the same description as `--help`, or from the types of the wire, so that
-//! they cannot disagree with them.
+//! `completions`, `man` and `schema`. They are generated from what `--help` is made of, and from the types of the wire, so
+//! they cannot disagree with either.
 
 use std::process::ExitCode;
 
@@ -9,17 +9,16 @@ use clap_complete::Shell;
 use crate::args::Args;
 use crate::{exit_code, messages};
 
-/// The completion script of a shell, on stdout.
 pub(crate) fn completions(shell: Shell) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "exec-server", &mut script);
     exit_code_of(messages::print_stdout(&script))
 }
 
-/// The man page of the whole, or of one command, on stdout.
+/// Prints the man page of exec-server, or of one command.
 pub(crate) fn page(command: &[String]) -> ExitCode {
     let mut whole = Args::command();
-    // Fills in what the commands inherit: their full names and usage lines.
+    // Fills in what subcommands inherit: their full names and usage lines.
     whole.build();
     let subcommand = command.iter().try_fold(&whole, |within, name| within.find_subcommand(name));
     let Some(described) = subcommand.cloned() else {
@@ -31,7 +30,6 @@ pub(crate) fn page(command: &[String]) -> ExitCode {
     exit_code_of(rendered.and_then(|()| messages::print_stdout(&roff)))
 }
 
-/// The JSON Schema of the wire, on stdout.
 pub(crate) fn schema() -> ExitCode {
     let mut text = format!("{:#}", exec_wire::schema::schema()).into_bytes();
     text.push(b'\n');

@@ -1,17 +1,17 @@
-//! What a person is told: one line on stderr that begins with our name, so that it is not taken for the child's.
+//! Messages for the user on stderr, and short answers on stdout.
 //!
-//! A stderr that nobody reads any more is no reason to fail, so nothing here can.
+//! A message begins with our name, so that nobody takes it for output of the child. Writing one cannot fail: a stderr
+//! that nobody reads any more is no reason to stop.
 
 use std::io::Write;
 
 use anyhow::Context;
 
-/// One line on stderr.
 pub(crate) fn print_note(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "exec-server: {text}");
 }
 
-/// An error and what caused it. A cause that is already in the words before it is not said twice.
+/// An error and its causes. A cause that the text before it already ends with is left out.
 pub(crate) fn error_chain(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.is_empty() {
         true => cause,
@@ -20,7 +20,7 @@ pub(crate) fn error_chain(error: &anyhow::Error) -> String {
     })
 }
 
-/// Text on stdout, whole. A reader that has seen enough (`| head`) is not an error.
+/// Prints to stdout. A reader that has closed the pipe (`| head`) is not an error.
 pub(crate) fn print_stdout(text: &[u8]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
@@ -34,12 +34,12 @@ pub(crate) fn process_count(count: u32) -> String {
     format!("{count} {}", if count == 1 { "process" } else { "processes" })
 }
 
-/// One line on stderr of a terminal in raw mode, where somebody else's text may stand.
+/// Like [`print_note`], for a terminal in raw mode: the cursor may be anywhere, and a newline does not return it.
 pub(crate) fn print_raw_note(text: impl std::fmt::Display) {
     let _ = write!(std::io::stderr(), "\r\nexec-server: {text}\r\n");
 }
 
-/// One line of JSON on stdout.
+/// Prints one line of JSON to stdout.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(value).context("cannot encode an answer")?;
     line.push(b'\n');

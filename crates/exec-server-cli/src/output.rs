@@ -1,26 +1,26 @@
-//! What the file commands print on stdout: gathered, written off the runtime's thread, coloured and escaped where a
-//! person reads it.
+//! What the file commands print on stdout: buffered, written outside the runtime's thread, coloured and escaped on a
+//! terminal.
 //!
-//! On a terminal, control characters in names and contents are shown, not obeyed: they come from files that anybody may
-//! have named. In a pipe every byte is itself. A reader that has left is [`BrokenPipe`], which is quiet.
+//! On a terminal, control characters in names and contents are escaped, because anybody may have named those files. In a
+//! pipe, every byte is printed as it is. A reader that has closed the pipe is the error [`BrokenPipe`], for which no
+//! message is printed.
 
 use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Context;
 use base64_simd::STANDARD;
+use exec_wire::text::OsText;
 use serde::Serialize;
 
-/// Gathered before it is written: a line each would be a system call each.
+/// So much is collected before it is written: a write per line would be a system call per line.
 const FLUSH_BYTES: usize = 64 << 10;
 
-/// The reader has seen enough and left.
+/// Whoever read our stdout has closed it.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody reads our output any more")]
 pub(crate) struct BrokenPipe;
 
-/// Lines on their way to stdout.
 #[derive(Debug)]
 pub(crate) struct StdoutBuffer {
     buffer: Vec<u8>,
@@ -28,7 +28,6 @@ pub(crate) struct StdoutBuffer {
     colours: bool,
 }
 
-/// What may be coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Path,
@@ -45,17 +44,16 @@ impl StdoutBuffer {
         Self { buffer: Vec::new(), is_terminal, colours: is_terminal && !no_colour && !dumb }
     }
 
-    /// Whether a person reads it, as far as a terminal says so.
     pub(crate) fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// Text of ours.
+    /// Appends text of our own.
     pub(crate) fn push_str(&mut self, text: &str) {
         self.buffer.extend_from_slice(text.as_bytes());
     }
 
-    /// Bytes of others.
+    /// Appends bytes that come from elsewhere; on a terminal, escaped.
     pub(crate) fn push_untrusted(&mut self, bytes: &[u8]) {
         match self.is_terminal {
             true => self.buffer.extend_from_slice(escape_control(bytes).as_bytes()),
@@ -63,7 +61,7 @@ impl StdoutBuffer {
         }
     }
 
-    /// Bytes of others, in a colour.
+    /// Appends bytes that come from elsewhere, in a colour.
     pub(crate) fn push_styled(&mut self, bytes: &[u8], style: Style) {
         let code = match style {
             Style::Path => "35",
@@ -80,14 +78,13 @@ impl StdoutBuffer {
         }
     }
 
-    /// One object.
+    /// Appends one line of JSON.
     pub(crate) fn push_json(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
         serde_json::to_writer(&mut self.buffer, value).context("cannot encode an answer")?;
         self.buffer.push(b'\n');
         Ok(())
     }
 
-    /// Writes what is gathered, if it is enough.
     pub(crate) async fn flush_if_full(&mut self) -> anyhow::Result<()> {
         match self.buffer.len() < FLUSH_BYTES {
             true => Ok(()),
@@ -95,7 +92,6 @@ impl StdoutBuffer {
         }
     }
 
-    /// Writes what is gathered.
     pub(crate) async fn flush(&mut self) -> anyhow::Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -104,7 +100,7 @@ impl StdoutBuffer {
     }
 }
 
-/// Bytes to stdout, as they are. A reader that is slow holds up its own answer and nothing else.
+/// Writes bytes to stdout as they are. A slow reader blocks a thread of the blocking pool, not the runtime.
 pub(crate) async fn write_stdout(bytes: bytes::Bytes) -> anyhow::Result<()> {
     let written = tokio::task::spawn_blocking(move || {
         let mut stdout = std::io::stdout().lock();
@@ -116,7 +112,7 @@ pub(crate) async fn write_stdout(bytes: bytes::Bytes) -> anyhow::Result<()> {
     }
 }
 
-/// Text in which nothing moves a terminal's cursor: control characters and bytes that are no text are written out.
+/// Escapes control characters, which could move the cursor of a terminal, and bytes that are not UTF-8.
 pub(crate) fn escape_control(bytes: &[u8]) -> String {
     let mut escaped = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -132,29 +128,33 @@ pub(crate) fn escape_control(bytes: &[u8]) -> String {
     escaped
 }
 
-/// Bytes for a program: as text where they are, else in base64.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub(crate) enum Text {
-    Plain(String),
-    Encoded { base64: String },
+/// Contents in a line of JSON: `"text"` if they are UTF-8, else `"base64"`. Contents that are cut within a character are
+/// not UTF-8.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum TextOrBase64<'a> {
+    Text(&'a str),
+    Base64(String),
 }
 
-impl Text {
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+impl<'a> TextOrBase64<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         match std::str::from_utf8(bytes) {
-            Ok(text) => Self::Plain(text.to_owned()),
-            Err(_) => Self::Encoded { base64: STANDARD.encode_to_string(bytes) },
+            Ok(text) => Self::Text(text),
+            Err(_) => Self::Base64(STANDARD.encode_to_string(bytes)),
         }
     }
+}
 
-    pub(crate) fn name(name: impl AsRef<OsStr>) -> Self {
-        Self::of(name.as_ref().as_bytes())
-    }
+/// A name or a line in JSON: a string if it is UTF-8, else an object with its base64.
+pub(crate) fn os_text(text: impl AsRef<OsStr>) -> OsText {
+    text.as_ref().into()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_no_text_is_base64_for_programs() {
-        let line = |bytes: &[u8]| serde_json::to_string(&Text::of(bytes)).expect("it is plain data");
+        let line = |bytes: &[u8]| serde_json::to_string(&os_text(OsStr::from_bytes(bytes))).expect("it is plain data");
         assert_eq!(line(b"a"), "\"a\"");
         assert_eq!(line(b"\xff"), r#"{"base64":"/w=="}"#);
     }

@@ -1,9 +1,8 @@
-//! `exec-server ps`: the processes that `run --detach` left somewhere, each as its server sees it now.
+//! `exec-server ps`: lists detached processes, each with the state that its server reports.
 //!
-//! Where an environment is named and lets us, the sessions of others are listed, too.
+//! If an environment is named and permits it, the sessions of other clients are listed, too.
 
 use std::collections::HashSet;
-use std::process::ExitCode;
 
 use exec_client::Options;
 use exec_core::{ExitStatus, signal};
@@ -15,19 +14,13 @@ use serde::Serialize;
 use crate::args::{PsArgs, TargetArgs};
 use crate::detached_session::{DetachedSession, ResumeError};
 use crate::detached_store::{DetachedProcess, DetachedStore};
-use crate::interactive::formatter::ExitLine;
+use crate::interactive::formatter::wire_exit;
 use crate::target::{self, RemoteTarget, Target};
-use crate::{exit_code, messages, runtime, table};
+use crate::{messages, runtime, table};
 
-/// Visits at one time: enough to hide the way there and back, few enough not to be a flood.
+/// Concurrent connections: enough to hide their latency, few enough not to burden a server.
 const AT_ONCE: usize = 8;
 
-/// Lists them.
-pub(crate) fn main(args: &PsArgs) -> ExitCode {
-    runtime::run(ps(args), exit_code::FAILED)
-}
-
-/// A process and what came of asking for it.
 struct ListedProcess {
     process: DetachedProcess,
     state: ListedState,
@@ -39,7 +32,7 @@ enum ListedState {
     Unreachable(String),
 }
 
-async fn ps(args: &PsArgs) -> anyhow::Result<u8> {
+pub(crate) async fn run(args: &PsArgs) -> anyhow::Result<u8> {
     let remote = match &args.target {
         TargetArgs { environment: None, connect: None } => None,
         named => match target::choose(named)? {
@@ -59,7 +52,7 @@ async fn ps(args: &PsArgs) -> anyhow::Result<u8> {
     let found: Vec<Option<ListedProcess>> = futures_util::stream::iter(queries).buffered(AT_ONCE).collect().await;
     let found: Vec<ListedProcess> = found.into_iter().flatten().collect();
     let others = match &remote {
-        Some(remote) => sessions(remote, &own_sessions).await?,
+        Some(remote) => other_sessions(remote, &own_sessions).await?,
         None => Vec::new(),
     };
     match args.json {
@@ -69,18 +62,14 @@ async fn ps(args: &PsArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// `None` if it is gone, which is told.
+/// `None` if it is gone, which is reported.
 async fn query(store: &DetachedStore, process: DetachedProcess) -> Option<ListedProcess> {
-    let queried = match DetachedSession::resume(store, process.clone(), false).await {
+    let state = match DetachedSession::resume(store, process.clone(), false).await {
         Ok(session) => {
-            let queried = session.process_info(store).await;
+            let info = session.info.clone();
             session.close().await;
-            queried
+            ListedState::Known(Box::new(info))
         }
-        Err(none) => Err(none),
-    };
-    let state = match queried {
-        Ok(info) => ListedState::Known(Box::new(info)),
         Err(ResumeError::Busy { .. }) => ListedState::Attached,
         Err(gone @ ResumeError::Gone { .. }) => {
             messages::print_note(gone);
@@ -91,20 +80,17 @@ async fn query(store: &DetachedStore, process: DetachedProcess) -> Option<Listed
     Some(ListedProcess { process, state })
 }
 
-/// The sessions of others; none where we may not ask.
-async fn sessions(remote: &RemoteTarget, own_sessions: &HashSet<String>) -> anyhow::Result<Vec<SessionInfo>> {
-    let connected = remote.connect(Options::default()).await;
-    let environment = connected.map_err(|failure| anyhow::Error::msg(remote.explain(&failure)))?;
+/// The sessions of other clients; none if we may not list them.
+async fn other_sessions(remote: &RemoteTarget, own_sessions: &HashSet<String>) -> anyhow::Result<Vec<SessionInfo>> {
+    let environment = remote.connect(Options::default()).await?;
     let own = environment.session_id();
     let listed = match environment.link().has("session/list") {
         true => environment.link().call(ListParams {}).await.map(|listed| listed.sessions),
         false => Ok(Vec::new()),
     };
-    if let Err(error) = environment.end().await {
-        tracing::debug!(%error, "the session ends by itself");
-    }
+    target::end_session(environment).await;
     let listed = listed.unwrap_or_else(|error| {
-        tracing::debug!(%error, "the sessions of others are not for us to see");
+        tracing::debug!(%error, "we may not list the sessions of other clients");
         Vec::new()
     });
     let is_other = |id: &String| Some(id) != own.as_ref() && !own_sessions.contains(id);
@@ -178,18 +164,22 @@ struct ProcessJson<'a> {
     tty: bool,
     started_ms: u64,
     state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pid: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_seq: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    held_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dropped_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exit: Option<ExitLine>,
+    #[serde(flatten)]
+    known: Option<KnownJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
+}
+
+/// What the server knows of the process.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct KnownJson {
+    pid: u32,
+    next_seq: u64,
+    held_bytes: u64,
+    dropped_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit: Option<exec_wire::process::Exit>,
 }
 
 fn print_json(found: &[ListedProcess], others: &[SessionInfo]) -> anyhow::Result<()> {
@@ -208,11 +198,13 @@ fn print_json(found: &[ListedProcess], others: &[SessionInfo]) -> anyhow::Result
             tty: process.tty,
             started_ms: process.started_ms,
             state,
-            pid: info.map(|info| info.pid),
-            next_seq: info.map(|info| info.head.next_seq),
-            held_bytes: info.map(|info| info.head.held_bytes),
-            dropped_bytes: info.map(|info| info.head.dropped_bytes),
-            exit: info.and_then(|info| info.head.exit).map(|(_, exit)| ExitLine::of(&exit)),
+            known: info.map(|info| KnownJson {
+                pid: info.pid,
+                next_seq: info.head.next_seq,
+                held_bytes: info.head.held_bytes,
+                dropped_bytes: info.head.dropped_bytes,
+                exit: info.head.exit.map(|(_, exit)| wire_exit(&exit)),
+            }),
             message,
         })?;
     }

@@ -1,32 +1,35 @@
-//! `exec-server run`: one program, here or far away, as if it were started directly; but with its tree held together.
+//! `exec-server run`: runs one program, locally or in another environment, as if it were started directly, but ends its
+//! whole process tree.
 //!
-//! [`command`] says what to run, [`machine`] where, [`detach`] how to leave it there. The loop between a start and an
-//! end is [`crate::attend`], the same for near and far. The runtime has one thread.
+//! [`command`] turns the arguments into a command, [`detach`] is `--detach`. The loop between start and end is
+//! [`crate::interactive`], the same for local and remote programs.
 
 mod command;
 mod detach;
-mod environment;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use exec_core::limits::SPOOL_TOTAL_BYTES;
 use exec_core::{ExitCause, Exit, ProcessId, ExitStatus, signal};
+use exec_env::Environment;
 use exec_env::process::{SpawnFailure, StartError, SpawnStep};
+use exec_local::LocalEnvironment;
 
 use crate::args::RunArgs;
-use crate::interactive::formatter::OutputFormatter;
-use crate::interactive::output_thread::{OutputError, OutputThread};
-use crate::interactive::signals::{Ownership, Signals};
+use crate::failures::ENOENT;
+use crate::interactive::formatter::{JsonEvent, OutputFormatter};
+use crate::interactive::output_thread::OutputThread;
+use crate::interactive::signals::{self, Ownership};
 use crate::interactive::stdin_forwarder::{StdinEnd, StdinForwarder};
-use crate::interactive::{self, BackgroundPolicy, InteractiveLoop, InteractiveOptions, Outcome};
-use crate::target::{self, Target};
-use crate::terminal::RawTerminal;
+use crate::interactive::{self, BackgroundPolicy, InteractiveLoop, Outcome};
+use crate::target::{self, OpenConnection, OpenTarget, Target};
+use crate::terminal::{self, RawTerminal};
 use crate::{exit_code, messages};
-use environment::RunEnvironment;
+use command::CommandDefaults;
 
-/// Runs it and says with what code to end.
 pub(crate) fn main(args: &RunArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = match runtime.context("cannot start the runtime") {
@@ -35,18 +38,18 @@ pub(crate) fn main(args: &RunArgs) -> ExitCode {
     };
     match ended {
         Ok(code) => code.into(),
-        Err(failure) => {
+        Err(RunFailure { message, exit_code }) => {
             if args.json {
-                // If this cannot be written either, stderr and the code still tell.
-                let _ = messages::print_stdout(&OutputFormatter::failed(&failure.message, failure.exit_code));
+                // If stdout cannot be written, stderr and the exit code still tell.
+                let _ = messages::print_json(&JsonEvent::Failed { message: &message, exit_code });
             }
-            messages::print_note(&failure.message);
-            failure.exit_code.into()
+            messages::print_note(&message);
+            exit_code.into()
         }
     }
 }
 
-/// Why there is no code of a child: what a person is told, and what the shell is.
+/// Why there is no exit code of a child.
 #[derive(Debug)]
 struct RunFailure {
     message: String,
@@ -64,12 +67,14 @@ async fn run(args: &RunArgs) -> Result<u8, RunFailure> {
     if args.detach {
         return detach::run(args, target).await;
     }
-    let is_local = matches!(target, Target::Local);
-    let environment = RunEnvironment::open(target, args.spool).await?;
-    let ended = run_interactively(args, &environment, is_local).await;
-    // Everything is gone before the code is told: whoever waits for us may rely on it.
+    let environment = open(target, args.spool).await?;
+    let ended = run_interactively(args, &environment).await;
     let is_connected = environment.is_connected();
-    environment.end().await;
+    // Everything is ended before we exit: whoever waits for us may rely on it.
+    match environment {
+        OpenTarget::Local(environment) => environment.end().await,
+        OpenTarget::Remote(connection) => connection.end().await,
+    }
     if !is_connected && !args.quiet {
         messages::print_note(
             "the connection is gone; if the program still runs there, its server ends it within a minute",
@@ -79,25 +84,43 @@ async fn run(args: &RunArgs) -> Result<u8, RunFailure> {
     report_outcome(args, &formatter, outcome)
 }
 
-/// From the start to the end. When it returns, our terminal is as it was.
+async fn open(target: Target, spool_bytes: u64) -> anyhow::Result<OpenTarget<LocalEnvironment>> {
+    match target {
+        Target::Local => {
+            let spool_total_bytes = SPOOL_TOTAL_BYTES.max(spool_bytes);
+            let options = exec_local::LocalOptions { spool_total_bytes, ..exec_local::LocalOptions::default() };
+            let environment = LocalEnvironment::open(options).await.context("cannot set up this machine")?;
+            Ok(OpenTarget::Local(Box::new(environment)))
+        }
+        Target::Remote(remote) => Ok(OpenTarget::Remote(Box::new(OpenConnection::open(&remote).await?))),
+    }
+}
+
+/// Starts the program and waits for its end. When this returns, our terminal is restored.
 async fn run_interactively(
     args: &RunArgs,
-    environment: &RunEnvironment,
-    is_local: bool,
+    environment: &OpenTarget<LocalEnvironment>,
 ) -> Result<(OutputFormatter, Outcome), RunFailure> {
     if !args.tty && !args.no_stdin && !environment.supports("process/closeStdin") {
         let message = "this server cannot tell a program that its input has ended: say --no-stdin, or --tty";
         return Err(anyhow::Error::msg(message).into());
     }
-    let command = command::build(args, environment.command_defaults(), |name| std::env::var_os(name))?;
+    let size = terminal::size().filter(|_| environment.supports("process/start.size"));
+    let (processes, defaults) = match environment {
+        OpenTarget::Local(local) => (local.processes(), CommandDefaults::local(size)),
+        OpenTarget::Remote(connection) => {
+            let remote = &connection.environment;
+            (remote.processes(), CommandDefaults::remote(size, remote.info()))
+        }
+    };
+    let command = command::build(args, defaults)?;
     let id = ProcessId::new("run").context("cannot name the process")?;
-    // Listened to before there is a child, so that no signal falls between.
+    // We listen before there is a child, so that no signal is missed.
     let resizes = args.tty && environment.supports("process/resize");
-    let mut signals = Signals::listen(Ownership::Owned, resizes).context("cannot listen for signals")?;
+    let mut signals = signals::listen(Ownership::Owned, resizes).context("cannot listen for signals")?;
     let output = OutputThread::open().context("cannot start the thread that writes output")?;
-    let processes = environment.as_dyn().processes();
     let started = processes.start(&id, command).await.map_err(|error| RunFailure {
-        message: describe_start_error(&error, is_local),
+        message: describe_start_error(&error, environment.is_local()),
         exit_code: exit_code::of_start(&error),
     })?;
     let raw = if args.tty && !args.no_stdin { raw_terminal()? } else { None };
@@ -106,50 +129,53 @@ async fn run_interactively(
         (true, None) => StdinEnd::TypeEof,
         (true, Some(_)) => StdinEnd::Hangup,
     };
-    let stdin = if args.no_stdin { StdinForwarder::none() } else { StdinForwarder::open(end)? };
+    let stdin = if args.no_stdin { None } else { Some(StdinForwarder::open(end)?) };
     let mut formatter = OutputFormatter::new(args.json, raw.is_some());
-    // A server that knows no grace kills at once.
+    // A server that does not support a grace period kills at once.
     let grace = if environment.supports("process/terminate.graceMs") { args.grace } else { Duration::ZERO };
-    let options = InteractiveOptions {
+    let link = environment.link_monitor(raw.is_some(), args.quiet);
+    let interaction = InteractiveLoop {
+        processes,
+        id: &id,
         after: 0,
         wait_all: args.wait_all,
         limit: args.timeout,
         background: BackgroundPolicy::Terminate { grace },
+        signals: &mut signals,
+        raw: raw.as_ref(),
+        formatter: &mut formatter,
+        link,
     };
-    let link = environment.link_monitor(raw.is_some(), args.quiet);
-    let (signals, raw) = (&mut signals, raw.as_ref());
-    let interaction = InteractiveLoop { processes, id: &id, options, signals, raw, formatter: &mut formatter, link };
     let outcome = interaction.run(Some(started), output, stdin).await;
-    let cut_off = !environment.is_connected();
     if let Ok(Outcome::OutputFailed(_) | Outcome::Interrupted(_)) | Err(_) = &outcome
-        && !cut_off
+        && environment.is_connected()
     {
-        interactive::terminate(processes, &id, grace, signals).await;
+        interactive::terminate(processes, &id, grace, &mut signals).await;
     }
     Ok((formatter, outcome?))
 }
 
-/// What is left to say about an end, and its code.
+/// Prints what the user must know about the end, and returns the exit code.
 fn report_outcome(args: &RunArgs, formatter: &OutputFormatter, outcome: Outcome) -> Result<u8, RunFailure> {
     let (exit, mut terminated, cut_short) = match outcome {
         Outcome::Finished { exit, terminated, cut_short } => (exit, terminated, cut_short),
         Outcome::Interrupted(signal) => return Ok(exit_code::of_signal(signal.number())),
-        // Asked for by guests only.
+        // Only `attach` can detach.
         Outcome::Detached => return Ok(0),
         Outcome::OutputFailed(error) if error.is_broken_pipe() => return Ok(exit_code::BROKEN_PIPE),
-        Outcome::OutputFailed(OutputError { to, errno }) => {
-            let message = format!("cannot write to {to}: {errno}; the program was ended");
+        Outcome::OutputFailed(error) => {
+            let message = format!("{error}; the program was ended");
             return Err(RunFailure { message, exit_code: exit_code::OWN_FAILURE });
         }
     };
     if exit.cause == ExitCause::TimedOut {
-        // The whole tree was ended, and that is told as one thing.
+        // The whole tree was ended, and the time limit is reported already.
         terminated.ended = 0;
     }
-    // Patience with the background ends only at the time limit.
+    // With --wait-all, only the time limit ends background processes.
     let overdue = args.wait_all && cut_short;
     if args.json && (terminated.ended > 0 || terminated.left > 0) {
-        let _ = messages::print_stdout(&OutputFormatter::left_behind(terminated));
+        let _ = messages::print_json(&JsonEvent::LeftBehind { ended: terminated.ended, left: terminated.left });
     }
     let code = if overdue { exit_code::TIMED_OUT } else { exit_code::of_exit(&exit) };
     if !args.quiet {
@@ -171,12 +197,12 @@ fn report_outcome(args: &RunArgs, formatter: &OutputFormatter, outcome: Outcome)
         let message = "nobody saw how the program ended: its keeper died first".to_owned();
         return Err(RunFailure { message, exit_code: code });
     }
-    // A reader of JSON was told of the gap; a reader of plain bytes must not take them for the whole.
+    // JSON has an event for the gap. Whoever reads plain bytes must not take them for the whole output.
     let incomplete = formatter.saw_a_gap() && !args.json && code == 0;
     Ok(if incomplete { exit_code::OWN_FAILURE } else { code })
 }
 
-/// An end that its code alone does not explain.
+/// Describes an end that the exit code alone does not explain.
 fn describe_unusual_end(args: &RunArgs, exit: &Exit, overdue: bool) -> Option<String> {
     match (exit.cause, exit.status) {
         (ExitCause::TimedOut, _) => Some(format!("ended after {:?}, its time limit", args.timeout.unwrap_or_default())),
@@ -184,7 +210,7 @@ fn describe_unusual_end(args: &RunArgs, exit: &Exit, overdue: bool) -> Option<St
         (ExitCause::OutOfMemory, _) => Some("killed by the kernel: out of memory".to_owned()),
         (_, ExitStatus::Signal { number, core_dumped }) => {
             let core = if core_dumped { ", core dumped" } else { "" };
-            // Asked for by whoever pressed the key, or wrote to a closed pipe as programs do.
+            // The user pressed Ctrl-C, or the program wrote to a closed pipe, which is usual.
             let expected = [signal::Signal::Interrupt.number(), SIGPIPE].contains(&number);
             (!expected).then(|| format!("ended by {}{core}", signal::name(number)))
         }
@@ -194,10 +220,10 @@ fn describe_unusual_end(args: &RunArgs, exit: &Exit, overdue: bool) -> Option<St
 
 const SIGPIPE: i32 = 13;
 
-/// A start's failure without the name we gave the process, which means nothing to the caller. `near`: its files are ours.
+/// Leaves out our name of the process, which means nothing to the user.
 fn describe_start_error(error: &StartError, is_local: bool) -> String {
     match error {
-        StartError::Spawn { failure: SpawnFailure { step: SpawnStep::Exec, errno: 2, subject }, .. }
+        StartError::Spawn { failure: SpawnFailure { step: SpawnStep::Exec, errno: ENOENT, subject }, .. }
             if is_local && subject.components().count() > 1 && subject.exists() =>
         {
             format!("program {subject:?} is there, but not what runs it: check its #! line, or its loader")

@@ -1,17 +1,19 @@
-//! What the short commands have in common: a runtime, one future, a code.
+//! What commands need of the process: an async runtime, the clock, randomness.
 
 use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::messages;
+use crate::output::BrokenPipe;
+use crate::{exit_code, messages};
 
-/// Carries it out; a failure is told, and is `failed` to the shell.
+/// Runs a command to its exit code. An error is printed, and becomes `failure_code`; a closed stdout needs no message.
 pub(crate) fn run(command: impl Future<Output = anyhow::Result<u8>>, failure_code: u8) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let done = runtime.context("cannot start the runtime").and_then(|runtime| runtime.block_on(command));
     match done {
         Ok(code) => code.into(),
+        Err(error) if error.is::<BrokenPipe>() => exit_code::BROKEN_PIPE.into(),
         Err(error) => {
             messages::print_note(messages::error_chain(&error));
             failure_code.into()
@@ -19,13 +21,13 @@ pub(crate) fn run(command: impl Future<Output = anyhow::Result<u8>>, failure_cod
     }
 }
 
-/// Milliseconds since 1970, by our clock.
+/// Since 1970.
 pub(crate) fn now_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// The standard library's own randomness: enough that two runs of ours do not choose the same name.
+/// The seed of the standard library's hash maps: random enough that two runs do not choose the same name.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

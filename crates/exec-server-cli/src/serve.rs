@@ -1,7 +1,7 @@
-//! `exec-server serve`: this machine behind listeners.
+//! `exec-server serve`: serves this machine to clients.
 //!
-//! It sets up the environment, binds, prints the URLs, and then waits for one event at a time: a connection, the end of
-//! one, a signal. On stdio the one connection is the whole life.
+//! It opens the environment, listens, prints the URLs, and then handles one event at a time: a new connection, the end of
+//! one, a signal. On stdio there is one connection, and its end is the end of the server.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,17 +12,18 @@ use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
 use exec_rpc::limits::CLOSE_TIMEOUT;
 use exec_rpc::{Server, ServerOptions};
 use exec_transport::{AcceptError, Auth, AuthSettings, Connection, ListenOptions, ListenUrl, Listener};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::args::ServeArgs;
 use crate::messages;
+use crate::signal_listener::SignalListener;
 
-/// Arrivals that wait to be served; accepting stops beyond, so the kernel's queue fills instead of our memory.
+/// Accepted connections that wait to be served. Beyond this nothing is accepted, so the kernel's queue fills instead of
+/// our memory.
 const ACCEPT_QUEUE: usize = 16;
 
-/// Serves until it is told to end.
 pub(crate) fn main(args: &ServeArgs) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -32,7 +33,7 @@ pub(crate) fn main(args: &ServeArgs) -> ExitCode {
         }
     };
     let served = runtime.block_on(serve(args));
-    // A read of stdin that waits for its next byte must not hold up the end.
+    // A thread that is blocked in a read of stdin must not keep us from exiting.
     runtime.shutdown_background();
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -43,11 +44,11 @@ pub(crate) fn main(args: &ServeArgs) -> ExitCode {
     }
 }
 
-/// How the server came to its end.
+#[derive(Clone, Copy)]
 enum Shutdown {
-    /// Everything it started ends too.
+    /// Processes are ended.
     Stop,
-    /// Everything is left to the keeper.
+    /// Processes go on in the keeper, for the next server on the same state directory.
     HandOver,
 }
 
@@ -55,7 +56,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let urls = args.urls()?;
     let auth = auth(args, &urls)?;
     let environment = Arc::new(LocalEnvironment::open(local_options(args)?).await?);
-    // After the keeper was started: it remembers the limit its children are to have.
+    // The keeper must be started before: its children are to have the old limit, which it inherits.
     raise_descriptor_limit();
     let options = ServerOptions {
         detached_ttl: args.detached_ttl,
@@ -80,9 +81,15 @@ async fn listen(
     auth: Option<Auth>,
     server: &Arc<Server>,
 ) -> anyhow::Result<Shutdown> {
-    // Before the URL is printed: whoever reads it may tell us to end at once.
-    let mut signals = ServeSignals::new()?;
-    let (accepted, mut connections_in) = mpsc::channel(ACCEPT_QUEUE);
+    // We listen before the URL is printed, because whoever reads it may send a signal at once.
+    let actions = [
+        (Shutdown::Stop, SignalKind::terminate()),
+        (Shutdown::Stop, SignalKind::interrupt()),
+        (Shutdown::HandOver, SignalKind::user_defined2()),
+    ];
+    let signals = SignalListener::listen(actions.map(|(shutdown, kind)| (shutdown, kind.as_raw_value())));
+    let mut signals = signals.context("cannot listen for signals")?;
+    let (accepted, mut incoming) = mpsc::channel(ACCEPT_QUEUE);
     let mut listeners = JoinSet::new();
     for url in urls {
         let options = ListenOptions {
@@ -92,7 +99,7 @@ async fn listen(
             ..ListenOptions::default()
         };
         let listener = Listener::bind(url, options).await?;
-        // Whoever started us reads this line to learn the port; on stdio, stdout belongs to the protocol.
+        // Whoever started us reads this line to learn the port. On stdio, stdout carries the protocol.
         if !matches!(url, ListenUrl::Stdio) {
             messages::print_stdout(format!("{}\n", listener.url()).as_bytes()).context("cannot print the URL")?;
         }
@@ -107,12 +114,12 @@ async fn listen(
         tokio::select! {
             end = signals.next() => {
                 server.stop();
-                // A write that waits for a child to read ends only with the child; it must not hold up our own end.
+                // A write to a child that does not read ends only with the child, which we end after this timeout.
                 let finished = async { while connections.join_next().await.is_some() {} };
                 let _ = tokio::time::timeout(CLOSE_TIMEOUT, finished).await;
                 return Ok(end);
             }
-            Some(connection) = connections_in.recv() => {
+            Some(connection) = incoming.recv() => {
                 let server = server.clone();
                 connections.spawn(async move { server.serve(connection).await });
             }
@@ -130,14 +137,14 @@ async fn listen(
     }
 }
 
-/// Every process that is held costs a few descriptors, and the usual 1,024 are soon gone.
+/// Each process needs a few descriptors, and the usual limit of 1,024 is soon reached.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let found = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: found.maximum, ..found });
 }
 
-/// Hands every connection over until none can come.
+/// Accepts connections until the listener fails.
 async fn accept(mut listener: Listener, accepted: mpsc::Sender<Connection>) -> AcceptError {
     loop {
         match listener.accept().await {
@@ -179,29 +186,4 @@ fn auth(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Option<Auth>> {
     let has_websocket = urls.iter().any(|url| matches!(url, ListenUrl::WebSocket(_)));
     anyhow::ensure!(auth.is_none() || has_websocket, "WebSocket auth requires a WebSocket listener, not stdio");
     Ok(auth)
-}
-
-struct ServeSignals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    hand_over: tokio::signal::unix::Signal,
-}
-
-impl ServeSignals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            hand_over: listen(SignalKind::user_defined2())?,
-        })
-    }
-
-    async fn next(&mut self) -> Shutdown {
-        tokio::select! {
-            _ = self.terminate.recv() => Shutdown::Stop,
-            _ = self.interrupt.recv() => Shutdown::Stop,
-            _ = self.hand_over.recv() => Shutdown::HandOver,
-        }
-    }
 }

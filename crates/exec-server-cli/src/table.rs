@@ -1,4 +1,4 @@
-//! Tables a person reads, and how sizes and times look in them.
+//! Tables for the user, and the format of sizes and times in them.
 
 use std::io::IsTerminal;
 
@@ -8,7 +8,7 @@ use comfy_table::{ContentArrangement, Row, Table};
 
 use crate::{messages, terminal};
 
-/// Prints a table; as wide as the terminal, or as it takes where there is none.
+/// Prints a table, at most as wide as the terminal if stdout is one.
 pub(crate) fn print<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> anyhow::Result<()> {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_header(head);
@@ -17,7 +17,7 @@ pub(crate) fn print<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> 
     }
     for row in rows {
         let mut row = Row::from(row);
-        // A command of ten lines must not push the others off the screen.
+        // A command line of ten lines must not push the other rows off the screen.
         row.max_height(2);
         table.add_row(row);
     }
@@ -56,7 +56,7 @@ pub(crate) fn ago(then_ms: u64, now_ms: u64) -> String {
     }
 }
 
-/// One line, without what would move a terminal's cursor.
+/// The arguments in one line, without control characters, which could move the cursor.
 pub(crate) fn one_line(argv: &[String]) -> String {
     argv.join(" ").chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

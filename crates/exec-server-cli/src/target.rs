@@ -1,47 +1,50 @@
-//! Which environment is meant, and the way to it.
+//! Which environment a command works on, and the connection to it.
 //!
-//! A person names one by its id or by a URL, or means the default. What a detached process is remembered by is an
-//! [`Address`]: an id as long as environments.toml has it, because its URL and its token may change there; else the URL.
+//! A user names an environment by its id or by a URL, or means the default. A detached process is remembered by an
+//! [`Address`]: the id as long as environments.toml has it, because URL and token may change there; else the URL.
 //!
-//! Deliberately absent: what is done once we are there.
+//! Deliberately absent: what is done over the connection.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use exec_client::environments::{self, EnvironmentKind, RemoteServer, Endpoint};
-use exec_client::{ConnectFailure, Environments, Options, RemoteEnvironment};
+use exec_client::{ConnectFailure, Environments, LinkState, Options, RemoteEnvironment};
+use exec_env::MachineInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::args::TargetArgs;
-use crate::spinner::Spinner;
+use crate::connection_status::{LinkMonitor, Spinner};
 
-/// Who we say we are.
+/// The client name that we send to servers.
 const CLIENT_NAME: &str = "exec-server-cli";
 
-/// A place a person may mean.
+/// How long a server keeps our session after the connection broke. It must be longer than the client tries to
+/// reconnect, or reconnecting would be of no use.
+const DETACHED_TTL: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// This machine, embedded.
+    /// This machine, embedded in our process.
     Local,
-    /// Somewhere a connection leads to.
     Remote(Box<RemoteTarget>),
 }
 
-/// A far place and the way to it.
+/// An environment that a connection leads to.
 #[derive(Debug)]
 pub(crate) struct RemoteTarget {
     pub(crate) address: Address,
     remote: RemoteServer,
 }
 
-/// By what a far place is found again.
+/// What is written down to find a remote environment again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Address {
     /// An id of environments.toml.
     Environment(String),
-    /// A URL.
     Url(String),
 }
 
@@ -52,19 +55,18 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// The environments there are, and what says so.
+/// The environments that are configured, and where that is written.
 #[derive(Debug)]
 pub(crate) struct KnownEnvironments {
     pub(crate) environments: Environments,
     pub(crate) source: EnvironmentSource,
 }
 
-/// What says which environments there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EnvironmentSource {
     File(PathBuf),
     Variable(&'static str),
-    /// Nobody says anything, so there is this machine.
+    /// Nothing is configured, so there is this machine only.
     BuiltIn,
 }
 
@@ -79,18 +81,17 @@ impl std::fmt::Display for EnvironmentSource {
 }
 
 impl KnownEnvironments {
-    /// As this process's variables and files say.
+    /// Reads the variables of this process, and the file.
     pub(crate) fn discover() -> anyhow::Result<Self> {
         Self::from_variables(&|name| std::env::var_os(name))
     }
 
     fn from_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> anyhow::Result<Self> {
         let environments = Environments::from_variables(variable)?;
-        let set = |name: &&str| variable(name).is_some_and(|value| !value.is_empty());
-        let file = environments_file(variable).filter(|path| path.exists());
-        let source = match file {
+        let is_set = |name: &&str| set_variable(variable, name).is_some();
+        let source = match environments_file(variable).filter(|path| path.exists()) {
             Some(path) => EnvironmentSource::File(path),
-            None => match ["EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL"].into_iter().find(set) {
+            None => match ["EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL"].into_iter().find(is_set) {
                 Some(name) => EnvironmentSource::Variable(name),
                 None => EnvironmentSource::BuiltIn,
             },
@@ -98,11 +99,11 @@ impl KnownEnvironments {
         Ok(Self { environments, source })
     }
 
-    /// The environment of that id.
+    /// The environment with that id.
     pub(crate) fn target(&self, id: &str) -> anyhow::Result<Target> {
         let found = match self.environments.get(id) {
             Ok(found) => found,
-            // A variable or a file may leave it out as a choice, and it is there all the same.
+            // A variable or a file may leave `local` out of the choices, but this machine is there all the same.
             Err(_) if id == environments::LOCAL => return Ok(Target::Local),
             Err(unknown) => bail!("{unknown}: they come from {}", self.source),
         };
@@ -110,7 +111,7 @@ impl KnownEnvironments {
             EnvironmentKind::Local => Target::Local,
             EnvironmentKind::Remote(remote) => {
                 let address = match (&self.source, &remote.endpoint) {
-                    // The variable may be gone tomorrow; the URL is what it meant.
+                    // The variable may be gone tomorrow, so the URL that it holds is remembered instead of an id.
                     (EnvironmentSource::Variable(_), Endpoint::Url { url, .. }) => Address::Url(url.clone()),
                     _ => Address::Environment(id.to_owned()),
                 };
@@ -120,7 +121,7 @@ impl KnownEnvironments {
     }
 }
 
-/// The place that is meant by these words.
+/// The environment that the options of a command name, or the default.
 pub(crate) fn choose(args: &TargetArgs) -> anyhow::Result<Target> {
     if let Some(url) = &args.connect {
         return Ok(Target::Remote(Box::new(RemoteTarget::from_url(url))));
@@ -136,13 +137,11 @@ pub(crate) fn choose(args: &TargetArgs) -> anyhow::Result<Target> {
 }
 
 impl RemoteTarget {
-    /// A server by its URL.
     pub(crate) fn from_url(url: &str) -> Self {
         let remote = RemoteServer::new(Endpoint::Url { url: url.to_owned(), bearer_token: None });
         Self { address: Address::Url(url.to_owned()), remote }
     }
 
-    /// The place that is remembered so.
     pub(crate) fn from_address(address: &Address) -> anyhow::Result<Self> {
         match address {
             Address::Url(url) => Ok(Self::from_url(url)),
@@ -153,26 +152,31 @@ impl RemoteTarget {
         }
     }
 
-    /// Whether what is left there can be found again: a server over stdio ends with its connection.
+    /// Whether a session there can be resumed: a server over stdio ends with its connection.
     pub(crate) fn survives_disconnect(&self) -> bool {
         matches!(self.remote.endpoint, Endpoint::Url { .. })
     }
 
-    /// The way, for people.
+    /// The URL or the program, for the user.
     pub(crate) fn describe(&self) -> String {
-        describe_way(&self.remote.endpoint)
+        describe_endpoint(&self.remote.endpoint)
     }
 
-    /// Connects, with something to look at meanwhile.
-    pub(crate) async fn connect(&self, options: Options) -> Result<RemoteEnvironment, ConnectFailure> {
+    /// Connects, with a spinner meanwhile. A failure is explained to the user.
+    pub(crate) async fn connect(&self, options: Options) -> anyhow::Result<RemoteEnvironment> {
+        self.try_connect(options).await.map_err(|failure| anyhow::Error::msg(self.explain(&failure)))
+    }
+
+    /// Like [`Self::connect`], for callers that tell failures apart.
+    pub(crate) async fn try_connect(&self, options: Options) -> Result<RemoteEnvironment, ConnectFailure> {
         let spinner = Spinner::show(format!("connecting to {}", self.address));
         let options = Options { client_name: CLIENT_NAME.to_owned(), ..options };
         let connected = self.remote.connect(options).await;
-        spinner.clear();
+        drop(spinner);
         connected
     }
 
-    /// What to tell a person whose connection failed: what, and what to do about it.
+    /// Why the connection failed, and what the user can do about it.
     pub(crate) fn explain(&self, failure: &ConnectFailure) -> String {
         let prefix = match &self.address {
             Address::Environment(id) => format!("environment `{id}`: "),
@@ -193,18 +197,93 @@ impl RemoteTarget {
     }
 }
 
-/// A way, for people.
-pub(crate) fn describe_way(way: &Endpoint) -> String {
-    match way {
+/// The URL or the command line of an environment, for the user.
+pub(crate) fn describe_endpoint(endpoint: &Endpoint) -> String {
+    match endpoint {
         Endpoint::Url { url, .. } => url.clone(),
         Endpoint::Program(program) => {
-            let args = std::iter::once(&program.program).chain(&program.args);
-            args.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+            let words = std::iter::once(&program.program).chain(&program.args);
+            words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
         }
     }
 }
 
-/// The same way, not connected yet.
+/// A target that is ready for use: `L` is what a command needs of this machine.
+pub(crate) enum OpenTarget<L> {
+    Local(Box<L>),
+    Remote(Box<OpenConnection>),
+}
+
+pub(crate) struct OpenConnection {
+    pub(crate) environment: RemoteEnvironment,
+    /// The address, for the user and for programs.
+    pub(crate) name: String,
+}
+
+impl<L> OpenTarget<L> {
+    fn connection(&self) -> Option<&OpenConnection> {
+        match self {
+            Self::Local(_) => None,
+            Self::Remote(connection) => Some(connection),
+        }
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        self.connection().is_none()
+    }
+
+    /// The address; `None` for this machine.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.connection().map(|connection| connection.name.as_str())
+    }
+
+    /// Whether it implements an optional part of the protocol, by its name in `exec_wire::environment::EXTENSIONS`.
+    pub(crate) fn supports(&self, extension: &str) -> bool {
+        self.connection().is_none_or(|connection| connection.environment.link().has(extension))
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connection().is_none_or(|connection| is_connected(&connection.environment))
+    }
+
+    pub(crate) fn link_monitor(&self, raw: bool, quiet: bool) -> Option<LinkMonitor> {
+        let OpenConnection { environment, name } = self.connection()?;
+        Some(LinkMonitor::new(environment.link(), name.clone(), raw, quiet))
+    }
+}
+
+impl OpenConnection {
+    pub(crate) async fn open(remote: &RemoteTarget) -> anyhow::Result<Self> {
+        let options = Options { detached_ttl: Some(DETACHED_TTL), ..Options::default() };
+        Ok(Self { environment: remote.connect(options).await?, name: remote.address.to_string() })
+    }
+
+    /// Ends the session with all that runs in it. If the server cannot be reached, it does so when the session expires.
+    pub(crate) async fn end(self) {
+        match is_connected(&self.environment) {
+            true => end_session(self.environment).await,
+            false => self.environment.close().await,
+        }
+    }
+}
+
+/// Where a relative path begins in a remote environment, if that is known.
+pub(crate) fn base_directory(info: &MachineInfo) -> Option<PathBuf> {
+    info.cwd.clone().or_else(|| info.home.clone())
+}
+
+fn is_connected(environment: &RemoteEnvironment) -> bool {
+    *environment.link().states().borrow() == LinkState::Connected
+}
+
+/// Ends the session with all that runs in it. A failure costs nothing: the session expires soon.
+pub(crate) async fn end_session(environment: RemoteEnvironment) {
+    if let Err(error) = environment.end().await {
+        tracing::debug!(%error, "the session will expire by itself");
+    }
+}
+
+/// The same configuration, not connected yet.
 fn unconnected_copy(remote: &RemoteServer) -> RemoteServer {
     let mut copy = RemoteServer::new(remote.endpoint.clone());
     copy.connect_timeout = remote.connect_timeout;
@@ -212,22 +291,27 @@ fn unconnected_copy(remote: &RemoteServer) -> RemoteServer {
     copy
 }
 
-/// Where the file is looked for; as `exec_client::environments` does, which does not tell.
+/// Where `exec_client::environments` looks for the file; it does not tell.
 fn environments_file(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name| set_variable(variable, name);
     let home = set("EXEC_SERVER_HOME").or_else(|| set("CODEX_HOME"));
     let home = home.or_else(|| set("HOME").map(|home| home.join(".codex")));
     home.map(|home| home.join(environments::FILE_NAME))
 }
 
-/// The folder of our own notes.
+/// The directory for files of our own, such as the records of detached processes.
 pub(crate) fn state_directory() -> anyhow::Result<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name| set_variable(&|name| std::env::var_os(name), name);
     let directory = set("EXEC_SERVER_HOME")
         .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("exec-server")))
         .or_else(|| set("HOME").map(|home| home.join(".local/state/exec-server")));
     let directory = directory.context("there is no folder to remember processes in: set EXEC_SERVER_HOME, or HOME")?;
     std::path::absolute(Path::new(&directory)).context("cannot make the path of our folder absolute")
+}
+
+/// A variable that is set and not empty.
+fn set_variable(variable: &dyn Fn(&str) -> Option<OsString>, name: &str) -> Option<PathBuf> {
+    variable(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 #[cfg(test)]

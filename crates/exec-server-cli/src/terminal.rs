@@ -1,4 +1,4 @@
-//! The user's terminal: its size, its raw mode, and its way back to normal on every path out, panics included.
+//! The user's terminal: its size, and raw mode, which is undone however we end, panics included.
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, Once, PoisonError};
@@ -7,16 +7,16 @@ use exec_core::TerminalSize;
 use rustix::stdio::{stderr, stdin, stdout};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 
-/// How the terminal was before we changed it, while it is changed. One per process, because there is one terminal and
-/// a panic on any thread must find it.
+/// The settings to go back to, while the terminal is in raw mode. A static, because there is one terminal, and a panic on
+/// any thread must be able to restore it.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Stdin's terminal in raw mode: every key goes through as it is. Dropping it restores the terminal.
+/// The terminal of stdin in raw mode: every key arrives as bytes. Dropping it restores the terminal.
 #[derive(Debug)]
 pub(crate) struct RawTerminal(());
 
 impl RawTerminal {
-    /// Makes the terminal raw; `None` if stdin is none.
+    /// `None` if stdin is no terminal.
     pub(crate) fn enter() -> std::io::Result<Option<Self>> {
         if !std::io::stdin().is_terminal() {
             return Ok(None);
@@ -26,7 +26,7 @@ impl RawTerminal {
         Ok(Some(Self(())))
     }
 
-    /// Calls `pause` with the terminal as it was before us, and makes it raw again.
+    /// Restores the terminal, calls `action`, and enters raw mode again.
     pub(crate) fn with_original_mode(&self, action: impl FnOnce()) -> std::io::Result<()> {
         restore();
         action();
@@ -40,7 +40,7 @@ impl Drop for RawTerminal {
     }
 }
 
-/// The size of the terminal we are on, if we are on one that has a size.
+/// The size of our terminal, if we have one and it has a size.
 pub(crate) fn size() -> Option<TerminalSize> {
     [stdout(), stdin(), stderr()].into_iter().find_map(|descriptor| {
         let found = tcgetwinsize(descriptor).ok()?;
@@ -48,21 +48,20 @@ pub(crate) fn size() -> Option<TerminalSize> {
     })
 }
 
-/// Whether stdin may be read now. A job in the background that reads its terminal is stopped by the kernel, and we
-/// with all our threads; so it is asked first.
+/// Whether stdin may be read now. The kernel stops a background job that reads its terminal, with all its threads.
 pub(crate) fn stdin_is_ours() -> bool {
     match tcgetpgrp(stdin()) {
         Ok(foreground) => own_group().is_none_or(|own| own == foreground.as_raw_pid()),
-        // Not a terminal, or not our controlling one: nobody will stop us.
+        // It is not a terminal, or not our controlling one: a read does not stop us.
         Err(_) => true,
     }
 }
 
 /// Our process group: 0 if its leader is outside our pid namespace, as after `nsenter` or in a container's first
-/// process. Read from the process table, for rustix's `getpgrp` promises a pid and 0 is none.
+/// process. Read from /proc, because `getpgrp` of rustix returns a `Pid`, which cannot be 0.
 fn own_group() -> Option<i32> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // After the name, which may contain anything: state, parent, group.
+    // The fields after the name, which may contain anything, are: state, parent, group.
     stat.rsplit(')').next()?.split_whitespace().nth(2)?.parse().ok()
 }
 
@@ -70,7 +69,7 @@ fn make_raw() -> std::io::Result<()> {
     let before = tcgetattr(stdin())?;
     let mut raw = before.clone();
     raw.make_raw();
-    // Noted first: a panic in between restores what is still there, which does no harm.
+    // Stored first: a panic in between restores settings that are still in effect, which does no harm.
     *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
     tcsetattr(stdin(), OptionalActions::Now, &raw)?;
     Ok(())
@@ -78,12 +77,13 @@ fn make_raw() -> std::io::Result<()> {
 
 fn restore() {
     if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        // Fails only when the terminal is gone, and then its state matters to nobody.
+        // It fails only if the terminal is gone.
         let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
     }
 }
 
-/// The message of a panic would otherwise be a staircase, and a panic on another thread would restore nothing.
+/// Without it, the lines of a panic message would not begin at the left margin, and a panic on another thread would
+/// restore nothing.
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! The words of the commands on files: `fs` with its verbs, and `cp`.
+//! The arguments of the commands on files: `fs` and `cp`.
 
 use std::ffi::OsString;
 
@@ -17,31 +17,20 @@ current one. A file with a colon in its name is written ./a:b.";
 #[derive(Debug, Args)]
 #[command(after_help = WHERE_FILES_ARE)]
 pub(crate) struct FsArgs {
-    /// What to do with files.
     #[command(subcommand)]
     pub(crate) command: FsCommand,
 }
 
-/// What can be done with files.
 #[derive(Debug, Subcommand)]
 pub(crate) enum FsCommand {
-    // Its help stands with its words.
     Ls(LsArgs),
-    // Likewise.
     Cat(CatArgs),
-    // Likewise.
     Stat(StatArgs),
-    // Likewise.
     Rm(RmArgs),
-    // Likewise.
     Mkdir(MkdirArgs),
-    // Likewise.
     Mv(MvArgs),
-    // Likewise.
     Find(FindArgs),
-    // Likewise.
     Grep(Box<GrepArgs>),
-    // Likewise.
     Watch(WatchArgs),
 }
 
@@ -175,7 +164,6 @@ pub(crate) struct FindArgs {
     pub(crate) common: CommonArgs,
 }
 
-/// What `find` may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FindKind {
     /// Regular files
@@ -264,7 +252,7 @@ pub(crate) struct WatchArgs {
     pub(crate) common: CommonArgs,
 }
 
-/// What all of them take.
+/// The arguments that all of them have.
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The words of the commands that look at environments, and at processes that earlier runs left there.
+//! The arguments of the commands on detached processes (`ps`, `attach`, `logs`, `kill`) and on environments (`env`).
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use exec_transport::ConnectUrl;
 
 use super::values::duration;
 
-/// Which environment is meant.
+/// The choice of an environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 pub(crate) struct TargetArgs {
     /// An environment of environments.toml, by its id; `local` is this machine
@@ -114,17 +114,13 @@ file, from EXEC_SERVER_URL, else CODEX_EXEC_SERVER_URL; else there is this machi
 #[derive(Debug, Args)]
 #[command(after_help = ENVIRONMENTS)]
 pub(crate) struct EnvArgs {
-    /// What to do with them.
     #[command(subcommand)]
     pub(crate) command: EnvCommand,
 }
 
-/// What can be done with environments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EnvCommand {
-    // Its help stands with its words.
     List(ListArgs),
-    // Likewise.
     Check(CheckArgs),
 }
 
@@ -147,7 +143,7 @@ pub(crate) struct CheckArgs {
     pub(crate) json: bool,
 }
 
-/// Judged here, kept as it was written.
+/// Checked here, but kept as it was written.
 fn server_url(text: &str) -> Result<String, String> {
     text.parse::<ConnectUrl>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! The words of `exec-server run`.
+//! The arguments of `exec-server run`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The words of `exec-server serve`.
+//! The arguments of `exec-server serve`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,7 +61,6 @@ pub(crate) struct ServeArgs {
     pub(crate) auth: AuthArgs,
 }
 
-/// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people
@@ -106,7 +105,7 @@ fn auth_mode(word: &str) -> Result<AuthMode, String> {
 }
 
 impl ServeArgs {
-    /// The listeners, parsed with Codex's own words for what is wrong.
+    /// Parsed here and not by clap, so that the error is the one that Codex prints.
     pub(crate) fn urls(&self) -> anyhow::Result<Vec<ListenUrl>> {
         self.listen.iter().map(|url| url.parse().map_err(anyhow::Error::from)).collect()
     }

@@ -1,4 +1,4 @@
-//! Durations, sizes and variables, as people write them.
+//! Parsers of durations, sizes, modes and variables.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ pub(crate) struct EnvArg {
     pub(crate) value: Option<OsString>,
 }
 
-/// Values need not be UTF-8, so this works on bytes.
+/// Works on bytes, because values need not be UTF-8.
 pub(super) fn env_arg() -> impl TypedValueParser<Value = EnvArg> {
     OsStringValueParser::new().try_map(|word| match split_env(&word) {
         EnvArg { name, .. } if name.is_empty() => Err("a variable needs a name before `=`"),
@@ -45,7 +45,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         let seconds = match unit {
             "ms" => 0.001,
             "s" => 1.0,
-            // Seconds without a unit, but only if that is all there is: `1m30` is more likely a slip.
+            // A number without a unit is seconds, but only if it is all there is: `1m30` is more likely a mistake.
             "" if digits == text.len() => 1.0,
             "m" => 60.0,
             "h" => 3_600.0,

@@ -1,4 +1,4 @@
-//! The contents of one file, block by block, in little memory.
+//! Copies the contents of one file, block by block, in little memory.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use super::progress::Progress;
 use crate::location::Location;
 
-/// Blocks of a far file under way: with 80 ms there and back, that is 30 MB/s. More would cost memory: one that is
-/// written is held as it is, as text, and as a message.
+/// Blocks of a remote file in flight: with a round trip of 80 ms, that is 30 MB/s. More would cost memory: a block that is
+/// written is held as bytes, as base64, and as a message.
 const REMOTE_BLOCKS: usize = 10;
 
-/// Blocks of a near file: one that is worked on, one that is ready.
+/// Blocks of a local file: one that is worked on, one that is ready.
 const LOCAL_BLOCKS: usize = 2;
 
-/// How many blocks may be under way.
+/// How many blocks may be in flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     ahead: usize,
@@ -31,13 +31,12 @@ impl Window {
     }
 }
 
-/// Which end failed.
 pub(super) enum BlockCopyError {
     Source(FileError),
     Target(FileError),
 }
 
-/// Block by block. A window is read ahead and a window is written behind; blocks of zeros become holes.
+/// Reads ahead and writes behind, up to the window. Blocks of zeros become holes.
 pub(super) async fn copy_blocks(
     source: Arc<dyn OpenFile>,
     target: Arc<dyn OpenFile>,

@@ -1,9 +1,9 @@
-//! One file or one link, from one machine to another.
+//! Copies one file or one link, from one machine to another.
 //!
 //! ```text
-//! one machine ──► it copies by itself (shared blocks where the file system can)
+//! one machine ──► it copies by itself (with shared blocks where the file system can)
 //! small ────────► read whole, written whole
-//! large ────────► blocks, read ahead and written behind, to a temporary file beside; then its name
+//! large ────────► in blocks, read ahead and written behind, to a temporary file beside; then renamed
 //! ```
 //!
 //! In every case the file appears whole or not at all, and both ends are asked for the BLAKE3 of what they have.
@@ -18,30 +18,39 @@ use exec_env::files::{
     ContentHash, Copied, CopyOptions, FileError, FileKind, LinkPolicy, Metadata, OpenMode, FileReason, RemoveOptions,
     RenameOptions, FileVerb, WriteOptions,
 };
+use exec_wire::text::OsText;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use super::block_copy::{BlockCopyError, Window, copy_blocks};
-use super::error::CopyError;
+use super::error::{AtLocation, CopyError};
 use super::progress::Progress;
 use super::retry::retry_unreachable;
 use crate::failures::{EEXIST, ELOOP, ENOSYS};
 use crate::location::{FilePath, Location};
-use crate::output::Text;
+use crate::output::os_text;
 use crate::{messages, runtime};
 
-/// Files up to this size travel whole: two calls instead of five. As many as a tree copies at once fit into memory.
+/// Files up to this size are copied whole: two calls instead of five. As many as a tree copies at once fit into memory.
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// From one machine to another.
 pub(super) struct Copier {
     pub(super) from: Arc<Location>,
     pub(super) to: Arc<Location>,
     pub(super) progress: Arc<Progress>,
-    /// Large files go one at a time: one alone fills the line, and two would only double the memory.
+    /// Large files are copied one at a time: one uses the whole connection, and two would only double the memory.
     large: Semaphore,
-    /// Temporary files that must go if we are stopped.
+    /// Temporary files, to be removed if we are interrupted.
     unfinished: Mutex<HashSet<PathBuf>>,
+}
+
+/// A regular file to be copied. With `LinkPolicy::Refuse`, both paths are without links, and a link at `to` is replaced.
+#[derive(Clone, Copy)]
+pub(super) struct FileCopy<'a> {
+    pub(super) from: &'a Path,
+    pub(super) to: &'a Path,
+    pub(super) metadata: &'a Metadata,
+    pub(super) links: LinkPolicy,
 }
 
 #[derive(Debug, Serialize)]
@@ -57,7 +66,7 @@ struct CopiedFileJson<'a> {
 #[derive(Debug, Serialize)]
 struct EndpointJson<'a> {
     environment: &'a str,
-    path: Text,
+    path: OsText,
 }
 
 impl Copier {
@@ -75,28 +84,22 @@ impl Copier {
         Arc::ptr_eq(&self.from, &self.to)
     }
 
-    /// A regular file. With links refused, both paths are without links, and one at `to` is replaced, not followed.
-    pub(super) async fn copy_file(
-        &self,
-        from: &Path,
-        to: &Path,
-        metadata: &Metadata,
-        links: LinkPolicy,
-    ) -> Result<(), CopyError> {
+    pub(super) async fn copy_file(&self, file: FileCopy<'_>) -> Result<(), CopyError> {
+        let FileCopy { from, to, metadata, links } = file;
         if self.is_one_machine() && (links == LinkPolicy::Follow || !self.is_link_at(to).await) {
             return self.copy_on_one_machine(from, to, false).await;
         }
         let small = metadata.size_bytes <= SMALL_BYTES;
         let written = match small {
-            true => self.copy_whole(from, to, metadata, links).await,
-            false => self.copy_streamed(from, to, metadata, links).await,
+            true => self.copy_whole(file).await,
+            false => self.copy_streamed(file).await,
         };
         let (bytes, hash) = match written {
-            // There is a link at that name, which must not be followed: a rename replaces it.
+            // There is a link at that name, which must not be followed. A rename replaces it.
             Err(CopyError::Files { error: FileError { reason: FileReason::Os(ELOOP), .. }, .. })
                 if small && links == LinkPolicy::Refuse && self.is_link_at(to).await =>
             {
-                self.copy_streamed(from, to, metadata, links).await?
+                self.copy_streamed(file).await?
             }
             other => other?,
         };
@@ -105,7 +108,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Whatever it is, by the machine itself.
+    /// Lets the machine copy a file or a tree by itself.
     pub(super) async fn copy_on_one_machine(&self, from: &Path, to: &Path, recursive: bool) -> Result<(), CopyError> {
         let (progress, before) = (Arc::clone(&self.progress), Mutex::new(Copied::default()));
         let report = Arc::new(move |now: &Copied| {
@@ -115,18 +118,18 @@ impl Copier {
         });
         let keep_times = self.to.supports("fs/copy.keepTimes");
         let options = CopyOptions { recursive, keep_times, progress: Some(Arc::clone(&report) as _) };
-        let copied = self.to.files().copy(from, to, options).await.map_err(|error| self.at_target(error))?;
+        let copied = self.to.files().copy(from, to, options).await.at(&self.to)?;
         report(&copied);
         Ok(())
     }
 
-    /// A link, as a link. What is there of that name is replaced, unless it is a directory.
+    /// Copies a link as a link. What has that name already is replaced, unless it is a directory.
     pub(super) async fn copy_link(&self, from: &Path, to: &Path, links: LinkPolicy) -> Result<(), CopyError> {
-        let text = self.from.files().read_link(from, links).await.map_err(|error| self.at_source(error))?;
+        let text = self.from.files().read_link(from, links).await.at(&self.from)?;
         match retry_unreachable(|| self.to.files().create_symlink(&text, to, links)).await.0 {
             Err(error) if error.errno() == Some(EEXIST) => {
                 if self.is_directory_at(to).await {
-                    return Err(CopyError::with_path(&self.to, to, |path| CopyError::DirectoryInTheWay { path }));
+                    return Err(CopyError::DirectoryInTheWay { path: self.to.display_path(to) });
                 }
                 let temp = self.new_temp(to);
                 let replaced = async {
@@ -138,17 +141,17 @@ impl Copier {
                     }
                     self.rename_temp(&temp, to, links).await
                 };
-                let replaced = replaced.await.map_err(|error| self.at_target(error));
+                let replaced = replaced.await.at(&self.to);
                 self.release_temp(&temp, replaced.is_ok()).await;
                 replaced?;
             }
-            other => other.map_err(|error| self.at_target(error))?,
+            other => other.at(&self.to)?,
         }
         self.progress.add(&Copied { symlinks: 1, ..Copied::default() });
         Ok(())
     }
 
-    /// Removes what we were stopped in the middle of.
+    /// Removes the temporary files after an interruption.
     pub(super) async fn remove_unfinished(&self) {
         let unfinished = std::mem::take(&mut *self.unfinished());
         for path in unfinished {
@@ -156,65 +159,52 @@ impl Copier {
         }
     }
 
-    async fn copy_whole(
-        &self,
-        from: &Path,
-        to: &Path,
-        metadata: &Metadata,
-        links: LinkPolicy,
-    ) -> Result<(u64, Option<ContentHash>), CopyError> {
-        let bytes = self.from.files().read(from, links).await.map_err(|error| self.at_source(error))?;
+    async fn copy_whole(&self, file: FileCopy<'_>) -> Result<(u64, Option<ContentHash>), CopyError> {
+        let FileCopy { from, to, metadata, links } = file;
+        let bytes = self.from.files().read(from, links).await.at(&self.from)?;
         let size_bytes = bytes.len() as u64;
-        let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
+        let hash = ContentHash(blake3::hash(&bytes));
         let mode = self.to.supports("fs/writeFile.mode").then_some(self.mode(metadata));
         let options = WriteOptions { mode, links, ..WriteOptions::default() };
-        self.to.files().write(to, bytes, options).await.map_err(|error| self.at_target(error))?;
-        let (times, checked) =
-            tokio::join!(self.keep_times(to, metadata, links), self.compare(from, to, to, links, hash));
+        self.to.files().write(to, bytes, options).await.at(&self.to)?;
+        let keep_times = async {
+            match self.to.supports("fs/setTimes") {
+                true => self.to.files().set_times(to, metadata.times(), links).await.at(&self.to),
+                false => Ok(()),
+            }
+        };
+        let (times, checked) = tokio::join!(keep_times, self.compare(file, to, hash));
         times?;
         self.progress.bytes(size_bytes);
         Ok((size_bytes, checked?.then_some(hash)))
     }
 
-    async fn copy_streamed(
-        &self,
-        from: &Path,
-        to: &Path,
-        metadata: &Metadata,
-        links: LinkPolicy,
-    ) -> Result<(u64, Option<ContentHash>), CopyError> {
-        // Only closed together with us.
+    async fn copy_streamed(&self, file: FileCopy<'_>) -> Result<(u64, Option<ContentHash>), CopyError> {
+        // The semaphore is never closed, so this cannot fail.
         let _permit = self.large.acquire().await;
-        let temp = self.new_temp(to);
-        let filled = self.fill(from, &temp, to, metadata, links).await;
+        let temp = self.new_temp(file.to);
+        let filled = self.fill_temp(file, &temp).await;
         self.release_temp(&temp, filled.is_ok()).await;
         filled
     }
 
-    /// Fills a temporary file, and gives it its name once both ends agree about it.
-    async fn fill(
-        &self,
-        from: &Path,
-        temp: &Path,
-        to: &Path,
-        metadata: &Metadata,
-        links: LinkPolicy,
-    ) -> Result<(u64, Option<ContentHash>), CopyError> {
-        // Nobody knows the temporary file by its name.
-        let at_target = |error| self.at_target(FileError { verb: FileVerb::Write, path: to.to_owned(), ..error });
+    /// Fills a temporary file, and renames it once both ends have confirmed its contents.
+    async fn fill_temp(&self, file: FileCopy<'_>, temp: &Path) -> Result<(u64, Option<ContentHash>), CopyError> {
+        let FileCopy { from, to, metadata, links } = file;
+        // Errors name the destination: the user does not know the temporary file.
+        let at_target = |error| CopyError::at(&self.to, FileError { verb: FileVerb::Write, path: to.to_owned(), ..error });
         let files = self.to.files();
-        // Made closed: nobody may read what the source keeps from them, while it is on its way.
+        // Created with mode 0600: while it is filled, nobody may read what the mode of the source forbids.
         if self.to.supports("fs/writeFile.mode") {
-            let closed = WriteOptions { mode: Some(0o600), links, ..WriteOptions::default() };
-            files.write(temp, Bytes::new(), closed).await.map_err(at_target)?;
+            let private = WriteOptions { mode: Some(0o600), links, ..WriteOptions::default() };
+            files.write(temp, Bytes::new(), private).await.map_err(at_target)?;
         }
-        let source = self.from.files().open(from, OpenMode::Read, links).await;
-        let source = source.map_err(|error| self.at_source(error))?;
+        let source = self.from.files().open(from, OpenMode::Read, links).await.at(&self.from)?;
         let target = files.open(temp, OpenMode::Replace, links).await.map_err(at_target)?;
         let window = Window::between(&self.from, &self.to);
         let copied = copy_blocks(Arc::from(source), Arc::from(target), window, &self.progress).await;
         let (size_bytes, hash) = copied.map_err(|failure| match failure {
-            BlockCopyError::Source(error) => self.at_source(error),
+            BlockCopyError::Source(error) => CopyError::at(&self.from, error),
             BlockCopyError::Target(error) => at_target(error),
         })?;
         if self.to.supports("fs/setPermissions") {
@@ -223,65 +213,49 @@ impl Copier {
         if self.to.supports("fs/setTimes") {
             files.set_times(temp, metadata.times(), links).await.map_err(at_target)?;
         }
-        let checked = self.compare(from, temp, to, links, hash).await?;
+        let checked = self.compare(file, temp, hash).await?;
         self.rename_temp(temp, to, links).await.map_err(at_target)?;
         Ok((size_bytes, checked.then_some(hash)))
     }
 
-    /// Gives a staged file its name.
     async fn rename_temp(&self, temp: &Path, to: &Path, links: LinkPolicy) -> Result<(), FileError> {
         let options = RenameOptions { no_replace: false, links };
         let (renamed, unsure) = retry_unreachable(|| self.to.files().rename(temp, to, options)).await;
         match renamed {
-            // Nobody else knows that name: the question that broke was carried out.
+            // Nobody else knows the temporary name, so an earlier attempt, whose reply was lost, has renamed it.
             Err(error) if error.is_not_found() && unsure => Ok(()),
             other => other.map_err(|error| FileError { path: to.to_owned(), ..error }),
         }
     }
 
-    /// Whether both ends have these contents. `false`: one of them cannot tell. `named` is what a person is told of.
-    async fn compare(
-        &self,
-        from: &Path,
-        to: &Path,
-        named: &Path,
-        links: LinkPolicy,
-        hash: ContentHash,
-    ) -> Result<bool, CopyError> {
+    /// Checks that the source and what was written both have this hash. Returns `false` if one of them cannot compute it.
+    async fn compare(&self, file: FileCopy<'_>, written: &Path, hash: ContentHash) -> Result<bool, CopyError> {
+        let FileCopy { from, to, links, .. } = file;
         let source = async {
             match self.from.is_local() {
-                // We have read it ourselves, with nothing between.
+                // We have read it ourselves.
                 true => Ok(Some(hash)),
-                false => hash_if_supported(&self.from, from, links).await.map_err(|error| self.at_source(error)),
+                false => hash_if_supported(&self.from, from, links).await.at(&self.from),
             }
         };
-        let target = async { hash_if_supported(&self.to, to, links).await.map_err(|error| self.at_target(error)) };
+        let target = async { hash_if_supported(&self.to, written, links).await.at(&self.to) };
         let (source, target) = tokio::join!(source, target);
         let (source, target) = (source?, target?);
         if source.is_some_and(|source| source != hash) {
-            return Err(CopyError::with_path(&self.from, from, |path| CopyError::Changed { path }));
+            return Err(CopyError::Changed { path: self.from.display_path(from) });
         }
         if target.is_some_and(|target| target != hash) {
-            return Err(CopyError::with_path(&self.to, named, |path| CopyError::Corrupt { path }));
+            return Err(CopyError::Corrupt { path: self.to.display_path(to) });
         }
         Ok(source.is_some() && target.is_some())
     }
 
-    async fn keep_times(&self, path: &Path, metadata: &Metadata, links: LinkPolicy) -> Result<(), CopyError> {
-        match self.to.supports("fs/setTimes") {
-            true => {
-                self.to.files().set_times(path, metadata.times(), links).await.map_err(|error| self.at_target(error))
-            }
-            false => Ok(()),
-        }
-    }
-
-    /// Set-user-id of another machine's account would be set-user-id of whoever has that number, or of us.
+    /// Without set-user-id and set-group-id: the same number is another account there.
     pub(super) fn mode(&self, metadata: &Metadata) -> u32 {
         metadata.mode & 0o1777
     }
 
-    /// A name beside `to` that nobody else uses.
+    /// A temporary name in the same directory as `to`.
     fn new_temp(&self, to: &Path) -> PathBuf {
         let temp = to.with_file_name(format!(".exec-server-cp-{:016x}", runtime::random()));
         self.unfinished().insert(temp.clone());
@@ -295,7 +269,7 @@ impl Copier {
         self.unfinished().remove(temp);
     }
 
-    /// Nothing to tell if it fails: what made us remove it is told already.
+    /// A failure is not reported: the user has seen already why the file is removed.
     async fn remove(&self, path: &Path) {
         let options = RemoveOptions { recursive: false, force: true, links: LinkPolicy::Follow };
         if let Err(error) = self.to.files().remove(path, options).await {
@@ -304,7 +278,7 @@ impl Copier {
     }
 
     fn unfinished(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
-        // A set of names: a panic under it leaves nothing broken.
+        // A panic cannot leave a set of names inconsistent.
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -317,33 +291,25 @@ impl Copier {
         metadata.is_ok_and(|metadata| metadata.kind == FileKind::Directory && !metadata.is_symlink)
     }
 
-    pub(super) fn at_source(&self, error: FileError) -> CopyError {
-        CopyError::at(&self.from, error)
-    }
-
-    pub(super) fn at_target(&self, error: FileError) -> CopyError {
-        CopyError::at(&self.to, error)
-    }
-
     fn report_file(&self, from: &Path, to: &Path, bytes: u64, hash: Option<ContentHash>) {
         if !self.progress.is_json() {
             return;
         }
         let line = CopiedFileJson {
             event: "file",
-            from: EndpointJson { environment: self.from.environment_id(), path: Text::name(from) },
-            to: EndpointJson { environment: self.to.environment_id(), path: Text::name(to) },
+            from: EndpointJson { environment: self.from.environment_id(), path: os_text(from) },
+            to: EndpointJson { environment: self.to.environment_id(), path: os_text(to) },
             bytes,
             hash: hash.map(|hash| hash.to_string()),
         };
-        // Whether anybody reads it does not change what is copied.
+        // A closed stdout does not stop the copy.
         if let Err(error) = messages::print_json(&line) {
-            tracing::debug!(%error, "a line is not told");
+            tracing::debug!(%error, "a line of JSON was not printed");
         }
     }
 }
 
-/// The hash of what is there; `None` if that machine cannot tell.
+/// `None` if that machine cannot compute it.
 async fn hash_if_supported(location: &Location, path: &Path, links: LinkPolicy) -> Result<Option<ContentHash>, FileError> {
     match retry_unreachable(|| fingerprint(location.files(), path, links)).await.0 {
         Ok(hash) => Ok(Some(hash)),

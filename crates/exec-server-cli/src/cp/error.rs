@@ -1,52 +1,55 @@
 //! Why something could not be copied.
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use exec_env::files::{FileError, FileReason};
 
-use crate::failures::{self, EDQUOT, ENOSPC};
+use crate::failures::{self, EDQUOT, ENOSPC, Failures};
 use crate::location::Location;
 
-/// Why something could not be copied. Paths are in the words for people: with their environment.
+/// Paths are in the form for the user: with their environment.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CopyError {
-    /// One of the two ends failed.
     #[error("{}", failures::describe(path, error))]
     Files { path: OsString, error: FileError },
-    /// A directory without -r.
     #[error("cannot copy {path:?}: it is a directory: say -r to copy it with everything in it")]
     NeedsRecursive { path: OsString },
-    /// Something to copy into, that is none.
+    /// The destination must be a directory and is not.
     #[error("cannot copy into {path:?}: it is no directory: make it first with `exec-server fs mkdir`")]
     NoDirectory { path: OsString },
-    /// A device, FIFO or socket, on either side.
     #[error("cannot copy to or from {path:?}: it is a FIFO, a socket or a device")]
     Special { path: OsString },
-    /// What would be written to is a link to nothing.
     #[error("refused to write through {path:?}: it is a symbolic link that leads nowhere: remove it first")]
     Dangling { path: OsString },
-    /// Both names are of one file.
     #[error("refused to copy {path:?} onto itself")]
     OntoItself { path: OsString },
-    /// A directory and a place in it.
     #[error("refused to copy {path:?} into itself")]
     IntoItself { path: OsString },
-    /// Something that is no directory where a directory must be.
     #[error("cannot make the directory {path:?}: there is something else of that name, or a link that leads away")]
     InTheWay { path: OsString },
-    /// A directory where a file or a link must be.
     #[error("cannot replace {path:?}: it is a directory")]
     DirectoryInTheWay { path: OsString },
-    /// A name that no file can have, from a server that cannot be trusted.
+    /// A server sent a name that no directory entry can have.
     #[error("refused an entry called {name:?} in {path:?}: such a name would lead out of the target")]
     Outside { path: OsString, name: OsString },
-    /// It was written while we read it.
     #[error("{path:?} changed while it was copied, so the copy was thrown away: copy it again")]
     Changed { path: OsString },
-    /// The two ends do not agree.
     #[error("{path:?} has not arrived as it was sent: its BLAKE3 differs: copy it again")]
     Corrupt { path: OsString },
+    /// A report could not be printed, which ends the command.
+    #[error(transparent)]
+    Stdout(#[from] anyhow::Error),
+}
+
+/// Adds the location to the error of a call on its files.
+pub(super) trait AtLocation<T> {
+    fn at(self, location: &Location) -> Result<T, CopyError>;
+}
+
+impl<T> AtLocation<T> for Result<T, FileError> {
+    fn at(self, location: &Location) -> Result<T, CopyError> {
+        self.map_err(|error| CopyError::at(location, error))
+    }
 }
 
 impl CopyError {
@@ -54,12 +57,12 @@ impl CopyError {
         Self::Files { path: location.display_path(&error.path), error }
     }
 
-    pub(super) fn with_path(location: &Location, path: &Path, of: impl FnOnce(OsString) -> Self) -> Self {
-        of(location.display_path(path))
+    pub(super) fn report(&self, failures: &mut Failures) -> anyhow::Result<()> {
+        failures.report(self.reason(), &self.to_string())
     }
 
     /// One word, for programs.
-    pub(super) fn reason(&self) -> &'static str {
+    fn reason(&self) -> &'static str {
         match self {
             Self::Files { error, .. } => error.reason.name(),
             Self::NeedsRecursive { .. } => "recursiveRequired",
@@ -73,15 +76,17 @@ impl CopyError {
             Self::Outside { .. } => "outside",
             Self::Changed { .. } => "changed",
             Self::Corrupt { .. } => "corrupt",
+            Self::Stdout(_) => "stdout",
         }
     }
 
-    /// Whether whatever comes next would fail the same way.
+    /// Whether everything that follows would fail for the same reason.
     pub(super) fn ends_all(&self) -> bool {
         match self {
             Self::Files { error, .. } => {
                 matches!(error.reason, FileReason::Unreachable { .. } | FileReason::Os(ENOSPC | EDQUOT))
             }
+            Self::Stdout(_) => true,
             _ => false,
         }
     }

@@ -1,49 +1,46 @@
-//! What goes where: from the words to one job per source. Looks at both ends and changes nothing.
+//! Decides what is copied where: one job per source. It looks at both ends and changes nothing.
 
 use std::path::{Path, PathBuf};
 
 use exec_env::files::{FileError, FileKind, LinkPolicy, Metadata};
 
-use super::error::CopyError;
+use super::error::{AtLocation, CopyError};
 use crate::failures::ENOENT;
 use crate::location::{FilePath, Location};
 
-/// One source, and where it goes.
 #[derive(Debug)]
 pub(super) enum CopyJob {
-    /// A regular file, links on the way to it already followed.
-    File { from: PathBuf, to: PathBuf, metadata: Box<Metadata>, links: LinkPolicy },
-    /// A link, as a link.
+    /// A regular file. If a path was a link to it, the path here is that of the file.
+    File { from: PathBuf, to: PathBuf, metadata: Box<Metadata> },
+    /// A link, copied as a link.
     Link { from: PathBuf, to: PathBuf },
-    /// A directory with everything in it. Both paths are without links, but for the last name of a new one.
+    /// A directory with everything in it. Both paths are without links; of a new directory, all but the last name is.
     Tree { from: PathBuf, to: PathBuf, is_new: bool },
 }
 
-/// The destination.
 pub(super) struct Destination<'a> {
     file: &'a FilePath,
-    /// `None` if there is nothing yet.
+    /// `None` if it does not exist.
     metadata: Option<Metadata>,
 }
 
 impl<'a> Destination<'a> {
-    /// Looks at it. Several sources, or a slash at its end, need a directory.
+    /// Several sources, or a slash at the end, need a directory.
     pub(super) async fn inspect(file: &'a FilePath, sources: usize) -> Result<Self, CopyError> {
         let metadata = metadata_if_exists(&file.location, &file.path).await?;
         let is_directory = metadata.is_some_and(|metadata| metadata.kind == FileKind::Directory);
-        // A tree may make the directory that a slash speaks of; for a file it must be there.
+        // A tree may create the directory that ends with a slash; for a file it must exist.
         if !is_directory && (sources > 1 || (metadata.is_some() && file.must_be_directory())) {
             return Err(CopyError::NoDirectory { path: file.as_written().to_owned() });
         }
         Ok(Self { file, metadata })
     }
 
-    /// What is to be done with one source.
     pub(super) async fn job_for(&self, source: &FilePath, recursive: bool) -> Result<CopyJob, CopyError> {
         let location = &*source.location;
         let path = || source.as_written().to_owned();
         let metadata = match source.files().metadata(&source.path, LinkPolicy::Follow).await {
-            // A link that leads nowhere can be copied as what it is.
+            // A link that leads nowhere can still be copied as a link.
             Err(error) if error.is_not_found() && recursive => {
                 let is_link = source.files().read_link(&source.path, LinkPolicy::Follow).await.is_ok();
                 let to = self.path_for(source);
@@ -71,12 +68,12 @@ impl<'a> Destination<'a> {
                     false => source.path.clone(),
                 };
                 let to = self.file_destination(source, &metadata).await?;
-                Ok(CopyJob::File { from, to, metadata: Box::new(metadata), links: LinkPolicy::Follow })
+                Ok(CopyJob::File { from, to, metadata: Box::new(metadata) })
             }
         }
     }
 
-    /// In the directory, or as the new name.
+    /// The path of the copy: in the destination if that is a directory, else the destination itself.
     fn path_for(&self, source: &FilePath) -> PathBuf {
         let is_directory = self.metadata.is_some_and(|metadata| metadata.kind == FileKind::Directory);
         match source.path.file_name() {
@@ -85,21 +82,23 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Where a file's contents go: what a link leads to, if there is one.
+    async fn existing_at(&self, path: &Path) -> Result<Option<Metadata>, CopyError> {
+        match path == self.file.path {
+            true => Ok(self.metadata),
+            false => metadata_if_exists(&self.file.location, path).await,
+        }
+    }
+
+    /// The path that a file is written to; if there is a link, the file that it leads to.
     async fn file_destination(&self, source: &FilePath, metadata: &Metadata) -> Result<PathBuf, CopyError> {
         let location = &*self.file.location;
         let to = self.path_for(source);
-        let existing = match to == self.file.path {
-            true => self.metadata,
-            false => metadata_if_exists(location, &to).await?,
-        };
+        let existing = self.existing_at(&to).await?;
         let Some(existing) = existing else { return Ok(to) };
         match existing.kind {
             _ if is_same(metadata, &existing) => Err(CopyError::OntoItself { path: source.as_written().to_owned() }),
-            FileKind::Directory => {
-                Err(CopyError::with_path(location, &to, |path| CopyError::DirectoryInTheWay { path }))
-            }
-            FileKind::Special => Err(CopyError::with_path(location, &to, |path| CopyError::Special { path })),
+            FileKind::Directory => Err(CopyError::DirectoryInTheWay { path: location.display_path(&to) }),
+            FileKind::Special => Err(CopyError::Special { path: location.display_path(&to) }),
             FileKind::File | FileKind::Symlink if existing.is_symlink => canonical(location, &to).await,
             FileKind::File | FileKind::Symlink => Ok(to),
         }
@@ -109,22 +108,19 @@ impl<'a> Destination<'a> {
         let location = &*self.file.location;
         let from = canonical(&source.location, &source.path).await?;
         let to = self.path_for(source);
-        let existing = match to == self.file.path {
-            true => self.metadata,
-            false => metadata_if_exists(location, &to).await?,
-        };
+        let existing = self.existing_at(&to).await?;
         let to = match existing {
             Some(existing) if existing.kind == FileKind::Directory => canonical(location, &to).await?,
-            Some(_) => return Err(CopyError::with_path(location, &to, |path| CopyError::InTheWay { path })),
+            Some(_) => return Err(CopyError::InTheWay { path: location.display_path(&to) }),
             None => {
                 let parent = to.parent().unwrap_or(Path::new("/"));
                 let parent = canonical(location, parent).await?;
                 parent.join(to.file_name().unwrap_or_default())
             }
         };
-        // Known by what it is, not by its path: a server may serve this very machine.
+        // Compared by inode, not by path: a server may serve this very machine.
         for above in to.ancestors() {
-            if let Some(above) = metadata_or_none(location, above).await
+            if let Ok(above) = location.files().metadata(above, LinkPolicy::Follow).await
                 && is_same(metadata, &above)
             {
                 let path = source.as_written().to_owned();
@@ -136,32 +132,28 @@ impl<'a> Destination<'a> {
     }
 }
 
-/// What is there; `None` if nothing is. A link that leads nowhere is refused: what would be written through it?
+/// `None` if nothing exists there. A link that leads nowhere is an error: writing through it would create what it names.
 async fn metadata_if_exists(location: &Location, path: &Path) -> Result<Option<Metadata>, CopyError> {
     match location.files().metadata(path, LinkPolicy::Follow).await {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.errno() == Some(ENOENT) => match location.files().read_link(path, LinkPolicy::Follow).await {
-            Ok(_) => Err(CopyError::with_path(location, path, |path| CopyError::Dangling { path })),
+            Ok(_) => Err(CopyError::Dangling { path: location.display_path(path) }),
             Err(_) => Ok(None),
         },
         Err(error) => Err(CopyError::at(location, error)),
     }
 }
 
-async fn metadata_or_none(location: &Location, path: &Path) -> Option<Metadata> {
-    location.files().metadata(path, LinkPolicy::Follow).await.ok()
-}
-
 async fn canonical(location: &Location, path: &Path) -> Result<PathBuf, CopyError> {
-    location.files().canonicalize(path).await.map_err(|error| CopyError::at(location, error))
+    location.files().canonicalize(path).await.at(location)
 }
 
 fn source_error(source: &FilePath, error: FileError) -> CopyError {
     CopyError::Files { path: source.as_written().to_owned(), error }
 }
 
-/// Whether the two are one file. Numbers of devices and inodes are each machine's own; that the time of the last change
-/// is the same to the nanosecond as well does not happen by chance.
+/// Whether the two are one file. Two machines may use the same device and inode numbers, but hardly with the same times of
+/// creation and change, to the nanosecond.
 fn is_same(one: &Metadata, other: &Metadata) -> bool {
     one.inode != 0
         && (one.device, one.inode, one.created, one.changed)

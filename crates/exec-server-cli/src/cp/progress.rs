@@ -1,4 +1,4 @@
-//! How far it is: a bar on a terminal, a line now and then in a pipe, objects for programs, or nothing.
+//! Progress of a copy: a bar on a terminal, a line now and then in a pipe, JSON, or nothing.
 
 use std::collections::HashSet;
 use std::io::IsTerminal;
@@ -13,16 +13,14 @@ use serde::Serialize;
 
 use crate::{messages, table};
 
-/// How often it is looked at.
+/// How often `tick` is called.
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
-/// Between two objects.
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Between two lines in a pipe, where they stay.
+/// Longer than for JSON: the lines stay in a log.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How far the copying is.
 #[derive(Debug)]
 pub(super) struct Progress {
     display: ProgressDisplay,
@@ -42,8 +40,7 @@ enum ProgressDisplay {
 struct ProgressState {
     copied: Copied,
     total_bytes: u64,
-    /// What was measured of the files named on the command line, which are met twice: by whoever measures and by
-    /// whoever copies.
+    /// The files of the command line whose size is counted: measuring and copying both come across them.
     named: HashSet<PathBuf>,
     last_reported: Option<Instant>,
 }
@@ -51,8 +48,15 @@ struct ProgressState {
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "camelCase", rename_all_fields = "camelCase")]
 enum ProgressJson {
-    Progress { bytes: u64, total_bytes: u64 },
-    Done { files: u64, directories: u64, symlinks: u64, bytes: u64, skipped: u64, elapsed_ms: u64 },
+    Progress {
+        bytes: u64,
+        total_bytes: u64,
+    },
+    Done {
+        #[serde(flatten)]
+        copied: exec_wire::fs::Copied,
+        elapsed_ms: u64,
+    },
 }
 
 impl Progress {
@@ -74,12 +78,11 @@ impl Progress {
         !matches!(self.display, ProgressDisplay::Hidden)
     }
 
-    /// For objects of other kinds on the same stream.
     pub(super) fn is_json(&self) -> bool {
         matches!(self.display, ProgressDisplay::Json)
     }
 
-    /// A named file of this size will be copied; counted once, however often it is said.
+    /// Announces a file of the command line. It is counted once, however often it is announced.
     pub(super) fn expect_file(&self, path: &Path, bytes: u64) {
         let is_new = self.state().named.insert(path.to_owned());
         if is_new {
@@ -87,7 +90,7 @@ impl Progress {
         }
     }
 
-    /// So much more will be copied.
+    /// Announces so many more bytes.
     pub(super) fn expect_more(&self, bytes: u64) {
         let mut state = self.state();
         state.total_bytes += bytes;
@@ -96,7 +99,6 @@ impl Progress {
         }
     }
 
-    /// So much more is copied.
     pub(super) fn add(&self, more: &Copied) {
         let mut state = self.state();
         let copied = &mut state.copied;
@@ -114,7 +116,7 @@ impl Progress {
         self.add(&Copied { bytes, ..Copied::default() });
     }
 
-    /// Tells how far it is, if it is time.
+    /// Prints the progress, if it is time.
     pub(super) fn tick(&self) -> anyhow::Result<()> {
         let every = match &self.display {
             ProgressDisplay::Bar(bar) => {
@@ -143,7 +145,7 @@ impl Progress {
         }
     }
 
-    /// A link broke or is there again.
+    /// Shows in the bar that a connection broke or is back.
     pub(super) fn link(&self, state: &LinkState) {
         if let ProgressDisplay::Bar(bar) = &self.display {
             bar.set_message(match state {
@@ -153,27 +155,21 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn end(&self) {
         if let ProgressDisplay::Bar(bar) = &self.display {
             bar.finish_and_clear();
         }
     }
 
-    /// What was copied, at the end.
+    /// Prints what was copied, at the end.
     pub(super) fn summary(&self) -> anyhow::Result<()> {
         let (Copied { files, directories, symlinks, bytes, skipped }, elapsed) =
             (self.state().copied, self.started.elapsed());
         if self.is_json() {
             let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-            return messages::print_json(&ProgressJson::Done {
-                files,
-                directories,
-                symlinks,
-                bytes,
-                skipped,
-                elapsed_ms,
-            });
+            let copied = exec_wire::fs::Copied { files, directories, symlinks, bytes, skipped };
+            return messages::print_json(&ProgressJson::Done { copied, elapsed_ms });
         }
         let counts = [(files, "file", "files"), (directories, "directory", "directories"), (symlinks, "link", "links")];
         let counts: Vec<String> = counts
@@ -193,7 +189,7 @@ impl Progress {
     }
 
     fn state(&self) -> MutexGuard<'_, ProgressState> {
-        // Numbers only: a panic under it leaves nothing broken.
+        // A panic cannot leave counters inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,12 +1,12 @@
-//! Questions that may be asked again, though they change something: because whoever asks can tell from the second answer
-//! what became of the first.
+//! Repeats calls that change something, where the caller can tell from the second result whether the first call was
+//! carried out.
 
 use exec_env::files::{FileError, FileReason};
 
-/// How often one is asked again. A link that is lost for good answers at once each time.
+/// A connection that is lost for good fails at once each time.
 const TRIES: u32 = 5;
 
-/// The last answer, and whether an earlier question may have been carried out without one.
+/// Returns the last result, and whether an earlier call may have been carried out though its reply was lost.
 pub(super) async fn retry_unreachable<T, F>(mut call: impl FnMut() -> F) -> (Result<T, FileError>, bool)
 where
     F: Future<Output = Result<T, FileError>>,

@@ -1,10 +1,10 @@
-//! A directory with everything in it, as a stream of entries.
+//! Copies a directory with everything in it, entry by entry.
 //!
-//! Both roots are without links, and below them no link is followed, on either side: the kernel over there refuses it
-//! while it resolves a path. So nothing that a source contains, or that somebody put into the target, can lead a write
-//! out of the target. Names come from the other machine and are judged before they are used.
+//! Both roots are paths without links, and below them no link is followed on either side: the kernel refuses it while it
+//! resolves a path. So neither the contents of the source, nor a link that was put into the target, can make us write
+//! outside of the target. Names come from the other machine and are checked before they are used.
 //!
-//! What fails is told and left out; the rest is copied.
+//! What fails is reported and left out; the rest is copied.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,37 +13,41 @@ use std::path::{Path, PathBuf};
 use exec_env::files::{Copied, CreateDirectoryOptions, DirectoryEntry, FileKind, LinkPolicy, Metadata};
 use futures_util::StreamExt;
 
-use super::copier::Copier;
-use super::error::CopyError;
+use super::copier::{Copier, FileCopy};
+use super::error::{AtLocation, CopyError};
 use super::retry::retry_unreachable;
 use crate::failures::{EEXIST, Failures};
 
-/// Entries at one time: enough to hide the way there and back, few enough for memory.
+/// Concurrent entries: enough to hide the latency of a connection, few enough for memory.
 const AT_ONCE: usize = 8;
 
-/// Copies `from` to `to`. The outer failure is of stdout; the inner one ends everything.
+/// Copies `from` to `to`. Failures of entries are reported; an error ends the whole command.
 pub(super) async fn copy(
     copier: &Copier,
     from: PathBuf,
     to: PathBuf,
     is_new: bool,
     failures: &mut Failures,
-) -> anyhow::Result<Result<(), CopyError>> {
+) -> Result<(), CopyError> {
     if copier.is_one_machine() && is_new && copier.to.supports("fs/copy.keepTimes") {
-        return Ok(copier.copy_on_one_machine(&from, &to, true).await);
+        return copier.copy_on_one_machine(&from, &to, true).await;
     }
     let mut created = Vec::new();
-    let copied = copy_entries(copier, from, to, &mut created, failures).await?;
-    // Deepest first: what is done below a directory makes it new again.
+    let copied = copy_entries(copier, from, to, &mut created, failures).await;
+    if let Err(CopyError::Stdout(_)) = copied {
+        return copied;
+    }
+    // Deepest first: changing something in a directory changes its time.
     for directory in created.iter().rev() {
         if let Err(error) = directory.finish(copier).await {
-            failures.report(error.reason(), &error.to_string())?;
+            error.report(failures)?;
         }
     }
-    Ok(copied)
+    copied
 }
 
-/// A directory that we made. It is open to us while it is filled; its own mode comes last, because that may close it.
+/// A directory that we have created. We can write to it while it is filled; it gets its mode last, because that may
+/// forbid writing.
 struct CreatedDirectory {
     path: PathBuf,
     metadata: Metadata,
@@ -53,12 +57,11 @@ impl CreatedDirectory {
     async fn finish(&self, copier: &Copier) -> Result<(), CopyError> {
         let files = copier.to.files();
         if copier.to.supports("fs/setTimes") {
-            let kept = files.set_times(&self.path, self.metadata.times(), LinkPolicy::Refuse).await;
-            kept.map_err(|error| copier.at_target(error))?;
+            files.set_times(&self.path, self.metadata.times(), LinkPolicy::Refuse).await.at(&copier.to)?;
         }
         if copier.to.supports("fs/setPermissions") {
-            let kept = files.set_permissions(&self.path, copier.mode(&self.metadata), LinkPolicy::Refuse).await;
-            kept.map_err(|error| copier.at_target(error))?;
+            let mode = copier.mode(&self.metadata);
+            files.set_permissions(&self.path, mode, LinkPolicy::Refuse).await.at(&copier.to)?;
         }
         Ok(())
     }
@@ -70,14 +73,14 @@ async fn copy_entries(
     to: PathBuf,
     created: &mut Vec<CreatedDirectory>,
     failures: &mut Failures,
-) -> anyhow::Result<Result<(), CopyError>> {
+) -> Result<(), CopyError> {
     let mut directories_left = vec![(from, to)];
     while let Some((from, to)) = directories_left.pop() {
         let listed = match create_and_list(copier, &from, &to, created).await {
             Ok(listed) => listed,
-            Err(error) if error.ends_all() => return Ok(Err(error)),
+            Err(error) if error.ends_all() => return Err(error),
             Err(error) => {
-                failures.report(error.reason(), &error.to_string())?;
+                error.report(failures)?;
                 continue;
             }
         };
@@ -86,7 +89,7 @@ async fn copy_entries(
         for entry in listed {
             if !is_plain_name(&entry.name) {
                 let error = CopyError::Outside { path: copier.from.display_path(&from), name: entry.name };
-                failures.report(error.reason(), &error.to_string())?;
+                error.report(failures)?;
             } else if entry.kind == FileKind::Directory && !entry.is_symlink {
                 below.push((from.join(&entry.name), to.join(&entry.name)));
             } else {
@@ -97,41 +100,41 @@ async fn copy_entries(
         while let Some(copied) = others.next().await {
             match copied {
                 Ok(()) => {}
-                Err(error) if error.ends_all() => return Ok(Err(error)),
-                Err(error) => failures.report(error.reason(), &error.to_string())?,
+                Err(error) if error.ends_all() => return Err(error),
+                Err(error) => error.report(failures)?,
             }
         }
-        // Reversed, so that they are taken from the end in their order.
+        // Reversed, because `pop` takes them from the end.
         directories_left.extend(below.into_iter().rev());
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
-/// Makes a directory, if it is not there, and tells what is to be copied into it, sorted.
+/// Creates the directory if it does not exist, and lists what is to be copied into it, sorted.
 async fn create_and_list(
     copier: &Copier,
     from: &Path,
     to: &Path,
     created: &mut Vec<CreatedDirectory>,
 ) -> Result<Vec<DirectoryEntry>, CopyError> {
-    let metadata = copier.from.files().metadata(from, LinkPolicy::Refuse).await.map_err(|error| copier.at_source(error))?;
-    let mut listed = copier.from.files().read_directory(from).await.map_err(|error| copier.at_source(error))?;
+    let metadata = copier.from.files().metadata(from, LinkPolicy::Refuse).await.at(&copier.from)?;
+    let mut listed = copier.from.files().read_directory(from).await.at(&copier.from)?;
     let mode = copier.to.supports("fs/createDirectory.mode").then_some(0o700);
     let options = CreateDirectoryOptions { recursive: false, links: LinkPolicy::Refuse, mode };
     let (outcome, unsure) = retry_unreachable(|| copier.to.files().create_directory(to, options)).await;
     match outcome {
         Ok(()) => created.push(CreatedDirectory { path: to.to_owned(), metadata }),
-        // The question that broke was ours, and was carried out.
+        // An earlier attempt, whose reply was lost, has created it.
         Err(error) if error.errno() == Some(EEXIST) && unsure => {
             created.push(CreatedDirectory { path: to.to_owned(), metadata })
         }
         Err(error) if error.errno() == Some(EEXIST) => {
             let existing = copier.to.files().metadata(to, LinkPolicy::Refuse).await;
             if !existing.is_ok_and(|existing| existing.kind == FileKind::Directory) {
-                return Err(CopyError::with_path(&copier.to, to, |path| CopyError::InTheWay { path }));
+                return Err(CopyError::InTheWay { path: copier.to.display_path(to) });
             }
         }
-        Err(error) => return Err(copier.at_target(error)),
+        Err(error) => return Err(CopyError::at(&copier.to, error)),
     }
     copier.progress.add(&Copied { directories: 1, ..Copied::default() });
     listed.sort_by(|a, b| a.name.cmp(&b.name));
@@ -147,18 +150,19 @@ async fn copy_entry(copier: &Copier, from: &Path, to: &Path, entry: DirectoryEnt
         copier.progress.add(&Copied { skipped: 1, ..Copied::default() });
         return Ok(());
     }
-    let metadata = copier.from.files().metadata(&from, LinkPolicy::Refuse).await.map_err(|error| copier.at_source(error))?;
+    let metadata = copier.from.files().metadata(&from, LinkPolicy::Refuse).await.at(&copier.from)?;
     let existing = copier.to.files().metadata(&to, LinkPolicy::Refuse).await.ok();
     match existing.map(|existing| existing.kind) {
-        Some(FileKind::Directory) => {
-            Err(CopyError::with_path(&copier.to, &to, |path| CopyError::DirectoryInTheWay { path }))
+        Some(FileKind::Directory) => Err(CopyError::DirectoryInTheWay { path: copier.to.display_path(&to) }),
+        Some(FileKind::Special) => Err(CopyError::Special { path: copier.to.display_path(&to) }),
+        _ => {
+            let file = FileCopy { from: &from, to: &to, metadata: &metadata, links: LinkPolicy::Refuse };
+            copier.copy_file(file).await
         }
-        Some(FileKind::Special) => Err(CopyError::with_path(&copier.to, &to, |path| CopyError::Special { path })),
-        _ => copier.copy_file(&from, &to, &metadata, LinkPolicy::Refuse).await,
     }
 }
 
-/// Whether it is the name of an entry and nothing more: no way up, no way down, no way elsewhere.
+/// Whether it is one name of a directory entry, and not a path that leads up, down or elsewhere.
 fn is_plain_name(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     !matches!(bytes, b"" | b"." | b"..") && !bytes.iter().any(|byte| matches!(byte, b'/' | 0))

@@ -1,24 +1,27 @@
-//! What is known about a file, as people and programs are told it.
+//! What is known about a file, formatted for the user and for programs.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use exec_env::files::{FileKind, Metadata};
+use exec_wire::text::OsText;
 use serde::Serialize;
 
-use crate::output::Text;
+use crate::location::Location;
+use crate::output::os_text;
 
-/// One file for programs. What is not known is left out.
+/// One file in JSON. What is not known is left out.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct FileJson {
-    pub(super) path: Text,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) environment: Option<String>,
-    pub(super) kind: &'static str,
+pub(super) struct FileJson<'a> {
+    pub(super) path: OsText,
+    pub(super) environment: &'a str,
+    /// Of a link, the kind of what it leads to.
+    pub(super) kind: exec_wire::fs::FileKind,
     pub(super) is_symlink: bool,
-    /// What the link says.
+    /// The text of a link.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) target: Option<Text>,
+    pub(super) target: Option<OsText>,
     #[serde(flatten)]
     pub(super) metadata: Option<MetadataJson>,
     /// BLAKE3.
@@ -26,7 +29,19 @@ pub(super) struct FileJson {
     pub(super) hash: Option<String>,
 }
 
-/// What the kernel knows.
+impl<'a> FileJson<'a> {
+    pub(super) fn new(location: &'a Location, path: &Path, kind: FileKind, is_symlink: bool) -> Self {
+        let kind = match kind {
+            FileKind::File => exec_wire::fs::FileKind::File,
+            FileKind::Directory => exec_wire::fs::FileKind::Directory,
+            FileKind::Symlink => exec_wire::fs::FileKind::Symlink,
+            FileKind::Special => exec_wire::fs::FileKind::Special,
+        };
+        let environment = location.environment_id();
+        Self { path: os_text(path), environment, kind, is_symlink, target: None, metadata: None, hash: None }
+    }
+}
+
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MetadataJson {
@@ -70,16 +85,6 @@ pub(super) fn nanoseconds(time: SystemTime) -> i128 {
     }
 }
 
-/// Its kind in one word.
-pub(super) fn kind_name(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::File => "file",
-        FileKind::Directory => "directory",
-        FileKind::Symlink => "symlink",
-        FileKind::Special => "special",
-    }
-}
-
 /// `drwxr-x---`, as `ls -l` has it; `l` for a link, with the permissions of what it leads to.
 pub(super) fn mode_string(kind: FileKind, is_symlink: bool, mode: u32) -> String {
     let letter = match kind {
@@ -89,27 +94,20 @@ pub(super) fn mode_string(kind: FileKind, is_symlink: bool, mode: u32) -> String
         FileKind::Symlink => 'l',
         FileKind::Special => 's',
     };
-    let bit = |mask: u32, letter: char| if mode & mask != 0 { letter } else { '-' };
-    let special = |x: u32, special: u32, with: char, without: char| match (mode & x != 0, mode & special != 0) {
-        (true, true) => with,
-        (false, true) => without,
-        (true, false) => 'x',
-        (false, false) => '-',
-    };
-    [
-        letter,
-        bit(0o400, 'r'),
-        bit(0o200, 'w'),
-        special(0o100, 0o4000, 's', 'S'),
-        bit(0o040, 'r'),
-        bit(0o020, 'w'),
-        special(0o010, 0o2000, 's', 'S'),
-        bit(0o004, 'r'),
-        bit(0o002, 'w'),
-        special(0o001, 0o1000, 't', 'T'),
-    ]
-    .into_iter()
-    .collect()
+    let mut text = String::from(letter);
+    // The bits of owner, group and others, each with the special bit that is shown in place of its `x`.
+    for (shift, special, with_x, without_x) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => with_x,
+            (false, true) => without_x,
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
 }
 
 /// `2026-11-16 00:05:24 UTC`.
@@ -120,8 +118,8 @@ pub(super) fn format_date(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// Days since 1970 as year, month and day. Counted in eras of 400 years that begin with March, so that the leap day is
-/// the last of its year.
+/// Days since 1970 as year, month and day. It counts in periods of 400 years that begin with March, so that the leap day is
+/// the last day of its year.
 fn civil_date(days: i64) -> (i64, i64, i64) {
     const DAYS_PER_ERA: i64 = 146_097;
     let days = days + 719_468;

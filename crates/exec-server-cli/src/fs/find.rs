@@ -1,62 +1,57 @@
 //! `fs find`: paths by pattern and kind.
 //!
-//! A search for files or directories without a pattern is one walk, which tells kinds for free. Everything else is a
-//! glob, and a look at each path where its kind matters.
+//! A search for files or directories without a pattern is one walk, which returns kinds as well. Everything else is a glob,
+//! and a call for each path whose kind matters.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use exec_env::files::{FileError, FileKind, GlobQuery, LinkPolicy, WalkKind, WalkOptions, limits};
 use futures_util::StreamExt;
-use serde::Serialize;
 
-use super::{AT_ONCE, file_info};
+use super::file_info::FileJson;
+use super::{AT_ONCE, with_files};
 use crate::args::{FindArgs, FindKind};
-use crate::failures::Failures;
-use crate::location::{BarePath, FilePath, Locations};
-use crate::output::{StdoutBuffer, Text};
+use crate::location::FilePath;
+use crate::output::StdoutBuffer;
 
-/// Finds them; the code is 1 if not everything could be looked at.
+/// The exit code is 1 if a part could not be searched, or there are more paths than the limit.
 pub(super) async fn find(args: &FindArgs) -> anyhow::Result<u8> {
-    let mut locations = Locations::new(&args.common.target, BarePath::Chosen);
-    let file = locations.resolve(&args.path).await?;
-    let mut failures = Failures::new(args.common.json);
-    let mut links = locations.link_monitors(false);
-    let searched = match can_walk(args) {
-        true => links.report_during(walk(&file, args)).await,
-        false => links.report_during(glob(&file, args)).await,
-    };
-    match searched {
-        Err(error) => failures.report_file_error(&file, &error)?,
-        Ok(found) => {
-            let printed = links.report_during(print(&file, args, &found)).await;
-            printed?;
-            for error in &found.errors {
-                failures.report_file_error(&file, error)?;
-            }
-            if found.truncated {
-                let message = format!(
-                    "stopped after {} paths, and there are more: look below a smaller directory, narrow it with -g, or \
-                     raise --limit",
-                    found.paths.len()
-                );
-                failures.report("truncated", &message)?;
-            }
+    with_files(&args.common, std::slice::from_ref(&args.path), async |files, context| {
+        let file = &files[0];
+        let searched = match can_walk(args) {
+            true => context.links.report_during(walk(file, args)).await,
+            false => context.links.report_during(glob(file, args)).await,
+        };
+        let found = match searched {
+            Ok(found) => found,
+            Err(error) => return context.failures.report_file_error(file, &error),
+        };
+        context.links.report_during(print(file, args, &found, &mut context.stdout)).await?;
+        for error in &found.errors {
+            context.failures.report_file_error(file, error)?;
         }
-    }
-    drop(file);
-    locations.close().await;
-    Ok(failures.exit_code())
+        if found.truncated {
+            let message = format!(
+                "stopped after {} paths, and there are more: look below a smaller directory, narrow it with -g, or \
+                 raise --limit",
+                found.paths.len()
+            );
+            context.failures.report("truncated", &message)?;
+        }
+        Ok(())
+    })
+    .await
 }
 
-/// What was found; kinds where they came for free.
+/// What was found; with kinds, where they are known without further calls.
 struct FoundPaths {
     paths: Vec<(PathBuf, Option<FileKind>)>,
     errors: Vec<FileError>,
     truncated: bool,
 }
 
-/// A walk knows no patterns, no ignore files and no links.
+/// A walk supports no patterns, no ignore files and no links.
 fn can_walk(args: &FindArgs) -> bool {
     let by_kind = matches!(args.kind, Some(FindKind::F | FindKind::D));
     by_kind && args.globs.is_empty() && !args.ignore && !args.no_hidden
@@ -76,7 +71,7 @@ async fn walk(file: &FilePath, args: &FindArgs) -> Result<FoundPaths, FileError>
         _ => WalkKind::File,
     };
     let mut paths: Vec<_> = walk.entries.into_iter().filter(|entry| entry.kind == wanted).collect();
-    // As a glob would have it: depth first.
+    // In the order of a glob: depth first.
     paths.sort_by(|a, b| a.path.cmp(&b.path));
     let truncated = walk.truncated || paths.len() > args.limit;
     paths.truncate(args.limit);
@@ -105,7 +100,7 @@ async fn glob(file: &FilePath, args: &FindArgs) -> Result<FoundPaths, FileError>
     Ok(FoundPaths { paths, errors: Vec::new(), truncated: found.truncated })
 }
 
-/// A pattern without a slash is about the name, wherever it is.
+/// A pattern without a slash is matched with the name alone, at any depth.
 fn at_any_depth(glob: &str) -> String {
     match glob.contains('/') {
         true => glob.trim_start_matches("./").to_owned(),
@@ -113,18 +108,7 @@ fn at_any_depth(glob: &str) -> String {
     }
 }
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct FoundPathJson<'a> {
-    path: Text,
-    environment: &'a str,
-    /// Of a link, what it leads to.
-    kind: &'static str,
-    is_symlink: bool,
-}
-
-async fn print(file: &FilePath, args: &FindArgs, found: &FoundPaths) -> anyhow::Result<()> {
-    let mut stdout = StdoutBuffer::new();
+async fn print(file: &FilePath, args: &FindArgs, found: &FoundPaths, stdout: &mut StdoutBuffer) -> anyhow::Result<()> {
     let needs_kind = args.common.json || args.kind.is_some();
     let lookups = found.paths.iter().map(|(path, known)| async move {
         match known {
@@ -133,10 +117,10 @@ async fn print(file: &FilePath, args: &FindArgs, found: &FoundPaths) -> anyhow::
             None => (path, Some(kind_of(file, path).await)),
         }
     });
-    // In order, so that what is found comes sorted.
+    // In order, so that the output stays sorted.
     let mut lookups = futures_util::stream::iter(lookups).buffered(AT_ONCE);
-    while let Some((path, seen)) = lookups.next().await {
-        let (kind, is_symlink) = seen.unwrap_or((FileKind::File, false));
+    while let Some((path, kind)) = lookups.next().await {
+        let (kind, is_symlink) = kind.unwrap_or((FileKind::File, false));
         let wanted = match args.kind {
             None => true,
             Some(FindKind::L) => is_symlink,
@@ -147,12 +131,7 @@ async fn print(file: &FilePath, args: &FindArgs, found: &FoundPaths) -> anyhow::
             continue;
         }
         match args.common.json {
-            true => stdout.push_json(&FoundPathJson {
-                path: Text::name(path),
-                environment: file.location.environment_id(),
-                kind: file_info::kind_name(kind),
-                is_symlink,
-            })?,
+            true => stdout.push_json(&FileJson::new(&file.location, path, kind, is_symlink))?,
             false => {
                 stdout.push_untrusted(file.display_path(path).as_bytes());
                 stdout.push_str("\n");
@@ -163,7 +142,7 @@ async fn print(file: &FilePath, args: &FindArgs, found: &FoundPaths) -> anyhow::
     stdout.flush().await
 }
 
-/// What is there. A link that leads nowhere cannot be looked at, but is there.
+/// The kind, and whether it is a link. There is no metadata of a link that leads nowhere.
 async fn kind_of(file: &FilePath, path: &std::path::Path) -> (FileKind, bool) {
     match file.files().metadata(path, LinkPolicy::Follow).await {
         Ok(found) => (found.kind, found.is_symlink),

@@ -1,36 +1,35 @@
-//! `fs grep`: what is in files, line by line, as `grep` prints it.
+//! `fs grep`: matching lines of files, as `grep` prints them.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use exec_env::files::search::CaseSensitivity;
-use exec_env::files::{FileError, SearchLine, FileLines, Pattern, SearchQuery, SearchItem, limits};
+use exec_env::files::{SearchLine, FileLines, Pattern, SearchQuery, SearchItem, limits};
+use exec_wire::text::OsText;
 use serde::Serialize;
 
-use super::resolve_all;
+use super::with_files;
 use crate::args::GrepArgs;
 use crate::exit_code;
 use crate::failures::Failures;
-use crate::location::{BarePath, FilePath, Locations};
-use crate::output::{StdoutBuffer, Style, Text};
+use crate::location::FilePath;
+use crate::output::{StdoutBuffer, Style, os_text};
 
-/// Searches; 0 if something was found, 1 if nothing was, 2 if something failed.
+/// The exit codes are those of grep: 0 if something was found, 1 if nothing was, 2 if something failed.
 pub(super) async fn grep(args: &GrepArgs) -> anyhow::Result<u8> {
-    let mut locations = Locations::new(&args.common.target, BarePath::Chosen);
-    let files = resolve_all(&mut locations, &args.paths).await?;
-    let mut failures = Failures::new(args.common.json);
-    let mut links = locations.link_monitors(false);
-    let mut printer = MatchPrinter { args, stdout: StdoutBuffer::new(), previous: None };
     let mut matches = 0;
-    for file in &files {
-        match links.report_during(search(file, args, &mut printer, &mut failures)).await? {
-            Ok(found) => matches += found,
-            Err(error) => failures.report_file_error(file, &error)?,
+    let code = with_files(&args.common, &args.paths, async |files, context| {
+        let mut printer = MatchPrinter { args, stdout: &mut context.stdout, previous: None };
+        for file in files {
+            let search = search(file, args, &mut printer, &mut context.failures);
+            let found = context.links.report_during(search).await;
+            context.failures.report_outcome(file, found.map(|found| matches += found))?;
         }
-    }
-    printer.stdout.flush().await?;
-    drop(files);
-    locations.close().await;
-    Ok(match (failures.exit_code(), matches) {
+        Ok(())
+    })
+    .await?;
+    Ok(match (code, matches) {
         (0, 0) => 1,
         (0, _) => 0,
         _ => exit_code::USAGE_ERROR,
@@ -66,59 +65,53 @@ fn query(file: &FilePath, args: &GrepArgs) -> SearchQuery {
     }
 }
 
-/// How many lines matched. The outer failure is of stdout, the inner one of the search.
+/// Returns how many lines matched.
 async fn search(
     file: &FilePath,
     args: &GrepArgs,
     printer: &mut MatchPrinter<'_>,
     failures: &mut Failures,
-) -> anyhow::Result<Result<u64, FileError>> {
-    let mut found = match file.files().search(query(file, args)).await {
-        Ok(found) => found,
-        Err(error) => return Ok(Err(error)),
-    };
-    loop {
-        match found.next().await {
-            Ok(SearchItem::Lines(lines)) => printer.print(file, &lines).await?,
-            Ok(SearchItem::Done(summary)) => {
-                for problem in &summary.problems {
-                    failures.report_file_error(file, problem)?;
-                }
-                let unreported = summary.problem_count.saturating_sub(summary.problems.len() as u64);
-                if unreported > 0 {
-                    failures.report("unread", &format!("{unreported} more files could not be read"))?;
-                }
-                if summary.truncated {
-                    printer.stdout.flush().await?;
-                    let message = format!("stopped after {} matching lines: raise --limit for more", args.limit);
-                    failures.report("truncated", &message)?;
-                }
-                return Ok(Ok(summary.matches));
-            }
-            Err(error) => return Ok(Err(error)),
+) -> anyhow::Result<u64> {
+    let mut found = file.files().search(query(file, args)).await?;
+    let summary = loop {
+        match found.next().await? {
+            SearchItem::Lines(lines) => printer.print(file, &lines).await?,
+            SearchItem::Done(summary) => break summary,
         }
+    };
+    for problem in &summary.problems {
+        failures.report_file_error(file, problem)?;
     }
+    let unreported = summary.problem_count.saturating_sub(summary.problems.len() as u64);
+    if unreported > 0 {
+        failures.report("unread", &format!("{unreported} more files could not be read"))?;
+    }
+    if summary.truncated {
+        printer.stdout.flush().await?;
+        let message = format!("stopped after {} matching lines: raise --limit for more", args.limit);
+        failures.report("truncated", &message)?;
+    }
+    Ok(summary.matches)
 }
 
-/// Lines on their way to stdout.
 struct MatchPrinter<'a> {
     args: &'a GrepArgs,
-    stdout: StdoutBuffer,
-    /// The line before: its file and its number.
-    previous: Option<(std::path::PathBuf, u64)>,
+    stdout: &'a mut StdoutBuffer,
+    /// File and number of the line that was printed before.
+    previous: Option<(PathBuf, u64)>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct GrepMatchLine<'a> {
-    path: Text,
+    path: OsText,
     environment: &'a str,
     line: u64,
     offset: u64,
-    text: Text,
+    text: OsText,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cut: bool,
-    /// Begin and end of each match, in bytes of the text; none in a line of context.
+    /// Begin and end of each match, in bytes of the text; empty for a line of context.
     matches: &'a [(u32, u32)],
 }
 
@@ -135,11 +128,11 @@ impl MatchPrinter<'_> {
         for line in &found.lines {
             match self.args.common.json {
                 true => self.stdout.push_json(&GrepMatchLine {
-                    path: Text::name(&found.path),
+                    path: os_text(&found.path),
                     environment: file.location.environment_id(),
                     line: line.number,
                     offset: line.offset,
-                    text: Text::of(&line.text),
+                    text: os_text(OsStr::from_bytes(&line.text)),
                     cut: line.cut,
                     matches: &line.spans,
                 })?,
@@ -147,16 +140,15 @@ impl MatchPrinter<'_> {
             }
             self.previous = Some((found.path.clone(), line.number));
         }
-        // A search that goes on for long shows what it has.
+        // A long search shows at once what it has found.
         self.stdout.flush().await
     }
 
     fn print_file_name(&mut self, file: &FilePath, found: &FileLines) -> anyhow::Result<()> {
         if self.args.common.json {
             let environment = file.location.environment_id();
-            return self
-                .stdout
-                .push_json(&serde_json::json!({ "path": Text::name(&found.path), "environment": environment }));
+            let line = serde_json::json!({ "path": os_text(&found.path), "environment": environment });
+            return self.stdout.push_json(&line);
         }
         self.stdout.push_styled(file.display_path(&found.path).as_bytes(), Style::Path);
         self.stdout.push_str("\n");
@@ -166,31 +158,32 @@ impl MatchPrinter<'_> {
     fn print_line(&mut self, file: &FilePath, found: &FileLines, line: &SearchLine) {
         let args = self.args;
         let has_context = args.context.is_some() || args.before.is_some() || args.after.is_some();
-        let goes_on = |(path, number): &(std::path::PathBuf, u64)| *path == found.path && number + 1 == line.number;
+        let goes_on = |(path, number): &(PathBuf, u64)| *path == found.path && number + 1 == line.number;
+        let stdout = &mut *self.stdout;
         if has_context && self.previous.as_ref().is_some_and(|previous| !goes_on(previous)) {
-            self.stdout.push_styled(b"--", Style::Faint);
-            self.stdout.push_str("\n");
+            stdout.push_styled(b"--", Style::Faint);
+            stdout.push_str("\n");
         }
         let between: &[u8] = if line.spans.is_empty() { b"-" } else { b":" };
-        self.stdout.push_styled(file.display_path(&found.path).as_bytes(), Style::Path);
-        self.stdout.push_styled(between, Style::Faint);
-        self.stdout.push_styled(line.number.to_string().as_bytes(), Style::Number);
-        self.stdout.push_styled(between, Style::Faint);
+        stdout.push_styled(file.display_path(&found.path).as_bytes(), Style::Path);
+        stdout.push_styled(between, Style::Faint);
+        stdout.push_styled(line.number.to_string().as_bytes(), Style::Number);
+        stdout.push_styled(between, Style::Faint);
         let mut at = 0;
         for (begin, end) in &line.spans {
             let (begin, end) = (*begin as usize, *end as usize);
-            // Spans come in order and within the line; one from elsewhere that does not is left out.
+            // Spans are sorted and within the line. A server may send others; those are left out.
             if begin < at || end < begin || end > line.text.len() {
                 continue;
             }
-            self.stdout.push_untrusted(&line.text[at..begin]);
-            self.stdout.push_styled(&line.text[begin..end], Style::Match);
+            stdout.push_untrusted(&line.text[at..begin]);
+            stdout.push_styled(&line.text[begin..end], Style::Match);
             at = end;
         }
-        self.stdout.push_untrusted(&line.text[at..]);
+        stdout.push_untrusted(&line.text[at..]);
         if line.cut {
-            self.stdout.push_styled(" … (cut)".as_bytes(), Style::Faint);
+            stdout.push_styled(" … (cut)".as_bytes(), Style::Faint);
         }
-        self.stdout.push_str("\n");
+        stdout.push_str("\n");
     }
 }

@@ -1,117 +1,105 @@
-//! `fs ls`: what is in directories.
+//! `fs ls`: the entries of directories.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use exec_env::files::{FileError, FileKind, Files, LinkPolicy, Metadata};
 use futures_util::StreamExt;
 
 use super::file_info::{self, FileJson, MetadataJson};
-use super::{AT_ONCE, resolve_all};
+use super::{AT_ONCE, with_files};
 use crate::args::LsArgs;
-use crate::failures::Failures;
-use crate::location::{BarePath, FilePath, Locations};
-use crate::output::{StdoutBuffer, Text, escape_control};
+use crate::location::FilePath;
+use crate::output::{StdoutBuffer, escape_control, os_text};
 use crate::{runtime, table};
 
-/// Lists them; the code is 1 if one could not be listed.
 pub(super) async fn ls(args: &LsArgs) -> anyhow::Result<u8> {
-    let mut locations = Locations::new(&args.common.target, BarePath::Chosen);
-    let files = resolve_all(&mut locations, &args.paths).await?;
-    let mut failures = Failures::new(args.common.json);
-    let mut stdout = StdoutBuffer::new();
-    let several = files.len() > 1;
-    for (number, file) in files.iter().enumerate() {
-        match list(file, args, &stdout).await {
-            Ok(rows) => {
-                if several && !args.common.json {
-                    let gap = if number > 0 { "\n" } else { "" };
-                    stdout.push_str(gap);
-                    stdout.push_untrusted(file.as_written().as_bytes());
-                    stdout.push_str(":\n");
+    with_files(&args.common, &args.paths, async |files, context| {
+        let stdout = &mut context.stdout;
+        let as_table = args.long || (stdout.is_terminal() && !args.one);
+        for (number, file) in files.iter().enumerate() {
+            match list(file, args, as_table).await {
+                Ok(rows) => {
+                    if files.len() > 1 && !args.common.json {
+                        stdout.push_str(if number > 0 { "\n" } else { "" });
+                        stdout.push_untrusted(file.as_written().as_bytes());
+                        stdout.push_str(":\n");
+                    }
+                    print(file, &rows, args, as_table, stdout).await?;
                 }
-                print(file, &rows, args, &mut stdout).await?;
+                Err(error) => context.failures.report_file_error(file, &error)?,
             }
-            Err(error) => failures.report_file_error(file, &error)?,
         }
-    }
-    stdout.flush().await?;
-    drop(files);
-    locations.close().await;
-    Ok(failures.exit_code())
+        Ok(())
+    })
+    .await
 }
 
-/// A name, and what is known of it.
 struct ListedFile {
-    name: Vec<u8>,
+    name: OsString,
     kind: FileKind,
     is_symlink: bool,
-    /// `None` if nobody asked, or it cannot be told: a link that leads nowhere, a file that vanished.
+    /// `None` if it is not needed, or cannot be had: of a link that leads nowhere, of a file that vanished.
     metadata: Option<Metadata>,
-    target: Option<Vec<u8>>,
+    target: Option<PathBuf>,
 }
 
-async fn list(file: &FilePath, args: &LsArgs, stdout: &StdoutBuffer) -> Result<Vec<ListedFile>, FileError> {
+async fn list(file: &FilePath, args: &LsArgs, as_table: bool) -> Result<Vec<ListedFile>, FileError> {
     let entries = match file.files().read_directory(&file.path).await {
-        // A file is its own listing, as everywhere.
+        // The listing of a file is the file itself.
         Err(error) if error.reason.name() == "ENOTDIR" => {
             let metadata = file.files().metadata(&file.path, LinkPolicy::Follow).await.map_err(|_| error)?;
-            let target = link_target(file.files(), &file.path, metadata.is_symlink).await;
-            let name = file.as_written().as_bytes().to_vec();
-            return Ok(vec![ListedFile {
-                name,
-                kind: metadata.kind,
-                is_symlink: metadata.is_symlink,
-                metadata: Some(metadata),
-                target,
-            }]);
+            let Metadata { kind, is_symlink, .. } = metadata;
+            let target = link_target(file.files(), &file.path, is_symlink).await;
+            let name = file.as_written().to_owned();
+            return Ok(vec![ListedFile { name, kind, is_symlink, metadata: Some(metadata), target }]);
         }
         other => other?,
     };
     let wanted = entries.into_iter().filter(|entry| args.all || !entry.name.as_bytes().starts_with(b"."));
-    let details = args.common.json || args.long || (stdout.is_terminal() && !args.one);
+    let needs_metadata = args.common.json || as_table;
     let rows = wanted.map(|entry| async move {
         let path = file.path.join(&entry.name);
-        let (metadata, target) = match details {
+        let (metadata, target) = match needs_metadata {
             true => (
                 file.files().metadata(&path, LinkPolicy::Follow).await.ok(),
                 link_target(file.files(), &path, entry.is_symlink).await,
             ),
             false => (None, None),
         };
-        let name = entry.name.as_bytes().to_vec();
-        ListedFile { name, kind: entry.kind, is_symlink: entry.is_symlink, metadata, target }
+        ListedFile { name: entry.name, kind: entry.kind, is_symlink: entry.is_symlink, metadata, target }
     });
     let mut rows: Vec<ListedFile> = futures_util::stream::iter(rows).buffer_unordered(AT_ONCE).collect().await;
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(rows)
 }
 
-/// What a link says.
-async fn link_target(files: &dyn Files, path: &Path, is_symlink: bool) -> Option<Vec<u8>> {
+async fn link_target(files: &dyn Files, path: &Path, is_symlink: bool) -> Option<PathBuf> {
     match is_symlink {
-        true => files.read_link(path, LinkPolicy::Follow).await.ok().map(|text| text.as_os_str().as_bytes().to_vec()),
+        true => files.read_link(path, LinkPolicy::Follow).await.ok(),
         false => None,
     }
 }
 
-async fn print(file: &FilePath, rows: &[ListedFile], args: &LsArgs, stdout: &mut StdoutBuffer) -> anyhow::Result<()> {
+async fn print(
+    file: &FilePath,
+    rows: &[ListedFile],
+    args: &LsArgs,
+    as_table: bool,
+    stdout: &mut StdoutBuffer,
+) -> anyhow::Result<()> {
     if args.common.json {
         for row in rows {
             stdout.push_json(&FileJson {
-                path: Text::name(file.path.join(OsStr::from_bytes(&row.name))),
-                environment: Some(file.location.environment_id().to_owned()),
-                kind: file_info::kind_name(row.kind),
-                is_symlink: row.is_symlink,
-                target: row.target.as_deref().map(Text::of),
+                target: row.target.as_ref().map(os_text),
                 metadata: row.metadata.as_ref().map(MetadataJson::new),
-                hash: None,
+                ..FileJson::new(&file.location, &file.path.join(&row.name), row.kind, row.is_symlink)
             })?;
             stdout.flush_if_full().await?;
         }
-    } else if args.long || (stdout.is_terminal() && !args.one) {
+    } else if as_table {
         stdout.flush().await?;
         if !rows.is_empty() {
             let now_ms = runtime::now_ms();
@@ -120,7 +108,7 @@ async fn print(file: &FilePath, rows: &[ListedFile], args: &LsArgs, stdout: &mut
         }
     } else {
         for row in rows {
-            stdout.push_untrusted(&row.name);
+            stdout.push_untrusted(row.name.as_bytes());
             stdout.push_str("\n");
             stdout.flush_if_full().await?;
         }
@@ -129,13 +117,13 @@ async fn print(file: &FilePath, rows: &[ListedFile], args: &LsArgs, stdout: &mut
 }
 
 fn table_row(row: &ListedFile, now_ms: u64) -> [String; 4] {
-    let mut name = escape_control(&row.name);
+    let mut name = escape_control(row.name.as_bytes());
     if row.kind == FileKind::Directory && !row.is_symlink && !name.ends_with('/') {
         name.push('/');
     }
     if let Some(target) = &row.target {
         let nowhere = if row.metadata.is_none() { " (leads nowhere)" } else { "" };
-        name += &format!(" -> {}{nowhere}", escape_control(target));
+        name += &format!(" -> {}{nowhere}", escape_control(target.as_os_str().as_bytes()));
     }
     match &row.metadata {
         None => {

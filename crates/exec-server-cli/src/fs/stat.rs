@@ -1,46 +1,43 @@
 //! `fs stat`: everything that is known about files.
 
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use exec_client::files::stream::fingerprint;
 use exec_env::files::{FileError, FileKind, LinkPolicy, Metadata};
 
 use super::file_info::{self, FileJson, MetadataJson};
-use super::resolve_all;
+use super::with_files;
 use crate::args::StatArgs;
-use crate::failures::Failures;
-use crate::location::{BarePath, FilePath, Locations};
-use crate::output::{StdoutBuffer, Text, escape_control};
+use crate::location::FilePath;
+use crate::output::{StdoutBuffer, escape_control, os_text};
 use crate::table;
 
-/// Tells it; the code is 1 if there is one of which nothing is known.
 pub(super) async fn stat(args: &StatArgs) -> anyhow::Result<u8> {
-    let mut locations = Locations::new(&args.common.target, BarePath::Chosen);
-    let files = resolve_all(&mut locations, &args.paths).await?;
-    let mut failures = Failures::new(args.common.json);
-    let mut stdout = StdoutBuffer::new();
-    let mut first = true;
-    for file in &files {
-        match read_details(file, args.hash).await {
-            Ok(details) if args.common.json => stdout.push_json(&details.to_json(file))?,
-            Ok(details) => {
-                stdout.push_str(if first { "" } else { "\n" });
-                first = false;
-                details.print(file, &mut stdout);
+    with_files(&args.common, &args.paths, async |files, context| {
+        let stdout = &mut context.stdout;
+        let mut first = true;
+        for file in files {
+            match read_details(file, args.hash).await {
+                Ok(details) if args.common.json => stdout.push_json(&details.to_json(file))?,
+                Ok(details) => {
+                    stdout.push_str(if first { "" } else { "\n" });
+                    first = false;
+                    details.print(file, stdout);
+                }
+                Err(error) => context.failures.report_file_error(file, &error)?,
             }
-            Err(error) => failures.report_file_error(file, &error)?,
+            stdout.flush().await?;
         }
-        stdout.flush().await?;
-    }
-    drop(files);
-    locations.close().await;
-    Ok(failures.exit_code())
+        Ok(())
+    })
+    .await
 }
 
 struct FileDetails {
-    /// `None` of a link that leads nowhere.
+    /// `None` for a link that leads nowhere.
     metadata: Option<Metadata>,
-    target: Option<Vec<u8>>,
+    target: Option<PathBuf>,
     hash: Option<String>,
 }
 
@@ -52,7 +49,7 @@ async fn read_details(file: &FilePath, hash: bool) -> Result<FileDetails, FileEr
         false => None,
     };
     let metadata = match metadata {
-        // A link that leads nowhere is still something.
+        // There is no metadata of a link that leads nowhere, but its text can be read.
         Err(error) if target.is_none() => return Err(error),
         other => other.ok(),
     };
@@ -61,7 +58,7 @@ async fn read_details(file: &FilePath, hash: bool) -> Result<FileDetails, FileEr
         true => Some(fingerprint(file.files(), &file.path, LinkPolicy::Follow).await?.to_string()),
         false => None,
     };
-    Ok(FileDetails { metadata, target: target.map(|target| target.as_os_str().as_bytes().to_vec()), hash })
+    Ok(FileDetails { metadata, target, hash })
 }
 
 impl FileDetails {
@@ -69,15 +66,12 @@ impl FileDetails {
         self.metadata.map_or(FileKind::Symlink, |metadata| metadata.kind)
     }
 
-    fn to_json(self, file: &FilePath) -> FileJson {
+    fn to_json<'a>(&self, file: &'a FilePath) -> FileJson<'a> {
         FileJson {
-            path: Text::name(&file.path),
-            environment: Some(file.location.environment_id().to_owned()),
-            kind: file_info::kind_name(self.kind()),
-            is_symlink: self.target.is_some(),
-            target: self.target.as_deref().map(Text::of),
+            target: self.target.as_ref().map(os_text),
             metadata: self.metadata.as_ref().map(MetadataJson::new),
-            hash: self.hash,
+            hash: self.hash.clone(),
+            ..FileJson::new(&file.location, &file.path, self.kind(), self.target.is_some())
         }
     }
 
@@ -87,11 +81,12 @@ impl FileDetails {
         let kind = match self.kind() {
             FileKind::Symlink => "link that leads nowhere",
             FileKind::Special => "FIFO, socket or device",
-            kind => file_info::kind_name(kind),
+            FileKind::File => "file",
+            FileKind::Directory => "directory",
         };
         row("kind", kind.to_owned());
         if let Some(target) = &self.target {
-            row("link to", escape_control(target));
+            row("link to", escape_control(target.as_os_str().as_bytes()));
         }
         if let Some(metadata) = &self.metadata {
             row("size", format!("{} ({} bytes)", table::size(metadata.size_bytes), metadata.size_bytes));

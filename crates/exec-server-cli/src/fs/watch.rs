@@ -1,66 +1,51 @@
-//! `fs watch`: a line per change, until Ctrl-C or until what is watched is gone.
+//! `fs watch`: a line per change, until Ctrl-C or until the watched path is gone.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use exec_env::files::{Change, ChangeBatch, FileError, WatchOptions};
+use exec_env::files::{Change, ChangeBatch, WatchOptions};
+use exec_wire::text::OsText;
 use serde::Serialize;
 
+use super::with_files;
 use crate::args::WatchArgs;
-use crate::failures::Failures;
-use crate::location::{BarePath, FilePath, Locations};
+use crate::location::FilePath;
 use crate::messages;
-use crate::output::{StdoutBuffer, Style, Text};
+use crate::output::{StdoutBuffer, Style, os_text};
 
-/// Tells of changes; the code is 1 if they cannot be watched.
 pub(super) async fn watch(args: &WatchArgs) -> anyhow::Result<u8> {
-    let mut locations = Locations::new(&args.common.target, BarePath::Chosen);
-    let file = locations.resolve(&args.path).await?;
-    let mut failures = Failures::new(args.common.json);
-    let mut links = locations.link_monitors(false);
-    let watched = links.report_during(print_changes(&file, args)).await?;
-    if let Err(error) = watched {
-        failures.report_file_error(&file, &error)?;
-    }
-    drop(file);
-    locations.close().await;
-    Ok(failures.exit_code())
+    with_files(&args.common, std::slice::from_ref(&args.path), async |files, context| {
+        let file = &files[0];
+        let watched = context.links.report_during(print_changes(file, args, &mut context.stdout)).await;
+        context.failures.report_outcome(file, watched)
+    })
+    .await
 }
 
-/// The outer failure is of stdout, the inner one of the watch.
-async fn print_changes(file: &FilePath, args: &WatchArgs) -> anyhow::Result<Result<(), FileError>> {
+async fn print_changes(file: &FilePath, args: &WatchArgs, stdout: &mut StdoutBuffer) -> anyhow::Result<()> {
     let options = WatchOptions { recursive: !args.flat, ignore_files: args.ignore };
-    let mut changes = match file.files().watch(&file.path, options).await {
-        Ok(changes) => changes,
-        Err(error) => return Ok(Err(error)),
-    };
-    // Whoever changes something once it sees this line sees that change here.
-    if !args.common.json {
-        messages::print_note(format_args!("watching {:?}; Ctrl-C ends it", file.as_written()));
-    }
-    let mut stdout = StdoutBuffer::new();
-    if args.common.json {
-        stdout.push_json(&WatchEvent::Watching {
-            path: Text::name(&file.path),
-            environment: file.location.environment_id(),
-        })?;
-        stdout.flush().await?;
+    let mut changes = file.files().watch(&file.path, options).await?;
+    // Changes that are made after this line was seen are reported.
+    match args.common.json {
+        false => messages::print_note(format_args!("watching {:?}; Ctrl-C ends it", file.as_written())),
+        true => {
+            let environment = file.location.environment_id();
+            stdout.push_json(&WatchEvent::Watching { path: os_text(&file.path), environment })?;
+            stdout.flush().await?;
+        }
     }
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         let batch = tokio::select! {
             batch = changes.next() => batch,
-            // Asked to stop, which is how a watch ends.
-            _ = &mut interrupted => return Ok(Ok(())),
+            // This is how a watch normally ends.
+            _ = &mut interrupted => return Ok(()),
         };
-        match batch {
-            Ok(Some(batch)) => print(&batch, file, args, &mut stdout)?,
-            Ok(None) => {
-                messages::print_note(format_args!("{:?} is gone", file.as_written()));
-                return Ok(Ok(()));
-            }
-            Err(error) => return Ok(Err(error)),
-        }
+        let Some(batch) = batch? else {
+            messages::print_note(format_args!("{:?} is gone", file.as_written()));
+            return Ok(());
+        };
+        print(&batch, file, args, stdout)?;
         stdout.flush().await?;
     }
 }
@@ -68,21 +53,21 @@ async fn print_changes(file: &FilePath, args: &WatchArgs) -> anyhow::Result<Resu
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "camelCase")]
 enum WatchEvent<'a> {
-    Watching { path: Text, environment: &'a str },
-    Created { path: Text },
-    Modified { path: Text },
-    Removed { path: Text },
-    Renamed { from: Text, to: Text },
-    Overflow { path: Text },
+    Watching { path: OsText, environment: &'a str },
+    Created { path: OsText },
+    Modified { path: OsText },
+    Removed { path: OsText },
+    Renamed { from: OsText, to: OsText },
+    Overflow { path: OsText },
 }
 
 impl WatchEvent<'_> {
     fn new(change: &Change) -> Self {
         match change {
-            Change::Created(path) => Self::Created { path: Text::name(path) },
-            Change::Modified(path) => Self::Modified { path: Text::name(path) },
-            Change::Removed(path) => Self::Removed { path: Text::name(path) },
-            Change::Renamed { from, to } => Self::Renamed { from: Text::name(from), to: Text::name(to) },
+            Change::Created(path) => Self::Created { path: os_text(path) },
+            Change::Modified(path) => Self::Modified { path: os_text(path) },
+            Change::Removed(path) => Self::Removed { path: os_text(path) },
+            Change::Renamed { from, to } => Self::Renamed { from: os_text(from), to: os_text(to) },
         }
     }
 }
@@ -93,7 +78,7 @@ fn print(batch: &ChangeBatch, file: &FilePath, args: &WatchArgs, stdout: &mut St
             stdout.push_json(&WatchEvent::new(change))?;
         }
         if let Some(root) = &batch.overflow {
-            stdout.push_json(&WatchEvent::Overflow { path: Text::name(root) })?;
+            stdout.push_json(&WatchEvent::Overflow { path: os_text(root) })?;
         }
         return Ok(());
     }

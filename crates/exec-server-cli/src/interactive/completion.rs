@@ -1,37 +1,36 @@
-//! When a run is over.
+//! The rules for when a run is over.
 //!
 //! ```text
-//!   running ── exited ──► lingering ── closed, or patience over ──► sweeping ── tree gone ──► over
-//!                                                                                 └─ and closed, or LAST_WORDS later
+//!   running ── exited ──► lingering ── closed, or waited enough ──► terminating the tree ── done ──► finished
+//!                                                                     └─ and closed, or CLOSE_TIMEOUT later
 //! ```
 //!
-//! The leader's exit ends a run. What it left in the background may finish a last line (`cmd > >(tee log)` is such a
-//! case), then it is ended. With `--wait-all` it may hold the output open for as long as it likes, up to the time
-//! limit. Pure: it is told what happened and when.
+//! The leader's exit ends a run. Its background processes may write what is left (as in `cmd > >(tee log)`), then they are
+//! ended. With `--wait-all` they may keep the output open for as long as they like, up to the time limit. Pure: it is told
+//! what happened and when.
 
 use std::time::{Duration, Instant};
 
-/// What background processes get to end by themselves: enough to pass on what the leader gave them, too short to be
-/// noticed.
+/// How long background processes may take to end by themselves: enough to pass on what the leader gave them, too short to
+/// be noticed.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// A process lets go of its output a moment before it is gone; without this pause, one that has just ended by itself
-/// would be counted as ended by us. Paid only where somebody was in the background.
+/// A process closes its output a moment before it is gone. Without this pause, one that has just ended by itself would be
+/// counted as ended by us. It is waited only if there was a background process.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// The tree is gone, but somebody outside of it holds the output open; it gets no more than this.
+/// How long we wait for the end of the output when the tree is gone, but a process outside it holds the output open.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is known of the end.
 #[derive(Debug)]
 pub(crate) struct Completion {
     wait_all: bool,
-    /// The end of all patience, leader or not.
+    /// Nothing is waited for beyond this.
     limit: Option<Instant>,
     exited: Option<Instant>,
     closed: Option<Instant>,
     cleanup: Cleanup,
-    /// The output was still open when the sweep began.
+    /// The output was still open when the cleanup began.
     cut_short: bool,
 }
 
@@ -42,14 +41,12 @@ enum Cleanup {
     Done(Instant),
 }
 
-/// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompletionStep {
-    /// Go on; if a moment is given, ask again then.
+    /// Go on, and ask again at this time at the latest.
     Wait(Option<Instant>),
-    /// End what is left of the tree, and tell.
+    /// End what is left of the tree, then call `on_terminated`.
     Terminate,
-    /// It is over.
     Finish,
 }
 
@@ -70,24 +67,23 @@ impl Completion {
         self.cleanup = Cleanup::Done(now);
     }
 
-    /// Whether the output has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_some()
     }
 
-    /// Whether the background was ended while it held the output open.
+    /// Whether background processes were ended while they held the output open.
     pub(crate) fn is_cut_short(&self) -> bool {
         self.cut_short
     }
 
-    /// Says `Sweep` once.
+    /// Returns `Terminate` once.
     pub(crate) fn next_step(&mut self, now: Instant) -> CompletionStep {
-        // The keeper itself watches the leader's time.
+        // The time limit of the leader is enforced by the keeper.
         let Some(exited) = self.exited else { return CompletionStep::Wait(None) };
         match self.cleanup {
             Cleanup::NotStarted => {
                 let wait_until = match self.closed {
-                    // Told in one breath: nobody was in the background.
+                    // Both came in one page: there was no background process.
                     Some(closed) if closed == exited => None,
                     Some(closed) => Some(closed + SETTLE),
                     None if self.wait_all => match self.limit {

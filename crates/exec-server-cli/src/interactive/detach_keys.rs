@@ -1,21 +1,20 @@
-//! The keys that mean "leave it running": Ctrl-\ and then d. Pure.
+//! The keys to leave a process running: Ctrl-\ and then d. Pure.
 //!
-//! Ctrl-\ waits for the next key. Twice, it is one Ctrl-\ for the process; before any other key, both go through.
+//! After Ctrl-\, the next key decides. Ctrl-\ twice is one Ctrl-\ for the process; before any other key, both are passed on.
 
 use bytes::Bytes;
 
 /// Ctrl-\.
 const PREFIX: u8 = 0x1c;
 
-/// What was pressed so far.
 #[derive(Debug, Default)]
 pub(crate) struct DetachKeys {
-    /// The prefix was the last key.
+    /// The last key was Ctrl-\.
     after_prefix: bool,
 }
 
 impl DetachKeys {
-    /// What of these is for the process, and whether we are to leave. What comes after the keys for that is dropped.
+    /// Returns the keys that are for the process, and whether to detach. Keys after the detach keys are dropped.
     pub(crate) fn filter(&mut self, pressed: Bytes) -> (Bytes, bool) {
         if !self.after_prefix && !pressed.contains(&PREFIX) {
             return (pressed, false);

@@ -1,17 +1,16 @@
-//! What is shown of the log: the bytes themselves, or events as JSON.
+//! Formats the log for output: as the bytes themselves, or as events in JSON.
 //!
-//! The names in the JSON are those of our wire (`kind`, `coreDumped`, `maxRssBytes`), so that who knows one knows the
-//! other.
+//! The names and types in the JSON are those of our wire where it has them (`kind`, `coreDumped`, `maxRssBytes`).
 
-use base64_simd::STANDARD;
 use bytes::Bytes;
 use exec_core::{EntryBody, ExitCause, Exit, Gap, Page, Seq, ExitStatus, Stream};
-use exec_env::process::{LogEvent, Terminated};
+use exec_env::process::LogEvent;
+use exec_wire::process as wire;
 use serde::Serialize;
 
 use super::output_thread::{OutputBatch, OutputChunk, OutputStream};
+use crate::output::TextOrBase64;
 
-/// How to show, and what was missed.
 #[derive(Debug)]
 pub(crate) struct OutputFormatter {
     json: bool,
@@ -30,82 +29,64 @@ impl OutputFormatter {
         self.dropped_bytes > 0
     }
 
-    /// The child runs.
     pub(crate) fn started(&self, pid: u32) -> OutputBatch {
-        if self.json { vec![to_stdout(JsonEvent::Started { pid }.encode())] } else { Vec::new() }
+        if self.json { vec![JsonEvent::Started { pid }.to_chunk()] } else { Vec::new() }
     }
 
-    /// A page of the log.
     pub(crate) fn page(&mut self, page: Page) -> OutputBatch {
         LogEvent::of(page).filter_map(|event| self.event(event)).collect()
     }
 
     fn event(&mut self, event: LogEvent) -> Option<OutputChunk> {
         match event {
-            LogEvent::Gap(gap) => self.gap(gap),
-            LogEvent::Entry(entry) if self.json => Some(to_stdout(JsonEvent::of(entry.seq, &entry.body).encode())),
+            LogEvent::Gap(gap) => Some(self.gap(gap)),
+            LogEvent::Entry(entry) if self.json => Some(JsonEvent::new(entry.seq, &entry.body).to_chunk()),
             LogEvent::Entry(entry) => match entry.body {
-                EntryBody::Output { stream: Stream::Stderr, bytes } => Some(OutputChunk { to: OutputStream::Stderr, bytes }),
-                EntryBody::Output { stream: Stream::Stdout | Stream::Pty, bytes } => {
-                    Some(OutputChunk { to: OutputStream::Stdout, bytes })
+                EntryBody::Output { stream, bytes } => {
+                    let to = match stream {
+                        Stream::Stderr => OutputStream::Stderr,
+                        Stream::Stdout | Stream::Pty => OutputStream::Stdout,
+                    };
+                    Some(OutputChunk { to, bytes })
                 }
                 EntryBody::Exited(_) | EntryBody::Closed => None,
             },
         }
     }
 
-    fn gap(&mut self, gap: Gap) -> Option<OutputChunk> {
-        // A server that numbers what it dropped anew must not stop us.
+    fn gap(&mut self, gap: Gap) -> OutputChunk {
+        // A server that has restarted its count must not make this underflow.
         let lost_bytes = gap.dropped_bytes.saturating_sub(self.dropped_bytes);
         self.dropped_bytes = gap.dropped_bytes;
         if self.json {
             let Gap { from_seq, to_seq, dropped_bytes } = gap;
-            return Some(to_stdout(JsonEvent::Gap { from_seq, to_seq, dropped_bytes }.encode()));
+            return JsonEvent::Gap { from_seq, to_seq, dropped_bytes }.to_chunk();
         }
         let end = if self.raw { "\r\n" } else { "\n" };
         let message = format!(
             "exec-server: about {lost_bytes} bytes of output are lost here: they were read too slowly; raise --spool{end}"
         );
-        // Told even if we are to be quiet: it is a failure.
-        Some(OutputChunk { to: OutputStream::Stderr, bytes: message.into() })
-    }
-
-    /// What was ended at the end.
-    pub(crate) fn left_behind(terminated: Terminated) -> Bytes {
-        JsonEvent::LeftBehind { ended: terminated.ended, left: terminated.left }.encode()
-    }
-
-    /// The child was left to go on.
-    pub(crate) fn detached(id: &str, pid: u32, at: &str, session: &str) -> Bytes {
-        JsonEvent::Detached { id, pid, at, session }.encode()
-    }
-
-    /// There is no child, or we failed.
-    pub(crate) fn failed(message: &str, exit_code: u8) -> Bytes {
-        JsonEvent::Failed { message, exit_code }.encode()
+        // It is shown with --quiet, too: it is a failure.
+        OutputChunk { to: OutputStream::Stderr, bytes: message.into() }
     }
 }
 
-fn to_stdout(bytes: Bytes) -> OutputChunk {
-    OutputChunk { to: OutputStream::Stdout, bytes }
-}
-
-/// One line of JSON.
+/// One line of `--json`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "camelCase", rename_all_fields = "camelCase")]
-enum JsonEvent<'a> {
+pub(crate) enum JsonEvent<'a> {
     Started {
         pid: u32,
     },
     Output {
         seq: Seq,
-        stream: &'static str,
+        stream: wire::Stream,
         #[serde(flatten)]
         content: TextOrBase64<'a>,
     },
     Exited {
         seq: Seq,
-        exit: ExitLine,
+        exit: wire::Exit,
     },
     Closed {
         seq: Seq,
@@ -131,80 +112,52 @@ enum JsonEvent<'a> {
     },
 }
 
-/// Text where it is text; an entry that cuts a character in two is not.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-enum TextOrBase64<'a> {
-    Text(&'a str),
-    Base64(String),
-}
-
-/// How a process ended, as JSON.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ExitLine {
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signal: Option<i32>,
-    core_dumped: bool,
-    user_ms: u64,
-    system_ms: u64,
-    max_rss_bytes: u64,
-}
-
 impl<'a> JsonEvent<'a> {
-    fn of(seq: Seq, body: &'a EntryBody) -> Self {
+    fn new(seq: Seq, body: &'a EntryBody) -> Self {
         match body {
-            EntryBody::Exited(exit) => Self::Exited { seq, exit: ExitLine::of(exit) },
+            EntryBody::Exited(exit) => Self::Exited { seq, exit: wire_exit(exit) },
             EntryBody::Closed => Self::Closed { seq },
             EntryBody::Output { stream, bytes } => {
                 let stream = match stream {
-                    Stream::Stdout => "stdout",
-                    Stream::Stderr => "stderr",
-                    Stream::Pty => "pty",
+                    Stream::Stdout => wire::Stream::Stdout,
+                    Stream::Stderr => wire::Stream::Stderr,
+                    Stream::Pty => wire::Stream::Pty,
                 };
-                let content = match std::str::from_utf8(bytes) {
-                    Ok(text) => TextOrBase64::Text(text),
-                    Err(_) => TextOrBase64::Base64(STANDARD.encode_to_string(bytes)),
-                };
-                Self::Output { seq, stream, content }
+                Self::Output { seq, stream, content: TextOrBase64::new(bytes) }
             }
         }
     }
 
-    fn encode(&self) -> Bytes {
+    fn to_chunk(&self) -> OutputChunk {
         let mut line = serde_json::to_vec(self).expect("strings and numbers, written to memory");
         line.push(b'\n');
-        line.into()
+        OutputChunk { to: OutputStream::Stdout, bytes: Bytes::from(line) }
     }
 }
 
-impl ExitLine {
-    pub(crate) fn of(exit: &Exit) -> Self {
-        let (code, signal, core_dumped) = match exit.status {
-            ExitStatus::Code(code) => (Some(code), None, false),
-            ExitStatus::Signal { number, core_dumped } => (None, Some(number), core_dumped),
-            ExitStatus::Lost => (None, None, false),
-        };
-        let kind = match (exit.cause, exit.status) {
-            (_, ExitStatus::Lost) => "lost",
-            (ExitCause::TimedOut, _) => "timedOut",
-            (ExitCause::Terminated, _) => "terminated",
-            (ExitCause::OutOfMemory, _) => "outOfMemory",
-            (ExitCause::Own, ExitStatus::Code(_)) => "exited",
-            (ExitCause::Own, ExitStatus::Signal { .. }) => "signalled",
-        };
-        Self {
-            kind,
-            code,
-            signal,
-            core_dumped,
-            user_ms: exit.usage.user.as_millis() as u64,
-            system_ms: exit.usage.system.as_millis() as u64,
-            max_rss_bytes: exit.usage.max_rss_bytes,
-        }
+/// How a process ended, as the wire has it.
+pub(crate) fn wire_exit(exit: &Exit) -> wire::Exit {
+    let (code, signal, core_dumped) = match exit.status {
+        ExitStatus::Code(code) => (Some(code), None, false),
+        ExitStatus::Signal { number, core_dumped } => (None, Some(number), core_dumped),
+        ExitStatus::Lost => (None, None, false),
+    };
+    let kind = match (exit.cause, exit.status) {
+        (_, ExitStatus::Lost) => wire::ExitKind::Lost,
+        (ExitCause::TimedOut, _) => wire::ExitKind::TimedOut,
+        (ExitCause::Terminated, _) => wire::ExitKind::Terminated,
+        (ExitCause::OutOfMemory, _) => wire::ExitKind::OutOfMemory,
+        (ExitCause::Own, ExitStatus::Code(_)) => wire::ExitKind::Exited,
+        (ExitCause::Own, ExitStatus::Signal { .. }) => wire::ExitKind::Signalled,
+    };
+    wire::Exit {
+        kind,
+        code,
+        signal,
+        core_dumped,
+        user_ms: exit.usage.user.as_millis() as u64,
+        system_ms: exit.usage.system.as_millis() as u64,
+        max_rss_bytes: exit.usage.max_rss_bytes,
     }
 }
 
@@ -215,7 +168,7 @@ mod tests {
     use super::*;
 
     fn line(body: EntryBody) -> String {
-        String::from_utf8(JsonEvent::of(7, &body).encode().to_vec()).expect("JSON is UTF-8")
+        String::from_utf8(JsonEvent::new(7, &body).to_chunk().bytes.to_vec()).expect("JSON is UTF-8")
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! What the child printed on its way to our stdout and stderr.
+//! The thread that writes the child's output to our stdout and stderr.
 //!
-//! One thread writes both, so that their order on a shared terminal is the child's. It blocks when nobody reads; the
-//! loop then simply stops taking pages, and the log holds what comes.
+//! One thread writes both, so that their order on a shared terminal is the child's. It blocks when nobody reads. The loop
+//! then stops taking pages, and the log holds what comes.
 
 use std::fmt;
 use std::io;
@@ -14,10 +14,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
-/// Parcels on the way: one being written, one ready, so that the writer never waits for the log.
+/// Batches in flight: one is being written, one is ready, so that the thread never waits for the log.
 const DEPTH: usize = 2;
 
-/// One of our two streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputStream {
     Stdout,
@@ -33,31 +32,29 @@ impl fmt::Display for OutputStream {
     }
 }
 
-/// Bytes for one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OutputChunk {
     pub(crate) to: OutputStream,
     pub(crate) bytes: Bytes,
 }
 
-/// Pieces in their order.
 pub(crate) type OutputBatch = Vec<OutputChunk>;
 
-/// A stream that takes no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a stream cannot be written any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("cannot write to {to}: {errno}")]
 pub(crate) struct OutputError {
-    pub(crate) to: OutputStream,
-    pub(crate) errno: Errno,
+    to: OutputStream,
+    errno: Errno,
 }
 
 impl OutputError {
-    /// The reader has seen enough and left: no reason for a message.
-    pub(crate) fn is_broken_pipe(self) -> bool {
+    /// The reader has closed the pipe, which needs no message.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
         self.errno == Errno::PIPE
     }
 }
 
-/// The writing thread and the way to it.
 pub(crate) struct OutputThread {
     batches: SyncSender<OutputBatch>,
     results: mpsc::Receiver<Result<(), OutputError>>,
@@ -74,17 +71,17 @@ impl OutputThread {
         Ok(Self { batches, results, in_flight: 0, thread })
     }
 
-    /// Whether [`Self::put`] may be called.
+    /// Whether [`Self::enqueue`] may be called.
     pub(crate) fn has_capacity(&self) -> bool {
         self.in_flight < DEPTH
     }
 
-    /// Whether everything put was written.
+    /// Whether everything is written.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight == 0
     }
 
-    /// Hands a parcel over; there must be room.
+    /// There must be capacity.
     pub(crate) fn enqueue(&mut self, batch: OutputBatch) {
         debug_assert!(self.has_capacity(), "the channel would block the loop");
         if !batch.is_empty() && self.batches.try_send(batch).is_ok() {
@@ -92,18 +89,18 @@ impl OutputThread {
         }
     }
 
-    /// Waits for the next parcel to be written. Cancelling it loses nothing.
+    /// Waits until the next batch is written. Cancel-safe.
     pub(crate) async fn next_result(&mut self) -> Result<(), OutputError> {
         if self.in_flight == 0 {
             return std::future::pending().await;
         }
         let result = self.results.recv().await;
         self.in_flight -= 1;
-        // The thread ends only after it has told why.
+        // The thread sends its error before it ends.
         result.unwrap_or(Ok(()))
     }
 
-    /// Waits for the thread, which has nothing left to write.
+    /// Joins the thread, which must have nothing left to write.
     pub(crate) fn close(self) {
         debug_assert!(self.is_idle(), "the thread may be blocked");
         drop(self.batches);
@@ -114,7 +111,7 @@ impl OutputThread {
 fn write_batches(batches: &Receiver<OutputBatch>, sender: &mpsc::Sender<Result<(), OutputError>>) {
     for batch in batches {
         let result = write_batch(&batch);
-        // There is room: no more results are open than parcels were let in.
+        // This never blocks: there are no more results than batches, and both channels have the same capacity.
         if sender.blocking_send(result).is_err() || result.is_err() {
             return;
         }
@@ -137,7 +134,7 @@ fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
         match rustix::io::write(to, bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
-            // Somebody who shares the descriptor made it non-blocking.
+            // A process that shares the descriptor has made it non-blocking.
             Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(&to, PollFlags::OUT)], None)),
             Err(errno) => return Err(errno),
         }

@@ -1,8 +1,7 @@
-//! Our stdin on its way to the child.
+//! Forwards our stdin to the child.
 //!
-//! A thread reads, because a read may last for ever; it is not waited for, and the end of the process ends it. What
-//! it has read waits for the child: at most two blocks are on the way, so a child that does not read leaves the rest
-//! where it is.
+//! A thread reads, because a read may last for ever; it is not joined, and ends with our process. At most two blocks are
+//! in flight, so if the child does not read, the rest stays where it is.
 
 use std::time::Duration;
 
@@ -19,62 +18,52 @@ use tokio::sync::mpsc;
 use super::detach_keys::DetachKeys;
 use crate::{runtime, terminal};
 
-/// As much as a pipe holds.
+/// The capacity of a pipe.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// How often a background job looks whether it has been brought to the foreground, once there is something to read.
+/// How often a background job with input to read checks whether it is in the foreground now.
 const BACKGROUND_RETRY: Duration = Duration::from_millis(200);
 
-/// Where the child's input comes from.
 pub(crate) struct StdinForwarder {
-    blocks: Option<mpsc::Receiver<Bytes>>,
+    blocks: mpsc::Receiver<Bytes>,
     end: StdinEnd,
 }
 
-/// What the end of our stdin means to the child.
+/// What is done when our stdin ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StdinEnd {
-    /// The end of its own.
+    /// The child's stdin is closed.
     ClosePipe,
-    /// The end-of-file character, typed.
+    /// The end-of-file character is typed into the child's terminal.
     TypeEof,
-    /// A raw terminal ends in one way only: it hung up. The child's does the same.
+    /// A raw terminal ends only by a hangup, and the child gets the signal for it.
     Hangup,
-    /// Likewise, but the child is not ours: it goes on without us. So it does when the keys for that are pressed.
+    /// A hangup, or the detach keys, leave the child running, because it is not ours.
     Detach,
 }
 
-/// How feeding came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StdinOutcome {
-    /// Our stdin or the child's has ended.
     Finished,
-    /// We are to leave.
     Detach,
 }
 
 impl StdinForwarder {
-    /// No input at all.
-    pub(crate) fn none() -> Self {
-        Self { blocks: None, end: StdinEnd::ClosePipe }
-    }
-
-    /// Our stdin, from now on.
+    /// Begins to read our stdin.
     pub(crate) fn open(end: StdinEnd) -> anyhow::Result<Self> {
         let (sender, blocks) = mpsc::channel(1);
         let read = move || read_all(&sender);
         std::thread::Builder::new().name("stdin".into()).spawn(read).context("cannot start the thread of stdin")?;
-        Ok(Self { blocks: Some(blocks), end })
+        Ok(Self { blocks, end })
     }
 
-    /// Feeds the child until our stdin or its stdin ends.
-    pub(crate) async fn forward(self, processes: &dyn Processes, id: &ProcessId) -> anyhow::Result<StdinOutcome> {
-        let Some(mut blocks) = self.blocks else { return Ok(StdinOutcome::Finished) };
-        // A key is applied once per process, and others may have fed this one before us.
+    /// Forwards until our stdin or the child's ends.
+    pub(crate) async fn forward(mut self, processes: &dyn Processes, id: &ProcessId) -> anyhow::Result<StdinOutcome> {
+        // A process applies each write id once, and other commands may have written to this one before.
         let tag = runtime::random();
         let (mut number, mut last) = (0_u64, b'\n');
         let mut keys = (self.end == StdinEnd::Detach).then(DetachKeys::default);
-        while let Some(block) = blocks.recv().await {
+        while let Some(block) = self.blocks.recv().await {
             let (block, detach) = match &mut keys {
                 Some(keys) => keys.filter(block),
                 None => (block, false),
@@ -97,7 +86,7 @@ impl StdinForwarder {
                 processes.signal(id, Signal::Hangup).await?;
             }
             StdinEnd::TypeEof if last != b'\n' => {
-                // In the middle of a line, a terminal takes the character for "hand over what you have".
+                // In the middle of a line, the first end-of-file character only makes the terminal deliver that line.
                 processes.close_stdin(id).await?;
                 processes.close_stdin(id).await?;
             }
@@ -114,7 +103,7 @@ fn read_all(blocks: &mpsc::Sender<Bytes>) {
         let mut block = Vec::with_capacity(BLOCK_BYTES);
         match read_some(&mut block) {
             Ok(0) => return,
-            // The other end is dropped when the child takes no more.
+            // The receiver is dropped when the child takes no more input.
             Ok(_) => {
                 if blocks.blocking_send(block.into()).is_err() {
                     return;
@@ -122,7 +111,7 @@ fn read_all(blocks: &mpsc::Sender<Bytes>) {
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(errno) => {
-                // A terminal that hung up answers EIO; to the child it is the end of input in any case.
+                // A terminal that hung up returns EIO. For the child, every error is the end of input.
                 tracing::debug!(%errno, "stdin cannot be read any more");
                 return;
             }
@@ -134,7 +123,7 @@ fn read_some(block: &mut Vec<u8>) -> Result<usize, Errno> {
     let stdin = stdin();
     poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None)?;
     if !terminal::stdin_is_ours() {
-        // Those keys are for the shell. Waiting for them in `read` would stop us altogether.
+        // The input is for the shell. The kernel would stop our whole process if we read it.
         std::thread::sleep(BACKGROUND_RETRY);
         return Err(Errno::AGAIN);
     }

@@ -1,6 +1,6 @@
-//! From words to a command: where, with which variables, wired how.
+//! Turns the arguments of `run` into a command.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -8,41 +8,35 @@ use exec_core::{Command, Environ, Io, TerminalSize, TimeLimit};
 use exec_env::MachineInfo;
 
 use crate::args::{EnvArg, RunArgs};
+use crate::target;
 
-/// What the words mean depends on it.
+/// What applies where the arguments say nothing.
 #[derive(Debug)]
 pub(super) struct CommandDefaults {
-    /// Of our terminal; of the usual size without it.
+    /// The size of our terminal.
     pub(super) size: Option<TerminalSize>,
-    /// The folder that is meant if none is named, and where a relative one begins.
+    /// The working directory, and where a relative one begins.
     pub(super) base: Option<PathBuf>,
-    /// What kind of terminal ours is, if the child would not learn it by itself.
+    /// The type of our terminal, if the child does not inherit it.
     pub(super) term: Option<OsString>,
 }
 
 impl CommandDefaults {
-    /// Of a program that runs here: it inherits what we have.
     pub(super) fn local(size: Option<TerminalSize>) -> Self {
         Self { size, base: std::env::current_dir().ok(), term: None }
     }
 
-    /// Of a program that runs in a far place: our folder means nothing there, and its server has no terminal.
+    /// Our working directory means nothing there, and the server has no terminal.
     pub(super) fn remote(size: Option<TerminalSize>, info: &MachineInfo) -> Self {
-        let base = info.cwd.clone().or_else(|| info.home.clone());
-        Self { size, base, term: std::env::var_os("TERM") }
+        Self { size, base: target::base_directory(info), term: std::env::var_os("TERM") }
     }
 }
 
-/// What to run. `own` looks a variable of ours up.
-pub(super) fn build(
-    args: &RunArgs,
-    defaults: CommandDefaults,
-    own: impl Fn(&OsStr) -> Option<OsString>,
-) -> anyhow::Result<Command> {
+pub(super) fn build(args: &RunArgs, defaults: CommandDefaults) -> anyhow::Result<Command> {
     let cwd = cwd(args.cwd.as_deref(), defaults.base)?;
-    let mut variables = variables(&args.env, own)?;
+    let mut variables = variables(&args.env)?;
     if let Some(term) = defaults.term.filter(|_| args.tty) {
-        // First, so that --env has the last word.
+        // It comes first, so that --env can override it.
         variables.insert(0, ("TERM".into(), term));
     }
     let environ = if args.clear_env { Environ::exactly(variables) } else { Environ::inherit_and(variables) };
@@ -62,9 +56,9 @@ fn cwd(requested: Option<&Path>, base: Option<PathBuf>) -> anyhow::Result<PathBu
     }
 }
 
-fn variables(args: &[EnvArg], own: impl Fn(&OsStr) -> Option<OsString>) -> anyhow::Result<Vec<(OsString, OsString)>> {
+fn variables(args: &[EnvArg]) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let pair = |arg: &EnvArg| {
-        let value = arg.value.clone().or_else(|| own(&arg.name));
+        let value = arg.value.clone().or_else(|| std::env::var_os(&arg.name));
         let unset = || format!("--env {}: it is not set here; give it a value with NAME=VALUE", arg.name.display());
         Ok((arg.name.clone(), value.with_context(unset)?))
     };

@@ -1,26 +1,25 @@
-//! `run --detach`: a program is started in a far place and left there, with a note of where.
+//! `run --detach`: starts a program in a remote environment, writes a record of it, and leaves it running.
 //!
-//! Each has a session of its own, so that nobody who looks at one disturbs the others.
+//! Each program has a session of its own, so that a command on one does not affect the others.
 
 use anyhow::{Context, bail};
-use exec_client::RemoteEnvironment;
+use exec_client::{Options, RemoteEnvironment};
 use exec_core::ProcessId;
 use exec_env::Environment;
 use exec_env::process::Started;
 
 use super::command::{self, CommandDefaults};
-use super::{RunFailure, environment};
+use super::{RunFailure, describe_start_error};
 use crate::args::RunArgs;
 use crate::detached_store::{DetachedProcess, DetachedStore};
-use crate::interactive::formatter::OutputFormatter;
-use crate::target::{RemoteTarget, Target};
+use crate::interactive::formatter::JsonEvent;
+use crate::target::{self, RemoteTarget, Target};
 use crate::{exit_code, messages, runtime, terminal};
 
-/// Starts it and leaves.
 pub(super) async fn run(args: &RunArgs, target: Target) -> Result<u8, RunFailure> {
     let remote = require_lasting_server(target)?;
     let store = DetachedStore::open()?;
-    let environment = environment::connect(&remote, args.keep).await?;
+    let environment = remote.connect(Options { detached_ttl: Some(args.keep), ..Options::default() }).await?;
     let detached = start_detached(args, &remote, &store, &environment).await;
     match detached {
         Ok((process, started)) => {
@@ -28,9 +27,7 @@ pub(super) async fn run(args: &RunArgs, target: Target) -> Result<u8, RunFailure
             report(args, &process, started)
         }
         Err(failure) => {
-            if let Err(error) = environment.end().await {
-                tracing::debug!(%error, "the session ends by itself");
-            }
+            target::end_session(environment).await;
             Err(failure)
         }
     }
@@ -61,9 +58,7 @@ async fn start_detached(
         let message = "--detach needs a server that keeps a session for us: this one forgets it after half a minute";
         return Err(anyhow::Error::msg(message).into());
     }
-    let command = command::build(args, CommandDefaults::remote(terminal::size(), environment.info()), |name| {
-        std::env::var_os(name)
-    })?;
+    let command = command::build(args, CommandDefaults::remote(terminal::size(), environment.info()))?;
     let process = DetachedProcess {
         id: store.new_id(&args.argv[0]),
         session: environment.session_id().context("the connection broke again at once: try once more")?,
@@ -73,30 +68,27 @@ async fn start_detached(
         started_ms: runtime::now_ms(),
     };
     let id = ProcessId::new(&process.id).context("cannot name the process")?;
-    // Before it runs: should we die in between, there is a note without a process rather than a process that nobody
-    // finds. Held, so that a `ps` in another window does not take the session from us meanwhile.
+    // The record is written before the start: if we die in between, there is a record without a process rather than a
+    // process that nobody finds. It is locked, so that a `ps` does not take the session from us meanwhile.
     store.add(&process)?;
     let _lock = store.lock_session(&process, std::time::Duration::ZERO).await?;
     match environment.processes().start(&id, command).await {
         Ok(started) => Ok((process, started)),
         Err(error) => {
             store.remove(&process);
-            Err(RunFailure {
-                message: super::describe_start_error(&error, false),
-                exit_code: exit_code::of_start(&error),
-            })
+            Err(RunFailure { message: describe_start_error(&error, false), exit_code: exit_code::of_start(&error) })
         }
     }
 }
 
 fn report(args: &RunArgs, process: &DetachedProcess, started: Started) -> Result<u8, RunFailure> {
     let DetachedProcess { id, session, at, .. } = process;
-    let text = match args.json {
-        true => OutputFormatter::detached(id, started.pid, &at.to_string(), session).to_vec(),
-        false => format!("{id}\n").into_bytes(),
-    };
-    messages::print_stdout(&text).context("cannot write to stdout")?;
-    if !args.quiet && !args.json {
+    if args.json {
+        messages::print_json(&JsonEvent::Detached { id, pid: started.pid, at: &at.to_string(), session })?;
+        return Ok(0);
+    }
+    messages::print_stdout(format!("{id}\n").as_bytes()).context("cannot write to stdout")?;
+    if !args.quiet {
         messages::print_note(format_args!(
             "{id} runs on {at}: `exec-server attach {id}` goes on with it, also logs, kill, ps"
         ));

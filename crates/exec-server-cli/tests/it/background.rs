@@ -16,7 +16,7 @@ fn a_child_that_went_into_a_session_of_its_own_is_ended_too() {
     let output = run_shell("setsid sleep 1000 > /dev/null 2>&1 & echo $!");
     assert_eq!(code(&output), 0);
     assert!(!is_running(stdout(&output).trim()), "it was ended");
-    // Whether it had let go of our pipe by then, and so what the rest of the line says, is up to the scheduler.
+    // The rest of the line depends on whether it had closed our pipe by then, which is up to the scheduler.
     let said = "exec-server: sh left 1 process running in the background: ended";
     assert!(stderr(&output).starts_with(said), "{}", stderr(&output));
 }

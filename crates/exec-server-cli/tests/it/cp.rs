@@ -1,4 +1,4 @@
-//! `cp`: between here and there, whole, checked, and never outside of the target.
+//! `cp`: between local and remote, whole, checked, and never outside of the target.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::server::{Server, Transport};
 use super::support::{code, exec_server, fifo, finish, stderr, stdout};
 
-/// Two folders, one of which commands name as one of the environment `far`.
+/// Two directories; commands name the second one as one of the environment `far`.
 struct Fixture {
-    near: tempfile::TempDir,
-    far: tempfile::TempDir,
+    local: tempfile::TempDir,
+    remote: tempfile::TempDir,
     server: Server,
 }
 
@@ -24,24 +24,24 @@ impl Fixture {
         let server = Server::start(transport);
         server.name("far");
         let folder = || tempfile::tempdir().expect("a folder can be made");
-        Self { near: folder(), far: folder(), server }
+        Self { local: folder(), remote: folder(), server }
     }
 
-    fn near(&self, name: &str) -> PathBuf {
-        self.near.path().join(name)
+    fn local(&self, name: &str) -> PathBuf {
+        self.local.path().join(name)
     }
 
-    fn far(&self, name: &str) -> PathBuf {
-        self.far.path().join(name)
+    fn remote(&self, name: &str) -> PathBuf {
+        self.remote.path().join(name)
     }
 
-    /// How a command names it.
+    /// The path as an argument.
     fn remote_arg(&self, name: &str) -> String {
-        format!("far:{}", self.far(name).display())
+        format!("far:{}", self.remote(name).display())
     }
 
     fn local_arg(&self, name: &str) -> String {
-        self.near(name).display().to_string()
+        self.local(name).display().to_string()
     }
 
     fn cp(&self, args: &[&str]) -> Output {
@@ -100,31 +100,31 @@ fn hash(path: &Path) -> blake3::Hash {
 fn a_large_file_arrives_there_and_back_with_mode_and_time() {
     for transport in [Transport::WebSocket, Transport::Unix] {
         let fixture = Fixture::new(transport);
-        std::fs::write(fixture.near("large"), large(64 << 20)).expect("the folder is ours");
-        chmod(&fixture.near("large"), 0o750);
-        age(&fixture.near("large"));
+        std::fs::write(fixture.local("large"), large(64 << 20)).expect("the folder is ours");
+        chmod(&fixture.local("large"), 0o750);
+        age(&fixture.local("large"));
         let there = fixture.cp(&["--json", &fixture.local_arg("large"), &fixture.remote_arg("copy")]);
         assert_eq!((stderr(&there), code(&there)), ("", 0), "{transport:?}");
         let lines: Vec<Value> =
             stdout(&there).lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
         let file = lines.iter().find(|line| line["event"] == "file").expect("it is told");
-        assert_eq!(file["hash"], json!(hash(&fixture.near("large")).to_hex().to_string()));
+        assert_eq!(file["hash"], json!(hash(&fixture.local("large")).to_hex().to_string()));
         assert_eq!(file["to"], json!({"environment": "far", "path": fixture.remote_arg("copy")[4..]}));
         let done = lines.last().expect("it is told");
         assert_eq!((&done["event"], &done["files"], &done["bytes"]), (&json!("done"), &json!(1), &json!(64 << 20)));
         let back = fixture.cp(&["-q", &fixture.remote_arg("copy"), &fixture.local_arg("back")]);
         assert_eq!((stdout(&back), stderr(&back), code(&back)), ("", "", 0), "{transport:?}");
-        for path in [fixture.far("copy"), fixture.near("back")] {
-            assert_eq!(hash(&path), hash(&fixture.near("large")), "{path:?}");
+        for path in [fixture.remote("copy"), fixture.local("back")] {
+            assert_eq!(hash(&path), hash(&fixture.local("large")), "{path:?}");
             assert!(mode(&path) == 0o750 && is_old(&path), "{path:?}");
         }
-        let blocks = std::fs::metadata(fixture.far("copy")).expect("it is there").blocks();
+        let blocks = std::fs::metadata(fixture.remote("copy")).expect("it is there").blocks();
         assert!(blocks * 512 < 60 << 20, "the hole is one there, too: {blocks} blocks");
-        assert_eq!(names(fixture.far.path()), ["copy"], "nothing temporary is left");
+        assert_eq!(names(fixture.remote.path()), ["copy"], "nothing temporary is left");
     }
 }
 
-/// A tree with everything that is hard about trees.
+/// A tree with all the difficult cases.
 fn write_tree(root: &Path) {
     std::fs::create_dir_all(root.join("sub/empty")).expect("the folder is ours");
     std::fs::write(root.join("sub/file"), "contents").expect("the folder is ours");
@@ -161,12 +161,12 @@ fn check(copy: &Path, original: &Path) {
 fn a_tree_arrives_there_and_back_and_within_each_machine() {
     for transport in [Transport::WebSocket, Transport::Unix] {
         let fixture = Fixture::new(transport);
-        write_tree(&fixture.near("tree"));
+        write_tree(&fixture.local("tree"));
         let ways = [
-            (fixture.local_arg("tree"), fixture.remote_arg("there"), fixture.far("there")),
-            (fixture.remote_arg("there"), fixture.local_arg("back"), fixture.near("back")),
-            (fixture.remote_arg("there"), fixture.remote_arg("again"), fixture.far("again")),
-            (fixture.local_arg("tree"), fixture.local_arg("beside"), fixture.near("beside")),
+            (fixture.local_arg("tree"), fixture.remote_arg("there"), fixture.remote("there")),
+            (fixture.remote_arg("there"), fixture.local_arg("back"), fixture.local("back")),
+            (fixture.remote_arg("there"), fixture.remote_arg("again"), fixture.remote("again")),
+            (fixture.local_arg("tree"), fixture.local_arg("beside"), fixture.local("beside")),
         ];
         for (from, to, copy) in ways {
             let output = fixture.cp(&["-r", &from, &to]);
@@ -176,7 +176,7 @@ fn a_tree_arrives_there_and_back_and_within_each_machine() {
                 "{from} {to}: {}",
                 stderr(&output)
             );
-            check(&copy, &fixture.near("tree"));
+            check(&copy, &fixture.local("tree"));
         }
     }
 }
@@ -184,11 +184,11 @@ fn a_tree_arrives_there_and_back_and_within_each_machine() {
 #[test]
 fn a_tree_over_an_older_copy_of_itself_makes_it_new() {
     let fixture = Fixture::new(Transport::Unix);
-    write_tree(&fixture.near("tree"));
+    write_tree(&fixture.local("tree"));
     for (to, copy) in
-        [(fixture.remote_arg(""), fixture.far("tree")), (fixture.local_arg("into"), fixture.near("into/tree"))]
+        [(fixture.remote_arg(""), fixture.remote("tree")), (fixture.local_arg("into"), fixture.local("into/tree"))]
     {
-        std::fs::create_dir_all(fixture.near("into")).expect("the folder is ours");
+        std::fs::create_dir_all(fixture.local("into")).expect("the folder is ours");
         for round in 0..2 {
             let output = fixture.cp(&["-r", &fixture.local_arg("tree"), &to]);
             assert_eq!(code(&output), 0, "{round} {to}: {}", stderr(&output));
@@ -205,18 +205,18 @@ fn a_tree_over_an_older_copy_of_itself_makes_it_new() {
 #[test]
 fn a_directory_needs_r_and_nothing_goes_onto_or_into_itself() {
     let fixture = Fixture::new(Transport::Unix);
-    write_tree(&fixture.near("tree"));
-    std::fs::write(fixture.near("file"), "x").expect("the folder is ours");
-    // The same machine, by another way: only what a file is tells that it is the same.
-    let far = |name: &str| format!("far:{}", fixture.near(name).display());
+    write_tree(&fixture.local("tree"));
+    std::fs::write(fixture.local("file"), "x").expect("the folder is ours");
+    // The same machine, over a connection: only the inode shows that it is the same file.
+    let remote = |name: &str| format!("far:{}", fixture.local(name).display());
     let cases = [
         (vec![fixture.local_arg("tree"), fixture.remote_arg("x")], "it is a directory: say -r"),
-        (vec![fixture.local_arg("file"), far("file")], "onto itself"),
+        (vec![fixture.local_arg("file"), remote("file")], "onto itself"),
         (vec![fixture.local_arg("file"), fixture.local_arg("file")], "onto itself"),
-        (vec!["-r".into(), fixture.local_arg("tree"), far("tree/sub")], "into itself"),
-        (vec!["-r".into(), fixture.local_arg("tree"), far("tree/sub/new")], "into itself"),
+        (vec!["-r".into(), fixture.local_arg("tree"), remote("tree/sub")], "into itself"),
+        (vec!["-r".into(), fixture.local_arg("tree"), remote("tree/sub/new")], "into itself"),
         (vec!["-r".into(), fixture.local_arg("tree"), fixture.local_arg("tree/sub/new")], "into itself"),
-        (vec!["-r".into(), format!("{}/.", fixture.local_arg("tree")), far("tree")], "onto itself"),
+        (vec!["-r".into(), format!("{}/.", fixture.local_arg("tree")), remote("tree")], "onto itself"),
         (vec![fixture.local_arg("file"), fixture.local_arg("not/")], "it is no directory"),
         (vec![fixture.local_arg("file"), fixture.local_arg("zero"), fixture.remote_arg("not")], "it is no directory"),
         (vec![fixture.local_arg("nothing"), fixture.remote_arg("x")], "no such file or directory"),
@@ -228,19 +228,19 @@ fn a_directory_needs_r_and_nothing_goes_onto_or_into_itself() {
         assert_eq!(code(&output), 1, "{args:?}");
         assert!(stderr(&output).contains(why), "{args:?}: {}", stderr(&output));
     }
-    assert_eq!(names(fixture.far.path()), [""; 0]);
-    assert_eq!(names(&fixture.near("tree/sub")), ["empty", "file"]);
+    assert_eq!(names(fixture.remote.path()), [""; 0]);
+    assert_eq!(names(&fixture.local("tree/sub")), ["empty", "file"]);
 }
 
 #[test]
 fn several_files_go_into_a_directory_and_one_that_fails_does_not_stop_the_others() {
     let fixture = Fixture::new(Transport::Unix);
     for name in ["a", "b"] {
-        std::fs::write(fixture.near(name), name).expect("the folder is ours");
+        std::fs::write(fixture.local(name), name).expect("the folder is ours");
     }
     let args = [fixture.local_arg("a"), fixture.local_arg("not"), fixture.local_arg("b"), fixture.remote_arg("")];
     let output = fixture.cp(&args.each_ref().map(String::as_str));
-    assert_eq!((code(&output), names(fixture.far.path())), (1, vec!["a".into(), "b".into()]));
+    assert_eq!((code(&output), names(fixture.remote.path())), (1, vec!["a".into(), "b".into()]));
     let said = format!("exec-server: cannot look at {:?}: no such file or directory\n", fixture.local_arg("not"));
     assert!(stderr(&output).starts_with(&said), "{}", stderr(&output));
 }
@@ -250,49 +250,49 @@ fn links_in_the_target_lead_no_write_out_of_it() {
     let fixture = Fixture::new(Transport::Unix);
     let outside = tempfile::tempdir().expect("a folder can be made");
     std::fs::write(outside.path().join("file"), "safe").expect("the folder is ours");
-    write_tree(&fixture.near("tree"));
-    std::fs::create_dir(fixture.far("tree")).expect("the folder is ours");
-    symlink(outside.path(), fixture.far("tree/sub")).expect("the folder is ours");
-    symlink(outside.path().join("file"), fixture.far("tree/zero")).expect("the folder is ours");
-    symlink(outside.path().join("file"), fixture.far("tree/large")).expect("the folder is ours");
+    write_tree(&fixture.local("tree"));
+    std::fs::create_dir(fixture.remote("tree")).expect("the folder is ours");
+    symlink(outside.path(), fixture.remote("tree/sub")).expect("the folder is ours");
+    symlink(outside.path().join("file"), fixture.remote("tree/zero")).expect("the folder is ours");
+    symlink(outside.path().join("file"), fixture.remote("tree/large")).expect("the folder is ours");
     let output = fixture.cp(&["-r", &fixture.local_arg("tree"), &fixture.remote_arg("")]);
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("or a link that leads away"), "{}", stderr(&output));
     assert_eq!(names(outside.path()), ["file"]);
     assert_eq!(std::fs::read(outside.path().join("file")).ok().as_deref(), Some(&b"safe"[..]));
-    assert_eq!(hash(&fixture.far("tree/large")), hash(&fixture.near("tree/large")), "the link was replaced");
-    assert!(!fixture.far("tree/zero").is_symlink());
-    // A single file goes where a link says, as with cp.
-    std::fs::write(fixture.near("new"), "new").expect("the folder is ours");
-    symlink(outside.path().join("file"), fixture.far("link")).expect("the folder is ours");
+    assert_eq!(hash(&fixture.remote("tree/large")), hash(&fixture.local("tree/large")), "the link was replaced");
+    assert!(!fixture.remote("tree/zero").is_symlink());
+    // A single file is written through a link, as with cp.
+    std::fs::write(fixture.local("new"), "new").expect("the folder is ours");
+    symlink(outside.path().join("file"), fixture.remote("link")).expect("the folder is ours");
     assert_eq!(code(&fixture.cp(&["-q", &fixture.local_arg("new"), &fixture.remote_arg("link")])), 0);
     assert_eq!(std::fs::read(outside.path().join("file")).ok().as_deref(), Some(&b"new"[..]));
-    assert!(fixture.far("link").is_symlink());
+    assert!(fixture.remote("link").is_symlink());
 }
 
 #[test]
 fn special_files_are_left_out_and_counted() {
     let fixture = Fixture::new(Transport::Unix);
-    std::fs::create_dir(fixture.near("tree")).expect("the folder is ours");
-    fifo(&fixture.near("tree"));
+    std::fs::create_dir(fixture.local("tree")).expect("the folder is ours");
+    fifo(&fixture.local("tree"));
     let output = fixture.cp(&["-r", &fixture.local_arg("tree"), &fixture.remote_arg("copy")]);
     assert!(stderr(&output).contains("left out 1 FIFOs, sockets or devices"), "{}", stderr(&output));
-    assert_eq!(names(&fixture.far("copy")), [""; 0]);
+    assert_eq!(names(&fixture.remote("copy")), [""; 0]);
     let alone = fixture.cp(&[&fixture.local_arg("tree/fifo"), &fixture.remote_arg("x")]);
     assert!(code(&alone) == 1 && stderr(&alone).contains("is a FIFO, a socket or a device"), "{alone:?}");
-    std::fs::write(fixture.near("x"), "x").expect("the folder is ours");
+    std::fs::write(fixture.local("x"), "x").expect("the folder is ours");
     assert_eq!(code(&fixture.cp(&[&fixture.local_arg("x"), "far:/dev/null"])), 1);
 }
 
 #[test]
 fn a_path_after_a_colon_alone_is_one_of_the_named_server() {
     let fixture = Fixture::new(Transport::WebSocket);
-    std::fs::write(fixture.near("file"), "x").expect("the folder is ours");
-    let to = format!(":{}", fixture.far("copy").display());
+    std::fs::write(fixture.local("file"), "x").expect("the folder is ours");
+    let to = format!(":{}", fixture.remote("copy").display());
     let output = fixture.cp(&["--connect", &fixture.server.url, &fixture.local_arg("file"), &to]);
     assert_eq!((stdout(&output), code(&output)), ("", 0), "{}", stderr(&output));
     assert!(stderr(&output).starts_with("exec-server: copied 1 file: 1 B"), "{}", stderr(&output));
-    assert!(fixture.far("copy").exists());
+    assert!(fixture.remote("copy").exists());
     let unknown = fixture.cp(&[&fixture.local_arg("file"), "fra:/x"]);
     assert!(stderr(&unknown).contains("there is `local`, `far`"), "{}", stderr(&unknown));
 }
@@ -304,11 +304,11 @@ fn a_file_that_may_not_be_read_leaves_the_target_as_it_was() {
         return;
     }
     let fixture = Fixture::new(Transport::Unix);
-    std::fs::write(fixture.near("secret"), "new").expect("the folder is ours");
-    chmod(&fixture.near("secret"), 0o000);
-    std::fs::write(fixture.far("copy"), "old").expect("the folder is ours");
+    std::fs::write(fixture.local("secret"), "new").expect("the folder is ours");
+    chmod(&fixture.local("secret"), 0o000);
+    std::fs::write(fixture.remote("copy"), "old").expect("the folder is ours");
     let output = fixture.cp(&[&fixture.local_arg("secret"), &fixture.remote_arg("copy")]);
-    assert_eq!((code(&output), std::fs::read(fixture.far("copy")).ok().as_deref()), (1, Some(&b"old"[..])));
+    assert_eq!((code(&output), std::fs::read(fixture.remote("copy")).ok().as_deref()), (1, Some(&b"old"[..])));
     assert!(stderr(&output).contains("permission denied"), "{}", stderr(&output));
 }
 
@@ -322,7 +322,7 @@ fn a_copy_goes_on_when_the_server_dies_and_returns() {
     let word = format!("far:{}", to.display());
     let mut child =
         server.command(&["cp", "-q", &from.display().to_string(), &word]).spawn().expect("it can be started");
-    // Under way, as soon as the temporary file has something in it.
+    // The copy is in progress as soon as the temporary file has something in it.
     let begun = || {
         let sizes = std::fs::read_dir(folder.path()).into_iter().flatten().flatten();
         sizes

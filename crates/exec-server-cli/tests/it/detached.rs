@@ -1,11 +1,11 @@
-//! `run --detach` and what finds the process again: ps, logs, attach, kill.
+//! `run --detach`, and the commands on detached processes: ps, logs, attach, kill.
 
 use rustix::process::Signal;
 
 use super::server::{Server, Transport};
 use super::support::{Running, code, is_running, stderr, stdout};
 
-/// Says who it is, and answers lines until its stdin ends.
+/// Prints its pid, and answers lines until its stdin ends.
 const ECHO: &str = "echo pid $$; echo oops >&2; while read x; do echo \"got $x\"; done; exit 7";
 
 #[test]
@@ -107,7 +107,7 @@ fn a_process_that_its_server_never_heard_of_is_told_and_no_longer_listed() {
     let server = Server::start(Transport::Unix);
     let id = server.detach(&[], ECHO);
     let other = Server::start(Transport::Unix);
-    // The same note, with the address of another server.
+    // The same record, with the address of another server.
     let path = &server.detached_files()[0];
     let text = std::fs::read(path).expect("it is there");
     let mut note: serde_json::Value = serde_json::from_slice(&text).expect("a note is JSON");
@@ -144,7 +144,7 @@ fn two_places_do_not_fight_over_a_process() {
     let second = server.finish(&["logs", &id]);
     assert_eq!(code(&second), 1);
     assert!(stderr(&second).contains("attached in another place on this machine"), "{second:?}");
-    // The first was not disturbed by any of that.
+    // None of that affected the first.
     first.type_in("still\n");
     assert_eq!(first.line(), "got still");
     let taken = server.finish(&["logs", "--take-over", &id]);

@@ -1,4 +1,4 @@
-//! What the calling shell is told.
+//! Exit codes.
 
 use std::os::unix::fs::PermissionsExt;
 

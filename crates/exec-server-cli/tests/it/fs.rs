@@ -1,4 +1,4 @@
-//! `fs`: the same here, at a server named by its URL, and in an environment named before a path.
+//! `fs`: the same on this machine, at a server named by its URL, and in an environment named before a path.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::server::{Server, Transport};
 use super::support::{Running, code, exec_server, finish, stderr, stdout};
 
-/// How a command is led to the files of a test.
+/// How a command names the machine of the test's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Here,
@@ -21,7 +21,6 @@ enum At {
 
 const EVERYWHERE: [At; 4] = [At::Here, At::ByUrl(Transport::Unix), At::ByUrl(Transport::WebSocket), At::ById];
 
-/// A folder with files, and a way to it.
 struct Fixture {
     folder: tempfile::TempDir,
     server: Server,
@@ -47,13 +46,13 @@ impl Fixture {
         path
     }
 
-    /// A path as this desk's commands name it.
+    /// A path as an argument.
     fn arg(&self, name: &str) -> String {
         let path = self.path(name).display().to_string();
         if self.at == At::ById { format!("far:{path}") } else { path }
     }
 
-    /// `fs VERB` with options, and then names in the folder.
+    /// `fs VERB` with options, and then names in the directory.
     fn fs(&self, verb: &str, options: &[&str], names: &[&str]) -> Output {
         let names: Vec<String> = names.iter().map(|name| self.arg(name)).collect();
         let mut args = vec!["fs", verb];
@@ -211,7 +210,7 @@ fn directories_are_made_moved_and_removed() {
         let clobber = fixture.fs("mv", &["-n"], &["a/b/x", "a/b/y"]);
         let said = format!("{:?}: there is something of that name already\n", fixture.arg("a/b/y"));
         assert!(code(&clobber) == 1 && fixture.path("a/b/x").exists(), "{clobber:?}");
-        // The new name is told with its environment, whatever leads there.
+        // The message has the new name with its environment, however that was named.
         assert!(fixture.at != At::Here || stderr(&clobber).ends_with(&said), "{}", stderr(&clobber));
         let directory = fixture.fs("rm", &[], &["a"]);
         assert_eq!(code(&directory), 1);

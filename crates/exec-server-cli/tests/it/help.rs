@@ -1,4 +1,4 @@
-//! Help, version, completions, the manual, and the words that are not for people.
+//! Help, version, completions, the manual, and the arguments that are not for users.
 
 use super::support::{code, exec_server, finish, stderr, stdout};
 

@@ -1,4 +1,4 @@
-//! Events for programs.
+//! The events of `run --json`.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn events(args: &[&str]) -> (Vec<Value>, i32, String) {
     (events, code(&output), stderr(&output).to_owned())
 }
 
-/// Takes what differs from run to run out of an event.
+/// Removes what differs from run to run.
 fn plain(mut event: Value) -> Value {
     if let Some(pid) = event.get_mut("pid") {
         assert!(pid.as_u64().is_some_and(|pid| pid > 0), "{pid}");

@@ -10,6 +10,7 @@ mod exit_codes;
 mod fs;
 mod help;
 mod json;
+mod json_lines;
 mod remote;
 mod server;
 mod signals;

@@ -1,4 +1,4 @@
-//! `run` in a far environment: the same as here, whatever leads there.
+//! `run` in a remote environment: the same as locally, over every transport.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

@@ -13,11 +13,10 @@ pub(crate) struct Server {
     pub(crate) home: tempfile::TempDir,
     pub(crate) url: String,
     child: Child,
-    /// Held open: a server that cannot print must not die of it.
+    /// Held open, because a server may print to it.
     _stdout: BufReader<ChildStdout>,
 }
 
-/// On what it listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     WebSocket,
@@ -71,7 +70,7 @@ impl Server {
         std::fs::write(self.home.path().join("environments.toml"), text).expect("the folder is ours");
     }
 
-    /// To its end.
+    /// Runs a command to its end.
     pub(crate) fn finish(&self, args: &[&str]) -> Output {
         finish(&mut self.command(args))
     }
@@ -81,7 +80,7 @@ impl Server {
         self.finish(&[&["run", "--connect", &self.url], args].concat())
     }
 
-    /// Leaves a shell there; its id.
+    /// Detaches a shell there and returns its id.
     pub(crate) fn detach(&self, args: &[&str], script: &str) -> String {
         let output = self.run(&[&["--detach", "--quiet"], args, &["--", "sh", "-c", script]].concat());
         assert!(output.status.success(), "{output:?}");
@@ -113,7 +112,7 @@ impl Drop for Server {
     }
 }
 
-/// Whose notes and files a command finds.
+/// The home directory whose records and environments a command uses.
 pub(crate) fn at_home(command: &mut Command, home: &tempfile::TempDir) {
     command.env("EXEC_SERVER_HOME", home.path());
 }

@@ -1,4 +1,4 @@
-//! Signals sent to us. What the shell in the test says on stderr about its own children is its business.
+//! Signals sent to us. What the shell in a test prints on stderr about its own children is not checked.
 
 use rustix::process::{Signal, WaitOptions, waitpid};
 
@@ -67,7 +67,7 @@ fn ctrl_z_stops_the_child_too_and_both_are_resumed() {
     running.signal(Signal::TSTP);
     let stopped = waitpid(Some(running.pid()), WaitOptions::UNTRACED).expect("it is our child");
     assert!(stopped.is_some_and(|(_, status)| status.stopped()), "{stopped:?}");
-    // It has the signal before we stop; that it has noticed is its own affair, and a matter of moments.
+    // It gets the signal before we stop, but may act on it a moment later.
     while !std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the child lives").contains(") T ") {
         std::thread::yield_now();
     }
@@ -102,13 +102,13 @@ fn a_signal_ends_us_when_only_unread_output_is_left() {
     running.close_stdout();
 }
 
-/// Waits until a process has been collected by whoever started it.
+/// Waits until a process was reaped by its parent.
 fn gone(pid: i32) {
     let pid = rustix::process::Pid::from_raw(pid).expect("a pid is positive");
     let Ok(pidfd) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return };
     let mut ended = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut ended, None).expect("a pidfd can be waited for");
-    // It has ended; collected it is a moment later, by a thread that has nothing else to do.
+    // It has ended, and is reaped a moment later.
     while std::path::Path::new(&format!("/proc/{pid}")).exists() {
         std::thread::yield_now();
     }

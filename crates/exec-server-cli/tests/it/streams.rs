@@ -13,7 +13,7 @@ fn stdout_and_stderr_come_out_apart() {
 
 #[test]
 fn on_one_pipe_their_order_is_the_childs() {
-    // Each word is waited for, because two pipes have no order among themselves.
+    // Each word is awaited, because there is no order between two pipes.
     let binary = env!("CARGO_BIN_EXE_exec-server");
     let script =
         format!("exec {binary} run -- sh -c 'for n in 1 2 3; do echo o$n; read x; echo e$n >&2; read x; done' 2>&1");

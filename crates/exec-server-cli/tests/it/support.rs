@@ -1,11 +1,11 @@
-//! How a test starts the binary and looks at it.
+//! How a test starts the binary and observes it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The binary with these words, and nothing on its stdin.
+/// The binary with these arguments, and nothing on its stdin.
 pub(crate) fn exec_server(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_exec-server"));
     command.args(args).stdin(Stdio::null());
@@ -21,7 +21,7 @@ pub(crate) fn unconfigured(command: &mut Command) {
     command.env("EXEC_SERVER_HOME", "/nonexistent");
 }
 
-/// `exec-server run` with these words, to its end.
+/// `exec-server run` with these arguments, to its end.
 pub(crate) fn run(args: &[&str]) -> Output {
     finish(&mut exec_server(&[&["run"], args].concat()))
 }
@@ -47,7 +47,7 @@ pub(crate) fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).expect("this test prints text")
 }
 
-/// A run under way, with pipes on all sides.
+/// A running command, with pipes on all sides.
 pub(crate) struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -67,7 +67,7 @@ impl Running {
         Self { child, stdin, stdout }
     }
 
-    /// `exec-server run` with these words before `-- sh -c script`.
+    /// `exec-server run` with these arguments before `-- sh -c script`.
     pub(crate) fn shell(args: &[&str], script: &str) -> Self {
         Self::start(&mut exec_server(&[&["run"], args, &["--", "sh", "-c", script]].concat()))
     }
@@ -100,7 +100,7 @@ impl Running {
         kill_process(self.pid(), signal).expect("it is our child and not waited for");
     }
 
-    /// Collects one that a signal has ended.
+    /// Reaps one that a signal has ended.
     pub(crate) fn abandon(mut self) {
         self.child.wait().expect("it is our child");
     }
@@ -117,14 +117,14 @@ impl Running {
     }
 }
 
-/// Whether a process runs. A zombie that nobody has collected yet does not.
+/// Whether a process runs. A zombie does not.
 pub(crate) fn is_running(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
     !matches!(state, None | Some("Z" | "X"))
 }
 
-/// A fifo in `folder`: how a child tells a test something past our output.
+/// A fifo in `folder`, by which a child and a test talk without our output.
 pub(crate) fn fifo(folder: &std::path::Path) -> std::path::PathBuf {
     let path = folder.join("fifo");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);

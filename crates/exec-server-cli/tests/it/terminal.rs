@@ -1,4 +1,4 @@
-//! `--tty` and `attach`, with us on a real terminal: the test plays the person in front of it.
+//! `--tty` and `attach`, on a real terminal: the test plays the user.
 
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -36,7 +36,7 @@ impl Fixture {
         let slave = rustix::fs::open(&name, flags, Mode::empty()).expect("it is unlocked");
         resize(&screen, 33, 101);
         let stdio = || Stdio::from(slave.try_clone().expect("there are descriptors"));
-        // Makes it the controlling terminal, so that the kernel itself tells of a new size.
+        // Makes it the controlling terminal, so that the kernel signals a new size.
         let mut command = Command::new("setsid");
         unconfigured(&mut command);
         let child = command
@@ -61,7 +61,7 @@ impl Fixture {
         assert_eq!(count, keys.len());
     }
 
-    /// Reads the screen until `wanted` is on it; what came up to its end is taken away.
+    /// Reads the screen until `wanted` is on it, and drops everything up to its end.
     fn until(&mut self, wanted: &str) -> String {
         loop {
             if let Some(at) = self.seen.find(wanted) {
@@ -77,7 +77,7 @@ impl Fixture {
         }
     }
 
-    /// Waits for the end; the code.
+    /// Waits for the end and returns the code.
     fn end(&mut self) -> Option<i32> {
         self.child.wait().expect("it is our child").code()
     }

@@ -1,4 +1,4 @@
-//! Variables and the folder.
+//! Variables and the working directory.
 
 use super::support::{code, exec_server, finish, run, stderr, stdout};
 

@@ -1,4 +1,4 @@
-//! Something to look at while a connection is made or found again; on a terminal only.
+//! What the user sees of connections on stderr: a spinner while one is made, messages when one breaks and is back.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -9,15 +9,14 @@ use tokio::sync::watch;
 
 use crate::messages;
 
-/// Between two frames.
+/// Between two frames of the spinner.
 const TICK: Duration = Duration::from_millis(120);
 
-/// A line on stderr that moves. Nothing at all where stderr is no terminal. Dropping it clears it.
+/// A moving line on stderr; invisible where stderr is no terminal. Dropping it clears it.
 #[derive(Debug)]
 pub(crate) struct Spinner(ProgressBar);
 
 impl Spinner {
-    /// Shows it.
     pub(crate) fn show(text: String) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
@@ -29,11 +28,6 @@ impl Spinner {
         bar.enable_steady_tick(TICK);
         Self(bar)
     }
-
-    /// Takes it away.
-    pub(crate) fn clear(self) {
-        drop(self);
-    }
 }
 
 impl Drop for Spinner {
@@ -42,12 +36,13 @@ impl Drop for Spinner {
     }
 }
 
-/// Tells a person of a link that breaks and is found again.
+/// Tells the user when the connection breaks and when it is back.
 #[derive(Debug)]
 pub(crate) struct LinkMonitor {
     states: watch::Receiver<LinkState>,
     target: String,
-    /// The screen belongs to a program: a line of its own is all we may add, and not for a mere blink.
+    /// The terminal is in raw mode and its screen belongs to a program. All we may add is a line of our own, and not
+    /// for an interruption that is over at once.
     raw: bool,
     quiet: bool,
     shown: Shown,
@@ -65,26 +60,24 @@ impl LinkMonitor {
         Self { states: link.states(), target, raw, quiet, shown: Shown::Nothing }
     }
 
-    /// Waits for a change. Cancelling it loses nothing.
+    /// Waits for a change. Cancel-safe.
     pub(crate) async fn changed(&mut self) -> LinkState {
         match self.states.changed().await {
             Ok(()) => self.states.borrow_and_update().clone(),
-            // The link has ended; whoever uses it learns that by using it.
+            // The link has ended. Whoever uses it gets an error from it.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Whether there is no connection at this moment.
     pub(crate) fn is_broken(&self) -> bool {
         *self.states.borrow() != LinkState::Connected
     }
 
-    /// Tells of it.
     pub(crate) fn report(&mut self, state: &LinkState) {
         match state {
             _ if self.quiet => {}
             LinkState::Reconnecting { attempt } if self.raw => {
-                // The first try is at once, and often enough.
+                // The first attempt is made at once and often succeeds.
                 if *attempt > 1 && !matches!(self.shown, Shown::Message) {
                     messages::print_raw_note(format_args!(
                         "the connection to {} broke, looking for it again …",
@@ -105,6 +98,38 @@ impl LinkMonitor {
                     messages::print_raw_note(format_args!("connected again"));
                 }
                 self.shown = Shown::Nothing;
+            }
+        }
+    }
+}
+
+/// The monitors of all connections that a command has.
+pub(crate) struct LinkMonitors(pub(crate) Vec<LinkMonitor>);
+
+impl LinkMonitors {
+    /// Waits for a change and says which monitor saw it; without connections it waits for ever. Cancel-safe.
+    pub(crate) async fn changed(&mut self) -> (usize, LinkState) {
+        if self.0.is_empty() {
+            return std::future::pending().await;
+        }
+        let changes = self.0.iter_mut().map(|link| Box::pin(link.changed()));
+        let (state, which, _) = futures_util::future::select_all(changes).await;
+        (which, state)
+    }
+
+    pub(crate) fn report(&mut self, (which, state): (usize, LinkState)) {
+        if let Some(link) = self.0.get_mut(which) {
+            link.report(&state);
+        }
+    }
+
+    /// Waits for `work` and reports changes meanwhile.
+    pub(crate) async fn report_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                change = self.changed() => self.report(change),
             }
         }
     }
