@@ -1,11 +1,11 @@
 //! Lists the behaviours of both conformance suites, so that a behaviour is written down once: as a function.
 //!
 //! Every `pub async fn` of a file in `src/suite/` or `src/suite_files/` is a behaviour, and the file is its area. The
-//! macros generated here name them all; `conformance!` and `files_conformance!` make tests of the names. A function that
-//! should have been `pub` is dead code, so the compiler reports it.
+//! macros generated here name them all; `conformance!` and `files_conformance!` make tests of the names. A function
+//! that should have been `pub` is dead code, so the compiler reports it.
 //!
-//! A procedural macro could do the same, but would need a crate of its own; a declarative macro around the functions would
-//! keep rustfmt from formatting them.
+//! A procedural macro could do the same, but would need a crate of its own; a declarative macro around the functions
+//! would keep rustfmt from formatting them.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -15,25 +15,22 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     println!("cargo::rerun-if-changed=build.rs");
     let mut source = String::new();
-    for (directory, list, test) in [
-        ("src/suite", "process_behaviours", "process_behaviour_tests"),
-        ("src/suite_files", "file_behaviours", "file_behaviour_tests"),
-    ] {
-        println!("cargo::rerun-if-changed={directory}");
-        source += &list_macro(&manifest.join(directory), list, test);
+    for (suite, list) in [("suite", "process_behaviours"), ("suite_files", "file_behaviours")] {
+        println!("cargo::rerun-if-changed=src/{suite}");
+        source += &list_macro(&manifest.join("src").join(suite), suite, list);
     }
     std::fs::write(out.join("behaviours.rs"), source).expect("cargo made the directory for us");
 }
 
-/// A macro `list` that hands `area: name, name, …; area: …;` to the macro `test`.
-fn list_macro(directory: &Path, list: &str, test: &str) -> String {
+/// A macro `list` that hands `suite: area: name, name, …; area: …;` to the macro `behaviour_tests`.
+fn list_macro(directory: &Path, suite: &str, list: &str) -> String {
     let files =
         std::fs::read_dir(directory).expect("the suite is there").map(|file| file.expect("it can be listed").path());
     let mut files: Vec<PathBuf> =
         files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect();
     files.sort();
-    let mut text =
-        format!("#[doc(hidden)]\n#[macro_export]\nmacro_rules! {list} {{\n    () => {{ $crate::{test}! {{\n");
+    let mut text = format!("#[doc(hidden)]\n#[macro_export]\nmacro_rules! {list} {{\n    () => {{\n");
+    text += &format!("    $crate::behaviour_tests! {{\n{suite}:\n");
     for path in files {
         let area = path.file_stem().expect("a source file has a name").to_string_lossy();
         let source = std::fs::read_to_string(&path).expect("a source file is text");

@@ -1,7 +1,7 @@
 //! Messages: any text is decoded or refused, and what was decoded round-trips.
 //!
-//! `serde_json` is the second opinion on syntax. Whether error messages are those of Codex is not tested here; the oracle of
-//! exec-wire does that.
+//! `serde_json` is the second opinion on syntax. Whether error messages are those of Codex is not tested here; the
+//! oracle of exec-wire does that.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Messages between owner and keeper: any bytes are decoded or refused, and what was decoded round-trips. The two may be of
-//! different builds when a daemon is replaced, so neither trusts the other's bytes.
+//! Messages between owner and keeper: any bytes are decoded or refused, and what was decoded round-trips. The two may
+//! be of different builds when a daemon is replaced, so neither trusts the other's bytes.
 
 #![no_main]
 

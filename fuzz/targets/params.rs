@@ -1,5 +1,5 @@
-//! Params, results and notifications: every shape of the method table, given any JSON, accepts or refuses it; and what it
-//! accepted and wrote it accepts again, and writes the same.
+//! Params, results and notifications: every shape of the method table, given any JSON, accepts or refuses it; and what
+//! it accepted and wrote it accepts again, and writes the same.
 //!
 //! Seeds are whole messages (the golden files), of which the inner part is used; any other JSON is used as it is.
 

@@ -1,5 +1,5 @@
-//! The client's view of a log: any answer to `process/read`, true or not, becomes a page whose entries are in sequence, and
-//! no method of that page panics.
+//! The client's view of a log: any answer to `process/read`, true or not, becomes a page whose entries are in sequence,
+//! and no method of that page panics.
 //!
 //! The first eight bytes are the seq that the reader has reached, the rest is the answer.
 

@@ -1,7 +1,8 @@
-//! A log that is opened again: any index, with data files of any length, is accepted or refused, and can be read to its end.
+//! A log that is opened again: any index, with data files of any length, is accepted or refused, and can be read to its
+//! end.
 //!
-//! An index of ours is always right up to its last record, whatever instruction its writer was killed at. This asks for more:
-//! even an index that a broken disk made up causes an error and not the end of the daemon.
+//! An index of ours is always right up to its last record, whatever instruction its writer was killed at. This asks for
+//! more: even an index that a broken disk made up causes an error and not the end of the daemon.
 
 #![no_main]
 

@@ -1,9 +1,9 @@
 //! Where the binaries of this workspace are.
 //!
 //! Cargo tells an integration test only about binaries of its own package. `exec-server` belongs to another one, so it
-//! is looked for where cargo puts all of them, and built if it is not there. It is not built again if it is: `cargo xtask
-//! test` does that first, for the whole workspace at once, and building it alone would choose other features for what it
-//! is made of and compile all that twice.
+//! is looked for where cargo puts all of them, and built if it is not there. It is not built again if it is: `cargo
+//! xtask test` does that first, for the whole workspace at once, and building it alone would choose other features for
+//! what it is made of and compile all that twice.
 
 use std::path::PathBuf;
 use std::process::Command;

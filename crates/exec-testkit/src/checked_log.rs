@@ -1,8 +1,8 @@
 //! What a reader has seen of a log, with every promise of the log checked page by page.
 //!
-//! Seqs are dense from where the reader began, except for reported gaps; `exited` comes once, `closed` once and last; no
-//! entry is empty or too large; the head agrees with the entries. A log that was read without a panic is well formed; the
-//! test then compares what it is about.
+//! Seqs are dense from where the reader began, except for reported gaps; `exited` comes once, `closed` once and last;
+//! no entry is empty or too large; the head agrees with the entries. A log that was read without a panic is well
+//! formed; the test then compares what it is about.
 
 use exec_core::limits::ENTRY_BYTES;
 use exec_core::{EntryBody, Entry, Exit, Gap, Head, Page, Seq, Stream};

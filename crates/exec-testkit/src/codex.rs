@@ -1,7 +1,7 @@
 //! The released Codex CLI, installed from npm: the oracle of every comparison, and the client that ours must satisfy.
 //!
-//! It is kept in the user's cache directory, so a machine downloads it once. Deliberately absent: any version but one; what
-//! is compared is what that version does.
+//! It is kept in the user's cache directory, so a machine downloads it once. Deliberately absent: any version but one;
+//! what is compared is what that version does.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,8 +22,8 @@ pub enum Missing {
     NoBinary { path: PathBuf },
 }
 
-/// The native binary of Codex. Without npm there is none: the reason is printed, and the caller skips its test. Any other
-/// failure fails the test.
+/// The native binary of Codex. Without npm there is none: the reason is printed, and the caller skips its test. Any
+/// other failure fails the test.
 pub fn codex_binary() -> Option<PathBuf> {
     match install() {
         Ok(binary) => Some(binary),

@@ -2,8 +2,8 @@
 //!
 //! Codex posts the whole conversation to `/v1/responses` and reads server-sent events. Each such request is a
 //! [`ModelRequest`]: the test takes it, looks at the outputs of the tools that it called before, and responds with the
-//! next calls. So a test is a script in the plain order of its lines, and Codex waits between them. A request that the test
-//! drops ends as an HTTP error, not as a hang.
+//! next calls. So a test is a script in the plain order of its lines, and Codex waits between them. A request that the
+//! test drops ends as an HTTP error, not as a hang.
 //!
 //! Any other request is refused and recorded ([`FakeModelServer::unexpected_requests`]). A client whose proxy variables
 //! name this server therefore reaches nobody outside, and a test can prove that it did not try.
@@ -26,7 +26,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-/// Requests that wait for the test. Codex sends one at a time; more than a few would come from another client, and wait.
+/// Requests that wait for the test. Codex sends one at a time; more than a few would come from another client, and
+/// wait.
 const WAITING_REQUESTS: usize = 4;
 
 /// The server stops when this is dropped.

@@ -1,8 +1,8 @@
 //! A transport with faults at seeded moments: it cuts, delays, freezes, and delivers messages twice.
 //!
-//! It connects two memory pairs and passes whole messages. Messages of the server may be delivered twice (a client must drop
-//! what it has already); messages of the client are delivered once, because a network repeats bytes, never requests. A cut
-//! drops both ends at once, with whatever was on its way.
+//! It connects two memory pairs and passes whole messages. Messages of the server may be delivered twice (a client must
+//! drop what it has already); messages of the client are delivered once, because a network repeats bytes, never
+//! requests. A cut drops both ends at once, with whatever was on its way.
 
 use std::time::Duration;
 

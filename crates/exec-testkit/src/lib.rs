@@ -7,9 +7,11 @@
 //! - [`runner`]: the runtime and the deadline of such a test;
 //! - [`test_environment`]: the environment under test, with a scratch directory and the actor;
 //! - the binary `actor`: the child, which runs a program of verbs (its `main.rs` lists them by module);
-//! - [`process`]: a started process, and a reader of its log; [`checked_log`]: what was read, with every promise of the log checked;
+//! - [`process`]: a started process, and a reader of its log; [`checked_log`]: what was read, with every promise of the
+//!   log checked;
 //! - [`semaphore`]: lets an actor wait for the test without sleeping;
 //! - [`os_process`]: asks the kernel whether a process is gone; [`proc_status`]: how much memory it uses;
+//! - [`mount`]: a small or read-only file system;
 //! - [`test_data`]: pseudo-random bytes that can be computed again from any offset.
 //!
 //! For tests of connections and comparisons:
@@ -25,6 +27,7 @@ pub mod checked_log;
 pub mod codex;
 pub mod fake_model;
 pub mod faulty_transport;
+pub mod mount;
 pub mod os_process;
 pub mod proc_status;
 pub mod process;
@@ -48,7 +51,7 @@ mod tests {
     fn every_behaviour_is_listed() {
         let lists = include_str!(concat!(env!("OUT_DIR"), "/behaviours.rs"));
         let listed =
-            lists.lines().filter(|line| line.ends_with(';')).map(|line| line.split(',').count()).sum::<usize>();
+            lists.lines().filter(|line| line.contains(": ")).map(|line| line.split(',').count()).sum::<usize>();
         let mut written = 0;
         for directory in ["src/suite", "src/suite_files"] {
             for file in std::fs::read_dir(format!("{}/{directory}", env!("CARGO_MANIFEST_DIR"))).expect("it is there") {

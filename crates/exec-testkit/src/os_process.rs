@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// How long a dead process may take to leave the table: its new parent must be scheduled to reap it.
 const REAPED_WITHIN: Duration = Duration::from_secs(15);
 
@@ -25,6 +27,12 @@ impl OsProcess {
     /// The process that an actor announced with the line `pid N`.
     pub fn from_pid_line(line: &str) -> Option<Self> {
         Self::of(line.trim_end().strip_prefix("pid ")?.parse().ok()?)
+    }
+
+    /// The children of this pid, which must not be a multi-threaded process that spawns from other threads.
+    pub fn children_of(pid: u32) -> Vec<Self> {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        children.split_whitespace().filter_map(|child| Self::of(child.parse().ok()?)).collect()
     }
 
     /// Whether it is in the process table, be it as a zombie.
@@ -51,6 +59,12 @@ impl OsProcess {
     /// The session it is in; 0 as with [`OsProcess::group`].
     pub fn session(&self) -> Option<u32> {
         self.stat().map(|stat| stat.session)
+    }
+
+    /// Sends a signal. The process must be ours and present.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw).expect("the kernel gave it");
+        kill_process(pid, signal).expect("it is present and ours");
     }
 
     /// Waits until it has left the process table; panics if it stays.

@@ -1,4 +1,5 @@
-//! A started process in a test, and a reader of its log: the verbs of `Processes`, with a panic where a test expects success.
+//! A started process in a test, and a reader of its log: the verbs of `Processes`, with a panic where a test expects
+//! success.
 
 use std::time::Duration;
 
@@ -31,6 +32,13 @@ impl<'env> TestProcess<'env> {
     /// A reader that begins at the first entry.
     pub async fn reader(&self) -> LogReader {
         self.reader_after(0).await
+    }
+
+    /// A reader that has read up to this line.
+    pub async fn reader_at_line(&self, line: &str) -> LogReader {
+        let mut reader = self.reader().await;
+        reader.wait_for_line(line).await;
+        reader
     }
 
     pub async fn reader_after(&self, after: Seq) -> LogReader {

@@ -2,7 +2,8 @@
 //!
 //! It passes bytes both ways until it is told to [`cut`](CuttingProxy::cut). Then both ends of every connection are
 //! closed in the middle of whatever they carried; later connections pass, except while the proxy is
-//! [`block`](CuttingProxy::block)ed. It counts, so that a test can wait for a connection or for a byte instead of for a time.
+//! [`block`](CuttingProxy::block)ed. It counts, so that a test can wait for a connection or for a byte instead of for a
+//! time.
 //!
 //! Deliberately absent: delay, loss below TCP, and any look at what passes.
 
@@ -107,7 +108,8 @@ async fn accept(
     }
 }
 
-/// Carries one connection until an end closes it or the proxy cuts it. Leaving this function closes both sockets at once.
+/// Carries one connection until an end closes it or the proxy cuts it. Leaving this function closes both sockets at
+/// once.
 async fn relay(
     client: TcpStream,
     server: SocketAddr,

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Runs `test`, which fails if it takes longer than `deadline`. The future is boxed so that this is compiled once and not
-/// once per test.
+/// Runs `test`, which fails if it takes longer than `deadline`. The future is boxed so that this is compiled once and
+/// not once per test.
 pub fn run_test(name: &str, deadline: Duration, test: Pin<Box<dyn Future<Output = ()> + '_>>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a test can make a runtime");

@@ -1,7 +1,7 @@
 //! A semaphore between a test and its actors: an actor waits in the verb `acquire PATH` until the test releases it.
 //!
-//! It is a FIFO in which each byte is one permit. The test holds both of its ends, so that neither side ever waits for the
-//! other to open it, and an actor can still be waiting when everything else of its process has ended.
+//! It is a FIFO in which each byte is one permit. The test holds both of its ends, so that neither side ever waits for
+//! the other to open it, and an actor can still be waiting when everything else of its process has ended.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,4 +1,5 @@
-//! The conformance suite: what every environment must do with processes. A file is an area, a `pub async fn` a behaviour.
+//! The conformance suite: what every environment must do with processes. A file is an area, a `pub async fn` a
+//! behaviour.
 //!
 //! The functions use [`exec_env`] and nothing below it. [`conformance!`](crate::conformance) turns them into tests:
 //!
@@ -32,11 +33,9 @@ use std::time::Duration;
 
 use exec_core::{Exit, ExitStatus, Stream};
 
+use crate::TestEnvironment;
 use crate::checked_log::CheckedLog;
 use crate::test_data::SeededBytes;
-
-/// Longest time one behaviour may take, on a loaded machine with two cores. A test that needs it has failed.
-pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Makes one test of each behaviour for one more environment.
 ///
@@ -59,25 +58,36 @@ macro_rules! conformance {
     };
 }
 
-/// One test of each named behaviour; a detail of [`conformance!`](crate::conformance).
+/// One test of each behaviour of a suite; a detail of both conformance macros.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! process_behaviour_tests {
-    ($($area:ident: $($name:ident),+;)+) => {
+macro_rules! behaviour_tests {
+    ($suite:ident: $($area:ident: $($name:ident),+;)+) => {
         $(mod $area {
             $(#[test]
             fn $name() {
                 let test = async {
-                    // Dropped inside the runtime, because an environment may have tasks to stop.
                     let env = super::test_environment_for_one_behaviour().await;
-                    $crate::suite::$area::$name(&env).await;
-                    env.forget_all().await;
+                    $crate::$suite::$area::$name(&env).await;
+                    $crate::$suite::finish(env).await;
                 };
                 let name = concat!(stringify!($area), "::", stringify!($name));
-                $crate::runner::run_test(name, $crate::suite::DEADLINE, Box::pin(test));
+                $crate::runner::run_test(name, $crate::$suite::deadline(), Box::pin(test));
             })+
         })+
     };
+}
+
+/// Longest time one behaviour may take, on a loaded machine with two cores. A test that needs it has failed.
+#[doc(hidden)]
+pub const fn deadline() -> Duration {
+    Duration::from_secs(60)
+}
+
+/// The environment is dropped here, inside the runtime, because it may have tasks to stop.
+#[doc(hidden)]
+pub async fn finish(env: TestEnvironment) {
+    env.forget_all().await;
 }
 
 /// The signal that ended it, if one did; whether a core was dumped is the machine's own affair.

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use exec_env::files::{FileError, Files, FileReason};
+use rustix::fs::{CWD, FileType};
 
 use crate::TestEnvironment;
 
@@ -42,8 +43,15 @@ pub(crate) fn soak_rounds() -> Option<u32> {
     std::env::var("EXEC_SOAK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok())
 }
 
+#[doc(hidden)]
 pub fn deadline() -> Duration {
     DEADLINE + DEADLINE_PER_ROUND * soak_rounds().unwrap_or(0)
+}
+
+/// The environment is dropped here, inside the runtime, because it may have tasks to stop.
+#[doc(hidden)]
+pub async fn finish(env: FilesTestEnvironment) {
+    drop(env);
 }
 
 /// The [`Files`] under test, and a scratch directory.
@@ -101,6 +109,12 @@ impl FilesTestEnvironment {
         path
     }
 
+    pub fn fifo(&self, name: impl AsRef<Path>) -> PathBuf {
+        let path = self.path(name);
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, 0o600.into(), 0).expect("the scratch directory is ours");
+        path
+    }
+
     pub fn link(&self, name: impl AsRef<Path>, text: impl AsRef<Path>) -> PathBuf {
         let path = self.path(name);
         std::os::unix::fs::symlink(text, &path).expect("the scratch directory is ours");
@@ -142,24 +156,5 @@ macro_rules! files_conformance {
 
             $crate::file_behaviours!();
         }
-    };
-}
-
-/// One test of each named behaviour; a detail of [`files_conformance!`](crate::files_conformance).
-#[doc(hidden)]
-#[macro_export]
-macro_rules! file_behaviour_tests {
-    ($($area:ident: $($name:ident),+;)+) => {
-        $(mod $area {
-            $(#[test]
-            fn $name() {
-                let test = async {
-                    // Dropped inside the runtime, because an environment may have tasks to stop.
-                    let env = super::test_environment_for_one_behaviour().await;
-                    $crate::suite_files::$area::$name(&env).await;
-                };
-                $crate::runner::run_test(stringify!($name), $crate::suite_files::deadline(), Box::pin(test));
-            })+
-        })+
     };
 }

@@ -51,7 +51,8 @@ impl TestEnvironment {
         FifoSemaphore::new(self.scratch().join(name))
     }
 
-    /// The actor with this script, split at spaces: pipes, no stdin, no environment variables, in the scratch directory.
+    /// The actor with this script, split at spaces: pipes, no stdin, no environment variables, in the scratch
+    /// directory.
     pub fn command(&self, script: &str) -> Command {
         self.command_for(&self.actor, script)
     }

@@ -79,12 +79,11 @@ fn every_kind_of_descendant_is_announced_alive_and_in_its_shape() {
         let mut line = || lines.next().expect("it goes on").expect("readable");
         let descendant = OsProcess::from_pid_line(&line()).expect("a descendant is announced");
         assert_eq!(line(), "done");
-        let pid = rustix::process::Pid::from_raw(descendant.pid as i32).expect("not 0");
         let leader = OsProcess::of(child.id()).expect("not yet waited for");
         let same_session = descendant.session() == leader.session();
         assert_eq!(same_session, !matches!(kind, "setsid" | "daemonise"), "{kind}");
         assert!(descendant.is_present(), "{kind}");
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("still ours");
+        descendant.signal(rustix::process::Signal::KILL);
         child.kill().expect("our child");
         child.wait().expect("our child");
     }
@@ -96,8 +95,7 @@ fn a_daemon_lets_go_of_the_pipes_and_a_forked_child_does_not() {
     let daemon = OsProcess::from_pid_line(text(&output.stdout).lines().next().expect("announced"));
     // The pipes ended although the daemon lives.
     let daemon = daemon.expect("it is there");
-    let pid = rustix::process::Pid::from_raw(daemon.pid as i32).expect("not 0");
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it lives");
+    daemon.signal(rustix::process::Signal::KILL);
 
     let output = run("fork [ sleep 50 ; say later ] ; say over");
     assert!(text(&output.stdout).ends_with("over\nlater\n"));

@@ -1,7 +1,7 @@
 //! How long a keystroke's echo takes while a large file goes over the same WebSocket, in milliseconds.
 //!
-//! `cargo xtask bench files`. Our server is measured with our client, then with a plain client; Codex's server with the plain
-//! client, if `CODEX_BIN` names it. All take turns in one run. `EXEC_FILE_MB` is the size of the file in MiB.
+//! `cargo xtask bench files`. Our server is measured with our client, then with a plain client; Codex's server with the
+//! plain client, if `CODEX_BIN` names it. All take turns in one run. `EXEC_FILE_MB` is the size of the file in MiB.
 
 mod library;
 mod plain;

@@ -1,4 +1,4 @@
-//! What the way through keeper, spool and log costs, against the bare machine, in one run.
+//! What keeper, spool and log cost: starts and output, compared with a bare `posix_spawn` and pipe in the same run.
 //!
 //! Rounds of both are interleaved, so that a noisy machine is noisy for both; medians are compared, as ratios.
 

@@ -1,4 +1,5 @@
-//! An owner of a keeper (what a daemon is) as a process of its own, so that a test can kill it and measure it from outside.
+//! An owner of a keeper (what a daemon is) as a process of its own, so that a test can kill it and measure it from
+//! outside.
 //!
 //! ```text
 //!   owner durable STATE KEEPER ORPHAN_TTL_MS SPOOL_BYTES      the keeper KEEPER, found again through STATE
@@ -89,8 +90,8 @@ fn options() -> LocalOptions {
 enum OwnerCommand {
     /// `start ID pipes|stdin|pty SCRIPT…`: `started ID PID` or `refused ID WHY`.
     Start(Box<ProcessSpec>),
-    /// `start-all PATH`: starts those processes of the file (lines `ID IO SCRIPT…`) that do not exist yet, then prints `ready`,
-    /// and reads the logs of all of them from then on.
+    /// `start-all PATH`: starts those processes of the file (lines `ID IO SCRIPT…`) that do not exist yet, then prints
+    /// `ready`, and reads the logs of all of them from then on.
     StartAll { path: PathBuf },
     /// `write ID KEY SEED BYTES`: `waiting ID KEY` if the kernel does not take all at once; `written ID KEY OUTCOME`.
     Write { id: ProcessId, key: WriteId, bytes: Vec<u8> },

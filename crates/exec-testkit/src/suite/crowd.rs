@@ -27,7 +27,6 @@ pub async fn three_hundred_awkward_children_end_as_they_should_and_leave_nothing
     eventually("no process works in the scratch directory any more", || pids_working_in(&scratch).is_empty()).await;
 }
 
-/// Processes that are forgotten leave no descriptor behind in this program.
 pub async fn forgotten_processes_leave_no_descriptor_behind(env: &TestEnvironment) {
     let mut before = None;
     for round in 0..6 {
@@ -49,7 +48,6 @@ pub async fn forgotten_processes_leave_no_descriptor_behind(env: &TestEnvironmen
     }
 }
 
-/// Starts and ends at the same time do not disturb each other.
 pub async fn many_quick_processes_at_once_all_deliver(env: &TestEnvironment) {
     futures_util::stream::iter(0..200)
         .for_each_concurrent(20, |number| async move {

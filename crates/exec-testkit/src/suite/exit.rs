@@ -7,7 +7,6 @@ use futures_util::StreamExt;
 
 use crate::test_environment::TestEnvironment;
 
-/// The code is the child's own.
 pub async fn the_exit_code_is_the_childs_own(env: &TestEnvironment) {
     for code in [0, 1, 3, 126, 127, 128, 255] {
         let exit = env.run(&format!("{code}"), &format!("exit {code}")).await.exit();
@@ -16,7 +15,7 @@ pub async fn the_exit_code_is_the_childs_own(env: &TestEnvironment) {
     }
 }
 
-/// Every signal that kills by default is told by its number, and is nobody's doing but the child's.
+/// The cause is the child's own, because nobody terminated it.
 pub async fn death_by_every_signal_is_told_by_its_number(env: &TestEnvironment) {
     // Of 1 to 31: not the ones that are ignored (CHLD, CONT, URG, WINCH) or stop (STOP, TSTP, TTIN, TTOU).
     let deadly = (1..=31).filter(|number| !matches!(number, 17..=23 | 28));
@@ -38,13 +37,11 @@ pub async fn death_by_every_signal_is_told_by_its_number(env: &TestEnvironment) 
     }
 }
 
-/// An abort is signal 6.
 pub async fn an_abort_is_signal_6(env: &TestEnvironment) {
     let exit = env.run("p", "err dying ; abort").await.exit();
     assert_eq!(super::signal_of(exit), Some(6));
 }
 
-/// A child that prints nothing has a log of two entries.
 pub async fn a_child_that_prints_nothing_logs_exited_and_closed(env: &TestEnvironment) {
     let log = env.run("p", "exit 0").await;
     assert_eq!(log.entries.len(), 2);
@@ -56,8 +53,7 @@ pub async fn streams_that_end_before_the_leader_do_not_close_the_log(env: &TestE
     let semaphore = env.semaphore("semaphore");
     let script = format!("say last ; close-stdout ; close-stderr ; {} ; exit 5", semaphore.acquire());
     let process = env.start("p", &script).await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("last").await;
+    let reader = process.reader_at_line("last").await;
     let head = process.read_now().await.head;
     assert_eq!((head.exit, head.closed), (None, false));
     semaphore.release();
@@ -66,7 +62,7 @@ pub async fn streams_that_end_before_the_leader_do_not_close_the_log(env: &TestE
     assert_eq!(log.exit().status, ExitStatus::Code(5));
 }
 
-/// A leader that runs another program keeps its pid, its log and its end.
+/// It keeps its pid and its log.
 pub async fn a_leader_that_executes_again_stays_the_leader(env: &TestEnvironment) {
     let process = env.start("p", "say one ; pid ; exec [ say two ; pid ; exit 9 ]").await;
     let log = process.read_to_end().await;
@@ -75,7 +71,7 @@ pub async fn a_leader_that_executes_again_stays_the_leader(env: &TestEnvironment
     assert_eq!(log.exit().status, ExitStatus::Code(9));
 }
 
-/// `exited` is told at once, though a grandchild holds the pipe; what that prints later still arrives; `closed` waits.
+/// What the grandchild prints later still arrives; only `closed` waits for it.
 pub async fn exited_does_not_wait_for_a_grandchild_that_holds_the_pipe(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let script = format!("fork [ {} ; say held ] ; say leader ; exit 3", semaphore.acquire());
@@ -92,7 +88,6 @@ pub async fn exited_does_not_wait_for_a_grandchild_that_holds_the_pipe(env: &Tes
     assert!(exited < held.0, "it was printed after the leader's end");
 }
 
-/// Everything the leader printed stands before `exited`, however much it was.
 pub async fn what_the_leader_printed_stands_before_exited(env: &TestEnvironment) {
     for round in 0..20 {
         let script = "flood stdout 60000 1 60000 ; flood stderr 60000 2 60000 ; exit 0";
@@ -104,7 +99,6 @@ pub async fn what_the_leader_printed_stands_before_exited(env: &TestEnvironment)
     }
 }
 
-/// The leader is reaped: when `exited` is told, it is in the process table no more.
 pub async fn an_exited_leader_is_no_zombie(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let process = env.start("p", &format!("{} ; exit 0", semaphore.acquire())).await;
@@ -114,7 +108,6 @@ pub async fn an_exited_leader_is_no_zombie(env: &TestEnvironment) {
     assert!(!leader.is_present(), "told as ended, but {:?}", leader.state());
 }
 
-/// What the leader used is plausible: processor time and memory.
 pub async fn usage_tells_processor_time_and_memory(env: &TestEnvironment) {
     let script = format!("rss {} ; spin 200 ; exit 0", 64 << 20);
     let usage = env.run("p", &script).await.exit().usage;

@@ -9,7 +9,6 @@ use futures_util::future::join_all;
 use crate::test_data::{SeededBytes, SeededRng};
 use crate::test_environment::TestEnvironment;
 
-/// Followers that begin at different times see the same log.
 pub async fn all_followers_see_the_same_log(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let script = format!(
@@ -29,7 +28,6 @@ pub async fn all_followers_see_the_same_log(env: &TestEnvironment) {
     assert_eq!(process.read_to_end().await.entries, seen[0].entries);
 }
 
-/// A follower from the middle begins behind its place.
 pub async fn a_follower_from_the_middle_begins_behind_its_place(env: &TestEnvironment) {
     let process = env.start("p", "flood stdout 1000000 3 1000 ; exit 0").await;
     let whole = process.read_to_end().await;
@@ -40,7 +38,6 @@ pub async fn a_follower_from_the_middle_begins_behind_its_place(env: &TestEnviro
     }
 }
 
-/// A follower at or beyond the end of a complete log ends at once.
 pub async fn a_follower_beyond_the_end_of_a_closed_log_ends_at_once(env: &TestEnvironment) {
     let process = env.start("p", "say x ; exit 0").await;
     let last = process.read_to_end().await.cursor();
@@ -50,7 +47,6 @@ pub async fn a_follower_beyond_the_end_of_a_closed_log_ends_at_once(env: &TestEn
     }
 }
 
-/// Asking and changing one's mind, again and again, loses nothing.
 pub async fn cancelling_next_loses_nothing(env: &TestEnvironment) {
     let total = 2 << 20;
     let process = env.start("p", &format!("flood stdout {total} 4 3000 ; exit 0")).await;
@@ -78,7 +74,6 @@ pub async fn cancelling_next_loses_nothing(env: &TestEnvironment) {
     super::assert_stream(&reader.log, Stream::Stdout, SeededBytes::new(4), total);
 }
 
-/// A follower takes small bites if it wants them, and sees the same.
 pub async fn small_pages_see_the_same_log(env: &TestEnvironment) {
     let process = env.start("p", "flood stdout 200000 5 700 ; exit 0").await;
     let whole = process.read_to_end().await;
@@ -101,7 +96,6 @@ pub async fn small_pages_see_the_same_log(env: &TestEnvironment) {
     }
 }
 
-/// A follower that is dropped, or never read, holds up neither the child nor the others.
 pub async fn an_idle_follower_holds_nobody_up(env: &TestEnvironment) {
     let total = 4 << 20;
     let process = env.start("p", &format!("flood stdout {total} 6 60000 ; exit 0")).await;
@@ -113,7 +107,6 @@ pub async fn an_idle_follower_holds_nobody_up(env: &TestEnvironment) {
     assert_eq!(late.entries, log.entries);
 }
 
-/// Output written alternately on two streams stands in the log in the order in which it was written.
 pub async fn alternate_writes_keep_their_order_across_streams(env: &TestEnvironment) {
     let steps: String =
         (0..20).map(|round| format!("say out{round} ; read-line ; err err{round} ; read-line ; ")).collect();

@@ -7,10 +7,10 @@ use exec_core::{ExitCause, ExitStatus, TimeLimit};
 use crate::process::TestProcess;
 use crate::test_environment::TestEnvironment;
 
-/// Long enough that an actor on a busy machine has surely said its first words.
+/// Long enough that an actor on a busy machine has surely printed its first line.
 const AFTER: Duration = Duration::from_millis(1500);
 
-/// A child that ignores TERM is killed after the grace, not before; what it printed is kept.
+/// Not before the grace is over; what it printed is kept.
 pub async fn a_child_over_its_time_is_asked_and_after_the_grace_killed(env: &TestEnvironment) {
     let grace = Duration::from_millis(300);
     let before = Instant::now();
@@ -22,7 +22,7 @@ pub async fn a_child_over_its_time_is_asked_and_after_the_grace_killed(env: &Tes
     assert_eq!(super::signal_of(log.exit()), Some(9));
 }
 
-/// A child that ends when it is asked is not killed; the cause is still the limit.
+/// The cause is still the limit.
 pub async fn a_child_that_ends_when_its_time_is_up_is_not_killed(env: &TestEnvironment) {
     let script = "on-term goodbye ; say hello ; wait-forever";
     let long = Duration::from_secs(3600);
@@ -32,7 +32,6 @@ pub async fn a_child_that_ends_when_its_time_is_up_is_not_killed(env: &TestEnvir
     assert_eq!((exit.status, exit.cause), (ExitStatus::Code(0), ExitCause::TimedOut));
 }
 
-/// Without a grace the limit kills at once.
 pub async fn without_a_grace_the_limit_kills_at_once(env: &TestEnvironment) {
     let script = "tell-term heard ; say hello ; wait-forever";
     let process = limited(env, script, Duration::ZERO).await;
@@ -42,7 +41,7 @@ pub async fn without_a_grace_the_limit_kills_at_once(env: &TestEnvironment) {
     assert_eq!(super::signal_of(log.exit()), Some(9));
 }
 
-/// The limit ends descendants too, also those that left the session.
+/// Also descendants that left the session.
 pub async fn the_limit_ends_the_whole_tree(env: &TestEnvironment) {
     let script = "setsid [ ignore-term ; wait-forever ] ; wait-forever";
     let process = limited(env, script, Duration::from_millis(100)).await;
@@ -53,14 +52,13 @@ pub async fn the_limit_ends_the_whole_tree(env: &TestEnvironment) {
     descendant.wait_until_gone().await;
 }
 
-/// A child that is faster than its limit never hears of it.
 pub async fn a_child_within_its_time_ends_by_itself(env: &TestEnvironment) {
     let process = limited(env, "say quick ; exit 4", Duration::ZERO).await;
     let exit = process.read_to_end().await.exit();
     assert_eq!((exit.status, exit.cause), (ExitStatus::Code(4), ExitCause::Own));
 }
 
-/// The longest limits that can be said do not overflow any clock.
+/// The longest possible limits do not overflow any clock.
 pub async fn an_endless_limit_is_no_limit(env: &TestEnvironment) {
     let mut command = env.command("say fine ; exit 0");
     command.time_limit = Some(TimeLimit { after: Duration::MAX, grace: Duration::MAX });

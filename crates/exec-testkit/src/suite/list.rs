@@ -1,4 +1,4 @@
-//! The list, and letting go.
+//! Listing and forgetting processes.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,6 @@ use exec_env::process::{
 
 use crate::test_environment::{TestEnvironment, process_id, write_id};
 
-/// Every field of a listed process is what was asked for, or what has become of it.
 pub async fn the_list_tells_all_of_a_process(env: &TestEnvironment) {
     let before = SystemTime::now();
     let mut command = env.command("say hello ; cat-count ; wait-forever");
@@ -19,7 +18,7 @@ pub async fn the_list_tells_all_of_a_process(env: &TestEnvironment) {
     command.label = vec![0, 255, b'x'];
     let argv = command.argv.clone();
     let process = env.start_command("p", command).await;
-    process.reader().await.wait_for_line("hello").await;
+    process.reader_at_line("hello").await;
 
     let info = process.info().await;
     assert_eq!((&info.id, info.pid), (&process.id, process.pid));
@@ -40,7 +39,6 @@ pub async fn the_list_tells_all_of_a_process(env: &TestEnvironment) {
     assert!(head.closed && head.exit.is_some(), "{head:?}");
 }
 
-/// All are listed, closed ones included, in the order of their start.
 pub async fn the_list_is_in_the_order_of_start_and_keeps_closed_ones(env: &TestEnvironment) {
     let names = ["c", "a", "", "b", "ü with spaces"];
     for name in names {
@@ -59,7 +57,7 @@ pub async fn an_empty_environment_lists_nothing(env: &TestEnvironment) {
     assert_eq!(env.processes().list().await, Ok(Vec::new()));
 }
 
-/// A forgotten id is free, and the new process has a log, a stdin and write ids of its own.
+/// The new process has a log, a stdin and write ids of its own.
 pub async fn a_forgotten_id_can_be_used_again(env: &TestEnvironment) {
     for round in 0..3 {
         let process = env.start_with_stdin("p", "cat").await;
@@ -72,7 +70,6 @@ pub async fn a_forgotten_id_can_be_used_again(env: &TestEnvironment) {
     }
 }
 
-/// Forgetting a running process ends its whole tree first.
 pub async fn forgetting_a_running_process_ends_its_tree(env: &TestEnvironment) {
     let process = env.start("p", "daemonise [ ignore-term ; wait-forever ] ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;
@@ -83,7 +80,6 @@ pub async fn forgetting_a_running_process_ends_its_tree(env: &TestEnvironment) {
     descendant.wait_until_gone().await;
 }
 
-/// No verb knows an id that was never there, nor one that was forgotten.
 pub async fn every_verb_says_that_an_id_is_unknown(env: &TestEnvironment) {
     env.run("forgotten", "exit 0").await;
     let forgotten = process_id("forgotten");

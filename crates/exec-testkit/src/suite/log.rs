@@ -12,7 +12,7 @@ use crate::test_environment::TestEnvironment;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// 8 MiB on each stream at once: every byte, in order, per stream.
+/// 8 MiB on each stream at once.
 pub async fn every_byte_of_both_streams_arrives_in_order(env: &TestEnvironment) {
     let total = 8 << 20;
     let script = format!("fork [ flood stderr {total} 2 100000 ] ; flood stdout {total} 1 70000 ; exit 0");
@@ -25,14 +25,13 @@ pub async fn every_byte_of_both_streams_arrives_in_order(env: &TestEnvironment) 
     super::assert_stream(&log, Stream::Stderr, SeededBytes::new(2), total);
 }
 
-/// One byte at a time is as good as any other way.
 pub async fn bytes_written_one_by_one_all_arrive(env: &TestEnvironment) {
     let log = env.run("p", "bytes1 20000").await;
     let expected: Vec<u8> = (0..20_000_u32).map(|n| b'a' + (n % 26) as u8).collect();
     assert!(log.bytes(Stream::Stdout) == expected);
 }
 
-/// The golden cases of the wire, as pages: `echo out; echo err >&2; exit 3`.
+/// The same cases as the golden files of the wire: `echo out; echo err >&2; exit 3`.
 pub async fn pages_hold_what_fits_their_budget_and_at_least_one_entry(env: &TestEnvironment) {
     let process = finished_example(env).await;
     let all: &[Seq] = &[1, 2];
@@ -63,7 +62,7 @@ pub async fn pages_hold_what_fits_their_budget_and_at_least_one_entry(env: &Test
         assert_eq!((head.first_seq, head.next_seq, head.closed), (1, 5, true));
         assert_eq!(head.exit.map(|(seq, exit)| (seq, exit.shell_code())), Some((3, 3)));
         assert_eq!((head.held_bytes, head.dropped_bytes), (8, 0));
-        // Whatever the budget, what is given is dense from where the reader is.
+        // Whatever the budget, the entries follow the reader's position without a hole.
         for (entry, seq) in page.entries.iter().zip(after + 1..) {
             assert_eq!(entry.seq, seq);
         }
@@ -71,7 +70,6 @@ pub async fn pages_hold_what_fits_their_budget_and_at_least_one_entry(env: &Test
     }
 }
 
-/// Without a budget the exit and the end are entries like the others.
 pub async fn exit_and_closed_are_entries_of_the_page(env: &TestEnvironment) {
     let process = finished_example(env).await;
     let page = process.read_now().await;
@@ -82,7 +80,6 @@ pub async fn exit_and_closed_are_entries_of_the_page(env: &TestEnvironment) {
     assert_eq!(kinds, ["exited", "closed"]);
 }
 
-/// Paging with any budget sees the same log as reading it whole.
 pub async fn paging_with_any_budget_sees_the_same_log(env: &TestEnvironment) {
     let script = "flood stdout 300000 1 9000 ; flood stderr 200000 2 40000 ; exit 0";
     let process = env.start("p", script).await;
@@ -102,7 +99,6 @@ pub async fn paging_with_any_budget_sees_the_same_log(env: &TestEnvironment) {
     }
 }
 
-/// A waiting read wakes on output, on the exit, and on the end of the log, each with its entry.
 pub async fn a_waiting_read_wakes_on_output_on_exit_and_on_closed(env: &TestEnvironment) {
     let (speak, leave, close) = (env.semaphore("speak"), env.semaphore("leave"), env.semaphore("close"));
     let script = format!("fork [ {} ] ; {} ; say a ; {} ; exit 4", close.acquire(), speak.acquire(), leave.acquire());
@@ -115,7 +111,7 @@ pub async fn a_waiting_read_wakes_on_output_on_exit_and_on_closed(env: &TestEnvi
     {
         let waiting = process.read(waiting_after(seq));
         let opening = async {
-            // The read is asked first (join polls in order), so it is the event that ends it.
+            // `join!` polls in order, so the read waits already when the event comes.
             semaphore.release();
         };
         let (page, ()) = tokio::join!(waiting, opening);
@@ -126,10 +122,9 @@ pub async fn a_waiting_read_wakes_on_output_on_exit_and_on_closed(env: &TestEnvi
     assert!(over.entries.is_empty() && over.head.closed);
 }
 
-/// A wait that nothing ends is over at its deadline, and not an error.
 pub async fn a_waiting_read_is_over_at_its_deadline(env: &TestEnvironment) {
     let process = env.start("p", "say one ; wait-forever").await;
-    process.reader().await.wait_for_line("one").await;
+    process.reader_at_line("one").await;
     let wait = Duration::from_millis(100);
     for seq in [1, 100] {
         let before = Instant::now();
@@ -141,14 +136,12 @@ pub async fn a_waiting_read_is_over_at_its_deadline(env: &TestEnvironment) {
     }
 }
 
-/// A read that does not wait answers at once, though there is nothing.
 pub async fn a_read_without_a_wait_answers_at_once(env: &TestEnvironment) {
     let process = env.start("p", "wait-forever").await;
     let page = process.read_now().await;
     assert!(page.entries.is_empty() && page.head.exit.is_none());
 }
 
-/// A read from beyond the end of a complete log answers at once.
 pub async fn a_read_beyond_the_end_of_a_closed_log_answers_at_once(env: &TestEnvironment) {
     let process = finished_example(env).await;
     for seq in [4, 5, 1 << 40] {
@@ -157,7 +150,6 @@ pub async fn a_read_beyond_the_end_of_a_closed_log_answers_at_once(env: &TestEnv
     }
 }
 
-/// A log stays readable, the same each time, as long as it is not forgotten.
 pub async fn a_closed_log_reads_the_same_again_and_again(env: &TestEnvironment) {
     let process = finished_example(env).await;
     let first = process.read_now().await;
@@ -166,7 +158,6 @@ pub async fn a_closed_log_reads_the_same_again_and_again(env: &TestEnvironment) 
     }
 }
 
-/// Cancelled reads cost nothing: the next one sees everything.
 pub async fn a_cancelled_read_takes_nothing_away(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let process = env.start("p", &format!("{} ; say kept", semaphore.acquire())).await;
@@ -181,8 +172,7 @@ pub async fn a_cancelled_read_takes_nothing_away(env: &TestEnvironment) {
 /// `echo out; echo err >&2; exit 3`, closed. A line on stdin stands between the two, so that their order is certain.
 async fn finished_example(env: &TestEnvironment) -> TestProcess<'_> {
     let process = env.start_with_stdin("p", "say out ; read-line ; err err ; read-line ; exit 3").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("out").await;
+    let mut reader = process.reader_at_line("out").await;
     process.write("1", "\n").await;
     reader.wait_for_line("err").await;
     process.write("2", "\n").await;

@@ -15,7 +15,6 @@ use crate::test_environment::TestEnvironment;
 const FLOOD_BYTES: u64 = 8 << 20;
 const FLOOD: SeededBytes = SeededBytes::new(21);
 
-/// `dropOldest`: the gap is told with the exact number of bytes, and the tail is exact.
 pub async fn an_overflow_is_told_with_its_exact_bytes_and_the_tail_is_exact(env: &TestEnvironment) {
     let command = flood(env, Overflow::DropOldest, "exit 3");
     let process = env.start_command("p", command).await;
@@ -29,7 +28,7 @@ pub async fn an_overflow_is_told_with_its_exact_bytes_and_the_tail_is_exact(env:
         panic!("one gap, at the beginning: {:?}", log.gaps);
     };
     assert_eq!((gap.to_seq, gap.dropped_bytes), (head.first_seq - 1, head.dropped_bytes));
-    // A far reader may have been handed the first entries before they were forgotten; what it has is exact, too.
+    // A remote reader may have received the first entries before they were dropped; those must be exact, too.
     let bytes = log.bytes(Stream::Stdout);
     let (early, tail) = bytes.split_at(bytes.len() - head.held_bytes as usize);
     assert_eq!(FLOOD.first_difference(0, early), None);
@@ -38,7 +37,7 @@ pub async fn an_overflow_is_told_with_its_exact_bytes_and_the_tail_is_exact(env:
     assert_eq!(log.exit().status, exec_core::ExitStatus::Code(3));
 }
 
-/// A child over its cap is not slowed by somebody who asks now and then, and who is told each time what it missed.
+/// The child does not wait for somebody who only reads now and then.
 pub async fn a_slow_poller_is_told_what_it_missed(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let command = flood(
@@ -49,7 +48,7 @@ pub async fn a_slow_poller_is_told_what_it_missed(env: &TestEnvironment) {
     let process = env.start_command("p", command).await;
     let mut seen = CheckedLog::new(0);
     let mut position = Position::default();
-    // One entry of the first flood, whose beginning may be forgotten already.
+    // One entry of the first flood, whose beginning may be dropped already.
     position.advance(&mut seen, reader_page(&process, 0, 1).await);
     semaphore.release();
     process.wait(WaitCondition::Closed).await.expect("it ends");
@@ -61,7 +60,7 @@ pub async fn a_slow_poller_is_told_what_it_missed(env: &TestEnvironment) {
     assert!(!seen.gaps.is_empty());
 }
 
-/// A log that forgot its beginning still tells the exit, be it by the head alone.
+/// The head of the log still has it.
 pub async fn the_exit_is_known_even_when_its_entry_is_forgotten(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let mut command =
@@ -78,7 +77,7 @@ pub async fn the_exit_is_known_even_when_its_entry_is_forgotten(env: &TestEnviro
     assert_eq!(process.exit().await, exit);
 }
 
-/// `block`: a child whose last word filled the log has nothing to wait for, and ends.
+/// It prints nothing more, so it need not wait for room.
 pub async fn a_child_that_just_filled_a_blocking_log_ends(env: &TestEnvironment) {
     let mut command = env.command(&format!("flood stdout {SPOOL_MIN_BYTES} 21 65536 ; exit 5"));
     command.overflow = Overflow::Block;
@@ -90,7 +89,7 @@ pub async fn a_child_that_just_filled_a_blocking_log_ends(env: &TestEnvironment)
     assert_eq!((log.exit().shell_code(), &log.gaps[..]), (5, &[][..]));
 }
 
-/// `block`: the child waits at the cap, nothing is dropped, reading goes on, and terminate still works.
+/// The log can still be read, and the child be terminated.
 pub async fn a_blocked_child_waits_and_nothing_is_dropped(env: &TestEnvironment) {
     let command = flood(env, Overflow::Block, "exit 0");
     let process = env.start_command("p", command).await;
@@ -120,7 +119,6 @@ pub async fn a_blocked_child_waits_and_nothing_is_dropped(env: &TestEnvironment)
     assert_eq!(process.read_now().await.head.dropped_bytes, 0);
 }
 
-/// `block` with room to spare is like any other log.
 pub async fn a_child_within_its_cap_is_not_blocked(env: &TestEnvironment) {
     let mut command = env.command("flood stdout 500000 21 9000 ; exit 0");
     command.overflow = Overflow::Block;
@@ -130,7 +128,7 @@ pub async fn a_child_within_its_cap_is_not_blocked(env: &TestEnvironment) {
     assert!(!log.head.expect("pages were read").stalled);
 }
 
-/// One byte at a time, records cost more than bytes: they count against the cap, or the disk would fill with them.
+/// Of entries of one byte, the index records cost more than the bytes; if they did not count, they would fill the disk.
 pub async fn records_of_tiny_entries_count_against_the_cap(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let mut command = env.command(&format!("bytes1 200000 ; {}", semaphore.acquire()));

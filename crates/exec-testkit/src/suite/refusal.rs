@@ -1,4 +1,4 @@
-//! Bad input: each kind is refused with its own error, says what to do, and leaves nothing behind.
+//! Bad input: each kind is refused with an error of its own and leaves nothing behind.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,6 @@ const ENOEXEC: i32 = 8;
 const EACCES: i32 = 13;
 const ENOTDIR: i32 = 20;
 
-/// Nothing to run.
 pub async fn an_empty_argv_is_refused(env: &TestEnvironment) {
     let command = Command::new(Vec::<String>::new(), env.scratch());
     refused(env, command, BadCommand::EmptyArgv).await;
@@ -22,7 +21,6 @@ pub async fn an_empty_argv_is_refused(env: &TestEnvironment) {
     refused(env, command, BadCommand::EmptyProgram).await;
 }
 
-/// A NUL byte, wherever it hides.
 pub async fn a_nul_byte_is_refused_wherever_it_hides(env: &TestEnvironment) {
     let nul = |field| BadCommand::Nul { field };
     let mut command = env.command("say");
@@ -44,7 +42,6 @@ pub async fn a_nul_byte_is_refused_wherever_it_hides(env: &TestEnvironment) {
     }
 }
 
-/// A relative folder, a terminal without cells, a spool that could not hold an entry.
 pub async fn a_relative_folder_no_cells_and_a_tiny_spool_are_refused(env: &TestEnvironment) {
     let mut command = env.command("say");
     command.cwd = "relative".into();
@@ -61,7 +58,7 @@ pub async fn a_relative_folder_no_cells_and_a_tiny_spool_are_refused(env: &TestE
     refused(env, command, small).await;
 }
 
-/// A program that is nowhere: by path, by name in the child's PATH, and by name where only the server would find it.
+/// By path, by name in the child's PATH, and by a name that only the server's PATH would find.
 pub async fn a_missing_program_is_told_by_its_name(env: &TestEnvironment) {
     let path = env.scratch().join("nobody");
     failed(env, env.command_for(&path, ""), SpawnStep::Exec, ENOENT, &path).await;
@@ -75,7 +72,6 @@ pub async fn a_missing_program_is_told_by_its_name(env: &TestEnvironment) {
     failed(env, command, SpawnStep::Exec, ENOENT, name).await;
 }
 
-/// A file that may not be executed, and a folder, which may not either.
 pub async fn a_file_that_is_not_executable_and_a_folder_are_told_apart_from_a_missing_one(env: &TestEnvironment) {
     let file = env.scratch().join("data");
     super::make_program(&file, "#!/bin/sh\n", 0o644);
@@ -84,14 +80,13 @@ pub async fn a_file_that_is_not_executable_and_a_folder_are_told_apart_from_a_mi
     failed(env, env.command_for(&folder, ""), SpawnStep::Exec, EACCES, &folder).await;
 }
 
-/// A file in no format the kernel knows. It is not quietly given to a shell.
 pub async fn a_file_in_no_executable_format_is_not_given_to_a_shell(env: &TestEnvironment) {
     let file = env.scratch().join("no-format");
     super::make_program(&file, "echo a shell would run this\n", 0o755);
     failed(env, env.command_for(&file, ""), SpawnStep::Exec, ENOEXEC, &file).await;
 }
 
-/// The folder is missing, or is a file; the error names the folder and not the program.
+/// The error names the working directory and not the program.
 pub async fn a_missing_folder_and_a_file_as_folder_are_told_by_name(env: &TestEnvironment) {
     let missing = env.scratch().join("missing");
     let file = env.scratch().join("file");
@@ -105,14 +100,13 @@ pub async fn a_missing_folder_and_a_file_as_folder_are_told_by_name(env: &TestEn
     }
 }
 
-/// A 3 MiB environment is too long for the kernel, which says so itself.
 pub async fn an_environment_of_three_mebibytes_is_too_long(env: &TestEnvironment) {
     let mut command = env.command("say");
     command.environ = Environ::exactly([("LARGE", "x".repeat(3 << 20))]);
     failed(env, command, SpawnStep::Exec, E2BIG, &env.actor).await;
 }
 
-/// More than any kernel takes is refused before it costs memory.
+/// Before they cost memory.
 pub async fn arguments_beyond_every_kernel_are_refused(env: &TestEnvironment) {
     let mut command = env.command("say");
     command.argv.push("x".repeat(17 << 20).into());
@@ -121,7 +115,7 @@ pub async fn arguments_beyond_every_kernel_are_refused(env: &TestEnvironment) {
     assert!(bad, "{error:?}");
 }
 
-/// A taken name is refused while its process runs, and after, until it is forgotten.
+/// While its process runs, and after, until it is forgotten.
 pub async fn an_id_in_use_is_refused_and_its_process_left_alone(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "cat").await;
     let in_use = Err(StartError::IdInUse { id: process.id.clone() });
@@ -134,7 +128,6 @@ pub async fn an_id_in_use_is_refused_and_its_process_left_alone(env: &TestEnviro
     assert_eq!(again.await, in_use);
 }
 
-/// Of many starts with one name at once, exactly one wins.
 pub async fn of_many_starts_with_one_id_exactly_one_wins(env: &TestEnvironment) {
     let id = process_id("p");
     let starts = (0..8).map(|_| env.processes().start(&id, env.command("wait-forever")));
@@ -145,28 +138,25 @@ pub async fn of_many_starts_with_one_id_exactly_one_wins(env: &TestEnvironment) 
     assert_eq!((won, lost), (1, 7), "{outcomes:?}");
 }
 
-/// A refused start takes no name: the same id starts at the next try, and the list never shows the failure.
+/// The list never shows the failed start.
 pub async fn a_refused_start_leaves_its_id_free(env: &TestEnvironment) {
     let missing = env.command_for("/nonexistent/program".as_ref(), "");
     refuse(env, missing).await;
     assert_eq!(env.run("p", "say now").await.stdout(), "now\n");
 }
 
-/// A process on pipes has no size.
 pub async fn a_process_on_pipes_cannot_be_resized(env: &TestEnvironment) {
     let process = env.start("p", "wait-forever").await;
     let id = process.id.clone();
     assert_eq!(process.resize(10, 10).await, Err(ResizeError::NoTerminal { id }));
 }
 
-/// A terminal keeps its cells.
 pub async fn a_terminal_cannot_be_resized_to_nothing(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "wait-forever").await;
     let size = TerminalSize { rows: 24, cols: 0 };
     assert_eq!(process.resize(24, 0).await, Err(ResizeError::NoCells { size }));
 }
 
-/// A write larger than one write may be is refused, and stdin is as it was.
 pub async fn a_write_beyond_the_limit_is_refused(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "cat-count").await;
     let limit_bytes = exec_core::limits::WRITE_BYTES;

@@ -7,7 +7,7 @@ use exec_env::process::Signalled;
 
 use crate::test_environment::TestEnvironment;
 
-/// A signal that kills is told as the child's end, not as a termination: the owner may have meant anything.
+/// The cause is the child's own, not a termination: the owner may have meant anything with the signal.
 pub async fn a_deadly_signal_is_told_by_its_number(env: &TestEnvironment) {
     let deadly = [
         Signal::Hangup,
@@ -20,8 +20,7 @@ pub async fn a_deadly_signal_is_told_by_its_number(env: &TestEnvironment) {
     ];
     for signal in deadly {
         let process = env.start(&format!("{signal:?}"), "say ready ; wait-forever").await;
-        let mut reader = process.reader().await;
-        reader.wait_for_line("ready").await;
+        let reader = process.reader_at_line("ready").await;
         assert_eq!(process.signal(signal).await, Signalled::Sent);
         let exit = reader.read_to_end().await.exit();
         assert_eq!(super::signal_of(exit), Some(signal.number()));
@@ -29,13 +28,11 @@ pub async fn a_deadly_signal_is_told_by_its_number(env: &TestEnvironment) {
     }
 }
 
-/// Everybody in the group hears it.
 pub async fn a_signal_reaches_the_whole_group(env: &TestEnvironment) {
     let script = "fork [ on-term child ; say listening ; wait-forever ] ; \
                   on-term leader ; say ready ; wait-forever";
     let process = env.start("p", script).await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let mut reader = process.reader_at_line("ready").await;
     reader.wait_for_line("listening").await;
     assert_eq!(process.signal(Signal::Terminate).await, Signalled::Sent);
     let log = reader.read_to_end().await;
@@ -44,21 +41,17 @@ pub async fn a_signal_reaches_the_whole_group(env: &TestEnvironment) {
     assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
-/// A child that handles a signal goes on.
 pub async fn a_child_that_ignores_a_signal_goes_on(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "ignore-int ; say ready ; cat").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let mut reader = process.reader_at_line("ready").await;
     assert_eq!(process.signal(Signal::Interrupt).await, Signalled::Sent);
     process.write("1", "alive\n").await;
     reader.wait_for_line("alive").await;
 }
 
-/// Stop stops, continue continues; neither is an end.
 pub async fn stop_stops_and_continue_continues(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "say ready ; echo-lines").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let mut reader = process.reader_at_line("ready").await;
     assert_eq!(process.signal(Signal::Stop).await, Signalled::Sent);
     process.os_process().wait_for_state('T').await;
     process.write("1", "while stopped\n").await;
@@ -68,7 +61,6 @@ pub async fn stop_stops_and_continue_continues(env: &TestEnvironment) {
     reader.wait_for_line("while stopped").await;
 }
 
-/// A child that stops itself has not ended, and can be continued.
 pub async fn a_child_that_stops_itself_has_not_ended(env: &TestEnvironment) {
     let process = env.start("p", "stop-self ; say on ; exit 2").await;
     process.os_process().wait_for_state('T').await;
@@ -79,7 +71,6 @@ pub async fn a_child_that_stops_itself_has_not_ended(env: &TestEnvironment) {
     assert_eq!(log.exit().status, ExitStatus::Code(2));
 }
 
-/// A signal to nobody says so.
 pub async fn a_signal_after_the_end_finds_nobody(env: &TestEnvironment) {
     let process = env.start("p", "exit 0").await;
     process.read_to_end().await;
@@ -88,7 +79,6 @@ pub async fn a_signal_after_the_end_finds_nobody(env: &TestEnvironment) {
     }
 }
 
-/// A signal kills an exited leader's group too, as long as somebody is in it.
 pub async fn a_signal_after_the_leaders_exit_reaches_its_group(env: &TestEnvironment) {
     let script = "fork [ on-term survivor ; say listening ; wait-forever ] ; exit 0";
     let process = env.start("p", script).await;
@@ -100,7 +90,6 @@ pub async fn a_signal_after_the_leaders_exit_reaches_its_group(env: &TestEnviron
     assert!(log.stdout().ends_with("survivor\n"), "{log:?}");
 }
 
-/// A deadly signal ends the leader, and the rest can still be terminated.
 pub async fn what_a_signal_leaves_behind_can_be_terminated(env: &TestEnvironment) {
     let process = env.start("p", "setsid ; say ready ; wait-forever").await;
     let mut reader = process.reader().await;

@@ -1,4 +1,4 @@
-//! What a child finds when it begins: its arguments, folder, environment, descriptors, session and signals.
+//! What a child finds when it begins: arguments, working directory, environment, descriptors, session and signals.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -8,7 +8,6 @@ use exec_core::{Environ, Io, ExitStatus, Stream};
 
 use crate::test_environment::TestEnvironment;
 
-/// A started process exists: its log can be read and its pid is in the table.
 pub async fn a_started_process_exists_when_start_returns(env: &TestEnvironment) {
     let process = env.start("p", "wait-forever").await;
     assert!(process.os_process().is_alive());
@@ -17,7 +16,7 @@ pub async fn a_started_process_exists_when_start_returns(env: &TestEnvironment) 
     assert_eq!((page.head.first_seq, page.head.next_seq), (1, 1));
 }
 
-/// Arguments are bytes: empty ones, spaces, line ends and what is not UTF-8 arrive as they are.
+/// Also empty ones, spaces, line ends and what is not UTF-8.
 pub async fn arguments_arrive_byte_for_byte(env: &TestEnvironment) {
     let mut command = env.command("args ; exit 0 ;");
     command.argv.extend([
@@ -35,7 +34,7 @@ pub async fn arguments_arrive_byte_for_byte(env: &TestEnvironment) {
     assert_eq!(log.bytes(Stream::Stdout), expected);
 }
 
-/// `arg0` is what the child sees as its name; the program is found by `argv[0]`.
+/// The program is still found by `argv[0]`.
 pub async fn the_child_sees_arg0_instead_of_its_program(env: &TestEnvironment) {
     let mut command = env.command("args");
     command.arg0 = Some("-stage name".into());
@@ -43,7 +42,6 @@ pub async fn the_child_sees_arg0_instead_of_its_program(env: &TestEnvironment) {
     assert_eq!(log.stdout(), "-stage name\nargs\n");
 }
 
-/// The child begins in the folder that was asked for.
 pub async fn the_child_begins_in_its_folder(env: &TestEnvironment) {
     let folder = env.scratch().join("a folder");
     std::fs::create_dir(&folder).expect("the scratch folder is ours");
@@ -53,24 +51,22 @@ pub async fn the_child_begins_in_its_folder(env: &TestEnvironment) {
     assert_eq!(log.stdout(), format!("{}\n", folder.display()));
 }
 
-/// Exactly the variables asked for, and not one more.
 pub async fn the_environment_is_exactly_what_was_asked_for(env: &TestEnvironment) {
     let mut command = env.command("env");
     command.environ = Environ::exactly([("A", "1"), ("EMPTY", ""), ("B", "x=y z\t"), ("ä", "ö")]);
     let log = env.start_command("p", command).await.read_to_end().await;
-    let told = log.stdout();
-    let mut lines: Vec<&str> = told.lines().collect();
+    let printed = log.stdout();
+    let mut lines: Vec<&str> = printed.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["A=1", "B=x=y z\t", "EMPTY=", "ä=ö"]);
 }
 
-/// An empty environment is empty.
 pub async fn an_empty_environment_is_empty(env: &TestEnvironment) {
     let log = env.run("p", "env ; say over").await;
     assert_eq!(log.stdout(), "over\n");
 }
 
-/// A policy takes over the machine's variables, and the caller's own win.
+/// Where both have a variable, the caller's counts.
 pub async fn an_inherited_environment_has_the_machines_and_the_callers_variables(env: &TestEnvironment) {
     let mut command = env.command("env");
     command.environ = Environ::inherit_and([("TESTKIT_OWN", "yes"), ("HOME", "/own/home")]);
@@ -80,7 +76,7 @@ pub async fn an_inherited_environment_has_the_machines_and_the_callers_variables
     assert!(log.text_after("PATH=").is_some());
 }
 
-/// Descriptors 0, 1 and 2 only, even if the parent was careless with its own.
+/// Even if the parent has descriptors that are not close-on-exec.
 pub async fn the_child_sees_descriptors_0_1_and_2_only(env: &TestEnvironment) {
     let slipped = rustix::pipe::pipe().expect("a pipe that is not close-on-exec");
     let on_pipes = env.run("pipes", "fds").await;
@@ -90,7 +86,6 @@ pub async fn the_child_sees_descriptors_0_1_and_2_only(env: &TestEnvironment) {
     drop(slipped);
 }
 
-/// The program is looked up in the child's own PATH.
 pub async fn the_program_is_found_in_the_childs_path(env: &TestEnvironment) {
     let folder = env.scratch().join("programs");
     std::fs::create_dir(&folder).expect("the scratch folder is ours");
@@ -102,7 +97,6 @@ pub async fn the_program_is_found_in_the_childs_path(env: &TestEnvironment) {
     assert_eq!(log.stdout(), "player\nargs\n");
 }
 
-/// Without a PATH, the usual places of the system are searched.
 pub async fn without_a_path_the_usual_places_are_searched(env: &TestEnvironment) {
     let mut command = env.command_for("cat".as_ref(), "");
     command.argv.push("/dev/null".into());
@@ -110,7 +104,6 @@ pub async fn without_a_path_the_usual_places_are_searched(env: &TestEnvironment)
     assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
-/// A program with a slash is not looked up, but taken from the child's folder.
 pub async fn a_relative_program_with_a_slash_is_taken_from_the_childs_folder(env: &TestEnvironment) {
     let folder = env.scratch().join("programs");
     std::fs::create_dir(&folder).expect("the scratch folder is ours");
@@ -124,7 +117,6 @@ pub async fn a_relative_program_with_a_slash_is_taken_from_the_childs_folder(env
     assert_eq!(deeper.stdout(), "deeper\n");
 }
 
-/// A script runs through the interpreter its first line names.
 pub async fn a_script_runs_by_the_interpreter_it_names(env: &TestEnvironment) {
     let script = env.scratch().join("script");
     super::make_program(&script, "#!/bin/sh\necho \"$1 by sh\"\n", 0o755);
@@ -133,7 +125,6 @@ pub async fn a_script_runs_by_the_interpreter_it_names(env: &TestEnvironment) {
     assert_eq!(log.stdout(), "told by sh\n");
 }
 
-/// On pipes the child leads a session and group of its own, without a terminal.
 pub async fn a_child_on_pipes_leads_its_own_session_without_a_terminal(env: &TestEnvironment) {
     let log = env.run("p", "tty").await;
     assert_eq!(
@@ -143,9 +134,8 @@ pub async fn a_child_on_pipes_leads_its_own_session_without_a_terminal(env: &Tes
     );
 }
 
-/// Whatever the parent blocks or ignores, the child begins with nothing blocked and nothing ignored.
-///
-/// `cat` is asked instead of the actor, because Rust's runtime ignores SIGPIPE before an actor can look.
+/// Whatever the parent blocks or ignores. `cat` is started instead of the actor, because Rust's runtime ignores SIGPIPE
+/// before an actor can look.
 pub async fn the_child_begins_with_default_signals(env: &TestEnvironment) {
     let command = env.command_for("/bin/cat".as_ref(), "/proc/self/status");
     let log = env.start_command("p", command).await.read_to_end().await;
@@ -158,13 +148,11 @@ pub async fn the_child_begins_with_default_signals(env: &TestEnvironment) {
     }
 }
 
-/// Without a stdin the child reads the end of file at once.
 pub async fn without_a_stdin_the_child_reads_the_end_at_once(env: &TestEnvironment) {
     let log = env.run("p", "cat-count").await;
     assert_eq!(log.stdout(), "0 bytes\n");
 }
 
-/// Two processes do not hold each other's pipes: each log closes when its own process is over.
 pub async fn a_later_child_does_not_hold_the_pipes_of_an_earlier_one(env: &TestEnvironment) {
     let mut first = env.command("cat-count");
     first.io = Io::Pipes { stdin: true };

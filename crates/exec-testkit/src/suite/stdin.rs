@@ -10,7 +10,6 @@ use futures_util::future::join_all;
 use crate::test_data::{Checksum, SeededBytes};
 use crate::test_environment::TestEnvironment;
 
-/// Writes arrive in order, and the end of stdin after them.
 pub async fn writes_arrive_in_order_and_then_the_end(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "cat").await;
     for (key, text) in [("1", "one "), ("2", ""), ("3", "two "), ("4", "three\n")] {
@@ -22,7 +21,6 @@ pub async fn writes_arrive_in_order_and_then_the_end(env: &TestEnvironment) {
     assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
-/// Any byte may be written: zero, line ends, control characters and what is not UTF-8.
 pub async fn every_byte_value_can_be_written(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "digest").await;
     let all: Vec<u8> = (0..=255).collect();
@@ -32,7 +30,7 @@ pub async fn every_byte_value_can_be_written(env: &TestEnvironment) {
     assert_eq!(process.read_to_end().await.stdout(), expected);
 }
 
-/// A line is answered at once: a conversation needs no end of stdin.
+/// A line is answered at once, before stdin ends.
 pub async fn a_conversation_goes_line_by_line(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "echo-lines").await;
     let mut reader = process.reader().await;
@@ -45,7 +43,6 @@ pub async fn a_conversation_goes_line_by_line(env: &TestEnvironment) {
     assert_eq!(reader.read_to_end().await.exit().status, ExitStatus::Code(0));
 }
 
-/// A large write to a child that does not read yet waits, slows nobody, and arrives byte for byte.
 pub async fn a_large_write_waits_for_a_slow_reader_and_arrives_exactly(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let process = env.start_with_stdin("p", &format!("{} ; digest", semaphore.acquire())).await;
@@ -66,7 +63,6 @@ pub async fn a_large_write_waits_for_a_slow_reader_and_arrives_exactly(env: &Tes
     assert_eq!(process.read_to_end().await.stdout(), expected);
 }
 
-/// A child that echoes as much as it is sent never locks up with its writer.
 pub async fn a_large_echo_does_not_lock_up(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "cat").await;
     let content = SeededBytes::new(12);
@@ -77,7 +73,6 @@ pub async fn a_large_echo_does_not_lock_up(env: &TestEnvironment) {
     super::assert_stream(&log, exec_core::Stream::Stdout, content, 4 << 20);
 }
 
-/// The same id again is answered and not written again.
 pub async fn the_same_write_id_is_applied_once(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "cat").await;
     for _ in 0..3 {
@@ -89,7 +84,6 @@ pub async fn the_same_write_id_is_applied_once(env: &TestEnvironment) {
     assert_eq!(process.read_to_end().await.stdout(), "once\ntwice\n");
 }
 
-/// Also when it is asked many times at once.
 pub async fn the_same_write_id_asked_at_once_is_applied_once(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "cat").await;
     for round in 0..20 {
@@ -103,7 +97,6 @@ pub async fn the_same_write_id_asked_at_once_is_applied_once(env: &TestEnvironme
     assert_eq!(process.read_to_end().await.stdout(), expected);
 }
 
-/// An id is its process's own: another process takes the same id as new.
 pub async fn write_ids_belong_to_their_process(env: &TestEnvironment) {
     let (one, two) = (env.start_with_stdin("one", "cat").await, env.start_with_stdin("two", "cat").await);
     one.write("1", "first\n").await;
@@ -114,7 +107,7 @@ pub async fn write_ids_belong_to_their_process(env: &TestEnvironment) {
     assert_eq!(two.read_to_end().await.stdout(), "second\n");
 }
 
-/// 4,096 ids are remembered: the oldest of them is still known, and one more makes it forgotten.
+/// The oldest of them is still known; one more id makes it forgotten.
 pub async fn the_last_4096_write_ids_are_remembered(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "cat-count").await;
     for number in 0..REMEMBERED_WRITES {
@@ -129,32 +122,27 @@ pub async fn the_last_4096_write_ids_are_remembered(env: &TestEnvironment) {
     assert_eq!(process.read_to_end().await.stdout(), expected);
 }
 
-/// A process without a stdin says so.
 pub async fn a_process_without_a_stdin_says_that_it_is_closed(env: &TestEnvironment) {
     let process = env.start("p", "wait-forever").await;
     assert_eq!(process.write("1", "x").await, Written::StdinClosed);
     assert!(!process.info().await.stdin_open);
 }
 
-/// After its end was asked for, stdin takes no more.
 pub async fn a_write_after_close_stdin_says_that_it_is_closed(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "cat-count ; wait-forever").await;
     process.write("1", "123").await;
     process.close_stdin().await;
     assert_eq!(process.write("2", "4").await, Written::StdinClosed);
-    let mut reader = process.reader().await;
-    reader.wait_for_line("3 bytes").await;
+    process.reader_at_line("3 bytes").await;
     assert_eq!(process.write("1", "123").await, Written::Accepted, "it was");
 }
 
-/// A child that closed its stdin cannot be written to, though it lives.
 pub async fn a_write_to_a_child_that_closed_its_stdin_says_so(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "close-stdin ; say deaf ; wait-forever").await;
-    process.reader().await.wait_for_line("deaf").await;
+    process.reader_at_line("deaf").await;
     assert_eq!(process.write("1", "x").await, Written::StdinClosed);
 }
 
-/// Nobody can read what is written after the end.
 pub async fn a_write_after_the_end_says_that_stdin_is_closed(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "exit 0").await;
     process.read_to_end().await;
@@ -162,7 +150,6 @@ pub async fn a_write_after_the_end_says_that_stdin_is_closed(env: &TestEnvironme
     assert!(!process.info().await.stdin_open);
 }
 
-/// A write that waits for a reader is answered when the reader dies.
 pub async fn a_waiting_write_is_answered_when_the_child_dies(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "wait-forever").await;
     let large = process.write("1", vec![b'x'; 1 << 20]);
@@ -171,7 +158,6 @@ pub async fn a_waiting_write_is_answered_when_the_child_dies(env: &TestEnvironme
     assert!(terminated.was_running);
 }
 
-/// Closing twice is no mistake.
 pub async fn closing_stdin_twice_is_no_mistake(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "cat-count").await;
     process.close_stdin().await;
@@ -179,7 +165,7 @@ pub async fn closing_stdin_twice_is_no_mistake(env: &TestEnvironment) {
     assert_eq!(process.read_to_end().await.stdout(), "0 bytes\n");
 }
 
-/// The end of stdin stands behind a write that is still waiting, not in its middle.
+/// Also after a write that is still waiting.
 pub async fn close_stdin_comes_after_the_writes_before_it(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let process = env.start_with_stdin("p", &format!("{} ; cat-count", semaphore.acquire())).await;

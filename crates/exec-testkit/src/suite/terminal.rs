@@ -7,10 +7,8 @@ use exec_env::process::{Signalled, Written};
 use crate::test_data::SeededRng;
 use crate::test_environment::TestEnvironment;
 
-/// The end-of-transmission and interrupt characters, as keys send them.
 const CTRL_C: &[u8] = b"\x03";
 
-/// All three descriptors are the terminal, which controls the child's own session, with the size asked for.
 pub async fn the_terminal_controls_the_childs_session_and_has_its_size(env: &TestEnvironment) {
     let mut command = env.command("tty");
     command.io = Io::Pty(TerminalSize { rows: 33, cols: 121 });
@@ -22,7 +20,6 @@ pub async fn the_terminal_controls_the_childs_session_and_has_its_size(env: &Tes
     );
 }
 
-/// Everything on a terminal is one stream.
 pub async fn a_terminal_has_one_stream(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "say out ; err err ; exit 3").await;
     let log = process.read_to_end().await;
@@ -40,59 +37,50 @@ pub async fn a_child_on_a_terminal_is_told_its_shell_and_nothing_else(env: &Test
         command.environ = environ;
         env.start_command(name, command).await.read_to_end().await.terminal()
     };
-    let told = variables("none", Environ::exactly([("A", "1")])).await;
-    let mut lines: Vec<&str> = told.lines().collect();
+    let printed = variables("none", Environ::exactly([("A", "1")])).await;
+    let mut lines: Vec<&str> = printed.lines().collect();
     lines.sort_unstable();
     assert!(matches!(lines[..], ["A=1", shell] if shell.starts_with("SHELL=/")), "{lines:?}");
     assert_eq!(variables("own", Environ::exactly([("SHELL", "")])).await, "SHELL=\n");
 }
 
-/// What is typed is echoed by the terminal, and read by the child.
 pub async fn what_is_typed_is_echoed_and_read(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "say ready ; echo-lines").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let mut reader = process.reader_at_line("ready").await;
     assert_eq!(process.write("1", "hello\n").await, Written::Accepted);
     reader.read_until("the echo and the answer", |seen| seen.terminal() == "ready\nhello\nhello\n").await;
 }
 
-/// A resize changes the size and wakes the child.
 pub async fn a_resize_reaches_the_child(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "winch").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("size 24 80").await;
+    let reader = process.reader_at_line("size 24 80").await;
     assert_eq!(process.resize(50, 132).await, Ok(()));
     let log = reader.read_to_end().await;
     assert_eq!(log.terminal(), "size 24 80\nsize 50 132\n");
 }
 
-/// Ctrl-C as a byte interrupts the foreground, and the signal is told.
 pub async fn ctrl_c_as_a_byte_interrupts_the_foreground(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "say ready ; wait-forever").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let reader = process.reader_at_line("ready").await;
     assert_eq!(process.write("1", CTRL_C).await, Written::Accepted);
     let exit = reader.read_to_end().await.exit();
     assert_eq!(super::signal_of(exit), Some(2));
     assert_eq!(exit.cause, ExitCause::Own);
 }
 
-/// Ctrl-C goes to the child as a signal that it may handle.
 pub async fn a_child_may_handle_ctrl_c(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "on-int interrupted ; say ready ; wait-forever").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let reader = process.reader_at_line("ready").await;
     process.write("1", CTRL_C).await;
     let log = reader.read_to_end().await;
     assert!(log.terminal().ends_with("interrupted\n"));
     assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
-/// Closing stdin types the end-of-file character; the child reads an end and may print on.
+/// The child reads an end and may print on.
 pub async fn close_stdin_is_the_end_of_file_character(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "say ready ; cat-count ; say on ; exit 0").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let reader = process.reader_at_line("ready").await;
     process.write("1", "four\n").await;
     assert_eq!(process.close_stdin().await, Written::Accepted);
     let log = reader.read_to_end().await;
@@ -100,7 +88,6 @@ pub async fn close_stdin_is_the_end_of_file_character(env: &TestEnvironment) {
     assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
-/// A signal is a signal on a terminal too, not a made-up code.
 pub async fn death_by_signal_on_a_terminal_is_told_as_a_signal(env: &TestEnvironment) {
     for number in [9, 11, 15] {
         let script = format!("say before ; signal-self {number}");
@@ -111,11 +98,9 @@ pub async fn death_by_signal_on_a_terminal_is_told_as_a_signal(env: &TestEnviron
     }
 }
 
-/// Signals and terminate reach a process on a terminal.
 pub async fn signals_and_terminate_reach_a_process_on_a_terminal(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "ignore-hup ; tell-term heard ; say ready ; wait-forever").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let mut reader = process.reader_at_line("ready").await;
     assert_eq!(process.signal(Signal::Terminate).await, Signalled::Sent);
     reader.wait_for_line("heard").await;
     let terminated = process.kill().await;
@@ -123,7 +108,6 @@ pub async fn signals_and_terminate_reach_a_process_on_a_terminal(env: &TestEnvir
     assert_eq!(reader.read_to_end().await.exit().cause, ExitCause::Terminated);
 }
 
-/// A survivor keeps the terminal open, and what it prints after the leader's end still arrives.
 pub async fn a_survivor_on_the_terminal_is_still_heard(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let script = format!("nohup [ {} ; say later ] ; exit 0", semaphore.acquire());
@@ -136,7 +120,6 @@ pub async fn a_survivor_on_the_terminal_is_still_heard(env: &TestEnvironment) {
     assert!(log.terminal().ends_with("later\n"), "{log:?}");
 }
 
-/// A flood through a terminal arrives complete and in order, gathered into fewer entries than lines.
 pub async fn a_flood_of_lines_through_a_terminal_arrives_in_order(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "lines 20000").await;
     let log = process.read_to_end().await;
@@ -144,11 +127,10 @@ pub async fn a_flood_of_lines_through_a_terminal_arrives_in_order(env: &TestEnvi
     assert!(log.terminal() == expected, "lines are missing or torn");
 }
 
-/// Much typed at once is not cut where the terminal's own buffer ends.
+/// Although the terminal's own buffer is smaller.
 pub async fn many_lines_typed_at_once_all_arrive(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "say ready ; cat-count").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let reader = process.reader_at_line("ready").await;
     let mut rng = SeededRng::new(1);
     let mut typed = Vec::new();
     for _ in 0..2000 {

@@ -1,4 +1,4 @@
-//! Terminate ends the whole tree, in every shape a descendant can take.
+//! Terminate ends the whole process tree, whatever kinds of descendants are in it.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,9 @@ use crate::test_environment::TestEnvironment;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Without a grace nobody is asked.
 pub async fn terminate_without_a_grace_kills_at_once(env: &TestEnvironment) {
     let process = env.start("p", "tell-term heard ; say ready ; wait-forever").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let reader = process.reader_at_line("ready").await;
     assert_eq!(process.kill().await, ended(true, 1));
     let log = reader.read_to_end().await;
     assert_eq!(log.stdout(), "ready\n");
@@ -21,11 +19,9 @@ pub async fn terminate_without_a_grace_kills_at_once(env: &TestEnvironment) {
     assert_eq!(super::signal_of(log.exit()), Some(9));
 }
 
-/// With a grace the child is asked first, and its last words are kept.
 pub async fn terminate_with_a_grace_asks_first(env: &TestEnvironment) {
     let process = env.start("p", "on-term goodbye ; say ready ; wait-forever").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let reader = process.reader_at_line("ready").await;
     assert_eq!(process.terminate(LONG).await, ended(true, 1));
     let log = reader.read_to_end().await;
     assert_eq!(log.stdout(), "ready\ngoodbye\n");
@@ -33,11 +29,9 @@ pub async fn terminate_with_a_grace_asks_first(env: &TestEnvironment) {
     assert_eq!((exit.status, exit.cause), (ExitStatus::Code(0), ExitCause::Terminated));
 }
 
-/// One that does not listen is killed after the grace, and not before.
 pub async fn a_child_that_ignores_term_is_killed_after_the_grace(env: &TestEnvironment) {
     let process = env.start("p", "tell-term heard ; say ready ; wait-forever").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let reader = process.reader_at_line("ready").await;
     let grace = Duration::from_millis(300);
     let before = Instant::now();
     assert_eq!(process.terminate(grace).await, ended(true, 1));
@@ -48,11 +42,9 @@ pub async fn a_child_that_ignores_term_is_killed_after_the_grace(env: &TestEnvir
     assert_eq!(super::signal_of(log.exit()), Some(9));
 }
 
-/// A second terminate without grace does not wait for the grace of the first.
 pub async fn a_second_terminate_hastens_the_first(env: &TestEnvironment) {
     let process = env.start("p", "tell-term heard ; say ready ; wait-forever").await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let mut reader = process.reader_at_line("ready").await;
     let patient = process.terminate(LONG);
     let impatient = async {
         reader.wait_for_line("heard").await;
@@ -65,7 +57,6 @@ pub async fn a_second_terminate_hastens_the_first(env: &TestEnvironment) {
     assert_eq!(super::signal_of(exit), Some(9));
 }
 
-/// Terminating what is over does nothing and says so; the exit stays as it was.
 pub async fn terminating_what_is_over_does_nothing(env: &TestEnvironment) {
     let process = env.start("p", "exit 7").await;
     let before = process.read_to_end().await;
@@ -100,7 +91,6 @@ pub async fn terminate_reaches_a_daemon(env: &TestEnvironment) {
     reaches(env, "daemonise").await;
 }
 
-/// What a leader left behind can still be ended after its own end, in every shape.
 pub async fn terminate_after_the_leaders_exit_ends_what_it_left_behind(env: &TestEnvironment) {
     for kind in KINDS {
         let process = env.start(kind, &format!("{kind} [ ignore-term ; wait-forever ] ; exit 6")).await;
@@ -115,13 +105,11 @@ pub async fn terminate_after_the_leaders_exit_ends_what_it_left_behind(env: &Tes
     }
 }
 
-/// A grace holds for descendants too: they are asked, and killed when they do not listen.
 pub async fn descendants_are_asked_before_they_are_killed(env: &TestEnvironment) {
     let script = "setsid [ on-term polite ; wait-forever ] ; \
                   setsid [ ignore-term ; wait-forever ] ; on-term leader ; say ready ; wait-forever";
     let process = env.start("p", script).await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let reader = process.reader_at_line("ready").await;
     let terminated = process.terminate(Duration::from_millis(500)).await;
     assert_eq!(terminated, ended(true, 3));
     let log = reader.read_to_end().await;
@@ -129,20 +117,18 @@ pub async fn descendants_are_asked_before_they_are_killed(env: &TestEnvironment)
     assert!(log.stdout().contains("leader\n"), "{log:?}");
 }
 
-/// A whole family at once: the count says how many were ended.
 pub async fn terminate_counts_everybody_it_ended(env: &TestEnvironment) {
     let script = "fork [ fork ; wait-forever ] ; setsid [ setsid ; wait-forever ] ; \
                   double-fork ; daemonise ; say ready ; wait-forever";
     let process = env.start("p", script).await;
-    let mut reader = process.reader().await;
-    reader.wait_for_line("ready").await;
+    let mut reader = process.reader_at_line("ready").await;
     // The two inner ones are announced by their own parents, which the leader does not wait for.
     reader.read_until("six descendants", |seen| seen.printed().matches("pid ").count() == 6).await;
     assert_eq!(process.kill().await, ended(true, 7));
     assert!(reader.read_to_end().await.is_closed());
 }
 
-/// A stopped process hears TERM: it is continued.
+/// It is continued, so that it receives TERM.
 pub async fn terminate_with_a_grace_reaches_a_stopped_child(env: &TestEnvironment) {
     let process = env.start("p", "on-term goodbye ; stop-self ; wait-forever").await;
     process.os_process().wait_for_state('T').await;
@@ -152,7 +138,6 @@ pub async fn terminate_with_a_grace_reaches_a_stopped_child(env: &TestEnvironmen
     assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
-/// A start after many terminations is a start like the first: what ended the old ones does not reach the new.
 pub async fn a_start_after_many_terminations_is_not_touched_by_them(env: &TestEnvironment) {
     for round in 0..30 {
         let doomed = env.start(&format!("doomed {round}"), "setsid ; wait-forever").await;
@@ -168,7 +153,6 @@ pub async fn a_start_after_many_terminations_is_not_touched_by_them(env: &TestEn
     }
 }
 
-/// Terminating one process leaves the others alone.
 pub async fn terminate_leaves_other_processes_alone(env: &TestEnvironment) {
     let doomed = env.start("doomed", "setsid ; wait-forever").await;
     let spared = env.start_with_stdin("spared", "setsid ; cat-count ; wait-forever").await;
@@ -181,7 +165,7 @@ pub async fn terminate_leaves_other_processes_alone(env: &TestEnvironment) {
     assert!(descendant.is_alive() && spared.os_process().is_alive());
 }
 
-/// Kinds of descendants.
+/// The actor's verbs for descendants.
 pub(crate) const KINDS: [&str; 5] = ["fork", "setsid", "nohup", "double-fork", "daemonise"];
 
 /// What terminate must answer when nothing is left.

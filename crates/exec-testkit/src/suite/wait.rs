@@ -11,7 +11,6 @@ use crate::test_environment::TestEnvironment;
 
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Waiting for the exit ends with it, and at once when it is known; so does waiting for the end of the log.
 pub async fn waiting_for_exit_and_for_closed_ends_with_them(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let script = format!("fork [ {} ] ; exit 5", semaphore.acquire());
@@ -26,7 +25,6 @@ pub async fn waiting_for_exit_and_for_closed_ends_with_them(env: &TestEnvironmen
     assert_eq!(process.wait(WaitCondition::Closed).await, Ok(Waited::Closed(exit)));
 }
 
-/// A deadline that passes is an outcome, not before its time.
 pub async fn a_deadline_that_passes_is_an_outcome(env: &TestEnvironment) {
     let process = env.start("p", "say x ; wait-forever").await;
     let impossible = output("never said", 0);
@@ -38,7 +36,6 @@ pub async fn a_deadline_that_passes_is_an_outcome(env: &TestEnvironment) {
     }
 }
 
-/// Output that came before is found at once.
 pub async fn output_of_the_past_is_found_at_once(env: &TestEnvironment) {
     let process = env.start("p", "say listening on 8080 ; exit 0").await;
     process.read_to_end().await;
@@ -46,8 +43,7 @@ pub async fn output_of_the_past_is_found_at_once(env: &TestEnvironment) {
     assert_eq!(waited, Ok(matched(1, "on 8080")));
 }
 
-/// A match may be split over entries of one stream, with entries of the other between; it is told with the entry that
-/// completes it.
+/// With entries of the other between; the match has the seq of the entry that completes it.
 pub async fn a_match_may_span_entries_of_one_stream(env: &TestEnvironment) {
     let script = "out-raw rea ; read-line ; err between ; read-line ; out-raw dy ; wait-forever";
     let process = env.start_with_stdin("p", script).await;
@@ -65,7 +61,6 @@ pub async fn a_match_may_span_entries_of_one_stream(env: &TestEnvironment) {
     assert_eq!(waited, Ok(matched(3, "ready")));
 }
 
-/// Two streams do not make one match between them.
 pub async fn a_match_does_not_span_two_streams(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "out-raw rea ; read-line ; err-raw dy ; exit 2").await;
     process.reader().await.read_until("rea", |seen| seen.printed() == "rea").await;
@@ -74,7 +69,6 @@ pub async fn a_match_does_not_span_two_streams(env: &TestEnvironment) {
     assert_ended(&process, waited).await;
 }
 
-/// Only output behind the given place counts.
 pub async fn a_match_begins_behind_its_place(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "say ready ; read-line ; say ready ; wait-forever").await;
     assert_eq!(process.wait(output("ready", 0)).await, Ok(matched(1, "ready")));
@@ -84,7 +78,7 @@ pub async fn a_match_begins_behind_its_place(env: &TestEnvironment) {
     assert_eq!(process.wait(output("ready", 1)).await, Ok(matched(2, "ready")));
 }
 
-/// An expression is over bytes: what is not UTF-8 neither hinders nor ends the search.
+/// The expression works on bytes.
 pub async fn a_match_is_found_behind_bytes_that_are_not_text(env: &TestEnvironment) {
     let process = env.start("p", "flood stdout 100000 8 3000 ; say the-mark-42 ; wait-forever").await;
     let waited = process.wait(output(r"the-mark-\d+\n", 0)).await;
@@ -94,21 +88,19 @@ pub async fn a_match_is_found_behind_bytes_that_are_not_text(env: &TestEnvironme
     assert_eq!(text, "the-mark-42\n");
 }
 
-/// On a terminal too.
 pub async fn a_match_is_found_on_a_terminal(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "out-raw login: ; wait-forever").await;
     let waited = process.wait(output("^login:$", 0)).await;
     assert_eq!(waited, Ok(matched(1, "login:")));
 }
 
-/// What does not parse is refused with the parser's words.
 pub async fn a_bad_expression_is_refused(env: &TestEnvironment) {
     let process = env.start("p", "wait-forever").await;
     let waited = process.wait(output("(unclosed", 0)).await;
     assert!(matches!(waited, Err(WaitError::BadRegex { .. })), "{waited:?}");
 }
 
-/// When the log is complete, what has not come cannot come.
+/// Nothing comes after the log is complete.
 pub async fn waiting_for_what_cannot_come_any_more_is_an_error(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let process = env.start("p", &format!("{} ; say x ; exit 2", semaphore.acquire())).await;
@@ -122,26 +114,24 @@ pub async fn waiting_for_what_cannot_come_any_more_is_an_error(env: &TestEnviron
     assert_ended(&process, late).await;
 }
 
-/// Silence is counted from the last output.
+/// It is counted from the last output.
 pub async fn silence_is_found_when_nothing_is_printed_for_a_while(env: &TestEnvironment) {
     let process = env.start("p", "lines 100 ; say over ; wait-forever").await;
-    process.reader().await.wait_for_line("over").await;
+    process.reader_at_line("over").await;
     let waited = process.wait(WaitCondition::Silence(SHORT)).await;
     assert_eq!(waited, Ok(Waited::Silent));
 }
 
-/// A child that keeps talking is not silent: every word begins the count anew.
 pub async fn a_child_that_keeps_talking_is_not_silent(env: &TestEnvironment) {
     let chatter = "say word ; sleep 20 ; ".repeat(500);
     let process = env.start("p", &format!("say first ; {chatter}")).await;
-    process.reader().await.wait_for_line("first").await;
-    // Far more than a word takes even on a busy machine, and less than the deadline.
+    process.reader_at_line("first").await;
+    // Far longer than one line takes even on a busy machine, and shorter than the deadline.
     let until = WaitCondition::Silence(Duration::from_millis(1500));
     let waited = process.wait_at_most(until, Duration::from_millis(2500)).await;
     assert_eq!(waited, Ok(Waited::DeadlinePassed));
 }
 
-/// A port the leader listens on: any, or the one that is asked for.
 pub async fn a_port_the_leader_listens_on_is_found(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let script = format!("{} ; listen 0 ; wait-forever", semaphore.acquire());
@@ -154,7 +144,7 @@ pub async fn a_port_the_leader_listens_on_is_found(env: &TestEnvironment) {
     assert_eq!(waited, Ok(Waited::Listening { port }));
 }
 
-/// A port of a descendant counts, also of one that left the session; a port of somebody else does not.
+/// Also of a descendant that left the session.
 pub async fn a_port_of_a_descendant_is_found_and_a_strangers_is_not(env: &TestEnvironment) {
     let stranger = env.start("stranger", "listen 0 ; wait-forever").await;
     let strange = printed_port(&stranger).await;
@@ -166,7 +156,6 @@ pub async fn a_port_of_a_descendant_is_found_and_a_strangers_is_not(env: &TestEn
     assert_eq!(waited, Ok(Waited::DeadlinePassed));
 }
 
-/// Cancelled and repeated, waiting takes nothing away.
 pub async fn a_cancelled_wait_takes_nothing_away(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let process = env.start("p", &format!("{} ; say mark ; exit 0", semaphore.acquire())).await;

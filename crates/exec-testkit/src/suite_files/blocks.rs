@@ -11,7 +11,7 @@ fn block(bytes: &'static [u8], eof: bool) -> FileBlock {
     FileBlock { bytes: Bytes::from_static(bytes), eof }
 }
 
-/// A block that ends exactly at the end does not know it.
+/// A block that ends exactly at the end of the file does not report the end.
 pub async fn blocks_read_anywhere_and_know_the_end(env: &FilesTestEnvironment) {
     let path = env.file("file", "0123456789");
     let file = env.files().open(&path, OpenMode::Read, LinkPolicy::Follow).await.expect("it is there");
@@ -30,7 +30,6 @@ pub async fn blocks_read_anywhere_and_know_the_end(env: &FilesTestEnvironment) {
     file.close().await.expect("nothing can go wrong on a local disk");
 }
 
-/// In any order.
 pub async fn blocks_written_anywhere_leave_holes(env: &FilesTestEnvironment) {
     let path = env.path("file");
     let file = env.files().open(&path, OpenMode::Replace, LinkPolicy::Follow).await.expect("the directory is ours");
@@ -40,7 +39,7 @@ pub async fn blocks_written_anywhere_leave_holes(env: &FilesTestEnvironment) {
     assert_eq!(contents(&path), b"begin\0end");
 }
 
-/// Replace is not atomic: whoever wants that writes whole files.
+/// Replacing block by block is not atomic; whoever wants that writes whole files.
 pub async fn a_replaced_file_is_empty_at_once_and_an_appended_one_is_kept(env: &FilesTestEnvironment) {
     let path = env.file("file", "old text");
     let appended = env.files().open(&path, OpenMode::Append, LinkPolicy::Follow).await.expect("it is ours");
@@ -55,7 +54,6 @@ pub async fn a_replaced_file_is_empty_at_once_and_an_appended_one_is_kept(env: &
     assert_eq!(new.expect("the directory is ours").size_bytes(), 0);
 }
 
-/// 1 to 1 MiB.
 pub async fn a_block_may_not_be_empty_nor_too_long(env: &FilesTestEnvironment) {
     let path = env.file("file", "x");
     let read = env.files().open(&path, OpenMode::Read, LinkPolicy::Follow).await.expect("it is there");
@@ -75,7 +73,6 @@ pub async fn a_block_may_not_be_empty_nor_too_long(env: &FilesTestEnvironment) {
     assert_eq!((back.bytes.len(), back.eof), (BLOCK_BYTES, false));
 }
 
-/// The signed 64-bit limit of offsets.
 pub async fn a_block_may_not_end_beyond_every_file(env: &FilesTestEnvironment) {
     let path = env.path("file");
     let file = env.files().open(&path, OpenMode::Replace, LinkPolicy::Follow).await.expect("the directory is ours");
@@ -95,7 +92,6 @@ pub async fn the_wrong_mode_is_a_bad_descriptor(env: &FilesTestEnvironment) {
     assert_eq!(reason(written.read_block(0, 1).await), Some(FileReason::Os(9)));
 }
 
-/// How a reader reads ahead.
 pub async fn reads_at_once_do_not_disturb_each_other(env: &FilesTestEnvironment) {
     let bytes: Vec<u8> = (0..1_u32 << 20).map(|at| (at / 4096) as u8).collect();
     let path = env.file("file", &bytes);
@@ -105,7 +101,6 @@ pub async fn reads_at_once_do_not_disturb_each_other(env: &FilesTestEnvironment)
     assert!(joined == bytes);
 }
 
-/// A handle is the file, not its path.
 pub async fn an_open_file_survives_its_name(env: &FilesTestEnvironment) {
     let path = env.file("file", "still here");
     let file = env.files().open(&path, OpenMode::Read, LinkPolicy::Follow).await.expect("it is there");
@@ -113,7 +108,7 @@ pub async fn an_open_file_survives_its_name(env: &FilesTestEnvironment) {
     assert_eq!(file.read_block(0, 10).await, Ok(block(b"still here", false)));
 }
 
-/// A folder has its own words when it is to be written.
+/// A directory that is to be written has an error of its own.
 pub async fn only_regular_files_open(env: &FilesTestEnvironment) {
     let folder = env.directory("folder");
     let open = |mode| env.files().open(&folder, mode, LinkPolicy::Follow);

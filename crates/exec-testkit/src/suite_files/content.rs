@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::{FilesTestEnvironment, contents, names_in, reason};
 
 fn hash_of(bytes: impl AsRef<[u8]>) -> ContentHash {
-    ContentHash(*blake3::hash(bytes.as_ref()).as_bytes())
+    ContentHash(blake3::hash(bytes.as_ref()))
 }
 
 async fn write(
@@ -25,7 +25,7 @@ fn mode_of(path: &std::path::Path) -> u32 {
     std::fs::symlink_metadata(path).expect("it is there").mode() & 0o7777
 }
 
-/// Every byte, also none at all.
+/// Every byte value, and an empty file.
 pub async fn a_file_reads_as_it_was_written(env: &FilesTestEnvironment) {
     let all: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     for bytes in [Vec::new(), all] {
@@ -38,7 +38,6 @@ pub async fn a_file_reads_as_it_was_written(env: &FilesTestEnvironment) {
     }
 }
 
-/// The error keeps errno and path.
 pub async fn a_missing_file_is_not_found_and_names_its_path(env: &FilesTestEnvironment) {
     let path = env.path("nothing/here");
     let error = env.files().read(&path, LinkPolicy::Follow).await.expect_err("it does not exist");
@@ -46,14 +45,13 @@ pub async fn a_missing_file_is_not_found_and_names_its_path(env: &FilesTestEnvir
     assert_eq!(error.to_string(), "No such file or directory (os error 2)");
 }
 
-/// As any program would make it.
 pub async fn a_new_file_has_mode_0666_less_the_umask(env: &FilesTestEnvironment) {
     let like = env.file("like", "");
     assert_eq!(write(env, &env.path("new"), "x", WriteOptions::default()).await, None);
     assert_eq!(mode_of(&env.path("new")), mode_of(&like));
 }
 
-/// Nobody can tell that it is another inode.
+/// Although it is another inode.
 pub async fn a_replaced_file_keeps_its_mode_and_attributes(env: &FilesTestEnvironment) {
     let path = env.file("file", "old");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).expect("it is ours");
@@ -69,7 +67,7 @@ pub async fn a_replaced_file_keeps_its_mode_and_attributes(env: &FilesTestEnviro
     }
 }
 
-/// Set-user-id, too, which a change of owner would take away.
+/// And set-user-id, which a change of owner clears.
 pub async fn a_replaced_file_keeps_its_owner(env: &FilesTestEnvironment) {
     let path = env.file("file", "old");
     if std::os::unix::fs::chown(&path, Some(12345), Some(54321)).is_err() {
@@ -92,7 +90,6 @@ pub async fn a_link_stays_a_link_and_its_target_is_written(env: &FilesTestEnviro
     assert!(link.is_symlink() && env.path("deep/near").is_symlink());
 }
 
-/// As a plain open would.
 pub async fn a_dangling_link_gets_its_target(env: &FilesTestEnvironment) {
     let link = env.link("link", "target");
     assert_eq!(write(env, &link, "new", WriteOptions::default()).await, None);
@@ -120,7 +117,7 @@ pub async fn a_folder_cannot_be_written_and_a_missing_one_is_not_made(env: &File
     assert_eq!(write(env, &below_file, "x", WriteOptions::default()).await, Some(FileReason::Os(20)));
 }
 
-/// Whether it went well or not.
+/// Whether the write succeeded or not.
 pub async fn no_temporary_file_is_left_beside_what_was_written(env: &FilesTestEnvironment) {
     let folder = env.directory("folder");
     for _ in 0..10 {
@@ -132,7 +129,6 @@ pub async fn no_temporary_file_is_left_beside_what_was_written(env: &FilesTestEn
     assert_eq!(names_in(&folder), ["file"]);
 }
 
-/// Ten writers and a reader, on one file.
 pub async fn a_reader_sees_the_old_or_the_new_file_but_no_mixture(env: &FilesTestEnvironment) {
     let path = env.file("file", "a".repeat(100_000));
     let writers = (0..10_u8).map(|writer| {
@@ -164,7 +160,7 @@ pub async fn a_wanted_mode_is_set_whatever_the_umask(env: &FilesTestEnvironment)
     }
 }
 
-/// The inode stays.
+/// The inode stays the same.
 pub async fn an_append_adds_to_the_end_and_creates(env: &FilesTestEnvironment) {
     let path = env.path("file");
     let options = WriteOptions { append: true, ..Default::default() };
@@ -175,7 +171,6 @@ pub async fn an_append_adds_to_the_end_and_creates(env: &FilesTestEnvironment) {
     assert_eq!(std::fs::metadata(&path).expect("it is there").ino(), inode);
 }
 
-/// In some order, each whole.
 pub async fn appends_at_once_all_arrive(env: &FilesTestEnvironment) {
     let path = env.path("file");
     let options = WriteOptions { append: true, ..Default::default() };
@@ -188,7 +183,6 @@ pub async fn appends_at_once_all_arrive(env: &FilesTestEnvironment) {
     assert_eq!(found, lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>());
 }
 
-/// So that the caller can tell what happened.
 pub async fn a_write_that_expects_other_contents_is_refused_with_the_present_hash(env: &FilesTestEnvironment) {
     let path = env.file("file", "present");
     let expecting = |text: &str| WriteOptions { expect: ExpectedFile::Content(hash_of(text)), ..Default::default() };
@@ -215,7 +209,6 @@ pub async fn of_many_writers_with_one_expectation_exactly_one_wins(env: &FilesTe
     }
 }
 
-/// Create, but never replace.
 pub async fn a_write_that_expects_nothing_finds_something(env: &FilesTestEnvironment) {
     let path = env.path("file");
     let options = WriteOptions { expect: ExpectedFile::Absent, ..Default::default() };
@@ -225,14 +218,14 @@ pub async fn a_write_that_expects_nothing_finds_something(env: &FilesTestEnviron
     assert_eq!(contents(&path), b"first");
 }
 
-/// What a power cut would do cannot be tried here.
+/// What a power cut does cannot be tested here.
 pub async fn a_synced_write_arrives_like_any_other(env: &FilesTestEnvironment) {
     let path = env.file("file", "old");
     assert_eq!(write(env, &path, "new", WriteOptions { sync: true, ..Default::default() }).await, None);
     assert_eq!(contents(&path), b"new");
 }
 
-/// Renaming over it would have worked; that is not the question.
+/// Although the rename that replaces it would succeed.
 pub async fn a_read_only_file_is_refused_to_those_it_is_closed_to(env: &FilesTestEnvironment) {
     let path = env.file("file", "old");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).expect("it is ours");
@@ -246,7 +239,7 @@ pub async fn a_read_only_file_is_refused_to_those_it_is_closed_to(env: &FilesTes
     }
 }
 
-/// Writing into it is what the kernel forbids.
+/// The kernel forbids writing into it (ETXTBSY), so it must be renamed over.
 pub async fn a_running_program_can_be_replaced(env: &FilesTestEnvironment) {
     let program = env.path("program");
     std::fs::copy("/bin/sleep", &program).expect("every Linux has it");
@@ -257,7 +250,6 @@ pub async fn a_running_program_can_be_replaced(env: &FilesTestEnvironment) {
     assert_eq!((wrote, contents(&program)), (None, b"new".to_vec()));
 }
 
-/// 20 MiB by one call.
 pub async fn a_large_file_arrives_whole(env: &FilesTestEnvironment) {
     let bytes: Vec<u8> = (0..20_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let path = env.path("file");

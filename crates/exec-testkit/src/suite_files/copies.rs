@@ -14,7 +14,6 @@ async fn copy(env: &FilesTestEnvironment, from: &Path, to: &Path, recursive: boo
     env.files().copy(from, to, options).await.map_err(|error| error.reason)
 }
 
-/// And nothing is left beside it.
 pub async fn a_copied_file_has_contents_and_mode(env: &FilesTestEnvironment) {
     let from = env.file("from", "x".repeat(300_000));
     std::fs::set_permissions(&from, std::fs::Permissions::from_mode(0o751)).expect("it is ours");
@@ -84,7 +83,7 @@ pub async fn a_folder_is_not_copied_into_itself(env: &FilesTestEnvironment) {
     copy(env, &from, &env.path("from-beside"), true).await.expect("that is another folder");
 }
 
-/// Under whatever name; Codex's server empties it.
+/// By whatever name; Codex's server empties it.
 pub async fn a_file_is_not_copied_onto_itself(env: &FilesTestEnvironment) {
     let file = env.file("file", "precious");
     let link = env.link("link", "file");
@@ -98,16 +97,14 @@ pub async fn a_file_is_not_copied_onto_itself(env: &FilesTestEnvironment) {
 /// Refused by themselves, left out of a tree.
 pub async fn special_files_are_not_copied(env: &FilesTestEnvironment) {
     let folder = env.directory("folder");
-    let fifo = folder.join("fifo");
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .expect("a FIFO can be made");
+    let fifo = env.fifo("folder/fifo");
     assert_eq!(copy(env, &fifo, &env.path("to"), false).await, Err(FileReason::CopySpecial));
     let copied = copy(env, &folder, &env.path("tree"), true).await;
     assert_eq!(copied, Ok(Copied { directories: 1, skipped: 1, ..Copied::default() }));
     assert!(names_in(&env.path("tree")).is_empty());
 }
 
-/// 1 GiB that takes no room.
+/// 1 GiB that uses almost no disk space.
 pub async fn holes_stay_holes(env: &FilesTestEnvironment) {
     let from = env.path("from");
     let file = std::fs::File::create(&from).expect("the directory is ours");
@@ -126,14 +123,13 @@ pub async fn holes_stay_holes(env: &FilesTestEnvironment) {
     assert_eq!(&middle, b"middle");
 }
 
-/// Its size is zero, its contents are not.
 pub async fn a_file_of_proc_is_copied_though_it_says_it_is_empty(env: &FilesTestEnvironment) {
     let to = env.path("to");
     copy(env, Path::new("/proc/version"), &to, false).await.expect("every Linux has it");
     assert_eq!(contents(&to), contents(Path::new("/proc/version")));
 }
 
-/// Files and folders; what is not asked for is new.
+/// Of files and directories.
 pub async fn a_copy_keeps_times_where_it_is_asked_to(env: &FilesTestEnvironment) {
     let old = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 7);
     let file = env.file("from/sub/file", "x");
@@ -150,7 +146,6 @@ pub async fn a_copy_keeps_times_where_it_is_asked_to(env: &FilesTestEnvironment)
     }
 }
 
-/// Never backwards, and to the end.
 pub async fn a_copy_reports_its_progress(env: &FilesTestEnvironment) {
     for number in 0..5 {
         env.file(format!("from/{number}"), vec![1; 100_000]);

@@ -1,40 +1,13 @@
 //! Disks that are full, file systems that are read-only, files that are mounted. Needs root for the mounts; without it
 //! the behaviours print that they tested nothing.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use exec_env::files::{CopyOptions, FileReason, WriteOptions};
 
 use super::{FilesTestEnvironment, contents, names_in, reason};
-
-/// A mount that ends with the test.
-struct Mount(PathBuf);
-
-impl Mount {
-    fn new(arguments: &[&str], at: &Path) -> Option<Self> {
-        let done = Command::new("mount").args(arguments).arg(at).output();
-        match done {
-            Ok(done) if done.status.success() => Some(Self(at.to_owned())),
-            Ok(done) => {
-                eprintln!("not tested: cannot mount: {}", String::from_utf8_lossy(&done.stderr).trim());
-                None
-            }
-            Err(error) => {
-                eprintln!("not tested: there is no mount: {error}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
-        assert!(unmounted.is_ok_and(|status| status.success()), "cannot unmount {:?}", self.0);
-    }
-}
+use crate::mount::Mount;
 
 fn small_disk(env: &FilesTestEnvironment) -> Option<(Mount, PathBuf)> {
     let folder = env.directory("disk");
@@ -42,7 +15,7 @@ fn small_disk(env: &FilesTestEnvironment) -> Option<(Mount, PathBuf)> {
     Some((mount, folder))
 }
 
-/// ENOSPC, and nothing beside it.
+/// ENOSPC, and no temporary file.
 pub async fn a_full_disk_leaves_the_old_contents(env: &FilesTestEnvironment) {
     let Some((_mount, disk)) = small_disk(env) else { return };
     let path = disk.join("file");
@@ -59,7 +32,6 @@ pub async fn a_full_disk_leaves_the_old_contents(env: &FilesTestEnvironment) {
     assert_eq!((contents(&path), names_in(&disk)), (b"old".to_vec(), vec!["file".into()]));
 }
 
-/// Half an append is no append.
 pub async fn a_full_disk_takes_an_append_back(env: &FilesTestEnvironment) {
     let Some((_mount, disk)) = small_disk(env) else { return };
     let path = disk.join("file");
@@ -69,7 +41,7 @@ pub async fn a_full_disk_takes_an_append_back(env: &FilesTestEnvironment) {
     assert_eq!((reason(wrote), contents(&path)), (Some(FileReason::Os(28)), b"old".to_vec()));
 }
 
-/// EROFS, for a new file and for an old one.
+/// EROFS, for a new file and for an existing one.
 pub async fn a_read_only_file_system_is_told(env: &FilesTestEnvironment) {
     let disk = env.directory("disk");
     env.file("disk/file", "old");
@@ -80,7 +52,7 @@ pub async fn a_read_only_file_system_is_told(env: &FilesTestEnvironment) {
     }
 }
 
-/// As /etc/hosts in a container is; renaming over it is EBUSY.
+/// Like /etc/hosts in a container; a rename over it fails with EBUSY.
 pub async fn a_file_that_is_mounted_is_written_in_place(env: &FilesTestEnvironment) {
     let (real, mounted) = (env.file("real", "old"), env.file("mounted", "hidden"));
     let Some(_mount) = Mount::new(&["--bind", &real.to_string_lossy()], &mounted) else { return };

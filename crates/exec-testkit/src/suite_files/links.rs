@@ -1,4 +1,4 @@
-//! Where symbolic links are refused: each verb in its own words.
+//! Calls that refuse symbolic links, and their errors.
 
 use bytes::Bytes;
 use exec_env::files::{
@@ -18,7 +18,7 @@ const REMOVE: RemoveOptions = RemoveOptions { recursive: false, force: true, lin
 const MAKE: CreateDirectoryOptions = CreateDirectoryOptions { recursive: true, links: LinkPolicy::Refuse, mode: None };
 const RENAME: RenameOptions = RenameOptions { no_replace: false, links: LinkPolicy::Refuse };
 
-/// ELOOP where contents are wanted, plain words where the name is.
+/// ELOOP from calls on contents, an error of our own from calls on the name.
 pub async fn a_link_as_the_last_component_is_refused_by_each_verb_in_its_words(env: &FilesTestEnvironment) {
     let file = env.file("file", "safe");
     let link = env.link("link", "file");
@@ -71,7 +71,6 @@ pub async fn a_link_on_the_way_is_not_a_folder(env: &FilesTestEnvironment) {
     assert_eq!((names_in(&env.path("folder")), contents(&path)), (vec!["file".into()], b"safe".to_vec()));
 }
 
-/// Refusing costs nothing but links.
 pub async fn without_links_everything_works_as_usual(env: &FilesTestEnvironment) {
     let files = env.files();
     let folder = env.path("a/b");
@@ -83,8 +82,8 @@ pub async fn without_links_everything_works_as_usual(env: &FilesTestEnvironment)
     assert_eq!(files.read(&file, LinkPolicy::Refuse).await.as_deref(), Ok(&b"one two"[..]));
     let opened = files.open(&file, OpenMode::Append, LinkPolicy::Refuse).await.expect("it is ours");
     opened.write_block(7, Bytes::from_static(b" three")).await.expect("it is ours");
-    let told = files.metadata(&file, LinkPolicy::Refuse).await.expect("it is ours");
-    assert_eq!((told.kind, told.size_bytes), (FileKind::File, 13));
+    let metadata = files.metadata(&file, LinkPolicy::Refuse).await.expect("it is ours");
+    assert_eq!((metadata.kind, metadata.size_bytes), (FileKind::File, 13));
     files.set_permissions(&file, 0o600, LinkPolicy::Refuse).await.expect("it is ours");
     let link = folder.join("link");
     files.create_symlink("file".as_ref(), &link, LinkPolicy::Refuse).await.expect("the directory is ours");
@@ -96,7 +95,7 @@ pub async fn without_links_everything_works_as_usual(env: &FilesTestEnvironment)
     assert_eq!(folder_as_file, Some(FileReason::NotRegular));
 }
 
-/// In the words clients know.
+/// The message is the one that clients know.
 pub async fn a_whole_tree_is_not_removed_without_following(env: &FilesTestEnvironment) {
     env.file("tree/file", "");
     let options = RemoveOptions { recursive: true, ..REMOVE };

@@ -14,7 +14,6 @@ use exec_env::files::{
 
 use super::{FilesTestEnvironment, contents, names_in, reason};
 
-/// Idempotent.
 pub async fn a_folder_is_made_with_its_parents_and_again_without_complaint(env: &FilesTestEnvironment) {
     let path = env.path("a/b/c/d");
     for _ in 0..2 {
@@ -41,7 +40,6 @@ pub async fn a_folder_is_not_made_where_a_file_is(env: &FilesTestEnvironment) {
     assert_eq!(make(env.link("dangling", "nowhere")).await, Some(FileReason::Os(17)));
 }
 
-/// As mkdir without -p.
 pub async fn without_recursive_a_parent_must_exist_and_the_folder_must_not(env: &FilesTestEnvironment) {
     let options = CreateDirectoryOptions { recursive: false, ..Default::default() };
     let make = |path: PathBuf| async move { reason(env.files().create_directory(&path, options).await) };
@@ -50,7 +48,6 @@ pub async fn without_recursive_a_parent_must_exist_and_the_folder_must_not(env: 
     assert_eq!(make(env.path("a")).await, Some(FileReason::Os(17)));
 }
 
-/// To the nanosecond.
 pub async fn metadata_tells_what_the_kernel_knows(env: &FilesTestEnvironment) {
     let path = env.file("file", "12345");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("it is ours");
@@ -59,31 +56,28 @@ pub async fn metadata_tells_what_the_kernel_knows(env: &FilesTestEnvironment) {
     let opened = std::fs::File::options().write(true).open(&path).expect("it is ours");
     opened.set_modified(time).expect("it is ours");
     let known = std::fs::metadata(&path).expect("it is there");
-    let told = env.files().metadata(&path, LinkPolicy::Follow).await.expect("it is there");
-    assert_eq!((told.kind, told.is_symlink, told.size_bytes), (FileKind::File, false, 5));
-    assert_eq!((told.mode, told.nlink, told.modified), (0o640, 2, time));
-    assert_eq!((told.uid, told.gid), (known.uid(), known.gid()));
-    assert_eq!((told.inode, told.device), (known.ino(), known.dev()));
-    assert_eq!(told.created, known.created().ok());
+    let metadata = env.files().metadata(&path, LinkPolicy::Follow).await.expect("it is there");
+    assert_eq!((metadata.kind, metadata.is_symlink, metadata.size_bytes), (FileKind::File, false, 5));
+    assert_eq!((metadata.mode, metadata.nlink, metadata.modified), (0o640, 2, time));
+    assert_eq!((metadata.uid, metadata.gid), (known.uid(), known.gid()));
+    assert_eq!((metadata.inode, metadata.device), (known.ino(), known.dev()));
+    assert_eq!(metadata.created, known.created().ok());
     let folder = env.files().metadata(&env.scratch(), LinkPolicy::Refuse).await.expect("it is there");
     assert_eq!(folder.kind, FileKind::Directory);
 }
 
-/// Type, size and times are the target's.
 pub async fn metadata_follows_a_link_and_says_that_it_was_one(env: &FilesTestEnvironment) {
     env.file("file", "12345");
     let link = env.link("link", "file");
-    let told = env.files().metadata(&link, LinkPolicy::Follow).await.expect("it is there");
-    assert_eq!((told.kind, told.is_symlink, told.size_bytes), (FileKind::File, true, 5));
+    let metadata = env.files().metadata(&link, LinkPolicy::Follow).await.expect("it is there");
+    assert_eq!((metadata.kind, metadata.is_symlink, metadata.size_bytes), (FileKind::File, true, 5));
 }
 
-/// What it leads to is not there.
 pub async fn metadata_of_a_dangling_link_is_not_found(env: &FilesTestEnvironment) {
     let link = env.link("link", "nowhere");
     assert_eq!(reason(env.files().metadata(&link, LinkPolicy::Follow).await), Some(FileReason::Os(2)));
 }
 
-/// realpath.
 pub async fn a_path_becomes_canonical(env: &FilesTestEnvironment) {
     let file = env.file("a/b/file", "");
     env.link("link", "a/b");
@@ -104,7 +98,6 @@ pub async fn a_rename_replaces_unless_told_not_to(env: &FilesTestEnvironment) {
     assert_eq!(reason(env.files().rename(&two, &one, keep).await), Some(FileReason::Os(2)));
 }
 
-/// Its target stays where it is.
 pub async fn a_rename_moves_a_link_itself(env: &FilesTestEnvironment) {
     let file = env.file("file", "x");
     let link = env.link("link", "file");
@@ -113,7 +106,7 @@ pub async fn a_rename_moves_a_link_itself(env: &FilesTestEnvironment) {
     assert!(env.path("moved").is_symlink() && file.is_file());
 }
 
-/// EXDEV, for the caller to copy instead.
+/// EXDEV, so that the caller copies instead.
 pub async fn a_rename_across_file_systems_is_told(env: &FilesTestEnvironment) {
     let here = env.file("file", "x");
     let there = Path::new("/dev/shm").join(format!("exec-testkit-{}", std::process::id()));
@@ -137,7 +130,7 @@ pub async fn permissions_are_set_with_their_special_bits(env: &FilesTestEnvironm
     assert_eq!(reason(missing), Some(FileReason::Os(2)));
 }
 
-/// To the nanosecond, before 1970 too; a link only where it may be followed.
+/// Before 1970 too; those of a link's target only if links may be followed.
 pub async fn times_are_set_to_the_nanosecond(env: &FilesTestEnvironment) {
     let path = env.file("file", "");
     let link = env.link("link", "file");
@@ -156,7 +149,7 @@ pub async fn times_are_set_to_the_nanosecond(env: &FilesTestEnvironment) {
     }
 }
 
-/// The text need not be a path, nor text.
+/// It need not be a path, nor UTF-8.
 pub async fn a_link_reads_back_its_text_byte_for_byte(env: &FilesTestEnvironment) {
     let path = env.path("link");
     let text = Path::new(OsStr::from_bytes(b"../\xff\xfe %41 nowhere"));

@@ -1,7 +1,7 @@
 //! A thread swaps directories and files for links while calls that refuse links are under way.
 //!
-//! It exchanges `swapped` (a real directory) with a link to `outside`, and `swapped/name` with a link to a file there, as
-//! fast as it can. Whatever the calls answer, nothing outside may change. Each call is made 10,000 times
+//! It exchanges `swapped` (a real directory) with a link to `outside`, and `swapped/name` with a link to a file there,
+//! as fast as it can. Whatever the calls answer, nothing outside may change. Each call is made 10,000 times
 //! `EXEC_SOAK_ROUNDS`, which is 5 unless set.
 
 use std::os::unix::fs::MetadataExt;
@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use exec_env::files::{CreateDirectoryOptions, Files, LinkPolicy, OpenMode, RemoveOptions, RenameOptions, WriteOptions};
+use exec_env::files::{CreateDirectoryOptions, LinkPolicy, OpenMode, RemoveOptions, RenameOptions, WriteOptions};
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 
 use super::{FilesTestEnvironment, contents, names_in, soak_rounds};
@@ -71,15 +70,12 @@ impl Swapper {
     }
 
     /// Makes `call` again and again against the swapper, eight at a time, and checks that nothing outside has changed.
-    async fn race<'a>(
-        mut self,
-        files: &'a dyn Files,
-        call: impl Fn(&'a dyn Files, PathBuf, u64) -> BoxFuture<'a, bool>,
-    ) {
+    /// `call` gets the path of `swapped` and the number of the race, and returns whether it succeeded.
+    async fn race(mut self, call: impl AsyncFn(PathBuf, u64) -> bool) {
         let (races, before) = (self.races, OutsideState::of(&self.outside));
         let swapped = self.swapped.clone();
         let won = futures_util::stream::iter(0..races)
-            .map(|race| call(files, swapped.clone(), race))
+            .map(|race| call(swapped.clone(), race))
             .buffer_unordered(8)
             .filter(|won| std::future::ready(*won))
             .count()
@@ -125,115 +121,85 @@ impl OutsideState {
 
 pub async fn no_race_lets_a_write_escape(env: &FilesTestEnvironment) {
     let options = WriteOptions { links: LinkPolicy::Refuse, ..Default::default() };
-    let swapper = Swapper::start(env);
-    swapper
-        .race(env.files(), |files, swapped, _| {
-            Box::pin(async move {
-                let bytes = Bytes::from_static(b"written");
-                files.write(&swapped.join("name"), bytes, options).await.is_ok()
-            })
-        })
-        .await;
+    let write = async |swapped: PathBuf, _| {
+        env.files().write(&swapped.join("name"), Bytes::from_static(b"written"), options).await.is_ok()
+    };
+    Swapper::start(env).race(write).await;
 }
 
 pub async fn no_race_lets_an_append_escape(env: &FilesTestEnvironment) {
     let options = WriteOptions { append: true, links: LinkPolicy::Refuse, ..Default::default() };
-    let swapper = Swapper::start(env);
-    swapper
-        .race(env.files(), |files, swapped, _| {
-            Box::pin(async move { files.write(&swapped.join("name"), Bytes::from_static(b"."), options).await.is_ok() })
-        })
-        .await;
+    let append = async |swapped: PathBuf, _| {
+        env.files().write(&swapped.join("name"), Bytes::from_static(b"."), options).await.is_ok()
+    };
+    Swapper::start(env).race(append).await;
 }
 
 /// Both truncating and creating.
 pub async fn no_race_lets_an_open_escape(env: &FilesTestEnvironment) {
-    let swapper = Swapper::start(env);
-    swapper
-        .race(env.files(), |files, swapped, race| {
-            Box::pin(async move {
-                let name = if race % 2 == 0 { "name" } else { "another" };
-                let Ok(file) = files.open(&swapped.join(name), OpenMode::Replace, LinkPolicy::Refuse).await else {
-                    return false;
-                };
-                file.write_block(0, Bytes::from_static(b"x")).await.is_ok()
-            })
-        })
-        .await;
+    let open_and_write = async |swapped: PathBuf, race| {
+        let name = if race % 2 == 0 { "name" } else { "another" };
+        match env.files().open(&swapped.join(name), OpenMode::Replace, LinkPolicy::Refuse).await {
+            Ok(file) => file.write_block(0, Bytes::from_static(b"x")).await.is_ok(),
+            Err(_) => false,
+        }
+    };
+    Swapper::start(env).race(open_and_write).await;
 }
 
 /// Two levels, so that the way down is raced, too.
 pub async fn no_race_lets_a_folder_escape(env: &FilesTestEnvironment) {
     let options = CreateDirectoryOptions { links: LinkPolicy::Refuse, ..Default::default() };
-    let swapper = Swapper::start(env);
-    swapper
-        .race(env.files(), |files, swapped, race| {
-            Box::pin(async move {
-                let path = swapped.join(format!("{}/{race}", race % 64));
-                files.create_directory(&path, options).await.is_ok()
-            })
-        })
-        .await;
+    let create = async |swapped: PathBuf, race| {
+        let path = swapped.join(format!("{}/{race}", race % 64));
+        env.files().create_directory(&path, options).await.is_ok()
+    };
+    Swapper::start(env).race(create).await;
 }
 
-/// `victim` is only outside.
+/// `victim` exists only outside.
 pub async fn no_race_lets_a_removal_escape(env: &FilesTestEnvironment) {
     let options = RemoveOptions { recursive: false, force: false, links: LinkPolicy::Refuse };
     let swapper = Swapper::start(env);
     let put_back = swapper.put_back();
-    swapper
-        .race(env.files(), |files, swapped, race| {
-            put_back();
-            Box::pin(async move {
-                let name = if race % 2 == 0 { "name" } else { "victim" };
-                files.remove(&swapped.join(name), options).await.is_ok()
-            })
-        })
-        .await;
+    let remove = async |swapped: PathBuf, race| {
+        put_back();
+        let name = if race % 2 == 0 { "name" } else { "victim" };
+        env.files().remove(&swapped.join(name), options).await.is_ok()
+    };
+    swapper.race(remove).await;
 }
 
-/// Neither out of the outside nor into it.
+/// Neither out of `outside` nor into it.
 pub async fn no_race_lets_a_rename_escape(env: &FilesTestEnvironment) {
     let options = RenameOptions { links: LinkPolicy::Refuse, ..Default::default() };
     let elsewhere = env.directory("elsewhere");
     let swapper = Swapper::start(env);
     let put_back = swapper.put_back();
-    swapper
-        .race(env.files(), |files, swapped, race| {
-            put_back();
-            let elsewhere = elsewhere.clone();
-            Box::pin(async move {
-                let (from, to) = match race % 3 {
-                    0 => (swapped.join("name"), elsewhere.join("taken")),
-                    1 => (swapped.join("victim"), elsewhere.join("stolen")),
-                    _ => (elsewhere.join("taken"), swapped.join("planted")),
-                };
-                files.rename(&from, &to, options).await.is_ok()
-            })
-        })
-        .await;
+    let rename = async |swapped: PathBuf, race| {
+        put_back();
+        let (from, to) = match race % 3 {
+            0 => (swapped.join("name"), elsewhere.join("taken")),
+            1 => (swapped.join("victim"), elsewhere.join("stolen")),
+            _ => (elsewhere.join("taken"), swapped.join("planted")),
+        };
+        env.files().rename(&from, &to, options).await.is_ok()
+    };
+    swapper.race(rename).await;
     assert!(!elsewhere.join("stolen").exists());
 }
 
-/// A mode for the link's target would be an escape.
 pub async fn no_race_lets_permissions_escape(env: &FilesTestEnvironment) {
-    let swapper = Swapper::start(env);
-    swapper
-        .race(env.files(), |files, swapped, _| {
-            Box::pin(async move { files.set_permissions(&swapped.join("name"), 0o4777, LinkPolicy::Refuse).await.is_ok() })
-        })
-        .await;
+    let set = async |swapped: PathBuf, _| {
+        env.files().set_permissions(&swapped.join("name"), 0o4777, LinkPolicy::Refuse).await.is_ok()
+    };
+    Swapper::start(env).race(set).await;
 }
 
-/// A planted link is as bad as a planted file.
 pub async fn no_race_lets_a_link_escape(env: &FilesTestEnvironment) {
-    let swapper = Swapper::start(env);
-    swapper
-        .race(env.files(), |files, swapped, race| {
-            Box::pin(async move {
-                let path = swapped.join(format!("link-{race}"));
-                files.create_symlink("anywhere".as_ref(), &path, LinkPolicy::Refuse).await.is_ok()
-            })
-        })
-        .await;
+    let create = async |swapped: PathBuf, race| {
+        let path = swapped.join(format!("link-{race}"));
+        env.files().create_symlink("anywhere".as_ref(), &path, LinkPolicy::Refuse).await.is_ok()
+    };
+    Swapper::start(env).race(create).await;
 }

@@ -47,14 +47,12 @@ pub async fn lines_are_found_in_order_with_their_places(env: &FilesTestEnvironme
     assert_eq!(summary, SearchSummary { files: 3, files_matched: 3, matches: 3, ..Default::default() });
 }
 
-/// Dots and brackets mean themselves.
 pub async fn a_literal_is_taken_literally(env: &FilesTestEnvironment) {
     env.file("file", "a.c[\nabc[\n");
     let query = SearchQuery::new(env.scratch(), Pattern::Literal("a.c[".to_owned()));
     assert_eq!(path_and_line(&all(env, query).await.0), [("file", 1)]);
 }
 
-/// Three ways, and whole words.
 pub async fn case_matters_as_it_is_told_to(env: &FilesTestEnvironment) {
     env.file("file", "word\nWord\nwordy\n");
     for (case, word, pattern, expected) in [
@@ -70,7 +68,7 @@ pub async fn case_matters_as_it_is_told_to(env: &FilesTestEnvironment) {
     }
 }
 
-/// `.git` never.
+/// `.git` is never searched.
 pub async fn ignore_files_and_globs_choose_the_files(env: &FilesTestEnvironment) {
     for file in ["a.rs", "b.md", "target/c.rs", ".hidden/d.rs", ".git/e.rs", "sub/f.rs"] {
         env.file(file, "x\n");
@@ -89,7 +87,7 @@ pub async fn ignore_files_and_globs_choose_the_files(env: &FilesTestEnvironment)
     assert_eq!(found(query(&["*.rs", "!sub/**"], false, false)).await, ["a.rs", "target/c.rs"]);
 }
 
-/// Lines beside a match have no spans; none is told twice.
+/// Lines of context have no spans; none is listed twice.
 pub async fn context_stands_around_a_match(env: &FilesTestEnvironment) {
     env.file("file", "1\n2\nhit\n4\nhit\n6\n7\n8\n");
     let query = SearchQuery { before_lines: 1, after_lines: 1, ..regex(env, "hit") };
@@ -99,7 +97,7 @@ pub async fn context_stands_around_a_match(env: &FilesTestEnvironment) {
     assert_eq!(summary.matches, 2);
 }
 
-/// Truncation is told; a limit met exactly is none.
+/// A limit met exactly is not reported as truncation.
 pub async fn a_search_stops_at_its_limits(env: &FilesTestEnvironment) {
     env.file("a", "x\n".repeat(5));
     env.file("b", "x\n".repeat(5));
@@ -114,7 +112,6 @@ pub async fn a_search_stops_at_its_limits(env: &FilesTestEnvironment) {
     assert!(lines.is_empty());
 }
 
-/// A line of a megabyte is cut where it was told to be.
 pub async fn long_lines_are_cut_and_binary_files_left_out(env: &FilesTestEnvironment) {
     env.file("long", format!("x{}x\n", " ".repeat(1 << 20)));
     env.file("binary", b"\0\0\0x\n");
@@ -124,7 +121,7 @@ pub async fn long_lines_are_cut_and_binary_files_left_out(env: &FilesTestEnviron
     assert_eq!((line.text.len(), line.cut, line.spans.as_slice()), (100, true, &[(0, 1)][..]));
 }
 
-/// At once, not at the end.
+/// By the call itself, not at the end of the search.
 pub async fn a_bad_expression_and_a_missing_root_are_told(env: &FilesTestEnvironment) {
     let bad = env.files().search(regex(env, "(")).await;
     assert!(matches!(reason(bad), Some(FileReason::BadPattern { .. })));
@@ -134,7 +131,7 @@ pub async fn a_bad_expression_and_a_missing_root_are_told(env: &FilesTestEnviron
     assert_eq!(reason(env.files().search(missing).await), Some(FileReason::Os(2)));
 }
 
-/// A link that leads in a circle is a problem, not the end.
+/// A circle of links does not end the search.
 pub async fn what_cannot_be_read_is_told_at_the_end(env: &FilesTestEnvironment) {
     env.file("sub/file", "x\n");
     env.link("sub/up", "..");
@@ -161,15 +158,13 @@ pub async fn a_search_nobody_reads_waits_and_ends_when_dropped(env: &FilesTestEn
 /// Neither in a tree nor as the root.
 pub async fn a_fifo_does_not_hang_a_search(env: &FilesTestEnvironment) {
     env.file("file", "x\n");
-    let fifo = env.path("fifo");
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .expect("a FIFO can be made");
+    let fifo = env.fifo("fifo");
     assert_eq!(path_and_line(&all(env, regex(env, "x")).await.0), [("file", 1)]);
     let alone = SearchQuery::new(fifo, Pattern::Literal("x".into()));
     assert_eq!(all(env, alone).await, (Vec::new(), SearchSummary::default()));
 }
 
-/// Also one that would be ignored, and through a link: it was named.
+/// Also an ignored one, and through a link, because it was named.
 pub async fn a_single_file_is_searched(env: &FilesTestEnvironment) {
     env.file(".gitignore", "*.log\n");
     env.file("file.log", "x\n");

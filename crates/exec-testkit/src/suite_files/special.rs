@@ -1,6 +1,6 @@
 //! FIFOs, devices, /proc: nothing there hangs or kills a call.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use exec_env::files::limits::READ_BYTES;
@@ -8,35 +8,28 @@ use exec_env::files::{FileKind, LinkPolicy, OpenMode, FileReason, WriteOptions};
 
 use super::{FilesTestEnvironment, contents, reason};
 
-fn fifo(env: &FilesTestEnvironment) -> PathBuf {
-    let path = env.path("fifo");
-    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .expect("a FIFO can be made");
-    path
-}
-
 /// A plain open would wait for ever.
 pub async fn a_fifo_without_a_writer_does_not_hang_a_read(env: &FilesTestEnvironment) {
-    let fifo = fifo(env);
+    let fifo = env.fifo("fifo");
     let error = env.files().read(&fifo, LinkPolicy::Follow).await.expect_err("it is no file");
     assert_eq!(error.to_string(), format!("path `{}` is not a file", fifo.display()));
     assert_eq!(reason(env.files().read(&fifo, LinkPolicy::Refuse).await), Some(FileReason::NotRegular));
     let opened = env.files().open(&fifo, OpenMode::Read, LinkPolicy::Follow).await;
     assert_eq!(reason(opened), Some(FileReason::NotAFile));
-    let told = env.files().metadata(&fifo, LinkPolicy::Follow).await.expect("it is there");
-    assert_eq!(told.kind, FileKind::Special);
+    let metadata = env.files().metadata(&fifo, LinkPolicy::Follow).await.expect("it is there");
+    assert_eq!(metadata.kind, FileKind::Special);
 }
 
 /// ENXIO: nobody reads it.
 pub async fn a_fifo_without_a_reader_does_not_hang_a_write(env: &FilesTestEnvironment) {
-    let fifo = fifo(env);
+    let fifo = env.fifo("fifo");
     let wrote = env.files().write(&fifo, Bytes::from_static(b"x"), WriteOptions::default()).await;
     assert_eq!(reason(wrote), Some(FileReason::Os(6)));
     let opened = env.files().open(&fifo, OpenMode::Replace, LinkPolicy::Follow).await;
     assert_eq!(reason(opened), Some(FileReason::Os(6)));
 }
 
-/// Replacing /dev/null by a file would be the end of many a machine.
+/// They must not be replaced by files.
 pub async fn devices_are_not_files_but_can_be_written(env: &FilesTestEnvironment) {
     for device in ["/dev/zero", "/dev/null", "/dev/tty"] {
         let outcome = env.files().read(Path::new(device), LinkPolicy::Follow).await;
@@ -45,8 +38,8 @@ pub async fn devices_are_not_files_but_can_be_written(env: &FilesTestEnvironment
     let null = Path::new("/dev/null");
     let wrote = env.files().write(null, Bytes::from(vec![0; 1 << 20]), WriteOptions::default()).await;
     assert_eq!(reason(wrote), None);
-    let told = env.files().metadata(null, LinkPolicy::Follow).await.expect("every Linux has it");
-    assert_eq!(told.kind, FileKind::Special);
+    let metadata = env.files().metadata(null, LinkPolicy::Follow).await.expect("every Linux has it");
+    assert_eq!(metadata.kind, FileKind::Special);
     let full = env.files().write(Path::new("/dev/full"), Bytes::from_static(b"x"), WriteOptions::default()).await;
     assert_eq!(reason(full), Some(FileReason::Os(28)));
 }
@@ -59,7 +52,7 @@ pub async fn files_of_proc_are_read_though_they_say_they_are_empty(env: &FilesTe
     }
 }
 
-/// There is no making of temporary files in /proc.
+/// There can be no temporary file beside them.
 pub async fn files_of_sys_and_proc_are_written_in_place(env: &FilesTestEnvironment) {
     let path = Path::new("/proc/self/comm");
     let before = contents(path);
@@ -70,7 +63,7 @@ pub async fn files_of_sys_and_proc_are_written_in_place(env: &FilesTestEnvironme
     assert_eq!(reason(restored), None);
 }
 
-/// Before anything is read. What says nothing about its size is stopped, too.
+/// Before anything is read.
 pub async fn a_file_too_large_to_read_is_told_with_the_limit(env: &FilesTestEnvironment) {
     let path = env.path("large");
     let file = std::fs::File::create(&path).expect("the directory is ours");

@@ -34,16 +34,14 @@ fn relative_paths(walk: &WalkListing, root: &Path) -> Vec<String> {
     entries.collect()
 }
 
-/// A dangling link is told as such.
+/// A dangling link is listed as a link.
 pub async fn a_folder_lists_its_entries_with_links_resolved(env: &FilesTestEnvironment) {
     env.file("file", "");
     env.directory("folder");
     env.link("to-file", "file");
     env.link("to-folder", "folder");
     env.link("dangling", "nowhere");
-    let fifo = env.path("fifo");
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .expect("a FIFO can be made");
+    env.fifo("fifo");
     let mut listed = env.files().read_directory(&env.scratch()).await.expect("it is ours");
     listed.sort_by(|a, b| a.name.cmp(&b.name));
     let entry = |name: &str, kind, is_symlink| DirectoryEntry { name: name.into(), kind, is_symlink };
@@ -60,7 +58,7 @@ pub async fn a_folder_lists_its_entries_with_links_resolved(env: &FilesTestEnvir
     );
 }
 
-/// ENOTDIR, and ENOENT.
+/// ENOTDIR, and ENOENT for a missing one.
 pub async fn a_file_is_no_folder(env: &FilesTestEnvironment) {
     let file = env.file("file", "");
     assert_eq!(reason(env.files().read_directory(&file).await), Some(FileReason::Os(20)));
@@ -73,7 +71,6 @@ fn fill(folder: &Path, files: usize) {
     }
 }
 
-/// As many as a careless build leaves behind.
 pub async fn a_folder_of_ten_thousand_entries_is_listed_whole(env: &FilesTestEnvironment) {
     let folder = env.directory("folder");
     fill(&folder, 10_000);
@@ -83,7 +80,6 @@ pub async fn a_folder_of_ten_thousand_entries_is_listed_whole(env: &FilesTestEnv
     assert!(names == names_in(&folder));
 }
 
-/// The number is told, so that the caller knows what it deals with.
 pub async fn a_folder_of_more_than_fifty_thousand_is_refused_with_its_number(env: &FilesTestEnvironment) {
     let folder = env.directory("folder");
     fill(&folder, 50_002);
@@ -116,7 +112,7 @@ pub async fn a_walk_stops_at_its_depth_without_calling_itself_truncated(env: &Fi
     }
 }
 
-/// Links and special files are examined, too.
+/// Links and special files count as entries.
 pub async fn a_walk_counts_what_it_leaves_out(env: &FilesTestEnvironment) {
     let root = env.directory("root");
     env.link("root/a-link", "b");
@@ -131,7 +127,7 @@ pub async fn a_walk_counts_what_it_leaves_out(env: &FilesTestEnvironment) {
     }
 }
 
-/// What cannot be entered any more is still listed.
+/// A directory that may not be entered any more is still listed.
 pub async fn a_walk_counts_folders_with_the_root(env: &FilesTestEnvironment) {
     let root = env.directory("root");
     env.file("root/a/x", "");
@@ -145,7 +141,7 @@ pub async fn a_walk_counts_folders_with_the_root(env: &FilesTestEnvironment) {
     }
 }
 
-/// A circle does not turn for ever.
+/// A circle of links ends.
 pub async fn a_walk_follows_links_to_folders_once(env: &FilesTestEnvironment) {
     let root = env.directory("root");
     env.file("root/real/file", "");
@@ -159,7 +155,6 @@ pub async fn a_walk_follows_links_to_folders_once(env: &FilesTestEnvironment) {
     assert_eq!(relative_paths(&walked, &root), ["real/", "real/file"]);
 }
 
-/// `.git` is seen but not searched.
 pub async fn a_walk_prunes_hidden_folders_but_lists_them(env: &FilesTestEnvironment) {
     let root = env.directory("root");
     env.file("root/.git/config", "");
@@ -169,7 +164,6 @@ pub async fn a_walk_prunes_hidden_folders_but_lists_them(env: &FilesTestEnvironm
     assert_eq!(relative_paths(&walked, &root), [".git/", ".hidden", "shown/", "shown/file"]);
 }
 
-/// Empty is an answer.
 pub async fn a_walk_of_a_file_or_a_link_is_empty_and_of_nothing_not_found(env: &FilesTestEnvironment) {
     let file = env.file("folder/file", "");
     assert_eq!(walk(env, &file, ALL).await, WalkListing::default());
@@ -183,7 +177,7 @@ pub async fn a_walk_of_a_file_or_a_link_is_empty_and_of_nothing_not_found(env: &
     assert_eq!(reason(missing), Some(FileReason::Os(2)));
 }
 
-/// In the words clients know.
+/// The messages are those that clients know.
 pub async fn a_walk_asks_for_no_more_than_it_may(env: &FilesTestEnvironment) {
     let root = env.scratch();
     let too_much = env.files().walk(&root, WalkOptions { max_entries: 50_001, ..ALL }).await;
@@ -195,7 +189,7 @@ pub async fn a_walk_asks_for_no_more_than_it_may(env: &FilesTestEnvironment) {
     assert_eq!(nothing.expect_err("that is nothing").to_string(), "filesystem walk limits must be greater than zero");
 }
 
-/// In 200 folders; whole, because the answer may reach 16 MiB.
+/// In 200 directories.
 pub async fn fifty_thousand_entries_are_walked_whole(env: &FilesTestEnvironment) {
     let root = env.directory("root");
     for number in 0..200 {
@@ -207,7 +201,7 @@ pub async fn fifty_thousand_entries_are_walked_whole(env: &FilesTestEnvironment)
     assert!(files.is_sorted());
 }
 
-/// A link goes, what it leads to stays.
+/// What a link leads to stays.
 pub async fn a_file_a_link_and_a_tree_are_removed(env: &FilesTestEnvironment) {
     let (file, kept) = (env.file("file", ""), env.file("kept/inside", "x"));
     let (dangling, to_folder) = (env.link("dangling", "nowhere"), env.link("to-folder", "kept"));
@@ -229,7 +223,6 @@ pub async fn a_full_folder_needs_recursive(env: &FilesTestEnvironment) {
     assert_eq!(names_in(&env.scratch()), ["tree"]);
 }
 
-/// Everything else is still told.
 pub async fn force_only_forgives_what_is_not_there(env: &FilesTestEnvironment) {
     let strict = RemoveOptions { force: false, ..Default::default() };
     let missing = env.path("missing");
@@ -241,7 +234,7 @@ pub async fn force_only_forgives_what_is_not_there(env: &FilesTestEnvironment) {
     assert_eq!(reason(root), Some(FileReason::Os(16)));
 }
 
-/// A tree may hold links to anywhere, and folders that are closed even to their owner.
+/// Also a tree with a file that nobody may read.
 pub async fn removing_a_tree_leaves_what_its_links_lead_to(env: &FilesTestEnvironment) {
     let kept = env.file("kept/inside", "x");
     env.file("tree/sub/file", "");
@@ -271,7 +264,6 @@ pub async fn a_glob_finds_sorted_paths_and_obeys_ignore_files(env: &FilesTestEnv
     assert_eq!(paths(shown).await, texts(&["a/x.rs", "target/z.rs"]));
 }
 
-/// Truncation is told.
 pub async fn a_glob_stops_at_its_limit_and_refuses_a_bad_pattern(env: &FilesTestEnvironment) {
     fill(&env.scratch(), 5);
     for (max_paths, truncated) in [(4, true), (5, false)] {

@@ -62,7 +62,6 @@ async fn watch(env: &FilesTestEnvironment, root: &Path, options: WatchOptions) -
     WatchReader { changes, root: root.to_owned(), breaks: env.breaks }
 }
 
-/// Each by its own word.
 pub async fn creating_writing_renaming_and_removing_are_told(env: &FilesTestEnvironment) {
     let mut changes = watch(env, &env.scratch(), WatchOptions::default()).await;
     let (a, b) = (env.path("a"), env.path("b"));
@@ -78,7 +77,7 @@ pub async fn creating_writing_renaming_and_removing_are_told(env: &FilesTestEnvi
     assert_eq!(reason(missing), Some(FileReason::Os(2)));
 }
 
-/// What was in them before we looked is told, too.
+/// What was in them before they were watched is reported, too.
 pub async fn folders_that_come_later_are_watched_too(env: &FilesTestEnvironment) {
     let mut changes = watch(env, &env.scratch(), WatchOptions::default()).await;
     let deep = env.file("new/deeper/file", "");
@@ -89,7 +88,6 @@ pub async fn folders_that_come_later_are_watched_too(env: &FilesTestEnvironment)
     changes.read_until([Change::Created(later)]).await;
 }
 
-/// And everything below it.
 pub async fn a_renamed_folder_keeps_being_watched_under_its_new_name(env: &FilesTestEnvironment) {
     env.directory("old/deep");
     let mut changes = watch(env, &env.scratch(), WatchOptions::default()).await;
@@ -100,7 +98,7 @@ pub async fn a_renamed_folder_keeps_being_watched_under_its_new_name(env: &Files
     changes.read_until([Change::Created(file)]).await;
 }
 
-/// With everything in it.
+/// With everything below.
 pub async fn a_move_out_is_a_removal_and_a_move_in_a_creation(env: &FilesTestEnvironment) {
     let root = env.directory("root");
     env.file("root/sub/file", "");
@@ -116,7 +114,6 @@ pub async fn a_move_out_is_a_removal_and_a_move_in_a_creation(env: &FilesTestEnv
     assert!(!strange, "{:?}", reported.changes);
 }
 
-/// Its entries, and no more.
 pub async fn without_recursive_only_the_root_is_watched(env: &FilesTestEnvironment) {
     let root = env.directory("root");
     env.directory("root/sub");
@@ -128,7 +125,6 @@ pub async fn without_recursive_only_the_root_is_watched(env: &FilesTestEnvironme
     assert!(!below, "{:?}", reported.changes);
 }
 
-/// A thousand writes are not a thousand words.
 pub async fn a_burst_of_writes_is_told_in_few_words(env: &FilesTestEnvironment) {
     let path = env.file("file", "");
     let end = env.path("end");
@@ -142,7 +138,6 @@ pub async fn a_burst_of_writes_is_told_in_few_words(env: &FilesTestEnvironment) 
     assert!(reported.changes.len() < 100, "{} changes", reported.changes.len());
 }
 
-/// Neither what is ignored from the start nor what comes to be.
 pub async fn ignored_files_are_not_told(env: &FilesTestEnvironment) {
     env.file(".gitignore", "target/\n*.log\n!keep.log\n");
     env.directory(".git");
@@ -160,7 +155,6 @@ pub async fn ignored_files_are_not_told(env: &FilesTestEnvironment) {
     assert!(!strange, "{:?}", reported.changes);
 }
 
-/// The end is told, then there is nothing more.
 pub async fn a_watch_ends_with_its_root(env: &FilesTestEnvironment) {
     let root = env.directory("root");
     let mut changes = watch(env, &root, WatchOptions::default()).await;
@@ -170,7 +164,6 @@ pub async fn a_watch_ends_with_its_root(env: &FilesTestEnvironment) {
     assert_eq!(changes.next_batch().await, Ok(None));
 }
 
-/// Its own changes.
 pub async fn a_single_file_can_be_watched(env: &FilesTestEnvironment) {
     let path = env.file("file", "");
     let mut changes = watch(env, &path, WatchOptions::default()).await;
@@ -178,7 +171,6 @@ pub async fn a_single_file_can_be_watched(env: &FilesTestEnvironment) {
     changes.read_until([Change::Modified(path)]).await;
 }
 
-/// A caller may always stop waiting.
 pub async fn a_cancelled_wait_loses_nothing(env: &FilesTestEnvironment) {
     let mut changes = watch(env, &env.scratch(), WatchOptions::default()).await;
     let mut wanted = HashSet::new();
@@ -199,7 +191,6 @@ pub async fn a_cancelled_wait_loses_nothing(env: &FilesTestEnvironment) {
     changes.read_until(wanted).await;
 }
 
-/// The size of a real repository.
 pub async fn changes_in_five_thousand_folders_are_told(env: &FilesTestEnvironment) {
     for number in 0..5000 {
         env.directory(format!("{}/{}", number % 50, number / 50));
@@ -222,7 +213,6 @@ pub async fn changes_in_five_thousand_folders_are_told(env: &FilesTestEnvironmen
     }
 }
 
-/// Silence is the one thing that never happens.
 pub async fn after_a_flood_everything_was_told_or_an_overflow_says_so(env: &FilesTestEnvironment) {
     let root = env.directory("root");
     let mut changes = watch(env, &root, WatchOptions::default()).await;
@@ -264,7 +254,7 @@ async fn expect_change(env: &FilesTestEnvironment, missing: &[PathBuf], present:
     watched.changed().await;
 }
 
-/// A file, a folder, a link to nowhere, a rename into place.
+/// A file, a directory, a link to nowhere, a rename into place.
 pub async fn what_is_missing_is_told_when_it_comes(env: &FilesTestEnvironment) {
     let aside = env.file("aside", "");
     let missing: Vec<PathBuf> = (0..4).map(|number| env.path(format!("{number}"))).collect();

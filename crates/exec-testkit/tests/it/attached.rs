@@ -1,4 +1,4 @@
-//! A full spool and those who read along: what they have not read yet is not dropped for newer output.
+//! Followers of a process whose spool is full: what they have not read yet is not dropped for newer output.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::environments::{keeper_as_process, keeper_as_thread};
 const FLOOD_BYTES: u64 = 16 << 20;
 const SEED: u64 = 31;
 
-/// A child that begins to flood when `N` readers follow it. The semaphore is held until the child is through.
+/// A child that begins to flood when `N` readers follow it. The semaphore must live as long as the child.
 async fn flood<const N: usize>(env: &TestEnvironment, bytes: u64) -> (TestProcess<'_>, [LogReader; N], FifoSemaphore) {
     let semaphore = env.semaphore("semaphore");
     let script = format!("{} ; flood stdout {bytes} {SEED} 65536 ; exit 3", semaphore.acquire());
@@ -33,7 +33,7 @@ async fn flood<const N: usize>(env: &TestEnvironment, bytes: u64) -> (TestProces
     (process, readers, semaphore)
 }
 
-/// Reads slowly to the end; the cap holds meanwhile.
+/// Reads slowly to the end, and checks that the cap holds meanwhile.
 async fn read_slowly(mut reader: LogReader) -> CheckedLog {
     while reader.next_page().await {
         let head = reader.log.head.expect("pages were read");

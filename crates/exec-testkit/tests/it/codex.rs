@@ -1,8 +1,8 @@
 //! The real Codex CLI: the released client, a fake model server, and a server behind a proxy that can cut.
 //!
-//! A behaviour is written once and run against our server and against Codex's own; what fails on ours alone is our fault. The
-//! few that only ours can show (WIRE A.1) say so. Reading order: [`agent`] (Codex and all it needs), [`report`] (what
-//! its tools report to the model), then the behaviours.
+//! A behaviour is written once and run against our server and against Codex's own; what fails on ours alone is our
+//! fault. The few that only ours can show (WIRE A.1) say so. Reading order: [`agent`] (Codex and all it needs),
+//! [`report`] (what its tools report to the model), then the behaviours.
 //!
 //! Deliberately absent: the wire. What passes between Codex and a server is compared in `compat`; here it only matters
 //! what the model gets to see.
@@ -22,9 +22,13 @@ use crate::durability::support::run;
 use agent::Agent;
 
 /// Runs a behaviour of a Codex that uses this server.
-fn run_behaviour<F: Future<Output = ()>>(implementation: Implementation, behaviour: impl FnOnce(Agent) -> F) {
+fn run_behaviour(implementation: Implementation, behaviour: impl AsyncFnOnce(&mut Agent)) {
     let Some(codex) = codex_binary() else { return };
-    run(async { behaviour(Agent::start(implementation, &codex).await).await });
+    run(async {
+        let mut agent = Agent::start(implementation, &codex).await;
+        behaviour(&mut agent).await;
+        agent.finish().await;
+    });
 }
 
 macro_rules! behaviours {
@@ -67,8 +71,8 @@ on_both! {
     files::an_image_reaches_the_model_unchanged;
 }
 
-/// What only ours can show. It is a matter of megabytes and the client's patience is a matter of seconds, so these run
-/// alone, which their name tells nextest.
+/// What only ours can show. These move megabytes and the client waits only seconds for them, so they must run alone,
+/// which nextest recognises by the name.
 mod ours_alone {
     behaviours! { Ours:
         cuts::megabytes_printed_while_nobody_was_connected_are_counted_to_the_last_byte;

@@ -1,12 +1,12 @@
-//! Compares ours with the released Codex exec-server: every case is a short script that is run against both, and what both
-//! show must be equal, except for differences that WIRE A.1 declares.
+//! Compares ours with the released Codex exec-server: every case is a short script that is run against both, and what
+//! both show must be equal, except for differences that WIRE A.1 declares.
 //!
 //! Reading order: [`case`] (how a case is written), [`case_directory`] and [`http_fixture`] (what it works on),
-//! [`server_program`] (the two servers, started alike), [`raw_connection`] and [`case_run`] (a case is run), [`normalize`]
-//! (what may differ without anybody minding), [`declared_differences`] (what differs on purpose); then the cases by section of
-//! WIRE. A test is a section: it collects every difference and shows them together.
+//! [`server_program`] (the two servers, started alike), [`raw_connection`] and [`case_run`] (a case is run),
+//! [`normalize`] (what may differ without anybody minding), [`declared_differences`] (what differs on purpose); then
+//! the cases by section of WIRE. A test is a section: it collects every difference and shows them together.
 //!
-//! Deliberately absent: expiry, because it takes the original half a minute; sandboxes that have to be enforced.
+//! Deliberately absent: expiry of sessions, because it takes Codex half a minute; sandboxes that have to be enforced.
 
 mod case;
 mod case_directory;
@@ -59,8 +59,8 @@ use server_program::{Implementation, ServerProgram};
 /// How long a test waits for something that must come.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How often Codex is tried before ours counts as different: what Codex shows sometimes depends on chance, and ours must be
-/// one of the things that it shows. Ours is tried once.
+/// How often Codex is tried before ours counts as different: what Codex shows sometimes depends on chance, and ours
+/// must be one of the things that it shows. Ours is tried once.
 const TRIES: usize = 4;
 
 macro_rules! sections {
@@ -111,7 +111,7 @@ async fn the_command_line_is_refused_alike() {
 
 /// Both servers, with one home.
 struct Programs {
-    theirs: ServerProgram,
+    codex: ServerProgram,
     ours: ServerProgram,
     home: TempDir,
 }
@@ -121,32 +121,33 @@ impl Programs {
     fn find() -> Option<Self> {
         let codex = codex::codex_binary()?;
         let home = tempfile::tempdir().expect("a temporary folder");
-        let theirs = ServerProgram::new(Implementation::Codex, codex, home.path());
+        let codex = ServerProgram::new(Implementation::Codex, codex, home.path());
         let ours = ServerProgram::new(Implementation::Ours, binaries::exec_server(), home.path());
-        Some(Self { theirs, ours, home })
+        Some(Self { codex, ours, home })
     }
 }
 
 /// Runs every case against both servers and reports all differences.
 async fn compare(cases: Vec<Case>) {
     let Some(programs) = Programs::find() else { return };
-    let (theirs, ours) = tokio::join!(programs.theirs.listen(&[]), programs.ours.listen(&[]));
+    let (codex, ours) = tokio::join!(programs.codex.listen(&[]), programs.ours.listen(&[]));
     let http = HttpFixture::start().await;
-    // To look at one case more closely.
+    // Runs only the cases whose name contains this.
     let only = std::env::var("COMPAT_CASE").ok();
     let chosen = cases.iter().filter(|case| only.as_ref().is_none_or(|only| case.name.contains(only.as_str())));
     let runs = chosen.flat_map(|case| case.transports.iter().map(move |transport| (case, *transport)));
     let results = stream::iter(runs).map(|(case, transport)| {
-        let at_theirs =
-            CaseTarget { program: &programs.theirs, server: &theirs, transport, http_address: &http.address };
-        let at_ours = CaseTarget { program: &programs.ours, server: &ours, transport, http_address: &http.address };
+        let codex_target =
+            CaseTarget { program: &programs.codex, server: &codex, transport, http_address: &http.address };
+        let our_target = CaseTarget { program: &programs.ours, server: &ours, transport, http_address: &http.address };
         async move {
             let steps = || case.steps.iter().map(|(step, _)| step);
-            let (theirs, ours) = tokio::join!(case_run::run(&at_theirs, steps()), case_run::run(&at_ours, steps()));
-            let first = difference(case, transport, &theirs, &ours)?;
+            let (codex, ours) =
+                tokio::join!(case_run::run(&codex_target, steps()), case_run::run(&our_target, steps()));
+            let first = difference(case, transport, &codex, &ours)?;
             for _ in 1..TRIES {
-                let theirs = case_run::run(&at_theirs, steps()).await;
-                difference(case, transport, &theirs, &ours)?;
+                let codex = case_run::run(&codex_target, steps()).await;
+                difference(case, transport, &codex, &ours)?;
             }
             Some(first)
         }
@@ -160,14 +161,14 @@ fn report(differences: &[String]) {
     assert!(differences.is_empty(), "{} differences:\n\n{}", differences.len(), differences.join("\n"));
 }
 
-fn difference(case: &Case, transport: Transport, theirs: &[Value], ours: &[Value]) -> Option<String> {
+fn difference(case: &Case, transport: Transport, codex: &[Value], ours: &[Value]) -> Option<String> {
     let mut found = Vec::new();
     for (at, (step, difference)) in case.steps.iter().enumerate() {
-        let (theirs, ours) = (&theirs[at], &ours[at]);
+        let (codex, ours) = (&codex[at], &ours[at]);
         match difference {
-            None if theirs == ours => {}
-            None => found.push(format!("  {}\n    theirs: {theirs}\n    ours:   {ours}", short(step))),
-            Some(difference) if theirs == ours => {
+            None if codex == ours => {}
+            None => found.push(format!("  {}\n    codex:  {codex}\n    ours:   {ours}", short(step))),
+            Some(difference) if codex == ours => {
                 found.push(format!(
                     "  {}\n    does not differ any more ({:?}): {ours}",
                     short(step),
@@ -177,7 +178,7 @@ fn difference(case: &Case, transport: Transport, theirs: &[Value], ours: &[Value
             Some(difference) if difference.ours != *ours => {
                 let declared = &difference.ours;
                 found.push(format!(
-                    "  {}\n    declared: {declared}\n    ours:   {ours}\n    theirs: {theirs}",
+                    "  {}\n    declared: {declared}\n    ours:     {ours}\n    codex:    {codex}",
                     short(step)
                 ));
             }

@@ -1,7 +1,8 @@
-//! Connections that are cut and daemons that are killed again and again, under load. The caller of the client library must
-//! notice nothing but pauses.
+//! Connections that are cut and daemons that are killed again and again, under load. The caller of the client library
+//! must notice nothing but pauses.
 //!
-//! The daemon is the real binary, the network a proxy that cuts; the moments are pseudo-random, from seeds that are printed.
+//! The daemon is the real binary, the network a proxy that cuts; the moments are pseudo-random, from seeds that are
+//! printed.
 
 pub(crate) mod daemon;
 mod writes;
@@ -150,8 +151,8 @@ async fn read_log(environment: Arc<RemoteEnvironment>, id: ProcessId, at: usize)
     Some((at, reader.read_to_end().await))
 }
 
-/// Writes lines to a `cat` all the while: each arrives once and in order, but for those that the server says it cannot
-/// know of, which arrive once or not at all.
+/// Writes lines to a `cat` all the while: each arrives once and in order, except for those that the server reports as
+/// in doubt, which arrive once or not at all.
 async fn write_lines_to_cat(environment: Arc<RemoteEnvironment>, lines: usize) -> Option<(usize, CheckedLog)> {
     use exec_env::process::Written;
     let id = process_id("cat");
@@ -216,7 +217,7 @@ fn alone_a_file_arrives_whole_over_a_connection_that_is_cut_fifty_times() {
         assert_eq!(reading.hash(), writing.hash());
         let metrics = environment.metrics();
         eprintln!("{cuts} cuts, {sent_bytes} bytes sent for {} written, {metrics:?}", megabytes << 20);
-        // Some of it twice; but never all of it again.
+        // Blocks under way at a cut are sent twice, but never the whole file.
         assert!(sent_bytes < (megabytes << 20) * 3 / 2, "{sent_bytes} bytes were sent");
         assert!(cuts >= 50 && metrics.reconnects >= 25, "{cuts} cuts, {metrics:?}");
         environment.close().await;

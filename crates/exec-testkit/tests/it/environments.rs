@@ -34,7 +34,7 @@ pub(crate) async fn keeper_that_outlives() -> TestEnvironment {
     let state = tempfile::tempdir().expect("a temporary folder");
     let mut options = LocalOptions::durable(keeper_program(), state.path());
     if let KeeperChoice::Durable { orphan_ttl, .. } = &mut options.keeper {
-        // A test that ends leaves its keeper alone; it should not stay.
+        // A test does not end its keeper, so the keeper must end by itself soon.
         *orphan_ttl = std::time::Duration::from_millis(500);
     }
     local(options).await.keep(state)

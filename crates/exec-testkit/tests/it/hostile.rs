@@ -14,6 +14,7 @@ use exec_env::process::{ReadQuery, SpawnFailure, StartError, SpawnStep, WaitCond
 use exec_local::LocalOptions;
 use exec_testkit::TestEnvironment;
 use exec_testkit::checked_log::CheckedLog;
+use exec_testkit::mount::Mount;
 use exec_testkit::os_process::{eventually, poll_pause};
 use exec_testkit::process::TestProcess;
 use exec_testkit::test_data::SeededBytes;
@@ -35,7 +36,7 @@ fn on_a_full_disk_the_child_waits_and_goes_on_when_there_is_room() {
         let process = env.start("p", &format!("flood stdout {FLOOD_BYTES} 51 9000 ; exit 3")).await;
         let head = process.wait_until_stalled().await;
         assert_eq!((head.dropped_bytes, head.first_seq, head.exit), (0, 1, None));
-        // What is there can be read, and reading changes nothing.
+        // What is held can be read, and reading changes nothing.
         let held = read_held(&process, head).await;
         assert_eq!(FLOOD.first_difference(0, &held), None);
         assert!(process.os_process().is_alive());
@@ -64,7 +65,7 @@ fn on_a_full_disk_a_terminal_waits_too() {
     });
 }
 
-/// Page by page: it is now a data file, now the index, now a marker that finds no room.
+/// Page by page, so that sometimes a data file, sometimes the index, sometimes a marker finds no room.
 #[test]
 fn wherever_the_disk_gets_full_no_record_is_lost() {
     support::run(async {
@@ -102,7 +103,7 @@ fn a_full_disk_outlasts_owners_and_nothing_is_lost() {
         pipes.wait_until_stalled().await;
         second.release();
         terminal.wait_until_stalled().await;
-        // To the keeper, and to an owner that comes while there is still no room.
+        // Hand over to the keeper, and then to an owner that comes while there is still no room.
         support::into_environment(env, environment).hand_over().await;
         let environment = support::open(disk.path(), LONG_TTL).await.expect("a full disk does not keep an owner out");
         let listed = environment.processes().list().await.expect("the list is there");
@@ -216,7 +217,7 @@ fn over_the_common_cap_the_fullest_forgets_its_oldest_and_the_others_nothing() {
         for process in &small {
             process.wait(WaitCondition::Closed).await.expect("it ends");
         }
-        // The last excess may be noticed a moment after the last byte; the big one's head tells when it gave back.
+        // The last excess may be noticed a moment after the last byte, so this waits for it.
         let head = wait_until_within(&env, total_bytes, &big).await;
         assert!(head.dropped_bytes > 0, "{head:?}");
         assert_eq!(head.held_bytes + head.dropped_bytes, big_bytes, "{head:?}");
@@ -236,7 +237,7 @@ fn over_the_common_cap_the_fullest_forgets_its_oldest_and_the_others_nothing() {
     });
 }
 
-/// All flood at once, far beyond the common cap, while readers look on: what is gone is told, to the byte.
+/// All flood at once, far beyond the common cap, while readers follow: what is dropped is reported to the byte.
 #[test]
 fn under_a_crowded_common_cap_every_byte_is_read_or_told_as_dropped() {
     support::run(async {
@@ -279,6 +280,7 @@ async fn read_and_count(process: &TestProcess<'_>, expected: SeededBytes) -> u64
 
 /// A file system of a few megabytes, which a test can fill.
 struct SmallDisk {
+    _mount: Mount,
     mount_point: TempDir,
 }
 
@@ -289,15 +291,8 @@ impl SmallDisk {
     fn new() -> Option<Self> {
         let mount_point = tempfile::tempdir().expect("a temporary directory");
         let size = format!("size={}m,mode=700", Self::MEBIBYTES);
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "exec-test"]).arg(mount_point.path()).output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self { mount_point }),
-            refused => {
-                println!("skipped: a small disk cannot be mounted here: {refused:?}");
-                None
-            }
-        }
+        let mount = Mount::new(&["-t", "tmpfs", "-o", &size, "exec-test"], mount_point.path())?;
+        Some(Self { _mount: mount, mount_point })
     }
 
     fn path(&self) -> &Path {
@@ -312,7 +307,7 @@ impl SmallDisk {
     fn fill_but(&self, free_bytes: u64) {
         let mut filler = File::create(self.filler()).expect("a name costs no room");
         let mut bytes = 0;
-        // Others may take room at the same time, so what there is cannot be asked for beforehand.
+        // Others may take room at the same time, so the free space cannot be asked for beforehand.
         while let Ok(count) = filler.write(&[1; 4096]) {
             bytes += count as u64;
         }
@@ -332,13 +327,6 @@ impl SmallDisk {
     fn remount(&self, how: &str) {
         let done = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(self.path()).status();
         assert!(done.expect("mount was there a moment ago").success());
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Lazily: an environment that is dropped after us still holds its files.
-        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }
 
@@ -363,8 +351,8 @@ async fn refused(env: &TestEnvironment) -> SpawnFailure {
     }
 }
 
-/// Waits until all logs together are within the cap; the head of one of them. The cap is checked between two splices,
-/// so each log may be one splice beyond it.
+/// Waits until all logs together are within the cap; returns the head of one of them. The cap is checked between two
+/// splices, so each log may be one splice beyond it.
 async fn wait_until_within(env: &TestEnvironment, total_bytes: u64, of: &TestProcess<'_>) -> Head {
     loop {
         let listed = env.processes().list().await.expect("the list is there");

@@ -1,5 +1,5 @@
-//! The conformance suite on every environment (a new environment is one more line), and what one environment alone cannot
-//! show: killed owners and keepers, large volumes, full disks, comparison with Codex.
+//! The conformance suite on every environment (a new environment is one more line), and what one environment alone
+//! cannot show: killed owners and keepers, large volumes, full disks, comparison with Codex.
 
 mod attached;
 mod codex;

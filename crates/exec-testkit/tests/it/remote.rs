@@ -52,9 +52,9 @@ fn in_process_dial(
         let (server, tasks, pair) = (server.clone(), tasks.clone(), pair.clone());
         Box::pin(async move {
             let mut tasks = tasks.lock().await;
-            let (ours, theirs) = pair(&mut tasks);
-            tasks.spawn(async move { server.serve(theirs).await });
-            Ok(ours)
+            let (client_end, server_end) = pair(&mut tasks);
+            tasks.spawn(async move { server.serve(server_end).await });
+            Ok(client_end)
         })
     })
 }
@@ -72,9 +72,9 @@ pub(crate) async fn over_a_transport_that_breaks() -> TestEnvironment {
     let server = start_server().await;
     let dial = in_process_dial(&server, move |tasks| {
         let seed = seed + DIALS.fetch_add(1, Ordering::Relaxed);
-        let (ours, theirs, relay) = faulty_pair(Faults::default(), seed);
+        let (client_end, server_end, relay) = faulty_pair(Faults::default(), seed);
         tasks.spawn(relay);
-        (ours, theirs)
+        (client_end, server_end)
     });
     test_environment(dial, server).await
 }

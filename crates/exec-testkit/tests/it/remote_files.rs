@@ -1,5 +1,5 @@
-//! Files at the far end of a connection: the conformance suite of files, and what that cannot see: [`sizes`] and their error
-//! messages, [`streams`], [`requests`].
+//! Files at the far end of a connection: the conformance suite of files, and what that cannot see: [`sizes`] and their
+//! error messages, [`streams`], [`requests`].
 
 mod plain_client;
 mod requests;

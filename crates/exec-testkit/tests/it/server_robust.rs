@@ -1,5 +1,5 @@
-//! What our server survives where Codex's does not (WIRE A.1): many clients, floods, clients that stop reading, and clients
-//! that break the protocol.
+//! What our server survives where Codex's does not (WIRE A.1): many clients, floods, clients that stop reading, and
+//! clients that break the protocol.
 //!
 //! No test here measures time: an order of events, a count or a bound of memory decides.
 
@@ -52,12 +52,7 @@ async fn a_client_that_reads_misses_nothing_of_a_flood_many_times_the_spool() {
     assert_eq!(started["result"]["processId"], "flood");
     client.request("process/write", json!({"processId": "flood", "writeId": "go", "chunk": "Z28K"})).await;
     let mut logs = ReceivedLogs::default();
-    with_deadline(async {
-        while logs.closed() < 1 {
-            logs.add_notification(&client.next().await, |_| 1);
-        }
-    })
-    .await;
+    logs.read_until_closed(&mut client, 1, |_| 1).await;
     assert_eq!(logs.of("flood").expect("it has a log").bytes, BYTES);
 }
 
@@ -80,8 +75,8 @@ async fn terminate_does_not_wait_behind_a_long_poll() {
 #[tokio::test]
 async fn an_echo_overtakes_four_floods_alone() {
     const ECHOES: u64 = 40;
-    /// Between a keystroke and its echo there may be what lies in sockets already, and a turn of each flood; not what
-    /// the floods have printed meanwhile.
+    /// An echo may wait for what is in socket buffers already and for one page of each flood, but not for all that the
+    /// floods have printed meanwhile.
     const BYTES_PER_ECHO: u64 = 16 << 20;
     let server = ServerFixture::start().await;
     let mut client = server.client().await;
@@ -149,7 +144,7 @@ async fn an_echo_overtakes_a_file_on_the_same_connection_alone() {
         })
         .await;
     }
-    // Before it are those that lay in sockets already, or left while the shell woke up; behind it, most of the file.
+    // Blocks in socket buffers, or sent while the shell woke up, come before the echo; most of the file comes after it.
     assert!(overtaken / ECHOES > BLOCKS / 2, "an echo overtook {} of {BLOCKS} blocks", overtaken / ECHOES);
 }
 
@@ -170,16 +165,9 @@ async fn a_client_that_stops_reading_costs_little_and_loses_nothing_alone() {
     let mut other = server.client().await;
     assert_eq!(other.call("environment/status", json!({})).await["result"]["status"], "ready");
     other.sh("p", "echo served").await;
-    // It reads again.
     let mut logs = ReceivedLogs::default();
-    with_deadline(async {
-        while logs.closed() < FLOODS as usize {
-            logs.add_notification(&frozen.next().await, |process| {
-                process.parse().expect("processes are called by their seed")
-            });
-        }
-    })
-    .await;
+    let seed_of = |process: &str| process.parse().expect("processes are called by their seed");
+    logs.read_until_closed(&mut frozen, FLOODS as usize, seed_of).await;
     for seed in 0..FLOODS {
         assert_eq!(logs.of(&seed.to_string()).map(|log| log.bytes), Some(BYTES));
     }
@@ -190,7 +178,7 @@ async fn a_half_open_link_is_taken_over_at_once() {
     let server = ServerFixture::start().await;
     let mut old = server.client().await;
     old.sh("p", "while :; do sleep 1000; done").await;
-    // Nothing tells the server that the old link is dead: it is just silent.
+    // The server cannot know that the old connection is dead, because it is only silent.
     let mut new = server.resume(&old.session.clone()).await;
     let answer = new.call("process/terminate", json!({"processId": "p"})).await;
     assert_eq!(answer["result"]["running"], true);
@@ -203,19 +191,19 @@ async fn a_half_open_link_is_taken_over_at_once() {
 async fn a_start_that_outlives_its_connection_is_heard_on_the_next() {
     let server = ServerFixture::start().await;
     let mut old = server.client().await;
-    // A keeper that stands still makes a start that takes as long as we like.
+    // While the keeper is stopped, a start takes as long as we like.
     let keeper = server.keeper();
-    rustix::process::kill_process(keeper, rustix::process::Signal::STOP).expect("it is our child's child");
+    keeper.signal(rustix::process::Signal::STOP);
     old.request("process/start", shell("slow", "echo heard", false)).await;
-    // Answered behind the start, so the start is under way.
+    // This is answered after the start was accepted, so the start is under way.
     old.call("environment/status", json!({})).await;
     let mut new = server.resume(&old.session.clone()).await;
-    rustix::process::kill_process(keeper, rustix::process::Signal::CONT).expect("it is our child's child");
+    keeper.signal(rustix::process::Signal::CONT);
     let mut output = String::new();
     loop {
-        let notice = new.next().await;
-        match notice["method"].as_str() {
-            Some("process/output") => output.push_str(notice["params"]["chunk"].as_str().expect("base64")),
+        let notification = new.next().await;
+        match notification["method"].as_str() {
+            Some("process/output") => output.push_str(notification["params"]["chunk"].as_str().expect("base64")),
             Some("process/closed") => break,
             _ => {}
         }
@@ -244,7 +232,7 @@ async fn output_never_precedes_the_reply_to_its_start() {
                 replied.insert(name.clone());
                 continue;
             }
-            let process = message["params"]["processId"].as_str().expect("a notice of a process");
+            let process = message["params"]["processId"].as_str().expect("a notification of a process");
             assert!(replied.contains(process), "{message} came before the reply");
             closed += usize::from(message["method"] == "process/closed");
         }
@@ -274,12 +262,7 @@ async fn what_was_printed_without_a_connection_arrives_whole_after_a_resume_alon
     assert_eq!(page["nextSeq"], read.seq + 1);
     // The rest is pushed, so the page must not report the end yet.
     assert_eq!((&page["exited"], &page["exitCode"], &page["closed"]), (&json!(false), &Value::Null, &json!(false)));
-    with_deadline(async {
-        while logs.closed() < 1 {
-            logs.add_notification(&client.next().await, |_| 7);
-        }
-    })
-    .await;
+    logs.read_until_closed(&mut client, 1, |_| 7).await;
     let log = logs.of("p").expect("it has a log");
     assert_eq!((log.bytes, log.exited), (BYTES, true));
     let used = server.resident_bytes();

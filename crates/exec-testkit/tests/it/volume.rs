@@ -1,4 +1,4 @@
-//! Two streams of 500 MB each, byte for byte, while neither owner nor keeper ever holds more than a few of them.
+//! Two streams of 500 MB each arrive byte for byte, while owner and keeper use little memory.
 //!
 //! `EXEC_VOLUME_MB` is the size of one stream in millions of bytes.
 
@@ -15,7 +15,7 @@ use crate::environments::ACTOR;
 /// What GUARANTEES promises of either process, whatever is printed.
 const RESIDENT_BYTES: u64 = 16 << 20;
 const MOST_SPOOL_BYTES: u64 = 4 << 30;
-/// Larger than an entry, so that writes are cut, and mostly smaller, so that they are gathered.
+/// Larger than an entry, so that some writes are split; most are smaller, so that they are combined.
 const BLOCK_MAX: usize = 100_000;
 
 #[test]
@@ -36,7 +36,7 @@ fn alone_five_hundred_megabytes_a_stream_arrive_exactly_in_sixteen_mebibytes_of_
     });
 }
 
-/// The same with nobody but the keeper to move it.
+/// The same while there is no owner, so that the keeper moves the bytes.
 async fn check_keeper_alone(state: &Path, stream_bytes: u64) {
     let keeper = support::keeper_of(state);
     let semaphore = FifoSemaphore::new(state.join("semaphore"));

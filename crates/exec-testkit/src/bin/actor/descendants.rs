@@ -1,8 +1,8 @@
 //! Descendants of every kind that escapes a careless parent.
 //!
 //! Each verb takes a program in brackets, which the descendant runs (it waits to be killed, if there is none). The
-//! leader prints `pid N` once the descendant is set up, and goes on. A descendant's stdin is `/dev/null`; its stdout and
-//! stderr are the leader's, unless its kind says otherwise.
+//! leader prints `pid N` once the descendant is set up, and goes on. A descendant's stdin is `/dev/null`; its stdout
+//! and stderr are the leader's, unless its kind says otherwise.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Verbs are separated by `;`; a program for a descendant stands in brackets. The verbs by module: what it prints
-//! ([`output`]), what it reads ([`input`]), which descendants it starts ([`descendants`]), how it handles signals, waits and
-//! ends ([`signals`]), what it prints about itself ([`introspection`]), which resources it uses ([`resources`]).
+//! ([`output`]), what it reads ([`input`]), which descendants it starts ([`descendants`]), how it handles signals,
+//! waits and ends ([`signals`]), what it prints about itself ([`introspection`]), which resources it uses
+//! ([`resources`]).
 //!
 //! It is single threaded, prints without buffers, and reports a mistake in its own program with exit code 64.
 //! Deliberately absent: a runtime, and `fork` without exec. A descendant is this program started again, because that

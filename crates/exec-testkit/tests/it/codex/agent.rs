@@ -1,7 +1,7 @@
 //! Codex and all it needs, in a directory of their own: the fake model, the server, and the proxy before the server.
 //!
-//! Everything is on the loopback. Codex's proxy variables name the fake model, so a connection to anybody else would end
-//! there, and [`Agent::finish`] checks that there was none.
+//! Everything is on the loopback. Codex's proxy variables name the fake model, so a connection to anybody else would
+//! end there, and [`Agent::finish`] checks that there was none.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

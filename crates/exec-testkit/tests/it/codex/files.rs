@@ -8,10 +8,10 @@ use super::agent::Agent;
 const IMAGE_BASE64: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
 
-pub(super) async fn a_patch_adds_updates_moves_and_deletes(mut agent: Agent) {
-    put(&agent, "updated.txt", "one\ntwo\nthree\n");
-    put(&agent, "moved.txt", "stays\ngoes\n");
-    put(&agent, "deleted.txt", "gone\n");
+pub(super) async fn a_patch_adds_updates_moves_and_deletes(agent: &mut Agent) {
+    put(agent, "updated.txt", "one\ntwo\nthree\n");
+    put(agent, "moved.txt", "stays\ngoes\n");
+    put(agent, "deleted.txt", "gone\n");
     let patch = "*** Begin Patch
 *** Add File: deep/er/added.txt
 +first
@@ -30,46 +30,42 @@ pub(super) async fn a_patch_adds_updates_moves_and_deletes(mut agent: Agent) {
 +comes
 *** Delete File: deleted.txt
 *** End Patch";
-    let said = agent.patch(patch).await;
-    assert!(said.starts_with("Exit code: 0\n"), "{said}");
+    let output = agent.patch(patch).await;
+    assert!(output.starts_with("Exit code: 0\n"), "{output}");
     let listed = "A deep/er/added.txt\nM updated.txt\nM other/place.txt\nD deleted.txt\n";
-    assert!(said.ends_with(listed), "{said}");
-    assert_eq!(content(&agent, "deep/er/added.txt").as_deref(), Some("first\nzweite – Zeile\n"));
-    assert_eq!(content(&agent, "updated.txt").as_deref(), Some("one\n2\nthree\n"));
-    assert_eq!(content(&agent, "other/place.txt").as_deref(), Some("stays\ncomes\n"));
-    assert_eq!(content(&agent, "moved.txt"), None);
-    assert_eq!(content(&agent, "deleted.txt"), None);
-    agent.finish().await;
+    assert!(output.ends_with(listed), "{output}");
+    assert_eq!(content(agent, "deep/er/added.txt").as_deref(), Some("first\nzweite – Zeile\n"));
+    assert_eq!(content(agent, "updated.txt").as_deref(), Some("one\n2\nthree\n"));
+    assert_eq!(content(agent, "other/place.txt").as_deref(), Some("stays\ncomes\n"));
+    assert_eq!(content(agent, "moved.txt"), None);
+    assert_eq!(content(agent, "deleted.txt"), None);
 }
 
-pub(super) async fn a_patch_that_does_not_fit_changes_nothing(mut agent: Agent) {
-    put(&agent, "file.txt", "one\n");
-    let said = agent.patch("*** Begin Patch\n*** Update File: file.txt\n@@\n-two\n+three\n*** End Patch").await;
-    assert!(said.contains("Failed to find expected lines"), "{said}");
-    let said = agent.patch("*** Begin Patch\n*** Update File: none.txt\n@@\n-two\n+three\n*** End Patch").await;
-    assert!(said.contains("No such file or directory (os error 2)"), "{said}");
-    assert_eq!(content(&agent, "file.txt").as_deref(), Some("one\n"));
-    assert_eq!(content(&agent, "none.txt"), None);
-    agent.finish().await;
+pub(super) async fn a_patch_that_does_not_fit_changes_nothing(agent: &mut Agent) {
+    put(agent, "file.txt", "one\n");
+    let output = agent.patch("*** Begin Patch\n*** Update File: file.txt\n@@\n-two\n+three\n*** End Patch").await;
+    assert!(output.contains("Failed to find expected lines"), "{output}");
+    let output = agent.patch("*** Begin Patch\n*** Update File: none.txt\n@@\n-two\n+three\n*** End Patch").await;
+    assert!(output.contains("No such file or directory (os error 2)"), "{output}");
+    assert_eq!(content(agent, "file.txt").as_deref(), Some("one\n"));
+    assert_eq!(content(agent, "none.txt"), None);
 }
 
-pub(super) async fn a_patch_typed_as_a_command_is_applied(mut agent: Agent) {
+pub(super) async fn a_patch_typed_as_a_command_is_applied(agent: &mut Agent) {
     let command = "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: typed.txt\n+by hand\n*** End Patch\nEOF\n";
-    let said = agent.call("exec_command", json!({"cmd": command})).await;
-    assert!(said.as_str().is_some_and(|said| said.contains("A typed.txt")), "{said}");
-    assert_eq!(content(&agent, "typed.txt").as_deref(), Some("by hand\n"));
-    agent.finish().await;
+    let output = agent.call("exec_command", json!({"cmd": command})).await;
+    assert!(output.as_str().is_some_and(|output| output.contains("A typed.txt")), "{output}");
+    assert_eq!(content(agent, "typed.txt").as_deref(), Some("by hand\n"));
 }
 
-pub(super) async fn an_image_reaches_the_model_unchanged(mut agent: Agent) {
+pub(super) async fn an_image_reaches_the_model_unchanged(agent: &mut Agent) {
     let image = base64_simd::STANDARD.decode_to_vec(IMAGE_BASE64).expect("it is written correctly");
     std::fs::write(agent.path("pixel.png"), image).expect("the working directory is ours");
     let seen = agent.call("view_image", json!({"path": agent.path("pixel.png")})).await;
     assert_eq!(seen[0]["type"], "input_image");
     assert_eq!(seen[0]["image_url"], format!("data:image/png;base64,{IMAGE_BASE64}"));
     let missing = agent.call("view_image", json!({"path": agent.path("none.png")})).await;
-    assert!(matches!(&missing, Value::String(said) if said.contains("none.png")), "{missing}");
-    agent.finish().await;
+    assert!(matches!(&missing, Value::String(output) if output.contains("none.png")), "{missing}");
 }
 
 fn put(agent: &Agent, name: &str, text: &str) {

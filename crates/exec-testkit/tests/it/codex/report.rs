@@ -19,7 +19,7 @@ pub(crate) enum CommandState {
 }
 
 impl Report {
-    /// Reads an answer; one that is not a report at all fails the test with its words.
+    /// Reads an answer; one that is no report fails the test, which shows it.
     pub(crate) fn of(output: &Value) -> Self {
         let text = output.as_str().unwrap_or_else(|| panic!("commands answer with a text, not {output}"));
         let (head, output) = text.split_once("\nOutput:\n").unwrap_or_else(|| panic!("not a report: {text:?}"));

@@ -8,23 +8,21 @@ use super::report::{CommandState, exited};
 /// Time for a shell to answer what was typed; if it takes longer, it is polled.
 pub(super) const ANSWER_MS: u64 = 500;
 
-pub(super) async fn a_command_on_a_terminal_knows_it(mut agent: Agent) {
+pub(super) async fn a_command_on_a_terminal_knows_it(agent: &mut Agent) {
     let command = "test -t 0 && test -t 1 && test -t 2 && stty size; exit 5";
     let [report] = agent.exec([json!({"cmd": command, "tty": true})]).await;
     assert_eq!(report, exited(5, "24 80\r\n"));
-    agent.finish().await;
 }
 
-pub(super) async fn a_shell_remembers_between_two_writes(mut agent: Agent) {
+pub(super) async fn a_shell_remembers_between_two_writes(agent: &mut Agent) {
     let session = agent.open_shell().await;
     agent.type_line(session, "number=41", "shell> ").await;
     let answer = agent.type_line(session, "echo [$((number + 1))]", "[42]").await;
     assert!(answer.contains("echo [$((number + 1))]"), "a terminal echoes what is typed: {answer:?}");
     agent.close_shell(session, 6).await;
-    agent.finish().await;
 }
 
-pub(super) async fn an_interrupt_typed_into_a_terminal_leaves_the_shell(mut agent: Agent) {
+pub(super) async fn an_interrupt_typed_into_a_terminal_leaves_the_shell(agent: &mut Agent) {
     let session = agent.open_shell().await;
     agent.type_line(session, "echo sta''rted; sleep 1000", "started").await;
     let report = agent.write(session, "\u{3}", ANSWER_MS).await;
@@ -32,7 +30,6 @@ pub(super) async fn an_interrupt_typed_into_a_terminal_leaves_the_shell(mut agen
     // The shell tells of whom it waited for: 128 and the number of the interrupt.
     agent.type_line(session, "echo [$?]", "[130]").await;
     agent.close_shell(session, 0).await;
-    agent.finish().await;
 }
 
 impl Agent {

@@ -123,6 +123,16 @@ impl Case {
         self.step(CaseStep::Initialize).send(r#"{"method":"initialized"}"#)
     }
 
+    /// Closes our half of the connection; the server must then end it.
+    pub(crate) fn disconnect(self) -> Self {
+        self.step(CaseStep::CloseInput).ended()
+    }
+
+    /// Closes the connection, and resumes its session on another.
+    pub(crate) fn reconnect(self) -> Self {
+        self.disconnect().connect().resume()
+    }
+
     /// The handshake of a connection that resumes the first connection's session.
     pub(crate) fn resume(self) -> Self {
         let params = json!({"clientName": "again", "resumeSessionId": "$SESSION"});
@@ -176,6 +186,11 @@ impl Case {
 
     pub(crate) fn printed(self, process: &str, text: &str) -> Self {
         self.step(CaseStep::Printed(process.to_owned(), text.to_owned()))
+    }
+
+    /// Waits until the process has printed `text`, then writes an empty line to it.
+    pub(crate) fn line_after(self, process: &str, text: &str, write_id: &str) -> Self {
+        self.printed(process, text).write(process, write_id, "\n")
     }
 
     pub(crate) fn exited(self, process: &str) -> Self {

@@ -17,7 +17,7 @@ use super::case::{Case, CaseStep, Transport, initialized, with};
 /// Contents up to so many bytes are shown, beyond only their length.
 const SHOWN_BYTES: usize = 100;
 
-/// Something to create in the directory. Names are bytes, relative to the directory.
+/// Something to create in the directory. Names are bytes, relative to the directory; parents are created, too.
 #[derive(Debug, Clone)]
 pub(crate) enum Fixture {
     File(Vec<u8>, Vec<u8>),
@@ -114,6 +114,10 @@ impl CaseDirectory {
     }
 
     pub(crate) fn create(&self, fixture: &Fixture) {
+        if let Fixture::File(name, _) | Fixture::Link(name, _) | Fixture::Fifo(name) = fixture {
+            fs::create_dir_all(self.at(name).parent().expect("it is below the directory"))
+                .expect("the directory is ours");
+        }
         match fixture {
             Fixture::File(name, contents) => fs::write(self.at(name), contents),
             Fixture::Directory(name) => fs::create_dir_all(self.at(name)),

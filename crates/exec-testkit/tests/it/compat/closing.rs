@@ -1,5 +1,5 @@
-//! WIRE 1.4: what ends a connection, and what does not. On stdio theirs notices its own end only at the next EOF, so
-//! most of it is played over WebSocket; [`super::stdio`] has the rest.
+//! WIRE 1.4: what ends a connection, and what does not. On stdio Codex notices its own end only at the next EOF, so
+//! most cases run over WebSocket; [`super::stdio`] has the rest.
 
 use serde_json::json;
 
@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
         websocket("a fragmented ping").step(frame(&[0x09, 0x80, 0, 0, 0, 0], b"")).alive(),
         websocket("a ping is answered and harmless").step(frame(&[0x89, 0x81, 0, 0, 0, 0], b"p")).alive(),
         websocket("a pong out of the blue").step(frame(&[0x8a, 0x80, 0, 0, 0, 0], b"")).alive(),
-        websocket("a close frame").step(CaseStep::CloseInput).ended(),
+        websocket("a close frame").disconnect(),
         initialized("errors of every kind leave it open")
             .send_and_receive("nonsense")
             .call("no/such", json!({}))

@@ -8,13 +8,13 @@ use super::{DEADLINE, Programs, TRIES, report};
 
 /// Arguments, and the message of ours where it differs because ours supports more (WIRE A.2: unix sockets).
 fn refused_arguments(home: &str) -> Vec<(Vec<String>, Option<String>)> {
-    let words = |line: &str| {
+    let arguments = |line: &str| {
         let line = line.replace("$HOME", home);
         line.split(' ').map(|word| if word == "''" { String::new() } else { word.to_owned() }).collect()
     };
     let more = |line: &str, url: &str| {
-        let said = format!("unsupported --listen URL `{url}`; expected `ws://IP:PORT`, `unix://PATH` or `stdio`");
-        (words(line), Some(said))
+        let message = format!("unsupported --listen URL `{url}`; expected `ws://IP:PORT`, `unix://PATH` or `stdio`");
+        (arguments(line), Some(message))
     };
     let mut refused = vec![
         more("--listen foo", "foo"),
@@ -56,7 +56,7 @@ fn refused_arguments(home: &str) -> Vec<(Vec<String>, Option<String>)> {
         "--listen stdio --ws-auth capability-token --ws-token-file $HOME/token",
         "--listen stdio --ws-auth capability-token",
     ];
-    refused.extend(same.iter().map(|line| (words(line), None)));
+    refused.extend(same.iter().map(|line| (arguments(line), None)));
     refused
 }
 
@@ -77,47 +77,49 @@ pub(super) async fn compare() {
         std::fs::write(home.join(name), content).expect("a file in our own folder");
     }
     let mut differences = Vec::new();
-    for (words, more) in refused_arguments(home.to_str().expect("temporary folders have plain names")) {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let (theirs, ours) = tokio::join!(exit_message(&programs.theirs, &words), exit_message(&programs.ours, &words));
-        let expected = more.map_or(theirs, |more| json!({"code": 1, "said": more}));
+    for (arguments, more) in refused_arguments(home.to_str().expect("temporary folders have plain names")) {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (codex, ours) =
+            tokio::join!(exit_message(&programs.codex, &arguments), exit_message(&programs.ours, &arguments));
+        let expected = more.map_or(codex, |more| json!({"code": 1, "message": more}));
         if ours != expected {
-            differences.push(format!("{}\n    expected: {expected}\n    ours:     {ours}", words.join(" ")));
+            differences.push(format!("{}\n    expected: {expected}\n    ours:     {ours}", arguments.join(" ")));
         }
     }
-    for words in UNPARSABLE {
-        let (theirs, ours) = tokio::join!(exit_message(&programs.theirs, words), exit_message(&programs.ours, words));
-        if theirs["code"] != ours["code"] {
-            differences.push(format!("{}\n    theirs: {theirs}\n    ours:   {ours}", words.join(" ")));
+    for arguments in UNPARSABLE {
+        let (codex, ours) =
+            tokio::join!(exit_message(&programs.codex, arguments), exit_message(&programs.ours, arguments));
+        if codex["code"] != ours["code"] {
+            differences.push(format!("{}\n    codex:  {codex}\n    ours:   {ours}", arguments.join(" ")));
         }
     }
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
-        let (theirs, ours) =
-            tokio::join!(exit_code_after(&programs.theirs, signal), exit_code_after(&programs.ours, signal));
+        let (codex, ours) =
+            tokio::join!(exit_code_after(&programs.codex, signal), exit_code_after(&programs.ours, signal));
         // Codex may accept connections before it handles signals, and is then killed by one, so it is tried again.
-        let mut may_be = vec![theirs];
+        let mut may_be = vec![codex];
         while !may_be.contains(&ours) && may_be.len() < TRIES {
-            may_be.push(exit_code_after(&programs.theirs, signal).await);
+            may_be.push(exit_code_after(&programs.codex, signal).await);
         }
         if !may_be.contains(&ours) {
-            let theirs = &may_be;
-            differences.push(format!("{signal:?}\n    theirs: {theirs:?}\n    ours:   {ours}"));
+            let codex = &may_be;
+            differences.push(format!("{signal:?}\n    codex:  {codex:?}\n    ours:   {ours}"));
         }
     }
     report(&differences);
 }
 
 /// The exit code and the error message.
-async fn exit_message(program: &ServerProgram, words: &[&str]) -> Value {
-    let ended = program.command(words).output();
+async fn exit_message(program: &ServerProgram, arguments: &[&str]) -> Value {
+    let ended = program.command(arguments).output();
     let ended = tokio::time::timeout(DEADLINE, ended).await.expect("a mistake ends it").expect("the server starts");
     let stderr = String::from_utf8_lossy(&ended.stderr);
     let prefix = match program.implementation {
         Implementation::Codex => "Error: ",
         Implementation::Ours => "exec-server: ",
     };
-    let said = stderr.lines().find_map(|line| line.strip_prefix(prefix));
-    json!({"code": ended.status.code(), "said": said})
+    let message = stderr.lines().find_map(|line| line.strip_prefix(prefix));
+    json!({"code": ended.status.code(), "message": message})
 }
 
 async fn exit_code_after(program: &ServerProgram, signal: rustix::process::Signal) -> Value {

@@ -91,7 +91,7 @@ fn listing() -> Vec<Case> {
     }
     vec![
         everywhere,
-        in_directory("a listing of links").directory("d").link("d/l", "$ROOT").link("d/f", "../x").file("x", "").fs(
+        in_directory("a listing of links").link("d/l", "$ROOT").link("d/f", "../x").file("x", "").fs(
             "readDirectory",
             "d",
             json!({}),
@@ -134,7 +134,6 @@ fn removing() -> Vec<Case> {
             .snapshot(),
         in_directory("removing the folder by a dot").file("d", "").fs("remove", "./d", json!({})).snapshot(),
         in_directory("removing what is read only")
-            .directory("d")
             .file("d/f", "")
             .mode("d", 0o555)
             .fs("remove", "d", json!({}))

@@ -1,4 +1,5 @@
-//! WIRE 2.5.2: which variables a policy lets through. Both servers have the variables of [`super::server_program::VARIABLES`].
+//! WIRE 2.5.2: which variables a policy lets through. Both servers have the variables of
+//! [`super::server_program::VARIABLES`].
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! WIRE 1.1 and 1.2: what is a message, and what is said of one that is none.
+//! WIRE 1.1 and 1.2: what is a message, and how anything else is refused.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! WIRE 2.2 to 2.4: what the server says of its machine.
+//! WIRE 2.2 to 2.4: how the server describes its machine.
 
 use serde_json::{Value, json};
 

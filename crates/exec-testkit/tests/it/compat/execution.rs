@@ -146,7 +146,7 @@ fn ends() -> Vec<Case> {
         initialized("exit does not wait for a grandchild that holds stdout")
             .sh_with_stdin("p", "exec 3<&0; echo early; read y; { read x <&3; echo late; } & exit 4")
             .printed("p", "early\n")
-            // Between output and exit: which of the two the original numbers first is chance when they come together.
+            // Between output and exit: which of the two Codex numbers first is chance when they come together.
             .write("p", "0", "end\n")
             .exited("p")
             .read("p", json!({"afterSeq": 1}))

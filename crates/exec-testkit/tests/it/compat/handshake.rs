@@ -90,6 +90,9 @@ fn params() -> Vec<Case> {
     let status = |name: &str, params: &str| {
         initialized(name).send_and_receive(format!(r#"{{"id":"s","method":"environment/status"{params}}}"#)).alive()
     };
+    let chunk = |name: &str, chunk: Value| {
+        initialized(name).call("process/write", json!({"processId": "p", "writeId": "1", "chunk": chunk}))
+    };
     let mut cases: Vec<Case> = unknown.collect();
     cases.extend([
         status("status without params", ""),
@@ -124,22 +127,14 @@ fn params() -> Vec<Case> {
                 }),
             ),
         initialized("a signal that is a number").call("process/signal", json!({"processId": "p", "signal": 2})),
-        initialized("base64 with a bad symbol")
-            .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "****"})),
-        initialized("base64 without padding")
-            .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "YQ"})),
-        initialized("base64 with url-safe symbols")
-            .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "-_-_"})),
-        initialized("base64 with a space")
-            .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "YW Jj"})),
-        initialized("base64 with one symbol over")
-            .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "YWJjZ"})),
-        initialized("base64 with bits left over")
-            .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "YR=="})),
-        initialized("base64 with padding in the middle")
-            .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": "YQ==YQ=="})),
-        initialized("a chunk that is a list")
-            .call("process/write", json!({"processId": "p", "writeId": "1", "chunk": [1]})),
+        chunk("base64 with a bad symbol", json!("****")),
+        chunk("base64 without padding", json!("YQ")),
+        chunk("base64 with url-safe symbols", json!("-_-_")),
+        chunk("base64 with a space", json!("YW Jj")),
+        chunk("base64 with one symbol over", json!("YWJjZ")),
+        chunk("base64 with bits left over", json!("YR==")),
+        chunk("base64 with padding in the middle", json!("YQ==YQ==")),
+        chunk("a chunk that is a list", json!([1])),
         initialized("a write without an id").call("process/write", json!({"processId": "p", "chunk": ""})),
     ]);
     cases

@@ -280,7 +280,7 @@ fn failures() -> Vec<Case> {
         get("a body cut short", "cut", json!({})),
         get("chunks cut short", "cutchunked", json!({})),
         get("a bad chunk", "badchunk", json!({})),
-        // No answer in time is missing: the original has two clocks for that with a text each, and it is chance which
+        // No answer in time is missing: Codex has two clocks for that with a text each, and it is chance which
         // strikes first.
         get("no time at all", "silent", json!({"timeoutMs": 0})),
         get("a body that stalls", "stall", json!({"timeoutMs": 300})),

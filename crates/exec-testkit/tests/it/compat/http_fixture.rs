@@ -1,5 +1,5 @@
-//! The HTTP server that both servers under comparison send requests to: it shows a request as it came, and answers in every
-//! odd way.
+//! The HTTP server that both servers under comparison send requests to: it shows a request as it came, and answers in
+//! every odd way.
 //!
 //! Deliberately without a library, because a library would not send the broken answers that are needed here.
 

@@ -164,11 +164,11 @@ pub(super) async fn compare() {
     ];
     let mut differences = Vec::new();
     for (arguments, cases) in servers {
-        let (theirs, ours) = tokio::join!(programs.theirs.listen(arguments), programs.ours.listen(arguments));
+        let (codex, ours) = tokio::join!(programs.codex.listen(arguments), programs.ours.listen(arguments));
         for case in cases {
-            let (their_answer, our_answer) = tokio::join!(answer(&theirs, &case), answer(&ours, &case));
-            if their_answer != our_answer {
-                differences.push(format!("{}\n    theirs: {their_answer}\n    ours:   {our_answer}", case.name));
+            let (codex_answer, our_answer) = tokio::join!(answer(&codex, &case), answer(&ours, &case));
+            if codex_answer != our_answer {
+                differences.push(format!("{}\n    codex:  {codex_answer}\n    ours:   {our_answer}", case.name));
             }
         }
     }

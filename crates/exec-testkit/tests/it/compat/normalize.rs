@@ -119,7 +119,7 @@ fn additions(method: &str) -> &'static [&'static str] {
 }
 
 /// What is a matter of the version or of what is built stays out; what both have must agree. A capability of ours must
-/// be one of theirs.
+/// be one of Codex's.
 fn environment(info: &mut Value) {
     for name in ["executorVersion", "providerId", "prependPathDirs", "extensions"] {
         remove(info, name);
@@ -147,12 +147,12 @@ const CODEX_CAPABILITIES: [&str; 14] = [
 ];
 
 /// The notifications of a process: `[stream, text]` in the order of seqs, then `["exited", code, sandboxDenied]` and
-/// `["closed"]`. Where output is cut into chunks depends on the moment, so neighbours of one stream are one; and Codex may
-/// number the exit before the last output of a quick child. The seqs themselves must be 1, 2, 3 …
+/// `["closed"]`. Where output is cut into chunks depends on the moment, so neighbours of one stream are one; and Codex
+/// may number the exit before the last output of a quick child. The seqs themselves must be 1, 2, 3 …
 pub(crate) fn log(notifications: &[Value]) -> Value {
-    let told = in_order(notifications);
-    let dense = told.iter().zip(1..).all(|((seq, _), expected)| *seq == expected);
-    let (output, mut ends): (Vec<Value>, Vec<Value>) = told.into_iter().map(|(_, line)| line).partition(is_output);
+    let lines = in_order(notifications);
+    let dense = lines.iter().zip(1..).all(|((seq, _), expected)| *seq == expected);
+    let (output, mut ends): (Vec<Value>, Vec<Value>) = lines.into_iter().map(|(_, line)| line).partition(is_output);
     let mut lines: Vec<Value> = Vec::new();
     for line in output {
         match lines.last_mut() {

@@ -1,4 +1,4 @@
-//! WIRE 2.10: what is told of a process, and its numbers.
+//! WIRE 2.10: notifications of a process, and their seqs.
 
 use serde_json::json;
 
@@ -7,26 +7,17 @@ use super::case::{Case, initialized, start};
 pub(super) fn cases() -> Vec<Case> {
     vec![
         initialized("nothing but the end").sh("p", "exit 6").exact_log("p"),
-        initialized("one line")
-            .sh_with_stdin("p", "echo one; read x")
-            .printed("p", "one\n")
-            .write("p", "1", "\n")
-            .exact_log("p"),
+        initialized("one line").sh_with_stdin("p", "echo one; read x").line_after("p", "one\n", "1").exact_log("p"),
         initialized("stdout and stderr share the numbers")
             .sh_with_stdin("p", "echo a; read x; echo b >&2; read x; echo c; read x; exit 1")
-            .printed("p", "a\n")
-            .write("p", "1", "\n")
-            .printed("p", "b\n")
-            .write("p", "2", "\n")
-            .printed("p", "c\n")
-            .write("p", "3", "\n")
+            .line_after("p", "a\n", "1")
+            .line_after("p", "b\n", "2")
+            .line_after("p", "c\n", "3")
             .exact_log("p"),
         initialized("a terminal has one stream")
             .sh_on_tty("p", "stty -echo; printf a; read x; printf b >&2; read x; exit 1")
-            .printed("p", "a")
-            .write("p", "1", "\n")
-            .printed("p", "b")
-            .write("p", "2", "\n")
+            .line_after("p", "a", "1")
+            .line_after("p", "b", "2")
             .exact_log("p"),
         initialized("two processes have numbers of their own")
             .sh("p", "exit 1")

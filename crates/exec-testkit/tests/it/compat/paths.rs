@@ -1,4 +1,4 @@
-//! WIRE 5: path URIs of every odd shape, as a name to read, and as the place of a process.
+//! WIRE 5: path URIs of every odd shape, as a name to read, and as the working directory of a process.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::case::{Case, start, with};
 use super::case_directory::in_directory;
 use super::declared_differences::DeclaredDifference;
 
-/// Texts that are, or are not, path URIs. Not among them: `file://host//C:/x`, which the original repeats in a spelling that
+/// Texts that are, or are not, path URIs. Not among them: `file://host//C:/x`, which Codex repeats in a spelling that
 /// it would itself read differently.
 const SHAPES: &[&str] = &[
     "",
@@ -153,7 +153,6 @@ pub(super) fn cases() -> Vec<Case> {
             .call("fs/getMetadata", with(path.clone(), json!({"path": format!("{shape}/no-such")})))
             .call("fs/readFile", path.clone())
             .call("fs/open", json!({"handleId": "h", "path": shape}));
-        // Where a process starts is told by what it prints.
         let process = format!("p{at}");
         case = case.call("process/start", with(start(&process, &["/bin/true"]), json!({"cwd": shape})));
         cases.push(case);
@@ -161,7 +160,6 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend([
         in_directory("names in other clothes")
             .file("a", "a")
-            .directory("d")
             .file("d/x", "x")
             .file("%41", "percent")
             .file(b"n\xff", "bytes")

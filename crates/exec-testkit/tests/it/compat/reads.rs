@@ -12,10 +12,8 @@ pub(super) fn cases() -> Vec<Case> {
 fn three(name: &str) -> Case {
     initialized(name)
         .sh_with_stdin("p", "echo out; read x; echo err >&2; read x; exit 3")
-        .printed("p", "out\n")
-        .write("p", "1", "\n")
-        .printed("p", "err\n")
-        .write("p", "2", "\n")
+        .line_after("p", "out\n", "1")
+        .line_after("p", "err\n", "2")
         .exact_log("p")
 }
 
@@ -45,10 +43,8 @@ fn golden() -> Vec<Case> {
     let running = |name: &str, page: Value| {
         initialized(&format!("page of a running process: {name}"))
             .sh_with_stdin("p", "echo a; read x; echo b; read x; echo c; sleep 1000")
-            .printed("p", "a\n")
-            .write("p", "1", "\n")
-            .printed("p", "b\n")
-            .write("p", "2", "\n")
+            .line_after("p", "a\n", "1")
+            .line_after("p", "b\n", "2")
             .printed("p", "c\n")
             .read("p", page)
     };
@@ -61,8 +57,7 @@ fn golden() -> Vec<Case> {
         running("after 9", json!({"afterSeq": 9})),
         initialized("a page of a terminal")
             .sh_on_tty("p", "stty -echo; printf abc; read x")
-            .printed("p", "abc")
-            .write("p", "1", "\n")
+            .line_after("p", "abc", "1")
             .exact_log("p")
             .read("p", json!({})),
     ]);
@@ -80,8 +75,7 @@ fn waits() -> Vec<Case> {
             .read("p", json!({"waitMs": 20000})),
         waiting("a wait after the end")
             .write("p", "1", "\n")
-            .printed("p", "a\n")
-            .write("p", "2", "\n")
+            .line_after("p", "a\n", "2")
             .exact_log("p")
             .read("p", json!({"afterSeq": 4, "waitMs": 20000})),
         initialized("a wait that ends with the exit")

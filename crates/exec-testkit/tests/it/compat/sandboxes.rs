@@ -21,7 +21,7 @@ fn special(kind: &str, access: &str) -> Value {
 }
 
 fn with_files(name: &str) -> Case {
-    in_directory(name).file("a", "text").directory("d").file("d/x", "x")
+    in_directory(name).file("a", "text").file("d/x", "x")
 }
 
 /// Every verb that reads, and every verb that writes where it is permitted.

@@ -9,7 +9,7 @@ pub(super) fn cases() -> Vec<Case> {
     let websocket = |name: &str| initialized(name).only(Transport::WebSocket);
     let resume = json!({"clientName": "again", "resumeSessionId": "$SESSION"});
     vec![
-        websocket("a session is resumed after a close").step(CaseStep::CloseInput).ended().connect().resume(),
+        websocket("a session is resumed after a close").reconnect(),
         websocket("a session is resumed after a dropped connection")
             .step(CaseStep::Drop)
             .connect()
@@ -18,40 +18,28 @@ pub(super) fn cases() -> Vec<Case> {
             .call("environment/status", Value::Null),
         websocket("processes go on without a connection")
             .sh_with_stdin("p", "while read x; do echo got $x; done")
-            .step(CaseStep::CloseInput)
-            .ended()
-            .connect()
-            .resume()
+            .reconnect()
             .write("p", "1", "hello\n")
             .read("p", json!({"waitMs": 20000, "maxBytes": 100})),
         websocket("a write id is remembered across connections")
             .sh_with_stdin("p", "while read x; do echo got $x; done")
             .write("p", "1", "one\n")
             .printed("p", "got one\n")
-            .step(CaseStep::CloseInput)
-            .ended()
-            .connect()
-            .resume()
+            .reconnect()
             .write("p", "1", "again\n")
             .write("p", "2", "two\n")
             .read("p", json!({"afterSeq": 1, "waitMs": 20000, "maxBytes": 100})),
         websocket("what was missed is read, what follows is told")
             .sh_with_stdin("p", "echo one; while read x; do echo got $x; done; exit 3")
             .printed("p", "one\n")
-            .step(CaseStep::CloseInput)
-            .ended()
-            .connect()
-            .resume()
+            .reconnect()
             .read("p", json!({"afterSeq": 1}))
             .write("p", "1", "two\n")
             .printed("p", "got two\n")
             .step(CaseStep::ExactLog("p".to_owned())),
         websocket("a process that ended without a connection")
             .sh("p", "sleep 0.2; echo late; exit 3")
-            .step(CaseStep::CloseInput)
-            .ended()
-            .connect()
-            .resume()
+            .reconnect()
             .read("p", json!({"waitMs": 20000, "afterSeq": 2}))
             .read("p", json!({})),
         websocket("an attached session is resumed by another")
@@ -78,21 +66,8 @@ pub(super) fn cases() -> Vec<Case> {
             .initialize()
             .sh("p", "echo second")
             .log("p"),
-        websocket("a client may come back under another name")
-            .step(CaseStep::CloseInput)
-            .ended()
-            .connect()
-            .call("initialize", resume),
-        websocket("two resumes, one after the other")
-            .step(CaseStep::CloseInput)
-            .ended()
-            .connect()
-            .resume()
-            .step(CaseStep::CloseInput)
-            .ended()
-            .connect()
-            .resume()
-            .call("environment/status", Value::Null),
+        websocket("a client may come back under another name").disconnect().connect().call("initialize", resume),
+        websocket("two resumes, one after the other").reconnect().reconnect().call("environment/status", Value::Null),
         case("a session of another server")
             .only(Transport::WebSocket)
             .call("initialize", json!({"clientName": "c", "resumeSessionId": "380b6183-0000-4000-8000-000000000000"}))
@@ -100,10 +75,7 @@ pub(super) fn cases() -> Vec<Case> {
         websocket("a wait under way does not hold up a resume")
             .sh("p", "exec sleep 1000")
             .request("process/read", json!({"processId": "p", "waitMs": 20000}))
-            .step(CaseStep::CloseInput)
-            .ended()
-            .connect()
-            .resume()
+            .reconnect()
             .read("p", json!({})),
     ]
 }

@@ -1,4 +1,4 @@
-//! WIRE 2.5: starts that are refused, and with which words.
+//! WIRE 2.5: starts that are refused, and with which messages.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::case::{Case, initialized, start, with};
 use super::declared_differences::DeclaredDifference;
 
 pub(super) fn cases() -> Vec<Case> {
-    [params(), refusals(), places(), wishes(), ids()].concat()
+    [params(), refusals(), working_directories(), unsupported(), ids()].concat()
 }
 
 fn one(name: &str, change: Value) -> Case {
@@ -86,7 +86,7 @@ fn refusals() -> Vec<Case> {
     ]
 }
 
-fn places() -> Vec<Case> {
+fn working_directories() -> Vec<Case> {
     vec![
         one("a cwd that is not there", json!({"cwd": "file:///no/such/folder"})),
         one("a cwd that is not there, on a tty", json!({"cwd": "file:///no/such/folder", "tty": true})).start_differs(
@@ -110,7 +110,7 @@ fn places() -> Vec<Case> {
     ]
 }
 
-fn wishes() -> Vec<Case> {
+fn unsupported() -> Vec<Case> {
     let shell = |name: &str, scope: &str| json!({"shellSnapshot": {"scopeId": scope, "shell": {"name": name, "path": "/bin/sh"}}});
     vec![
         one("a snapshot that is ignored", shell("bash", "s")),

@@ -18,38 +18,28 @@ pub(super) fn cases() -> Vec<Case> {
             .receive()
             .receive(),
         stdio("a message in two writes").step(raw("{\"id\":\"x\",\"me")).step(raw("thod\":\"a\"}\n")).receive().alive(),
-        stdio("EOF ends the server with 0").step(CaseStep::CloseInput).ended(),
-        case("EOF before a word ends the server with 0").only(Transport::Stdio).step(CaseStep::CloseInput).ended(),
+        stdio("EOF ends the server with 0").disconnect(),
+        case("EOF before a word ends the server with 0").only(Transport::Stdio).disconnect(),
         stdio("a line that is not UTF-8 ends it with 0").step(CaseStep::Raw(b"\xff\xfe\n".to_vec())).ended(),
         stdio("a line of 64 MiB").send(padded(64 << 20)).receive().alive(),
         stdio("a line of 64 MiB and a byte ends it with 0").send(padded((64 << 20) + 1)).ended(),
-        stdio("a response nobody asked for ends it with 0")
-            .send(r#"{"id":5,"result":1}"#)
-            .step(CaseStep::CloseInput)
-            .ended(),
+        stdio("a response nobody asked for ends it with 0").send(r#"{"id":5,"result":1}"#).disconnect(),
         case("initialized before initialize ends it with 0")
             .only(Transport::Stdio)
             .send(r#"{"method":"initialized"}"#)
-            .step(CaseStep::CloseInput)
-            .ended(),
+            .disconnect(),
         stdio("an error nobody asked for ends it with 0")
             .send(r#"{"id":"x","error":{"code":1,"message":"m"}}"#)
-            .step(CaseStep::CloseInput)
-            .ended(),
-        stdio("an unknown notification and EOF end it with 0")
-            .send(r#"{"method":"no/such"}"#)
-            .step(CaseStep::CloseInput)
-            .ended(),
+            .disconnect(),
+        stdio("an unknown notification and EOF end it with 0").send(r#"{"method":"no/such"}"#).disconnect(),
         stdio("processes end with the connection")
             .sh("p", "echo $$; exec sleep 1000")
             .step(CaseStep::Printed("p".to_owned(), "\n".to_owned()))
-            .step(CaseStep::CloseInput)
-            .ended(),
+            .disconnect(),
         case("a session of stdio cannot be resumed")
             .only(Transport::Stdio)
             .initialize()
-            .step(CaseStep::CloseInput)
-            .ended()
+            .disconnect()
             .connect()
             .call("initialize", json!({"clientName": "c", "resumeSessionId": "$SESSION"})),
     ]

@@ -1,4 +1,4 @@
-//! WIRE 2.14, `fs/watchMissing`: being told once of what comes into being.
+//! WIRE 2.14, `fs/watchMissing`: one notification when a missing file appears.
 
 use serde_json::{Value, json};
 

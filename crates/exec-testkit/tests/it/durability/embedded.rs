@@ -1,4 +1,4 @@
-//! A host program that carries its keeper as a thread and is killed: nothing of it outlives it for long.
+//! A program whose keeper is a thread is killed: none of its processes outlives it for long.
 
 use exec_env::Environment;
 use exec_local::{LocalEnvironment, LocalOptions};
@@ -24,10 +24,10 @@ fn what_a_killed_host_leaves_dies_with_it_or_at_the_next_keepers_start() {
             support::kill(runaway).await;
             return;
         };
-        // Whichever keeper comes next; it need not be of the same host.
+        // The next keeper cleans up, even if it belongs to another program.
         next_keeper().await;
         runaway.wait_until_gone().await;
-        // The one that killed it may have looked before it was gone; the one after that removes the folder.
+        // That keeper may have looked before the process was gone; then the next one removes the cgroup.
         next_keeper().await;
         eventually("the cgroups of the dead host are gone", || !cgroup.exists()).await;
     });

@@ -1,4 +1,4 @@
-//! The keeper is killed: output goes on, exits are told as lost and not before they happen, and nothing hangs.
+//! The keeper is killed: output goes on, exits are reported as lost (and not before they happen), and nothing hangs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -49,15 +49,15 @@ async fn output_goes_on(env: &TestEnvironment, keeper: OsProcess) {
     let wait = semaphore.acquire();
     let floods = format!("flood stdout {FLOOD_BYTES} 31 9000 ; flood stderr {FLOOD_BYTES} 32 9000");
     let talker = env.start("talker", &format!("say begun ; {wait} ; {floods} ; exit 3")).await;
-    // Not a byte before the kill: its data files are made when nobody else is there to hold them.
+    // Prints nothing before the kill: its data files are created when there is no keeper to hold them.
     let silent = env.start("silent", &format!("{wait} ; {floods} ; exit 4")).await;
     let terminal = env.start_on_terminal("terminal", &format!("say begun ; {wait} ; lines 20000 ; exit 5")).await;
     let orphaner = env.start("orphaner", &format!("fork [ {wait} ; err late ] ; exit 6")).await;
     let listener = env.start_with_stdin("listener", "cat ; exit 0").await;
     let orphaned = orphaner.exit().await;
     assert_eq!(orphaned.status, ExitStatus::Code(6));
-    talker.reader().await.wait_for_line("begun").await;
-    terminal.reader().await.wait_for_line("begun").await;
+    talker.reader_at_line("begun").await;
+    terminal.reader_at_line("begun").await;
     let leaders = [talker.os_process(), silent.os_process(), terminal.os_process(), listener.os_process()];
 
     support::kill(keeper).await;
@@ -65,7 +65,7 @@ async fn output_goes_on(env: &TestEnvironment, keeper: OsProcess) {
     let Err(StartError::Unreachable(unreachable)) = refused else { panic!("nobody can start it: {refused:?}") };
     assert!(unreachable.to_string().contains("start the server again"), "{unreachable}");
     for process in [&talker, &silent, &terminal, &listener] {
-        // A leader that runs has not ended, whoever else has.
+        // A leader that runs must not be reported as ended.
         let waited = process.wait_at_most(WaitCondition::Exited, Duration::from_millis(20)).await;
         assert_eq!(waited, Ok(Waited::DeadlinePassed), "{}", process.id);
     }
@@ -89,8 +89,8 @@ async fn output_goes_on(env: &TestEnvironment, keeper: OsProcess) {
     assert_eq!(shown.exit().status, ExitStatus::Lost);
     let late = orphaner.read_to_end().await;
     assert_eq!((late.stderr().as_str(), late.exit()), ("late\n", orphaned), "what was known stays known");
-    let heard = listener.read_to_end().await;
-    assert_eq!((heard.stdout().as_str(), heard.exit().status), ("typed", ExitStatus::Lost));
+    let log = listener.read_to_end().await;
+    assert_eq!((log.stdout().as_str(), log.exit().status), ("typed", ExitStatus::Lost));
     assert!(leaders.iter().all(|leader| !leader.is_alive()), "lost is only told of those that are gone");
 }
 
@@ -112,7 +112,7 @@ fn no_verb_hangs_when_the_keeper_is_gone() {
         (blocked.overflow, blocked.spool_bytes) = (Overflow::Block, Some(exec_core::limits::SPOOL_MIN_BYTES));
         let blocked = env.start_command("blocked", blocked).await;
         let leader = blocked.os_process();
-        // Under way when the keeper dies: each must be answered all the same.
+        // Requests under way when the keeper dies must be answered, too.
         let id = process_id("p");
         let port = env.processes().wait(&id, WaitCondition::Port(None), None);
         let start = async |at: u32| env.processes().start(&process_id(&format!("s{at}")), env.command("exit 0")).await;
@@ -129,7 +129,7 @@ fn no_verb_hangs_when_the_keeper_is_gone() {
         assert!(env.processes().list().await.expect("the list is our own").len() >= 2);
         semaphore.release();
         assert_eq!(process.exit().await.status, ExitStatus::Lost);
-        // Nobody is left who could end it, but whoever reads can: its pipes close with us.
+        // No keeper can kill it any more, but it ends when its pipes close.
         let _ = env.processes().forget(&process_id("blocked")).await;
         leader.wait_until_gone().await;
     });

@@ -1,4 +1,4 @@
-//! `kill -9` of the owner, at random instants, again and again: the next one finds every process, byte and exit.
+//! `kill -9` of the owner, at random moments, again and again: the next owner finds every process, byte and exit.
 
 use std::path::Path;
 use std::time::Duration;
@@ -74,12 +74,13 @@ fn alone_the_keeper_moves_everything_while_there_is_no_owner() {
         owner.expect("ready");
         let keeper = support::keeper_of(&state);
         owner.kill();
-        let leaders = children_of(keeper.pid);
+        let leaders = OsProcess::children_of(keeper.pid);
         assert!(leaders.len() >= CHILDREN - CHILDREN / 5, "those that wait at their gates: {leaders:?}");
         for _ in 0..pieces {
             children.iter().for_each(PrintingChild::print_next_piece);
         }
-        // They print more than pipes hold, so they end only if somebody moves it; and only a parent can reap them.
+        // They print more than pipes hold, so they end only if the keeper moves it; and only their parent can reap
+        // them.
         for leader in leaders {
             leader.wait_until_gone().await;
         }
@@ -99,13 +100,7 @@ async fn the_last_owner_finds_everything(state: &Path, children: &[PrintingChild
     for child in children {
         child.check(&support::read_log(environment.processes(), &child.id).await);
     }
-    let left = children_of(keeper.pid);
+    let left = OsProcess::children_of(keeper.pid);
     eventually("nobody is left below the keeper", || left.iter().all(|child| !child.is_present())).await;
     support::shut_down(environment, keeper).await;
-}
-
-/// Children of a process, which `/proc` lists by thread.
-fn children_of(pid: u32) -> Vec<OsProcess> {
-    let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    listed.split_whitespace().filter_map(|child| OsProcess::of(child.parse().ok()?)).collect()
 }

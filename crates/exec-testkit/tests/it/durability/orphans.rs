@@ -1,4 +1,4 @@
-//! A keeper nobody comes back to ends its trees, and then itself, and leaves nothing.
+//! A keeper without an owner ends its process trees after a while, then itself, and leaves nothing behind.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ fn without_an_owner_for_its_time_the_keeper_ends_every_tree_and_itself() {
         let state = tempfile::tempdir().expect("a temporary folder");
         let (env, environment) = support::test_environment(state.path(), SHORT_TTL).await;
         let mut gone = Vec::new();
-        for shape in ["fork", "setsid", "nohup", "double-fork", "daemonise"] {
-            let script = format!("ignore-term ; {shape} [ ignore-term ; wait-forever ] ; wait-forever");
-            let process = env.start(shape, &script).await;
+        for kind in ["fork", "setsid", "nohup", "double-fork", "daemonise"] {
+            let script = format!("ignore-term ; {kind} [ ignore-term ; wait-forever ] ; wait-forever");
+            let process = env.start(kind, &script).await;
             gone.push(process.os_process());
             gone.push(process.reader().await.wait_for_descendant().await);
         }
@@ -29,7 +29,7 @@ fn without_an_owner_for_its_time_the_keeper_ends_every_tree_and_itself() {
         let cgroup = support::cgroup_directory(gone[0].pid);
 
         support::into_environment(env, environment).hand_over().await;
-        // It was started by this process, which nobody asked to wait for it; so it may stay in the table as a zombie.
+        // It is a child of this process, which does not reap it; so it may stay in the table as a zombie.
         eventually("the keeper ends", || !keeper.is_alive()).await;
         for process in gone {
             process.wait_until_gone().await;
@@ -56,8 +56,7 @@ fn an_owner_that_comes_back_in_time_stops_the_clock() {
         let keeper = support::keeper_of(state.path());
         support::into_environment(env, environment).hand_over().await;
         let environment = support::open(state.path(), SHORT_TTL).await.expect("the keeper still waits");
-        // Owned for longer than the keeper would have waited alone.
-        // not a wait: what must not happen sends no event
+        // not a wait: what must not happen sends no event; the keeper would not have waited so long without an owner
         tokio::time::sleep(SHORT_TTL * 2).await;
         assert!(keeper.is_alive() && leader.is_alive());
         support::shut_down(environment, keeper).await;

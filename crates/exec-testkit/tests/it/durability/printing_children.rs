@@ -1,7 +1,7 @@
 //! Twenty children that print when the test lets them, and what their logs must hold in the end.
 //!
-//! Each waits at a semaphore before every piece that it prints, so that they print and end all through a series of kills,
-//! however fast or slow the machine is.
+//! Each waits at a semaphore before every piece that it prints, so that they print and end all through a series of
+//! kills, however fast or slow the machine is.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Who may use a state folder: its own user alone, one owner at a time.
+//! Who may use a state directory: its own user alone, one owner at a time.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
@@ -19,7 +19,7 @@ fn a_second_owner_is_told_who_the_first_is() {
         let refused = refusal(support::open(state.path(), LONG_TTL).await);
         assert!(matches!(&refused, OpenError::Busy { owner_pid, .. } if *owner_pid == pid), "{refused}");
         assert!(refused.to_string().contains(&format!("in use by process {pid}: stop it first")), "{refused}");
-        // It was not disturbed, and its place is free the moment it is gone.
+        // The first was not disturbed, and another can own the directory as soon as it is gone.
         let keeper = support::keeper_of(state.path());
         first.kill();
         let second = support::open(state.path(), LONG_TTL).await.expect("the first is gone");
@@ -35,11 +35,11 @@ fn of_many_owners_that_begin_at_once_one_wins_and_the_others_name_it() {
             let state = folder.path().join(format!("state-{round}"));
             let mut owners: Vec<OwnerProcess> =
                 (0..8).map(|_| OwnerProcess::durable(&state, LONG_TTL, SPOOL_BYTES)).collect();
-            let said: Vec<String> = owners.iter_mut().map(OwnerProcess::read_line).collect();
-            let winners: Vec<usize> = (0..8).filter(|at| said[*at] == "open").collect();
-            let [winner] = winners[..] else { panic!("one owner wins: {said:?}") };
+            let lines: Vec<String> = owners.iter_mut().map(OwnerProcess::read_line).collect();
+            let winners: Vec<usize> = (0..8).filter(|at| lines[*at] == "open").collect();
+            let [winner] = winners[..] else { panic!("one owner wins: {lines:?}") };
             let busy = format!("busy {}", owners[winner].pid());
-            assert!(said.iter().all(|line| line == "open" || *line == busy), "{said:?}, and {busy} won");
+            assert!(lines.iter().all(|line| line == "open" || *line == busy), "{lines:?}, and {busy} won");
             let keeper = support::keeper_of(&state);
             drop(owners);
             let environment = support::open(&state, LONG_TTL).await.expect("all owners are gone");

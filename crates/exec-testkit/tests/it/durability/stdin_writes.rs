@@ -1,4 +1,4 @@
-//! A stdin write that was under way when its owner died is answered honestly, and never made twice.
+//! A stdin write that was under way when its owner was killed is reported as in doubt, and never made twice.
 
 use exec_env::Environment;
 use exec_env::process::Written;
@@ -45,14 +45,15 @@ fn a_write_cut_off_by_a_kill_is_in_doubt_and_an_applied_one_is_not_made_again() 
         assert_eq!(write("after", b"!".to_vec()).await, Written::Accepted);
         assert_eq!(environment.processes().close_stdin(&id).await, Ok(Written::Accepted));
 
-        let heard = support::read_log(environment.processes(), "p").await.stdout();
-        let count: usize = heard.split(' ').next().and_then(|count| count.parse().ok()).expect("a digest has a count");
+        let printed = support::read_log(environment.processes(), "p").await.stdout();
+        let count: usize =
+            printed.split(' ').next().and_then(|count| count.parse().ok()).expect("a digest has a count");
         let taken = count - SMALL_BYTES - 1;
         assert!((1..LARGE_BYTES).contains(&taken), "a part of the large write arrived: {taken}");
         let mut expected = Checksum::of(&SeededBytes::new(1).bytes(SMALL_BYTES));
         expected.update(&SeededBytes::new(2).bytes(taken));
         expected.update(b"!");
-        assert_eq!(heard, format!("{count} bytes {expected}\n"), "each byte once, in order");
+        assert_eq!(printed, format!("{count} bytes {expected}\n"), "each byte once, in order");
         support::shut_down(environment, keeper).await;
     });
 }
@@ -67,11 +68,11 @@ fn a_closed_stdin_stays_closed_for_the_next_owner() {
         owner.send(&format!("start p stdin {ACTOR} cat-count ; {} ; exit 5", semaphore.acquire()));
         owner.expect("started p");
         owner.send("write p a 1 70000");
-        let said = owner.read_line();
-        if said == "waiting p a" {
+        let line = owner.read_line();
+        if line == "waiting p a" {
             owner.expect("written p a Accepted");
         } else {
-            assert_eq!(said, "written p a Accepted");
+            assert_eq!(line, "written p a Accepted");
         }
         owner.send("close-stdin p");
         owner.expect("closed p");

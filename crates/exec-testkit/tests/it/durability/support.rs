@@ -17,7 +17,7 @@ use exec_testkit::process::LogReader;
 use exec_testkit::runner::run_test;
 use exec_testkit::test_environment::process_id;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::environments::{ACTOR, keeper_program};
 
@@ -159,8 +159,7 @@ pub(crate) fn keeper_of(state: &Path) -> OsProcess {
 
 /// Kills a process that is not our child, and waits until it is dead.
 pub(crate) async fn kill(victim: OsProcess) {
-    let pid = i32::try_from(victim.pid).ok().and_then(Pid::from_raw).expect("the kernel gave it");
-    kill_process(pid, Signal::KILL).expect("it runs and is ours");
+    victim.signal(Signal::KILL);
     eventually(&format!("process {} is dead", victim.pid), || !victim.is_alive()).await;
 }
 

@@ -16,7 +16,7 @@ use crate::durability::support::run_for;
 
 const FILES: usize = 1000;
 
-/// Large enough that a write takes several steps of the kernel.
+/// Large enough that a write takes several system calls.
 const FILE_BYTES: usize = 20_000;
 
 /// Kills spread over the writes.

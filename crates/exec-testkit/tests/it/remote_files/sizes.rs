@@ -103,8 +103,8 @@ fn a_missing_watch_tells_once_and_a_greater_id_replaces_it() {
         assert_eq!(client.call("fs/watchMissing", watch(6, &other)).await, json!({"watching": true}));
         std::fs::write(&one, "").expect("the folder is ours");
         std::fs::write(&other, "").expect("the folder is ours");
-        let told = client.notification().await;
-        assert_eq!(told, json!({"method": "fs/missingChanged", "params": {"watchId": 6}}));
+        let notification = client.notification().await;
+        assert_eq!(notification, json!({"method": "fs/missingChanged", "params": {"watchId": 6}}));
         assert_eq!(client.call("fs/watchMissing", watch(7, &other)).await, json!({"watching": false}));
     });
 }

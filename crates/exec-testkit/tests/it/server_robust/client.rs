@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use exec_testkit::os_process::OsProcess;
 use exec_testkit::semaphore::FifoSemaphore;
 use exec_testkit::test_data::SeededBytes;
 use exec_testkit::{binaries, proc_status};
@@ -55,11 +56,8 @@ impl ServerFixture {
     }
 
     /// The keeper, which is the server's only child.
-    pub(crate) fn keeper(&self) -> rustix::process::Pid {
-        let pid = self.pid();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
-        let child = children.split_whitespace().next().and_then(|child| child.parse().ok());
-        child.and_then(rustix::process::Pid::from_raw).expect("a server has a keeper")
+    pub(crate) fn keeper(&self) -> OsProcess {
+        *OsProcess::children_of(self.pid()).first().expect("a server has a keeper")
     }
 
     /// A semaphore that shell scripts release with `echo > PATH`.
@@ -198,6 +196,16 @@ impl ReceivedLogs {
             Some("process/closed") => log.closed = true,
             other => panic!("no notification of a process: {other:?}"),
         }
+    }
+
+    /// Reads notifications until so many logs are closed; `seed` tells which bytes a process floods with.
+    pub(crate) async fn read_until_closed(&mut self, client: &mut Client, logs: usize, seed: impl Fn(&str) -> u64) {
+        let read = async {
+            while self.closed() < logs {
+                self.add_notification(&client.next().await, &seed);
+            }
+        };
+        with_deadline(read).await;
     }
 
     /// Adds a page of `process/read`.

@@ -66,7 +66,7 @@ async fn a_crowd_that_never_finishes_its_frame_alone() {
     let mut crowd = Vec::new();
     for number in 0..CROWD {
         let mut stream = upgraded(&server).await;
-        // 16 MiB are promised; a few bytes come.
+        // The header announces 16 MiB; only a few bytes follow.
         let head = [0x81, 0xff, 0, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4];
         stream.write_all(&head[..2 + number % 13]).await.expect("the server reads");
         crowd.push(stream);
@@ -131,7 +131,7 @@ async fn raw_blocks_are_written_and_frames_that_make_no_sense_are_refused() {
     let mut client = server.raw_client().await;
     let path = format!("file://{}", file.display());
     client.call("fs/open", json!({"handleId": "h", "path": path, "mode": "replace"})).await;
-    // As PROTOCOL.md draws them: kind, version, stream, flags, length of the id, offset, id, and what follows.
+    // As in PROTOCOL.md: kind, version, stream, flags, length of the id, offset, id, and what follows.
     let frame = |kind: u8, request_id: &str, rest: &[u8]| {
         let head = [kind, 1, 0, 0, 0, request_id.len() as u8, 0, 0, 0, 0, 0, 0, 0, 2];
         [&head[..], request_id.as_bytes(), rest].concat()
@@ -153,7 +153,7 @@ async fn raw_blocks_are_written_and_frames_that_make_no_sense_are_refused() {
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &code), "{frame:?}: {answer}");
     }
     assert_eq!(std::fs::read(&file).expect("it was written"), b"\0\0raw");
-    // Where nobody asked for them, such bytes are no message.
+    // On a connection that did not ask for binary frames, such bytes are no message.
     let mut plain = server.client().await;
     plain.connection.send_message(Message::Binary(block.into())).await;
     assert_eq!(plain.next().await["error"]["code"], -32600);
@@ -174,7 +174,7 @@ async fn a_client_that_asks_for_everything_and_reads_nothing_alone() {
     let mut other = server.client().await;
     assert_eq!(other.call("environment/status", json!({})).await["result"]["status"], "ready");
     let used = server.resident_bytes();
-    // One page and its text, and what the connection may hold beside it.
+    // One page, its encoding, and what the connection may buffer beside it.
     assert!(used < 6 * MEMORY_BYTES, "{used} bytes");
 }
 
@@ -195,7 +195,7 @@ async fn connections_that_break_off_leave_nothing_behind_alone() {
         }
     }
     assert_server_is_fine(&server).await;
-    // The server learns of each end by itself, and has no event to tell us; it must get there.
+    // No event tells us when the server has noticed the end of each connection, so this polls.
     with_deadline(async {
         while descriptors(&server) > before + 16 {
             tokio::task::yield_now().await;
