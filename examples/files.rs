@@ -8,7 +8,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use exec_server::files::{
-    CopyOptions, CreateDirectoryOptions, Expect, GlobQuery, LinkPolicy, OpenMode, RemoveOptions, WriteOptions,
+    CopyOptions, CreateDirectoryOptions, ExpectedFile, GlobQuery, LinkPolicy, OpenMode, RemoveOptions, WriteOptions,
 };
 use exec_server::{Bytes, Environment, Files};
 
@@ -38,7 +38,7 @@ async fn write_and_read(files: &dyn Files, path: &Path) -> Result<(), Box<dyn Er
     assert_eq!(files.read(path, LinkPolicy::LogFollower).await?, "first draft\n");
 
     // Somebody else would have made this file, if it were not there already.
-    let only_new = WriteOptions { expect: Expect::Absent, ..WriteOptions::default() };
+    let only_new = WriteOptions { expect: ExpectedFile::Absent, ..WriteOptions::default() };
     let refused = files.write(path, Bytes::from("mine\n"), only_new).await;
     println!("a guarded write was refused: {}", refused.as_ref().err().ok_or("the guard must hold")?);
     assert_eq!(files.read(path, LinkPolicy::LogFollower).await?, "first draft\n");

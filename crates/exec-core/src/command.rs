@@ -1,7 +1,7 @@
-//! The request to run something, checked once.
+//! The request to run something, checked once, and the steps of starting it.
 //!
-//! After [`Command::check`] nobody asks again whether argv is empty or a string hides a NUL byte. Whether the program
-//! or the folder exists is a fact about the world and is learnt by starting it.
+//! After [`Command::check`] nobody asks again whether argv is empty or a string contains a NUL byte. Whether the program
+//! or the working directory exists is a fact about the machine and is learnt by starting the program.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -11,47 +11,40 @@ use std::time::Duration;
 use crate::environ::Environ;
 use crate::limits::{ARGUMENT_BYTES, SPOOL_MIN_BYTES};
 
-/// What to run, where, and how it is wired.
+/// What to run, where, and with which standard streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
     /// Program and arguments; never empty once checked.
     pub argv: Vec<OsString>,
     /// What the child sees as its own name, if not `argv[0]`.
     pub arg0: Option<OsString>,
-    /// Folder to start in; absolute.
+    /// Absolute.
     pub cwd: PathBuf,
     /// Which variables the child gets; resolved on the machine that runs it.
     pub environ: Environ,
-    /// Pipes or a terminal.
     pub io: Io,
     /// When to end it, if it does not end by itself.
     pub time_limit: Option<TimeLimit>,
-    /// What a full spool does.
     pub overflow: Overflow,
-    /// How much output to hold; the environment's default if `None`.
+    /// How much output the spool may hold; the environment's default if `None`.
     pub spool_bytes: Option<u64>,
     /// Opaque to everybody but the owner, who finds it again in `list`.
     pub label: Vec<u8>,
 }
 
-/// How a child is wired.
+/// What a child's standard streams are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Io {
-    /// stdout and stderr apart; stdin a pipe, or `/dev/null`.
-    Pipes {
-        /// Whether stdin is a pipe that can be written.
-        stdin: bool,
-    },
-    /// All three on a pseudo terminal that controls the child's session.
+    /// stdout and stderr are two pipes; stdin is a pipe that can be written, or `/dev/null`.
+    Pipes { stdin: bool },
+    /// All three are one pseudo terminal, which controls the child's session.
     Pty(TerminalSize),
 }
 
-/// Rows and columns of a terminal.
+/// In characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalSize {
-    /// Lines.
     pub rows: u16,
-    /// Characters per line.
     pub cols: u16,
 }
 
@@ -61,84 +54,57 @@ impl Default for TerminalSize {
     }
 }
 
-/// A time limit and how it is enforced: TERM to the tree, the grace, KILL.
+/// A time limit. When it is over, the process tree gets SIGTERM, and after the grace SIGKILL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeLimit {
-    /// From the start.
+    /// Counted from the start.
     pub after: Duration,
-    /// Between TERM and KILL; zero means KILL at once.
+    /// Between SIGTERM and SIGKILL; zero means SIGKILL at once.
     pub grace: Duration,
 }
 
 /// What happens when a spool is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overflow {
-    /// Forget the oldest output, and say so.
+    /// The oldest output is dropped, and readers are told how much.
     #[default]
     DropOldest,
-    /// Let the child wait until somebody makes room.
+    /// The child waits until somebody frees space.
     Block,
 }
 
 /// Why a command cannot even be tried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadCommand {
-    /// Nothing to run.
     #[error("argv must not be empty: name the program to run")]
     EmptyArgv,
-    /// A program without a name.
     #[error("argv[0] is empty: name the program to run")]
     EmptyProgram,
     /// The kernel ends strings at NUL, so this one cannot be passed.
     #[error("{field} contains a NUL byte, which no program can receive")]
-    Nul {
-        /// Which string.
-        field: CommandField,
-    },
-    /// A relative folder has no meaning for a daemon.
+    Nul { field: CommandField },
+    /// A daemon's own working directory means nothing to its clients, so a relative path cannot be resolved.
     #[error("working directory {cwd:?} is not absolute: give a full path")]
-    RelativeCwd {
-        /// The folder as it came.
-        cwd: PathBuf,
-    },
-    /// Larger than any kernel takes.
+    RelativeCwd { cwd: PathBuf },
     #[error(
         "arguments and environment take {found_bytes} bytes, more than {limit_bytes}: pass large data by file or stdin"
     )]
-    TooLarge {
-        /// What came.
-        found_bytes: usize,
-        /// What is allowed.
-        limit_bytes: usize,
-    },
-    /// A terminal without room for a character.
+    TooLarge { found_bytes: usize, limit_bytes: usize },
     #[error("terminal size {rows}x{cols} has no cells: rows and cols must be at least 1")]
-    NoCells {
-        /// Lines asked for.
-        rows: u16,
-        /// Columns asked for.
-        cols: u16,
-    },
-    /// Single entries would not fit.
+    NoCells { rows: u16, cols: u16 },
+    /// Not even single entries would fit.
     #[error("spool of {found_bytes} bytes is too small: ask for at least {limit_bytes}")]
-    SmallSpool {
-        /// What was asked.
-        found_bytes: u64,
-        /// The least there is.
-        limit_bytes: u64,
-    },
+    SmallSpool { found_bytes: u64, limit_bytes: u64 },
 }
 
 /// Where a NUL byte was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandField {
-    /// An argument, by index.
+    /// By index.
     Argument(usize),
-    /// The name given as `arg0`.
     Arg0,
-    /// The working directory.
     Cwd,
-    /// A variable's name or value.
+    /// The name or the value of a variable.
     Environment,
 }
 
@@ -153,25 +119,17 @@ impl std::fmt::Display for CommandField {
     }
 }
 
-/// The steps of starting a command, in their order; a failed start names the one that failed. The numbers are what the
-/// keeper's protocol carries.
+/// The steps of starting a command, in their order; a failed start names the one that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum SpawnStep {
-    /// Making the spool.
-    Spool = 1,
-    /// Making the pipes.
-    Pipe = 2,
-    /// Making the pseudo terminal.
-    Pty = 3,
-    /// Making the process itself.
-    Clone = 4,
-    /// Making it the leader of a session of its own.
-    Session = 5,
-    /// Entering the working directory.
-    Cwd = 6,
-    /// Executing the program.
-    Exec = 7,
+    Spool,
+    Pipe,
+    Pty,
+    Clone,
+    /// Making the child the leader of a session of its own.
+    Session,
+    Cwd,
+    Exec,
 }
 
 impl SpawnStep {
@@ -180,7 +138,7 @@ impl SpawnStep {
 }
 
 impl Command {
-    /// A command with pipes, no stdin, the caller's choice of folder and nothing else out of the ordinary.
+    /// A command with pipes, without stdin, and with the default of everything else.
     pub fn new(argv: impl IntoIterator<Item = impl Into<OsString>>, cwd: impl Into<PathBuf>) -> Self {
         Self {
             argv: argv.into_iter().map(Into::into).collect(),
@@ -195,7 +153,7 @@ impl Command {
         }
     }
 
-    /// Refuses what no kernel could run, before anything is spent on it.
+    /// Refuses what no kernel could run, before any resource is used for it.
     pub fn check(&self) -> Result<(), BadCommand> {
         let program = self.argv.first().ok_or(BadCommand::EmptyArgv)?;
         for (index, argument) in self.argv.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Which variables a child gets.
 //!
-//! The child's environment is exactly the computed map (on a terminal, with `SHELL` if that has none). The steps and the names are those of Codex's exec-server, so
-//! that a policy means the same here and there.
+//! The child's environment is exactly the computed map (on a terminal, with `SHELL` if that has none). The steps and
+//! the names are those of Codex's exec-server, so that a policy means the same here and there.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -9,22 +9,20 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::command::{BadCommand, CommandField, no_nul};
 
-/// Variables by name.
 pub type Variables = BTreeMap<OsString, OsString>;
 
 /// What the child's environment is made of: a policy over the machine's own variables, and the caller's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Environ {
-    /// What is taken over from the machine; nothing without a policy.
+    /// What is inherited from the machine; nothing without a policy.
     pub policy: Option<EnvPolicy>,
-    /// The caller's own; never filtered, wins over everything.
+    /// The caller's own. They are never filtered, and override everything else.
     pub vars: Variables,
 }
 
-/// What is taken over from the environment of the machine's server.
+/// What is inherited from the environment of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvPolicy {
-    /// The start.
     pub inherit: Inherit,
     /// Keep names that look like secrets.
     pub ignore_default_excludes: bool,
@@ -39,18 +37,16 @@ pub struct EnvPolicy {
 /// How much of the machine's environment a policy begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inherit {
-    /// All of it.
     All,
     /// The few names every program expects.
     Core,
-    /// None.
     None,
 }
 
 const CORE: [&str; 11] =
     ["PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER"];
 const SECRET_LOOKING: [&str; 3] = ["*KEY*", "*SECRET*", "*TOKEN*"];
-/// Credentials of the server itself, which no child ever sees, whoever asks.
+/// Credentials of the server itself, which no child gets, even if the caller sets them.
 const NEVER: [&str; 6] = [
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
     "NODE_REPL_AUTH_TOKEN",
@@ -66,7 +62,7 @@ impl Environ {
         Self { policy: None, vars: vars.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
     }
 
-    /// The machine's environment, with these on top.
+    /// The machine's environment, overridden by these.
     pub fn inherit_and(vars: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>) -> Self {
         Self { policy: Some(EnvPolicy::everything()), ..Self::exactly(vars) }
     }
@@ -82,8 +78,8 @@ impl Environ {
         vars
     }
 
-    /// Names are not judged beyond that: environments have entries that begin with `=`, and a client that passes on what
-    /// it has must not fail over them.
+    /// Names are not checked further: environments have entries that begin with `=`, and a client that passes on its own
+    /// must not fail because of them.
     pub(crate) fn check(&self) -> Result<(), BadCommand> {
         let set = self.policy.iter().flat_map(|policy| &policy.set);
         for (name, value) in set.chain(&self.vars) {
@@ -99,7 +95,6 @@ impl Environ {
 }
 
 impl EnvPolicy {
-    /// Everything the machine has.
     pub fn everything() -> Self {
         Self {
             inherit: Inherit::All,

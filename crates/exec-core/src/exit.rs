@@ -1,33 +1,27 @@
-//! How a process ended, and why.
+//! How a process ended, why, and what it used.
 
 use std::time::Duration;
 
-/// What the kernel said of the leader.
+/// How the leader of a process tree ended, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitStatus {
-    /// It returned this code.
     Code(i32),
-    /// A signal ended it.
     Signal {
-        /// Its number.
         number: i32,
-        /// Whether a core was dumped.
         core_dumped: bool,
     },
-    /// Nobody was there to ask: the keeper died before it could reap. Never replaced by a guess.
+    /// The keeper died before it could reap the leader, so nobody knows. Never replaced by a guess.
     Lost,
 }
 
-/// Whose doing it was.
+/// Who ended a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitCause {
-    /// Its own, or somebody else's on that machine.
+    /// The process itself, or somebody else on that machine.
     Own,
-    /// Its time limit ran out.
     TimedOut,
-    /// Its owner terminated it.
+    /// Its owner.
     Terminated,
-    /// The kernel killed it for want of memory.
     OutOfMemory,
 }
 
@@ -38,23 +32,18 @@ pub struct ResourceUsage {
     pub user: Duration,
     /// CPU time in the kernel.
     pub system: Duration,
-    /// Largest resident set.
     pub max_rss_bytes: u64,
 }
 
-/// The end of a process: what, why, and what it cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
-    /// What the kernel said.
     pub status: ExitStatus,
-    /// Whose doing it was.
     pub cause: ExitCause,
-    /// What it used.
     pub usage: ResourceUsage,
 }
 
 impl Exit {
-    /// An end nobody witnessed.
+    /// The exit of a process that nobody could reap.
     pub const LOST: Exit = Exit {
         status: ExitStatus::Lost,
         cause: ExitCause::Own,

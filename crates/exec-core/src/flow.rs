@@ -1,4 +1,4 @@
-//! When bytes may move: room in the spool, the gathering of terminal output, the size of a pipe.
+//! When output may move: space in the spool, batches of terminal output, the size of a splice and of a pipe.
 
 use std::time::{Duration, Instant};
 
@@ -8,29 +8,26 @@ use crate::limits::{ENTRY_BYTES, PTY_BATCH_TIME, PTY_ECHO_BYTES, PTY_ECHO_GAP, P
 /// How much a spool may hold, and what happens beyond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Bytes and records together.
+    /// Of output and index records together.
     pub cap_bytes: u64,
-    /// What a full spool does.
     pub overflow: Overflow,
 }
 
-/// The answer to "may I move more?".
+/// Whether more output may be moved into a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpaceDecision {
-    /// Yes.
     Free,
-    /// Once at least this many bytes of the oldest are forgotten.
+    /// After at least this many bytes of the oldest output are dropped.
     Drop {
-        /// Bytes over the cap, rounded up to a step worth a hole.
         bytes: u64,
     },
-    /// No: the child waits until somebody makes room.
+    /// The child waits until somebody frees space.
     Wait,
 }
 
 impl Quota {
-    /// Whether a spool that costs `cost_bytes` may take more. `shared_excess_bytes` is what all spools together hold
-    /// over their common cap; the fullest spool is asked to give it back.
+    /// Whether a spool that takes `cost_bytes` on disk may take more. `shared_excess_bytes` is what all spools together
+    /// hold over their common cap; the fullest spool has to free it.
     pub fn decide_space(&self, cost_bytes: u64, shared_excess_bytes: u64) -> SpaceDecision {
         let own_excess = cost_bytes.saturating_sub(self.cap_bytes);
         let excess = own_excess.max(shared_excess_bytes.min(cost_bytes));
@@ -41,29 +38,29 @@ impl Quota {
         }
     }
 
-    /// What is dropped in one go: a hole's worth, but of a small spool never most of it.
+    /// Output is dropped in steps of one hole, but a small spool never drops most of itself at once.
     fn step_bytes(&self) -> u64 {
         (self.cap_bytes / 8).clamp(1, PUNCH_BYTES)
     }
 }
 
-/// How much one splice may take: large bites only while nobody else is waiting for a turn.
+/// How much one splice may move. It may be large only while no other process waits for the same thread.
 pub fn splice_bytes(others_ready: bool) -> u32 {
     if others_ready { ENTRY_BYTES } else { SPLICE_BYTES }
 }
 
-/// Decides when gathered terminal output becomes an entry.
+/// Decides when the terminal output that was read so far becomes an entry.
 ///
-/// A terminal gives 4 KiB a read. The first bytes after a quiet time are sealed at once, and so are a few bytes (a
-/// keystroke's echo); while it floods, reads are gathered to 64 KiB or [`PTY_BATCH_TIME`].
+/// A read from a terminal returns at most 4 KiB. The first bytes after a quiet time are flushed at once, and so are a few
+/// bytes (the echo of a keystroke). While the terminal floods, reads are batched up to 64 KiB or [`PTY_BATCH_TIME`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PtyBatcher {
     flushed_at: Option<Instant>,
-    /// When the first of the bytes gathered now came.
+    /// When the first bytes of this batch came.
     since: Option<Instant>,
 }
 
-/// What to do with the bytes gathered so far.
+/// What to do with the bytes of the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
     /// Make them an entry.
@@ -73,7 +70,7 @@ pub enum Flush {
 }
 
 impl PtyBatcher {
-    /// `bytes` are gathered; `more` says that the terminal has not run dry.
+    /// The batch has `bytes`; `more` says that the terminal has more to read.
     pub fn on_read(&mut self, bytes: u32, more: bool, now: Instant) -> Flush {
         let since = *self.since.get_or_insert(now);
         let gap = if bytes < PTY_ECHO_BYTES { PTY_ECHO_GAP } else { PTY_BATCH_TIME };
@@ -86,7 +83,7 @@ impl PtyBatcher {
     }
 }
 
-/// Watches whether a pipe floods, so that it is enlarged once and only then.
+/// Detects that a pipe floods, so that it is enlarged once and only then.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FloodDetector {
     full_in_a_row: u8,

@@ -1,7 +1,7 @@
 //! Pure rules and vocabulary of exec-server.
 //!
-//! Everything here is told facts (and the time) and answers with values or effects. Nothing here waits, reads a
-//! clock, touches a file, serialises or knows that connections exist; `cargo xtask tidy` keeps it so.
+//! Everything here gets facts (and the time) as arguments and returns values or effects. Nothing here waits, reads a
+//! clock, touches a file, serialises or knows that connections exist; `cargo xtask tidy` checks that.
 //!
 //! In the order in which a process meets them:
 //!

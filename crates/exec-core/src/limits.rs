@@ -1,20 +1,20 @@
-//! Every bound of the lower rooms: a name, a unit, a reason.
+//! Every bound of processes and their logs: a name, a unit, a reason.
 //!
-//! Bounds of the wire and of connections live beside them, in `exec-wire` and `exec-server`.
+//! Bounds of files are in `exec-env`, those of the protocol and of connections in `exec-wire` and `exec-rpc`.
 
 use std::time::Duration;
 
-/// Most bytes of one log entry. Small enough that one turn of a flood does not ruin another process's echo, large
-/// enough that a flood is not drowned in headers.
+/// Most bytes of one log entry. Small enough that moving one does not delay another process's echo, large enough that
+/// headers are a small part of a flood.
 pub const ENTRY_BYTES: u32 = 64 << 10;
 
-/// Most bytes one splice may take when nothing else is ready; recorded as several entries.
+/// Most bytes one splice may move when no other process is ready; recorded as several entries.
 pub const SPLICE_BYTES: u32 = 256 << 10;
 
 /// Capacity a pipe is given once it floods. `pipe-user-pages-soft` allows 64 MiB per user, and 1 MiB showed no gain.
 pub const FLOOD_PIPE_BYTES: u32 = 256 << 10;
 
-/// Output a process may hold before its overflow policy speaks.
+/// Output a process may hold before its overflow policy applies.
 pub const SPOOL_BYTES: u64 = 256 << 20;
 
 /// Output all processes of an environment may hold together.
@@ -27,23 +27,23 @@ pub const SPOOL_MIN_BYTES: u64 = 1 << 20;
 pub const PUNCH_BYTES: u64 = 1 << 20;
 
 /// What an entry costs beside its bytes: its index record. Counted against the cap, or a child that writes one byte at
-/// a time would own a disk of records.
+/// a time would fill a disk with records.
 pub const RECORD_BYTES: u64 = 32;
 
-/// While a PTY floods, its 4 KiB reads are gathered this long before an entry is sealed.
+/// While a PTY floods, its 4 KiB reads are batched this long before they become an entry.
 pub const PTY_BATCH_TIME: Duration = Duration::from_millis(2);
 
-/// A few bytes of a terminal that has run dry are an answer somebody waits for, not a flood, unless the last ones were
-/// this short a time ago: no answer to an answer is faster.
+/// A few bytes after which a terminal has nothing more to read are an echo that somebody waits for, unless the previous
+/// bytes came less than this ago: nobody reacts to an echo faster, so it is a flood.
 pub const PTY_ECHO_GAP: Duration = Duration::from_micros(40);
 
 /// What counts as a few bytes: a line or two, redrawn.
 pub const PTY_ECHO_BYTES: u32 = 1 << 10;
 
-/// Ids of accepted stdin writes remembered per process, as Codex's server does.
+/// Ids of accepted stdin writes remembered per process; as many as Codex's server remembers.
 pub const REMEMBERED_WRITES: usize = 4096;
 
-/// Stdin writes that may wait for one process; one more is told to try later by waiting itself.
+/// Stdin writes that may be queued for one process. The caller of one more waits until there is space.
 pub const QUEUED_WRITES: usize = 128;
 
 /// Most bytes of one stdin write; a larger one is refused before it is queued.
@@ -59,15 +59,15 @@ pub const WRITE_ID_BYTES: usize = 256;
 /// caller over that gets the kernel's own `E2BIG`, a caller over this is refused before it costs memory.
 pub const ARGUMENT_BYTES: usize = 16 << 20;
 
-/// How long a terminated tree is given to disappear before the answer says that something is left.
+/// How long `terminate` waits for the tree to disappear before it answers that something is left.
 pub const TREE_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a keeper without an owner keeps its processes, unless told otherwise.
+/// How long a keeper without an owner keeps its processes, unless its configuration has another number.
 pub const ORPHAN_TTL: Duration = Duration::from_secs(600);
 
-/// Output that an attached reader has not read yet is not dropped for newer output: the child waits. But not for a
-/// reader that takes nothing for so long; it may have been stopped, or forgotten.
+/// Output that an attached reader has not read yet is not dropped for newer output: the child waits. But it does not
+/// wait for a reader that takes nothing for so long, which may have been stopped or forgotten.
 pub const READER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// While a spool has no room (disk full, or `block` and full), the mover looks again this often.
+/// While a spool has no space (the disk is full, or the spool is full and blocks), the mover tries again this often.
 pub const STALL_RETRY: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! The log a process writes: its arithmetic, without its bytes.
+//! The log of a process: its entries, and the arithmetic of its sequence numbers. The bytes are kept elsewhere.
 //!
 //! ```text
 //!   dropped (counted)      held                          next
@@ -6,68 +6,57 @@
 //! ```
 //!
 //! Every entry takes the next seq: 1, 2, 3 … without holes; output, exit and closed share the counter. When a spool
-//! forgets its oldest entries, `first` moves up and the bytes are counted, so that a reader always knows what it missed.
+//! drops its oldest entries, `first` moves up and the bytes are counted, so that a reader always knows what it missed.
 
 use bytes::Bytes;
 
 use crate::exit::Exit;
 use crate::limits::RECORD_BYTES;
 
-/// The place of an entry. 0 is "before the first".
+/// The number of an entry in its log. 0 is "before the first".
 pub type Seq = u64;
 
-/// Where bytes came from.
+/// Where output came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stream {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
-    /// The terminal, where the two cannot be told apart.
+    /// The terminal, where stdout and stderr cannot be told apart.
     Pty,
 }
 
-/// One entry as a reader gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place.
     pub seq: Seq,
-    /// What happened.
     pub body: EntryBody,
 }
 
-/// What an entry says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryBody {
-    /// The child printed.
-    Output {
-        /// Where.
-        stream: Stream,
-        /// What; at most [`crate::limits::ENTRY_BYTES`].
-        bytes: Bytes,
-    },
+    /// At most [`crate::limits::ENTRY_BYTES`].
+    Output { stream: Stream, bytes: Bytes },
     /// The leader was reaped. Output of surviving children may still follow.
     Exited(Exit),
     /// No writer is left. Nothing follows.
     Closed,
 }
 
-/// What a log is at one moment.
+/// The state of a log at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// The first seq still held.
     pub first_seq: Seq,
     /// The seq the next entry will get.
     pub next_seq: Seq,
-    /// Output bytes held.
+    /// Output bytes.
     pub held_bytes: u64,
-    /// Output bytes forgotten so far.
+    /// Output bytes dropped so far.
     pub dropped_bytes: u64,
-    /// The end of the leader, and its place, once it is known.
+    /// The exit of the leader and the seq of its entry, once it is known. Stays when the entry itself is dropped.
     pub exit: Option<(Seq, Exit)>,
-    /// Whether the log is complete.
+    /// The log is complete.
     pub closed: bool,
-    /// The child waits: the spool is full or the disk is. Nothing is lost meanwhile.
+    /// The child waits because the spool or the disk is full. Nothing is lost meanwhile.
     pub stalled: bool,
 }
 
@@ -77,7 +66,7 @@ impl Head {
         self.closed || after < self.next_seq - 1
     }
 
-    /// What a reader at `after` has missed for good.
+    /// The entries after `after` that a reader can no longer get.
     pub fn gap(&self, after: Seq) -> Option<Gap> {
         (after < self.first_seq - 1).then(|| Gap {
             from_seq: after + 1,
@@ -87,14 +76,14 @@ impl Head {
     }
 }
 
-/// Entries a reader wanted and can no longer have.
+/// Entries that were dropped before a reader got them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// First missing.
+    /// The first that is missing.
     pub from_seq: Seq,
-    /// Last missing.
+    /// The last that is missing.
     pub to_seq: Seq,
-    /// Bytes this process's log has forgotten in all, so far.
+    /// All bytes that this process's log has dropped so far.
     pub dropped_bytes: u64,
 }
 
@@ -103,21 +92,20 @@ pub struct Gap {
 pub struct Page {
     /// In order, without holes.
     pub entries: Vec<Entry>,
-    /// What lies between the reader's place and the first entry, if it is gone.
+    /// What was dropped between the reader's position and the first entry.
     pub gap: Option<Gap>,
-    /// The log at that moment.
     pub head: Head,
 }
 
 impl Page {
-    /// The place after this page for a reader that was at `after`.
+    /// The position after this page, for a reader that was at `after`.
     pub fn cursor(&self, after: Seq) -> Seq {
         let past_gap = self.gap.map_or(after, |gap| gap.to_seq);
         self.entries.last().map_or(past_gap, |entry| entry.seq)
     }
 }
 
-/// The log's counters. Whoever appends or forgets an entry tells it, and publishes [`Log::head`].
+/// The counters of a log. Whoever appends or drops an entry calls it, and publishes [`Log::head`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
     first: Seq,
@@ -135,7 +123,7 @@ impl Default for Log {
 }
 
 impl Log {
-    /// A log found again, with the counters its notes give.
+    /// A log of an earlier owner, with the counters that its files give.
     pub fn resume(head: &Head) -> Self {
         Self {
             first: head.first_seq,
@@ -147,29 +135,26 @@ impl Log {
         }
     }
 
-    /// Output of `bytes` took its place.
     pub fn append_output(&mut self, bytes: u32) -> Seq {
         debug_assert!(!self.closed, "nothing follows closed");
         self.held_bytes += u64::from(bytes);
-        self.take()
+        self.take_seq()
     }
 
-    /// The leader's end took its place.
     pub fn append_exit(&mut self, exit: Exit) -> Seq {
-        debug_assert!(self.exit.is_none() && !self.closed, "a leader ends once");
-        let seq = self.take();
+        debug_assert!(self.exit.is_none() && !self.closed, "a leader exits once");
+        let seq = self.take_seq();
         self.exit = Some((seq, exit));
         seq
     }
 
-    /// The last entry took its place.
     pub fn append_closed(&mut self) -> Seq {
         debug_assert!(self.exit.is_some() && !self.closed, "closed comes once, after exited");
         self.closed = true;
-        self.take()
+        self.take_seq()
     }
 
-    /// The oldest entry, of `output_bytes`, is forgotten. Exit and closed pass with 0 bytes; the exit stays known.
+    /// The oldest entry is dropped; exit and closed have 0 `output_bytes`. The exit stays known.
     pub fn drop_first(&mut self, output_bytes: u32) {
         debug_assert!(self.first < self.next, "nothing is held");
         self.first += 1;
@@ -177,12 +162,11 @@ impl Log {
         self.dropped_bytes += u64::from(output_bytes);
     }
 
-    /// What the log costs on disk: its bytes and its records.
+    /// What the log takes on disk: its bytes and its index records.
     pub fn cost_bytes(&self) -> u64 {
         self.held_bytes + (self.next - self.first) * RECORD_BYTES
     }
 
-    /// What a reader may know.
     pub fn head(&self, stalled: bool) -> Head {
         Head {
             first_seq: self.first,
@@ -195,7 +179,7 @@ impl Log {
         }
     }
 
-    fn take(&mut self) -> Seq {
+    fn take_seq(&mut self) -> Seq {
         let seq = self.next;
         self.next += 1;
         seq

@@ -3,30 +3,20 @@
 /// A signal with the number Linux gives it on every architecture we build for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Signal {
-    /// SIGHUP
     Hangup,
-    /// SIGINT
     Interrupt,
-    /// SIGQUIT
     Quit,
-    /// SIGKILL
     Kill,
-    /// SIGUSR1
     User1,
-    /// SIGUSR2
     User2,
-    /// SIGTERM
     Terminate,
-    /// SIGCONT
     Continue,
-    /// SIGSTOP
     Stop,
-    /// SIGWINCH
     WindowChange,
 }
 
 impl Signal {
-    /// All of them, in the order of their numbers.
+    /// In the order of their numbers.
     pub const ALL: [Signal; 10] = [
         Self::Hangup,
         Self::Interrupt,
@@ -40,7 +30,6 @@ impl Signal {
         Self::WindowChange,
     ];
 
-    /// The kernel's number.
     pub const fn number(self) -> i32 {
         match self {
             Self::Hangup => 1,
@@ -56,13 +45,12 @@ impl Signal {
         }
     }
 
-    /// The signal of a number, if it is one of ours.
     pub fn from_number(number: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|signal| signal.number() == number)
     }
 }
 
-/// What people call signal `number` (`SIGTERM`), or `signal 40` for one without a name.
+/// The usual name of any signal number (`SIGTERM`), or `signal 40` for one without a name.
 pub fn name(number: i32) -> String {
     const NAMES: [&str; 31] = [
         "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",

@@ -1,28 +1,27 @@
-//! Termination as a timer machine: ask, grace, kill.
+//! When a process tree gets SIGTERM and SIGKILL, by its owner's request or by its time limit.
 //!
 //! ```text
-//!   at large ── ask(grace) ──► asked (TERM sent) ── grace over ──► killed
-//!      │  └─── time limit ──────►┘                                   ▲
-//!      └──────── ask(0) ─────────────────────────────────────────────┘
+//!   running ── request(grace) ──► SIGTERM sent ── grace over ──► killed
+//!      │  └─── time limit ──────►┘                                 ▲
+//!      └──────── request(0) ───────────────────────────────────────┘
 //! ```
 //!
-//! It is told when; it never looks at a clock. What is sent goes to the whole tree.
+//! The caller passes the time; nothing here reads a clock.
 
 use std::time::{Duration, Instant};
 
 use crate::command::TimeLimit;
 use crate::exit::ExitCause;
 
-/// What to send now.
+/// What to send to the whole tree now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TerminationSignal {
-    /// SIGTERM (and SIGCONT, so that a stopped process can hear it).
+    /// SIGTERM, and SIGCONT so that a stopped process can handle it.
     Term,
     /// SIGKILL, or `cgroup.kill`.
     Kill,
 }
 
-/// Where a process stands between life and death.
 #[derive(Debug, Clone, Copy)]
 pub struct Termination {
     stage: Stage,
@@ -32,7 +31,7 @@ pub struct Termination {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Running,
-    /// `kill_at` is `None` for a grace beyond all time.
+    /// `kill_at` is `None` if the grace ends later than a clock can say.
     TermSent {
         kill_at: Option<Instant>,
         cause: ExitCause,
@@ -49,12 +48,12 @@ impl Termination {
         Self { stage: Stage::Running, limit }
     }
 
-    /// The owner wants it to end. Asking again can only hasten it.
+    /// The owner wants it to end. Another request can only make that earlier.
     pub fn request(&mut self, now: Instant, grace: Duration) -> Option<TerminationSignal> {
         self.begin(now, grace, ExitCause::Terminated)
     }
 
-    /// The moment [`Self::on_time`] has something to say.
+    /// When [`Self::on_time`] must be called.
     pub fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Running => self.limit.map(|(at, _)| at),
@@ -63,7 +62,6 @@ impl Termination {
         }
     }
 
-    /// Time has passed.
     pub fn on_time(&mut self, now: Instant) -> Option<TerminationSignal> {
         if self.deadline().is_none_or(|at| now < at) {
             return None;
@@ -78,12 +76,12 @@ impl Termination {
         }
     }
 
-    /// The leader has ended; its time limit is met. A termination under way goes on, for the rest of its tree.
+    /// The leader has ended within its time limit. A termination that has begun goes on, for the rest of the tree.
     pub fn on_leader_exit(&mut self) {
         self.limit = None;
     }
 
-    /// Whose doing the end was, if it came by now.
+    /// The cause of the leader's exit, if it exits now.
     pub fn cause(&self) -> ExitCause {
         match self.stage {
             Stage::Running => ExitCause::Own,
@@ -91,17 +89,16 @@ impl Termination {
         }
     }
 
-    /// Whether KILL was sent.
     pub fn killed(&self) -> bool {
         matches!(self.stage, Stage::Killed { .. })
     }
 
     fn begin(&mut self, now: Instant, grace: Duration, cause: ExitCause) -> Option<TerminationSignal> {
-        // A time limit is not put off by somebody who gives a longer grace.
+        // A longer grace does not postpone the time limit.
         let limit = self.limit.and_then(|(at, grace)| at.max(now).checked_add(grace));
         let kill_at = [now.checked_add(grace), limit].into_iter().flatten().min();
         match self.stage {
-            // Asked once more: something may be left of the tree, or have come since.
+            // Killed again: something may be left of the tree, or have been forked since.
             Stage::Killed { .. } => Some(TerminationSignal::Kill),
             Stage::TermSent { cause: first, .. } if grace.is_zero() => {
                 self.stage = Stage::Killed { cause: first };

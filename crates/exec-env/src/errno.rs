@@ -1,12 +1,12 @@
 //! The kernel's refusals in words.
 //!
-//! The original is linked against musl, ours may be linked against another C library, and what a client is told must not
-//! depend on that: where the words of the two differ, musl's are used. Deliberately absent: numbers that no verb of ours
-//! can meet.
+//! The words of an errno come from the C library and differ between libraries, but what a client is told must not depend
+//! on how the server was linked. Where the libraries differ, musl's words are used, which existing clients know.
+//! Deliberately absent: numbers that no verb of ours can return.
 
 use std::fmt;
 
-/// An errno as it is told: `No such file or directory (os error 2)`.
+/// An errno as text: `No such file or directory (os error 2)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrnoText(pub i32);
 
@@ -19,7 +19,7 @@ impl fmt::Display for ErrnoText {
     }
 }
 
-/// Linux numbers (x86-64 and arm64), and only where the C libraries disagree.
+/// Linux numbers (x86-64 and arm64), and only those for which the C libraries differ.
 fn musl_words(errno: i32) -> Option<&'static str> {
     Some(match errno {
         5 => "I/O error",

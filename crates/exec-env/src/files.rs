@@ -1,10 +1,12 @@
 //! What can be done with files, and how it can fail.
 //!
 //! Paths are bytes, as the kernel has them: nothing here assumes UTF-8. Every failure is one [`FileError`] that keeps
-//! the verb, the path and the errno, so that a far machine fails in the same words as this one.
+//! the verb, the path and the errno, so that a remote machine fails in the same words as this one.
 //!
-//! Reading order: how things fail ([`error`]), what is asked and answered ([`content`], [`metadata`], [`tree`]), what
-//! goes on for longer ([`watch`], [`search`]), and what bounds it all ([`limits`]).
+//! - [`content`], [`metadata`], [`tree`]: parameters and results of the verbs that answer once;
+//! - [`watch`], [`search`]: those of the verbs whose results keep coming;
+//! - [`error`]: how they fail;
+//! - [`limits`]: what bounds them.
 //!
 //! Deliberately absent: file handles by name, block encodings, URIs. Those belong to a connection.
 
@@ -32,15 +34,15 @@ pub use watch::{Change, ChangeBatch, ChangeStream, MissingPathWatch, WatchOption
 
 use crate::BoxFuture;
 
-/// A future that may fail as files fail.
+/// What every verb over files returns.
 pub type FileFuture<'a, T> = BoxFuture<'a, Result<T, FileError>>;
 
-/// The verbs.
+/// The verbs over files.
 pub trait Files: Send + Sync {
     /// The whole of a regular file, if it is not larger than [`limits::READ_BYTES`].
     fn read<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Bytes>;
 
-    /// A regular file, open for blocks.
+    /// Opens a regular file, to read or write it in blocks.
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>>;
 
     /// Replaces the file by `bytes`, whole or not at all; or appends them. Mode, owner, extended attributes and the
@@ -56,13 +58,13 @@ pub trait Files: Send + Sync {
     /// Copies a file, a link or a directory. A file appears at its destination whole or not at all.
     fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied>;
 
-    /// Gives a file another name on the same file system; never follows a link that is the last component.
+    /// Renames a file within its file system; never follows a link that is the last component.
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path, options: RenameOptions) -> FileFuture<'a, ()>;
 
-    /// What is known about a file.
+    /// What the kernel knows about a file.
     fn metadata<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Metadata>;
 
-    /// The one path without links, dots and doubled slashes; the file must exist.
+    /// The absolute path without links, dots and doubled slashes; the file must exist.
     fn canonicalize<'a>(&'a self, path: &'a Path) -> FileFuture<'a, PathBuf>;
 
     /// The entries of a directory in the kernel's order, at most [`limits::DIRECTORY_ENTRIES`].
@@ -74,27 +76,27 @@ pub trait Files: Send + Sync {
     /// Sets the permission bits, with set-user-id, set-group-id and sticky.
     fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: LinkPolicy) -> FileFuture<'a, ()>;
 
-    /// Sets when it was read and when its contents changed.
+    /// Sets the times of the last access and of the last modification.
     fn set_times<'a>(&'a self, path: &'a Path, times: FileTimes, links: LinkPolicy) -> FileFuture<'a, ()>;
 
-    /// The text of a symbolic link. `links` speaks of the components before the last.
+    /// The text of a symbolic link. `links` applies to the components before the last.
     fn read_link<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, PathBuf>;
 
-    /// Makes a symbolic link at `path` with the text `target`. `links` speaks of the components before the last.
+    /// Makes a symbolic link at `path` with the text `target`. `links` applies to the components before the last.
     fn create_symlink<'a>(&'a self, target: &'a Path, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, ()>;
 
-    /// Tells once when one of `missing` comes into existence or `present` changes. `None`: that cannot be watched,
-    /// because one exists already, `present` does not, or it would take too many watches.
+    /// Watches until one of `missing` comes into existence or `present` changes. `None`: that cannot be watched, because
+    /// one of `missing` exists already, `present` does not, or it would take too many watches.
     fn watch_missing<'a>(
         &'a self,
         missing: &'a [PathBuf],
         present: Option<&'a Path>,
     ) -> FileFuture<'a, Option<Box<dyn MissingPathWatch>>>;
 
-    /// Tells what changes at and below `root`, from now on.
+    /// Watches for changes at and below `root`, from now on.
     fn watch<'a>(&'a self, root: &'a Path, options: WatchOptions) -> FileFuture<'a, Box<dyn ChangeStream>>;
 
-    /// Searches contents. Answers as soon as the query is known to be good; what is found comes from the handle.
+    /// Searches contents. Returns as soon as the query is known to be valid; the results come from the handle.
     fn search<'a>(&'a self, query: SearchQuery) -> FileFuture<'a, Box<dyn SearchResults>>;
 
     /// Paths that match patterns, sorted.
@@ -103,25 +105,25 @@ pub trait Files: Send + Sync {
 
 /// A file that stays open between calls. Calls may overlap, which is how a reader reads ahead.
 pub trait OpenFile: Send + Sync {
-    /// Its size when it was opened.
+    /// The size when it was opened.
     fn size_bytes(&self) -> u64;
 
     /// At most `len` bytes at `offset`; fewer only at the end of the file.
     fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, FileBlock>;
 
-    /// Puts `bytes` at `offset`; what lies between the end and `offset` becomes a hole.
+    /// Writes `bytes` at `offset`; what lies between the end of the file and `offset` becomes a hole.
     fn write_block(&self, offset: u64, bytes: Bytes) -> FileFuture<'_, ()>;
 
-    /// Lets go of it. Dropping does the same, but tells nothing.
+    /// Closes it. Dropping does the same, but reports no error.
     fn close(self: Box<Self>) -> FileFuture<'static, ()>;
 }
 
-/// What symbolic links in a path are worth.
+/// What to do with symbolic links in a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkPolicy {
     /// They are followed.
     #[default]
     Follow,
-    /// No component may be one; the kernel checks it while it resolves, so nobody can swap one in.
+    /// No component may be one. The kernel checks that while it resolves the path, so nobody can swap one in meanwhile.
     Refuse,
 }

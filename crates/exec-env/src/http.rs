@@ -1,9 +1,9 @@
-//! HTTP from where the environment is: one request, one answer, its body as it comes.
+//! HTTP requests that the environment's machine makes: one request, one response, its body as it arrives.
 //!
-//! A status of 400 or 500 is an answer, not an error. A header's value may end with a variable of the environment's
-//! machine; which ones may be used is decided here, where the request is judged, and the value is looked up there.
+//! A status of 400 or 500 is a response, not an error. A header's value may end with the value of a variable of the
+//! environment's machine; [`variable_may_leave`] decides which variables may be used.
 //!
-//! Deliberately absent: cookies, caches, decompression. What the server sends is what the caller gets.
+//! Deliberately absent: cookies, caches, decompression. What the web server sends is what the caller gets.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use bytes::Bytes;
 
 use crate::BoxFuture;
 
-/// The verb.
+/// Making HTTP requests.
 pub trait Http: Send + Sync {
-    /// Sends `request` and answers when the head of the answer is there.
+    /// Sends `request` and returns when the head of the response has arrived.
     fn request(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpError>>;
 }
 
-/// What to ask.
+/// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRequest {
     /// Any token: `GET`, `PROPFIND` …
     pub method: String,
     /// `http:` or `https:`.
     pub url: String,
-    /// In this order, repeats kept.
+    /// Sent in this order; a name may be repeated.
     pub headers: Vec<RequestHeader>,
-    /// What to send along.
+    /// `None`: no body.
     pub body: Option<Bytes>,
-    /// Time for all of it, the body of the answer included. `None`: as long as it takes.
+    /// For the whole exchange, the body of the response included. `None`: as long as it takes.
     pub timeout: Option<Duration>,
     /// What to do with a redirection.
     pub redirects: Redirects,
@@ -37,34 +37,34 @@ pub struct HttpRequest {
 /// A header to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// Its name.
+    /// In any case.
     pub name: String,
-    /// Its value, or the beginning of it.
+    /// The value, or its beginning if there is a variable.
     pub value: String,
-    /// A variable of the environment's machine whose value follows `value`.
+    /// A variable of the environment's machine whose value is appended to `value`.
     pub value_env_var: Option<String>,
 }
 
 /// What to do with a redirection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Redirects {
-    /// Go there, up to [`MAX_REDIRECTS`] times.
+    /// Follow it, up to [`MAX_REDIRECTS`] times.
     #[default]
     Follow,
-    /// Answer with it.
+    /// Return it as the response.
     Stop,
 }
 
-/// How often a request is sent elsewhere before it fails.
+/// How many redirections a request follows before it fails.
 pub const MAX_REDIRECTS: usize = 10;
 
-/// What came back.
+/// The response to a request.
 pub struct HttpResponse {
     /// 100 to 999.
     pub status: u16,
-    /// Name in lower case, and value; in the order of the answer. Values that are not text are left out.
+    /// Names in lower case, and values; in the order of the response. Values that are not text are left out.
     pub headers: Vec<(String, String)>,
-    /// The rest, as it comes.
+    /// Read as it arrives.
     pub body: Box<dyn HttpBody>,
 }
 
@@ -77,103 +77,61 @@ impl std::fmt::Debug for HttpResponse {
     }
 }
 
-/// A body on its way. Nothing is read ahead of the caller but what the sockets hold; dropping it ends the transfer.
+/// The body of a response. Nothing is read ahead of the caller but what the sockets hold; dropping it ends the transfer.
 pub trait HttpBody: Send {
     /// The next bytes, never empty; `None` at the end.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, HttpError>>;
 }
 
-/// Why there is no answer, or no more of it.
+/// Why there is no response, or no more of its body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "fields of variants: their names and the message beside them say it")]
 pub enum HttpError {
-    /// Not a token.
+    /// The method is not a token.
     #[error("http/request method is invalid: {why}")]
-    BadMethod {
-        /// The parser's words.
-        why: String,
-    },
-    /// Not a URL.
+    BadMethod { why: String },
+    /// The URL does not parse.
     #[error("http/request url is invalid: {why}")]
-    BadUrl {
-        /// The parser's words.
-        why: String,
-    },
-    /// Another scheme.
+    BadUrl { why: String },
+    /// The URL is neither `http:` nor `https:`.
     #[error("http/request only supports http and https URLs, got {scheme}")]
-    BadScheme {
-        /// That one.
-        scheme: String,
-    },
-    /// Not a header name.
+    BadScheme { scheme: String },
+    /// The name of a header is not a token.
     #[error("http/request header name is invalid: {why}")]
-    BadHeaderName {
-        /// The parser's words.
-        why: String,
-    },
-    /// Not a header value. The value itself may be a secret and is not told.
+    BadHeaderName { why: String },
+    /// The value of a header has a character that no header may have. It may be a secret, so the message leaves it out.
     #[error("http/request header value is invalid for {name}: {why}")]
-    BadHeaderValue {
-        /// Whose.
-        name: String,
-        /// The parser's words.
-        why: String,
-    },
-    /// The variable is not set over there.
+    BadHeaderValue { name: String, why: String },
+    /// The variable is not set on the environment's machine.
     #[error("http/request header {name} requires executor environment variable {variable}")]
-    VariableMissing {
-        /// The header.
-        name: String,
-        /// The variable.
-        variable: String,
-    },
-    /// The variable is set to nothing.
+    VariableMissing { name: String, variable: String },
+    /// The variable is set to the empty string.
     #[error("http/request header {name} requires a non-empty executor environment variable {variable}")]
-    VariableEmpty {
-        /// The header.
-        name: String,
-        /// The variable.
-        variable: String,
-    },
+    VariableEmpty { name: String, variable: String },
     /// The variable is one that never leaves the machine.
     #[error("http/request header {name} cannot use executor environment variable {variable}")]
-    VariableRefused {
-        /// The header.
-        name: String,
-        /// The variable.
-        variable: String,
-    },
-    /// There was no answer in time.
+    VariableRefused { name: String, variable: String },
+    /// There was no response in time.
     #[error("http/request failed: {why}: the time is over")]
-    TimedOut {
-        /// What did not come to its end.
-        why: String,
-    },
-    /// No connection, no trust, or no answer.
+    TimedOut { why: String },
+    /// No connection, no trusted certificate, or no response. `causes` has the last cause last, and is empty if `why` is
+    /// all there is to say.
     #[error("http/request failed: {why}{}{causes}", if causes.is_empty() { "" } else { ": " })]
-    Failed {
-        /// What happened, in the words existing clients know.
-        why: String,
-        /// What was behind it, the last cause last; empty if that is all.
-        causes: String,
-    },
-    /// The answer broke off.
+    Failed { why: String, causes: String },
+    /// The connection failed before the body was complete.
     #[error("failed to read http/request response body: {why}")]
-    Body {
-        /// What happened.
-        why: String,
-    },
-    /// The place cannot be reached.
+    Body { why: String },
+    /// See [`crate::process::Unreachable`].
     #[error(transparent)]
     Unreachable(#[from] crate::process::Unreachable),
 }
 
-/// Whether a header may carry this variable. Credentials of the machine itself may not leave it by a caller's wish.
+/// Whether a header may contain this variable. Credentials of the machine itself may not leave it at a caller's request.
 pub fn variable_may_leave(variable: &str) -> bool {
-    !KEPT_VARIABLES.iter().any(|kept| kept.eq_ignore_ascii_case(variable))
+    !MACHINE_CREDENTIALS.iter().any(|credential| credential.eq_ignore_ascii_case(variable))
 }
 
-/// Variables no header may carry.
-const KEPT_VARIABLES: [&str; 14] = [
+const MACHINE_CREDENTIALS: [&str; 14] = [
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
     "OPENAI_FEDERATION_RULE_ID",
     "OPENAI_IDENTITY_TOKEN_FILE",

@@ -1,7 +1,16 @@
-//! The narrow waist: what a place with processes and files can do.
+//! The narrow waist: what a machine with processes and files can do, whether it is this one or a remote one.
+//!
+//! ```text
+//!   Environment ─┬─ processes()  process  start, read, follow, write, signal, terminate, wait, list ...
+//!                ├─ files()      files    read, open, write, copy, walk, watch, search ...
+//!                ├─ http()       http     requests that the machine makes
+//!                └─ info()                what the machine is
+//! ```
 //!
 //! The server serves *an* [`Environment`], the client *is* one, this machine *is* one, and one conformance suite
-//! (`exec-testkit`) judges them all. A new verb is first a question: is it a function *over* these?
+//! (`exec-testkit`) judges them all. Before a verb is added here, see whether it can be a function *over* these.
+//!
+//! Every failure keeps the kernel's number; [`errno`] turns it into words that are the same on every machine.
 //!
 //! Deliberately absent: connections, sessions, JSON, error codes.
 
@@ -12,6 +21,7 @@ pub mod files;
 pub mod http;
 pub mod process;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use files::Files;
@@ -19,42 +29,42 @@ pub use futures_util::future::BoxFuture;
 pub use http::Http;
 pub use process::Processes;
 
-/// A place with processes and files.
+/// A machine with processes and files.
 pub trait Environment: Send + Sync + 'static {
-    /// What it runs.
+    /// Starting processes, and the verbs over those that were started.
     fn processes(&self) -> &dyn Processes;
 
-    /// What it keeps.
+    /// The machine's files.
     fn files(&self) -> &dyn Files;
 
-    /// Requests from there.
+    /// HTTP requests that the machine makes.
     fn http(&self) -> &dyn Http;
 
-    /// What it is.
+    /// What the machine is. Known since the environment was opened, so this never waits.
     fn info(&self) -> &MachineInfo;
 }
 
-/// An environment somebody shares.
+/// An environment with several owners.
 pub type SharedEnvironment = Arc<dyn Environment>;
 
-/// What a place tells about itself.
+/// What an environment tells about its machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineInfo {
-    /// The account's login shell: `bash`, `/bin/bash`.
+    /// The login shell of the account that the server runs as.
     pub shell: Shell,
-    /// Where its server was started.
-    pub cwd: Option<std::path::PathBuf>,
-    /// The account's home.
-    pub home: Option<std::path::PathBuf>,
+    /// Where the server was started.
+    pub cwd: Option<PathBuf>,
+    /// The home directory of that account.
+    pub home: Option<PathBuf>,
     /// Where temporary files go.
-    pub temp_dir: std::path::PathBuf,
+    pub temp_dir: PathBuf,
     /// `TMPDIR`, if it is set.
-    pub temporary_directories: Vec<std::path::PathBuf>,
+    pub temporary_directories: Vec<PathBuf>,
     /// `linux`, …
     pub os: String,
-    /// Its name on the network.
+    /// The machine's name on the network.
     pub hostname: Option<String>,
-    /// Version of the software that serves it.
+    /// Version of exec-server there.
     pub version: String,
 }
 
@@ -63,6 +73,6 @@ pub struct MachineInfo {
 pub struct Shell {
     /// `bash`, `zsh`, `sh` …
     pub name: String,
-    /// Its program.
-    pub path: std::path::PathBuf,
+    /// `/bin/bash`, …
+    pub path: PathBuf,
 }

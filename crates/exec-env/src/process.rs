@@ -1,7 +1,8 @@
 //! What can be done with processes, and how each verb can fail.
 //!
-//! `read` looks once and never slows the child. `follow` is a place in the log that lives as long as its handle; push
-//! is only a follower that reads at once. What is normal is an outcome; an error is what the caller must act on.
+//! `read` reads the log once and never slows the child. `follow` is a position in the log that lives as long as its
+//! handle; push is only a follower that reads at once. What happens in normal use is an outcome (stdin was closed, the
+//! process had exited); an error is what the caller must act on.
 
 mod error;
 
@@ -17,15 +18,15 @@ pub use error::{
 };
 pub use exec_core::SpawnStep;
 
-/// The verbs.
+/// The verbs over processes, each addressed by the id its starter chose.
 pub trait Processes: Send + Sync {
-    /// Starts `command` under the name `id`. After it returns, the process exists and its log can be read.
+    /// Starts `command` under `id`. After it returns, the process exists and its log can be read.
     fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, StartError>>;
 
-    /// Looks at the log once: entries after `query.after`, waiting up to `query.wait` for the first.
+    /// Reads the log once: entries after `query.after`, waiting up to `query.wait` for the first.
     fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ReadError>>;
 
-    /// A place in the log, after `after`.
+    /// A position in the log, after `after`, from which to read on.
     fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ReadError>>;
 
     /// Writes to stdin, once per `write_id`. Returns when the kernel has all the bytes, or cannot take them.
@@ -36,7 +37,7 @@ pub trait Processes: Send + Sync {
         bytes: Bytes,
     ) -> BoxFuture<'a, Result<Written, WriteError>>;
 
-    /// Ends stdin. On a terminal this types the end-of-file character.
+    /// Closes stdin after what was written before. On a terminal this writes the end-of-file character.
     fn close_stdin<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<Written, WriteError>>;
 
     /// Changes the size of the terminal; the child gets SIGWINCH.
@@ -45,12 +46,12 @@ pub trait Processes: Send + Sync {
     /// Sends a signal to the process group.
     fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, SignalError>>;
 
-    /// Ends the whole tree: KILL at once, or TERM and after `grace` KILL. Answers when the tree is gone. Also ends
-    /// what an exited leader left behind.
+    /// Ends the whole process tree: SIGKILL at once, or SIGTERM and after `grace` SIGKILL. Returns when the tree is
+    /// gone. Also ends what an exited leader left behind.
     fn terminate<'a>(&'a self, id: &'a ProcessId, grace: Duration)
     -> BoxFuture<'a, Result<Terminated, TerminateError>>;
 
-    /// Waits until something is true of the process, but not longer than `deadline`.
+    /// Waits for `until`, but not longer than `deadline`.
     fn wait<'a>(
         &'a self,
         id: &'a ProcessId,
@@ -58,36 +59,36 @@ pub trait Processes: Send + Sync {
         deadline: Option<Duration>,
     ) -> BoxFuture<'a, Result<Waited, WaitError>>;
 
-    /// Everything there is, closed ones included, in the order of their start.
+    /// All processes, closed ones included, in the order of their start.
     fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, ListError>>;
 
-    /// Lets go of a closed process: its log and its name. One that is not closed is terminated first.
+    /// Frees the log and the id of a closed process. One that is not closed is terminated first.
     fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ForgetError>>;
 }
 
-/// A place in a log.
+/// A position in a log, from which a reader reads on.
 pub trait LogFollower: Send {
     /// Waits until [`Self::next`] would not wait; reads nothing. Cancelling it loses nothing.
     fn ready(&mut self) -> BoxFuture<'_, ()>;
 
-    /// The entries after this place, at most about `max_bytes` of output (but at least one entry), waiting for the
-    /// first; moves on. After `Closed` it answers `None`. Cancelling it loses nothing.
+    /// Waits for an entry after this position, returns the entries after it (about `max_bytes` of output at most, but at
+    /// least one entry) and moves on. After `Closed` it returns `None`. Cancelling it loses nothing.
     fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ReadError>>;
 }
 
 /// A process that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Started {
-    /// What the kernel calls it over there; for people, never for signals.
+    /// The pid on its machine; for people to read, never to send signals to.
     pub pid: u32,
 }
 
 /// What to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadQuery {
-    /// Entries after this place.
+    /// Entries after this one.
     pub after: Seq,
-    /// Stop before this many output bytes are passed; but at least one entry. `None`: as much as fits a page.
+    /// Stop before this many output bytes are exceeded, but return at least one entry. `None`: as much as fits a page.
     pub max_bytes: Option<usize>,
     /// How long to wait if there is nothing yet.
     pub wait: Duration,
@@ -100,69 +101,69 @@ pub enum Written {
     Accepted,
     /// Nobody can read them any more, or stdin was never open.
     StdinClosed,
-    /// The server died while it wrote them: some, all or none arrived. Never written again.
+    /// The server died while it wrote them: some, all or none arrived. They are never written again.
     InDoubt,
 }
 
 /// What became of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signalled {
-    /// It was sent.
+    /// The kernel took it.
     Sent,
-    /// There is nobody left in the group.
+    /// No process is left in the group.
     AlreadyExited,
 }
 
-/// What terminate found and did.
+/// What `terminate` found and did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terminated {
     /// Whether the leader was running.
     pub was_running: bool,
     /// Processes of the tree that were ended.
     pub ended: u32,
-    /// Processes that are still there (stuck in the kernel, or out of our rights).
+    /// Processes that are still there: stuck in the kernel, or not ours to kill.
     pub left: u32,
 }
 
 /// What to wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitCondition {
-    /// The leader's end.
+    /// The leader has exited.
     Exited,
-    /// The end of the log.
+    /// The log is complete.
     Closed,
-    /// Output after `after` that matches this regular expression; a match may span entries of one stream.
+    /// Output after `after` matches a regular expression. A match may span entries of one stream.
     Output {
-        /// The expression, over bytes.
+        /// Over bytes, in the syntax of the `regex` crate.
         regex: String,
-        /// Where to begin.
+        /// Only output after this entry counts.
         after: Seq,
     },
-    /// No output for this long.
+    /// There was no output for this long.
     Silence(Duration),
-    /// A TCP port the tree listens on; any if `None`.
+    /// The process tree listens on this TCP port; on any if `None`.
     Port(Option<u16>),
 }
 
 /// How waiting ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waited {
-    /// The leader has ended.
+    /// The leader has exited.
     Exited(Exit),
     /// The log is complete.
     Closed(Exit),
-    /// The expression matched in output that ends with entry `seq`.
+    /// The expression matched.
     Matched {
         /// The entry that completed the match.
         seq: Seq,
         /// What matched, cut to 4 KiB.
         text: Bytes,
     },
-    /// It has been silent that long.
+    /// There was no output for that long.
     Silent,
-    /// It listens.
+    /// The process tree listens on a port that was waited for.
     Listening {
-        /// On this port.
+        /// The lowest, if there are several.
         port: u16,
     },
     /// The deadline came first.
@@ -172,13 +173,13 @@ pub enum Waited {
 /// One process as `list` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessInfo {
-    /// Its name.
+    /// The id its starter chose.
     pub id: ProcessId,
-    /// The pid over there.
+    /// The pid on its machine.
     pub pid: u32,
-    /// What was asked to run, without its environment.
+    /// The program and its arguments, as requested.
     pub argv: Vec<std::ffi::OsString>,
-    /// Where.
+    /// The working directory it was started in.
     pub cwd: std::path::PathBuf,
     /// Whether it has a terminal.
     pub tty: bool,
@@ -186,18 +187,18 @@ pub struct ProcessInfo {
     pub stdin_open: bool,
     /// When it started, by that machine's clock.
     pub started: SystemTime,
-    /// Its log.
+    /// The state of its log.
     pub head: Head,
-    /// The owner's own words.
+    /// What the command carried as its label.
     pub label: Vec<u8>,
 }
 
-/// What `follow` and `read` tell, one thing at a time; for callers that want events rather than pages.
+/// The contents of a page one by one, for callers that want events rather than pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogEvent {
     /// The next entry.
     Entry(Entry),
-    /// Entries that are gone.
+    /// Entries that were dropped before they could be read.
     Gap(Gap),
 }
 

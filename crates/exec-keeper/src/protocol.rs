@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+pub use exec_core::SpawnStep;
 use exec_core::flow::Quota;
 use exec_core::{Exit, Io, Overflow, ProcessId, TerminalSize, TimeLimit};
 
@@ -146,23 +147,6 @@ impl FdRole {
             LogFileKind::Data(_) => FdRole::Data1,
         }
     }
-}
-
-/// The steps of a spawn, in their order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpawnStep {
-    Spool,
-    Pipe,
-    Pty,
-    Clone,
-    Session,
-    Cwd,
-    Exec,
-}
-
-impl SpawnStep {
-    pub const ALL: [SpawnStep; 7] =
-        [Self::Spool, Self::Pipe, Self::Pty, Self::Clone, Self::Session, Self::Cwd, Self::Exec];
 }
 
 /// What a later owner must know of a process.

@@ -1,8 +1,14 @@
 //! The files of this machine.
 //!
-//! Every verb crosses the `pool` and is one function beside: `read`, [`write`] (through `target`, `staged` and
-//! `temp_registry`), `names`, `remove`, `copy`, `walk`, `watch`, `search`, `trees`. How a path becomes a
-//! handle, and what links are worth on the way, is decided in `place` alone.
+//! Every verb is a blocking function that runs on a [`BlockingPool`]. In the order in which a verb meets them:
+//!
+//! - `blocking`: how many calls run at once, and how a long one learns that its caller is gone;
+//! - `resolve`: from a path to a handle; symbolic links are followed or refused there and nowhere else;
+//! - `path_ops`: verbs over one path (metadata, listing, create, rename, permissions, links);
+//! - `read`: whole files and open files;
+//! - `write`, through `write_target` (what is at the path now), `atomic_replace` (a temporary file and a rename) and
+//!   `temp_registry` (which finds temporary files again after a kill);
+//! - `copy`, `remove`, `walk`, `filtered_walk` (globs and ignore files), `search`, `watch`: verbs over trees.
 //!
 //! Nothing here knows of connections, handle names, URIs or JSON.
 
@@ -14,6 +20,10 @@ mod path_ops;
 mod read;
 mod remove;
 mod resolve;
+#[cfg(feature = "search")]
+mod search;
+#[cfg(not(feature = "search"))]
+#[path = "files/search_absent.rs"]
 mod search;
 mod temp_registry;
 mod walk;
@@ -36,13 +46,15 @@ use resolve::os;
 use temp_registry::TempRegistry;
 use write::FileLocks;
 
-/// Short calls at once. Each takes a thread while it lasts; more would only queue at the disk.
+/// Short calls at once. Each occupies a thread while it lasts; more would only queue at the disk.
 const MAX_SHORT_CALLS: usize = 32;
 
-/// Walks, copies, removals of trees at once. Apart from the short ones, which must never wait behind a long one.
+/// Walks, copies and removals of trees at once. They have a pool of their own, so that a short call never waits for a
+/// long one.
 const MAX_LONG_CALLS: usize = 8;
 
-/// Searches at once. One whose reader is slow keeps its place, so they are counted by themselves.
+/// Searches at once. A search whose reader is slow occupies its thread all the while, so searches have a pool of their
+/// own.
 const MAX_SEARCHES: usize = 8;
 
 /// This machine's files.
@@ -53,15 +65,15 @@ pub struct LocalFiles {
     shared: Arc<Shared>,
 }
 
-/// What calls under way share with each other.
+/// What running calls share with each other.
 struct Shared {
     temp_registry: TempRegistry,
     file_locks: FileLocks,
 }
 
 impl LocalFiles {
-    /// Opens them. `registry_directory` is a folder of our own where a killed predecessor noted its unfinished writes; they are
-    /// cleaned up now, before this returns. Without one, temporary files of killed writes stay where they are.
+    /// `registry_directory` is a directory of our own in which an earlier server, if it was killed, has left a record of
+    /// its temporary files; they are removed before this returns. Without it, temporary files of killed writes stay.
     pub fn open(registry_directory: Option<&Path>) -> Self {
         Self {
             short: BlockingPool::new(MAX_SHORT_CALLS),
@@ -74,7 +86,7 @@ impl LocalFiles {
         }
     }
 
-    /// A verb that takes microseconds, disk willing.
+    /// Runs a verb that takes microseconds, unless the disk is slow.
     fn short<'a, T: Send + 'static>(
         &'a self,
         verb: FileVerb,
@@ -85,7 +97,7 @@ impl LocalFiles {
         Box::pin(self.short.run(move |_| work(&path, &shared).map_err(|reason| FileError::new(verb, path, reason))))
     }
 
-    /// A verb over a whole tree.
+    /// Runs a verb over a whole tree.
     fn long<'a, T: Send + 'static>(
         &'a self,
         work: impl FnOnce(&Shared, &CancelFlag) -> Result<T, FileError> + Send + 'static,
@@ -192,12 +204,7 @@ impl Files for LocalFiles {
     }
 
     fn search<'a>(&'a self, query: SearchQuery) -> FileFuture<'a, Box<dyn SearchResults>> {
-        Box::pin(async move {
-            let searches = self.searches.clone();
-            // Compiling an expression and opening the root are blocking work, too.
-            let prepared = self.short.run(move |_| search::prepare(query)).await?;
-            Ok(Box::new(search::spawn(prepared, searches)) as Box<dyn SearchResults>)
-        })
+        Box::pin(search::search(query, &self.short, self.searches.clone()))
     }
 
     fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, GlobMatches> {

@@ -1,9 +1,9 @@
 //! HTTP from this machine.
 //!
-//! The client is made at the first request, because making one reads the machine's trust store. A machine without one
-//! still speaks plain HTTP. Redirections are followed hop by hop (`outgoing`), since their words are part of the contract.
-//! Deliberately absent: cookies, decompression, HTTP/2 (every server still speaks 1.1), and any header of our own but
-//! `accept: */*` and what the protocol demands.
+//! The client is made with the first request, because making one reads the machine's certificate store. A machine without
+//! such a store can still use plain HTTP. Redirections are followed by `redirect`, not by the library, because clients
+//! depend on their details. Deliberately absent: cookies, decompression, HTTP/2 (every server still speaks 1.1), and any
+//! header of our own but `accept: */*` and what the protocol demands.
 
 mod redirect;
 
@@ -23,28 +23,28 @@ use tokio::time::Instant;
 
 use redirect::OutgoingRequest;
 
-/// How long a connection nobody uses stays open for the next request.
+/// How long an idle connection stays open for the next request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connections kept per host for the next request.
+/// Idle connections kept per host.
 const IDLE_PER_HOST: usize = 8;
 
-/// Where values of variables come from.
+/// Where the values of variables come from.
 type Lookup = Box<dyn Fn(&str) -> Option<OsString> + Send + Sync>;
 
-/// This machine's HTTP.
+/// The HTTP client of this machine.
 pub struct LocalHttp {
     clients: Clients,
     lookup: Lookup,
 }
 
 impl LocalHttp {
-    /// One that takes variables from our own environment.
+    /// A client that takes variables from our own environment.
     pub fn new() -> Self {
         Self::with_variables(|name| std::env::var_os(name))
     }
 
-    /// One that takes variables from `lookup`.
+    /// A client that takes variables from `lookup`.
     pub fn with_variables(lookup: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static) -> Self {
         Self { clients: Clients::default(), lookup: Box::new(lookup) }
     }
@@ -52,33 +52,33 @@ impl LocalHttp {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (timeout, redirects) = (request.timeout, request.redirects);
         let mut outgoing = self.validate(request)?;
-        // The caller's time is not spent on making the client.
+        // The caller's timeout does not include making the client.
         self.clients.get(outgoing.url.scheme() == "https").await?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         for _ in 0..=MAX_REDIRECTS {
-            let answer = self.send_once(&outgoing, deadline).await?;
-            if redirects == Redirects::Follow && outgoing.redirect(answer.status(), answer.headers())? {
+            let response = self.send_once(&outgoing, deadline).await?;
+            if redirects == Redirects::Follow && outgoing.redirect(response.status(), response.headers())? {
                 continue;
             }
-            let headers = answer.headers().iter();
+            let headers = response.headers().iter();
             let headers = headers.filter_map(|(name, value)| {
                 let value = value.to_str().ok()?;
                 Some((name.as_str().to_owned(), value.to_owned()))
             });
-            let (status, headers) = (answer.status().as_u16(), headers.collect());
-            return Ok(HttpResponse { status, headers, body: Box::new(LocalHttpBody { answer }) });
+            let (status, headers) = (response.status().as_u16(), headers.collect());
+            return Ok(HttpResponse { status, headers, body: Box::new(LocalHttpBody { response }) });
         }
         Err(HttpError::Failed { why: "too many redirects".to_owned(), causes: String::new() })
     }
 
-    /// Sends it once. The time covers the body of the answer, too.
+    /// Sends it once. The deadline covers the body of the response, too.
     async fn send_once(
         &self,
         outgoing: &OutgoingRequest,
         deadline: Option<Instant>,
     ) -> Result<reqwest::Response, HttpError> {
         let client = self.clients.get(outgoing.url.scheme() == "https").await?;
-        // The builder makes a header of a name and a password in the URL.
+        // The builder turns a name and a password in the URL into a header.
         let mut request =
             client.request(outgoing.method.clone(), outgoing.url.clone()).headers(outgoing.headers.clone());
         if let Some(body) = &outgoing.body {
@@ -97,7 +97,7 @@ impl LocalHttp {
         })
     }
 
-    /// Judges the request. The order of the checks is part of the contract: the first thing that is wrong is told.
+    /// Checks the request. Clients depend on the order of the checks: the first thing that is wrong is reported.
     fn validate(&self, request: HttpRequest) -> Result<OutgoingRequest, HttpError> {
         let method = Method::from_bytes(request.method.as_bytes())
             .map_err(|error| HttpError::BadMethod { why: error.to_string() })?;
@@ -112,7 +112,7 @@ impl LocalHttp {
             let value = self.header_value(&header)?;
             let mut value = HeaderValue::from_bytes(&value)
                 .map_err(|error| HttpError::BadHeaderValue { name: header.name, why: error.to_string() })?;
-            // What came from a variable is likely a secret: no log of any library may show it.
+            // The value of a variable is likely a secret, which must not appear in the log of any library.
             value.set_sensitive(header.value_env_var.is_some());
             headers.append(name, value);
         }
@@ -143,13 +143,13 @@ impl LocalHttp {
 #[derive(Default)]
 struct Clients {
     trusting: OnceLock<reqwest::Client>,
-    /// Where the machine trusts nobody: good for plain HTTP, and TLS always fails.
+    /// For a machine without certificates: plain HTTP works, and TLS always fails.
     plain: OnceLock<reqwest::Client>,
 }
 
 impl Clients {
-    /// The client for a request, made now if it is the first. Two first requests at once may both make one; the
-    /// loser's is dropped.
+    /// The client for a request, made now if it is the first. Two first requests may both make one; one of them is then
+    /// dropped.
     async fn get(&self, needs_trust: bool) -> Result<&reqwest::Client, HttpError> {
         if let Some(client) = self.trusting.get() {
             return Ok(client);
@@ -168,7 +168,7 @@ impl Clients {
     }
 }
 
-/// Makes a client, off the runtime: reading the trust store takes milliseconds of disk.
+/// Makes a client on a blocking thread, because reading the certificate store takes milliseconds.
 async fn build_client(trusting: bool) -> Result<reqwest::Client, HttpError> {
     let built = tokio::task::spawn_blocking(move || {
         let builder = reqwest::Client::builder().redirect(Policy::none());
@@ -193,16 +193,16 @@ impl Http for LocalHttp {
     }
 }
 
-/// The rest of an answer, straight from the connection: what is not asked for is not read.
+/// The body of a response, read from the connection only when it is asked for.
 struct LocalHttpBody {
-    answer: reqwest::Response,
+    response: reqwest::Response,
 }
 
 impl HttpBody for LocalHttpBody {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, HttpError>> {
         Box::pin(async move {
             loop {
-                match self.answer.chunk().await {
+                match self.response.chunk().await {
                     Ok(Some(bytes)) if bytes.is_empty() => {}
                     Ok(bytes) => return Ok(bytes),
                     Err(error) => return Err(HttpError::Body { why: error.to_string() }),
@@ -212,7 +212,7 @@ impl HttpBody for LocalHttpBody {
     }
 }
 
-/// What happened, in the words existing clients know, and what was behind it.
+/// What happened, in the words that existing clients know, and its causes.
 fn request_failed(error: &reqwest::Error) -> HttpError {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     let causes: Vec<String> = causes.map(ToString::to_string).collect();

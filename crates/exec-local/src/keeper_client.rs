@@ -1,25 +1,26 @@
-//! The line to the keeper: requests go out from whoever asks, one task hands the answers to whom they belong.
+//! The connection to the keeper: callers send their requests themselves, one task routes the replies to them.
 //!
-//! What comes unasked (exits) goes to the process it concerns. When the line breaks, every request under way is
-//! answered with that, and every process is told.
+//! Exits come without a request and go to the process they concern. When the connection breaks, every pending request
+//! fails, and every process learns it through [`KeeperClient::gone`].
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
+use exec_core::{Exit, Stream};
 use exec_env::process::Unreachable;
 use exec_keeper::channel::{Channel, Received};
 use exec_keeper::protocol::{KeeperRequest, ProcessRecord, ProcessNumber, FdRole, KeeperEvent, VERSION};
+use exec_keeper::spool::OutputSource;
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
 use crate::OpenError;
-use exec_core::Exit;
 
-/// What carries the keeper, to be waited for at the end.
+/// Where the keeper runs, to be waited for at the end.
 pub(crate) enum KeeperHost {
     Thread(std::thread::JoinHandle<()>),
     Process(std::process::Child),
@@ -32,21 +33,48 @@ pub(crate) struct HandedProcess {
     pub(crate) number: ProcessNumber,
     pub(crate) pid: u32,
     pub(crate) exit: Option<Exit>,
-    pub(crate) parts: Vec<(FdRole, OwnedFd)>,
+    pub(crate) descriptors: Descriptors,
 }
 
-/// An answer with the descriptors it brought.
-pub(crate) type Reply = (KeeperEvent, Vec<OwnedFd>);
+/// Descriptors of a process by their role.
+#[derive(Debug)]
+pub(crate) struct Descriptors(Vec<(FdRole, OwnedFd)>);
 
-/// What the reader does with an exit: called with the process's number.
-pub(crate) type OnExit = Box<dyn Fn(ProcessNumber, Exit) + Send + Sync>;
+impl Descriptors {
+    pub(crate) fn new(roles: Vec<FdRole>, descriptors: Vec<OwnedFd>) -> Self {
+        Self(roles.into_iter().zip(descriptors).collect())
+    }
+
+    pub(crate) fn take(&mut self, role: FdRole) -> Option<OwnedFd> {
+        let at = self.0.iter().position(|(held, _)| *held == role)?;
+        Some(self.0.swap_remove(at).1)
+    }
+
+    /// What the spool moves output from.
+    pub(crate) fn take_sources(&mut self) -> Vec<(Stream, OutputSource)> {
+        let mut sources = Vec::new();
+        for (stream, role) in [(Stream::Stdout, FdRole::Stdout), (Stream::Stderr, FdRole::Stderr)] {
+            if let Some(pipe) = self.take(role) {
+                sources.push((stream, OutputSource::Pipe(Arc::new(pipe))));
+            }
+        }
+        if let (Some(out), Some(into)) = (self.take(FdRole::RelayRead), self.take(FdRole::RelayWrite))
+            && let Some(master) = self.take(FdRole::PtyMaster)
+        {
+            sources.push((Stream::Pty, OutputSource::Pty { master: Arc::new(master), relay: (out, into) }));
+        }
+        sources
+    }
+}
+
+/// With the descriptors that came with it.
+pub(crate) type Reply = (KeeperEvent, Vec<OwnedFd>);
 
 pub(crate) struct KeeperClient {
     socket: AsyncFd<KeeperSocket>,
     pending: Mutex<PendingRequests>,
-    on_exit: OnceLock<OnExit>,
     gone: watch::Sender<bool>,
-    carrier: Mutex<KeeperHost>,
+    host: Mutex<KeeperHost>,
 }
 
 struct KeeperSocket(Channel);
@@ -66,31 +94,26 @@ impl AsFd for KeeperSocket {
 #[derive(Default)]
 struct PendingRequests {
     next_request_id: u64,
-    /// Bounded by the requests under way, each of which holds one caller.
+    /// Bounded by the number of callers, each of which waits for one reply.
     replies: HashMap<u64, oneshot::Sender<Reply>>,
-    /// The line is broken: nobody will answer.
+    /// The connection is broken: there will be no replies.
     closed: bool,
 }
 
 impl KeeperClient {
-    /// Says hello and hears what there is.
+    /// Says hello, and receives the processes that the keeper holds.
     pub(crate) async fn open(
         channel: Channel,
-        carrier: KeeperHost,
+        host: KeeperHost,
         state: &Path,
     ) -> Result<(Arc<Self>, Vec<(ProcessRecord, HandedProcess)>), OpenError> {
         let no_answer = |why: &str| OpenError::NoAnswer { why: why.to_owned() };
-        // Not for room as well: that would wake us whenever the keeper has read something.
+        // Not for writability as well: that would wake us whenever the keeper has read something.
         let socket = AsyncFd::with_interest(KeeperSocket(channel), Interest::READABLE);
         let socket = socket.map_err(|error| no_answer(&error.to_string()))?;
-        let keeper = Self {
-            socket,
-            pending: Mutex::default(),
-            on_exit: OnceLock::new(),
-            gone: watch::Sender::new(false),
-            carrier: Mutex::new(carrier),
-        };
-        // A keeper that serves somebody else says so and hangs up, maybe before it hears this. What it said counts.
+        let keeper =
+            Self { socket, pending: Mutex::default(), gone: watch::Sender::new(false), host: Mutex::new(host) };
+        // A keeper that serves another owner says so and closes, maybe before it reads this. What it said counts.
         let _ = keeper.send(&KeeperRequest::Hello { version: VERSION }, &[]).await;
         let mut found = Vec::new();
         let mut expected = None;
@@ -103,9 +126,9 @@ impl KeeperClient {
                 Some((KeeperEvent::Busy { owner_pid }, _)) => {
                     return Err(OpenError::Busy { state: state.to_owned(), owner_pid });
                 }
-                Some((KeeperEvent::ExistingProcess { number, pid, exit, roles: parts, record }, descriptors)) => {
-                    let parts = parts.into_iter().zip(descriptors).collect();
-                    found.push((*record, HandedProcess { number, pid, exit, parts }));
+                Some((KeeperEvent::ExistingProcess { number, pid, exit, roles, record }, descriptors)) => {
+                    let descriptors = Descriptors::new(roles, descriptors);
+                    found.push((*record, HandedProcess { number, pid, exit, descriptors }));
                 }
                 Some(_) => return Err(no_answer("it said something out of turn")),
                 None => return Err(no_answer("it closed the line")),
@@ -114,15 +137,12 @@ impl KeeperClient {
         Ok((Arc::new(keeper), found))
     }
 
-    /// Hands answers to whom they belong until the line breaks. The table owns this task.
-    pub(crate) async fn route_replies(self: Arc<Self>, on_exit: OnExit) {
-        let _ = self.on_exit.set(on_exit);
-        while let Some((tell, descriptors)) = self.receive().await {
-            let request_id = match &tell {
+    /// Routes replies to their requesters until the connection breaks. The process table owns this task.
+    pub(crate) async fn route_replies(self: Arc<Self>, on_exit: impl Fn(ProcessNumber, Exit)) {
+        while let Some((event, descriptors)) = self.receive().await {
+            let request_id = match &event {
                 KeeperEvent::Exited { number, exit } => {
-                    if let Some(on_exit) = self.on_exit.get() {
-                        on_exit(*number, *exit);
-                    }
+                    on_exit(*number, *exit);
                     continue;
                 }
                 KeeperEvent::Started { request_id, .. }
@@ -134,8 +154,8 @@ impl KeeperClient {
             };
             let requester = self.lock().replies.remove(&request_id);
             if let Some(requester) = requester {
-                // An asker that gave up wants nothing any more; a start it asked for is ended by the table.
-                let _ = requester.send((tell, descriptors));
+                // A requester that gave up needs no reply. A start is never given up: the process table awaits it.
+                let _ = requester.send((event, descriptors));
             }
         }
         let mut pending = self.lock();
@@ -145,7 +165,7 @@ impl KeeperClient {
         self.gone.send_replace(true);
     }
 
-    /// Asks, and waits for the answer. `make` gets the request_id.
+    /// Sends a request and waits for its reply. `make` gets the request's id.
     pub(crate) async fn request(&self, make: impl FnOnce(u64) -> KeeperRequest) -> Result<Reply, Unreachable> {
         let (sender, receiver) = oneshot::channel();
         let request_id = {
@@ -165,9 +185,9 @@ impl KeeperClient {
         receiver.await.map_err(|_| keeper_gone())
     }
 
-    /// Says something that has no answer, waiting for room.
-    pub(crate) async fn send(&self, ask: &KeeperRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), Unreachable> {
-        let message = ask.encode();
+    /// Sends something that has no reply, waiting until the socket takes it.
+    pub(crate) async fn send(&self, request: &KeeperRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), Unreachable> {
+        let message = request.encode();
         let mut writable = None;
         loop {
             match (self.socket.get_ref().0.send(&message, descriptors), &writable) {
@@ -181,34 +201,34 @@ impl KeeperClient {
         }
     }
 
-    /// The line, to be waited for until there is room in it.
+    /// A second handle of the socket, to wait until it can be written.
     fn writable_socket(&self) -> std::io::Result<AsyncFd<OwnedFd>> {
         AsyncFd::with_interest(self.socket.get_ref().as_fd().try_clone_to_owned()?, Interest::WRITABLE)
     }
 
-    /// Says something at once, or not at all.
-    pub(crate) fn try_send(&self, ask: &KeeperRequest, descriptor: Option<&OwnedFd>) -> Result<(), Errno> {
+    /// Sends something that has no reply, unless the socket is full.
+    pub(crate) fn try_send(&self, request: &KeeperRequest, descriptor: Option<&OwnedFd>) -> Result<(), Errno> {
         let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().map(AsFd::as_fd).collect();
-        self.socket.get_ref().0.send(&ask.encode(), &descriptors)
+        self.socket.get_ref().0.send(&request.encode(), &descriptors)
     }
 
-    /// Closes the line from our side: the keeper is alone when it has heard what was said before.
+    /// Closes the connection from our side. The keeper reads what was sent before, and then it has no owner.
     pub(crate) fn disconnect(&self) {
         let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Both);
     }
 
-    /// True once the line is broken.
+    /// True once the connection is broken.
     pub(crate) fn gone(&self) -> watch::Receiver<bool> {
         self.gone.subscribe()
     }
 
-    /// Waits until whoever carries the keeper is done.
+    /// Waits until the keeper's thread or process has ended.
     pub(crate) async fn join(&self) {
-        let carrier = std::mem::replace(
-            &mut *self.carrier.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+        let host = std::mem::replace(
+            &mut *self.host.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
             KeeperHost::None,
         );
-        let wait = move || match carrier {
+        let wait = move || match host {
             KeeperHost::Thread(thread) => drop(thread.join()),
             KeeperHost::Process(mut child) => drop(child.wait()),
             KeeperHost::None => {}
@@ -220,9 +240,9 @@ impl KeeperClient {
         loop {
             match self.socket.get_ref().0.receive() {
                 Ok(Received::Message(message, descriptors)) => match KeeperEvent::decode(&message) {
-                    Ok(tell) => return Some((tell, descriptors)),
+                    Ok(event) => return Some((event, descriptors)),
                     Err(malformed) => {
-                        tracing::error!(%malformed, "the keeper's line is given up");
+                        tracing::error!(%malformed, "the connection to the keeper is given up");
                         return None;
                     }
                 },
@@ -232,7 +252,7 @@ impl KeeperClient {
                     Err(_) => return None,
                 },
                 Err(errno) => {
-                    tracing::error!(%errno, "the keeper's line is given up");
+                    tracing::error!(%errno, "the connection to the keeper is given up");
                     return None;
                 }
             }
@@ -246,9 +266,9 @@ impl KeeperClient {
 
 impl Drop for KeeperClient {
     fn drop(&mut self) {
-        let carrier = self.carrier.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let KeeperHost::Process(child) = carrier {
-            // It ends by itself when our socket closes; until it is reaped it is only a zombie. Collected if it was quick.
+        let host = self.host.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let KeeperHost::Process(child) = host {
+            // It ends by itself when our socket closes. If it has ended already, it is reaped here.
             let _ = child.try_wait();
         }
     }

@@ -1,20 +1,32 @@
 //! The environment of this machine.
 //!
-//! The way of a request: `processes` (the table: reserves the name) → `launch` (what exactly to run) → `keeper`
-//! (the line to the keeper). The way of a byte: `mover` (one task per process, calls the keeper's spool) → `journal`
-//! (the log's head in a `watch`, its bytes in files) → whoever reads. `stdin` is the way in, `wait` waits for
-//! something to be true.
+//! ```text
+//! start:   processes (reserves the id) ─► keeper_client ─► the keeper, which spawns
+//! output:  output_mover (one task per process, fills the keeper's spool) ─► process_log ─► its readers
+//! stdin:   stdin (a queue per process), write_journal (which writes happened, for the next owner)
+//! ```
 //!
-//! [`files`] and [`http`] stand beside them and share nothing with them but the folder where unfinished writes are noted.
+//! - `processes`, with `processes/process`: the verbs over processes, and the table behind them;
+//! - `keeper_client`: requests to the keeper and their replies;
+//! - `output_mover`, `process_log`, `readers`: output on its way to the readers, and how far each of them has read;
+//! - `stdin`, `write_journal`: writes to a child, each of which happens once;
+//! - `wait`: waiting for an exit, for output, for silence or for a port;
+//! - [`files`]: the machine's files; [`http`]: requests from this machine; `machine_info`: what the machine is.
+//!
+//! Features: `http` (an HTTP client) and `search` (search in contents), both on by default. Without one, its verb answers
+//! an error that names the feature.
 //!
 //! Nothing here knows of connections, sessions or JSON.
 
 #![warn(missing_docs)]
 
 pub mod files;
+#[cfg(feature = "http")]
+pub mod http;
+#[cfg(not(feature = "http"))]
+#[path = "http_absent.rs"]
 pub mod http;
 mod keeper_client;
-mod launch;
 mod machine_info;
 mod output_mover;
 mod process_log;
@@ -35,19 +47,19 @@ use exec_keeper::spool::directory::SpoolDirectory;
 
 use files::LocalFiles;
 use http::LocalHttp;
-use keeper_client::KeeperClient;
+use keeper_client::{KeeperClient, KeeperHost};
 use processes::LocalProcesses;
 
-/// Who carries the keeper.
+/// Where the keeper runs.
 #[derive(Debug, Clone)]
 pub enum KeeperChoice {
-    /// A thread of this process. Everything ends with us.
+    /// In a thread of this process. All processes end with us.
     Thread,
-    /// A process of its own that ends with us, however we end.
+    /// In a process of its own that ends with us, however we end.
     Process(KeeperProgram),
-    /// A process that outlives us and is found again through the state folder.
+    /// In a process that outlives us; the next owner finds it through the state directory.
     Durable {
-        /// How to start one, if none is there.
+        /// How to start one, if none runs.
         program: KeeperProgram,
         /// Where its socket and the logs are.
         state: PathBuf,
@@ -59,15 +71,15 @@ pub enum KeeperChoice {
 /// How to set up the environment of this machine.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Who carries the keeper.
+    /// Where the keeper runs.
     pub keeper: KeeperChoice,
-    /// Where logs lie; an ordinary disk. The state folder, or a temporary folder, if `None`.
+    /// Where logs are kept; should be on an ordinary disk. `None`: the state directory, or a temporary directory.
     pub spool_folder: Option<PathBuf>,
-    /// What one process may hold, unless its command says otherwise.
+    /// How much output one process may hold, unless its command has another number.
     pub spool_bytes: u64,
-    /// What all processes may hold together.
+    /// How much output all processes may hold together.
     pub spool_total_bytes: u64,
-    /// Use cgroups where they can be made.
+    /// Use cgroups where they can be created.
     pub cgroups: bool,
 }
 
@@ -84,7 +96,7 @@ impl Default for LocalOptions {
 }
 
 impl LocalOptions {
-    /// A keeper that outlives us, with its folder.
+    /// A keeper that outlives us, and its state directory.
     pub fn durable(program: KeeperProgram, state: impl Into<PathBuf>) -> Self {
         let keeper = KeeperChoice::Durable { program, state: state.into(), orphan_ttl: ORPHAN_TTL };
         Self { keeper, ..Self::default() }
@@ -94,15 +106,15 @@ impl LocalOptions {
 /// Why the environment could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is no keeper.
+    /// The keeper could not be started or found.
     #[error(transparent)]
     Keeper(#[from] KeeperStartError),
-    /// The keeper of the state folder serves somebody else.
+    /// The keeper of the state directory has another owner.
     #[error("state folder {state:?} is in use by process {owner_pid}: stop it first, or choose another folder")]
     Busy {
-        /// The folder.
+        /// The state directory.
         state: PathBuf,
-        /// Who has it.
+        /// The process that owns it.
         owner_pid: u32,
     },
     /// The keeper is of another version.
@@ -110,17 +122,17 @@ pub enum OpenError {
         "the keeper of {state:?} speaks version {theirs}, this program {ours}: let its processes end, or use the program that started it"
     )]
     Version {
-        /// The folder.
+        /// The state directory.
         state: PathBuf,
-        /// Its version.
+        /// The version of the keeper's protocol.
         theirs: u32,
-        /// Ours.
+        /// The version of ours.
         ours: u32,
     },
-    /// The keeper did not answer as one.
+    /// What answered does not speak the keeper's protocol.
     #[error("the keeper does not answer: {why}")]
     NoAnswer {
-        /// What happened.
+        /// What happened, for a person.
         why: String,
     },
 }
@@ -129,14 +141,14 @@ pub enum OpenError {
 pub struct LocalEnvironment {
     processes: LocalProcesses,
     files: LocalFiles,
-    /// Costs nothing until the first request.
+    /// Makes its client with the first request.
     http: LocalHttp,
     info: MachineInfo,
 }
 
 impl LocalEnvironment {
-    /// Sets it up, and finds again what a durable keeper holds. Must be called inside a tokio runtime, which carries
-    /// its tasks.
+    /// Sets it up, and resumes the processes that a durable keeper holds. Must be called inside a tokio runtime, on which
+    /// its tasks run.
     pub async fn open(options: LocalOptions) -> Result<Self, OpenError> {
         let (state, durable) = match &options.keeper {
             KeeperChoice::Durable { state, .. } => (state.clone(), true),
@@ -148,38 +160,38 @@ impl LocalEnvironment {
             None => temporary_directory(),
         };
         start_keeper::create_private_directory(&path)?;
-        let folder = Arc::new(SpoolDirectory::new(&path, options.spool_total_bytes));
+        let spool_directory = Arc::new(SpoolDirectory::new(&path, options.spool_total_bytes));
         let total = options.spool_total_bytes;
-        let (channel, carrier) = match &options.keeper {
+        let (channel, host) = match &options.keeper {
             KeeperChoice::Thread => {
-                let (channel, thread) = start_keeper::as_thread(folder.clone(), options.cgroups)?;
-                (channel, keeper_client::KeeperHost::Thread(thread))
+                let (channel, thread) = start_keeper::as_thread(spool_directory.clone(), options.cgroups)?;
+                (channel, KeeperHost::Thread(thread))
             }
             KeeperChoice::Process(program) => {
                 let (channel, child) = start_keeper::as_process(program, &path, total)?;
-                (channel, keeper_client::KeeperHost::Process(child))
+                (channel, KeeperHost::Process(child))
             }
             KeeperChoice::Durable { program, state, orphan_ttl } => {
-                (start_keeper::connect_or_start(program, state, &path, total, *orphan_ttl)?, keeper_client::KeeperHost::None)
+                (start_keeper::connect_or_start(program, state, &path, total, *orphan_ttl)?, KeeperHost::None)
             }
         };
-        let (keeper, found) = KeeperClient::open(channel, carrier, &state).await?;
+        let (keeper, found) = KeeperClient::open(channel, host, &state).await?;
         let info = machine_info::of_this_machine();
         let shell = info.shell.path.clone().into_os_string();
-        let processes = LocalProcesses::new(keeper, folder, options.spool_bytes, shell, durable, found);
-        // Beside the logs in either case: whoever comes next for the same folder cleans up after the dead.
+        let processes = LocalProcesses::new(keeper, spool_directory, options.spool_bytes, shell, durable, found);
+        // Beside the logs in either case: the next environment that uses this directory removes what we leave if killed.
         let temp_registries = path.join(TEMP_REGISTRIES);
         let files = LocalFiles::open(Some(&temp_registries));
         Ok(Self { processes, files, http: LocalHttp::new(), info })
     }
 
-    /// Ends every process and waits until the keeper is gone. Dropping does the same without waiting; a durable keeper
-    /// is only ended here.
+    /// Ends every process and waits until the keeper is gone. Dropping does the same without waiting, except that a
+    /// durable keeper is ended only here.
     pub async fn end(&self) {
         self.processes.end().await;
     }
 
-    /// Leaves everything to a durable keeper: the next owner finds it. Nothing is moved by us when this returns.
+    /// Leaves all processes to a durable keeper, for the next owner. When this returns, we touch nothing of them.
     pub async fn hand_over(&self) {
         self.processes.hand_over().await;
     }
@@ -203,11 +215,11 @@ impl Environment for LocalEnvironment {
     }
 }
 
-/// The folder, below that of the logs, where unfinished writes are noted.
+/// The directory, below that of the logs, that records where temporary files are.
 const TEMP_REGISTRIES: &str = "writes";
 
-/// Logs of an environment without a state folder. Its files have no names, so the folder is always empty and can be
-/// shared; it is private all the same.
+/// Where logs are kept without a state directory. The files have no names, so the directory is always empty and several
+/// environments can share it.
 fn temporary_directory() -> PathBuf {
     let base = if std::path::Path::new("/var/tmp").is_dir() { PathBuf::from("/var/tmp") } else { std::env::temp_dir() };
     base.join(format!("exec-server-{}", rustix::process::getuid().as_raw()))

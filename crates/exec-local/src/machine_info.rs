@@ -1,4 +1,4 @@
-//! What this machine tells about itself.
+//! What this machine is: shell, directories, operating system, name.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +7,15 @@ use exec_env::{MachineInfo, Shell};
 /// Looked up once, when the environment is set up.
 pub(crate) fn of_this_machine() -> MachineInfo {
     let account = account();
-    let temporary = std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty());
+    let temporary = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty());
     let cwd = std::env::current_dir().ok();
-    let absolute = |folder: PathBuf| cwd.as_ref().map_or(folder.clone(), |cwd| cwd.join(folder));
+    let absolute = |directory: PathBuf| cwd.as_ref().map_or(directory.clone(), |cwd| cwd.join(directory));
     MachineInfo {
         shell: shell(account.as_ref().map(|account| account.shell.as_path())),
         cwd: cwd.clone(),
         home: std::env::home_dir().filter(|home| !home.as_os_str().is_empty()).or(account.map(|account| account.home)),
         temp_dir: absolute(std::env::temp_dir()),
-        temporary_directories: temporary.into_iter().map(|folder| absolute(folder.into())).collect(),
+        temporary_directories: temporary.into_iter().map(|directory| absolute(directory.into())).collect(),
         os: std::env::consts::OS.to_owned(),
         hostname: rustix::system::uname().nodename().to_str().ok().map(str::to_owned),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -27,7 +27,7 @@ struct Account {
     shell: PathBuf,
 }
 
-/// From the account database, not from `$SHELL`, which only says what somebody's terminal runs.
+/// From the account database, not from `$SHELL`, which is the shell of the terminal that started us.
 fn account() -> Option<Account> {
     let uid = rustix::process::getuid().as_raw().to_string();
     let passwd = std::fs::read_to_string("/etc/passwd").ok()?;

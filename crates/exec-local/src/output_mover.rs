@@ -1,7 +1,7 @@
-//! The task that moves one process's output: it waits for one event, tells the spool, publishes the head.
+//! The task that moves one process's output into its spool: it waits for one event, acts on it, publishes the log's head.
 //!
-//! Of readers it knows the place of the slowest, and nothing else. When the keeper dies it goes on with what it holds, waits for the leader itself, and
-//! says honestly that the exit code is lost.
+//! All it knows of readers is how far the slowest has read. When the keeper dies, it goes on with the descriptors it has,
+//! waits for the leader by its pidfd, and logs that the exit status is lost.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use tokio::sync::{mpsc, watch};
 use crate::keeper_client::KeeperClient;
 use crate::readers::Readers;
 
-/// A descriptor the runtime waits for.
+/// A descriptor that is registered with the runtime.
 pub(crate) type AsyncDescriptor = Arc<AsyncFd<Arc<OwnedFd>>>;
 
-/// What a mover is told. At most one exit and one loss come; sheds are asked for one at a time.
+/// What the process table sends to a mover. There is at most one exit; a `Shed` may be lost, because it is sent again.
 #[derive(Debug)]
 pub(crate) enum MoverNotification {
     /// The keeper reaped the leader.
     Exited(Exit),
-    /// All logs together hold too much; this one gives back.
+    /// All logs together hold too much, and this one must drop so many bytes.
     Shed(u64),
 }
 
-/// Room for notices; see [`MoverNotification`].
+/// Capacity of the channel of [`MoverNotification`]s.
 pub(crate) const NOTIFICATIONS: usize = 8;
 
 pub(crate) struct OutputMover {
@@ -46,9 +46,9 @@ pub(crate) struct OutputMover {
     pub(crate) child_waits_since: Option<Instant>,
     pub(crate) notifications: mpsc::Receiver<MoverNotification>,
     pub(crate) keeper: Arc<KeeperClient>,
-    /// Somebody outlives us who must hold every file of the log before it is filled.
+    /// The keeper outlives us, so it must hold every file of the log before we fill it.
     pub(crate) durable: bool,
-    /// Movers that are in the middle of a flood.
+    /// How many movers have found more output than one splice takes.
     pub(crate) flooding_movers: Arc<AtomicUsize>,
     pub(crate) over_cap: Arc<tokio::sync::Notify>,
 }
@@ -56,14 +56,13 @@ pub(crate) struct OutputMover {
 enum Event {
     Ready(usize),
     Notification(MoverNotification),
-    Time,
-    /// A reader moved or left.
-    Read,
-    /// The slowest reader has stood still for too long.
-    Unread,
+    Deadline,
+    ReaderMoved,
+    /// The slowest reader has read nothing for too long.
+    ReaderTimedOut,
     KeeperGone,
     LeaderGone,
-    /// Everybody who could want something of it has let go.
+    /// The process was dropped by everybody who could send notifications.
     Abandoned,
 }
 
@@ -86,9 +85,9 @@ impl OutputMover {
                 Event::Notification(MoverNotification::Shed(bytes)) => {
                     self.spool.shed(bytes, self.readers.first_needed());
                 }
-                Event::Time => self.on_time(),
-                Event::Read => self.pump_all(),
-                Event::Unread => {
+                Event::Deadline => self.on_time(),
+                Event::ReaderMoved => self.pump_all(),
+                Event::ReaderTimedOut => {
                     self.readers.ignore_slowest();
                     self.pump_all();
                 }
@@ -107,7 +106,7 @@ impl OutputMover {
             }
             self.publish();
             if flooding {
-                // A pipe that is filled as fast as it is emptied would keep us here; others want their turn.
+                // A pipe that is filled as fast as it is emptied would keep us here, and other tasks must run too.
                 tokio::task::yield_now().await;
             }
         }
@@ -117,8 +116,8 @@ impl OutputMover {
         self.free_log().await;
     }
 
-    /// The log is complete, but its last words may be too much until somebody has read them, and it may be asked to give
-    /// room to others, until its process is forgotten.
+    /// The log is complete. Until its process is forgotten, it may have to drop output: its own, which could exceed the
+    /// cap as long as a reader had not read it, or for other logs.
     async fn serve_closed_log(&mut self) {
         loop {
             let too_much = self.spool.trim(self.readers.first_needed());
@@ -134,7 +133,7 @@ impl OutputMover {
         }
     }
 
-    /// Freeing a large file takes milliseconds, which nobody on this thread should wait for. A log without bytes has none.
+    /// Frees the log's files. For a large one that takes milliseconds, so it happens on a blocking thread.
     async fn free_log(self) {
         if self.spool.log_files().is_without_bytes() {
             return;
@@ -153,12 +152,12 @@ impl OutputMover {
         let patience = self.child_waits_since.and_then(|since| self.readers.deadline_of_slowest(since));
         let [first, second] = &self.sources;
         tokio::select! {
-            // An exit is told first: what the leader printed is drained by it, whoever else floods the pipe.
+            // An exit comes first: handling it drains what the leader printed, even if another process floods the pipe.
             biased;
             notification = self.notifications.recv() => notification.map_or(Event::Abandoned, Event::Notification),
-            () = until(deadline) => Event::Time,
-            () = self.readers.moved(), if self.child_waits_since.is_some() => Event::Read,
-            () = until(patience) => Event::Unread,
+            () = until(deadline) => Event::Deadline,
+            () = self.readers.moved(), if self.child_waits_since.is_some() => Event::ReaderMoved,
+            () = until(patience) => Event::ReaderTimedOut,
             () = ready(first), if !waits => Event::Ready(0),
             () = ready(second), if !waits => Event::Ready(1),
             _ = gone.wait_for(|gone| *gone), if !keeper_known_gone => Event::KeeperGone,
@@ -166,20 +165,20 @@ impl OutputMover {
         }
     }
 
-    /// One bite; whether there may be more.
+    /// Moves one splice; returns whether there may be more.
     fn pump(&mut self, at: usize) -> bool {
         let Some(source) = self.sources[at].clone() else { return false };
-        // Taken before the bite: bytes that come after the pipe was found empty are a newer readiness than this one,
-        // which alone is cleared.
-        let mut known = match source.poll_read_ready(&mut Context::from_waker(Waker::noop())) {
+        // The readiness is taken before the splice: bytes that come after the pipe was found empty are a newer readiness
+        // than this one, which alone is cleared.
+        let mut readiness = match source.poll_read_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(guard)) => Some(guard),
             _ => None,
         };
         let stream = self.stream(at);
-        let turn = self.pump_context(self.flooding_movers.load(Ordering::Relaxed) > 1);
-        let pumped = self.with_keeper_copy(|spool, keep| spool.pump(stream, turn, keep));
+        let context = self.pump_context(self.flooding_movers.load(Ordering::Relaxed) > 1);
+        let pumped = self.with_keeper_copy(|spool, register| spool.pump(stream, context, register));
         self.child_waits_since = match pumped {
-            PumpOutcome::WaitingForReader => self.child_waits_since.or(Some(turn.now)),
+            PumpOutcome::WaitingForReader => self.child_waits_since.or(Some(context.now)),
             _ => None,
         };
         match pumped {
@@ -190,11 +189,11 @@ impl OutputMover {
                 return true;
             }
             PumpOutcome::Empty => {
-                if let Some(guard) = &mut known {
+                if let Some(guard) = &mut readiness {
                     guard.clear_ready();
                 }
             }
-            PumpOutcome::Eof => self.close_source(at),
+            PumpOutcome::Eof => self.sources[at] = None,
             PumpOutcome::Stalled | PumpOutcome::WaitingForReader => {}
         }
         false
@@ -205,28 +204,28 @@ impl OutputMover {
     }
 
     fn exited(&mut self, exit: Exit) {
-        let turn = self.pump_context(true);
-        self.with_keeper_copy(|spool, keep| spool.on_exit(exit, turn, keep));
+        let context = self.pump_context(true);
+        self.with_keeper_copy(|spool, register| spool.on_exit(exit, context, register));
         for at in 0..2 {
             if self.sources[at].is_some() && !self.spool.open_streams().contains(self.stream(at)) {
-                self.close_source(at);
+                self.sources[at] = None;
             }
         }
         if self.child_waits_since.is_some() {
-            // No reader needs to move for the end of a stream to be seen.
+            // The end of a stream can be seen although the output before it waits for a reader.
             self.pump_all();
         }
     }
 
     fn on_time(&mut self) {
         let was_stalled = self.spool.head().stalled;
-        self.with_keeper_copy(|spool, keep| spool.on_time(Instant::now(), keep));
+        self.with_keeper_copy(|spool, register| spool.on_time(Instant::now(), register));
         if was_stalled {
             self.pump_all();
         }
     }
 
-    /// A bite of each stream, whether or not it is known to have something.
+    /// Moves one splice of each stream, whether or not it is known to be readable.
     fn pump_all(&mut self) {
         for at in 0..2 {
             if self.sources[at].is_some() {
@@ -235,21 +234,17 @@ impl OutputMover {
         }
     }
 
-    /// The stream has ended: our side of it closes. The keeper's waits for the end of all, so as not to be woken for each.
-    fn close_source(&mut self, at: usize) {
-        self.sources[at] = None;
-    }
-
-    /// All streams have ended: the keeper closes its side of them.
+    /// All streams have ended, so the keeper may close its copies. It learns that here and not at the end of each stream,
+    /// to be woken once.
     fn release_keeper_copies(&self) {
-        let parts: &[FdRole] = match self.stream(0) {
-            // The terminal itself stays: it is also the way in.
+        let roles: &[FdRole] = match self.stream(0) {
+            // The terminal itself stays open, because stdin is written to it.
             Stream::Pty => &[FdRole::RelayRead, FdRole::RelayWrite],
             Stream::Stdout | Stream::Stderr => &[FdRole::Stdout, FdRole::Stderr],
         };
-        for part in parts {
-            // Costs the keeper a descriptor until the process is forgotten, if its line is full now.
-            let _ = self.keeper.try_send(&KeeperRequest::CloseFd { number: self.number, role: *part }, None);
+        for role in roles {
+            // If the keeper's socket is full now, it keeps the descriptor until the process is forgotten.
+            let _ = self.keeper.try_send(&KeeperRequest::CloseFd { number: self.number, role: *role }, None);
         }
     }
 
@@ -263,17 +258,17 @@ impl OutputMover {
 
     fn with_keeper_copy<T>(&mut self, pump: impl FnOnce(&mut Spool, exec_keeper::spool::RegisterFile<'_>) -> T) -> T {
         let (keeper, number, durable) = (&self.keeper, self.number, self.durable);
-        let mut keep = |kept: LogFileKind, file: &OwnedFd| {
+        let mut register = |kind: LogFileKind, file: &OwnedFd| {
             if !durable {
                 return Ok(());
             }
-            match keeper.try_send(&KeeperRequest::AddFd { number, role: FdRole::of_log_file(kept) }, Some(file)) {
-                // The keeper is gone and will not outlive us: from here on we alone hold what there is.
+            match keeper.try_send(&KeeperRequest::AddFd { number, role: FdRole::of_log_file(kind) }, Some(file)) {
+                // The keeper is gone, so there will be no next owner to keep the file for.
                 Err(Errno::PIPE | Errno::CONNRESET | Errno::CONNREFUSED | Errno::NOTCONN) => Ok(()),
                 other => other,
             }
         };
-        pump(&mut self.spool, &mut keep)
+        pump(&mut self.spool, &mut register)
     }
 
     fn publish(&self) {
@@ -293,11 +288,11 @@ impl OutputMover {
     }
 }
 
-/// The source of a lane, ready to be waited for.
+/// Registers the source of a stream with the runtime.
 pub(crate) fn watch_source(spool: &Spool, stream: Stream) -> Option<AsyncDescriptor> {
     let source = spool.source(stream)?.clone();
     let watched = match stream {
-        // It is also the way in.
+        // Also for writing, because stdin is written to it.
         Stream::Pty => AsyncFd::new(source),
         Stream::Stdout | Stream::Stderr => AsyncFd::with_interest(source, Interest::READABLE),
     };

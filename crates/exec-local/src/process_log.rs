@@ -1,4 +1,4 @@
-//! The log in front of the spool: its head in a `watch`, its bytes in files. No copy is kept.
+//! The log of one process for its readers: the head in a `watch`, the bytes in the spool's files. No copy is kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use tokio::sync::watch;
 
 use crate::readers::{Readers, RegisteredReader};
 
-/// What readers share.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessLog {
     id: ProcessId,
@@ -26,17 +25,15 @@ impl ProcessLog {
         Self { id, files, head, readers }
     }
 
-    /// The log as it is.
     pub(crate) fn head(&self) -> Head {
         *self.head.borrow()
     }
 
-    /// Told of every change from now on.
+    /// Sees every change from now on.
     pub(crate) fn watch(&self) -> watch::Receiver<Head> {
         self.head.clone()
     }
 
-    /// Looks once; waits up to `query.wait` if there is nothing yet.
     pub(crate) async fn read(&self, query: ReadQuery) -> Result<Page, ReadError> {
         if !query.wait.is_zero() {
             self.wait_for_news(query.after, Some(query.wait)).await;
@@ -47,7 +44,7 @@ impl ProcessLog {
     /// Waits until there is something after `after`, or the log is complete, or `within` has passed.
     async fn wait_for_news(&self, after: Seq, within: Option<Duration>) {
         let mut head = self.head.clone();
-        // The sender lives as long as the mover; when it is gone, what is there is all there will be.
+        // The sender lives as long as the mover; when it is gone, nothing more will come.
         let changed = head.wait_for(|head| head.has_news(after));
         match within {
             Some(within) => drop(tokio::time::timeout(within, changed).await),
@@ -57,46 +54,44 @@ impl ProcessLog {
 
     async fn page(&self, after: Seq, max_bytes: Option<usize>) -> Result<Page, ReadError> {
         let head = self.head();
-        let look = ReadRequest { after, max_bytes, disk_wait: DiskWait::Forbidden };
-        let page = match self.files.page(head, look) {
-            // What was written long ago may have left memory: the disk is waited for elsewhere.
+        let request = ReadRequest { after, max_bytes, disk_wait: DiskWait::Forbidden };
+        let page = match self.files.page(head, request) {
+            // Old output may no longer be in memory; a blocking thread waits for the disk.
             Err(Errno::AGAIN) => {
                 let files = self.files.clone();
-                let patient = ReadRequest { disk_wait: DiskWait::Allowed, ..look };
-                tokio::task::spawn_blocking(move || files.page(head, patient)).await.unwrap_or(Err(Errno::IO))
+                let waiting = ReadRequest { disk_wait: DiskWait::Allowed, ..request };
+                tokio::task::spawn_blocking(move || files.page(head, waiting)).await.unwrap_or(Err(Errno::IO))
             }
             other => other,
         };
         page.map_err(|errno| ReadError::Spool { id: self.id.clone(), errno: errno.raw_os_error() })
     }
 
-    /// A place in the log.
     pub(crate) fn follow(&self, after: Seq) -> LocalFollower {
-        LocalFollower { log: self.clone(), reader: self.readers.register(after), after, over: false }
+        LocalFollower { log: self.clone(), reader: self.readers.register(after), after, finished: false }
     }
 }
 
-/// A reader with a place.
 #[derive(Debug)]
 pub(crate) struct LocalFollower {
     log: ProcessLog,
     reader: RegisteredReader,
     after: Seq,
-    over: bool,
+    finished: bool,
 }
 
 impl LocalFollower {
     pub(crate) async fn advance(&mut self, max_bytes: usize) -> Result<Option<Page>, ReadError> {
-        if self.over {
+        if self.finished {
             return Ok(None);
         }
         self.log.wait_for_news(self.after, None).await;
         let page = self.log.page(self.after, Some(max_bytes)).await?;
         self.after = page.cursor(self.after);
         self.reader.advance_to(self.after);
-        // Complete and all read; or the mover is gone and nothing will come.
+        // Everything is read, and the log is complete or the mover is gone.
         let nothing = page.entries.is_empty() && page.gap.is_none();
-        self.over = self.after.saturating_add(1) >= page.head.next_seq && (page.head.closed || nothing);
+        self.finished = self.after.saturating_add(1) >= page.head.next_seq && (page.head.closed || nothing);
         Ok((!page.entries.is_empty() || page.gap.is_some()).then_some(page))
     }
 }
@@ -104,7 +99,7 @@ impl LocalFollower {
 impl LogFollower for LocalFollower {
     fn ready(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            if !self.over {
+            if !self.finished {
                 self.log.wait_for_news(self.after, None).await;
             }
         })

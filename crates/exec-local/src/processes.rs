@@ -1,42 +1,53 @@
-//! The table of processes: names, and the verbs of the waist.
+//! The processes of this machine: the verbs of the waist over a table of processes.
 //!
-//! A name is reserved before the keeper is asked, so that two starts of one name cannot both succeed, and freed at once
-//! if the start fails. Each process has one mover task and one stdin task; the table owns both.
+//! An id is reserved before the keeper is asked, so that two starts of one id cannot both succeed, and freed at once if
+//! the start fails. Each process has one task that moves its output and one that writes its stdin; the table owns both.
 
 mod process;
-mod verbs;
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
 
-use exec_core::{Command, Exit, ProcessId};
-use exec_env::process::{SpawnFailure, SpawnStep, StartError, Started, UnknownProcess};
-use exec_keeper::protocol::{KeeperRequest, ProcessRecord, ProcessNumber, SpawnStep as KeeperStep, KeeperEvent};
+use bytes::Bytes;
+use exec_core::flow::Quota;
+use exec_core::limits::WRITE_BYTES;
+use exec_core::{Command, Exit, Io, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
+use exec_env::BoxFuture;
+use exec_env::process::{
+    ForgetError, ListError, LogFollower, ProcessInfo, Processes, ReadError, ReadQuery, ResizeError, SignalError,
+    Signalled, SpawnFailure, SpawnStep, StartError, Started, TerminateError, Terminated, UnknownProcess, WaitCondition,
+    WaitError, Waited, WriteError, Written,
+};
+use exec_keeper::protocol::{KeeperRequest, ProcessRecord, LaunchRequest, ProcessNumber, SpawnStep as KeeperStep, KeeperEvent};
 use exec_keeper::spool::directory::SpoolDirectory;
+use rustix::io::Errno;
+use rustix::termios::Winsize;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::keeper_client::{HandedProcess, KeeperClient};
-use crate::launch::launch;
+use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone};
 use crate::output_mover::MoverNotification;
+use crate::wait;
 pub(crate) use process::Process;
 
 /// The processes of this machine.
 pub(crate) struct LocalProcesses {
     table: Arc<ProcessTable>,
     reply_router: JoinHandle<()>,
-    disk_sharer: JoinHandle<()>,
+    cap_enforcer: JoinHandle<()>,
 }
 
-/// What the verbs and the tasks share.
+/// What the verbs and the tasks of the processes share.
 struct ProcessTable {
     keeper: Arc<KeeperClient>,
-    folder: Arc<SpoolDirectory>,
+    spool_directory: Arc<SpoolDirectory>,
     spool_bytes: u64,
-    /// The account's; children on a terminal are told of it.
+    /// The account's login shell, for the environment of children on a terminal.
     shell: OsString,
+    /// The keeper outlives us, so it must hold every file that the next owner will need.
     durable: bool,
     flooding_movers: Arc<AtomicUsize>,
     over_cap: Arc<Notify>,
@@ -47,7 +58,7 @@ struct ProcessTable {
 struct TableState {
     by_id: HashMap<ProcessId, ProcessSlot>,
     by_number: HashMap<ProcessNumber, Arc<Process>>,
-    /// Exits that overtook the start they belong to.
+    /// Exits that came before the reply to the start of their process was handled.
     early_exits: HashMap<ProcessNumber, Exit>,
 }
 
@@ -62,7 +73,7 @@ enum ProcessSlot {
 impl LocalProcesses {
     pub(crate) fn new(
         keeper: Arc<KeeperClient>,
-        folder: Arc<SpoolDirectory>,
+        spool_directory: Arc<SpoolDirectory>,
         spool_bytes: u64,
         shell: OsString,
         durable: bool,
@@ -70,7 +81,7 @@ impl LocalProcesses {
     ) -> Self {
         let table = Arc::new(ProcessTable {
             keeper,
-            folder,
+            spool_directory,
             spool_bytes,
             shell,
             durable,
@@ -85,19 +96,19 @@ impl LocalProcesses {
             }
         }
         let weak = Arc::downgrade(&table);
-        let on_exit = Box::new(move |number, exit| {
+        let on_exit = move |number, exit| {
             if let Some(table) = weak.upgrade() {
                 table.on_exit(number, exit);
             }
-        });
+        };
         let reply_router = tokio::spawn(table.keeper.clone().route_replies(on_exit));
-        let disk_sharer = tokio::spawn(drop_from_fullest(Arc::downgrade(&table), table.over_cap.clone()));
-        Self { table, reply_router, disk_sharer }
+        let cap_enforcer = tokio::spawn(drop_from_fullest(Arc::downgrade(&table), table.over_cap.clone()));
+        Self { table, reply_router, cap_enforcer }
     }
 
     pub(crate) async fn end(&self) {
         let _ = self.table.keeper.send(&KeeperRequest::Shutdown, &[]).await;
-        // The keeper closes the line when every tree is gone.
+        // The keeper closes the connection when every process tree is gone.
         let _ = self.table.keeper.gone().wait_for(|gone| *gone).await;
         self.table.keeper.join().await;
     }
@@ -107,7 +118,8 @@ impl LocalProcesses {
         for process in &processes {
             process.stop().await;
         }
-        // Whoever still holds us holds the line too; the next owner must not find us in its place.
+        // Somebody may still hold this environment. The connection is closed now, because the keeper takes no other owner
+        // while it is open.
         self.table.keeper.disconnect();
     }
 }
@@ -115,10 +127,134 @@ impl LocalProcesses {
 impl Drop for LocalProcesses {
     fn drop(&mut self) {
         self.reply_router.abort();
-        self.disk_sharer.abort();
+        self.cap_enforcer.abort();
         for process in self.table.lock().by_number.values() {
             process.abort();
         }
+    }
+}
+
+impl Processes for LocalProcesses {
+    fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, StartError>> {
+        Box::pin(self.table.start(id, command))
+    }
+
+    fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ReadError>> {
+        Box::pin(async move { self.table.find(id)?.log().read(query).await })
+    }
+
+    fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ReadError>> {
+        Box::pin(async move {
+            let follower: Box<dyn LogFollower> = Box::new(self.table.find(id)?.log().follow(after));
+            Ok(follower)
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        id: &'a ProcessId,
+        write_id: WriteId,
+        bytes: Bytes,
+    ) -> BoxFuture<'a, Result<Written, WriteError>> {
+        Box::pin(async move {
+            if bytes.len() > WRITE_BYTES {
+                return Err(WriteError::TooLarge { found_bytes: bytes.len(), limit_bytes: WRITE_BYTES });
+            }
+            Ok(self.table.find(id)?.stdin().write(write_id, bytes).await)
+        })
+    }
+
+    fn close_stdin<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<Written, WriteError>> {
+        Box::pin(async move { Ok(self.table.find(id)?.stdin().close().await) })
+    }
+
+    fn resize<'a>(&'a self, id: &'a ProcessId, size: TerminalSize) -> BoxFuture<'a, Result<(), ResizeError>> {
+        Box::pin(async move {
+            if size.rows == 0 || size.cols == 0 {
+                return Err(ResizeError::NoCells { size });
+            }
+            let process = self.table.find(id)?;
+            let terminal = process.terminal().ok_or_else(|| ResizeError::NoTerminal { id: id.clone() })?;
+            let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
+            // Fails only when the terminal is gone, and then nobody needs its size.
+            let _ = rustix::termios::tcsetwinsize(terminal, size);
+            Ok(())
+        })
+    }
+
+    fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, SignalError>> {
+        Box::pin(async move {
+            let number = self.table.find(id)?.number();
+            let request = |request_id| KeeperRequest::Signal { request_id, number, signal: signal.number() };
+            match self.table.keeper.request(request).await? {
+                (KeeperEvent::Signalled { errno: 0, .. }, _) => Ok(Signalled::Sent),
+                (KeeperEvent::Signalled { errno, .. }, _) if errno == Errno::SRCH.raw_os_error() => {
+                    Ok(Signalled::AlreadyExited)
+                }
+                (KeeperEvent::Signalled { errno, .. }, _) => Err(SignalError::Refused { id: id.clone(), errno }),
+                _ => Err(keeper_gone().into()),
+            }
+        })
+    }
+
+    fn terminate<'a>(
+        &'a self,
+        id: &'a ProcessId,
+        grace: Duration,
+    ) -> BoxFuture<'a, Result<Terminated, TerminateError>> {
+        Box::pin(async move {
+            if let Some(ProcessSlot::Reserved { cancelled }) = self.table.lock().by_id.get_mut(id) {
+                *cancelled = true;
+                return Ok(Terminated { was_running: true, ended: 0, left: 0 });
+            }
+            let number = self.table.find(id)?.number();
+            match self.table.keeper.request(|request_id| KeeperRequest::Terminate { request_id, number, grace }).await? {
+                (KeeperEvent::Terminated { was_running, ended, left, .. }, _) => Ok(Terminated { was_running, ended, left }),
+                _ => Err(keeper_gone().into()),
+            }
+        })
+    }
+
+    fn wait<'a>(
+        &'a self,
+        id: &'a ProcessId,
+        until: WaitCondition,
+        deadline: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Waited, WaitError>> {
+        Box::pin(async move {
+            let process = self.table.find(id)?;
+            let waiting = wait::until(&self.table.keeper, &process, until);
+            match deadline {
+                None => waiting.await,
+                Some(deadline) => tokio::time::timeout(deadline, waiting).await.unwrap_or(Ok(Waited::DeadlinePassed)),
+            }
+        })
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, ListError>> {
+        Box::pin(async move {
+            let mut processes: Vec<_> = self.table.lock().by_number.values().cloned().collect();
+            processes.sort_by_key(|process| process.number());
+            Ok(processes.iter().map(|process| process.info()).collect())
+        })
+    }
+
+    fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ForgetError>> {
+        Box::pin(async move {
+            let process = self.table.find(id)?;
+            if !process.head().closed {
+                let number = process.number();
+                let grace = Duration::ZERO;
+                let _ = self.table.keeper.request(|request_id| KeeperRequest::Terminate { request_id, number, grace }).await;
+            }
+            {
+                let mut state = self.table.lock();
+                state.by_id.remove(id);
+                state.by_number.remove(&process.number());
+            }
+            self.table.keeper.send(&KeeperRequest::Forget { number: process.number() }, &[]).await?;
+            Ok(())
+        })
     }
 }
 
@@ -154,45 +290,45 @@ impl ProcessTable {
     async fn start(self: &Arc<Self>, id: &ProcessId, command: Command) -> Result<Started, StartError> {
         command.check()?;
         let reservation = Reservation::new(self, id)?;
-        let launch = Box::new(launch(id, command, self.spool_bytes, &self.shell));
+        let launch = Box::new(launch_request(id, command, self.spool_bytes, &self.shell));
         let record = launch.record.clone();
-        // The start goes on if the caller gives up: the keeper may have it already, and somebody must take the child.
+        // The start goes on if the caller gives up, because the keeper may have started the child already, and somebody
+        // must take it over.
         let table = self.clone();
         let started = tokio::spawn(async move { table.start_with_keeper(reservation, record, launch).await });
-        started.await.unwrap_or_else(|_| Err(StartError::Unreachable(crate::keeper_client::keeper_gone())))
+        started.await.unwrap_or_else(|_| Err(StartError::Unreachable(keeper_gone())))
     }
 
     async fn start_with_keeper(
         self: Arc<Self>,
         reservation: Reservation,
         record: ProcessRecord,
-        launch: Box<exec_keeper::protocol::LaunchRequest>,
+        launch: Box<LaunchRequest>,
     ) -> Result<Started, StartError> {
         let id = record.id.clone();
-        let (tell, descriptors) = self.keeper.request(|request_id| KeeperRequest::Start { request_id, launch }).await?;
-        let handed = match tell {
-            KeeperEvent::Started { number, pid, roles: parts, .. } => {
-                let parts = parts.into_iter().zip(descriptors).collect();
-                HandedProcess { number, pid, exit: None, parts }
+        let (event, descriptors) = self.keeper.request(|request_id| KeeperRequest::Start { request_id, launch }).await?;
+        let handed = match event {
+            KeeperEvent::Started { number, pid, roles, .. } => {
+                HandedProcess { number, pid, exit: None, descriptors: Descriptors::new(roles, descriptors) }
             }
             KeeperEvent::StartFailed { step, errno, subject, .. } => {
                 let failure = SpawnFailure { step: spawn_step(step), errno, subject: subject.into() };
                 return Err(StartError::Spawn { id, failure });
             }
-            _ => return Err(StartError::Unreachable(crate::keeper_client::keeper_gone())),
+            _ => return Err(StartError::Unreachable(keeper_gone())),
         };
         let (number, pid) = (handed.number, handed.pid);
         if reservation.cancelled() {
             let _ = self.keeper.send(&KeeperRequest::Forget { number }, &[]).await;
             return Err(StartError::Cancelled { id });
         }
-        self.insert(&Process::begin(&self, record, handed));
+        self.insert(&Process::new(&self, record, handed));
         reservation.keep();
         Ok(Started { pid })
     }
 }
 
-/// A name held for a start; freed unless it is kept.
+/// An id that is reserved for a start; freed when dropped unless it was kept.
 struct Reservation {
     table: Arc<ProcessTable>,
     id: ProcessId,
@@ -227,12 +363,45 @@ impl Drop for Reservation {
     }
 }
 
-/// All logs together hold too much: the fullest that may drop gives back.
+/// What the keeper is asked to run: the command with its environment resolved and its quota known.
+fn launch_request(id: &ProcessId, command: Command, default_spool_bytes: u64, shell: &OsStr) -> LaunchRequest {
+    let mut variables = command.environ.resolve(std::env::vars_os());
+    if matches!(command.io, Io::Pty(_)) {
+        // The only addition to what was requested, as in Codex's server: programs on a terminal (editors, pagers,
+        // `script`) start the shell that this variable names.
+        variables.entry("SHELL".into()).or_insert_with(|| shell.to_owned());
+    }
+    let path = variables.get(OsStr::new("PATH")).cloned();
+    let environ = variables.into_iter().map(|(name, value)| variable(name, &value)).collect();
+    LaunchRequest {
+        record: ProcessRecord {
+            id: id.clone(),
+            argv: command.argv,
+            cwd: command.cwd,
+            io: command.io,
+            quota: Quota { cap_bytes: command.spool_bytes.unwrap_or(default_spool_bytes), overflow: command.overflow },
+            started: SystemTime::now(),
+            label: command.label,
+        },
+        arg0: command.arg0,
+        environ,
+        path,
+        time_limit: command.time_limit,
+    }
+}
+
+fn variable(mut name: OsString, value: &OsStr) -> OsString {
+    name.push("=");
+    name.push(value);
+    name
+}
+
+/// Whenever all logs together hold too much, the fullest log that may drop output drops the excess.
 async fn drop_from_fullest(table: Weak<ProcessTable>, over_cap: Arc<Notify>) {
     loop {
         over_cap.notified().await;
         let Some(table) = table.upgrade() else { return };
-        let excess = table.folder.excess_bytes();
+        let excess = table.spool_directory.excess_bytes();
         let fullest = {
             let state = table.lock();
             state.by_number.values().max_by_key(|process| process.droppable_bytes()).cloned()

@@ -1,4 +1,4 @@
-//! Who reads a log along, and how far they are: so that a full log drops nothing that is about to be read.
+//! The positions of a log's readers, so that a full log drops nothing that is about to be read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,14 +23,14 @@ struct Positions {
 
 #[derive(Debug, Clone, Copy)]
 struct Position {
-    /// Read up to here.
+    /// Everything up to here was read.
     after: Seq,
     since: Instant,
-    /// It took nothing for so long that nobody waits for it, until it moves again.
+    /// It has read nothing for so long that nobody waits for it, until it reads again.
     ignored: bool,
 }
 
-/// A reader's place; given up when it is dropped.
+/// A reader that a full log waits for; until it is dropped.
 #[derive(Debug)]
 pub(crate) struct RegisteredReader {
     readers: Arc<Readers>,
@@ -46,26 +46,22 @@ impl Readers {
         RegisteredReader { readers: self.clone(), number }
     }
 
-    /// The first entry that somebody will want.
+    /// The first entry that a reader has not read.
     pub(crate) fn first_needed(&self) -> Option<Seq> {
         let positions = self.positions();
-        positions
-            .by_reader
-            .values()
-            .filter(|position| !position.ignored)
-            .map(|position| position.after.saturating_add(1))
-            .min()
+        let after = positions.by_reader.values().filter(|position| !position.ignored).map(|position| position.after);
+        after.min().map(|after| after.saturating_add(1))
     }
 
-    /// The slowest reader keeps the child waiting since `held`: until when, if it does not move.
-    pub(crate) fn deadline_of_slowest(&self, held: Instant) -> Option<Instant> {
+    /// Until when the child, which waits since `child_waits_since`, waits for the slowest reader if that reads nothing.
+    pub(crate) fn deadline_of_slowest(&self, child_waits_since: Instant) -> Option<Instant> {
         let positions = self.positions();
         let slowest =
             positions.by_reader.values().filter(|position| !position.ignored).min_by_key(|position| position.after)?;
-        Some(slowest.since.max(held) + READER_TIMEOUT)
+        Some(slowest.since.max(child_waits_since) + READER_TIMEOUT)
     }
 
-    /// The slowest reader is waited for no longer.
+    /// Nobody waits for the slowest reader any longer.
     pub(crate) fn ignore_slowest(&self) {
         let mut positions = self.positions();
         let waited_for = positions.by_reader.values_mut().filter(|position| !position.ignored);
@@ -74,7 +70,7 @@ impl Readers {
         }
     }
 
-    /// One of them has moved or left since this was last asked.
+    /// Returns when a reader has read or left since the last call.
     pub(crate) async fn moved(&self) {
         self.moved.notified().await;
     }
@@ -85,7 +81,6 @@ impl Readers {
 }
 
 impl RegisteredReader {
-    /// It has read up to `after`.
     pub(crate) fn advance_to(&self, after: Seq) {
         let position = Position { after, since: Instant::now(), ignored: false };
         self.readers.positions().by_reader.insert(self.number, position);

@@ -1,8 +1,8 @@
-//! The way in: stdin writes, in order, each once, acknowledged when the kernel has the bytes.
+//! Stdin of a process: writes happen in order, each once, and are acknowledged when the kernel has the bytes.
 //!
-//! A write that fits goes from the caller straight into the pipe. What does not fit waits in a task of its own, so
-//! that a caller that gives up (its connection broke) does not cut a write in half: it is finished, and asked again it
-//! is told so.
+//! A write that fits into the pipe is done by its caller at once. What does not fit waits in a task of its own, so that a
+//! caller that gives up (its connection broke) does not cut a write in half: the write is finished, and when the caller
+//! sends it again, it is told so.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -37,21 +37,22 @@ struct StdinShared {
 }
 
 struct StdinState {
-    end: StdinHandle,
+    handle: StdinHandle,
     history: WriteHistory,
-    /// Only where somebody may come after us.
+    /// Only if the keeper outlives us, for the next owner.
     journal: Option<WriteJournal>,
-    /// Jobs in the queue or at work. While there is one, nobody writes past it.
+    /// Jobs in the queue or in progress. While there is one, callers must queue too, to keep the order.
     queued: usize,
-    /// Outcomes of writes in flight, for those who ask again meanwhile.
+    /// Outcomes of writes in flight, for callers that send the same write again meanwhile.
     in_flight: HashMap<WriteId, watch::Sender<Option<Written>>>,
 }
 
 /// Our end of stdin.
-enum StdinHandle {
-    /// Not waited for yet.
+pub(crate) enum StdinHandle {
+    /// A pipe. It is registered with the runtime only when a write does not fit, because most never need that.
     Idle(Arc<OwnedFd>),
-    AsyncDescriptor(AsyncDescriptor),
+    /// A pipe that is registered with the runtime, or a terminal.
+    Async(AsyncDescriptor),
     Closed,
 }
 
@@ -60,36 +61,30 @@ enum StdinJob {
     Close { done: tokio::sync::oneshot::Sender<()> },
 }
 
-/// How far a write got.
 enum WriteProgress {
     Done(Written),
+    /// So many bytes were taken, and the kernel takes no more now.
     Blocked(usize),
 }
 
 impl Stdin {
-    /// Stdin over `end`, or none. The caller carries the returned task.
+    /// The caller owns the returned task.
     pub(crate) fn new(
         number: ProcessNumber,
         keeper: Arc<KeeperClient>,
-        end: StdinTarget,
+        handle: StdinHandle,
         history: WriteHistory,
         journal: Option<WriteJournal>,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let terminal = matches!(end, StdinTarget::Terminal(_));
-        let end = match end {
-            StdinTarget::Pipe(pipe) => StdinHandle::Idle(Arc::new(pipe)),
-            StdinTarget::Terminal(master) => StdinHandle::AsyncDescriptor(master),
-            StdinTarget::None => StdinHandle::Closed,
-        };
-        let state = StdinState { end, history, journal, queued: 0, in_flight: HashMap::new() };
+        let terminal = matches!(handle, StdinHandle::Async(_));
+        let state = StdinState { handle, history, journal, queued: 0, in_flight: HashMap::new() };
         let shared = Arc::new(StdinShared { number, keeper, terminal, state: Mutex::new(state) });
         let (queue, jobs) = mpsc::channel(QUEUED_WRITES);
         (Self { shared: shared.clone(), queue }, run_queue(shared, jobs))
     }
 
-    /// Whether bytes can be written.
     pub(crate) fn is_open(&self) -> bool {
-        !matches!(self.shared.lock().end, StdinHandle::Closed)
+        !matches!(self.shared.lock().handle, StdinHandle::Closed)
     }
 
     /// Writes `bytes` once.
@@ -97,7 +92,7 @@ impl Stdin {
         let Ok(reserved) = self.queue.reserve().await else { return Written::StdinClosed };
         let mut outcome = {
             let mut state = self.shared.lock();
-            match state.history.known(&id) {
+            match state.history.state(&id) {
                 Some(WriteState::Applied) => return Written::Accepted,
                 Some(WriteState::InDoubt) => return Written::InDoubt,
                 Some(WriteState::InFlight) => match state.in_flight.get(&id) {
@@ -131,7 +126,7 @@ impl Stdin {
         settled.ok().and_then(|written| *written).unwrap_or(Written::StdinClosed)
     }
 
-    /// Ends stdin after what was written before.
+    /// Closes stdin after what was written before.
     pub(crate) async fn close(&self) -> Written {
         if !self.is_open() {
             return Written::StdinClosed;
@@ -145,17 +140,10 @@ impl Stdin {
         Written::Accepted
     }
 
-    /// Nobody can read any more: the terminal is gone.
+    /// The terminal is gone, so nobody can read any more.
     pub(crate) fn mark_closed(&self) {
-        self.shared.lock().end = StdinHandle::Closed;
+        self.shared.lock().handle = StdinHandle::Closed;
     }
-}
-
-/// What stdin is made of.
-pub(crate) enum StdinTarget {
-    Pipe(OwnedFd),
-    Terminal(AsyncDescriptor),
-    None,
 }
 
 async fn run_queue(shared: Arc<StdinShared>, mut jobs: mpsc::Receiver<StdinJob>) {
@@ -185,7 +173,7 @@ impl StdinShared {
     }
 
     fn begin(&self, state: &mut StdinState, id: &WriteId) -> Option<Written> {
-        if matches!(state.end, StdinHandle::Closed) {
+        if matches!(state.handle, StdinHandle::Closed) {
             return Some(Written::StdinClosed);
         }
         if let Some(journal) = &mut state.journal {
@@ -193,14 +181,15 @@ impl StdinShared {
                 self.keeper.try_send(&KeeperRequest::AddFd { number: self.number, role: FdRole::WriteJournal }, Some(file))
             };
             if let Err(errno) = journal.begun(id, &state.history, hand_to_keeper) {
-                // Worth a line, not a refusal: only a kill in this very moment would leave the caller in doubt.
-                tracing::warn!(%errno, "a stdin write could not be noted");
+                // No reason to refuse the write: the record is needed only if we are killed during this very write.
+                tracing::warn!(%errno, "a stdin write could not be recorded");
             }
         }
         state.history.begin(id);
         None
     }
 
+    /// The write has ended; the history and the journal learn how.
     fn settle(&self, state: &mut StdinState, id: &WriteId, written: Written) -> Written {
         match written {
             Written::Accepted => state.history.applied(id),
@@ -217,21 +206,21 @@ impl StdinShared {
         written
     }
 
-    /// Gives the kernel what it takes now.
+    /// Writes what the kernel takes now.
     fn write_some(&self, state: &mut StdinState, bytes: &[u8], mut taken: usize) -> WriteProgress {
-        let end = match &state.end {
-            StdinHandle::Idle(end) => end.clone(),
-            StdinHandle::AsyncDescriptor(end) => end.get_ref().clone(),
+        let descriptor = match &state.handle {
+            StdinHandle::Idle(descriptor) => descriptor.clone(),
+            StdinHandle::Async(descriptor) => descriptor.get_ref().clone(),
             StdinHandle::Closed => return WriteProgress::Done(Written::StdinClosed),
         };
         while taken < bytes.len() {
-            match rustix::io::write(&*end, &bytes[taken..]) {
+            match rustix::io::write(&*descriptor, &bytes[taken..]) {
                 Ok(count) => taken += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return WriteProgress::Blocked(taken),
-                // The reader is gone. What it had taken before, it had; the rest nobody can have.
+                // The reader is gone. It has what it read before; nobody can read the rest.
                 Err(_) => {
-                    state.end = StdinHandle::Closed;
+                    state.handle = StdinHandle::Closed;
                     let _ = self.keeper.try_send(&KeeperRequest::CloseFd { number: self.number, role: FdRole::Stdin }, None);
                     return WriteProgress::Done(Written::StdinClosed);
                 }
@@ -243,12 +232,10 @@ impl StdinShared {
     async fn write_all(&self, bytes: &[u8]) -> Written {
         let mut taken = 0;
         loop {
-            let end = match self.async_descriptor() {
-                Some(end) => end,
-                None => return Written::StdinClosed,
-            };
-            // Taken before the write, so that room made since is a newer readiness than the one that is cleared.
-            let Ok(mut ready) = end.writable().await else { return Written::StdinClosed };
+            let Some(descriptor) = self.async_descriptor() else { return Written::StdinClosed };
+            // The readiness is taken before the write, so that space freed after the write is a newer readiness than the
+            // one that is cleared.
+            let Ok(mut ready) = descriptor.writable().await else { return Written::StdinClosed };
             let progress = self.write_some(&mut self.lock(), bytes, taken);
             match progress {
                 WriteProgress::Done(written) => return written,
@@ -262,17 +249,17 @@ impl StdinShared {
 
     fn async_descriptor(&self) -> Option<AsyncDescriptor> {
         let mut state = self.lock();
-        if let StdinHandle::Idle(end) = &state.end {
-            match AsyncFd::new(end.clone()) {
-                Ok(async_descriptor) => state.end = StdinHandle::AsyncDescriptor(Arc::new(async_descriptor)),
+        if let StdinHandle::Idle(descriptor) = &state.handle {
+            match AsyncFd::new(descriptor.clone()) {
+                Ok(registered) => state.handle = StdinHandle::Async(Arc::new(registered)),
                 Err(error) => {
                     tracing::error!(%error, "stdin cannot be waited for");
-                    state.end = StdinHandle::Closed;
+                    state.handle = StdinHandle::Closed;
                 }
             }
         }
-        match &state.end {
-            StdinHandle::AsyncDescriptor(end) => Some(end.clone()),
+        match &state.handle {
+            StdinHandle::Async(descriptor) => Some(descriptor.clone()),
             _ => None,
         }
     }
@@ -282,16 +269,16 @@ impl StdinShared {
             self.write_all(&[self.end_of_file_character()]).await;
             return;
         }
-        self.lock().end = StdinHandle::Closed;
-        // The keeper holds a duplicate; the child sees the end when both are closed.
+        self.lock().handle = StdinHandle::Closed;
+        // The keeper holds a duplicate; the child sees end-of-file when both are closed.
         let _ = self.keeper.send(&KeeperRequest::CloseFd { number: self.number, role: FdRole::Stdin }, &[]).await;
     }
 
-    /// The character the terminal takes for the end of input; usually Ctrl-D.
+    /// The character that means end-of-file to the terminal; usually Ctrl-D.
     fn end_of_file_character(&self) -> u8 {
         const CTRL_D: u8 = 4;
-        let attributes = match &self.lock().end {
-            StdinHandle::AsyncDescriptor(end) => rustix::termios::tcgetattr(&**end.get_ref()).ok(),
+        let attributes = match &self.lock().handle {
+            StdinHandle::Async(descriptor) => rustix::termios::tcgetattr(&**descriptor.get_ref()).ok(),
             _ => None,
         };
         attributes.map_or(CTRL_D, |attributes| attributes.special_codes[rustix::termios::SpecialCodeIndex::VEOF])

@@ -1,7 +1,7 @@
-//! Waiting until something is true of a process: functions over its log and its tree.
+//! The verb `wait`: functions over a process's log, and over the TCP ports that its tree listens on (from `/proc`).
 
-mod ports;
-
+use std::collections::{BTreeSet, HashSet};
+use std::fs;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,13 +13,13 @@ use regex::bytes::Regex;
 use crate::keeper_client::KeeperClient;
 use crate::processes::Process;
 
-/// How much of a stream is looked at together: a match may span entries, but not more than this.
+/// How much of a stream is searched together: a match may span entries, but not more than this.
 const WINDOW_BYTES: usize = 256 << 10;
 /// What is returned of a match.
 const MATCH_BYTES: usize = 4096;
-/// How often a tree is asked for its ports. The kernel has no event for it.
-const PORT_LOOK: Duration = Duration::from_millis(50);
-/// Most output read in one go.
+/// How often the ports of a tree are read. The kernel has no event for a new listener.
+const PORT_INTERVAL: Duration = Duration::from_millis(50);
+/// Most output that is read at once.
 const PAGE_BYTES: usize = 256 << 10;
 
 pub(crate) async fn until(keeper: &KeeperClient, process: &Process, until: WaitCondition) -> Result<Waited, WaitError> {
@@ -41,7 +41,7 @@ pub(crate) async fn until(keeper: &KeeperClient, process: &Process, until: WaitC
 async fn exited(process: &Process, closed: bool) -> Result<Exit, WaitError> {
     let mut head = process.log().watch();
     let found = head.wait_for(|head| head.exit.is_some() && (head.closed || !closed)).await;
-    // Only a process that is forgotten has no mover any more.
+    // The mover is gone only if the process was forgotten.
     let exit = found.ok().and_then(|head| head.exit).map(|(_, exit)| exit);
     exit.ok_or_else(|| exec_env::process::UnknownProcess { id: process.id().clone() }.into())
 }
@@ -78,7 +78,7 @@ async fn silence(process: &Process, quiet: Duration) {
         match tokio::time::timeout(quiet, more).await {
             Err(_elapsed) => return,
             Ok(true) => {}
-            // The mover is gone: it stays silent, for as long as was asked.
+            // The mover is gone, so there will be no output.
             Ok(false) => return tokio::time::sleep(quiet).await,
         }
     }
@@ -92,11 +92,11 @@ async fn listening(keeper: &KeeperClient, process: &Process, port: Option<u16>) 
         if pids.is_empty() && process.head().exit.is_some() {
             return Err(ended(process));
         }
-        let found = tokio::task::spawn_blocking(move || ports::listened_by(&pids)).await.unwrap_or_default();
+        let found = tokio::task::spawn_blocking(move || listening_ports(&pids)).await.unwrap_or_default();
         if let Some(port) = found.into_iter().find(|found| port.is_none_or(|port| port == *found)) {
             return Ok(Waited::Listening { port });
         }
-        tokio::time::sleep(PORT_LOOK).await;
+        tokio::time::sleep(PORT_INTERVAL).await;
     }
 }
 
@@ -104,5 +104,56 @@ fn ended(process: &Process) -> WaitError {
     match process.head().exit {
         Some((_, exit)) => WaitError::Ended { id: process.id().clone(), exit },
         None => exec_env::process::UnknownProcess { id: process.id().clone() }.into(),
+    }
+}
+
+/// Ports that any of `pids` listens on, lowest first.
+fn listening_ports(pids: &[u32]) -> BTreeSet<u16> {
+    let mut ports = BTreeSet::new();
+    for pid in pids {
+        let sockets = sockets_of(*pid);
+        if sockets.is_empty() {
+            continue;
+        }
+        for table in ["tcp", "tcp6"] {
+            // Its own table, because it may be in another network namespace.
+            let table = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+            ports.extend(listeners(&table).filter(|(_, inode)| sockets.contains(inode)).map(|(port, _)| port));
+        }
+    }
+    ports
+}
+
+fn sockets_of(pid: u32) -> HashSet<u64> {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return HashSet::new() };
+    let inode = |link: &str| link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok();
+    descriptors
+        .flatten()
+        .filter_map(|descriptor| fs::read_link(descriptor.path()).ok())
+        .filter_map(|link| inode(link.to_str()?))
+        .collect()
+}
+
+/// Port and inode of every listening socket in a table of `/proc/PID/net`.
+fn listeners(table: &str) -> impl Iterator<Item = (u16, u64)> + '_ {
+    const LISTEN: &str = "0A";
+    table.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (_, port) = fields.get(1)?.rsplit_once(':')?;
+        let port = u16::from_str_radix(port, 16).ok()?;
+        (*fields.get(3)? == LISTEN).then_some((port, fields.get(9)?.parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listening_sockets_count() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+            0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4242 1\n\
+            1: 0100007F:1F91 0100007F:0050 01 00000000:00000000 00:00000000 00000000     0        0 4243 1\n";
+        assert_eq!(listeners(table).collect::<Vec<_>>(), [(8080, 4242)]);
     }
 }

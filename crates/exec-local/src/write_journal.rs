@@ -1,7 +1,7 @@
-//! Notes of stdin writes that outlive their writer.
+//! The record of stdin writes for the next owner, in case this one is killed.
 //!
-//! Before bytes go to a child, their write id is noted as begun, and afterwards as applied, in a file the keeper holds
-//! too. A new owner reads it: a write begun and not applied is in doubt, and is answered so, never written again.
+//! Before bytes go to a child, their write id is recorded as begun, and afterwards as applied, in a file that the keeper
+//! holds too. The next owner reads it: a write that was begun and not applied is in doubt, and is never written again.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use exec_core::write_history::{WriteHistory, WriteState};
 use exec_keeper::spool::directory::SpoolDirectory;
 use rustix::io::Errno;
 
-/// When the notes have grown to this, they are begun anew with what is still remembered.
+/// When the file has grown to this, a new one is begun with the writes that are still remembered.
 const ROLL_BYTES: u64 = 1 << 20;
 
 const BEGUN: u8 = 1;
@@ -20,19 +20,19 @@ const REFUSED: u8 = 3;
 
 #[derive(Debug)]
 pub(crate) struct WriteJournal {
-    folder: Arc<SpoolDirectory>,
+    spool_directory: Arc<SpoolDirectory>,
     file: Option<OwnedFd>,
     end: u64,
 }
 
 impl WriteJournal {
-    /// None yet.
-    pub(crate) fn new(folder: Arc<SpoolDirectory>) -> Self {
-        Self { folder, file: None, end: 0 }
+    /// An empty journal; it has no file until the first write.
+    pub(crate) fn new(spool_directory: Arc<SpoolDirectory>) -> Self {
+        Self { spool_directory, file: None, end: 0 }
     }
 
-    /// Reads the notes of an owner that is gone.
-    pub(crate) fn recover(folder: Arc<SpoolDirectory>, file: OwnedFd) -> Result<(Self, WriteHistory), Errno> {
+    /// The journal of an earlier owner.
+    pub(crate) fn recover(spool_directory: Arc<SpoolDirectory>, file: OwnedFd) -> Result<(Self, WriteHistory), Errno> {
         let size = rustix::fs::fstat(&file)?.st_size as u64;
         let mut bytes = vec![0; usize::try_from(size).map_err(|_| Errno::FBIG)?];
         let mut done = 0;
@@ -45,7 +45,8 @@ impl WriteJournal {
         let mut history = WriteHistory::default();
         let mut rest = &bytes[..done];
         let mut end = 0;
-        // A note that was cut short by a kill was not finished, so what it announces did not happen.
+        // A kill may have cut the last record short. If it was a `begun`, the write had not started; if it was the end of
+        // a write, that write stays in doubt.
         while let [tag, low, high, tail @ ..] = rest {
             let len = usize::from(u16::from_le_bytes([*low, *high]));
             let Some((id, next)) = tail.split_at_checked(len) else { break };
@@ -62,11 +63,11 @@ impl WriteJournal {
             rest = next;
             end += 3 + len as u64;
         }
-        history.doubt_all_in_flight();
-        Ok((Self { folder, file: Some(file), end }, history))
+        history.mark_in_flight_in_doubt();
+        Ok((Self { spool_directory, file: Some(file), end }, history))
     }
 
-    /// Notes that `id` is about to be written. `hand_to_keeper` is told of a new file before anything is noted in it.
+    /// Records that `id` is about to be written. A new file is first passed to `hand_to_keeper`.
     pub(crate) fn begun(
         &mut self,
         id: &WriteId,
@@ -74,7 +75,7 @@ impl WriteJournal {
         hand_to_keeper: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         if self.file.is_none() || self.end > ROLL_BYTES {
-            let file = self.folder.create_file()?;
+            let file = self.spool_directory.create_file()?;
             self.end = 0;
             self.file = Some(file);
             for (id, state) in history.iter() {
@@ -85,12 +86,12 @@ impl WriteJournal {
         self.append(BEGUN, id)
     }
 
-    /// Notes that all bytes of `id` were taken.
+    /// Records that the kernel has all bytes of `id`.
     pub(crate) fn applied(&mut self, id: &WriteId) {
         let _ = self.append(APPLIED, id);
     }
 
-    /// Notes that no byte of `id` was taken.
+    /// Records that the kernel took no byte of `id`.
     pub(crate) fn refused(&mut self, id: &WriteId) {
         let _ = self.append(REFUSED, id);
     }

@@ -1,4 +1,4 @@
-//! Room, floods and the gathering of terminal output.
+//! Space in a spool, floods, and batches of terminal output.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ proptest! {
         prop_assert_eq!(told, third.map(|first| first + 2).into_iter().collect::<Vec<_>>());
     }
 
-    /// Gathered output becomes an entry at once after a quiet time, at 64 KiB, or soon; never two in a short time, which
+    /// Batched output becomes an entry at once after a quiet time, at 64 KiB, or soon; never two in a short time, which
     /// is a very short one for a few bytes.
     #[test]
     fn batched_output_is_flushed_at_once_or_soon(
@@ -81,7 +81,7 @@ proptest! {
                 Flush::By(moment) => {
                     prop_assert!(batched < ENTRY_BYTES, "a full entry waits for nothing");
                     prop_assert!(more || !quiet, "an echo waits for nothing");
-                    prop_assert!(!late, "nothing waits for two gathering times");
+                    prop_assert!(!late, "nothing waits for two batch times");
                     prop_assert!(moment > now, "a moment that has passed wakes nobody");
                     prop_assert!(moment <= now + PTY_BATCH_TIME);
                 }

@@ -1,4 +1,4 @@
-//! The ledger of stdin writes: applied once, remembered long enough.
+//! The history of stdin writes: each is applied once, and remembered long enough.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -66,17 +66,17 @@ proptest! {
         let room = REMEMBERED_WRITES as u32 - in_flight;
         for number in 0..settled {
             let known = (number + room >= settled).then_some(WriteState::Applied);
-            prop_assert_eq!(history.known(&id(number)), known, "write {}", number);
+            prop_assert_eq!(history.state(&id(number)), known, "write {}", number);
         }
         prop_assert_eq!(history.len(), REMEMBERED_WRITES);
     }
 }
 
 proptest! {
-    // Few cases, because each is long enough to make the ledger forget thousands.
+    // Few cases, because each is long enough to make the history forget thousands.
     #![proptest_config(ProptestConfig { cases: 3, ..ProptestConfig::default() })]
 
-    /// Long random histories: the ledger is a model that keeps its 4,096 newest.
+    /// Long random histories: the write history is a model that keeps its 4,096 newest.
     #[test]
     fn long_histories_agree_with_the_model(
         happenings in prop::collection::vec(happening(20_000), 14_000),
@@ -91,7 +91,7 @@ proptest! {
     }
 }
 
-/// A ledger, the writer in front of it, and a model beside it.
+/// A write history, the writer in front of it, and a model beside it.
 #[derive(Default)]
 struct World {
     history: WriteHistory,
@@ -114,13 +114,13 @@ impl World {
     }
 
     fn ask(&mut self, number: u32) -> Result<(), TestCaseError> {
-        // The queue in front of the ledger is bounded; one more asker waits before it asks.
+        // The queue in front of the history is bounded; one more asker waits before it asks.
         if self.in_flight.len() >= QUEUED_WRITES {
             self.settle(Outcome::Applied);
         }
         let expected = self.model.iter().find(|(other, _)| *other == number);
         let expected = expected.map(|(_, known)| *known);
-        prop_assert_eq!(self.history.known(&id(number)), expected);
+        prop_assert_eq!(self.history.state(&id(number)), expected);
         prop_assert_eq!(self.history.begin(&id(number)), expected);
         if expected.is_none() {
             self.in_flight.push_back(number);

@@ -1,4 +1,4 @@
-//! Contents: how a file is opened, written, and recognised.
+//! Contents: how a file is opened and written, and how its contents are recognised.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,59 +10,59 @@ use super::LinkPolicy;
 /// What a file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OpenMode {
-    /// Reading what is there.
+    /// Reading a file that exists.
     #[default]
     Read,
-    /// Writing from nothing: it is created, or emptied at once.
+    /// Writing an empty file: it is created, or truncated at once.
     Replace,
-    /// Writing on: it is created, or kept as it is. Blocks still go where their offset says, so that one that is
-    /// sent twice after a broken connection lands in the same place.
+    /// Writing more: it is created, or kept as it is. Blocks still go where their offset says, so that one that is sent
+    /// twice after a broken connection is written to the same offset.
     Append,
 }
 
 /// A piece of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBlock {
-    /// The bytes.
+    /// As many as were asked for, or fewer at the end of the file.
     pub bytes: Bytes,
-    /// Fewer bytes were there than were asked for. A block that ends exactly at the end does not know it.
+    /// There were fewer bytes than were asked for. Not set by a block that ends exactly at the end of the file.
     pub eof: bool,
 }
 
-/// How to write.
+/// Options of [`super::Files::write`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteOptions {
     /// Add to the end instead of replacing.
     pub append: bool,
-    /// Write only if the file is what the caller thinks it is.
+    /// Write only if the file is what the caller expects.
     pub expect: ExpectedFile,
-    /// Answer only when the bytes would survive a power cut.
+    /// Return only when the bytes would survive a power cut.
     pub sync: bool,
-    /// What links in the path are worth.
+    /// What to do with links in the path.
     pub links: LinkPolicy,
     /// Permission bits of the result. `None`: as they were, or 0666 less the umask for a new file.
     pub mode: Option<u32>,
 }
 
-/// What the caller thinks a file is.
+/// What the caller expects a file to be before it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExpectedFile {
-    /// Does not matter.
+    /// The caller does not care.
     #[default]
     Anything,
-    /// It does not exist.
+    /// The file does not exist.
     Absent,
-    /// It has these contents.
+    /// The file has these contents.
     Content(ContentHash),
 }
 
-/// BLAKE3 of a file's contents.
+/// BLAKE3 of a file's contents; as text, 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ContentHash(pub [u8; 32]);
+pub struct ContentHash(pub blake3::Hash);
 
 impl fmt::Display for ContentHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.0.fmt(f)
     }
 }
 
@@ -72,7 +72,7 @@ impl fmt::Debug for ContentHash {
     }
 }
 
-/// Text that is no content hash.
+/// The text is no content hash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a content hash is 64 hexadecimal digits (BLAKE3)")]
 pub struct BadContentHash;
@@ -81,24 +81,7 @@ impl FromStr for ContentHash {
     type Err = BadContentHash;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.as_bytes();
-        if digits.len() != 64 {
-            return Err(BadContentHash);
-        }
-        let mut hash = [0; 32];
-        for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-        }
-        Ok(Self(hash))
-    }
-}
-
-fn nibble(digit: u8) -> Result<u8, BadContentHash> {
-    match digit {
-        b'0'..=b'9' => Ok(digit - b'0'),
-        b'a'..=b'f' => Ok(digit - b'a' + 10),
-        b'A'..=b'F' => Ok(digit - b'A' + 10),
-        _ => Err(BadContentHash),
+        blake3::Hash::from_hex(text).map(Self).map_err(|_| BadContentHash)
     }
 }
 
@@ -108,8 +91,9 @@ mod tests {
 
     #[test]
     fn a_hash_reads_back_what_it_prints() {
-        let hash = ContentHash(std::array::from_fn(|i| i as u8 * 7));
+        let hash = ContentHash(std::array::from_fn(|i| i as u8 * 7).into());
         assert_eq!(hash.to_string().parse(), Ok(hash));
+        assert_eq!(hash.to_string().to_uppercase().parse(), Ok(hash));
         assert_eq!("zz".repeat(32).parse::<ContentHash>(), Err(BadContentHash));
         assert_eq!("ab".parse::<ContentHash>(), Err(BadContentHash));
     }

@@ -1,7 +1,7 @@
-//! How files fail: one error that keeps verb, path and errno from the kernel to the caller.
+//! How the verbs over files fail: one error that keeps verb, path and errno from the kernel to the caller.
 //!
-//! `Display` is the text existing clients know from the wire; [`FileError::sentence`] is for people. Deliberately
-//! absent: wire codes, which one file of the server maps from [`FileReason`].
+//! `Display` is the text that existing clients know from the protocol; [`FileError::sentence`] is for people.
+//! Deliberately absent: the protocol's error codes, which one file of the server maps from [`FileReason`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,87 +10,92 @@ use super::content::ContentHash;
 use super::limits;
 use crate::errno::ErrnoText;
 
-/// Something did not work.
+/// A verb over files failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
-    /// What was asked.
+    /// The verb that failed.
     pub verb: FileVerb,
-    /// The path it failed at; for a verb over trees this may lie below the one that was asked.
+    /// The path it failed at; for a verb over trees this may be below the one that was requested.
     pub path: PathBuf,
-    /// Why.
+    /// Why it failed there.
     pub reason: FileReason,
 }
 
-/// Why it did not work.
+/// Why a verb over files failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileReason {
-    /// The kernel said no, with this errno.
+    /// The kernel refused, with this errno.
     Os(i32),
-    /// A directory, FIFO, socket or device where a regular file is wanted.
+    /// A directory, FIFO, socket or device where a regular file is needed.
     NotAFile,
     /// The same, where links are refused.
     NotRegular,
-    /// More than `read` may answer with.
+    /// The file is larger than `read` may return.
     TooLarge {
-        /// What it may.
+        /// [`limits::READ_BYTES`], or less on another machine.
         limit_bytes: u64,
     },
     /// The last component is a symbolic link, and links are refused.
     SymlinkInPath,
-    /// Removing a whole tree while links are refused.
+    /// A whole tree cannot be removed while links are refused.
     RecursiveNoFollow,
-    /// A directory is to be copied without `recursive`.
+    /// A directory can only be copied with `recursive`.
     RecursiveRequired,
-    /// A directory is to be copied into itself.
+    /// A directory cannot be copied into itself.
     CopyIntoItself,
-    /// A file is to be copied onto itself.
+    /// A file cannot be copied onto itself.
     CopyOntoItself,
-    /// A FIFO, socket or device is to be copied.
+    /// A FIFO, socket or device cannot be copied.
     CopySpecial,
-    /// More entries than `read_directory` answers with.
+    /// There are more entries than `read_directory` may return.
     TooManyEntries {
         /// How many there are.
         found: usize,
     },
-    /// A walk asks for more than it may.
+    /// The options of a walk exceed [`limits`].
     WalkLimitsTooLarge,
-    /// A walk may look at nothing.
+    /// The options of a walk allow no entry at all.
     WalkLimitsZero,
-    /// A block to read that is empty or too long.
+    /// A block to read is empty or too long.
     ReadBlockLength,
-    /// A block to write that is empty or too long.
+    /// A block to write is empty or too long.
     WriteBlockLength,
-    /// A block that would end beyond the largest file offset.
+    /// A block would end beyond the largest file offset.
     WriteRange,
-    /// The file is not what the caller expects.
+    /// The file is not what the caller expected.
     Changed {
         /// What it is now; `None` if it does not exist.
         present: Option<ContentHash>,
     },
     /// The kernel has no more watches for this user.
     WatchLimit(WatchLimit),
-    /// A regular expression or glob that does not parse.
+    /// A regular expression or a glob does not parse.
     BadPattern {
-        /// The parser's words.
+        /// The parser's message.
         why: String,
     },
-    /// Nobody answers for the environment any more.
+    /// This environment was built without the verb.
+    Unsupported {
+        /// What is missing, and how to get it.
+        why: String,
+    },
+    /// The connection to the environment was given up.
     Unreachable {
         /// What happened, for a person.
         why: String,
     },
 }
 
-/// Which of the kernel's limits on watches was met.
+/// Which of the kernel's limits on watches was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchLimit {
-    /// Directories under watch.
+    /// Directories that this user watches.
     Watches,
-    /// Watchers.
+    /// Inotify queues that this user has.
     Instances,
 }
 
-/// What was asked.
+/// A verb of [`super::Files`] or [`super::OpenFile`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is the verb of the same name in `Files`")]
 pub enum FileVerb {
@@ -118,12 +123,12 @@ pub enum FileVerb {
 }
 
 impl FileError {
-    /// `verb` failed at `path`.
+    /// `verb` failed at `path` because of `reason`.
     pub fn new(verb: FileVerb, path: impl Into<PathBuf>, reason: FileReason) -> Self {
         Self { verb, path: path.into(), reason }
     }
 
-    /// The kernel's number, if the kernel said no.
+    /// The kernel's number, if it was the kernel that refused.
     pub fn errno(&self) -> Option<i32> {
         match self.reason {
             FileReason::Os(errno) => Some(errno),
@@ -138,7 +143,7 @@ impl FileError {
         self.errno() == Some(2)
     }
 
-    /// The whole story for a person: what failed, where, and why.
+    /// For a person: what failed, where, and why.
     pub fn sentence(&self) -> String {
         format!("cannot {} {:?}: {self}", self.verb, self.path)
     }
@@ -156,7 +161,7 @@ impl fmt::Display for FileError {
 }
 
 impl FileReason {
-    /// One word for it, for programs: the errno's name where it is well known, else what it is about.
+    /// One word for programs to compare: the name of the errno where callers are known to use it, else of the variant.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Os(errno) => errno_name(*errno).unwrap_or("os"),
@@ -179,6 +184,7 @@ impl FileReason {
             Self::WatchLimit(WatchLimit::Watches) => "watchLimit",
             Self::WatchLimit(WatchLimit::Instances) => "watcherLimit",
             Self::BadPattern { .. } => "badPattern",
+            Self::Unsupported { .. } => "unsupported",
             Self::Unreachable { .. } => "unreachable",
         }
     }
@@ -191,9 +197,7 @@ impl fmt::Display for FileReason {
             Self::Os(errno) => write!(f, "{}", ErrnoText(*errno)),
             Self::NotAFile => write!(f, "path is not a file"),
             Self::NotRegular => write!(f, "path is not a regular file"),
-            Self::TooLarge { limit_bytes } => {
-                write!(f, "file is too large to read: limit is {limit_bytes} bytes")
-            }
+            Self::TooLarge { limit_bytes } => write!(f, "file is too large to read: limit is {limit_bytes} bytes"),
             Self::SymlinkInPath => write!(f, "path contains a symbolic link"),
             Self::RecursiveNoFollow => write!(f, "recursive no-follow removal is unsupported"),
             Self::RecursiveRequired => write!(f, "fs/copy requires recursive: true when sourcePath is a directory"),
@@ -210,15 +214,9 @@ impl fmt::Display for FileReason {
                 limits::WALK_DIRECTORIES,
                 limits::WALK_ENTRIES
             ),
-            Self::WalkLimitsZero => {
-                write!(f, "filesystem walk limits must be greater than zero")
-            }
-            Self::ReadBlockLength => {
-                write!(f, "file read block length must be between 1 and {block}")
-            }
-            Self::WriteBlockLength => {
-                write!(f, "file write block length must be between 1 and {block}")
-            }
+            Self::WalkLimitsZero => write!(f, "filesystem walk limits must be greater than zero"),
+            Self::ReadBlockLength => write!(f, "file read block length must be between 1 and {block}"),
+            Self::WriteBlockLength => write!(f, "file write block length must be between 1 and {block}"),
             Self::WriteRange => write!(f, "file write range exceeds the signed 64-bit file offset limit"),
             Self::Changed { present: Some(hash) } => {
                 write!(f, "file is not what was expected: its content hash is {hash}; read it again")
@@ -228,6 +226,7 @@ impl fmt::Display for FileReason {
             }
             Self::WatchLimit(limit) => write!(f, "{limit}"),
             Self::BadPattern { why } => write!(f, "bad pattern: {why}"),
+            Self::Unsupported { why } => f.write_str(why),
             Self::Unreachable { why } => write!(f, "the environment cannot be reached: {why}"),
         }
     }
@@ -271,7 +270,7 @@ impl fmt::Display for FileVerb {
     }
 }
 
-/// The name of an errno that callers are known to branch on (Linux numbers, x86-64 and arm64).
+/// The name of an errno that callers are known to compare (Linux numbers, x86-64 and arm64).
 fn errno_name(errno: i32) -> Option<&'static str> {
     Some(match errno {
         1 => "EPERM",

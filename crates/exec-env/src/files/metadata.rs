@@ -10,7 +10,7 @@ pub enum FileKind {
     File,
     /// A directory.
     Directory,
-    /// A symbolic link; where links are followed, one that leads nowhere.
+    /// A symbolic link; where links are followed, one whose target does not exist.
     Symlink,
     /// A FIFO, socket or device.
     Special,
@@ -19,36 +19,36 @@ pub enum FileKind {
 /// What the kernel knows about a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metadata {
-    /// What it is; where links are followed, what they lead to.
+    /// Where links are followed, the kind of what they lead to.
     pub kind: FileKind,
     /// Whether the path itself is a symbolic link.
     pub is_symlink: bool,
-    /// Its size.
+    /// Of the contents, holes included.
     pub size_bytes: u64,
-    /// When it was made, where the file system remembers.
+    /// `None` where the file system does not record it.
     pub created: Option<SystemTime>,
-    /// When its contents changed.
+    /// When the contents last changed.
     pub modified: SystemTime,
-    /// When it was read, as far as the mount keeps that.
+    /// When the contents were last read, as far as the mount records that.
     pub accessed: SystemTime,
-    /// When anything about it changed.
+    /// When the contents or the metadata last changed.
     pub changed: SystemTime,
     /// Permission bits, with set-user-id, set-group-id and sticky.
     pub mode: u32,
-    /// Its owner.
+    /// The owner.
     pub uid: u32,
-    /// Its group.
+    /// The group.
     pub gid: u32,
-    /// Its number on its file system.
+    /// Unique within `device`.
     pub inode: u64,
-    /// Its file system.
+    /// The file system.
     pub device: u64,
-    /// How many names it has.
+    /// How many hard links there are.
     pub nlink: u32,
 }
 
 impl Metadata {
-    /// What `set_times` takes to make another file as old as this one.
+    /// What `set_times` takes to give another file the times of this one.
     pub fn times(&self) -> FileTimes {
         FileTimes { accessed: self.accessed, modified: self.modified }
     }
@@ -57,9 +57,9 @@ impl Metadata {
 /// The two times that can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileTimes {
-    /// When it was read.
+    /// When the contents were last read.
     pub accessed: SystemTime,
-    /// When its contents changed.
+    /// When the contents last changed.
     pub modified: SystemTime,
 }
 
@@ -68,7 +68,7 @@ pub struct FileTimes {
 pub struct DirectoryEntry {
     /// The name, byte for byte.
     pub name: OsString,
-    /// What it is, links resolved; [`FileKind::Symlink`] is a link that leads nowhere.
+    /// After links are followed; [`FileKind::Symlink`] is a link whose target does not exist.
     pub kind: FileKind,
     /// Whether the name itself is a symbolic link.
     pub is_symlink: bool,

@@ -1,4 +1,4 @@
-//! Search in contents: what is asked, and what is found, line by line.
+//! Search in contents: the query, and the matching lines as they are found.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,13 @@ use super::{FileError, FileFuture, limits};
 pub struct SearchQuery {
     /// A directory, or one file.
     pub root: PathBuf,
-    /// What to look for.
+    /// What a line must contain.
     pub pattern: Pattern,
-    /// Whether case matters.
+    /// How upper and lower case are compared.
     pub case: CaseSensitivity,
-    /// Only where it stands as a word of its own.
+    /// Only matches that are whole words.
     pub word: bool,
-    /// Which files: `*.rs` takes, `!*.min.js` leaves out, the last that matches decides. Empty: all.
+    /// Which files: `*.rs` includes, `!*.min.js` excludes, the last that matches decides. Empty: all.
     pub globs: Vec<String>,
     /// Leave out what `.gitignore`, `.ignore` and Git's own excludes say.
     pub ignore_files: bool,
@@ -31,11 +31,11 @@ pub struct SearchQuery {
     pub after_lines: u32,
     /// Stop after this many matching lines.
     pub max_matches: u64,
-    /// Matching lines of one file.
+    /// Stop in each file after this many matching lines.
     pub max_matches_per_file: Option<u64>,
     /// Leave out larger files.
     pub max_file_bytes: Option<u64>,
-    /// Longer lines are cut.
+    /// Report no more than this of a line.
     pub max_line_bytes: usize,
 }
 
@@ -61,57 +61,57 @@ impl SearchQuery {
     }
 }
 
-/// What to look for.
+/// What a line must contain to match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
     /// A regular expression over one line.
     Regex(String),
-    /// These very characters.
+    /// Exactly these characters.
     Literal(String),
 }
 
-/// Whether case matters.
+/// How upper and lower case are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CaseSensitivity {
-    /// It does.
+    /// As different letters.
     #[default]
     Sensitive,
-    /// It does not.
+    /// As the same letter.
     Insensitive,
-    /// Only if the pattern has a capital letter.
+    /// As different letters only if the pattern has a capital letter.
     Smart,
 }
 
-/// A search that goes on as long as its handle; dropping it stops the search.
+/// A search that is running; dropping the handle stops it.
 pub trait SearchResults: Send {
-    /// The next lines, in order: files by path, lines by number. After `Done` it answers `Done` again.
+    /// The next lines, in order: files by path, lines by number. After `Done` it returns `Done` again.
     fn next(&mut self) -> FileFuture<'_, SearchItem>;
 }
 
-/// What comes next.
+/// The next piece of a search's results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SearchItem {
     /// Lines of one file.
     Lines(FileLines),
-    /// That was all.
+    /// There are no more.
     Done(SearchSummary),
 }
 
-/// Lines of one file; a file with much to show comes in several.
+/// Some lines of one file; a file with many matching lines comes in several of these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileLines {
-    /// The file.
+    /// The root's path and what is below.
     pub path: PathBuf,
-    /// Its lines, ascending.
+    /// In ascending order.
     pub lines: Vec<SearchLine>,
 }
 
-/// A line that matches, or stands beside one that does.
+/// A line that matches, or a line of context before or after one that does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchLine {
-    /// From 1.
+    /// Counted from 1.
     pub number: u64,
-    /// Where the line begins in the file. In a file of another encoding than UTF-8: in its UTF-8 form.
+    /// The byte at which the line begins. In a file of another encoding than UTF-8: in its UTF-8 form.
     pub offset: u64,
     /// The line without its end.
     pub text: Bytes,
@@ -124,16 +124,16 @@ pub struct SearchLine {
 /// How a search went.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SearchSummary {
-    /// Files looked into.
+    /// Files that were searched.
     pub files: u64,
     /// Files with a match.
     pub files_matched: u64,
     /// Matching lines.
     pub matches: u64,
-    /// It ended at `max_matches`.
+    /// The search ended at `max_matches`.
     pub truncated: bool,
-    /// What could not be read; the first ones.
+    /// The first [`limits::SEARCH_PROBLEMS`] files that could not be read.
     pub problems: Vec<FileError>,
-    /// How much could not be read.
+    /// How many files could not be read.
     pub problem_count: u64,
 }

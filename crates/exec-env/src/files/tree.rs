@@ -1,4 +1,4 @@
-//! Verbs over names and trees: make, remove, copy, rename, walk, glob.
+//! Parameters and results of the verbs over names and trees: create, remove, copy, rename, walk, glob.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::error::{FileError, FileReason};
 use super::{LinkPolicy, limits};
 
-/// How to make a directory.
+/// Options of [`super::Files::create_directory`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreateDirectoryOptions {
-    /// Make what is missing on the way, and be content with one that exists.
+    /// Create missing parents, and accept a directory that exists.
     pub recursive: bool,
-    /// What links in the path are worth.
+    /// What to do with links in the path.
     pub links: LinkPolicy,
     /// Permission bits of the last directory. `None`: 0777 less the umask.
     pub mode: Option<u32>,
@@ -25,14 +25,14 @@ impl Default for CreateDirectoryOptions {
     }
 }
 
-/// How to remove.
+/// Options of [`super::Files::remove`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoveOptions {
-    /// A directory with everything in it.
+    /// Remove a directory with everything in it.
     pub recursive: bool,
-    /// Be content with one that does not exist.
+    /// Accept a path that does not exist.
     pub force: bool,
-    /// What links in the path are worth.
+    /// What to do with links in the path.
     pub links: LinkPolicy,
 }
 
@@ -42,27 +42,27 @@ impl Default for RemoveOptions {
     }
 }
 
-/// How to rename.
+/// Options of [`super::Files::rename`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RenameOptions {
-    /// Fail with `EEXIST` if there is something at the new name.
+    /// Fail with `EEXIST` if the new name exists.
     pub no_replace: bool,
-    /// What links before the last component are worth.
+    /// What to do with links before the last component.
     pub links: LinkPolicy,
 }
 
-/// How to copy.
+/// Options of [`super::Files::copy`].
 #[derive(Clone, Default)]
 pub struct CopyOptions {
     /// Copy a directory with everything in it.
     pub recursive: bool,
-    /// What is copied is as old as what it was copied from. Links are as old as their copy.
+    /// Give files and directories the times of their originals. Links get new times.
     pub keep_times: bool,
-    /// Is told how far it is, after every file and every few MiB of a large one.
+    /// Called after every file, and after every few MiB of a large one.
     pub progress: Option<CopyProgress>,
 }
 
-/// Whom to tell how far a copy is. Called from the copying thread: it must not wait.
+/// Receives the progress of a copy. It is called on the copying thread, so it must not wait.
 pub type CopyProgress = Arc<dyn Fn(&Copied) + Send + Sync>;
 
 impl fmt::Debug for CopyOptions {
@@ -78,26 +78,26 @@ impl fmt::Debug for CopyOptions {
 /// What was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Copied {
-    /// Regular files.
+    /// Number of regular files.
     pub files: u64,
-    /// Directories.
+    /// Number of directories.
     pub directories: u64,
-    /// Symbolic links.
+    /// Number of symbolic links.
     pub symlinks: u64,
     /// Sizes of the regular files, holes included.
     pub bytes: u64,
-    /// FIFOs, sockets and devices that were left out.
+    /// Number of FIFOs, sockets and devices that were left out.
     pub skipped: u64,
 }
 
-/// How far to walk. The three numbers have no defaults on purpose.
+/// Options of [`super::Files::walk`]. The three numbers have no defaults, so that every caller decides them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkOptions {
-    /// Directories below the root that are entered: 0 lists only the root's children.
+    /// Levels of directories below the root that are read: 0 lists only the root's children.
     pub max_depth: usize,
-    /// Directories that are entered at all, the root included.
+    /// Directories that are read, the root included.
     pub max_directories: usize,
-    /// Entries that are examined, those left out of the answer included.
+    /// Entries that are examined, those left out of the result included.
     pub max_entries: usize,
     /// List and enter links to directories; each real directory is entered once.
     pub follow_directory_symlinks: bool,
@@ -106,7 +106,7 @@ pub struct WalkOptions {
 }
 
 impl WalkOptions {
-    /// Whether the numbers are within what a walk may do.
+    /// Refuses zero, and more than [`limits`] allow.
     pub fn check(&self) -> Result<(), FileReason> {
         if self.max_directories == 0 || self.max_entries == 0 {
             return Err(FileReason::WalkLimitsZero);
@@ -121,29 +121,29 @@ impl WalkOptions {
     }
 }
 
-/// What a walk saw.
+/// The result of a walk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WalkListing {
-    /// Files and directories, in walking order.
+    /// Files and directories, in the order of the walk.
     pub entries: Vec<WalkEntry>,
     /// Directories that could not be read.
     pub errors: Vec<FileError>,
-    /// There is more than the limits let through.
+    /// A limit ended the walk before everything was listed.
     pub truncated: bool,
 }
 
-/// One file or directory.
+/// One file or directory of a walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalkEntry {
     /// The root's path and what is below.
     pub path: PathBuf,
-    /// What it is.
+    /// After links to directories are followed.
     pub kind: WalkKind,
     /// Whether it is a link to a directory.
     pub is_symlink: bool,
 }
 
-/// What a walk lists.
+/// The kinds a walk lists; it leaves out all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WalkKind {
     /// A regular file.
@@ -152,14 +152,14 @@ pub enum WalkKind {
     Directory,
 }
 
-/// What an entry weighs in a walk's answer: the length of its `file:` URI and a fixed part.
+/// How much of [`limits::WALK_BYTES`] an entry takes: the length of its `file:` URI and a fixed part.
 pub fn walk_reply_bytes(path: &Path) -> usize {
     let encoded: usize = path
         .as_os_str()
         .as_bytes()
         .iter()
         .map(|byte| match byte {
-            // What a URI path may carry unescaped.
+            // What a URI path may contain unescaped.
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => 1,
             b'-' | b'.' | b'_' | b'~' | b'/' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';'
             | b'=' | b':' | b'@' | b'[' | b']' | b'|' => 1,
@@ -169,12 +169,12 @@ pub fn walk_reply_bytes(path: &Path) -> usize {
     "file://".len() + encoded + limits::WALK_ENTRY_BYTES
 }
 
-/// Which paths to find.
+/// Which paths [`super::Files::glob`] is to find.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlobQuery {
-    /// Where to look.
+    /// The directory that is walked.
     pub root: PathBuf,
-    /// What a path below the root must match: `*` within a name, `**` across, `{a,b}`, `[a-z]`. One is enough.
+    /// A path below the root must match one of them: `*` within a name, `**` across names, `{a,b}`, `[a-z]`.
     pub patterns: Vec<String>,
     /// Leave out what `.gitignore`, `.ignore` and Git's own excludes say.
     pub ignore_files: bool,
@@ -185,7 +185,7 @@ pub struct GlobQuery {
 }
 
 impl GlobQuery {
-    /// Paths below `root` that match `pattern`, hidden ones included, ignore files obeyed.
+    /// Paths below `root` that match `pattern`, with hidden ones and without those that ignore files exclude.
     pub fn new(root: impl Into<PathBuf>, pattern: impl Into<String>) -> Self {
         Self {
             root: root.into(),
@@ -197,12 +197,12 @@ impl GlobQuery {
     }
 }
 
-/// What matched.
+/// The result of a glob.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GlobMatches {
-    /// Paths, each directory's names in bytewise order.
+    /// The names of each directory are in bytewise order.
     pub paths: Vec<PathBuf>,
-    /// There are more.
+    /// There are more than `max_paths`.
     pub truncated: bool,
 }
 

@@ -1,6 +1,8 @@
-//! How each verb can fail: one small enum a verb.
+//! How each verb over processes can fail: one enum per verb.
 //!
-//! An error is what the caller must act on; what is normal is an outcome and stands with the verbs.
+//! An error is what the caller must act on; what happens in normal use is an outcome, defined beside the verbs.
+
+#![allow(missing_docs, reason = "fields of variants: their names and the message beside them say it")]
 
 use exec_core::command::BadCommand;
 use exec_core::{Exit, ProcessId, SpawnStep, TerminalSize};
@@ -10,30 +12,19 @@ use crate::errno::ErrnoText;
 /// Why a process was not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// No kernel could run it.
+    /// No kernel could run it, so it was not tried.
     #[error(transparent)]
     BadCommand(#[from] BadCommand),
-    /// The name is taken.
+    /// Another process has this id.
     #[error("process {id} already exists: choose another id, or forget the old one first")]
-    IdInUse {
-        /// The name.
-        id: ProcessId,
-    },
-    /// The kernel said no.
+    IdInUse { id: ProcessId },
+    /// The kernel refused one of the steps.
     #[error("cannot start process {id}: {failure}")]
-    Spawn {
-        /// The name.
-        id: ProcessId,
-        /// What exactly.
-        failure: SpawnFailure,
-    },
+    Spawn { id: ProcessId, failure: SpawnFailure },
     /// It was terminated while it was being started.
     #[error("process {id} start was cancelled")]
-    Cancelled {
-        /// The name.
-        id: ProcessId,
-    },
-    /// The place cannot be reached.
+    Cancelled { id: ProcessId },
+    /// See [`Unreachable`].
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
 }
@@ -41,11 +32,11 @@ pub enum StartError {
 /// Which step of a start failed, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpawnFailure {
-    /// The step.
+    /// The step that failed.
     pub step: SpawnStep,
-    /// The kernel's number for the reason.
+    /// The kernel's reason.
     pub errno: i32,
-    /// What the step was about: the program or the folder.
+    /// What the step worked on: the program or a directory.
     pub subject: std::path::PathBuf,
 }
 
@@ -92,29 +83,24 @@ pub struct Unreachable {
     pub why: String,
 }
 
-/// No process of that name.
+/// No process has this id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown process id {id}")]
 pub struct UnknownProcess {
-    /// The name.
+    /// The id that was asked for.
     pub id: ProcessId,
 }
 
 /// Why a log was not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// No such process.
+    /// See [`UnknownProcess`].
     #[error(transparent)]
     Unknown(#[from] UnknownProcess),
     /// The spool could not be read.
     #[error("cannot read the output of process {id}: {error}", error = ErrnoText(*errno))]
-    Spool {
-        /// The process.
-        id: ProcessId,
-        /// The kernel's reason.
-        errno: i32,
-    },
-    /// The place cannot be reached.
+    Spool { id: ProcessId, errno: i32 },
+    /// See [`Unreachable`].
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
 }
@@ -122,18 +108,13 @@ pub enum ReadError {
 /// Why nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// No such process.
+    /// See [`UnknownProcess`].
     #[error(transparent)]
     Unknown(#[from] UnknownProcess),
     /// More than one write may carry.
     #[error("a write of {found_bytes} bytes is too large: write at most {limit_bytes} at a time")]
-    TooLarge {
-        /// What came.
-        found_bytes: usize,
-        /// What is allowed.
-        limit_bytes: usize,
-    },
-    /// The place cannot be reached.
+    TooLarge { found_bytes: usize, limit_bytes: usize },
+    /// See [`Unreachable`].
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
 }
@@ -141,22 +122,16 @@ pub enum WriteError {
 /// Why a terminal was not resized.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResizeError {
-    /// No such process.
+    /// See [`UnknownProcess`].
     #[error(transparent)]
     Unknown(#[from] UnknownProcess),
-    /// It has pipes.
+    /// The process has pipes.
     #[error("process {id} has no terminal: start it with a tty to resize it")]
-    NoTerminal {
-        /// The process.
-        id: ProcessId,
-    },
-    /// No cells.
+    NoTerminal { id: ProcessId },
+    /// No rows or no columns.
     #[error("terminal size {rows}x{cols} has no cells: rows and cols must be at least 1", rows = size.rows, cols = size.cols)]
-    NoCells {
-        /// What was asked.
-        size: TerminalSize,
-    },
-    /// The place cannot be reached.
+    NoCells { size: TerminalSize },
+    /// See [`Unreachable`].
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
 }
@@ -164,18 +139,13 @@ pub enum ResizeError {
 /// Why a signal was not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignalError {
-    /// No such process.
+    /// See [`UnknownProcess`].
     #[error(transparent)]
     Unknown(#[from] UnknownProcess),
-    /// The kernel refused, as for a program that changed its user.
+    /// The kernel refused it, as it does for a program that changed its user.
     #[error("cannot signal process {id}: {error}", error = ErrnoText(*errno))]
-    Refused {
-        /// The process.
-        id: ProcessId,
-        /// The kernel's reason.
-        errno: i32,
-    },
-    /// The place cannot be reached.
+    Refused { id: ProcessId, errno: i32 },
+    /// See [`Unreachable`].
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
 }
@@ -183,10 +153,10 @@ pub enum SignalError {
 /// Why a process was not terminated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TerminateError {
-    /// No such process.
+    /// See [`UnknownProcess`].
     #[error(transparent)]
     Unknown(#[from] UnknownProcess),
-    /// The place cannot be reached.
+    /// See [`Unreachable`].
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
 }
@@ -194,27 +164,19 @@ pub enum TerminateError {
 /// Why waiting was not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
-    /// No such process.
+    /// See [`UnknownProcess`].
     #[error(transparent)]
     Unknown(#[from] UnknownProcess),
     /// The expression does not parse.
     #[error("bad regular expression: {why}")]
-    BadRegex {
-        /// The parser's words.
-        why: String,
-    },
+    BadRegex { why: String },
     /// The process ended, so what was waited for cannot come any more.
     #[error("process {id} has ended (exit code {code}) before what was waited for came", code = exit.shell_code())]
-    Ended {
-        /// The process.
-        id: ProcessId,
-        /// How it ended.
-        exit: Exit,
-    },
+    Ended { id: ProcessId, exit: Exit },
     /// The log could not be read.
     #[error(transparent)]
     Read(ReadError),
-    /// The place cannot be reached.
+    /// See [`Unreachable`].
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
 }
@@ -222,7 +184,7 @@ pub enum WaitError {
 /// Why there is no list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// The place cannot be reached.
+    /// See [`Unreachable`].
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
 }
@@ -230,10 +192,10 @@ pub enum ListError {
 /// Why a process was not forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForgetError {
-    /// No such process.
+    /// See [`UnknownProcess`].
     #[error(transparent)]
     Unknown(#[from] UnknownProcess),
-    /// The place cannot be reached.
+    /// See [`Unreachable`].
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
 }

@@ -1,16 +1,16 @@
-//! Replacing a file whole or not at all: a temporary file beside it, then a rename.
+//! Replacing a file whole or not at all: a temporary file in the same directory, then a rename.
 //!
 //! ```text
-//! find target ── new ─────────► stage ──► fill ──► rename
-//!      │
-//!      ├── regular ──► stage, take over owner, attributes, mode ──► fill ──► rename
-//!      │                  └── cannot (folder not writable, foreign owner, mounted file) ──► in place
-//!      └── device, FIFO ─► through it
+//! target ── new ───────────► temporary file ──► fill ──► rename
+//!    │
+//!    ├── regular ──────────► temporary file with the old owner, attributes and mode ──► fill ──► rename
+//!    │                           └── impossible (directory not writable, foreign owner, mounted file) ──► in place
+//!    └── device or FIFO ───► written directly
 //! ```
 //!
-//! In place is what every plain write does: it keeps everything but is not atomic. It is the way out where the other
-//! way is closed, because a file that can be written must be written. Hard links to the old file keep the old
-//! contents: atomic and shared do not go together.
+//! In place means to truncate and write the old file, which keeps everything but is not atomic. It is used only where a
+//! rename is impossible, because a file that can be written must be written. Hard links to the old file keep the old
+//! contents; a replacement cannot be atomic and keep hard links.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -25,18 +25,17 @@ use super::resolve::{ResolvedPath, kind_of, os};
 use super::temp_registry::TempRegistry;
 use super::write_target::WriteTarget;
 
-/// How a file is to be replaced.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ReplaceOptions {
     /// Permission bits of the result; `None`: as they were, or 0666 less the umask.
     pub(super) mode: Option<u32>,
-    /// Only done when it would survive a power cut.
+    /// Return only when the result would survive a power cut.
     pub(super) sync: bool,
-    /// The last look before the rename: the target must still be what was found.
+    /// Check just before the rename that the target is still what was found.
     pub(super) unchanged: bool,
 }
 
-/// Replaces `target` by what `fill` writes. `fill` may be called twice: the second time in place.
+/// Replaces `target` by what `fill` writes. `fill` may be called twice, the second time for the file in place.
 pub(super) fn replace_file(
     target: &WriteTarget,
     options: ReplaceOptions,
@@ -60,9 +59,9 @@ pub(super) fn replace_file(
         }
         FileKind::File => {}
     }
-    // Asks for the right to write to the old file, which renaming over it would not need.
+    // A rename needs no permission to write the old file, but a write does, so this asks for it.
     let old = match target.open(OFlags::WRONLY) {
-        // A program that runs cannot be written but can be replaced.
+        // A running program cannot be written but can be replaced.
         Err(Errno::TXTBSY) => target.open(OFlags::RDONLY),
         other => other,
     }
@@ -78,7 +77,7 @@ pub(super) fn replace_file(
     };
     fill(temporary.file.as_fd())?;
     match temporary.rename_to(target, options) {
-        // Somebody mounted something on the file itself, as containers do with /etc/hosts.
+        // The file itself is a mount point, as containers do with /etc/hosts.
         Err(RenameFailure::Os(Errno::BUSY | Errno::XDEV)) => rewrite_in_place(&old, options, fill),
         other => other.map_err(rename_failure(target)),
     }
@@ -100,12 +99,12 @@ fn rewrite_in_place(
     Ok(())
 }
 
-/// Errors that mean: here no temporary file can stand in for the old one.
+/// Errors that mean that no temporary file can replace the old one here.
 fn cannot_replace(errno: Errno) -> bool {
     matches!(errno, Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT | Errno::OPNOTSUPP)
 }
 
-/// Why a staged file did not get its name.
+/// Why a temporary file could not be renamed to the target.
 enum RenameFailure {
     Os(Errno),
     Changed,
@@ -116,7 +115,7 @@ fn rename_failure(target: &WriteTarget) -> impl FnOnce(RenameFailure) -> FileRea
         RenameFailure::Os(errno) => os(errno),
         RenameFailure::Changed => match target.resolved.stat() {
             Err(_) => FileReason::Changed { present: None },
-            // What it is now, for the caller to compare; if even that cannot be read, why.
+            // The caller gets the hash of what is there now; if that cannot be read, the reason.
             Ok(_) => match target.content_hash_now() {
                 Ok(present) => FileReason::Changed { present },
                 Err(reason) => reason,
@@ -125,7 +124,7 @@ fn rename_failure(target: &WriteTarget) -> impl FnOnce(RenameFailure) -> FileRea
     }
 }
 
-/// A temporary file that becomes the real one, or vanishes.
+/// A temporary file that is renamed to the target, or removed when dropped.
 struct TemporaryFile<'a> {
     resolved: &'a ResolvedPath,
     name: std::ffi::OsString,
@@ -145,7 +144,7 @@ impl<'a> TemporaryFile<'a> {
         Ok(Self { resolved, name, file, renamed_to_target: false })
     }
 
-    /// One that nobody can tell from `old`. It is closed to others until it has the old owner.
+    /// With the owner, the attributes and the mode of `old`. Others have no access until it has the old owner.
     fn create_like(
         old: &OwnedFd,
         stat: &Stat,
@@ -161,7 +160,7 @@ impl<'a> TemporaryFile<'a> {
             fchown(&temporary.file, Some(owner), Some(group))?;
         }
         copy_attributes(old, &temporary.file)?;
-        // Last: a change of owner clears set-user-id, and an access list changes the group's bits.
+        // The mode comes last: a change of owner clears set-user-id, and an access list changes the group's bits.
         let mode = mode.unwrap_or(stat.st_mode & 0o7777);
         fchmod(&temporary.file, Mode::from_raw_mode(mode))?;
         Ok(temporary)
@@ -178,7 +177,7 @@ impl<'a> TemporaryFile<'a> {
         let renamed = if options.unchanged && target.existing.is_none() {
             match renameat_with(dir, &self.name, dir, name, RenameFlags::NOREPLACE) {
                 Err(Errno::EXIST) => return Err(RenameFailure::Changed),
-                // This file system cannot promise it; the look above has to do.
+                // This file system lacks the flag; the check above has to suffice.
                 Err(Errno::INVAL) => renameat(dir, &self.name, dir, name),
                 other => other,
             }
@@ -197,7 +196,7 @@ impl<'a> TemporaryFile<'a> {
 impl Drop for TemporaryFile<'_> {
     fn drop(&mut self) {
         if !self.renamed_to_target {
-            // Nothing to tell: either it is gone, or the register remembers it.
+            // A failure needs no report: either it is gone, or the registry finds it at the next start.
             let _gone = unlinkat(&self.resolved.dir, &self.name, AtFlags::empty());
         }
     }
@@ -220,7 +219,7 @@ fn copy_attributes(old: &OwnedFd, new: &OwnedFd) -> Result<(), Errno> {
     names.truncate(len);
     let names = || names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
     if !names().any(|name| name == ACCESS_LIST) {
-        // The folder may have given the new file a list that the old one does not have.
+        // The directory may have given the new file a default access list that the old file does not have.
         match fremovexattr(new, ACCESS_LIST) {
             Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
             Err(errno) => return Err(errno),
@@ -228,7 +227,7 @@ fn copy_attributes(old: &OwnedFd, new: &OwnedFd) -> Result<(), Errno> {
     }
     let mut value = Vec::new();
     for name in names() {
-        // Any write takes these away from a file, because they vouch for its old contents.
+        // Any write removes these from a file, because they vouch for its old contents.
         if matches!(name, b"security.capability" | b"security.ima" | b"security.evm") {
             continue;
         }
@@ -237,7 +236,7 @@ fn copy_attributes(old: &OwnedFd, new: &OwnedFd) -> Result<(), Errno> {
             .and_then(|len| fsetxattr(new, name, &value[..len], XattrFlags::empty()));
         match taken {
             Ok(()) | Err(Errno::NODATA) => {}
-            // Labels of the system, which only it may set.
+            // Labels that only the system may set.
             Err(_) if name.starts_with(b"security.") || name.starts_with(b"trusted.") => {}
             Err(Errno::OPNOTSUPP) => {}
             Err(errno) => return Err(errno),

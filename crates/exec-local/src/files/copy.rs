@@ -1,14 +1,14 @@
-//! Copies: shared blocks where the file system can, the kernel's own copy where not, holes kept.
+//! Copying files and trees: with shared blocks where the file system can, else with the kernel's own copy; holes are kept.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use exec_env::files::{
     Copied, CopyOptions, CreateDirectoryOptions, FileError, FileKind, FileReason, FileVerb, LinkPolicy,
 };
 use rustix::fs::{
-    AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, chmodat, copy_file_range, fstat, ftruncate,
+    AtFlags, CWD, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, chmodat, copy_file_range, fstat, ftruncate,
     futimens, ioctl_ficlone, openat, readlinkat, seek, statat, symlinkat, utimensat,
 };
 use rustix::io::{Errno, retry_on_intr};
@@ -16,18 +16,17 @@ use rustix::io::{Errno, retry_on_intr};
 use super::atomic_replace::{ReplaceOptions, replace_file};
 use super::blocking::CancelFlag;
 use super::path_ops::create_directory;
-use super::resolve::{ResolvedPath, kind_of, os, proc_path, reopen};
+use super::resolve::{self, ResolvedPath, kind_of, list, os, proc_path, reopen};
 use super::temp_registry::TempRegistry;
 use super::write::write_all;
 use super::write_target::WriteTarget;
 
-/// How much is copied between two reports, and between two looks whether anybody still waits.
+/// How much is copied between two progress reports, and between two checks for cancellation.
 const REPORT_BYTES: usize = 8 << 20;
 
-/// The buffer where the kernel cannot copy by itself.
+/// For file systems where the kernel cannot copy by itself.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Copies `source` to `destination`.
 pub(super) fn copy(
     source: &Path,
     destination: &Path,
@@ -66,12 +65,12 @@ impl Copier<'_> {
         }
     }
 
-    /// Goes by paths, so that a tree may be deeper than a process may hold handles.
+    /// Uses paths and not handles, because a tree may be deeper than the number of files a process may open.
     fn copy_directory(&mut self, source: &Path, stat: &Stat, destination: &Path) -> Result<(), FileError> {
         let at = |path: &Path, errno| FileError::new(FileVerb::Copy, path, os(errno));
         let to = resolve_or_create_parent(destination)
             .map_err(|reason| FileError::new(FileVerb::Copy, destination, reason))?;
-        // Open to us while it is filled; its own mode comes last, because that may close it.
+        // Writable for us while it is filled. Its own mode, which may forbid that, is set last.
         let made = match rustix::fs::mkdirat(&to.dir, &to.name, Mode::from_raw_mode(0o700)) {
             Ok(()) => true,
             Err(Errno::EXIST) => {
@@ -150,9 +149,9 @@ impl Copier<'_> {
     }
 
     fn copy_contents(&mut self, from: &OwnedFd, stat: &Stat, to: BorrowedFd<'_>) -> Result<(), Errno> {
-        let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        let size_bytes = resolve::size_bytes(stat);
         let regular = kind_of(&fstat(to)?) == FileKind::File;
-        // A file that says it is empty may be one of /proc, which only reading finds out.
+        // A file with a size of 0 may be one of /proc, whose contents are known only by reading them.
         if !regular || size_bytes == 0 {
             return self.copy_through_buffer(from, to, u64::MAX);
         }
@@ -167,8 +166,8 @@ impl Copier<'_> {
             self.copy_range(from, to, data, end)?;
             offset = end;
         }
-        // A hole at the end is only a length. What was appended meanwhile is not part of this copy.
-        if u64::try_from(fstat(to)?.st_size).unwrap_or(0) < size_bytes {
+        // A hole at the end has no data to copy, only a length. What was appended meanwhile is not copied.
+        if resolve::size_bytes(&fstat(to)?) < size_bytes {
             ftruncate(to, size_bytes)?;
         }
         Ok(())
@@ -203,7 +202,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// From where the two files stand now, at most `left` bytes.
+    /// From the current positions of the two files, at most `left` bytes.
     fn copy_through_buffer(&mut self, from: &OwnedFd, to: BorrowedFd<'_>, mut left: u64) -> Result<(), Errno> {
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut unreported = 0;
@@ -251,7 +250,7 @@ impl Copier<'_> {
     }
 }
 
-/// Where a directory is to be made. What is missing on the way to it is made, too.
+/// Where a directory is to be created. Missing parents are created now.
 fn resolve_or_create_parent(path: &Path) -> Result<ResolvedPath, FileReason> {
     match (ResolvedPath::resolve(path, LinkPolicy::Follow), path.parent()) {
         (Err(Errno::NOENT), Some(parent)) => {
@@ -262,7 +261,7 @@ fn resolve_or_create_parent(path: &Path) -> Result<ResolvedPath, FileReason> {
     }
 }
 
-/// Opens the regular file that is there now; it may have become something else since it was listed.
+/// Opens the file if it is still regular; it may have become something else since it was listed.
 fn open_source(from: &ResolvedPath) -> Result<(OwnedFd, Stat), FileReason> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = openat(&from.dir, &from.name, flags, Mode::empty()).map_err(os)?;
@@ -270,7 +269,7 @@ fn open_source(from: &ResolvedPath) -> Result<(OwnedFd, Stat), FileReason> {
     match kind_of(&stat) {
         FileKind::File => {
             let file = match reopen(&handle, OFlags::RDONLY) {
-                // No /proc here; the name is not followed, and regular files do not block.
+                // There is no /proc. Opening by name does not follow a link, and regular files do not block.
                 Err(Errno::NOENT | Errno::NOTDIR) => from.open(OFlags::RDONLY, Mode::empty()),
                 other => other,
             };
@@ -281,7 +280,7 @@ fn open_source(from: &ResolvedPath) -> Result<(OwnedFd, Stat), FileReason> {
     }
 }
 
-/// The next stretch of data at or after `offset`: its begin and end, at most `size_bytes`.
+/// Begin and end of the next data at or after `offset`, both at most `size_bytes`.
 fn next_data(file: &OwnedFd, offset: u64, size_bytes: u64) -> Result<(u64, u64), Errno> {
     match seek(file, SeekFrom::Data(offset)) {
         Ok(begin) => {
@@ -290,31 +289,28 @@ fn next_data(file: &OwnedFd, offset: u64, size_bytes: u64) -> Result<(u64, u64),
         }
         // Only a hole is left.
         Err(Errno::NXIO) => Ok((size_bytes, size_bytes)),
-        // This file system does not tell.
+        // This file system does not know its holes.
         Err(_) => Ok((offset, size_bytes)),
     }
 }
 
-/// Names and kinds of what is in a directory.
+/// Sorted by name.
 fn children(path: &Path) -> Result<Vec<(std::ffi::OsString, FileKind)>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let dir = openat(CWD, path, flags, Mode::empty())?;
     let mut children = Vec::new();
-    for entry in Dir::read_from(&dir)? {
+    for entry in list(&dir)? {
         let entry = entry?;
         let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
-        }
         let kind = kind_of(&statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?);
         let name = std::ffi::OsString::from_vec(name.to_bytes().to_vec());
         children.push((name, kind));
     }
-    children.sort_unstable_by(|a, b| a.0.as_bytes().cmp(b.0.as_bytes()));
+    children.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
     Ok(children)
 }
 
-/// Whether `path`, which need not exist, is `root` or lies below it.
+/// Whether `path`, which need not exist, is `root` or below it.
 fn is_at_or_below(path: &Path, root: &Path) -> Result<bool, Errno> {
     let real =
         |path: &Path| std::fs::canonicalize(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL));

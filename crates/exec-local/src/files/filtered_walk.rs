@@ -1,4 +1,4 @@
-//! Trees as people mean them: without what ignore files leave out, in a fixed order. For search and glob.
+//! Walks that leave out what ignore files exclude, in a fixed order: for glob, and for search in contents.
 
 use std::path::Path;
 
@@ -11,17 +11,17 @@ use rustix::io::Errno;
 use super::blocking::CancelFlag;
 use super::resolve::os;
 
-/// What of a tree is wanted.
+/// Which part of a tree is walked.
 pub(super) struct WalkFilter<'a> {
     pub(super) root: &'a Path,
-    /// `*.rs` takes, `!*.md` leaves out.
+    /// `*.rs` includes, `!*.md` excludes.
     pub(super) globs: &'a [String],
     pub(super) ignore_files: bool,
     pub(super) hidden: bool,
     pub(super) follow_symlinks: bool,
 }
 
-/// A walk over it, depth first, names sorted bytewise within each directory.
+/// Depth first, names sorted bytewise within each directory.
 pub(super) fn filtered_walk(filter: &WalkFilter<'_>) -> Result<ignore::Walk, FileReason> {
     let mut overrides = OverrideBuilder::new(filter.root);
     for glob in filter.globs {
@@ -30,7 +30,7 @@ pub(super) fn filtered_walk(filter: &WalkFilter<'_>) -> Result<ignore::Walk, Fil
     let overrides = overrides.build().map_err(bad_pattern)?;
     Ok(WalkBuilder::new(filter.root)
         .standard_filters(filter.ignore_files)
-        // Ignore files count where they lie, with a repository around them or without.
+        // Ignore files apply to their directory, whether it is in a repository or not.
         .require_git(false)
         .hidden(!filter.hidden)
         .follow_links(filter.follow_symlinks)
@@ -40,7 +40,6 @@ pub(super) fn filtered_walk(filter: &WalkFilter<'_>) -> Result<ignore::Walk, Fil
         .build())
 }
 
-/// The paths below a root that match.
 pub(super) fn glob(query: &GlobQuery, cancel: &CancelFlag) -> Result<GlobMatches, FileError> {
     let failed = |reason| FileError::new(FileVerb::Glob, query.root.clone(), reason);
     rustix::fs::stat(&query.root).map_err(|errno| failed(os(errno)))?;
@@ -60,7 +59,7 @@ pub(super) fn glob(query: &GlobQuery, cancel: &CancelFlag) -> Result<GlobMatches
     })
     .map_err(failed)?;
     let mut matches = GlobMatches::default();
-    // What cannot be read cannot match; a glob tells what there is, not what might be.
+    // Errors are skipped: a directory that cannot be read has no paths to report.
     for entry in tree.flatten() {
         if cancel.is_set() {
             return Err(failed(os(Errno::CANCELED)));
@@ -80,37 +79,6 @@ pub(super) fn glob(query: &GlobQuery, cancel: &CancelFlag) -> Result<GlobMatches
     Ok(matches)
 }
 
-/// What a walk could not read, as our own error.
-pub(super) fn walk_error(error: ignore::Error, verb: FileVerb, root: &Path) -> FileError {
-    let path = path_of(&error).unwrap_or(root).to_owned();
-    let reason = match error.io_error().and_then(std::io::Error::raw_os_error) {
-        Some(errno) => FileReason::Os(errno),
-        // Links that lead in a circle, or an ignore file with a line that does not parse.
-        None if is_loop(&error) => os(Errno::LOOP),
-        None => bad_pattern(error),
-    };
-    FileError::new(verb, path, reason)
-}
-
-fn path_of(error: &ignore::Error) -> Option<&Path> {
-    match error {
-        ignore::Error::WithPath { path, .. } => Some(path),
-        ignore::Error::Loop { child, .. } => Some(child),
-        ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => path_of(err),
-        _ => None,
-    }
-}
-
-fn is_loop(error: &ignore::Error) -> bool {
-    match error {
-        ignore::Error::Loop { .. } => true,
-        ignore::Error::WithPath { err, .. }
-        | ignore::Error::WithDepth { err, .. }
-        | ignore::Error::WithLineNumber { err, .. } => is_loop(err),
-        _ => false,
-    }
-}
-
-fn bad_pattern(error: impl std::fmt::Display) -> FileReason {
+pub(super) fn bad_pattern(error: impl std::fmt::Display) -> FileReason {
     FileReason::BadPattern { why: error.to_string() }
 }

@@ -1,7 +1,7 @@
-//! Verbs about names and what is known of them, one or two system calls each.
+//! Verbs over one path, of one or two system calls each: metadata, listing, create, rename, permissions, times, links.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -10,15 +10,14 @@ use exec_env::files::{
     CreateDirectoryOptions, DirectoryEntry, FileKind, FileReason, FileTimes, LinkPolicy, Metadata, RenameOptions,
 };
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
-    chmodat, fstat, linkat, makedev, mkdirat, openat, readlinkat, renameat, renameat_with, statat, statx, symlinkat,
-    unlinkat, utimensat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
+    chmodat, fstat, linkat, makedev, mkdirat, openat, renameat, renameat_with, statat, statx, symlinkat, unlinkat,
+    utimensat,
 };
 use rustix::io::Errno;
 
-use super::resolve::{ResolvedPath, kind_of, kind_of_type, open_handle, os, proc_path};
+use super::resolve::{ResolvedPath, entry_kind, kind_of, kind_of_type, list, open_handle, os, proc_path};
 
-/// What is known about a file.
 pub(super) fn metadata(path: &Path, links: LinkPolicy) -> Result<Metadata, FileReason> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
@@ -68,36 +67,28 @@ fn time(stamp: &StatxTimestamp) -> SystemTime {
     whole.and_then(|whole| whole.checked_add(nanos)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// The one true path.
 pub(super) fn canonicalize(path: &Path) -> Result<PathBuf, FileReason> {
+    // An error without a number is about the path itself (a NUL byte), which the kernel would call EINVAL.
     std::fs::canonicalize(path)
         .map_err(|error| FileReason::Os(error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error())))
 }
 
-/// The names in a directory. Their kinds come with them; only links cost a look.
+/// Kinds come with the names; only links cost another system call.
 pub(super) fn read_directory(path: &Path) -> Result<Vec<DirectoryEntry>, FileReason> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let dir = openat(CWD, path, flags, Mode::empty()).map_err(os)?;
     let mut entries = Vec::new();
     let mut found = 0;
-    for entry in Dir::read_from(&dir).map_err(os)? {
+    for entry in list(&dir).map_err(os)? {
         let entry = entry.map_err(os)?;
         let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
-        }
         found += 1;
         if found > DIRECTORY_ENTRIES {
             continue;
         }
-        let own = match entry.file_type() {
-            // Some file systems do not tell.
-            FileType::Unknown => match statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => kind_of(&stat),
-                Err(Errno::NOENT) => continue,
-                Err(_) => FileKind::Special,
-            },
-            known => kind_of_type(known),
+        let own = match entry_kind(&dir, name, entry.file_type()) {
+            Err(Errno::NOENT) => continue,
+            kind => kind.unwrap_or(FileKind::Special),
         };
         let kind = match own {
             FileKind::Symlink => statat(&dir, name, AtFlags::empty()).map_or(FileKind::Symlink, |stat| kind_of(&stat)),
@@ -115,7 +106,6 @@ pub(super) fn read_directory(path: &Path) -> Result<Vec<DirectoryEntry>, FileRea
     Ok(entries)
 }
 
-/// Makes a directory, with its parents if so asked.
 pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> Result<(), FileReason> {
     if path.as_os_str().is_empty() {
         return Err(os(Errno::NOENT));
@@ -124,7 +114,7 @@ pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> 
     if !options.recursive {
         return made.map_err(os);
     }
-    // Usually the parent is there; only if it is not, go up, and come down again.
+    // Usually the parent exists. Only if it does not, go up until one exists, and then create downwards.
     let mut missing = vec![path];
     let mut outcome = made;
     while outcome == Err(Errno::NOENT) {
@@ -139,9 +129,9 @@ pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> 
     while let Some(path) = missing.pop() {
         match outcome {
             Ok(()) => {}
-            // Made by somebody else meanwhile, or there before. A file at that name is no directory.
+            // It existed before, or somebody else created it meanwhile. A file at that name is an error.
             Err(Errno::EXIST) if is_directory(path, options.links) => {}
-            // The original goes down step by step where it refuses links, and cannot step into this.
+            // What Codex's server answers, which enters one component after the other where links are refused.
             Err(Errno::EXIST) if options.links == LinkPolicy::Refuse => return Err(os(Errno::NOTDIR)),
             Err(errno) => return Err(os(errno)),
         }
@@ -157,7 +147,8 @@ fn make_directory(path: &Path, links: LinkPolicy, mode: Option<u32>) -> Result<(
     let resolved = ResolvedPath::resolve(path, links)?;
     mkdirat(&resolved.dir, &resolved.name, Mode::from_raw_mode(mode.unwrap_or(0o777)))?;
     if let Some(mode) = mode {
-        // Asked for by number, so the umask has no say. The handle keeps a swapped link from getting the mode.
+        // An explicit mode is not subject to the umask. It is set through a handle, so that a link that is swapped in does
+        // not lead it elsewhere.
         let handle = openat(
             &resolved.dir,
             &resolved.name,
@@ -173,7 +164,6 @@ fn is_directory(path: &Path, links: LinkPolicy) -> bool {
     open_handle(path, links).and_then(|handle| fstat(&handle)).is_ok_and(|stat| kind_of(&stat) == FileKind::Directory)
 }
 
-/// Gives a file another name.
 pub(super) fn rename(from: &Path, to: &Path, options: RenameOptions) -> Result<(), Errno> {
     let from = ResolvedPath::resolve(from, options.links)?;
     let to = ResolvedPath::resolve(to, options.links)?;
@@ -182,7 +172,7 @@ pub(super) fn rename(from: &Path, to: &Path, options: RenameOptions) -> Result<(
     }
     let flags = RenameFlags::NOREPLACE;
     match renameat_with(&from.dir, &from.name, &to.dir, &to.name, flags) {
-        // The file system lacks it. For anything but a directory, a second name and the loss of the first do the same.
+        // The file system lacks the flag. Except for directories, a hard link and an unlink do the same.
         Err(Errno::INVAL | Errno::NOSYS) => {
             let stat = from.stat()?;
             if kind_of(&stat) == FileKind::Directory {
@@ -195,43 +185,32 @@ pub(super) fn rename(from: &Path, to: &Path, options: RenameOptions) -> Result<(
     }
 }
 
-/// Sets the permission bits.
 pub(super) fn set_permissions(path: &Path, mode: u32, links: LinkPolicy) -> Result<(), FileReason> {
     let mode = Mode::from_raw_mode(mode & 0o7777);
-    if links == LinkPolicy::Follow {
-        return chmodat(CWD, path, mode, AtFlags::empty()).map_err(os);
-    }
-    let handle = match open_handle(path, links) {
-        Err(Errno::LOOP) => return Err(FileReason::SymlinkInPath),
-        other => other.map_err(os)?,
-    };
-    // What is held cannot be swapped, and is no link; a handle of this kind takes a mode only through its path.
-    chmodat(CWD, proc_path(&handle), mode, AtFlags::empty()).map_err(os)
+    set_on(path, links, |path| chmodat(CWD, path, mode, AtFlags::empty()))
 }
 
-/// Sets when it was read and changed.
 pub(super) fn set_times(path: &Path, times: FileTimes, links: LinkPolicy) -> Result<(), FileReason> {
-    let times = stamps(times);
-    if links == LinkPolicy::Follow {
-        return utimensat(CWD, path, &times, AtFlags::empty()).map_err(os);
-    }
-    let handle = match open_handle(path, links) {
-        Err(Errno::LOOP) => return Err(FileReason::SymlinkInPath),
-        other => other.map_err(os)?,
-    };
-    // As above: held, so it cannot be swapped, and taken by its path.
-    utimensat(CWD, proc_path(&handle), &times, AtFlags::empty()).map_err(os)
+    let times = Timestamps { last_access: stamp(times.accessed), last_modification: stamp(times.modified) };
+    set_on(path, links, |path| utimensat(CWD, path, &times, AtFlags::empty()))
 }
 
-/// Times as the kernel takes them.
-pub(super) fn stamps(times: FileTimes) -> Timestamps {
-    Timestamps { last_access: stamp(times.accessed), last_modification: stamp(times.modified) }
+/// Calls `set` with a path that contains no link where links are refused: the path of a handle, because nobody can swap
+/// what is open, and because a handle of this kind can be changed only through its path.
+fn set_on(path: &Path, links: LinkPolicy, set: impl FnOnce(&Path) -> Result<(), Errno>) -> Result<(), FileReason> {
+    if links == LinkPolicy::Follow {
+        return set(path).map_err(os);
+    }
+    match open_handle(path, links) {
+        Err(Errno::LOOP) => Err(FileReason::SymlinkInPath),
+        handle => handle.and_then(|handle| set(Path::new(&proc_path(&handle)))).map_err(os),
+    }
 }
 
 fn stamp(time: SystemTime) -> Timespec {
     let (seconds, nanoseconds) = match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),
-        // Before 1970 the seconds count down, and the nanoseconds still up.
+        // Before 1970 the seconds are negative, and the nanoseconds still count upwards.
         Err(before) => {
             let before = before.duration();
             let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
@@ -244,14 +223,10 @@ fn stamp(time: SystemTime) -> Timespec {
     Timespec { tv_sec: seconds, tv_nsec: i64::from(nanoseconds) }
 }
 
-/// The text of a link.
 pub(super) fn read_link(path: &Path, links: LinkPolicy) -> Result<PathBuf, Errno> {
-    let resolved = ResolvedPath::resolve(path, links)?;
-    let text = readlinkat(&resolved.dir, &resolved.name, Vec::new())?;
-    Ok(PathBuf::from(std::ffi::OsString::from_vec(text.into_bytes())))
+    ResolvedPath::resolve(path, links)?.read_link()
 }
 
-/// Makes a link.
 pub(super) fn create_symlink(target: &Path, path: &Path, links: LinkPolicy) -> Result<(), Errno> {
     let resolved = ResolvedPath::resolve(path, links)?;
     symlinkat(target, &resolved.dir, &resolved.name)

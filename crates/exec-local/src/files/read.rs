@@ -1,4 +1,4 @@
-//! Contents on their way out, and files that stay open.
+//! Reading whole files, and files that stay open for blocks.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,17 @@ use rustix::fs::{CWD, Mode, OFlags, fstat, ftruncate, openat};
 use rustix::io::{Errno, pread, pwrite, read as read_some, retry_on_intr};
 
 use super::blocking::BlockingPool;
-use super::resolve::{ResolvedPath, kind_of, not_a_file, open_handle, open_regular, os};
+use super::resolve::{ResolvedPath, kind_of, not_a_file, open_handle, open_regular, os, size_bytes};
 
-/// The whole file.
 pub(super) fn read(path: &Path, links: LinkPolicy) -> Result<Bytes, FileReason> {
     let too_large = FileReason::TooLarge { limit_bytes: READ_BYTES };
     let (file, stat) = open_regular(path, links, OFlags::RDONLY)?;
-    let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
-    if size_bytes > READ_BYTES {
+    if size_bytes(&stat) > READ_BYTES {
         return Err(too_large);
     }
-    // Files of /proc say that they are empty and are not, so the size is only a hint.
+    // Files of /proc have a size of 0 and are not empty, so the size is only a hint.
     let mut bytes = Vec::new();
-    let hint = usize::try_from(size_bytes).unwrap_or(0).max(4096) + 1;
+    let hint = usize::try_from(size_bytes(&stat)).unwrap_or(0).max(4096) + 1;
     bytes.try_reserve_exact(hint).map_err(|_| os(Errno::NOMEM))?;
     loop {
         if bytes.len() == bytes.capacity() {
@@ -42,7 +40,6 @@ pub(super) fn read(path: &Path, links: LinkPolicy) -> Result<Bytes, FileReason> 
     }
 }
 
-/// A file that stays open.
 pub(super) fn open(
     path: PathBuf,
     mode: OpenMode,
@@ -59,7 +56,7 @@ pub(super) fn open(
         OpenMode::Append => open_for_writing(&path, links),
     };
     let (file, stat) = opened.map_err(|reason| FileError::new(FileVerb::Open, path.clone(), reason))?;
-    Ok(LocalFile { file: Arc::new(file), size_bytes: u64::try_from(stat.st_size).unwrap_or(0), path, pool })
+    Ok(LocalFile { file: Arc::new(file), size_bytes: size_bytes(&stat), path, pool })
 }
 
 fn open_for_writing(path: &Path, links: LinkPolicy) -> Result<(OwnedFd, rustix::fs::Stat), FileReason> {
@@ -71,7 +68,7 @@ fn open_for_writing(path: &Path, links: LinkPolicy) -> Result<(OwnedFd, rustix::
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = match links {
-        // Through a dangling link, too: its target comes into being.
+        // Also through a link to a file that does not exist: the file is created.
         LinkPolicy::Follow => openat(CWD, path, flags, Mode::from_raw_mode(0o666)),
         LinkPolicy::Refuse => {
             ResolvedPath::resolve(path, links).and_then(|resolved| resolved.open(flags, Mode::from_raw_mode(0o666)))
@@ -87,7 +84,7 @@ fn open_for_writing(path: &Path, links: LinkPolicy) -> Result<(OwnedFd, rustix::
 
 /// A file of this machine, open for blocks.
 pub(super) struct LocalFile {
-    /// Shared with blocks under way, which may outlive a caller that stopped waiting.
+    /// Shared with calls that are running, which may outlive a caller that stopped waiting.
     file: Arc<OwnedFd>,
     path: PathBuf,
     size_bytes: u64,
@@ -111,7 +108,8 @@ impl OpenFile for LocalFile {
                 return Err(self.error(FileVerb::ReadBlock, FileReason::ReadBlockLength));
             }
             let file = Arc::clone(&self.file);
-            // Asked for here, not on whichever thread of the gate is free: what each of them once had, it keeps.
+            // Allocated here and not on the blocking thread: the allocator keeps freed memory per thread, and there are
+            // many of those threads.
             let block = Vec::with_capacity(len);
             let read = self.pool.run(move |_| read_at(&file, offset, len, block)).await;
             let bytes = read.map_err(|errno| self.error(FileVerb::ReadBlock, os(errno)))?;
@@ -137,14 +135,14 @@ impl OpenFile for LocalFile {
     fn close(self: Box<Self>) -> FileFuture<'static, ()> {
         Box::pin(async move {
             let Self { file, pool, .. } = *self;
-            // The last close of a file on a network file system may have to write first.
+            // Closing a file on a network file system may have to write first, which blocks.
             pool.run(move |_| drop(file)).await;
             Ok(())
         })
     }
 }
 
-/// `len` bytes, fewer only at the end, in the memory of `bytes`.
+/// Reads `len` bytes, fewer only at the end of the file, into the memory of `bytes`.
 fn read_at(file: &OwnedFd, mut offset: u64, len: usize, mut bytes: Vec<u8>) -> Result<Vec<u8>, Errno> {
     while bytes.len() < len {
         match retry_on_intr(|| pread(file, spare_capacity(&mut bytes), offset))? {

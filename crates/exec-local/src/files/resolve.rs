@@ -1,29 +1,32 @@
-//! From a path to a handle: the one place where symbolic links are followed or refused.
+//! From a path to a handle: the only file in which symbolic links are followed or refused.
 //!
-//! Facts are asked of handles, never of paths that somebody may swap meanwhile. Nothing here opens a FIFO or device
-//! for real: it is first held with `O_PATH`, which has no effect on it, then asked what it is.
+//! Facts are read from handles, never from paths that somebody may swap meanwhile. A FIFO or device is not opened for real
+//! before its kind is known: it is first opened with `O_PATH`, which has no effect on it.
 //!
 //! With [`LinkPolicy::Refuse`] a link before the last component is `ENOTDIR` and a link as the last is `ELOOP`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
 use exec_env::files::{FileKind, FileReason, LinkPolicy};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat, statat,
+};
 use rustix::io::Errno;
 
-/// A name in a directory that is held.
+/// A name in a directory to which we have a handle.
 pub(super) struct ResolvedPath {
-    /// The directory, held with `O_PATH`.
+    /// The directory, opened with `O_PATH`.
     pub(super) dir: OwnedFd,
     /// One component; `.` for the root itself.
     pub(super) name: OsString,
 }
 
 impl ResolvedPath {
-    /// Where the last component of `path` lives.
+    /// The directory and the name of the last component of `path`, which need not exist.
     pub(super) fn resolve(path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
         Self::resolve_below(CWD, path, links)
     }
@@ -42,12 +45,12 @@ impl ResolvedPath {
         Ok(Self { dir: open_directory_handle(base, parent, links)?, name: name.to_owned() })
     }
 
-    /// What is there, without following it.
+    /// Of the name itself, without following a link.
     pub(super) fn stat(&self) -> Result<Stat, Errno> {
         statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// Opens what is there, without following it.
+    /// Opens it without following a link.
     pub(super) fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         openat(
             &self.dir,
@@ -56,9 +59,15 @@ impl ResolvedPath {
             mode,
         )
     }
+
+    /// The text of the symbolic link.
+    pub(super) fn read_link(&self) -> Result<PathBuf, Errno> {
+        let text = readlinkat(&self.dir, &self.name, Vec::new())?;
+        Ok(PathBuf::from(OsString::from_vec(text.into_bytes())))
+    }
 }
 
-/// Holds whatever is at `path`, without opening it.
+/// A handle that is good for questions and for [`reopen`], and has no effect on the file.
 pub(super) fn open_handle(path: &Path, links: LinkPolicy) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match links {
@@ -74,19 +83,19 @@ pub(super) fn open_handle(path: &Path, links: LinkPolicy) -> Result<OwnedFd, Err
     }
 }
 
-/// Opens the regular file at `path`; anything else is refused before it is touched.
+/// Opens the regular file at `path`; anything else is refused before it is opened for real.
 pub(super) fn open_regular(path: &Path, links: LinkPolicy, flags: OFlags) -> Result<(OwnedFd, Stat), FileReason> {
     let handle = open_handle(path, links).map_err(os)?;
     let stat = fstat(&handle).map_err(os)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
-        // What the kernel would say to an open that does not wait.
+        // What the kernel answers to an open that does not wait.
         FileType::Socket => return Err(os(Errno::NXIO)),
         FileType::Fifo if flags.contains(OFlags::WRONLY) => return Err(os(Errno::NXIO)),
         _ => return Err(not_a_file(links)),
     }
     let file = match reopen(&handle, flags) {
-        // No /proc here: open by name again, and see that it is still the same.
+        // There is no /proc: open by name again, and check that it is still the same file.
         Err(Errno::NOENT | Errno::NOTDIR) => {
             let file = ResolvedPath::resolve(path, links)
                 .and_then(|resolved| match links {
@@ -105,29 +114,28 @@ pub(super) fn open_regular(path: &Path, links: LinkPolicy, flags: OFlags) -> Res
     Ok((file, stat))
 }
 
-/// Opens for real what is held with `O_PATH`: the very same file, whatever its name leads to by now.
+/// Opens for real what was opened with `O_PATH`: the very same file, whatever its name leads to by now.
 pub(super) fn reopen(handle: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     openat(CWD, proc_path(handle), with_common_flags(flags), Mode::empty())
 }
 
-/// A path that leads to what is held.
+/// A path that leads to the open file.
 pub(super) fn proc_path(handle: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
-/// The flags every real open has: it never blocks, never takes a terminal, never leaks into a child.
+/// No open may block, become our controlling terminal, or be inherited by a child.
 fn with_common_flags(flags: OFlags) -> OFlags {
     flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY
 }
 
-/// Holds a directory.
 pub(super) fn open_directory_handle(base: BorrowedFd<'_>, path: &Path, links: LinkPolicy) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match links {
         LinkPolicy::Follow => openat(base, path, flags, Mode::empty()),
         LinkPolicy::Refuse if kernel_has_openat2() => loop {
             match openat2(base, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-                // A rename somewhere disturbed the resolution of `..`; the kernel asks us to try again.
+                // A rename somewhere disturbed the resolution of `..`, and the kernel wants us to try again.
                 Err(Errno::AGAIN) => {}
                 Err(Errno::LOOP) => return Err(Errno::NOTDIR),
                 other => return other,
@@ -137,8 +145,8 @@ pub(super) fn open_directory_handle(base: BorrowedFd<'_>, path: &Path, links: Li
     }
 }
 
-/// What openat2 does, for kernels and seccomp filters without it: every component is opened by itself, and none may be
-/// a link.
+/// What openat2 does, for kernels and seccomp filters without it: every component is opened by itself, and none may be a
+/// link.
 fn open_by_component(base: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut here = openat(base, ".", flags, Mode::empty())?;
@@ -161,7 +169,7 @@ fn kernel_has_openat2() -> bool {
     })
 }
 
-/// What a regular file is wanted for but something else was found; the words differ by policy.
+/// A regular file is needed and something else was found. The text depends on the policy.
 pub(super) fn not_a_file(links: LinkPolicy) -> FileReason {
     match links {
         LinkPolicy::Follow => FileReason::NotAFile,
@@ -169,9 +177,17 @@ pub(super) fn not_a_file(links: LinkPolicy) -> FileReason {
     }
 }
 
-/// The kernel's reason.
 pub(super) fn os(errno: Errno) -> FileReason {
     FileReason::Os(errno.raw_os_error())
+}
+
+/// The same for errors of the standard library. Those without a number become EIO.
+pub(super) fn io(error: &std::io::Error) -> FileReason {
+    os(Errno::from_io_error(error).unwrap_or(Errno::IO))
+}
+
+pub(super) fn size_bytes(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
 }
 
 pub(super) fn kind_of(stat: &Stat) -> FileKind {
@@ -184,6 +200,20 @@ pub(super) fn kind_of_type(file_type: FileType) -> FileKind {
         FileType::Directory => FileKind::Directory,
         FileType::Symlink => FileKind::Symlink,
         _ => FileKind::Special,
+    }
+}
+
+/// The entries of a directory without `.` and `..`, in the kernel's order.
+pub(super) fn list(dir: &OwnedFd) -> Result<impl Iterator<Item = Result<DirEntry, Errno>>, Errno> {
+    let entries = Dir::read_from(dir)?;
+    Ok(entries.filter(|entry| !entry.as_ref().is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))))
+}
+
+/// The kind of an entry itself, without following a link. Some file systems list names without it.
+pub(super) fn entry_kind(dir: &OwnedFd, name: impl rustix::path::Arg, file_type: FileType) -> Result<FileKind, Errno> {
+    match file_type {
+        FileType::Unknown => Ok(kind_of(&statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?)),
+        known => Ok(kind_of_type(known)),
     }
 }
 

@@ -1,8 +1,8 @@
-//! Search in contents, by the engine of ripgrep.
+//! Search in contents, with ripgrep's engine.
 //!
-//! One thread walks and searches in order and hands over what it finds through a bounded channel; a reader that is
-//! slow slows the search, one that goes away ends it, in the middle of a file if need be. Deliberately absent: memory
-//! maps, which kill the process when a file shrinks.
+//! One thread walks and searches in order and sends what it finds through a bounded channel. A slow reader slows the
+//! search; one that goes away ends it, in the middle of a file if need be. Deliberately absent: memory maps, which kill
+//! the process when a file shrinks.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,22 +19,32 @@ use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::blocking::{BlockingPool, CancelFlag, CancelOnDrop};
-use super::filtered_walk::{WalkFilter, filtered_walk, walk_error};
+use super::filtered_walk::{WalkFilter, bad_pattern, filtered_walk};
 use super::resolve::{open_regular, os};
 
-/// A query that is known to be good, and its tree.
-pub(super) struct PreparedSearch {
+/// Returns when the query is known to be valid. The search itself waits for its thread in a task of its own, so that the
+/// caller has the handle at once.
+pub(super) async fn search(
     query: SearchQuery,
-    matcher: RegexMatcher,
-    walk: ignore::Walk,
+    short: &BlockingPool,
+    searches: BlockingPool,
+) -> Result<Box<dyn SearchResults>, FileError> {
+    // Compiling an expression and opening the root are blocking work, too.
+    let (query, matcher, walk) = short.run(move |_| prepare(query)).await?;
+    // When the channel is full, the search waits for its reader.
+    let (lines, receiver) = mpsc::channel(SEARCH_AHEAD);
+    let cancel = CancelFlag::default();
+    let worker = SearchWorker { query, matcher, lines, cancel: cancel.clone(), summary: SearchSummary::default() };
+    let task = tokio::spawn(async move { searches.run(move |_| worker.run(walk)).await });
+    Ok(Box::new(LocalSearch { receiver, task: Some(task), summary: None, _cancel: CancelOnDrop(cancel) }))
 }
 
-/// Judges a query.
-pub(super) fn prepare(query: SearchQuery) -> Result<PreparedSearch, FileError> {
+fn prepare(query: SearchQuery) -> Result<(SearchQuery, RegexMatcher, ignore::Walk), FileError> {
     let failed = |reason| FileError::new(FileVerb::Search, query.root.clone(), reason);
     rustix::fs::stat(&query.root).map_err(|errno| failed(os(errno)))?;
     let matcher = build_matcher(&query).map_err(failed)?;
@@ -46,33 +56,16 @@ pub(super) fn prepare(query: SearchQuery) -> Result<PreparedSearch, FileError> {
         follow_symlinks: query.follow_symlinks,
     })
     .map_err(failed)?;
-    Ok(PreparedSearch { query, matcher, walk })
+    Ok((query, matcher, walk))
 }
 
-/// Begins the search. It waits at the gate in a task of its own, so that the caller has the handle at once.
-pub(super) fn spawn(prepared: PreparedSearch, pool: BlockingPool) -> LocalSearch {
-    // Full: the search waits for its reader.
-    let (lines, receiver) = mpsc::channel(SEARCH_AHEAD);
-    let cancel = CancelFlag::default();
-    let worker = SearchWorker {
-        query: prepared.query,
-        matcher: prepared.matcher,
-        lines,
-        cancel: cancel.clone(),
-        summary: SearchSummary::default(),
-    };
-    let walk = prepared.walk;
-    let task = tokio::spawn(async move { pool.run(move |_| worker.run(walk)).await });
-    LocalSearch { receiver, task: Some(task), summary: None, _stop: CancelOnDrop(cancel) }
-}
-
-/// A search of this machine.
-pub(super) struct LocalSearch {
+/// The caller's handle of a search.
+struct LocalSearch {
     receiver: mpsc::Receiver<FileLines>,
-    /// Awaited at the end; stopped by `_stop` when the handle is dropped before.
+    /// Awaited at the end; cancelled by `_cancel` if the handle is dropped before.
     task: Option<JoinHandle<SearchSummary>>,
     summary: Option<SearchSummary>,
-    _stop: CancelOnDrop,
+    _cancel: CancelOnDrop,
 }
 
 impl SearchResults for LocalSearch {
@@ -106,10 +99,10 @@ fn build_matcher(query: &SearchQuery) -> Result<RegexMatcher, FileReason> {
         Pattern::Regex(pattern) => builder.build(pattern),
         Pattern::Literal(text) => builder.fixed_strings(true).build_literals(&[text]),
     };
-    built.map_err(|error| FileReason::BadPattern { why: error.to_string() })
+    built.map_err(bad_pattern)
 }
 
-/// A search under way.
+/// The search on its thread.
 struct SearchWorker {
     query: SearchQuery,
     matcher: RegexMatcher,
@@ -132,7 +125,7 @@ impl SearchWorker {
             }
             match entry {
                 Ok(entry) => {
-                    // The root itself may be named through a link; below it links were resolved if they are to be.
+                    // The root itself may be a link; below it the walk has followed links if it was asked to.
                     let is_file = match entry.depth() {
                         0 => entry.path().is_file(),
                         _ => entry.file_type().is_some_and(|kind| kind.is_file()),
@@ -142,7 +135,7 @@ impl SearchWorker {
                     }
                 }
                 Err(error) => {
-                    self.record_problem(walk_error(error, FileVerb::Search, &self.query.root));
+                    self.record_problem(walk_error(error, &self.query.root));
                 }
             }
         }
@@ -165,7 +158,7 @@ impl SearchWorker {
             matcher: &self.matcher,
             lines: &self.lines,
             max_line_bytes: self.query.max_line_bytes,
-            // One more than may be reported tells that there are more.
+            // One match more than may be reported tells that the search was truncated.
             left,
             left_in_file: self.query.max_matches_per_file.unwrap_or(u64::MAX),
             matches: 0,
@@ -182,7 +175,7 @@ impl SearchWorker {
         if let Err(error) = searched
             && !self.cancel.is_set()
         {
-            let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
+            let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
             self.record_problem(FileError::new(FileVerb::Search, path, FileReason::Os(errno)));
         }
     }
@@ -195,7 +188,7 @@ impl SearchWorker {
     }
 }
 
-/// A file whose reading ends when nobody waits any more.
+/// A file whose reading ends when the search is cancelled.
 struct CancellableFile<'a> {
     file: File,
     cancel: &'a CancelFlag,
@@ -210,7 +203,7 @@ impl Read for CancellableFile<'_> {
     }
 }
 
-/// What was found in one file and not yet handed over.
+/// Receives the lines of one file from the engine, and sends them to the reader in batches.
 struct FileSink<'a> {
     path: PathBuf,
     matcher: &'a RegexMatcher,
@@ -225,19 +218,19 @@ struct FileSink<'a> {
 }
 
 impl FileSink<'_> {
-    /// Whether to go on.
+    /// Returns whether to go on.
     fn add(&mut self, number: Option<u64>, offset: u64, line: &[u8], is_match: bool) -> bool {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let text = &line[..line.len().min(self.max_line_bytes)];
         let mut spans = Vec::new();
         if is_match {
-            // A match beyond the cut is not shown; its line still counts.
+            // A match beyond the cut is not reported, but its line counts.
             let _never_fails = self.matcher.find_iter(line, |found| {
                 let shown = found.end() <= text.len();
                 if shown {
-                    let place = |at| u32::try_from(at).unwrap_or(u32::MAX);
-                    spans.push((place(found.start()), place(found.end())));
+                    let position = |at| u32::try_from(at).unwrap_or(u32::MAX);
+                    spans.push((position(found.start()), position(found.end())));
                 }
                 shown
             });
@@ -287,5 +280,35 @@ impl Sink for FileSink<'_> {
     fn finish(&mut self, _: &Searcher, _: &SinkFinish) -> Result<(), io::Error> {
         self.send_batch();
         Ok(())
+    }
+}
+
+fn walk_error(error: ignore::Error, root: &Path) -> FileError {
+    let path = path_of(&error).unwrap_or(root).to_owned();
+    let reason = match error.io_error().and_then(std::io::Error::raw_os_error) {
+        Some(errno) => FileReason::Os(errno),
+        // Symbolic links that form a loop, or an ignore file with a line that does not parse.
+        None if is_loop(&error) => os(Errno::LOOP),
+        None => bad_pattern(error),
+    };
+    FileError::new(FileVerb::Search, path, reason)
+}
+
+fn path_of(error: &ignore::Error) -> Option<&Path> {
+    match error {
+        ignore::Error::WithPath { path, .. } => Some(path),
+        ignore::Error::Loop { child, .. } => Some(child),
+        ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => path_of(err),
+        _ => None,
+    }
+}
+
+fn is_loop(error: &ignore::Error) -> bool {
+    match error {
+        ignore::Error::Loop { .. } => true,
+        ignore::Error::WithPath { err, .. }
+        | ignore::Error::WithDepth { err, .. }
+        | ignore::Error::WithLineNumber { err, .. } => is_loop(err),
+        _ => false,
     }
 }

@@ -1,9 +1,10 @@
-//! Temporary files that a killed daemon leaves behind, and how the next one finds them.
+//! The registry of temporary files, with which the next daemon removes those that a killed one left behind.
 //!
-//! A file is replaced by writing a temporary file beside it and renaming that. Killed in between, the temporary file
-//! stays. So before the first temporary file in a directory, the directory's path is noted in a register; whoever
-//! starts next with the same folder of registers removes the temporary files of every register whose owner is dead.
-//! An owner is alive as long as it holds the lock on its register; a lock cannot outlive its process.
+//! A file is replaced by writing a temporary file beside it and renaming that. If the daemon is killed in between, the
+//! temporary file stays. So before the first temporary file in a directory is created, the directory's path is appended to
+//! the daemon's registry file. Whoever starts next with the same directory of registry files removes the temporary files
+//! of every owner that is dead. An owner is alive as long as it holds the lock on its registry file; a lock cannot outlive
+//! its process.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -21,24 +22,23 @@ use rustix::fs::{FlockOperation, flock, fstat};
 
 use super::resolve::proc_path;
 
-/// How every temporary file's name begins, so that people recognise one.
+/// How the name of every temporary file begins, so that people recognise one.
 const PREFIX: &str = ".exec-server-write-";
 
-/// How every temporary file's name ends.
 const SUFFIX: &str = ".tmp";
 
-/// Directories remembered as noted. Past this the memory is cleared and some are noted twice, which is harmless.
+/// Directories remembered as recorded. Beyond this the memory is cleared and some are recorded twice, which is harmless.
 const REMEMBERED_DIRECTORIES: usize = 1 << 16;
 
-/// Names for temporary files, and the register of where they are.
+/// Names for temporary files, and the record of where they are.
 pub(super) struct TempRegistry {
-    /// Tells this daemon's temporary files from those of others: 16 hexadecimal digits.
+    /// Distinguishes the temporary files of this daemon from those of others: 16 hexadecimal digits.
     instance: String,
     count: AtomicU64,
     registry: Option<RegistryFile>,
 }
 
-/// Made with the first note: whoever writes no file leaves no trace, and needs no folder that can be written.
+/// The file is created with the first record: a daemon that writes no files needs no writable directory for it.
 struct RegistryFile {
     directory: PathBuf,
     recorded: Mutex<RecordedDirectories>,
@@ -51,7 +51,8 @@ struct RecordedDirectories {
 }
 
 impl TempRegistry {
-    /// Cleans up after the dead. Without a folder nothing is noted, and what a kill leaves behind stays.
+    /// Removes the temporary files of dead owners. Without a directory nothing is recorded, and temporary files of a killed
+    /// daemon stay.
     pub(super) fn open(directory: Option<&Path>) -> Self {
         let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
         let registry = directory.map(|directory| {
@@ -64,7 +65,7 @@ impl TempRegistry {
     /// A name for a temporary file that is about to be made in `dir`.
     pub(super) fn new_name(&self, dir: &OwnedFd) -> OsString {
         if let Some(registry) = &self.registry {
-            // A register that cannot be written (disk full) must not stop the write itself, which may well make room.
+            // If the record cannot be written (the disk is full), the write goes on: it may well free space.
             let _unrecorded = registry.record(&self.instance, dir);
         }
         let count = self.count.fetch_add(1, Ordering::Relaxed);
@@ -75,8 +76,8 @@ impl TempRegistry {
 impl Drop for TempRegistry {
     fn drop(&mut self) {
         let Some(registry) = &self.registry else { return };
-        // An end in good order leaves nothing to clean up; if this fails, the next start finds an empty errand. The
-        // folder stays as long as another has a register there.
+        // After an orderly end nothing is left to remove; if this fails, the next start finds nothing to do. The directory
+        // stays as long as another owner has a registry file in it.
         let _gone = fs::remove_file(registry.directory.join(&self.instance));
         let _gone = fs::remove_dir(&registry.directory);
     }
@@ -104,7 +105,7 @@ impl RegistryFile {
         Ok(())
     }
 
-    /// It gets its name when it is locked already, so that nobody takes it for one of the dead.
+    /// It is renamed to its final name when it is already locked, so that nobody takes its owner for dead.
     fn create(&self, instance: &str) -> io::Result<File> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         let nameless = self.directory.join(format!("new-{instance}"));
@@ -115,8 +116,8 @@ impl RegistryFile {
     }
 }
 
-/// Removes the temporary files of every owner that is dead, as far as that is possible: one that starts must not fail
-/// because of what another left behind.
+/// Removes the temporary files of every dead owner. Errors are ignored, because a start must not fail because of what
+/// another daemon left behind.
 fn clean_up(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -140,7 +141,7 @@ fn clean_up_after(registry: &Path, instance: &OsStr) -> io::Result<()> {
     fs::remove_file(registry)
 }
 
-/// Best effort: the directory may be gone, or ours no longer.
+/// Errors are ignored: the directory may be gone, or no longer ours.
 fn remove_temporary_files(directory: &Path, instance: &OsStr) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
@@ -176,7 +177,7 @@ mod tests {
         let kept = work.path().join(living.new_name(&dir));
         fs::write(&kept, "unfinished").expect("the directory is ours");
 
-        // A register without a lock, as a kill leaves it.
+        // A registry file without a lock, as a kill leaves it.
         let dead = "0123456789abcdef";
         let mut line = work.path().as_os_str().as_bytes().to_vec();
         line.push(0);

@@ -1,6 +1,6 @@
-//! Walks: breadth first, bytewise sorted, within exact limits.
+//! Walking a tree: breadth first, names sorted bytewise, within exact limits.
 
-use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -9,19 +9,18 @@ use std::path::{Path, PathBuf};
 use exec_env::files::limits::WALK_BYTES;
 use exec_env::files::tree::walk_reply_bytes;
 use exec_env::files::{FileError, FileKind, FileReason, FileVerb, WalkEntry, WalkKind, WalkListing, WalkOptions};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
 use super::blocking::CancelFlag;
-use super::resolve::{kind_of, kind_of_type, os};
+use super::resolve::{entry_kind, kind_of, list, os};
 
-/// Walks below `root`.
 pub(super) fn walk(root: &Path, options: WalkOptions, cancel: &CancelFlag) -> Result<WalkListing, FileReason> {
     options.check()?;
     let own = statat(CWD, root, AtFlags::SYMLINK_NOFOLLOW).map_err(os)?;
     let kind = match kind_of(&own) {
         FileKind::Symlink => {
-            // A link that leads nowhere fails either way; one that leads somewhere is entered only where that is wanted.
+            // A link whose target does not exist fails in either case; another is entered only if links are followed.
             let target = statat(CWD, root, AtFlags::empty()).map_err(os)?;
             if options.follow_directory_symlinks { kind_of(&target) } else { FileKind::Symlink }
         }
@@ -61,9 +60,9 @@ struct Walker {
     reply_bytes: usize,
     examined: usize,
     entered: usize,
-    /// Directories to enter. At most as many as entries were examined.
+    /// Directories to enter; no more than the entries that were examined.
     queue: VecDeque<QueuedDirectory>,
-    /// Real directories that were entered; only needed where links can lead back.
+    /// Real directories that were entered; needed only if links are followed, which can lead back.
     seen: HashSet<(u64, u64)>,
 }
 
@@ -109,51 +108,35 @@ impl Walker {
         }
     }
 
-    /// The names of a directory, sorted; no more of them than can still be examined and one, which tells that there are
-    /// more. So a directory of millions costs no more memory than the answer.
-    fn smallest_names(&self, dir: &OwnedFd) -> (Vec<(OsString, FileType)>, Option<Errno>) {
+    /// The first names of a directory in sorted order: as many as may still be examined, and one more, which shows that
+    /// the walk is truncated. So a directory with millions of names takes no more memory than the result.
+    fn smallest_names(&self, dir: &OwnedFd) -> (BTreeMap<OsString, FileType>, Option<Errno>) {
         let wanted = self.options.max_entries - self.examined + 1;
-        let mut names = BinaryHeap::new();
-        let mut failed = None;
-        match Dir::read_from(dir) {
-            Err(errno) => failed = Some(errno),
-            Ok(entries) => {
-                for entry in entries {
-                    let entry = match entry {
-                        Ok(entry) => entry,
-                        Err(errno) => {
-                            failed = Some(errno);
-                            break;
-                        }
-                    };
-                    let name = entry.file_name().to_bytes();
-                    if matches!(name, b"." | b"..") {
-                        continue;
-                    }
-                    // A link that leads nowhere is nothing to examine.
-                    let may_lead = matches!(entry.file_type(), FileType::Symlink | FileType::Unknown);
-                    if may_lead && statat(dir, entry.file_name(), AtFlags::empty()).is_err() {
-                        continue;
-                    }
-                    names.push(SortedByName(OsStr::from_bytes(name).to_owned(), entry.file_type()));
-                    if names.len() > wanted {
-                        names.pop();
-                    }
-                }
+        let mut names = BTreeMap::new();
+        let entries = match list(dir) {
+            Ok(entries) => entries,
+            Err(errno) => return (names, Some(errno)),
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(errno) => return (names, Some(errno)),
+            };
+            // A link whose target does not exist does not count as examined.
+            let may_be_link = matches!(entry.file_type(), FileType::Symlink | FileType::Unknown);
+            if may_be_link && statat(dir, entry.file_name(), AtFlags::empty()).is_err() {
+                continue;
+            }
+            names.insert(OsStr::from_bytes(entry.file_name().to_bytes()).to_owned(), entry.file_type());
+            if names.len() > wanted {
+                names.pop_last();
             }
         }
-        let sorted = names.into_sorted_vec();
-        let sorted = sorted.into_iter().map(|SortedByName(name, kind)| (name, kind));
-        (sorted.collect(), failed)
+        (names, None)
     }
 
     fn examine(&mut self, dir: &OwnedFd, here: &QueuedDirectory, name: &OsStr, file_type: FileType) -> Flow {
-        let own = match file_type {
-            FileType::Unknown => {
-                statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_or(FileKind::Special, |stat| kind_of(&stat))
-            }
-            known => kind_of_type(known),
-        };
+        let own = entry_kind(dir, name, file_type).unwrap_or(FileKind::Special);
         let kind = match own {
             FileKind::File => WalkKind::File,
             FileKind::Directory => WalkKind::Directory,
@@ -192,26 +175,3 @@ impl Walker {
         Flow::Continue(())
     }
 }
-
-/// A name that sorts by its bytes alone.
-struct SortedByName(OsString, FileType);
-
-impl Ord for SortedByName {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.as_bytes().cmp(other.0.as_bytes())
-    }
-}
-
-impl PartialOrd for SortedByName {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for SortedByName {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for SortedByName {}

@@ -1,11 +1,15 @@
-//! Watches: the kernel's event queue, read when somebody asks.
+//! Watching files: the kernel's event queue (inotify), read when the caller asks.
 //!
-//! There is no task behind a watch. While nobody asks, events wait in the kernel's queue; when that is full the kernel
-//! drops and says so, and we pass it on with the root to look through again.
+//! There is no task behind a watch. Until the caller asks, events wait in the kernel's queue. When that is full, the
+//! kernel drops events and reports it, and the caller is told which root to read again.
 //!
 //! ```text
-//! next() ─► queue empty? wait ─► drain (batch grows, new directories are entered) ─► silence, age or size? ─► batch
+//! next() ─► queue empty? wait ─► drain (batch grows, new directories are watched) ─► silence, age or size? ─► batch
 //! ```
+//!
+//! - `watched_tree`: from inotify events to changes, for a tree; with `change_batch` (no change is reported twice) and
+//!   `ignore_rules` (which paths are left out);
+//! - `missing`: paths that do not exist yet.
 
 mod change_batch;
 mod ignore_rules;
@@ -13,7 +17,7 @@ mod missing;
 mod watched_tree;
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -29,10 +33,9 @@ use tokio::time::timeout;
 pub(super) use missing::watch_missing;
 
 use super::blocking::BlockingPool;
-use super::resolve::os;
+use super::resolve::{io, os};
 use watched_tree::{Drained, WatchedTree};
 
-/// Begins to watch `root`.
 pub(super) async fn watch(
     root: PathBuf,
     options: WatchOptions,
@@ -59,11 +62,11 @@ pub(super) async fn watch(
     })
 }
 
-/// A watch of this machine.
+/// A watch of a tree.
 pub(super) struct LocalChangeStream {
     root: PathBuf,
     queue: Arc<AsyncFd<OwnedFd>>,
-    /// Everything gathered so far is in here, so that a caller who stops waiting loses nothing.
+    /// Contains the changes since the last batch, so that a caller that stops waiting loses nothing.
     tree: Arc<Mutex<WatchedTree>>,
     pool: BlockingPool,
 }
@@ -73,7 +76,7 @@ impl LocalChangeStream {
         self.tree.lock().expect("no holder of this lock panics")
     }
 
-    /// Reads what the queue holds, off the runtime: a new directory has to be looked through.
+    /// Reads the queue on a blocking thread, because a new directory has to be listed.
     async fn drain(&self) -> Result<Drained, FileError> {
         let (queue, tree) = (Arc::clone(&self.queue), Arc::clone(&self.tree));
         let drained = self
@@ -99,13 +102,11 @@ impl LocalChangeStream {
                     true
                 }
                 Some(ready) => {
-                    let mut ready = ready.map_err(|error| {
-                        let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
-                        FileError::new(FileVerb::Watch, self.root.clone(), FileReason::Os(errno))
-                    })?;
+                    let failed = |error| FileError::new(FileVerb::Watch, self.root.clone(), io(&error));
+                    let mut ready = ready.map_err(failed)?;
                     let drained = self.drain().await?;
                     if drained != Drained::Full {
-                        // Only if nothing came since: readiness that is newer than `ready` stays.
+                        // Clears only this readiness: if events came meanwhile, there is a newer one.
                         ready.clear_ready();
                     }
                     drained != Drained::Empty
@@ -137,27 +138,21 @@ impl ChangeStream for LocalChangeStream {
     }
 }
 
-/// A new event queue.
 fn queue() -> Result<OwnedFd, Errno> {
     inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
 }
 
-/// The same, known to the runtime.
+/// Registers the queue with the runtime.
 fn async_queue(queue: OwnedFd) -> Result<AsyncFd<OwnedFd>, Errno> {
     AsyncFd::with_interest(queue, tokio::io::Interest::READABLE)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// The kernel's two limits on watches wear the clothes of other errors.
+/// The kernel reports its two limits on watches with errors that usually mean something else.
 fn watch_error(errno: Errno) -> FileReason {
     match errno {
         Errno::NOSPC => FileReason::WatchLimit(WatchLimit::Watches),
         Errno::MFILE => FileReason::WatchLimit(WatchLimit::Instances),
         other => os(other),
     }
-}
-
-/// Watches one path and answers with its number.
-fn add_watch(queue: &OwnedFd, path: &Path, flags: inotify::WatchFlags) -> Result<i32, Errno> {
-    inotify::add_watch(queue, path, flags)
 }

@@ -1,7 +1,7 @@
-//! Contents on their way in.
+//! Writing whole files: replace or append.
 //!
-//! Writes to one file wait for each other, so that of two writers who expect the same contents one is told that they
-//! changed. That holds among the callers of this environment; for others there is the last look before the rename.
+//! Writes to one file wait for each other, so that of two writers that expect the same contents, one fails because they
+//! changed. That holds among the callers of this environment; for others there is the last check before the rename.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,11 +13,10 @@ use rustix::fs::{Mode, OFlags, fchmod, fstat, fsync, ftruncate};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::atomic_replace::{ReplaceOptions, replace_file};
-use super::resolve::{kind_of, os};
+use super::resolve::{kind_of, os, size_bytes};
 use super::temp_registry::TempRegistry;
 use super::write_target::WriteTarget;
 
-/// Writes `bytes` to `path`.
 pub(super) fn write(
     path: &Path,
     bytes: &[u8],
@@ -26,8 +25,8 @@ pub(super) fn write(
     temp_registry: &TempRegistry,
 ) -> Result<(), FileReason> {
     let target = WriteTarget::find(path, options.links).map_err(os)?;
-    let _lock = file_locks.take(&target);
-    // Found again: whoever had the turn before may have replaced the file.
+    let _lock = file_locks.lock(&target);
+    // Looked up again, because whoever had the lock before may have replaced the file.
     let target = WriteTarget {
         existing: match target.resolved.stat() {
             Ok(stat) => Some(stat),
@@ -45,7 +44,7 @@ pub(super) fn write(
     replace_file(&target, replace, temp_registry, &mut |file| write_all(file, bytes).map_err(|(errno, _)| os(errno)))
 }
 
-/// Adds to the end. What was written of a failed append is taken back, unless somebody has written after it.
+/// What was written of a failed append is truncated again, unless somebody has written after it.
 fn append(target: &WriteTarget, bytes: &[u8], options: WriteOptions) -> Result<(), FileReason> {
     if target.existing.as_ref().map(kind_of) == Some(FileKind::Directory) {
         return Err(os(Errno::ISDIR));
@@ -56,7 +55,7 @@ fn append(target: &WriteTarget, bytes: &[u8], options: WriteOptions) -> Result<(
     if let Err((errno, written)) = write_all(file.as_fd(), bytes) {
         let end = before.st_size + i64::try_from(written).unwrap_or(i64::MAX);
         if kind_of(&before) == FileKind::File && fstat(&file).map_err(os)?.st_size == end {
-            ftruncate(&file, u64::try_from(before.st_size).unwrap_or(0)).map_err(os)?;
+            ftruncate(&file, size_bytes(&before)).map_err(os)?;
         }
         return Err(os(errno));
     }
@@ -69,7 +68,7 @@ fn append(target: &WriteTarget, bytes: &[u8], options: WriteOptions) -> Result<(
     Ok(())
 }
 
-/// All of it, or the error and how much went before it.
+/// Fails with the error and the number of bytes that were written before it.
 pub(super) fn write_all(file: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), (Errno, usize)> {
     let mut written = 0;
     while written < bytes.len() {
@@ -82,8 +81,8 @@ pub(super) fn write_all(file: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), (Errno
     Ok(())
 }
 
-/// Who may write to which file now. A fixed number of locks: two files that share one wait for each other needlessly,
-/// which costs little, and nothing has to be forgotten.
+/// Locks by file. Their number is fixed: writers of two files that share a lock wait for each other needlessly, which
+/// costs little, and no lock ever has to be removed.
 pub(super) struct FileLocks {
     locks: [Mutex<()>; 64],
     hasher: RandomState,
@@ -94,11 +93,11 @@ impl FileLocks {
         Self { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
     }
 
-    pub(super) fn take(&self, target: &WriteTarget) -> MutexGuard<'_, ()> {
+    pub(super) fn lock(&self, target: &WriteTarget) -> MutexGuard<'_, ()> {
         let dir = fstat(&target.resolved.dir).map(|stat| (stat.st_dev, stat.st_ino));
         let key = (dir.unwrap_or_default(), &target.resolved.name);
         let index = self.hasher.hash_one(key) as usize % self.locks.len();
-        // The lock guards no data, so a panic under it leaves nothing broken.
+        // The lock guards no data, so nothing is inconsistent after a panic.
         self.locks[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
-//! A request that may be sent again elsewhere: what an answer does to it. Pure.
+//! Redirections: how a response turns a request into the next one. Pure.
 //!
-//! The rules are those of browsers, and their order is the original's, because it shows in the order of the headers.
-//! Deliberately absent: counting, which is the sender's.
+//! The rules are those of browsers. Their order is that of Codex's server, because it determines the order of the headers.
+//! Deliberately absent: counting redirections, which the sender does.
 
 use bytes::Bytes;
 use exec_env::http::HttpError;
@@ -11,14 +11,14 @@ use reqwest::header::{
 };
 use reqwest::{Method, StatusCode, Url};
 
-/// Headers that say something about a body.
+/// Headers that describe a body.
 const BODY_HEADERS: [HeaderName; 4] = [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING];
 
 /// Headers that are meant for one host only.
 const CREDENTIAL_HEADERS: [HeaderName; 5] =
     [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, WWW_AUTHENTICATE, HeaderName::from_static("cookie2")];
 
-/// What is sent next.
+/// The request that is sent next.
 #[derive(Debug, Clone)]
 pub(super) struct OutgoingRequest {
     pub(super) method: Method,
@@ -28,15 +28,16 @@ pub(super) struct OutgoingRequest {
 }
 
 impl OutgoingRequest {
-    /// Turns it into the request that the answer asks for. Whether it did; if not, the answer counts.
-    pub(super) fn redirect(&mut self, status: StatusCode, answer: &HeaderMap) -> Result<bool, HttpError> {
+    /// Turns it into the request that the response redirects to. Returns false if the response is not a redirection that
+    /// can be followed.
+    pub(super) fn redirect(&mut self, status: StatusCode, response: &HeaderMap) -> Result<bool, HttpError> {
         let keeps_method = match status.as_u16() {
             301 | 302 => self.method != Method::POST,
             303 => matches!(self.method, Method::GET | Method::HEAD),
             307 | 308 => true,
             _ => return Ok(false),
         };
-        let location = answer.get(LOCATION).and_then(|location| location.to_str().ok());
+        let location = response.get(LOCATION).and_then(|location| location.to_str().ok());
         let Some(next) = location.and_then(|location| self.url.join(location).ok()) else { return Ok(false) };
         if !matches!(next.scheme(), "http" | "https") {
             let why = format!("redirect target uses unsupported URL scheme: {}", next.scheme());
@@ -60,13 +61,13 @@ impl OutgoingRequest {
     }
 }
 
-/// Where the request came from: all of it to the same origin, the origin to others, nothing in the clear.
+/// The whole URL for the same origin, the origin for others, nothing from HTTPS to HTTP.
 fn referer(from: &Url, to: &Url, same_origin: bool) -> Option<HeaderValue> {
     if from.scheme() == "https" && to.scheme() == "http" {
         return None;
     }
     let mut referer = from.clone();
-    // These fail only for URLs without a host, and this one has been asked.
+    // These fail only for URLs without a host, and a request was sent to this one.
     let _ = referer.set_username("");
     let _ = referer.set_password(None);
     referer.set_fragment(None);
@@ -88,8 +89,8 @@ mod tests {
     }
 
     fn sent_to(outgoing: &mut OutgoingRequest, status: u16, location: &'static str) -> Result<bool, HttpError> {
-        let answer = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static(location))]);
-        outgoing.redirect(StatusCode::from_u16(status).expect("a status"), &answer)
+        let response = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static(location))]);
+        outgoing.redirect(StatusCode::from_u16(status).expect("a status"), &response)
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One process: its record, its log, its stdin, and the two tasks that serve it.
+//! One process: its record, its log, its stdin, and the two tasks that move its output and write its stdin.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use exec_core::write_history::WriteHistory;
 use exec_core::{Head, Io, Overflow, ProcessId, Stream};
 use exec_env::process::ProcessInfo;
 use exec_keeper::protocol::{ProcessRecord, ProcessNumber, FdRole};
-use exec_keeper::spool::{RecoveredFiles, OutputSource, Spool};
+use exec_keeper::spool::{RecoveredFiles, Spool};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
@@ -18,7 +18,7 @@ use crate::keeper_client::HandedProcess;
 use crate::output_mover::{AsyncDescriptor, MoverNotification, NOTIFICATIONS, OutputMover, watch_source};
 use crate::process_log::ProcessLog;
 use crate::readers::Readers;
-use crate::stdin::{Stdin, StdinTarget};
+use crate::stdin::{Stdin, StdinHandle};
 use crate::write_journal::WriteJournal;
 
 pub(crate) struct Process {
@@ -32,88 +32,73 @@ pub(crate) struct Process {
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A process that could not be taken: its name and why.
-type ResumeFailure = (ProcessId, Errno);
-
 impl Process {
-    /// Takes a process that was just started.
-    pub(super) fn begin(table: &Arc<ProcessTable>, record: ProcessRecord, handed: HandedProcess) -> Arc<Self> {
-        let mut parts = Descriptors(handed.parts);
-        let sources = parts.sources();
-        let spool = Spool::begin(table.folder.clone(), record.quota, sources);
-        let write_journal = table.durable.then(|| WriteJournal::new(table.folder.clone()));
-        Self::assemble(
-            table,
-            record,
-            handed.number,
-            handed.pid,
-            spool,
-            parts,
-            (WriteHistory::default(), write_journal),
-            None,
-        )
+    /// A process that was just started.
+    pub(super) fn new(table: &ProcessTable, record: ProcessRecord, mut handed: HandedProcess) -> Arc<Self> {
+        let spool = Spool::begin(table.spool_directory.clone(), record.quota, handed.descriptors.take_sources());
+        let journal = table.durable.then(|| WriteJournal::new(table.spool_directory.clone()));
+        Self::assemble(table, record, handed, spool, WriteHistory::default(), journal)
     }
 
-    /// Takes a process of an owner that is gone.
+    /// A process of an earlier owner. Fails with its id and the reason.
     pub(super) fn resume(
-        table: &Arc<ProcessTable>,
+        table: &ProcessTable,
+        record: ProcessRecord,
+        mut handed: HandedProcess,
+    ) -> Result<Arc<Self>, (ProcessId, Errno)> {
+        let id = record.id.clone();
+        let failed = |errno| (id.clone(), errno);
+        let descriptors = &mut handed.descriptors;
+        let index = descriptors.take(FdRole::Index);
+        let files = RecoveredFiles { index, data: [descriptors.take(FdRole::Data0), descriptors.take(FdRole::Data1)] };
+        let sources = descriptors.take_sources();
+        let spool = Spool::resume(table.spool_directory.clone(), files, record.quota, sources).map_err(failed)?;
+        let (journal, history) = match descriptors.take(FdRole::WriteJournal) {
+            Some(file) => WriteJournal::recover(table.spool_directory.clone(), file).map_err(failed)?,
+            None => (WriteJournal::new(table.spool_directory.clone()), WriteHistory::default()),
+        };
+        Ok(Self::assemble(table, record, handed, spool, history, Some(journal)))
+    }
+
+    fn assemble(
+        table: &ProcessTable,
         record: ProcessRecord,
         handed: HandedProcess,
-    ) -> Result<Arc<Self>, ResumeFailure> {
-        let id = record.id.clone();
-        let at = |errno| (id.clone(), errno);
-        let mut parts = Descriptors(handed.parts);
-        let files = RecoveredFiles { index: parts.take(FdRole::Index), data: [parts.take(FdRole::Data0), parts.take(FdRole::Data1)] };
-        let sources = parts.sources();
-        let spool = Spool::resume(table.folder.clone(), files, record.quota, sources).map_err(at)?;
-        let (write_journal, history) = match parts.take(FdRole::WriteJournal) {
-            Some(file) => WriteJournal::recover(table.folder.clone(), file).map_err(at)?,
-            None => (WriteJournal::new(table.folder.clone()), WriteHistory::default()),
-        };
-        let exit = handed.exit.filter(|_| spool.head().exit.is_none());
-        Ok(Self::assemble(table, record, handed.number, handed.pid, spool, parts, (history, Some(write_journal)), exit))
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the one place where the parts of a process come together")]
-    fn assemble(
-        table: &Arc<ProcessTable>,
-        record: ProcessRecord,
-        number: ProcessNumber,
-        pid: u32,
         spool: Spool,
-        mut parts: Descriptors,
-        (history, write_journal): (WriteHistory, Option<WriteJournal>),
-        exit: Option<exec_core::Exit>,
+        history: WriteHistory,
+        journal: Option<WriteJournal>,
     ) -> Arc<Self> {
+        let HandedProcess { number, pid, exit, mut descriptors } = handed;
         let sources = match record.io {
             Io::Pipes { .. } => [watch_source(&spool, Stream::Stdout), watch_source(&spool, Stream::Stderr)],
             Io::Pty(_) => [watch_source(&spool, Stream::Pty), None],
         };
         let terminal = match record.io {
-            // A terminal whose output has ended can still be asked for its size.
+            // A terminal whose output has ended still has a size that can be set.
             Io::Pty(_) => sources[0].clone().or_else(|| {
-                let master = Arc::new(parts.take(FdRole::PtyMaster)?);
+                let master = Arc::new(descriptors.take(FdRole::PtyMaster)?);
                 AsyncFd::new(master).ok().map(Arc::new)
             }),
             Io::Pipes { .. } => None,
         };
-        let end = match (record.io, parts.take(FdRole::Stdin)) {
-            (Io::Pty(_), _) if sources[0].is_some() => {
-                terminal.clone().map_or(StdinTarget::None, StdinTarget::Terminal)
-            }
-            (Io::Pipes { .. }, Some(pipe)) => StdinTarget::Pipe(pipe),
-            _ => StdinTarget::None,
+        let handle = match (record.io, descriptors.take(FdRole::Stdin)) {
+            (Io::Pty(_), _) if sources[0].is_some() => terminal.clone().map_or(StdinHandle::Closed, StdinHandle::Async),
+            (Io::Pipes { .. }, Some(pipe)) => StdinHandle::Idle(Arc::new(pipe)),
+            _ => StdinHandle::Closed,
         };
-        let (stdin, stdin_task) = Stdin::new(number, table.keeper.clone(), end, history, write_journal);
+        let (stdin, stdin_task) = Stdin::new(number, table.keeper.clone(), handle, history, journal);
         let (head, head_receiver) = watch::channel(spool.head());
         let (notifications, notification_receiver) = mpsc::channel(NOTIFICATIONS);
+        if let Some(exit) = exit.filter(|_| spool.head().exit.is_none()) {
+            let _ = notifications.try_send(MoverNotification::Exited(exit));
+        }
         let readers = Arc::new(Readers::default());
         let log = ProcessLog::new(record.id.clone(), spool.log_files().clone(), head_receiver, readers.clone());
         let mover = OutputMover {
             number,
             spool,
             sources,
-            pidfd: parts.take(FdRole::Pidfd),
+            pidfd: descriptors.take(FdRole::Pidfd),
             head,
             readers,
             child_waits_since: None,
@@ -123,9 +108,6 @@ impl Process {
             flooding_movers: table.flooding_movers.clone(),
             over_cap: table.over_cap.clone(),
         };
-        if let Some(exit) = exit {
-            let _ = notifications.try_send(MoverNotification::Exited(exit));
-        }
         let tasks = Mutex::new(vec![tokio::spawn(mover.run()), tokio::spawn(stdin_task)]);
         Arc::new(Self { number, pid, record, log, stdin, terminal, notifications, tasks })
     }
@@ -147,7 +129,7 @@ impl Process {
     }
 
     pub(crate) fn stdin(&self) -> &Stdin {
-        // The last writer of a terminal is gone: what is typed now, nobody reads.
+        // The last process on the terminal has closed it, so nobody will read what is written now.
         if self.terminal.is_some() && self.head().closed {
             self.stdin.mark_closed();
         }
@@ -158,7 +140,7 @@ impl Process {
         self.terminal.as_ref().map(|terminal| &**terminal.get_ref())
     }
 
-    /// Never waits: the mover's few notices always have room (see `mover::MoverNotification`), and a shed may be missed.
+    /// Never waits: the channel has space for the few notifications of a mover, and a `Shed` that is lost is sent again.
     pub(crate) fn notify(&self, notification: MoverNotification) {
         let _ = self.notifications.try_send(notification);
     }
@@ -184,7 +166,7 @@ impl Process {
         }
     }
 
-    /// Ends both tasks and waits for them: from here on we touch nothing of it.
+    /// Ends both tasks and waits for them. Afterwards nothing of the process is touched by us.
     pub(crate) async fn stop(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
@@ -193,35 +175,10 @@ impl Process {
         }
     }
 
-    /// Ends both tasks without waiting.
+    /// The same without waiting.
     pub(crate) fn abort(&self) {
         for task in self.tasks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             task.abort();
         }
-    }
-}
-
-/// Descriptors by their role.
-struct Descriptors(Vec<(FdRole, OwnedFd)>);
-
-impl Descriptors {
-    fn take(&mut self, part: FdRole) -> Option<OwnedFd> {
-        let at = self.0.iter().position(|(child_waits_since, _)| *child_waits_since == part)?;
-        Some(self.0.swap_remove(at).1)
-    }
-
-    fn sources(&mut self) -> Vec<(Stream, OutputSource)> {
-        let mut sources = Vec::new();
-        for (stream, part) in [(Stream::Stdout, FdRole::Stdout), (Stream::Stderr, FdRole::Stderr)] {
-            if let Some(pipe) = self.take(part) {
-                sources.push((stream, OutputSource::Pipe(Arc::new(pipe))));
-            }
-        }
-        if let (Some(out), Some(into)) = (self.take(FdRole::RelayRead), self.take(FdRole::RelayWrite))
-            && let Some(master) = self.take(FdRole::PtyMaster)
-        {
-            sources.push((Stream::Pty, OutputSource::Pty { master: Arc::new(master), relay: (out, into) }));
-        }
-        sources
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bytes::Bytes;
-use exec_env::files::{Change, Files, LinkPolicy, WatchOptions, WriteOptions};
+use exec_env::files::{Change, Files, WatchOptions, WriteOptions};
 use exec_local::files::LocalFiles;
 
 /// Where the victim of a kill writes.
@@ -157,6 +157,7 @@ async fn an_abandoned_copy_stops_and_leaves_nothing() {
     assert_eq!(temporary_files(&to), Vec::<PathBuf>::new());
 }
 
+#[cfg(feature = "search")]
 #[tokio::test]
 async fn long_calls_do_not_keep_short_ones_waiting() {
     let folder = tempfile::tempdir().expect("a test needs a temporary folder");
@@ -171,7 +172,7 @@ async fn long_calls_do_not_keep_short_ones_waiting() {
             exec_env::files::SearchQuery { max_matches: u64::MAX, ..exec_env::files::SearchQuery::new(&root, pattern) };
         unread.push(files.search(query).await.expect("the query is good"));
     }
-    let told = files.metadata(&root.join("file"), LinkPolicy::Follow).await.expect("it is there");
+    let told = files.metadata(&root.join("file"), exec_env::files::LinkPolicy::Follow).await.expect("it is there");
     assert_eq!(told.size_bytes, 200_000);
     let found = files.glob(exec_env::files::GlobQuery::new(&root, "*")).await.expect("the pattern is good");
     assert_eq!(found.paths, [root.join("file")]);

@@ -1,4 +1,7 @@
-//! What this machine's environment does: the suite for files, what only shows from outside (kills, overflow), and HTTP.
+//! What this machine's environment does beyond the conformance suite: files under kills and overflow, HTTP, and builds
+//! without a feature.
 
+mod absent;
 mod files;
+#[cfg(feature = "http")]
 mod http;

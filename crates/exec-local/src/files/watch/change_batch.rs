@@ -1,4 +1,4 @@
-//! What has changed since the last answer, without repetitions.
+//! The changes since the last batch, without repetitions.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use exec_env::files::limits::BATCH_CHANGES;
 use exec_env::files::{Change, ChangeBatch};
 
-/// Changes on their way to the caller, without repetitions.
 #[derive(Default)]
 pub(super) struct BatchBuilder {
     batch: ChangeBatch,
-    /// What was last told of a path.
+    /// The last change of each path in this batch.
     last: HashMap<PathBuf, Last>,
 }
 
@@ -26,7 +25,6 @@ impl BatchBuilder {
         self.batch.changes.is_empty() && self.batch.overflow.is_none()
     }
 
-    /// The batch as its caller gets it.
     pub(super) fn into_batch(self) -> ChangeBatch {
         self.batch
     }
@@ -39,9 +37,9 @@ impl BatchBuilder {
         self.batch.overflow = Some(root.to_owned());
     }
 
-    /// Adds what is news: a file just told as new is not also told as written, nor anything twice.
+    /// Adds a change unless it repeats the last one of its path; a created file is not also reported as modified.
     pub(super) fn add(&mut self, change: Change) {
-        let news = match &change {
+        let is_new = match &change {
             Change::Created(path) => self.last.insert(path.clone(), Last::Created) != Some(Last::Created),
             Change::Modified(path) => match self.last.get(path) {
                 Some(Last::Created | Last::Modified) => false,
@@ -57,7 +55,7 @@ impl BatchBuilder {
                 true
             }
         };
-        if news {
+        if is_new {
             self.batch.changes.push(change);
         }
     }

@@ -1,4 +1,4 @@
-//! Ignore files below a watched root: which paths are not worth telling.
+//! The ignore files below a watched root, which exclude paths from the reported changes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 
-/// The rules of every watched directory that has some.
+/// The rules of every watched directory that has an ignore file.
 #[derive(Default)]
 pub(super) struct IgnoreRules {
     root: PathBuf,
@@ -19,13 +19,13 @@ impl IgnoreRules {
         Self { root: root.to_owned(), of_directory: HashMap::new() }
     }
 
-    /// Reads the ignore files of `directory`, now that it is entered or one of them changed.
+    /// Reads the ignore files of `directory`, which is new or has changed ignore files.
     pub(super) fn load(&mut self, directory: &Path) {
         let mut builder = GitignoreBuilder::new(directory);
         for name in IGNORE_FILES {
             let file = directory.join(name);
             if file.is_file() {
-                // A line that does not parse is left out, the rest counts; as Git does.
+                // A line that does not parse is skipped, as Git does.
                 let _bad_line = builder.add(file);
             }
         }
@@ -39,12 +39,11 @@ impl IgnoreRules {
         }
     }
 
-    /// Whether a path says how other paths are treated.
     pub(super) fn is_ignore_file(path: &Path) -> bool {
         path.file_name().is_some_and(|name| IGNORE_FILES.iter().any(|file| name == *file))
     }
 
-    /// The nearest directory with an opinion decides.
+    /// The nearest directory with a rule that matches decides.
     pub(super) fn is_ignored(&self, path: &Path, is_directory: bool) -> bool {
         if path.file_name().is_some_and(|name| name == ".git") {
             return true;

@@ -1,7 +1,8 @@
-//! Watching for what is not there yet.
+//! Watching for paths that do not exist yet.
 //!
-//! Of every missing path the nearest directory that exists is watched for the name that is missing in it. That tells of
-//! an intermediate directory, too; the caller then asks again. It may tell too often, never too rarely.
+//! For every missing path, the nearest directory that exists is watched for the name that is missing in it. So the watch
+//! also ends when an intermediate directory appears, and the caller then watches again. It may end too early, never too
+//! late.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -13,15 +14,15 @@ use std::path::{Path, PathBuf};
 use exec_env::BoxFuture;
 use exec_env::files::limits::{MISSING_PATHS, MISSING_WATCHES};
 use exec_env::files::{FileError, FileVerb, MissingPathWatch};
-use rustix::fs::inotify::{Reader, WatchFlags};
+use rustix::fs::inotify::{Reader, WatchFlags, add_watch};
 use rustix::fs::{AtFlags, CWD, statat};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
 use super::super::blocking::BlockingPool;
-use super::{add_watch, async_queue, queue, watch_error};
+use super::{async_queue, queue, watch_error};
 
-/// Begins to watch, if that is possible and there is something to wait for.
+/// `None`: it is impossible, or there is nothing to wait for.
 pub(crate) async fn watch_missing(
     missing: Vec<PathBuf>,
     present: Option<PathBuf>,
@@ -46,7 +47,7 @@ impl MissingPathWatch for LocalMissingPathWatch {
     fn changed(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             loop {
-                // If the queue cannot be waited for, things might have changed: that is what the caller must hear.
+                // If the queue cannot be waited for, something may have changed, so the watch ends.
                 let Ok(mut ready) = self.queue.readable().await else {
                     return;
                 };
@@ -59,11 +60,11 @@ impl MissingPathWatch for LocalMissingPathWatch {
     }
 }
 
-/// Which names in which watched directories are news.
+/// The names whose events end the watch, by the directory's watch number.
 #[derive(Default)]
 struct WatchedNames {
     names: HashMap<i32, HashSet<OsString>>,
-    /// Any event of these is news.
+    /// Any event of these ends the watch.
     whole: HashSet<i32>,
 }
 
@@ -112,9 +113,10 @@ impl WatchedNames {
         {
             return Ok(None);
         }
-        // Look after you subscribe: what came in between made no event.
-        let came = missing_names.iter().any(|missing_name| exists(&missing_name.directory.join(&missing_name.name)));
-        Ok((!came).then_some((queue, watched)))
+        // Checked after the watches exist: what was created before them made no event.
+        let appeared =
+            missing_names.iter().any(|missing_name| exists(&missing_name.directory.join(&missing_name.name)));
+        Ok((!appeared).then_some((queue, watched)))
     }
 
     fn add_present(&mut self, queue: &OwnedFd, present: &Path) -> Result<bool, Errno> {
@@ -132,7 +134,7 @@ impl WatchedNames {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(false),
             Err(errno) => return Err(errno),
         };
-        // If the path is a link, exchanging the link does nothing to the file it led to.
+        // If the path is a link and the link is replaced, the file it led to has no event.
         if let (Some(parent), Some(name)) = (present.parent(), present.file_name()) {
             let flags = WatchFlags::MOVED_TO
                 | WatchFlags::MOVED_FROM
@@ -147,7 +149,7 @@ impl WatchedNames {
         Ok(true)
     }
 
-    /// Reads the queue, which does not block, until something in it is news.
+    /// Reads the queue, without blocking; returns whether an event ends the watch.
     fn read_events(&self, queue: &OwnedFd) -> bool {
         let mut buffer = [MaybeUninit::uninit(); 4 << 10];
         let mut reader = Reader::new(queue, &mut buffer);
@@ -156,13 +158,13 @@ impl WatchedNames {
                 Ok(event) => {
                     let name = event.file_name();
                     let of_name = name.map(|name| OsStr::from_bytes(name.to_bytes()));
-                    let news = match (of_name, self.names.get(&event.wd())) {
+                    let ends_watch = match (of_name, self.names.get(&event.wd())) {
                         _ if self.whole.contains(&event.wd()) => true,
                         (Some(name), Some(names)) => names.contains(name),
-                        // The directory itself went, or the queue overflowed.
+                        // The directory itself was removed, or the queue overflowed.
                         _ => true,
                     };
-                    if news {
+                    if ends_watch {
                         return true;
                     }
                 }
@@ -174,14 +176,14 @@ impl WatchedNames {
     }
 }
 
-/// The name whose appearance is news, and where.
+/// The name that is missing, and the directory in which it is missing.
 struct MissingName {
     directory: PathBuf,
     name: OsString,
 }
 
 impl MissingName {
-    /// `None`: the path exists, or cannot be waited for.
+    /// `None`: the path exists, or cannot be watched.
     fn of(path: &Path, directories_on_the_way: &mut HashSet<PathBuf>) -> Option<Self> {
         if exists(path) {
             return None;
@@ -194,7 +196,7 @@ impl MissingName {
                 let missing_name = Self { directory: parent.to_owned(), name: name.to_owned() };
                 return has_no_links(parent).then_some(missing_name);
             }
-            // A file, or a link to nowhere, stands where a directory should: no name is missing there.
+            // It exists and is no directory, so no name can be created in it.
             if exists(parent) {
                 return None;
             }
@@ -203,12 +205,12 @@ impl MissingName {
     }
 }
 
-/// Whether no link is on the way, the last step included: exchanging one would be no event of what it led to.
+/// Whether no component is a link: replacing a link makes no event of what it led to.
 fn has_no_links(path: &Path) -> bool {
     std::fs::canonicalize(path).is_ok_and(|real| real == path)
 }
 
-/// A link that leads nowhere exists.
+/// A link whose target does not exist counts as existing.
 fn exists(path: &Path) -> bool {
     statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }

@@ -1,4 +1,4 @@
-//! A watched tree: which watch number is which directory, and what has changed since the last batch.
+//! A watched tree: which watch number belongs to which directory, and what has changed since the last batch.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use exec_env::files::{Change, ChangeBatch, FileKind, WatchOptions};
-use rustix::fs::inotify::{ReadFlags, Reader, WatchFlags};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat};
+use rustix::fs::inotify::{ReadFlags, Reader, WatchFlags, add_watch};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::super::blocking::CancelFlag;
-use super::super::resolve::{kind_of, kind_of_type};
-use super::add_watch;
+use super::super::resolve::{entry_kind, list};
 use super::change_batch::BatchBuilder;
 use super::ignore_rules::IgnoreRules;
 
@@ -30,7 +29,6 @@ pub(super) enum Drained {
     Gone,
 }
 
-/// The tree.
 pub(super) struct WatchedTree {
     root: PathBuf,
     root_watch: i32,
@@ -38,7 +36,7 @@ pub(super) struct WatchedTree {
     rules: Option<IgnoreRules>,
     directories: HashMap<i32, PathBuf>,
     batch: BatchBuilder,
-    /// The first half of a rename, waiting for the second.
+    /// The first event of a rename, until the second comes.
     pending_rename: Option<PendingRename>,
     gone: bool,
 }
@@ -50,7 +48,7 @@ struct PendingRename {
     is_directory: bool,
 }
 
-/// How long the second half of a rename may take.
+/// How long the second event of a rename may take.
 const RENAME_TIMEOUT: Duration = Duration::from_millis(200);
 
 const EVENTS: WatchFlags = WatchFlags::CREATE
@@ -63,7 +61,7 @@ const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVE_SELF);
 
 impl WatchedTree {
-    /// Watches `root` and, if so asked, everything below.
+    /// Watches `root` and, if `options` say so, everything below.
     pub(super) fn watch(
         queue: &OwnedFd,
         root: PathBuf,
@@ -89,7 +87,7 @@ impl WatchedTree {
         &self.root
     }
 
-    /// Whether there is something to tell, if only the first half of a rename.
+    /// The first event of a rename counts, too.
     pub(super) fn has_changes(&self) -> bool {
         !self.batch.is_empty() || self.pending_rename.is_some()
     }
@@ -98,15 +96,14 @@ impl WatchedTree {
         self.gone
     }
 
-    /// Gives up on the second half of a rename that does not come. The kernel queues the halves one after the other, and
-    /// whoever renames may lose the processor in between: an empty queue alone does not say that there is no second.
+    /// Reports a rename as a removal if its second event does not come in time. An empty queue alone does not mean that it
+    /// will not come: the kernel queues the two events one after the other, and may run something else in between.
     pub(super) fn expire_rename(&mut self, queue: &OwnedFd) {
         if self.pending_rename.as_ref().is_some_and(|pending_rename| pending_rename.since.elapsed() >= RENAME_TIMEOUT) {
             self.finish_rename(queue);
         }
     }
 
-    /// What was gathered, if anything.
     pub(super) fn take_batch(&mut self) -> Option<ChangeBatch> {
         let batch = std::mem::take(&mut self.batch);
         (!batch.is_empty()).then(|| batch.into_batch())
@@ -120,7 +117,7 @@ impl WatchedTree {
             if self.gone {
                 return Ok(Drained::Gone);
             }
-            // Events that were read but not handled would be lost, so only stop between reads.
+            // Events that were read but not handled would be lost, so this stops only between reads.
             if reader.is_buffer_empty() && self.batch.is_full() {
                 return Ok(Drained::Full);
             }
@@ -156,7 +153,7 @@ impl WatchedTree {
             return Ok(());
         };
         if events.intersects(ReadFlags::DELETE_SELF.union(ReadFlags::MOVE_SELF)) {
-            // Of directories below, their parents tell.
+            // Directories below the root are reported by the events of their parents.
             if watch == self.root_watch {
                 self.finish_rename(queue);
                 self.batch.add(Change::Removed(self.root.clone()));
@@ -193,13 +190,13 @@ impl WatchedTree {
         } else if events.contains(ReadFlags::DELETE) {
             self.batch.add(Change::Removed(path));
         } else if events.intersects(ReadFlags::MODIFY.union(ReadFlags::ATTRIB)) {
-            // A directory's attributes are told by itself and by its parent.
+            // A change of a directory's attributes makes two events, one of itself and one of its parent.
             self.batch.add(Change::Modified(path));
         }
         Ok(())
     }
 
-    /// The second half of a rename, or something that comes from outside.
+    /// The second event of a rename, or something that was moved in from outside the tree.
     fn on_moved_to(&mut self, queue: &OwnedFd, cookie: u32, to: PathBuf, is_directory: bool) -> Result<(), Errno> {
         match self.pending_rename.take() {
             Some(pending_rename) if pending_rename.cookie == cookie => {
@@ -220,7 +217,7 @@ impl WatchedTree {
         Ok(())
     }
 
-    /// A first half without a second: it is gone from this tree.
+    /// There was no second event: what was renamed is outside the tree now.
     fn finish_rename(&mut self, queue: &OwnedFd) {
         let Some(pending_rename) = self.pending_rename.take() else {
             return;
@@ -234,14 +231,14 @@ impl WatchedTree {
                 .collect();
             for watch in lost {
                 self.directories.remove(&watch);
-                // It may have ended by itself; then there is nothing to end.
+                // The watch may have ended already, with its directory.
                 let _ended = rustix::fs::inotify::remove_watch(queue, watch);
             }
         }
         self.batch.add(Change::Removed(pending_rename.from));
     }
 
-    /// Watches stay with directories, so below a renamed one only the names change.
+    /// Watches stay with their directories, so below a renamed directory only the paths change.
     fn rename_below(&mut self, from: &Path, to: &Path) {
         for path in self.directories.values_mut() {
             if let Ok(below) = path.strip_prefix(from) {
@@ -250,8 +247,8 @@ impl WatchedTree {
         }
     }
 
-    /// Enters a directory that came into being. What is in it already was made before we watched, and is told now; what
-    /// comes while we look may be told twice.
+    /// Watches a new directory. What it contains already was created before the watch and is reported now; what is created
+    /// while we list it may be reported twice.
     fn watch_new_directory(&mut self, queue: &OwnedFd, path: PathBuf) -> Result<(), Errno> {
         match self.watch_directory(queue, &path) {
             Ok(true) => self.watch_all_below(queue, path, Report::Contents, &CancelFlag::default()),
@@ -260,8 +257,8 @@ impl WatchedTree {
         }
     }
 
-    /// Watches every directory below one that is watched already. Only the first time may it be stopped: later, what it
-    /// finds is in no other place.
+    /// Watches every directory below one that is watched already. Only the first time may it be cancelled: later it
+    /// replaces events that were lost or never existed, which nothing else would report.
     fn watch_all_below(
         &mut self,
         queue: &OwnedFd,
@@ -275,8 +272,8 @@ impl WatchedTree {
         if !self.options.recursive {
             return Ok(());
         }
-        let mut queue_of_directories = VecDeque::from([top]);
-        while let Some(directory) = queue_of_directories.pop_front() {
+        let mut unread = VecDeque::from([top]);
+        while let Some(directory) = unread.pop_front() {
             if cancel.is_set() {
                 return Err(Errno::CANCELED);
             }
@@ -296,7 +293,7 @@ impl WatchedTree {
                         if let Some(rules) = &mut self.rules {
                             rules.load(&path);
                         }
-                        queue_of_directories.push_back(path);
+                        unread.push_back(path);
                     }
                     Ok(false) => {}
                     Err(errno) if matches!(report, Report::Contents) => {
@@ -309,7 +306,7 @@ impl WatchedTree {
         Ok(())
     }
 
-    /// `false`: it is gone again, or not ours to look into.
+    /// `false`: it is gone again, or we may not read it.
     fn watch_directory(&mut self, queue: &OwnedFd, path: &Path) -> Result<bool, Errno> {
         let flags = EVENTS | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         match add_watch(queue, path, flags) {
@@ -322,14 +319,14 @@ impl WatchedTree {
         }
     }
 
-    /// The tree has outgrown the kernel's limit. What is watched stays watched, but it is no longer everything: that is
-    /// an error to tell, not a change to leave out.
+    /// The tree has more directories than the kernel lets us watch. What is watched stays watched, but it is no longer
+    /// everything, so the caller gets an error.
     fn mark_incomplete(&mut self, errno: Errno) -> Result<(), Errno> {
         self.batch.overflow(&self.root);
         Err(errno)
     }
 
-    /// After an overflow nobody knows which directories came and went: all are entered again.
+    /// After an overflow it is unknown which directories were created or removed, so all are watched anew.
     fn rewatch_everything(&mut self, queue: &OwnedFd) -> Result<(), Errno> {
         self.pending_rename = None;
         self.batch.overflow(&self.root);
@@ -337,7 +334,8 @@ impl WatchedTree {
         if let Some(rules) = &mut self.rules {
             *rules = IgnoreRules::below(&self.root);
         }
-        // Watches of directories that were moved out remain in the kernel; their events name nobody and are dropped.
+        // Watches of directories that were moved out of the tree stay in the kernel; their events are ignored, because
+        // their numbers are unknown.
         self.watch_all_below(queue, self.root.clone(), Report::Nothing, &CancelFlag::default())
     }
 
@@ -347,32 +345,25 @@ impl WatchedTree {
     }
 }
 
-/// Whether what is found on entering is news.
+/// Whether what is found while directories are watched is reported as created.
 #[derive(Clone, Copy)]
 enum Report {
     Nothing,
     Contents,
 }
 
-/// What is in a directory; nothing, if it is none or gone.
+/// Empty if it is no directory, or gone.
 fn children(directory: &Path) -> Vec<(PathBuf, FileKind)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(dir) = openat(CWD, directory, flags, Mode::empty()) else {
         return Vec::new();
     };
-    let Ok(entries) = Dir::read_from(&dir) else {
+    let Ok(entries) = list(&dir) else {
         return Vec::new();
     };
     let entries = entries.flatten().filter_map(|entry| {
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            return None;
-        }
-        let kind = match entry.file_type() {
-            FileType::Unknown => kind_of(&statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?),
-            known => kind_of_type(known),
-        };
-        Some((directory.join(OsStr::from_bytes(name.to_bytes())), kind))
+        let kind = entry_kind(&dir, entry.file_name(), entry.file_type()).ok()?;
+        Some((directory.join(OsStr::from_bytes(entry.file_name().to_bytes())), kind))
     });
     entries.collect()
 }

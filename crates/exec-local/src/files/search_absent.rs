@@ -1,0 +1,14 @@
+//! Search in contents, in a build without the feature `search`: every query answers an error.
+
+use exec_env::files::{FileError, FileReason, FileVerb, SearchQuery, SearchResults};
+
+use super::blocking::BlockingPool;
+
+pub(super) async fn search(
+    query: SearchQuery,
+    _short: &BlockingPool,
+    _searches: BlockingPool,
+) -> Result<Box<dyn SearchResults>, FileError> {
+    let why = r#"this build has no search in contents: build exec-local with the feature "search""#.to_owned();
+    Err(FileError::new(FileVerb::Search, query.root, FileReason::Unsupported { why }))
+}
