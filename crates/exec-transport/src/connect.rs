@@ -1,19 +1,20 @@
 //! Making connections: to a `ws://`, `wss://` or `unix://` URL, or to a program over its stdio.
 
 pub(crate) mod program;
-mod tls;
 mod url;
 mod websocket;
 
 use std::fmt;
 use std::io;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rustls::ClientConfig;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
+use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -29,12 +30,10 @@ pub use url::{ConnectUrl, ConnectUrlError, WebSocketUrl};
 
 use websocket::UpgradeRequest;
 
-/// What to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A server that listens.
     Url(ConnectUrl),
-    /// A program that serves on its stdio; it is started, and ended with the connection.
+    /// A program that serves on its stdio; it is started here, and terminated with the connection.
     Program(Program),
 }
 
@@ -56,16 +55,14 @@ impl fmt::Display for Target {
     }
 }
 
-/// How to connect.
 #[derive(Clone)]
 pub struct ConnectOptions {
     /// Sent as `Authorization: Bearer` to `ws://` and `wss://` servers.
     pub bearer_token: Option<String>,
-    /// For name, TCP, TLS and upgrade together.
+    /// For name lookup, TCP, TLS and upgrade together.
     pub timeout: Duration,
     /// For `wss://`; `None` trusts what the machine trusts.
     pub tls: Option<Arc<ClientConfig>>,
-    /// Of the connection.
     pub limits: Limits,
 }
 
@@ -76,7 +73,7 @@ impl Default for ConnectOptions {
 }
 
 impl fmt::Debug for ConnectOptions {
-    /// Without the token.
+    /// Hides the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectOptions")
             .field("bearer_token", &self.bearer_token.as_ref().map(|_| "…"))
@@ -89,59 +86,30 @@ impl fmt::Debug for ConnectOptions {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// It took too long.
     #[error("cannot connect to {target}: no answer within {after:?}")]
-    Timeout {
-        /// What was connected to.
-        target: String,
-        /// The limit.
-        after: Duration,
-    },
-    /// Nobody listens, the name is unknown, the way is blocked.
+    Timeout { target: String, after: Duration },
+    /// Nobody listens, the name is unknown, or the network does not reach it.
     #[error("cannot connect to {target}: {source}")]
-    Unreachable {
-        /// What was connected to.
-        target: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// No TLS with this server, or it is not trusted.
+    Unreachable { target: String, source: io::Error },
+    /// TLS failed, or the server is not trusted.
     #[error("cannot connect to {target}: TLS failed: {source}")]
-    Tls {
-        /// What was connected to.
-        target: String,
-        /// What rustls said.
-        source: io::Error,
-    },
+    Tls { target: String, source: io::Error },
     /// It answered, but not with an upgrade; 401 means that the token is missing or wrong.
     #[error("{target} refused the connection: HTTP {status}{}{body}", if body.is_empty() { "" } else { ": " })]
     Refused {
-        /// What was connected to.
         target: String,
-        /// The HTTP status.
         status: u16,
         /// The beginning of the answer's text.
         body: String,
     },
-    /// It does not speak WebSocket as it should.
+    /// The server does not speak WebSocket correctly.
     #[error("cannot connect to {target}: {problem}")]
-    Handshake {
-        /// What was connected to.
-        target: String,
-        /// What was wrong.
-        problem: String,
-    },
-    /// The program did not start.
+    Handshake { target: String, problem: String },
     #[error("cannot start {program}: {source}")]
-    Spawn {
-        /// As given.
-        program: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    Spawn { program: String, source: io::Error },
 }
 
-/// Connects. What is left of an attempt that fails or is dropped is cleaned up.
+/// Connects. An attempt that fails or is dropped leaves nothing behind.
 pub async fn connect(target: &Target, options: &ConnectOptions) -> Result<Connection, ConnectError> {
     match target {
         Target::Program(program) => connect_program(program, &options.limits),
@@ -205,13 +173,13 @@ async fn connect_websocket(url: &WebSocketUrl, options: &ConnectOptions) -> Resu
     }
     let config = match &options.tls {
         Some(config) => Arc::clone(config),
-        None => tls::platform_config().map_err(|error| ConnectErrorKind::Tls(io::Error::other(error)))?,
+        None => platform_tls_config().map_err(|error| ConnectErrorKind::Tls(io::Error::other(error)))?,
     };
     let name =
         ServerName::try_from(url.host.clone()).map_err(|error| ConnectErrorKind::Tls(io::Error::other(error)))?;
     let stream = TlsConnector::from(config).connect(name, stream).await.map_err(ConnectErrorKind::Tls)?;
     let (stream, already_read) = websocket::upgrade(stream, &request).await?;
-    // TLS is one state for both directions; tokio's split guards it for the length of a poll.
+    // TLS keeps one state for both directions, so the halves share a lock, which tokio's split holds for one poll.
     let (read, write) = tokio::io::split(stream);
     Ok(client_connection(read, write, already_read, options, peer))
 }
@@ -226,7 +194,21 @@ where
     Connection::over_stream(halves, peer)
 }
 
-/// A [`ConnectError`] that does not know its target yet.
+/// The configuration used when the caller brings none. Loading a trust store takes milliseconds,
+/// and a client reconnects, so it is loaded once; a change of the store needs a restart.
+fn platform_tls_config() -> Result<Arc<ClientConfig>, rustls::Error> {
+    static LOADED: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if let Some(config) = LOADED.get() {
+        return Ok(Arc::clone(config));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_platform_verifier()?
+        .with_no_client_auth();
+    Ok(Arc::clone(LOADED.get_or_init(|| Arc::new(config))))
+}
+
+/// A [`ConnectError`] without its target.
 #[derive(Debug)]
 pub(crate) enum ConnectErrorKind {
     Unreachable(io::Error),

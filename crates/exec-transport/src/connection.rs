@@ -11,18 +11,14 @@ use crate::peer::Peer;
 use crate::stream::receiver::StreamReceiver;
 use crate::stream::sender::StreamSender;
 
-/// One open connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// Messages out.
     pub sender: Sender,
-    /// Messages in.
     pub receiver: Receiver,
-    /// Who is at the other end.
     pub peer: Peer,
 }
 
-/// Messages out. Dropping it ends our direction of the stream; [`Sender::close`] is the polite way.
+/// Sends messages. Dropping it ends our direction of the stream; [`Sender::close`] does it in good order.
 #[derive(Debug)]
 pub struct Sender(SenderKind);
 
@@ -32,7 +28,6 @@ enum SenderKind {
     Memory(MemorySender),
 }
 
-/// Why a message could not be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The connection was closed, by either end, before this call.
@@ -40,19 +35,12 @@ pub enum SendError {
     Closed,
     /// The peer took no byte for the whole write deadline.
     #[error("the peer read nothing for {after:?}")]
-    Stalled {
-        /// The write deadline.
-        after: Duration,
-    },
-    /// A binary message on a transport of text lines. Nothing was sent; the connection is fine.
+    Stalled { after: Duration },
+    /// A binary message on a transport of text lines. Nothing was sent; the connection stays open.
     #[error("this transport carries text lines only, not binary messages")]
     BinaryUnsupported,
-    /// The stream broke.
     #[error("cannot write to the peer: {source}")]
-    Write {
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Write { source: std::io::Error },
 }
 
 impl Sender {
@@ -80,8 +68,8 @@ impl Sender {
     /// other end is terminated and reaped, which may take
     /// [`CHILD_GRACE`](crate::limits::CHILD_GRACE) more.
     ///
-    /// Whoever wants the peer to see the reason for sure goes on with [`Receiver::next`] until
-    /// it reports the end: a socket closed over unread bytes is reset.
+    /// To be sure that the peer sees the reason, call [`Receiver::next`] until it reports the end: a socket that is
+    /// closed while unread bytes wait in it is reset, and the peer may lose what we sent.
     pub async fn close(self, reason: CloseReason) {
         match self.0 {
             SenderKind::Stream(sender) => sender.close(reason).await,
@@ -98,7 +86,6 @@ impl Sender {
     }
 }
 
-/// Messages in.
 #[derive(Debug)]
 pub struct Receiver(ReceiverKind);
 

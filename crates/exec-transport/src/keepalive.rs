@@ -1,28 +1,25 @@
-//! When to ping, and when to give a silent peer up. Pure: it is told the time and what was heard.
+//! When to ping, and when to give up on a silent peer. Pure: time and activity are arguments.
 //!
-//! The judgement never rests on time alone. Whoever reads may be busy for minutes between two
-//! messages; by then the peer may look silent only because nobody pinged it. So a peer is gone
-//! when it was silent for the limit *and* had the usual share of it to answer a ping.
+//! Time alone does not decide. Our caller may be busy for minutes between two reads; then the peer may look silent only
+//! because nobody pinged it. So a peer is gone when it was silent for the limit *and* had the usual part of that time
+//! to answer a ping.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The clockwork of one connection.
 #[derive(Debug)]
 pub(crate) struct Keepalive {
     interval: Duration,
     limit: Duration,
     last_activity: Instant,
     next_ping: Instant,
-    /// When the first ping left that nothing has answered since.
+    /// When we sent the first ping since the last activity of the peer.
     unanswered_since: Option<Instant>,
 }
 
-/// What to do now.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum KeepaliveAction {
-    /// Send a ping.
     Ping,
     /// The peer is gone; it was silent for so long.
     Gone(Duration),
@@ -35,7 +32,7 @@ impl Keepalive {
         Self { interval, limit, last_activity: now, next_ping: now + interval, unanswered_since: None }
     }
 
-    /// Anything at all came from the peer, or it made room for what we send.
+    /// Bytes came from the peer, or it read bytes that we had sent.
     pub(crate) fn record_activity(&mut self, now: Instant) {
         self.last_activity = self.last_activity.max(now);
         if self.unanswered_since.is_some_and(|since| since <= now) {

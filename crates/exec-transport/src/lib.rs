@@ -1,21 +1,27 @@
 //! Frames: messages in and out over WebSocket, unix socket, stdio and memory.
 //!
 //! A [`Connection`] is a [`Sender`], a [`Receiver`] and the name of its [`Peer`]. A [`Listener`]
-//! accepts connections, [`connect`] makes them, [`memory_pair`] gives both ends at once.
+//! accepts connections, [`connect`] makes them, [`memory_pair`] returns both ends of one.
 //!
-//! The modules in the order a byte meets them, coming in:
+//! The modules in the order in which an incoming byte meets them:
 //!
 //! ```text
-//! listen   bind, accept, the HTTP front door (Origin, Host, routes, auth), the socket file
-//! connect  URLs, TLS, the upgrade as a client, a program as a peer
-//! stream   one byte stream as messages: receiver (reads, keeps alive), sender, shared writer
-//! websocket / lines   the two ways to find messages in bytes; pure, no I/O
+//! listen       bind, accept, the HTTP upgrade (Origin, Host, routes, auth), the socket file
+//! connect      URLs, TLS, the upgrade as a client, a program as the peer
+//! stdio        our own stdin and stdout as a byte stream
+//! stream       one byte stream as messages: receiver (reads, pings), sender, the writer that both share, its send queue
+//! websocket, lines
+//!              how messages are framed in bytes; pure, no I/O
+//! keepalive    when to ping, and when a silent peer is gone; pure
+//! memory       two channels instead of a byte stream
+//! connection   what callers hold: sender, receiver, peer; message and peer are its vocabulary
+//! limits       every bound
 //! ```
 //!
 //! Contract: reading never waits for writing; a frame is never torn, whatever future is dropped;
 //! every buffer has a bound (see [`limits`]); a peer that stalls or falls silent is noticed.
 //!
-//! Deliberately absent: JSON, methods, sessions. This crate does not know what a message says.
+//! Deliberately absent: JSON, methods, sessions. This crate does not look into messages.
 
 mod connect;
 mod connection;

@@ -24,7 +24,7 @@ pub const SILENCE_LIMIT: Duration = Duration::from_secs(90);
 /// A write that moves no byte for so long fails; the peer does not read.
 pub const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// How long a farewell (close frame, shutdown, waiting for the peer's end) may take in all.
+/// How long closing (close frame, shutdown, waiting for the peer's end) may take in all.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// `feed` writes through once so much is buffered: one large write is cheaper than many small
@@ -60,10 +60,10 @@ pub(crate) const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections at one time, handshakes included. Codex has no cap; 200 were seen in use.
 pub const MAX_CONNECTIONS: usize = 1024;
 
-/// Connections over the limit that are being told so (503). Further ones are dropped unanswered.
+/// Connections over the limit that are being answered by a 503. Further ones are dropped unanswered.
 pub(crate) const MAX_REFUSALS: usize = 64;
 
-/// How long accepting rests when the machine is out of descriptors or memory.
+/// How long accepting pauses when the machine is out of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time to connect, TLS and upgrade included; what Codex's client allows.
@@ -78,7 +78,7 @@ pub const CHILD_GRACE: Duration = Duration::from_secs(2);
 /// A child's stderr line longer than this is logged in pieces.
 pub(crate) const CHILD_LOG_LINE_BYTES: usize = 8 << 10;
 
-/// What may be set for one connection.
+/// The bounds that may be set for one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// See [`FRAME_OUT_BYTES`].

@@ -1,6 +1,6 @@
-//! Messages out of newline-delimited text. Pure, with the same verbs as the WebSocket decoder.
+//! Messages out of newline-delimited text. Pure, with the same methods as the WebSocket decoder.
 //!
-//! LF or CRLF ends a line, blank lines are skipped, the last line may lack its end. Invalid UTF-8
+//! LF or CRLF ends a line, blank lines are skipped, the last line may be unterminated. Invalid UTF-8
 //! and a line over the limit end the connection, as with Codex's stdio.
 
 use bytes::buf::Limit;
@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use crate::message::{CloseReason, Message};
 use crate::stream::{DecoderEvent, ReadBuffer};
 
-/// One connection's incoming half.
+/// The incoming half of one connection.
 #[derive(Debug)]
 pub(crate) struct LineDecoder {
     max_bytes: usize,
@@ -23,7 +23,7 @@ impl LineDecoder {
         Self { max_bytes, input: ReadBuffer::new(&[]), searched: 0 }
     }
 
-    /// Where the next bytes of the stream go.
+    /// Where the next bytes of the stream are to be read to.
     pub(crate) fn space(&mut self) -> Limit<&mut BytesMut> {
         // A long line doubles the read, so that its bytes are not moved once per small read.
         self.input.space(self.searched)

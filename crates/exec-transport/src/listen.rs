@@ -2,18 +2,19 @@
 //!
 //! There is no accept task. [`Listener::accept`] takes streams and runs their handshakes as tasks
 //! in a set that the listener owns, so a slow handshake delays nobody and none outlives the
-//! listener. A handshake holds a place among the connections from its first byte on; over the
-//! limit it is told so with a 503.
+//! listener. A handshake counts as a connection from the moment it is accepted; over the limit it is answered by a
+//! 503.
 
 mod auth;
 mod handshake;
 mod http;
 mod socket_file;
-mod url;
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,24 +30,77 @@ use crate::stdio;
 use crate::stream::{self, HeldResource, Protocol};
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
-pub use url::{ListenUrl, ListenUrlError};
 
 use handshake::{AcceptedStream, Acceptor, HandshakePermit};
 use http::{AllowedHosts, UpgradePolicy};
 use socket_file::SocketFile;
 
-/// How to listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenUrl {
+    /// WebSocket over TCP. Port 0 lets the system choose.
+    WebSocket(SocketAddr),
+    /// A unix socket, with WebSocket or lines as the client chooses.
+    Unix(PathBuf),
+    /// Our own stdin and stdout; one connection.
+    Stdio,
+}
+
+/// The texts are Codex's, with `unix://` added.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ListenUrlError {
+    #[error("unsupported --listen URL `{0}`; expected `ws://IP:PORT`, `unix://PATH` or `stdio`")]
+    Unsupported(String),
+    /// `ws://` without a literal address and a port.
+    #[error("invalid websocket --listen URL `{0}`; expected `ws://IP:PORT`")]
+    InvalidWebSocket(String),
+    /// `unix://` without a path.
+    #[error("invalid unix --listen URL `{0}`; expected `unix://PATH`")]
+    InvalidUnix(String),
+}
+
+impl FromStr for ListenUrl {
+    type Err = ListenUrlError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if matches!(text, "stdio" | "stdio://") {
+            return Ok(Self::Stdio);
+        }
+        if let Some(path) = text.strip_prefix("unix://") {
+            return match path {
+                "" => Err(ListenUrlError::InvalidUnix(text.to_owned())),
+                path => Ok(Self::Unix(PathBuf::from(path))),
+            };
+        }
+        match text.strip_prefix("ws://") {
+            Some(address) => match address.parse() {
+                Ok(address) => Ok(Self::WebSocket(address)),
+                Err(_) => Err(ListenUrlError::InvalidWebSocket(text.to_owned())),
+            },
+            None => Err(ListenUrlError::Unsupported(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for ListenUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WebSocket(address) => write!(f, "ws://{address}"),
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+            Self::Stdio => write!(f, "stdio"),
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
-    /// Who may upgrade; `None` lets everyone in.
+    /// `None` lets everyone in.
     pub auth: Option<Auth>,
     /// Names, besides addresses and `localhost`, that a `Host` header may carry.
     pub allow_hosts: Vec<String>,
     /// Connections at one time, handshakes included.
     pub max_connections: usize,
-    /// Within which a request's head must be complete.
+    /// The time within which a request's head must be complete.
     pub header_timeout: Duration,
-    /// Of each connection.
     pub limits: Limits,
 }
 
@@ -62,62 +116,32 @@ impl Default for ListenOptions {
     }
 }
 
-/// Why a server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The address cannot be had.
     #[error("cannot listen on ws://{address}: {source}")]
-    Tcp {
-        /// What was asked for.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Another server accepts connections there.
+    Tcp { address: SocketAddr, source: io::Error },
     #[error("cannot listen on {}: another server is listening there; stop it or choose another path", path.display())]
-    SocketInUse {
-        /// The socket file.
-        path: PathBuf,
-    },
+    SocketInUse { path: PathBuf },
     /// The path names something that is not a socket, and is not ours to remove.
     #[error("cannot listen on {}: the file exists and is not a socket; remove it or choose another path", path.display())]
-    NotASocket {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A system call failed.
+    NotASocket { path: PathBuf },
     #[error("cannot {operation} {}: {source}", path.display())]
-    Unix {
-        /// What was tried.
-        operation: &'static str,
-        /// The socket file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Bearer tokens need HTTP; elsewhere they would be asked of nobody.
+    Unix { operation: &'static str, path: PathBuf, source: io::Error },
+    /// Bearer tokens need HTTP; on other transports nobody would be asked for one.
     #[error("WebSocket auth requires a WebSocket listener, not {instead}")]
-    AuthNeedsWebSocket {
-        /// What was asked for.
-        instead: &'static str,
-    },
+    AuthNeedsWebSocket { instead: &'static str },
 }
 
-/// Why no further connection will come.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
-    /// Stdio is one connection, and it was handed out.
+    /// Stdio is one connection, and it was accepted before.
     #[error("stdio serves one connection, and it has been accepted")]
     StdioTaken,
-    /// The listening socket is broken.
     #[error("cannot accept connections: {source}")]
-    Listener {
-        /// What the system said.
-        source: io::Error,
-    },
+    Listener { source: io::Error },
 }
 
-/// A place where connections arrive.
+/// A source of connections.
 #[derive(Debug)]
 pub struct Listener {
     source: ListenSource,
@@ -126,7 +150,7 @@ pub struct Listener {
     handshakes: JoinSet<Option<Box<Connection>>>,
     connection_permits: Arc<Semaphore>,
     refusal_permits: Arc<Semaphore>,
-    /// Set while the machine is out of descriptors.
+    /// Set while the machine is out of descriptors or memory.
     paused_until: Option<Instant>,
 }
 
@@ -144,7 +168,7 @@ enum Event {
 }
 
 impl Listener {
-    /// Takes the place. A stale socket file is replaced, a live one is an error.
+    /// Starts to listen. A stale socket file is replaced; one on which a server listens is an error.
     pub async fn bind(url: &ListenUrl, options: ListenOptions) -> Result<Self, BindError> {
         if options.auth.is_some() {
             match url {
@@ -182,7 +206,7 @@ impl Listener {
         })
     }
 
-    /// Where we listen, with the port the system chose.
+    /// The URL to connect to, with the port that the system chose.
     pub fn url(&self) -> String {
         match &self.source {
             ListenSource::Tcp(listener) => match listener.local_addr() {
@@ -195,7 +219,7 @@ impl Listener {
     }
 
     /// The next connection that has completed its handshake. The future may be dropped without
-    /// loss, but handshakes are only taken up while somebody waits here.
+    /// loss, but streams are accepted only while somebody waits here.
     pub async fn accept(&mut self) -> Result<Connection, AcceptError> {
         loop {
             if let ListenSource::Stdio { taken } = &mut self.source {
@@ -222,7 +246,7 @@ impl Listener {
     }
 
     /// Stops listening, removes the socket file, and ends the handshakes under way. Connections
-    /// that were accepted live on.
+    /// that were accepted stay open.
     pub async fn close(mut self) {
         self.handshakes.shutdown().await;
     }
@@ -251,7 +275,7 @@ impl Listener {
             Ok(permit) => HandshakePermit::Serve(permit),
             Err(_) => match Arc::clone(&self.refusal_permits).try_acquire_owned() {
                 Ok(permit) => HandshakePermit::Refuse(permit),
-                // Even the refusals are many: this one learns it from the closed socket.
+                // There are too many refusals, too: this client is only disconnected.
                 Err(_) => return,
             },
         };
@@ -259,7 +283,7 @@ impl Listener {
         self.handshakes.spawn(async move { acceptor.accept(stream, permit).await.map(Box::new) });
     }
 
-    /// Most errors of `accept` belong to the stream that failed to arrive, or pass.
+    /// Most errors of `accept` belong to the one connection that failed, or pass by themselves.
     fn handle_accept_error(&mut self, error: io::Error) -> Result<(), AcceptError> {
         use rustix::io::Errno;
         match Errno::from_io_error(&error) {

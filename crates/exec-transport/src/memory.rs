@@ -1,6 +1,6 @@
 //! Both ends of a connection within this process: two bounded channels.
 //!
-//! It behaves as the others do: a full channel stalls the sender until the write deadline, a
+//! It behaves as the other transports do: a full channel stalls the sender until the write deadline, a
 //! close carries its reason, dropping the sender ends the direction. It has no frames, so there is
 //! no limit on the size of a message.
 
@@ -39,7 +39,7 @@ impl MemorySender {
     }
 
     pub(crate) async fn close(self, reason: CloseReason) {
-        // A peer that is gone, or does not read, needs no reason.
+        // If the peer is gone or does not read, nobody misses the reason.
         let _ = timeout(CLOSE_DEADLINE, self.0.send(ChannelItem::Close(reason))).await;
     }
 }

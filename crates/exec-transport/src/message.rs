@@ -1,4 +1,4 @@
-//! What travels, and how a connection ends: [`Message`], [`Received`], [`CloseReason`], [`ConnectionEnd`].
+//! Messages, and how a connection ends: [`Message`], [`Received`], [`CloseReason`], [`ConnectionEnd`].
 //!
 //! Deliberately absent: what a message means. Both kinds may carry JSON.
 
@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-/// One whole message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// UTF-8. Checked on receive; on send the caller guarantees it.
@@ -33,10 +32,8 @@ impl Message {
     }
 }
 
-/// What [`Receiver::next`](crate::Receiver::next) found.
 #[derive(Debug)]
 pub enum Received {
-    /// A whole message.
     Message(Message),
     /// The peer broke the framing: invalid UTF-8, an oversize message, an unmasked frame. It has
     /// been told by a close frame where the transport has one; the next call returns
@@ -45,11 +42,10 @@ pub enum Received {
         /// What was wrong, for a log.
         reason: String,
     },
-    /// Nothing further will come.
     Closed(ConnectionEnd),
 }
 
-/// Why nothing further will come.
+/// Why a connection ended.
 #[derive(Debug)]
 pub enum ConnectionEnd {
     /// The peer sent a close frame.
@@ -60,7 +56,7 @@ pub enum ConnectionEnd {
     Violation(CloseReason),
     /// Nothing came from the peer for so long.
     Silent(Duration),
-    /// The peer did not read for so long, and our pings and pongs could not leave.
+    /// The peer did not read for so long, and our pings and pongs could not be written.
     Stalled(Duration),
     /// The stream broke, or ended inside a message.
     Lost(std::io::Error),
@@ -79,7 +75,7 @@ impl fmt::Display for ConnectionEnd {
     }
 }
 
-/// Why an end closes, in the terms of RFC 6455 §7.4. Transports without close frames drop it.
+/// Why one end closes the connection, in the terms of RFC 6455 §7.4. Transports without close frames drop it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloseReason {
     /// The status code. 1005 means that the peer named none; it is never sent.
@@ -89,7 +85,6 @@ pub struct CloseReason {
 }
 
 impl CloseReason {
-    /// The work is done.
     pub const NORMAL: u16 = 1000;
     /// The server stops, or the client leaves.
     pub const GOING_AWAY: u16 = 1001;
@@ -103,10 +98,8 @@ impl CloseReason {
     pub const POLICY: u16 = 1008;
     /// A frame or message was larger than we accept.
     pub const TOO_BIG: u16 = 1009;
-    /// We failed.
     pub const INTERNAL_ERROR: u16 = 1011;
 
-    /// A code with its reason.
     pub fn new(code: u16, reason: impl Into<Cow<'static, str>>) -> Self {
         Self { code, reason: reason.into() }
     }

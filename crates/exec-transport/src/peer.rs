@@ -1,4 +1,4 @@
-//! Who is at the other end, for logs and for the few decisions that depend on the transport.
+//! The other end of a connection, for logs and for the few decisions that depend on the transport.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,14 +13,13 @@ pub enum Peer {
     Unix {
         /// The path that was listened on or connected to.
         path: PathBuf,
-        /// The other process, where the kernel tells.
+        /// The other process, if the kernel tells it.
         pid: Option<i32>,
     },
     /// Our own stdin and stdout.
     Stdio,
-    /// A program that we started and speak to over its stdin and stdout.
+    /// A program that we started and are connected to by its stdin and stdout.
     Program {
-        /// As given to the spawn.
         program: String,
         /// Its process id, also its process group.
         pid: u32,
@@ -29,12 +28,10 @@ pub enum Peer {
     Memory,
 }
 
-/// The sort of transport.
+/// The kind of transport that a peer is reached by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PeerKind {
-    /// WebSocket over TCP.
     WebSocket,
-    /// Unix socket.
     Unix,
     /// Standard input and output, ours or a child's.
     Stdio,
@@ -43,7 +40,6 @@ pub enum PeerKind {
 }
 
 impl Peer {
-    /// The sort of transport it is reached by.
     pub fn kind(&self) -> PeerKind {
         match self {
             Self::WebSocket(_) => PeerKind::WebSocket,

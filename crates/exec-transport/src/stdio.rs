@@ -18,7 +18,6 @@ use tokio::net::unix::pipe;
 
 use crate::stream::{ReadIo, WriteIo};
 
-/// Stdin, ready to be read without blocking.
 pub(crate) fn stdin() -> ReadIo {
     let std_in = io::stdin();
     match file_type(std_in.as_fd()) {
@@ -37,7 +36,6 @@ pub(crate) fn stdin() -> ReadIo {
     Box::new(tokio::io::stdin())
 }
 
-/// Stdout, ready to be written without blocking.
 pub(crate) fn stdout() -> WriteIo {
     let std_out = io::stdout();
     match file_type(std_out.as_fd()) {
@@ -67,7 +65,7 @@ pub(crate) fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(fd)
 }
 
-/// A socket we inherited, whose flags are not ours to change.
+/// A socket that we inherited and share, so its flags must not be changed.
 struct StdSocket(AsyncFd<OwnedFd>);
 
 impl StdSocket {

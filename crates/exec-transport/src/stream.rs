@@ -10,7 +10,7 @@
 //!  Sender::feed, flush, close
 //! ```
 //!
-//! There is no task per connection: a hop costs more than a frame. The sender writes from its
+//! There is no task per connection, because waking a task costs more than writing a frame. The sender writes from its
 //! caller's task. The receiver writes only control frames, and only while no sender waits for the
 //! socket; otherwise it leaves them in the queue, where the waiting sender takes them at the next
 //! frame boundary. The lock is held for one poll of a non-blocking write, never across an await.
@@ -40,35 +40,31 @@ use send_queue::{Framing, SendQueue};
 use sender::StreamSender;
 use writer::SharedWriter;
 
-/// The half that is read.
 pub(crate) type ReadIo = Box<dyn AsyncRead + Send + Unpin>;
-/// The half that is written.
 pub(crate) type WriteIo = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// How messages lie in the bytes, and which end we are.
+/// How messages are framed, and which end we are.
 pub(crate) enum Protocol {
     WebSocketServer { already_read: Bytes },
     WebSocketClient { already_read: Bytes },
     Lines,
 }
 
-/// What lives exactly as long as the connection does.
+/// A resource that is released when the connection ends.
 #[derive(Debug)]
 pub(crate) enum HeldResource {
     Nothing,
-    /// A place among the connections of a listener.
+    /// One of the connections that a listener allows.
     Permit(#[expect(dead_code, reason = "held for its drop, which frees the place")] OwnedSemaphorePermit),
-    /// The program at the other end.
     Child(Box<Child>),
 }
 
-/// What is written leaves at once, and no more is taken than leaves soon.
+/// Bytes leave at once, and the kernel takes no more of them than it can send soon.
 pub(crate) fn set_low_latency(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES)
 }
 
-/// Makes the two halves of a connection.
 pub(crate) fn open(
     read: ReadIo,
     write: WriteIo,
@@ -91,7 +87,6 @@ pub(crate) fn open(
     (sender, StreamReceiver::new(read, decoder, shared, limits))
 }
 
-/// What a decoder finds.
 #[derive(Debug)]
 pub(crate) enum DecoderEvent {
     Message(Message),
@@ -100,7 +95,7 @@ pub(crate) enum DecoderEvent {
     Close(CloseReason),
 }
 
-/// The decoder of either protocol; each verb is theirs.
+/// The decoder of either protocol; its methods are theirs.
 #[derive(Debug)]
 pub(crate) enum StreamDecoder {
     WebSocket(Decoder),
@@ -112,21 +107,21 @@ impl StreamDecoder {
         matches!(self, Self::WebSocket(_))
     }
 
-    fn space(&mut self) -> Limit<&mut BytesMut> {
+    pub(crate) fn space(&mut self) -> Limit<&mut BytesMut> {
         match self {
             Self::WebSocket(decoder) => decoder.space(),
             Self::Lines(decoder) => decoder.space(),
         }
     }
 
-    fn filled(&mut self, read_bytes: usize) {
+    pub(crate) fn filled(&mut self, read_bytes: usize) {
         match self {
             Self::WebSocket(decoder) => decoder.filled(read_bytes),
             Self::Lines(decoder) => decoder.filled(read_bytes),
         }
     }
 
-    fn release_idle(&mut self) {
+    pub(crate) fn release_idle(&mut self) {
         match self {
             Self::WebSocket(decoder) => decoder.release_idle(),
             Self::Lines(decoder) => decoder.release_idle(),
@@ -140,7 +135,7 @@ impl StreamDecoder {
         }
     }
 
-    fn next(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
+    pub(crate) fn next(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
         match self {
             Self::WebSocket(decoder) => decoder.next(),
             Self::Lines(decoder) => decoder.next(),
@@ -148,8 +143,8 @@ impl StreamDecoder {
     }
 }
 
-/// Bytes that were read and not yet understood. It holds 4 KiB while little happens, asks for up
-/// to 64 KiB while reads come back full, and gives everything back when nothing waits in it.
+/// Bytes that were read and not yet decoded. It holds 4 KiB while little is read, grows to 64 KiB while reads come back
+/// full, and is freed when it is empty.
 #[derive(Debug)]
 pub(crate) struct ReadBuffer {
     pub(crate) bytes: BytesMut,
@@ -161,7 +156,7 @@ impl ReadBuffer {
         Self { bytes: BytesMut::from(already_read), read_size: IDLE_BUFFER_BYTES }
     }
 
-    /// Room for the next read, at least `min_bytes` of it.
+    /// Space for the next read, at least `min_bytes`.
     pub(crate) fn space(&mut self, min_bytes: usize) -> Limit<&mut BytesMut> {
         self.bytes.reserve(self.read_size.max(min_bytes));
         let room = self.bytes.capacity() - self.bytes.len();
@@ -182,8 +177,8 @@ impl ReadBuffer {
         }
     }
 
-    /// The first `count` bytes. Small ones are copied out, lest a short message pin a long
-    /// buffer; large ones keep the buffer, and what follows them moves to a new one.
+    /// The first `count` bytes. Few bytes are copied out, so that a short message does not keep a long buffer
+    /// alive; many keep the buffer, and what follows them moves to a new one.
     pub(crate) fn take(&mut self, count: usize) -> Bytes {
         if count < KEEP_BUFFER_BYTES {
             let taken = Bytes::copy_from_slice(&self.bytes[..count]);

@@ -1,8 +1,8 @@
 //! Bytes in JSON: standard base64 with padding, nothing else.
 //!
-//! Decoding is `base64-simd`'s; only when it refuses is the text looked at again, to say what is wrong in the words of
-//! the original server (`Invalid symbol 42, offset 0.`). Url-safe text, missing padding, white space and bits that no
-//! encoder would leave in the last symbol are all refused, as they are there.
+//! `base64-simd` decodes; only when it refuses is the text looked at again, to say what is wrong in the words of
+//! Codex's server (`Invalid symbol 42, offset 0.`). Url-safe text, missing padding, white space and bits that no
+//! encoder would leave in the last symbol are all refused, as Codex's server does.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,7 +29,7 @@ impl From<Bytes> for Base64 {
     }
 }
 
-/// The same, but text that is no base64 is kept as its error rather than refused: `fs/writeFile` answers it later than
+/// The same, but text that is not base64 is kept as its error rather than refused: `fs/writeFile` answers it later than
 /// other ill-formed params, and with another code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base64OrError(pub Result<Bytes, Base64Error>);
@@ -40,37 +40,22 @@ impl From<Bytes> for Base64OrError {
     }
 }
 
-/// What is wrong with a base64 text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Base64Error {
-    /// A byte that means nothing here.
+    /// A byte outside the alphabet.
     #[error("Invalid symbol {byte}, offset {offset}.")]
-    Symbol {
-        /// The byte.
-        byte: u8,
-        /// Where it stands.
-        offset: usize,
-    },
+    Symbol { byte: u8, offset: usize },
     /// A last group with one symbol says less than a byte.
     #[error("Invalid input length: {symbols}")]
-    Length {
-        /// How many symbols there are.
-        symbols: usize,
-    },
+    Length { symbols: usize },
     /// The last symbol has bits that belong to no byte.
     #[error("Invalid last symbol {byte}, offset {offset}.")]
-    LastSymbol {
-        /// The symbol.
-        byte: u8,
-        /// Where it stands.
-        offset: usize,
-    },
+    LastSymbol { byte: u8, offset: usize },
     /// Too many or too few `=`.
     #[error("Invalid padding")]
     Padding,
 }
 
-/// The bytes that `text` says.
 pub fn decode(text: &[u8]) -> Result<Vec<u8>, Base64Error> {
     match STANDARD.decode_to_vec(text) {
         Ok(bytes) => Ok(bytes),
@@ -78,12 +63,11 @@ pub fn decode(text: &[u8]) -> Result<Vec<u8>, Base64Error> {
     }
 }
 
-/// The text that says `bytes`.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode_to_string(bytes)
 }
 
-/// Finds what is wrong. The order of the questions is the original's: a lonely symbol at the very end is looked at
+/// Finds what is wrong, in the order in which Codex's server looks: a single symbol beyond the last group of four
 /// first, then whole groups of four, then the last group with its padding.
 fn find_error(text: &[u8]) -> Base64Error {
     let beyond = text.len() % 4;
@@ -135,7 +119,6 @@ fn value_of(symbol: u8) -> Option<u8> {
     }
 }
 
-/// Takes a string, borrowed where it can be, and decodes it on the spot.
 struct Base64Visitor;
 
 impl Visitor<'_> for Base64Visitor {
@@ -178,33 +161,12 @@ impl Serialize for Base64OrError {
     }
 }
 
-fn base64_schema() -> Schema {
-    json_schema!({
-        "type": "string",
-        "contentEncoding": "base64",
-    })
-}
-
 impl JsonSchema for Base64 {
     fn schema_name() -> Cow<'static, str> {
         "Base64".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        base64_schema()
-    }
-}
-
-impl JsonSchema for Base64OrError {
-    fn schema_name() -> Cow<'static, str> {
-        "Base64".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        base64_schema()
-    }
-
-    fn schema_id() -> Cow<'static, str> {
-        Base64::schema_id()
+        json_schema!({ "type": "string", "contentEncoding": "base64" })
     }
 }

@@ -24,16 +24,11 @@ const KIND_BLOCK: u8 = 2;
 const KIND_WRITE: u8 = 3;
 const FLAG_EOF: u8 = 1;
 
-/// What a binary frame says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameHeader<'a> {
-    /// A `process/output`.
     Output {
-        /// Of which process.
         process_id: &'a str,
-        /// Its number.
         seq: u64,
-        /// From where.
         stream: Stream,
     },
     /// The answer to a `fs/readBlock`.
@@ -49,7 +44,6 @@ pub enum FrameHeader<'a> {
     Write {
         /// The id of the request, as JSON text.
         request_id: &'a str,
-        /// Of which file.
         handle_id: &'a str,
         /// Where the block begins.
         offset: u64,
@@ -59,37 +53,17 @@ pub enum FrameHeader<'a> {
 /// Why a binary frame cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedFrame {
-    /// It ends within its own header.
     #[error("binary frame of {found_bytes} bytes ends within its header")]
-    Short {
-        /// How long it is.
-        found_bytes: usize,
-    },
-    /// A kind nobody has told us of.
+    Short { found_bytes: usize },
     #[error("binary frame of unknown kind {kind}")]
-    Kind {
-        /// That one.
-        kind: u8,
-    },
-    /// A version nobody has told us of.
+    Kind { kind: u8 },
     #[error("binary frame of version {version}; only {VERSION} is known")]
-    Version {
-        /// That one.
-        version: u8,
-    },
+    Version { version: u8 },
     /// A stream that does not exist, or one where none belongs.
     #[error("binary frame with impossible stream {stream}")]
-    Stream {
-        /// That one.
-        stream: u8,
-    },
-    /// Flags that mean nothing.
+    Stream { stream: u8 },
     #[error("binary frame with unknown flags {flags:#04x}")]
-    Flags {
-        /// Those.
-        flags: u8,
-    },
-    /// An id that is no text.
+    Flags { flags: u8 },
     #[error("binary frame whose id is not UTF-8")]
     Id,
 }
@@ -98,7 +72,6 @@ pub enum MalformedFrame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("id of {found_bytes} bytes does not fit a binary frame, which has room for {BINARY_ID_BYTES}")]
 pub struct IdTooLong {
-    /// How long it is.
     pub found_bytes: usize,
 }
 

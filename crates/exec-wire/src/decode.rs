@@ -1,215 +1,258 @@
-//! Typed values out of scanned text, without a tree between them.
+//! Typed values out of scanned text, and the words for values that do not fit their type.
 //!
-//! This is a serde deserializer over [`RawJson`]. Two things set it apart from `serde_json::from_str`. Its errors have
-//! the words that the original server sends (`invalid type: number, expected a string`, `invalid number`), which are
-//! those of a `serde_json::Value` with numbers of any precision, and no line or column. And it trusts the scanner: syntax,
-//! depth and repeated keys were settled before, so it only looks for where things begin and end.
+//! [`decode`] leaves the work to `serde_json`. Only when that fails is the value decoded a second time, from a tree,
+//! because a client must read the words that Codex's server would send: those of a `serde_json::Value` with numbers of
+//! any precision, which calls every number a `number`, says `invalid number` where one does not fit, and names no line
+//! or column. The second decoding may also succeed: it takes `-0` for an integer, as Codex's server does.
+//! Large payloads are decoded from the tree at once ([`LONG_STRING_BYTES`]).
 //!
-//! One liberty: `deserialize_bytes` takes a string or an object, which is how [`crate::text::OsText`] tells the two
-//! apart without `deserialize_any`, whose errors would name numbers differently.
+//! Syntax, depth and repeated keys are not looked at here; [`RawJson`] says that the scanner has checked them.
 
-mod access;
-mod error;
-mod text;
+use std::borrow::Cow;
+use std::fmt;
 
-use serde::de::{self, Deserializer, Error as _, Expected, SeqAccess, Unexpected, Visitor};
+use serde::de::value::{MapAccessDeserializer, MapDeserializer, SeqDeserializer};
+use serde::de::{self, Deserialize, Deserializer, Error as _, Expected, IntoDeserializer, Unexpected, Visitor};
 
-use self::access::{Items, Members, Variant};
-use self::text::Text;
 use crate::scan::{RawJson, plain_text_end};
 
-pub use self::error::DecodeError;
-pub(crate) use self::text::{hex4, unescape};
+/// Structs to which we have added members, with the number of members that Codex's server has. The number is part of the
+/// text that answers an array where an object belongs. Such a struct also has `#[serde(expecting = "struct Name")]`.
+const EXTENDED: [(&str, usize); 8] = [
+    ("InitializeParams", 2),
+    ("SignalParams", 2),
+    ("TerminateParams", 1),
+    ("WireExecParams", 14),
+    ("WireFsCopyParams", 4),
+    ("WireFsCreateDirectoryParams", 4),
+    ("WireFsOpenParams", 4),
+    ("WireFsWriteFileParams", 4),
+];
 
-/// Reads `raw` as a `T`.
-pub(crate) fn from_raw<'de, T: de::Deserialize<'de>>(raw: RawJson<'de>) -> Result<T, DecodeError> {
-    T::deserialize(&mut Cursor { text: raw.as_str(), at: 0 })
+/// Text with more bytes than this per value is mostly a base64 payload. The tree finds the end of a long string a third
+/// faster than `serde_json` does, so such text is decoded from a tree at once.
+const LONG_STRING_BYTES: usize = 4 << 10;
+
+/// Why a value does not fit its type, in the words of Codex's server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct DecodeError {
+    reason: String,
 }
 
-/// A place in scanned text.
-struct Cursor<'de> {
+impl DecodeError {
+    pub(crate) fn new(reason: String) -> Self {
+        Self { reason }
+    }
+
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Completes the error about a short array where a struct belongs. The types in question bring Codex's name of the
+    /// struct (`expecting`) but cannot bring the number of its members.
+    fn with_members(mut self, members: usize) -> Self {
+        let Some((_, name)) = self.reason.split_once(", expected struct ") else {
+            return self;
+        };
+        if !self.reason.starts_with("invalid length ") || name.contains(' ') {
+            return self;
+        }
+        let original = EXTENDED.iter().find(|(extended, _)| *extended == name);
+        let members = original.map_or(members, |(_, members)| *members);
+        let plural = if members == 1 { "" } else { "s" };
+        self.reason.push_str(&format!(" with {members} element{plural}"));
+        self
+    }
+}
+
+impl de::Error for DecodeError {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        match found {
+            Unexpected::Unit => Self::new(format!("invalid type: null, expected {expected}")),
+            found => Self::new(format!("invalid type: {found}, expected {expected}")),
+        }
+    }
+}
+
+/// Reads `raw` as a `T`.
+pub(crate) fn decode<'de, T: Deserialize<'de>>(raw: RawJson<'de>) -> Result<T, DecodeError> {
+    let long_strings = raw.as_str().len() / raw.values() > LONG_STRING_BYTES;
+    if !long_strings && let Ok(value) = serde_json::from_str(raw.as_str()) {
+        return Ok(value);
+    }
+    match (TreeParser { text: raw.as_str(), at: 0 }).value() {
+        Some(tree) => T::deserialize(tree),
+        // The scanner lets only whole JSON through, so nobody should ever read this.
+        None => Err(DecodeError::custom("invalid JSON")),
+    }
+}
+
+/// A value whose type is not known yet. Numbers stay text, because their precision depends on the type.
+enum Tree<'de> {
+    Null,
+    Bool(bool),
+    Number(&'de str),
+    String(Cow<'de, str>),
+    Array(Vec<Tree<'de>>),
+    Object(Vec<(Cow<'de, str>, Tree<'de>)>),
+}
+
+/// Builds a tree in one pass over text that the scanner has checked.
+struct TreeParser<'de> {
     text: &'de str,
     at: usize,
 }
 
-impl<'de> Cursor<'de> {
-    fn peek(&self) -> u8 {
-        // The scanner has seen the end; a zero byte is no JSON, so whoever asks beyond it gets `broken`.
-        self.text.as_bytes().get(self.at).copied().unwrap_or(0)
+impl<'de> TreeParser<'de> {
+    fn value(&mut self) -> Option<Tree<'de>> {
+        Some(match self.peek()? {
+            b'{' => {
+                let mut members = Vec::new();
+                self.at += 1;
+                while self.peek()? != b'}' {
+                    members.push((self.string()?, self.value()?));
+                }
+                self.at += 1;
+                Tree::Object(members)
+            }
+            b'[' => {
+                let mut items = Vec::new();
+                self.at += 1;
+                while self.peek()? != b']' {
+                    items.push(self.value()?);
+                }
+                self.at += 1;
+                Tree::Array(items)
+            }
+            b'"' => Tree::String(self.string()?),
+            _ => {
+                let rest = &self.text[self.at..];
+                let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '+' | '.'));
+                let word = &rest[..end.unwrap_or(rest.len())];
+                self.at += word.len();
+                match word {
+                    "null" => Tree::Null,
+                    "true" => Tree::Bool(true),
+                    "false" => Tree::Bool(false),
+                    "" => return None,
+                    number => Tree::Number(number),
+                }
+            }
+        })
     }
 
-    fn skip_space(&mut self) {
-        while let b' ' | b'\t' | b'\n' | b'\r' = self.peek() {
-            self.at += 1;
-        }
+    /// The next byte that begins or ends a value. Commas and colons are passed like white space: the scanner has seen
+    /// that they stand where they belong.
+    fn peek(&mut self) -> Option<u8> {
+        let rest = &self.text.as_bytes()[self.at..];
+        self.at += rest.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b',' | b':'))?;
+        self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Past a comma or colon and the space around it.
-    fn skip_mark(&mut self, mark: u8) {
-        self.skip_space();
-        if self.peek() == mark {
-            self.at += 1;
-            self.skip_space();
-        }
-    }
-
-    /// The text of a string, at its opening quote.
-    fn string(&mut self) -> Result<Text<'de>, DecodeError> {
+    fn string(&mut self) -> Option<Cow<'de, str>> {
+        self.peek()?;
         let bytes = self.text.as_bytes();
-        let start = self.at + 1;
-        let mut end = plain_text_end(bytes, start);
+        let start = self.at;
+        let mut end = plain_text_end(bytes, start + 1);
         let escaped = bytes.get(end) == Some(&b'\\');
         while bytes.get(end) == Some(&b'\\') {
             end = plain_text_end(bytes, end + 2);
         }
-        if bytes.get(end) != Some(&b'"') {
-            return Err(broken());
-        }
         self.at = end + 1;
-        let inside = &self.text[start..end];
+        let quoted = self.text.get(start..=end)?;
         match escaped {
-            false => Ok(Text::Plain(inside)),
-            true => unescape(inside).map(Text::Unescaped).ok_or_else(broken),
-        }
-    }
-
-    fn number(&mut self) -> &'de str {
-        let rest = &self.text[self.at..];
-        let end =
-            rest.find(|byte: char| !matches!(byte, '0'..='9' | '-' | '+' | '.' | 'e' | 'E')).unwrap_or(rest.len());
-        self.at += end;
-        &rest[..end]
-    }
-
-    /// Past one value of any kind.
-    fn skip_value(&mut self) -> Result<(), DecodeError> {
-        let mut depth = 0usize;
-        loop {
-            match self.peek() {
-                b'{' | b'[' => {
-                    depth += 1;
-                    self.at += 1;
-                }
-                b'}' | b']' if depth > 0 => {
-                    depth -= 1;
-                    self.at += 1;
-                }
-                b'"' => {
-                    let bytes = self.text.as_bytes();
-                    self.at = plain_text_end(bytes, self.at + 1);
-                    while bytes.get(self.at) == Some(&b'\\') {
-                        self.at = plain_text_end(bytes, self.at + 2);
-                    }
-                    self.at += 1;
-                }
-                b'n' | b't' => self.at += 4,
-                b'f' => self.at += 5,
-                b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' if depth > 0 => {
-                    self.at += 1;
-                    continue;
-                }
-                b'-' | b'0'..=b'9' => {
-                    self.number();
-                }
-                _ => return Err(broken()),
-            }
-            if depth == 0 {
-                return Ok(());
-            }
-        }
-    }
-
-    /// The complaint that what stands here is of the wrong type.
-    fn wrong_type(&mut self, expected: &dyn Expected) -> DecodeError {
-        match self.peek() {
-            b'n' => DecodeError::invalid_type(Unexpected::Unit, expected),
-            b't' => DecodeError::invalid_type(Unexpected::Bool(true), expected),
-            b'f' => DecodeError::invalid_type(Unexpected::Bool(false), expected),
-            b'"' => match self.string() {
-                Ok(text) => DecodeError::invalid_type(Unexpected::Str(text.as_str()), expected),
-                Err(error) => error,
-            },
-            b'[' => DecodeError::invalid_type(Unexpected::Seq, expected),
-            b'{' => DecodeError::invalid_type(Unexpected::Map, expected),
-            _ => DecodeError::invalid_type(Unexpected::Other("number"), expected),
-        }
-    }
-
-    fn array<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.at += 1;
-        self.skip_space();
-        let mut items = Items { cursor: self, seen: 0 };
-        let value = visitor.visit_seq(&mut items)?;
-        let taken = items.seen;
-        while items.next_element::<de::IgnoredAny>()?.is_some() {}
-        if items.seen > taken {
-            return Err(DecodeError::invalid_length(items.seen, &"fewer elements in array"));
-        }
-        self.at += 1;
-        Ok(value)
-    }
-
-    fn object<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.at += 1;
-        self.skip_space();
-        let value = visitor.visit_map(Members { cursor: self })?;
-        if self.peek() != b'}' {
-            return Err(broken());
-        }
-        self.at += 1;
-        Ok(value)
-    }
-
-    /// A number for a visitor that takes any: the narrowest integer that holds it, else a float.
-    fn any_number<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, DecodeError> {
-        let number = self.number();
-        if let Ok(value) = number.parse::<u64>() {
-            visitor.visit_u64(value)
-        } else if let Ok(value) = number.parse::<i64>() {
-            visitor.visit_i64(value)
-        } else if let Ok(value) = number.parse::<u128>() {
-            visitor.visit_u128(value)
-        } else if let Ok(value) = number.parse::<i128>() {
-            visitor.visit_i128(value)
-        } else {
-            visitor.visit_f64(number.parse().map_err(|_| broken())?)
+            false => Some(Cow::Borrowed(&quoted[1..quoted.len() - 1])),
+            true => serde_json::from_str(quoted).ok().map(Cow::Owned),
         }
     }
 }
 
-/// Numbers are parsed as what is asked for; what does not fit is an `invalid number`, whatever was wrong with it.
+impl<'de> Tree<'de> {
+    fn wrong_type(&self, expected: &dyn Expected) -> DecodeError {
+        let found = match self {
+            Self::Null => Unexpected::Unit,
+            Self::Bool(value) => Unexpected::Bool(*value),
+            Self::Number(_) => Unexpected::Other("number"),
+            Self::String(text) => Unexpected::Str(text),
+            Self::Array(_) => Unexpected::Seq,
+            Self::Object(_) => Unexpected::Map,
+        };
+        DecodeError::invalid_type(found, expected)
+    }
+}
+
+impl<'de> IntoDeserializer<'de, DecodeError> for Tree<'de> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+/// A number is parsed as the type that is asked for; one that does not fit is an `invalid number`, whatever is wrong.
 macro_rules! numbers {
     ($($method:ident $visit:ident,)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-            match self.peek() {
-                b'-' | b'0'..=b'9' => {
-                    let number = match self.number() {
-                        "-0" => "0",
-                        number => number,
-                    };
-                    match number.parse() {
-                        Ok(value) => visitor.$visit(value),
-                        Err(_) => Err(DecodeError::custom("invalid number")),
-                    }
-                }
+            let Self::Number(number) = self else { return Err(self.wrong_type(&visitor)) };
+            let number = if number == "-0" { "0" } else { number };
+            match number.parse() {
+                Ok(value) => visitor.$visit(value),
+                Err(_) => Err(DecodeError::custom("invalid number")),
+            }
+        }
+    )*};
+}
+
+/// Where a type asks for one kind of value, every other kind is refused.
+macro_rules! only {
+    ($($method:ident $kind:pat,)*) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+            match self {
+                $kind => self.deserialize_any(visitor),
                 _ => Err(self.wrong_type(&visitor)),
             }
         }
     )*};
 }
 
-impl<'de> Deserializer<'de> for &mut Cursor<'de> {
+impl<'de> Deserializer<'de> for Tree<'de> {
     type Error = DecodeError;
 
+    /// For a visitor that takes anything, a number is the narrowest integer that holds it, or a float.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        match self.peek() {
-            b'n' => self.deserialize_unit(visitor),
-            b't' | b'f' => self.deserialize_bool(visitor),
-            b'"' => self.deserialize_str(visitor),
-            b'[' => self.array(visitor),
-            b'{' => self.object(visitor),
-            b'-' | b'0'..=b'9' => self.any_number(visitor),
-            _ => Err(broken()),
+        match self {
+            Self::Null => visitor.visit_unit(),
+            Self::Bool(value) => visitor.visit_bool(value),
+            Self::String(Cow::Borrowed(text)) => visitor.visit_borrowed_str(text),
+            Self::String(Cow::Owned(text)) => visitor.visit_string(text),
+            Self::Array(items) => {
+                let found = items.len();
+                let mut items = items.into_iter();
+                let value = visitor.visit_seq(SeqDeserializer::new(items.by_ref()))?;
+                match items.next() {
+                    None => Ok(value),
+                    Some(_) => Err(DecodeError::invalid_length(found, &"fewer elements in array")),
+                }
+            }
+            Self::Object(members) => visitor.visit_map(MapDeserializer::new(members.into_iter())),
+            Self::Number(number) => {
+                if let Ok(value) = number.parse::<u64>() {
+                    visitor.visit_u64(value)
+                } else if let Ok(value) = number.parse::<i64>() {
+                    visitor.visit_i64(value)
+                } else if let Ok(value) = number.parse::<u128>() {
+                    visitor.visit_u128(value)
+                } else if let Ok(value) = number.parse::<i128>() {
+                    visitor.visit_i128(value)
+                } else {
+                    visitor.visit_f64(number.parse().map_err(DecodeError::custom)?)
+                }
+            }
         }
     }
 
@@ -228,54 +271,23 @@ impl<'de> Deserializer<'de> for &mut Cursor<'de> {
         deserialize_f64 visit_f64,
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        match self.peek() {
-            b't' => {
-                self.at += 4;
-                visitor.visit_bool(true)
-            }
-            b'f' => {
-                self.at += 5;
-                visitor.visit_bool(false)
-            }
-            _ => Err(self.wrong_type(&visitor)),
-        }
-    }
-
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        match self.peek() {
-            b'"' => match self.string()? {
-                Text::Plain(text) => visitor.visit_borrowed_str(text),
-                Text::Unescaped(text) => visitor.visit_string(text),
-            },
-            _ => Err(self.wrong_type(&visitor)),
-        }
-    }
-
-    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        match self.peek() {
-            b'{' => self.object(visitor),
-            _ => self.deserialize_str(visitor),
-        }
+    only! {
+        deserialize_bool Self::Bool(_),
+        deserialize_char Self::String(_),
+        deserialize_str Self::String(_),
+        deserialize_string Self::String(_),
+        deserialize_bytes Self::String(_),
+        deserialize_byte_buf Self::String(_),
+        deserialize_identifier Self::String(_),
+        deserialize_unit Self::Null,
+        deserialize_seq Self::Array(_),
+        deserialize_map Self::Object(_),
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        match self.peek() {
-            b'n' => {
-                self.at += 4;
-                visitor.visit_none()
-            }
+        match self {
+            Self::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
-        }
-    }
-
-    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        match self.peek() {
-            b'n' => {
-                self.at += 4;
-                visitor.visit_unit()
-            }
-            _ => Err(self.wrong_type(&visitor)),
         }
     }
 
@@ -285,33 +297,6 @@ impl<'de> Deserializer<'de> for &mut Cursor<'de> {
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DecodeError> {
         visitor.visit_newtype_struct(self)
-    }
-
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        match self.peek() {
-            b'[' => self.array(visitor),
-            _ => Err(self.wrong_type(&visitor)),
-        }
-    }
-
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        match self.peek() {
-            b'{' => self.object(visitor),
-            _ => Err(self.wrong_type(&visitor)),
-        }
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
-        match self.peek() {
-            b'[' => self.array(visitor).map_err(|error| error.with_members(fields.len())),
-            b'{' => self.object(visitor),
-            _ => Err(self.wrong_type(&visitor)),
-        }
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DecodeError> {
@@ -327,67 +312,36 @@ impl<'de> Deserializer<'de> for &mut Cursor<'de> {
         self.deserialize_seq(visitor)
     }
 
-    fn deserialize_enum<V: Visitor<'de>>(
+    fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        match self.peek() {
-            b'"' => {
-                let name = self.string()?;
-                visitor.visit_enum(Variant { name, value: None })
+        match self {
+            Self::Array(_) => self.deserialize_any(visitor).map_err(|error| error.with_members(fields.len())),
+            _ => self.deserialize_map(visitor),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        match self {
+            Self::String(variant) => visitor.visit_enum(variant.into_deserializer()),
+            Self::Object(members) if members.len() == 1 => {
+                let member = MapDeserializer::new(members.into_iter());
+                MapAccessDeserializer::new(member).deserialize_enum(name, variants, visitor)
             }
-            b'{' => visitor.visit_enum(self.single_member()?),
+            Self::Object(_) => Err(DecodeError::invalid_value(Unexpected::Map, &"map with a single key")),
             _ => Err(self.wrong_type(&"string or map")),
         }
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.skip_value()?;
         visitor.visit_unit()
     }
-
-    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_char<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.deserialize_bytes(visitor)
-    }
-}
-
-impl<'de> Cursor<'de> {
-    /// An object that names an enum's variant by its only key.
-    fn single_member(&mut self) -> Result<Variant<'de>, DecodeError> {
-        let lonely = || DecodeError::invalid_value(Unexpected::Map, &"map with a single key");
-        self.at += 1;
-        self.skip_space();
-        if self.peek() == b'}' {
-            return Err(lonely());
-        }
-        let name = self.string()?;
-        self.skip_mark(b':');
-        let value = Cursor { text: self.text, at: self.at };
-        self.skip_value()?;
-        self.skip_space();
-        if self.peek() != b'}' {
-            return Err(lonely());
-        }
-        self.at += 1;
-        Ok(Variant { name, value: Some(value) })
-    }
-}
-
-/// The scanner lets only whole JSON through, so nobody should ever read this.
-fn broken() -> DecodeError {
-    DecodeError::custom("invalid JSON")
 }

@@ -1,7 +1,7 @@
-//! Messages that say nothing: params that are not needed, results that only mean "done".
+//! Params and results without members.
 //!
-//! As params they may be absent, `null` or `{}`; anything else is refused, in the words of the original. As results
-//! they are written `{}` and read whatever they are, because a later server may say more.
+//! As params they may be absent, `null` or `{}`; anything else is refused, in the words of Codex's server. As results
+//! they are written `{}`, and any value is read, because a later server may add members.
 
 use std::fmt;
 
@@ -12,43 +12,39 @@ pub(crate) fn read_empty_params<'de, D: Deserializer<'de>>(deserializer: D) -> R
     deserializer.deserialize_option(EmptyVisitor)
 }
 
-/// Reads a result nobody looks at.
+/// Reads a result whose members nobody needs.
 pub(crate) fn ignore_result<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     deserializer.deserialize_ignored_any(IgnoredAny).map(drop)
 }
 
-/// Declares params without members.
-macro_rules! empty_params {
-    ($($(#[$doc:meta])* $name:ident,)*) => {$(
+/// Declares structs without members, and the function that reads them.
+macro_rules! empty_structs {
+    ($read:ident: $($(#[$doc:meta])* $name:ident,)*) => {$(
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, schemars::JsonSchema)]
         $(#[$doc])*
         pub struct $name {}
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                crate::empty::read_empty_params(deserializer).map(|()| Self {})
+                crate::empty::$read(deserializer).map(|()| Self {})
             }
         }
     )*};
+}
+
+/// Declares params without members.
+macro_rules! empty_params {
+    ($($structs:tt)*) => { crate::empty::empty_structs! { read_empty_params: $($structs)* } };
 }
 
 /// Declares results without members.
 macro_rules! empty_results {
-    ($($(#[$doc:meta])* $name:ident,)*) => {$(
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, schemars::JsonSchema)]
-        $(#[$doc])*
-        pub struct $name {}
-
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                crate::empty::ignore_result(deserializer).map(|()| Self {})
-            }
-        }
-    )*};
+    ($($structs:tt)*) => { crate::empty::empty_structs! { ignore_result: $($structs)* } };
 }
 
 pub(crate) use empty_params;
 pub(crate) use empty_results;
+pub(crate) use empty_structs;
 
 struct EmptyVisitor;
 

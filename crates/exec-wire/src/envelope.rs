@@ -1,4 +1,4 @@
-//! The envelope: what kind of message is this, and whose answer is it?
+//! The JSON-RPC envelope: which kind of message this is, and which request it answers.
 //!
 //! ```text
 //!   has `method` and `id` ──► request          has `result` ──► response
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`decode`] reads one message and borrows everything from it: params and results stay text until somebody knows their
-//! type. The writers produce compact JSON, `error` before `id` as the original does, and `jsonrpc` only for a peer
+//! type. The writers produce compact JSON, `error` before `id` as Codex's server does, and `jsonrpc` only for a peer
 //! that writes it. No method is known here, and no state.
 
 use std::borrow::Cow;
@@ -24,68 +24,58 @@ use crate::scan::{self, RawJson, ScanError};
 /// One message from a peer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Incoming<'a> {
-    /// It wants an answer.
     Request(Request<'a>),
-    /// It wants none.
     Notification(Notification<'a>),
-    /// It is an answer.
     Response(Response<'a>),
-    /// It is an answer that says no.
     Error(ErrorReply),
 }
 
-/// A question.
+/// A call that expects a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request<'a> {
-    /// To be echoed.
+    /// The client's choice; the reply carries it unchanged.
     pub id: RequestId,
-    /// What is asked.
     pub method: Cow<'a, str>,
-    /// `null` if there were none.
+    /// `null` if the message has none.
     pub params: RawJson<'a>,
-    /// Where the question comes from, for those who trace.
+    /// For distributed tracing.
     pub trace: Option<TraceContext>,
-    /// Whether the peer writes `jsonrpc`, and so expects it back.
+    /// Whether the peer writes `jsonrpc`, and so expects it in the reply.
     pub jsonrpc: bool,
 }
 
-/// A remark.
+/// A message that expects no reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Notification<'a> {
-    /// What it is about.
     pub method: Cow<'a, str>,
-    /// `null` if there were none.
+    /// `null` if the message has none.
     pub params: RawJson<'a>,
-    /// Whether the peer writes `jsonrpc`.
     pub jsonrpc: bool,
 }
 
-/// An answer.
+/// The reply to a request that succeeded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Response<'a> {
-    /// Of the question.
+    /// The id of the request that this answers.
     pub id: RequestId,
-    /// What the answer is.
     pub result: RawJson<'a>,
 }
 
-/// An answer that says no.
+/// The reply to a request that failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ErrorReply {
-    /// Of the question, or [`RequestId::MALFORMED`].
+    /// The id of the request that this answers, or [`RequestId::MALFORMED`].
     pub id: RequestId,
-    /// Why.
     pub error: RpcError,
 }
 
-/// The name of a question; the asker's choice, echoed unchanged.
+/// The id of a request: the caller chooses it, and the reply carries it unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "Id")]
 pub enum RequestId {
     /// A signed 64-bit integer.
     Number(i64),
-    /// Any string.
     Text(String),
 }
 
@@ -93,7 +83,7 @@ impl RequestId {
     /// The id of the answer to a message that could not be read.
     pub const MALFORMED: RequestId = RequestId::Number(-1);
 
-    /// Reads it from its JSON text, as a binary frame has it.
+    /// Reads an id from its JSON text, as a binary frame carries it.
     pub fn parse(text: &str) -> Result<Self, MalformedMessage> {
         decode_id(RawJson::parse(text)?)
     }
@@ -121,16 +111,16 @@ pub struct TraceContext {
     /// Version, trace id, parent id and flags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// Vendors' own words.
+    /// Data of tracing vendors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracestate: Option<String>,
 }
 
-/// A message that cannot be read. It is answered, and the connection lives on.
+/// A message that cannot be read. It is answered by an error, and the connection stays open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct MalformedMessage {
-    /// In the words of the original.
+    /// In the words of Codex's server.
     pub reason: String,
 }
 
@@ -142,13 +132,13 @@ impl From<DecodeError> for MalformedMessage {
 
 /// Reads one message.
 pub fn decode(text: &str) -> Result<Incoming<'_>, MalformedMessage> {
-    let refused = |ScanError| MalformedMessage { reason: scan::reason(text) };
+    let refused = |ScanError| MalformedMessage { reason: scan::refusal_reason(text) };
     let scanned = scan::scan(text).map_err(refused)?;
     let Some(members) = &scanned.members else {
         return Err(MalformedMessage { reason: "expected a JSON-RPC object".to_owned() });
     };
     let incoming = classify(members)?;
-    // The original looks at what the message says before it looks at what follows it.
+    // Codex's server reports what is wrong inside the message before what follows it.
     if scanned.trailing {
         return Err(refused(ScanError));
     }
@@ -157,27 +147,30 @@ pub fn decode(text: &str) -> Result<Incoming<'_>, MalformedMessage> {
 
 /// A piece of JSON that keeps its frame alive, so that it can move into another task without being copied.
 #[derive(Debug, Clone)]
-pub struct SharedJson(Bytes);
+pub struct SharedJson {
+    text: Bytes,
+    values: usize,
+}
 
 impl SharedJson {
     /// `part` as a part of `frame`, from which it was decoded.
     pub fn new(frame: &Bytes, part: RawJson<'_>) -> Self {
-        let text = part.as_str().as_bytes();
-        if text == b"null" {
+        let text = match part.as_str() {
             // An absent member is no part of the frame.
-            return Self(Bytes::from_static(b"null"));
-        }
-        Self(frame.slice_ref(text))
+            "null" => Bytes::from_static(b"null"),
+            text => frame.slice_ref(text.as_bytes()),
+        };
+        Self { text, values: part.values() }
     }
 
     /// Reads the value as a `T`.
     pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
-        let text = std::str::from_utf8(&self.0).expect("a part of a frame that was decoded as text");
-        RawJson::trusted(text).decode()
+        let text = std::str::from_utf8(&self.text).expect("a part of a frame that was decoded as text");
+        RawJson::trusted(text, self.values).decode()
     }
 }
 
-/// Which of the four it is, and its members. Members are read in the order of the text, because the first that is
+/// Finds the kind of the message and reads its members. Members are read in the order of the text, because the first that is
 /// wrong is the one that the answer names.
 fn classify<'a>(members: &[(Cow<'a, str>, RawJson<'a>)]) -> Result<Incoming<'a>, MalformedMessage> {
     let has = |name: &str| members.iter().any(|(key, _)| key == name);
@@ -222,11 +215,10 @@ struct EnvelopeMembers<'a> {
     error: Option<RpcError>,
 }
 
-/// A string that borrows where it can.
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The words for a bad id are an accident of the original's decoder, which tries the variants of an enum; the numbers
+/// The words for a bad id are an accident of Codex's decoder, which tries the variants of an enum; the numbers
 /// beyond 64 bits fail before it comes to that.
 fn decode_id(raw: RawJson<'_>) -> Result<RequestId, MalformedMessage> {
     let text = raw.as_str();
@@ -259,10 +251,9 @@ fn missing(member: &str) -> MalformedMessage {
     MalformedMessage { reason: format!("missing field `{member}`") }
 }
 
-/// What a shape of this crate cannot fail at.
 const INFALLIBLE: &str = "wire shapes have string keys, and a vector takes every byte";
 
-/// Appends an answer.
+/// Appends a response.
 pub fn write_response(out: &mut Vec<u8>, id: &RequestId, result: &impl Serialize, jsonrpc: bool) {
     out.extend_from_slice(opening(jsonrpc));
     out.extend_from_slice(b"\"id\":");
@@ -272,7 +263,7 @@ pub fn write_response(out: &mut Vec<u8>, id: &RequestId, result: &impl Serialize
     out.push(b'}');
 }
 
-/// Appends an answer that says no.
+/// Appends an error reply.
 pub fn write_error(out: &mut Vec<u8>, id: &RequestId, error: &RpcError, jsonrpc: bool) {
     out.extend_from_slice(opening(jsonrpc));
     out.extend_from_slice(b"\"error\":");
@@ -282,14 +273,14 @@ pub fn write_error(out: &mut Vec<u8>, id: &RequestId, error: &RpcError, jsonrpc:
     out.push(b'}');
 }
 
-/// Appends a remark.
+/// Appends a notification.
 pub fn write_notification(out: &mut Vec<u8>, method: &str, params: &impl Serialize, jsonrpc: bool) {
     out.extend_from_slice(opening(jsonrpc));
     write_method(out, method, params);
     out.push(b'}');
 }
 
-/// Appends a question.
+/// Appends a request.
 pub fn write_request(
     out: &mut Vec<u8>,
     id: &RequestId,

@@ -1,6 +1,6 @@
-//! What kind of place this is: `environment/info`, `environment/status`, `environmentConfig/read`.
+//! The machine and its server: `environment/info`, `environment/status`, `environmentConfig/read`.
 //!
-//! Features of the original are told by `capabilities`, ours by `extensions`. A server says only what it does.
+//! `capabilities` names features of Codex's server, `extensions` those that we add. A server names only what it has.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::empty::empty_params;
 use crate::path_uri::PathUri;
 
-/// Everything this wire adds to the original, as `environmentInfo.extensions` may name it: a method by its name, a
+/// Everything this wire adds to Codex's server, as `environmentInfo.extensions` may name it: a method by its name, a
 /// member by its method and its own name. A server that leaves something out leaves its name out.
 pub const EXTENSIONS: [&str; 50] = [
     "initialize.detachedTtlMs",
@@ -64,13 +64,11 @@ pub const EXTENSIONS: [&str; 50] = [
 ];
 
 empty_params! {
-    /// Asks where this is.
     InfoParams,
-    /// Asks whether anybody is there.
     StatusParams,
 }
 
-/// The place. Only `shell` is always there; older servers know less.
+/// The machine and its server. Only `shell` is always there; older servers say less.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvironmentInfo {
@@ -79,7 +77,7 @@ pub struct EnvironmentInfo {
     /// The server's version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executor_version: Option<String>,
-    /// An opaque name of the machine.
+    /// An opaque id of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
     /// The server's working directory.
@@ -100,7 +98,7 @@ pub struct EnvironmentInfo {
     /// The platform's temporary directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temp_dir: Option<PathUri>,
-    /// Which features of the original there are.
+    /// Which features of Codex's server there are.
     #[serde(default)]
     pub capabilities: Capabilities,
     /// Which of [`EXTENSIONS`] there are.
@@ -108,7 +106,6 @@ pub struct EnvironmentInfo {
     pub extensions: Vec<String>,
 }
 
-/// A shell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShellInfo {
     /// `bash`, `zsh`, `sh`, `powershell` or `cmd`.
@@ -117,17 +114,17 @@ pub struct ShellInfo {
     pub path: String,
 }
 
-/// Features of the original. All false unless said otherwise.
+/// Features of Codex's server; all false unless set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Capabilities {
     /// `process/start` takes `networkProxy`.
     pub network_proxy_launch: bool,
-    /// Its `reviewDomains` are understood.
+    /// `networkProxy` takes `reviewDomains`.
     pub network_proxy_review_domains: bool,
-    /// Its credential masking is understood.
+    /// `networkProxy` takes credential masking.
     pub credential_masking: bool,
-    /// So are providers of one's own.
+    /// Credential masking takes custom providers.
     pub credential_masking_custom_providers: bool,
     /// Discovery takes a sandbox.
     pub capability_discovery_sandbox: bool,
@@ -153,18 +150,17 @@ pub struct Capabilities {
     pub linux_approved_root_write_preserves_restrictions: bool,
 }
 
-/// Somebody is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusResult {
     /// `ready`.
     pub status: String,
 }
 
-/// Asks for parts of the executor's own configuration.
+/// Reads parts of the executor's own configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct EnvironmentConfigReadParams")]
 pub struct ConfigReadParams {
-    /// Whose project's configuration.
+    /// The directory of the project.
     pub cwd: PathUri,
     /// Keys of interest, each a path of segments.
     pub config_paths: Vec<Vec<String>>,
@@ -172,21 +168,17 @@ pub struct ConfigReadParams {
     pub requirements_paths: Vec<Vec<String>>,
 }
 
-/// The parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigReadResult {
     /// The account's home.
     #[serde(default)]
     pub user_home_dir: Option<PathUri>,
-    /// Where Codex keeps its things.
+    /// Codex's home directory.
     pub codex_home_dir: PathUri,
-    /// The machine's name.
     #[serde(default)]
     pub hostname: Option<String>,
-    /// Configuration.
     pub config: ConfigStack,
-    /// Requirements.
     pub requirements: ConfigStack,
 }
 
@@ -200,11 +192,10 @@ pub struct ConfigStack {
     pub cloud_insertion_index: u64,
 }
 
-/// One layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigLayer {
-    /// Where it comes from, for people.
+    /// For people.
     pub source: String,
     /// What its relative paths are relative to.
     pub base_dir: PathUri,

@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::method::MethodFamily;
 use crate::path_uri::PathUri;
 
-/// The numbers.
 pub mod code {
     /// A malformed message, a wrong state, or input that the operating system calls invalid or forbidden.
     pub const INVALID_REQUEST: i64 = -32600;
@@ -21,7 +20,7 @@ pub mod code {
     pub const INTERNAL: i64 = -32603;
     /// A file, directory or handle that does not exist.
     pub const NOT_FOUND: i64 = -32004;
-    /// The session belongs to another connection; only the original server says so, ours takes it over.
+    /// The session belongs to another connection; only Codex's server says so, ours takes it over.
     pub const ALREADY_ATTACHED: i64 = -32010;
 }
 
@@ -69,15 +68,14 @@ pub mod kind {
 pub struct RpcError {
     /// One of [`code`].
     pub code: i64,
-    /// For people.
     pub message: String,
-    /// For programs.
+    /// Machine-readable details.
     // Apart from the rest, so that a `Result` that may carry one stays small.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<ErrorData>>,
 }
 
-/// What a program may want to know of an error.
+/// The machine-readable part of an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorData {
     /// One of [`kind`], the name of an errno, or a condition of the file system.
@@ -85,7 +83,7 @@ pub struct ErrorData {
     /// The kernel's number, where it was the kernel who refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
-    /// What it was about.
+    /// The path that the operation failed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathUri>,
     /// Which step of a start failed (`spool`, `pipe`, `pty`, `clone`, `session`, `cwd`, `exec`).
@@ -97,13 +95,12 @@ pub struct ErrorData {
 }
 
 impl ErrorData {
-    /// Data with a kind and nothing else.
     pub fn new(kind: &str) -> Self {
         Self { kind: kind.to_owned(), errno: None, path: None, step: None, detail: None }
     }
 }
 
-/// The members in the order of the original, because they may come as an array.
+/// The members in Codex's order, because they may come as an array.
 #[derive(Deserialize)]
 #[serde(expecting = "struct JSONRPCErrorError")]
 struct ErrorBody {
@@ -126,12 +123,10 @@ impl<'de> Deserialize<'de> for RpcError {
 }
 
 impl RpcError {
-    /// An error without data.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
 
-    /// The same error with data.
     pub fn with_data(mut self, data: ErrorData) -> Self {
         self.data = Some(Box::new(data));
         self

@@ -5,24 +5,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::base64::Base64;
 
-/// A request to make.
+/// Makes an HTTP request from the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct HttpRequestParams")]
 pub struct RequestParams {
-    /// Any token.
+    /// Any HTTP token.
     pub method: String,
     /// `http` or `https`.
     pub url: String,
     /// In this order, repeats included.
     #[serde(default)]
     pub headers: Vec<Header>,
-    /// What to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_base64: Option<Base64>,
     /// When to give up; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Whether to go where the answer points.
     #[serde(default)]
     pub redirect_policy: RedirectPolicy,
     /// The client's key, unique among its streams.
@@ -32,11 +30,9 @@ pub struct RequestParams {
     pub stream_response: bool,
 }
 
-/// A header line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct HttpHeader")]
 pub struct Header {
-    /// Its name.
     pub name: String,
     /// Its value, or the beginning of it.
     pub value: String,
@@ -45,22 +41,20 @@ pub struct Header {
     pub value_env_var: Option<String>,
 }
 
-/// Whether to go where an answer points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RedirectPolicy {
-    /// Go.
+    /// Follow redirects.
     #[default]
     Follow,
-    /// Hand the redirect to the caller.
+    /// Return the redirect to the caller.
     Stop,
 }
 
-/// The answer; every status is one.
+/// The response, whatever its status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestResult {
-    /// The status.
     pub status: u16,
     /// Names in lower case; values that are not text are left out.
     pub headers: Vec<Header>,
@@ -72,13 +66,12 @@ pub struct RequestResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct HttpRequestBodyDeltaNotification")]
 pub struct BodyDeltaParams {
-    /// Which request.
     pub request_id: String,
     /// 1, 2, 3 …
     pub seq: u64,
     /// The piece; empty in the last one.
     pub delta_base64: Base64,
-    /// Whether this was all.
+    /// Whether this is the last piece.
     pub done: bool,
     /// Why it ended early.
     #[serde(default)]

@@ -1,7 +1,7 @@
 //! The handshake: `initialize`, and the notification `initialized` that confirms its answer.
 //!
-//! What the client may ask for beyond the original (`detachedTtlMs`, `resumeFrom`, `binaryFrames`, `requestScope`) is echoed
-//! as it was granted, and only if it was asked for. There is no version here; features are told by `environmentInfo`.
+//! What the client may ask for beyond Codex's server (`detachedTtlMs`, `resumeFrom`, `binaryFrames`, `requestScope`) is echoed as
+//! it was granted, and only if it was asked for. There is no version here; features are told by `environmentInfo`.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use crate::environment::EnvironmentInfo;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct InitializeParams")]
 pub struct InitializeParams {
-    /// Who asks; for logs.
+    /// For logs.
     pub client_name: String,
-    /// The session to go on with; a new one if absent.
+    /// The session to resume; a new one if absent.
     #[serde(default)]
     pub resume_session_id: Option<String>,
     /// How long the session may live without a connection; the server's own limit still holds.
@@ -29,31 +29,30 @@ pub struct InitializeParams {
     /// Whether output and file blocks may come as binary frames.
     #[serde(default, skip_serializing_if = "is_false")]
     pub binary_frames: bool,
-    /// A word of the client's own. With it, a request that changes files is known by its id: asked again in the same session,
+    /// A string that the client chooses. With it, a request that changes files is known by its id: sent again in the same session,
     /// it is answered and not carried out twice. At most 64 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_scope: Option<String>,
 }
 
-/// The session that was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InitializeResult {
     /// Its id; a UUID.
     pub session_id: String,
-    /// Where the client has arrived; older servers leave it out.
+    /// Older servers leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment_info: Option<EnvironmentInfo>,
-    /// What was granted of the time asked for.
+    /// The time without a connection that was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detached_ttl_ms: Option<u64>,
     /// Per process that is still known, the seq behind which the push begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_from: Option<BTreeMap<String, u64>>,
-    /// Whether binary frames will come.
+    /// Whether binary frames were granted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub binary_frames: bool,
-    /// Whose memory of requests it is. Another word than before: those made before are not known.
+    /// The id of the server's record of requests. If it differs from an earlier one, requests made before are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_memory: Option<String>,
 }

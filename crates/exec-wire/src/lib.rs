@@ -1,14 +1,27 @@
 //! The wire: what goes over a connection, as types.
 //!
-//! In the order in which a message meets them: [`envelope`] asks what kind of message it is, with the help of the
-//! scanner ([`RawJson`]); [`method`] knows what the params must be; the shapes are in [`initialize`], [`environment`],
-//! [`process`], [`fs`], [`http`], [`network`], [`discovery`], [`sandbox`] and [`session`], made of [`path_uri`],
-//! [`base64`] and [`text`]; errors leave by [`error`]. Output leaves by [`output_codec`], or by [`binary`] where the peer
-//! asked for it. [`schema`] writes all of it down, [`limits`] bounds it.
+//! The modules in the order in which a message meets them:
 //!
-//! Untrusted text becomes a checked value here and nowhere else. Both ends use the same shapes, so each can be written
+//! ```text
+//! envelope      which kind of message it is: request, notification, response or error reply
+//! scan          one pass over the text: JSON, within bounds, no key twice
+//! method        the table of all methods and notifications, with the types of their params and results
+//! decode        typed values out of scanned text, and the error text if that fails
+//! initialize, environment, process, fs, http, network, discovery, sandbox, session
+//!               the types, made of path_uri, base64, text (strings that need not be UTF-8) and empty (no members)
+//! error         error codes, and the texts that belong to no single operation
+//! output_codec, binary
+//!               output and file blocks, written without serde, and as binary frames where the client asked for them
+//! schema        the JSON Schema of all of it
+//! limits        every bound
+//! ```
+//!
+//! The wire is that of Codex's exec-server with additions, which comments mark as "Ours". Error texts equal those of
+//! Codex's server wherever a client could see them. The doc comments of the types are the descriptions in the schema.
+//!
+//! Untrusted text becomes a checked value here and nowhere else. Both ends use the same types, so each can be written
 //! and read. Deliberately absent: sockets, sessions, handlers, and any conversion to the domain, which the server and
-//! the client do at their own rims. The words of errors equal those of Codex's server wherever a client could see them.
+//! the client make for themselves.
 
 pub mod base64;
 pub mod binary;

@@ -1,7 +1,7 @@
 //! Every bound of the wire: a name, a unit, a reason.
 //!
-//! Where the original server has the same bound, its number is kept, because clients are built around it. Bounds of
-//! connections and queues are not here; they live in `exec-server` and `exec-transport`.
+//! Where Codex's server has the same bound, its number is kept, because clients are built around it. Bounds of
+//! connections and queues are not here; they live in `exec-rpc` and `exec-transport`.
 
 /// Most JSON values in one message, the root included. Keeps a small message from becoming a large tree.
 pub const MESSAGE_VALUES: usize = 262_144;
@@ -45,7 +45,7 @@ pub const WALK_DIRECTORIES: usize = 10_000;
 /// Most entries one `fs/walk` may examine.
 pub const WALK_ENTRIES: usize = 50_000;
 
-/// Most bytes of one `fs/walk` reply; four times the original's, so that [`WALK_ENTRIES`] fit.
+/// Most bytes of one `fs/walk` reply; four times Codex's, so that [`WALK_ENTRIES`] fit.
 pub const WALK_REPLY_BYTES: usize = 16 << 20;
 
 /// Most watch points of one `fs/watchMissing`.

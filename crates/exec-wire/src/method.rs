@@ -1,7 +1,7 @@
 //! The one table of methods: names, families, priorities, and the types of their params and results.
 //!
 //! Everything else that must know all methods is made from it: parsing a name, the typed calls of a client
-//! ([`Call`]), the notifications ([`NotificationParams`]), the schema, and the tests over golden files. Who answers a method is not
+//! ([`Call`]), the notifications ([`NotificationParams`]), the schema, and the tests over golden files. Handlers are not
 //! known here.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -12,7 +12,7 @@ use crate::decode::DecodeError;
 use crate::scan::RawJson;
 use crate::{discovery, environment, fs, http, initialize, network, process, session};
 
-/// Which methods a client may not use before the handshake is told by family.
+/// Errors about the handshake name the family of the method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MethodFamily {
     /// The handshake itself.
@@ -33,12 +33,12 @@ pub enum MethodFamily {
     CapabilityDiscovery,
     /// `session/*`, ours.
     Session,
-    /// `network/*`, which the server asks.
+    /// `network/*`, which the server sends.
     Network,
 }
 
 impl MethodFamily {
-    /// As error texts name it.
+    /// The name in error texts.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Handshake => "handshake",
@@ -55,54 +55,44 @@ impl MethodFamily {
     }
 }
 
-/// How a request waits for others.
+/// Whether a request waits behind others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Priority {
-    /// Never behind anything.
+    /// It starts at once.
     Control,
-    /// Behind as many others as the server runs at once.
+    /// It waits while the server runs as many ordinary requests as it may.
     Ordinary,
 }
 
-/// Params that know their method and what it answers.
+/// The params of a request, which name their method and the type of its result.
 pub trait Call: Serialize + DeserializeOwned + Send + 'static {
-    /// The method.
     const METHOD: Method;
-    /// What it answers.
     type Result: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// Params that know their notification.
+/// The params of a notification, which name it.
 pub trait NotificationParams: Serialize + DeserializeOwned + Send + 'static {
-    /// The notification.
     const METHOD: NotificationMethod;
 }
 
-/// A row of the table.
 #[derive(Clone, Copy)]
 pub struct MethodSpec {
-    /// As it is written.
     pub name: &'static str,
-    /// In which family.
     pub family: MethodFamily,
     /// Whether it waits behind other requests.
     pub priority: Priority,
-    /// The params.
     pub params: JsonType,
-    /// The result.
     pub result: JsonType,
 }
 
-/// A type, for those who must handle all of them alike.
+/// A type of the table, for code that handles all of them alike.
 #[derive(Clone, Copy)]
 pub struct JsonType {
-    /// Its Rust name.
     pub type_name: &'static str,
-    /// Reads a value and forgets it.
+    /// Whether a value can be read as this type.
     pub check: fn(RawJson<'_>) -> Result<(), DecodeError>,
-    /// Reads a value and writes it again.
+    /// Reads a value as this type and writes it again.
     pub rewrite: fn(RawJson<'_>) -> Result<String, DecodeError>,
-    /// Its schema.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
@@ -124,7 +114,6 @@ fn rewrite<T: Serialize + DeserializeOwned>(raw: RawJson<'_>) -> Result<String, 
 
 macro_rules! methods {
     ($($(#[$doc:meta])* $variant:ident $name:literal $family:ident $priority:ident $params:ty => $result:ty;)*) => {
-        /// A request.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Method {
             $($(#[$doc])* $variant,)*
@@ -142,7 +131,6 @@ macro_rules! methods {
                 }
             }
 
-            /// Its row.
             pub const fn spec(self) -> &'static MethodSpec {
                 match self {
                     $(Self::$variant => const { &MethodSpec {
@@ -165,14 +153,12 @@ macro_rules! methods {
 
 macro_rules! notifications {
     ($($(#[$doc:meta])* $variant:ident $name:literal $params:ty;)*) => {
-        /// A notification.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum NotificationMethod {
             $($(#[$doc])* $variant,)*
         }
 
         impl NotificationMethod {
-            /// All of them.
             pub const ALL: &'static [NotificationMethod] = &[$(Self::$variant,)*];
 
             /// The notification of that name.
@@ -183,14 +169,12 @@ macro_rules! notifications {
                 }
             }
 
-            /// As it is written.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }
             }
 
-            /// Its params.
             pub const fn params(self) -> JsonType {
                 match self {
                     $(Self::$variant => JsonType::of::<$params>(stringify!($params)),)*
@@ -207,9 +191,9 @@ macro_rules! notifications {
 methods! {
     /// Opens a session, or takes one over.
     Initialize "initialize" Handshake Ordinary initialize::InitializeParams => initialize::InitializeResult;
-    /// Where is this?
+    /// Describes the machine.
     EnvironmentInfo "environment/info" EnvironmentInfo Control environment::InfoParams => environment::EnvironmentInfo;
-    /// Is anybody there?
+    /// Answers `ready`.
     EnvironmentStatus "environment/status" EnvironmentStatus Control environment::StatusParams => environment::StatusResult;
     /// Parts of the executor's configuration.
     EnvironmentConfigRead "environmentConfig/read" EnvironmentConfig Ordinary environment::ConfigReadParams => environment::ConfigReadResult;
@@ -229,15 +213,15 @@ methods! {
     ProcessCloseStdin "process/closeStdin" Exec Ordinary process::CloseStdinParams => process::CloseStdinResult;
     /// Lists them. Ours.
     ProcessList "process/list" Exec Control process::ListParams => process::ListResult;
-    /// Waits for something to be true of one. Ours.
+    /// Waits for a condition. Ours.
     ProcessWait "process/wait" Exec Ordinary process::WaitParams => process::WaitResult;
-    /// Lets go of one. Ours.
+    /// Deletes one. Ours.
     ProcessForget "process/forget" Exec Ordinary process::ForgetParams => process::ForgetResult;
     /// Makes an HTTP request from there.
     HttpRequest "http/request" Http Ordinary http::RequestParams => http::RequestResult;
     /// Looks through roots for skills and plugins.
     CapabilityRootsDiscover "capabilityRoots/discoverV1" CapabilityDiscovery Ordinary discovery::DiscoverRootsParams => discovery::DiscoverRootsResult;
-    /// Looks for all that count in a directory.
+    /// Finds the skills and plugins that apply in a directory.
     CapabilitiesDiscoverV2 "capabilities/discoverV2" CapabilityDiscovery Ordinary discovery::DiscoverV2Params => discovery::DiscoverV2Result;
     /// Reads a file.
     FsReadFile "fs/readFile" Filesystem Ordinary fs::ReadFileParams => fs::ReadFileResult;
@@ -253,31 +237,31 @@ methods! {
     FsClose "fs/close" Filesystem Control fs::CloseParams => fs::CloseResult;
     /// Makes a directory.
     FsCreateDirectory "fs/createDirectory" Filesystem Ordinary fs::CreateDirectoryParams => fs::CreateDirectoryResult;
-    /// What is known about a file.
+    /// Reads the metadata of a file.
     FsGetMetadata "fs/getMetadata" Filesystem Ordinary fs::GetMetadataParams => fs::GetMetadataResult;
-    /// The one path without links.
+    /// Resolves all links in a path.
     FsCanonicalize "fs/canonicalize" Filesystem Ordinary fs::CanonicalizeParams => fs::CanonicalizeResult;
-    /// The entries of a directory.
+    /// Lists a directory.
     FsReadDirectory "fs/readDirectory" Filesystem Ordinary fs::ReadDirectoryParams => fs::ReadDirectoryResult;
-    /// A tree.
+    /// Lists a tree.
     FsWalk "fs/walk" Filesystem Ordinary fs::WalkParams => fs::WalkResult;
-    /// Removes.
+    /// Removes a file or directory.
     FsRemove "fs/remove" Filesystem Ordinary fs::RemoveParams => fs::RemoveResult;
-    /// Copies.
+    /// Copies a file or directory.
     FsCopy "fs/copy" Filesystem Ordinary fs::CopyParams => fs::CopyResult;
-    /// Tells once when something appears.
+    /// Sends one notification when something appears.
     FsWatchMissing "fs/watchMissing" Filesystem Ordinary fs::WatchMissingParams => fs::WatchMissingResult;
-    /// Renames. Ours.
+    /// Renames a file. Ours.
     FsRename "fs/rename" Filesystem Ordinary fs::RenameParams => fs::RenameResult;
     /// Sets permission bits. Ours.
     FsSetPermissions "fs/setPermissions" Filesystem Ordinary fs::SetPermissionsParams => fs::SetPermissionsResult;
     /// Sets times. Ours.
     FsSetTimes "fs/setTimes" Filesystem Ordinary fs::SetTimesParams => fs::SetTimesResult;
-    /// What a link says. Ours.
+    /// Reads a link. Ours.
     FsReadLink "fs/readLink" Filesystem Ordinary fs::ReadLinkParams => fs::ReadLinkResult;
     /// Makes a link. Ours.
     FsCreateSymlink "fs/createSymlink" Filesystem Ordinary fs::CreateSymlinkParams => fs::CreateSymlinkResult;
-    /// Tells what changes. Ours.
+    /// Sends notifications of changes. Ours.
     FsWatch "fs/watch" Filesystem Ordinary fs::WatchParams => fs::WatchResult;
     /// Ends that. Ours.
     FsUnwatch "fs/unwatch" Filesystem Control fs::UnwatchParams => fs::UnwatchResult;
@@ -291,14 +275,13 @@ methods! {
     SessionList "session/list" Session Control session::ListParams => session::ListResult;
     /// Ends one. Ours.
     SessionClose "session/close" Session Control session::CloseParams => session::CloseResult;
-    /// May a process reach a destination? The server asks this.
+    /// Asks whether a process may reach a destination. The server sends this.
     NetworkPolicyRequest "network/policyRequest" Network Ordinary network::PolicyRequestParams => network::PolicyRequestResult;
 }
 
 notifications! {
-    /// The client has read the answer to `initialize`. The only one that clients send.
+    /// Confirms the answer to `initialize`. The only notification that clients send.
     Initialized "initialized" initialize::InitializedParams;
-    /// There is output.
     ProcessOutput "process/output" process::OutputParams;
     /// The leader has ended.
     ProcessExited "process/exited" process::ExitedParams;
@@ -306,22 +289,20 @@ notifications! {
     ProcessClosed "process/closed" process::ClosedParams;
     /// A piece of a streamed body.
     HttpBodyDelta "http/request/bodyDelta" http::BodyDeltaParams;
-    /// What was decided about a destination.
+    /// Reports a decision about a destination.
     NetworkPolicyDecision "network/policyDecision" network::PolicyDecisionParams;
-    /// What was missing appeared.
     FsMissingChanged "fs/missingChanged" fs::MissingChangedParams;
-    /// What changed. Ours.
+    /// Ours.
     FsChanged "fs/changed" fs::ChangedParams;
-    /// How far a copy is. Ours.
+    /// Ours.
     FsCopyProgress "fs/copyProgress" fs::CopyProgressParams;
-    /// What was found. Ours.
+    /// Ours.
     FsFound "fs/found" fs::FoundParams;
     /// The session now belongs to another connection. Ours.
     SessionTakenOver "session/takenOver" session::TakenOverParams;
 }
 
 impl Method {
-    /// As it is written.
     pub const fn name(self) -> &'static str {
         self.spec().name
     }

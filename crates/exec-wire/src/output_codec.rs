@@ -1,9 +1,9 @@
-//! The one message that is sent more often than all others together: `process/output`.
+//! `process/output`, written and read without serde, because it is sent more often than all other messages together.
 //!
 //! Everything but number, stream and bytes is the same for a process, so it is written once ([`OutputEncoder`]); the bytes
-//! go through base64 straight into the outgoing buffer. A client takes the message apart the same way
-//! ([`decode_output`]) and falls back to the ordinary decoder for anything that is not byte for byte what our encoder
-//! writes. Tests hold both to serde's bytes.
+//! are encoded straight into the outgoing buffer. A client reads the message the same way ([`decode_output`]) and falls
+//! back to the ordinary decoder for anything that is not byte for byte what our encoder writes. Tests check that both
+//! agree with serde.
 
 use std::io::Write as _;
 
@@ -19,7 +19,6 @@ const BEFORE_STREAM: &str = r#","stream":""#;
 const BEFORE_CHUNK: &str = r#"","chunk":""#;
 const END: &str = r#""}}"#;
 
-/// Writes the output of one process.
 #[derive(Debug, Clone)]
 pub struct OutputEncoder {
     /// The message up to the number.
@@ -62,20 +61,15 @@ impl OutputEncoder {
     }
 }
 
-/// A `process/output` that was taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedOutput<'a> {
-    /// Of which process.
     pub process_id: &'a str,
-    /// Its number.
     pub seq: u64,
-    /// From where.
     pub stream: Stream,
-    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Takes apart a message that [`OutputEncoder`] (or the original, which writes the same) wrote for a process without
+/// Takes apart a message that [`OutputEncoder`] (or Codex's server, which writes the same) wrote for a process without
 /// odd characters in its id. `None` says nothing about the message but that the ordinary decoder must look at it.
 pub fn decode_output(text: &str) -> Option<DecodedOutput<'_>> {
     let after = |rest: &str| -> Option<usize> {

@@ -1,6 +1,6 @@
 //! Paths on the wire: `file:` URLs, byte-exact both ways.
 //!
-//! Reading is WHATWG parsing (the `url` crate) with the rules of the original on top: no query, no fragment, a drive
+//! Reading is WHATWG parsing (the `url` crate) with the rules of Codex's server added: no query, no fragment, a drive
 //! letter or a host means Windows. Such a foreign path is well formed, so it decodes; only whoever wants to use it here
 //! is told that it is invalid on this machine. Writing escapes every byte that a URL path would not keep.
 //!
@@ -15,12 +15,27 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use base64_simd::URL_SAFE_NO_PAD;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
 
-/// Where the original puts paths that have no URL of their own.
+/// What a URL path would not keep as it is; bytes beyond ASCII are always escaped.
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'\\')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
+
+/// Where Codex's server puts paths that have no URL of their own.
 const OPAQUE: &str = "file:///%00/bad/path/";
 
 /// The operating system in the texts below; ours runs on this one only.
@@ -36,25 +51,20 @@ pub enum PathUriError {
     /// It is no URL at all; a native path, most likely.
     #[error("invalid URI: {0}")]
     NotAUrl(url::ParseError),
-    /// It is a URL of something else.
     #[error("unsupported path URI scheme `{0}`")]
     Scheme(String),
-    /// It asks a question.
     #[error("query parameters are not allowed in path URIs")]
     Query,
-    /// It points into the file.
     #[error("fragments are not allowed in path URIs")]
     Fragment,
-    /// It has a NUL byte, which no path has.
     #[error("'{0}' is invalid on '{HOST_OS}'")]
     Nul(String),
 }
 
-/// A path of another operating system, or an ordinary one in disguise.
+/// A path of another operating system, or an ordinary path that is spelled as an opaque one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{uri}' is invalid on '{HOST_OS}'")]
 pub struct ForeignPath {
-    /// The path.
     pub uri: PathUri,
 }
 
@@ -67,8 +77,9 @@ impl PathUri {
     /// Reads a URI as a peer wrote it.
     pub fn parse(text: &str) -> Result<Self, PathUriError> {
         let url = Url::parse(text).map_err(PathUriError::NotAUrl)?;
-        // `file://h//C:/x` keeps its host and loses a slash, and what it has become then loses its host too; a line end
-        // between a drive and a dot hides the dot. A canonical spelling must be its own.
+        // Parsed twice, because parsing is not idempotent: `file://h//C:/x` keeps its host and loses a slash, and the
+        // result loses its host in turn; a line end between a drive and a dot hides the dot. Parsing a canonical URI
+        // must give the same URI.
         let url = Url::parse(url.as_str()).map_err(PathUriError::NotAUrl)?;
         if url.scheme() != "file" {
             return Err(PathUriError::Scheme(url.scheme().to_owned()));
@@ -80,7 +91,7 @@ impl PathUri {
             return Err(PathUriError::Fragment);
         }
         let uri = Self(with_uppercase_drive(url.into()));
-        let nul = percent_decoded(uri.path()).contains(&0);
+        let nul = percent_decode_str(uri.path()).any(|byte| byte == 0);
         if nul && uri.opaque_bytes().is_none() {
             return Err(PathUriError::Nul(uri.0));
         }
@@ -109,11 +120,10 @@ impl PathUri {
         if !self.0.starts_with("file:///") || drive_letter(path).is_some() {
             return Err(foreign());
         }
-        let decoded = PathBuf::from(OsString::from_vec(percent_decoded(path)));
+        let decoded = PathBuf::from(OsString::from_vec(percent_decode_str(path).collect()));
         Ok(decoded.components().collect())
     }
 
-    /// The URI as it is written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -132,7 +142,7 @@ impl PathUri {
         for part in path.components() {
             if let Component::Normal(name) = part {
                 uri.push('/');
-                percent_encode(name.as_bytes(), &mut uri);
+                uri.extend(percent_encode(name.as_bytes(), ESCAPED));
             }
         }
         if uri.len() == "file://".len() {
@@ -170,7 +180,7 @@ fn drive_letter(path: &str) -> Option<char> {
     (colon == ":" || colon.eq_ignore_ascii_case("%3a")).then_some(letter)
 }
 
-/// The same question about a native path.
+/// The same for a native path.
 fn has_drive(path: &Path) -> bool {
     let first = path.components().find_map(|part| match part {
         Component::Normal(name) => Some(name.as_bytes()),
@@ -192,58 +202,9 @@ fn with_uppercase_drive(mut url: String) -> String {
     url
 }
 
-fn percent_encode(name: &[u8], uri: &mut String) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in name {
-        let kept = byte.is_ascii_graphic()
-            && !matches!(byte, b'"' | b'#' | b'%' | b'/' | b'<' | b'>' | b'?' | b'\\' | b'`' | b'{' | b'}');
-        if kept {
-            uri.push(char::from(byte));
-        } else {
-            uri.push('%');
-            uri.push(char::from(HEX[usize::from(byte >> 4)]));
-            uri.push(char::from(HEX[usize::from(byte & 15)]));
-        }
-    }
-}
-
-/// A `%` without two digits behind it stands for itself, as in every browser.
-fn percent_decoded(path: &str) -> Vec<u8> {
-    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let [first, tail @ ..] = rest {
-        match (first, digit(tail.first()), digit(tail.get(1))) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high << 4 | low) as u8);
-                rest = &tail[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    bytes
-}
-
-struct PathUriVisitor;
-
-impl Visitor<'_> for PathUriVisitor {
-    type Value = PathUri;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<PathUri, E> {
-        PathUri::parse(text).map_err(E::custom)
-    }
-}
-
 impl<'de> Deserialize<'de> for PathUri {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(PathUriVisitor)
+        Self::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
 }
 

@@ -1,7 +1,7 @@
-//! Processes: `process/start` and what can be asked of, and is told about, a process that exists.
+//! Processes: every `process/*` method and notification.
 //!
 //! Reading order: a start ([`start`]), the log as it is read and pushed ([`log`]), control ([`control`]). Members that
-//! the original does not have are optional on the way in and named in
+//! Codex's server does not have are optional on the way in and named in
 //! [`EXTENSIONS`](crate::environment::EXTENSIONS).
 
 pub mod control;

@@ -1,7 +1,7 @@
-//! What a client wants a process or a file operation to be kept from.
+//! The sandbox that a client asks for, for a process or a file operation.
 //!
-//! Shapes only, mostly for decoding; whether a wish can be granted is asked elsewhere. The mix of camelCase (the
-//! context) and snake_case (the profile) is the original's, and so are the type names, which appear in error texts.
+//! Types only, mostly for decoding; whether a sandbox can be enforced is decided elsewhere. The mix of camelCase (the
+//! context) and snake_case (the profile) is Codex's, and so are the type names, which appear in error texts.
 
 use std::num::NonZeroUsize;
 
@@ -10,19 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::path_uri::PathUri;
 
-/// A profile and what its dynamic parts refer to.
+/// A permission profile, and what its dynamic parts refer to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct WireFileSystemSandboxContext")]
 pub struct SandboxContext {
-    /// What is allowed.
+    /// Which files and which network a sandbox allows.
     pub permissions: PermissionProfile,
     /// Whether an approval changed the sandbox.
     #[serde(default, skip_serializing_if = "SandboxOverride::is_none")]
     pub sandbox_override: SandboxOverride,
-    /// Where the policy was made, if not here.
+    /// Where the policy was made, if on another machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_context: Option<PolicyContext>,
-    /// The working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathUri>,
     /// What `project_roots` stands for.
@@ -34,24 +33,19 @@ pub struct SandboxContext {
     /// What `tmpdir` stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temporary_directories: Option<Vec<PathUri>>,
-    /// How strict on Windows; always there.
+    /// Required, although only Windows uses it.
     pub windows_sandbox_level: WindowsSandboxLevel,
-    /// What to do with the proxy settings on Windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows_sandbox_proxy_settings_mode: Option<WindowsProxySettingsMode>,
-    /// An old way of enforcing it.
     #[serde(default)]
     pub use_legacy_landlock: bool,
 }
 
-/// Where a policy was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct WireFileSystemPolicyContext")]
 pub struct PolicyContext {
-    /// Its working directory.
     #[serde(default)]
     pub cwd: Option<PathUri>,
-    /// Its roots.
     #[serde(default)]
     pub workspace_roots: Vec<PathUri>,
 }
@@ -60,7 +54,7 @@ pub struct PolicyContext {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SandboxOverride {
-    /// No.
+    /// No approval changed it.
     #[default]
     NoOverride,
     /// More is allowed, but not all.
@@ -75,11 +69,10 @@ impl SandboxOverride {
     }
 }
 
-/// How strict on Windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WindowsSandboxLevel {
-    /// Not at all.
+    /// No sandbox.
     Disabled,
     /// A token with fewer rights.
     RestrictedToken,
@@ -89,51 +82,44 @@ pub enum WindowsSandboxLevel {
     Mxc,
 }
 
-/// What to do with the proxy settings on Windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum WindowsProxySettingsMode {
-    /// Make them fit.
+    /// Adapt the settings to the sandbox.
     Reconcile,
-    /// Leave them.
+    /// Leave the settings as they are.
     Preserve,
 }
 
-/// What is allowed.
+/// Which files and which network a sandbox allows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", expecting = "internally tagged enum ExecPermissionProfile")]
 pub enum PermissionProfile {
-    /// What is listed.
+    /// Only what is listed.
     Managed {
-        /// Of the file system.
         file_system: FileSystemPermissions,
-        /// Of the network.
         network: NetworkPermission,
     },
-    /// Everything.
     Disabled,
-    /// Somebody else sees to the files.
+    /// Another sandbox restricts the files.
     External {
-        /// Of the network.
         network: NetworkPermission,
     },
 }
 
-/// Of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkPermission {
     /// Nothing, or what a proxy lets through.
     Restricted,
-    /// Everything.
+    /// The whole network.
     Enabled,
 }
 
-/// Of the file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", expecting = "internally tagged enum ExecManagedFileSystemPermissions")]
 pub enum FileSystemPermissions {
-    /// What the entries say.
+    /// Only what the entries allow.
     Restricted {
         /// The more specific wins; what none names is out of reach.
         entries: Vec<SandboxEntry>,
@@ -141,66 +127,55 @@ pub enum FileSystemPermissions {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         glob_scan_max_depth: Option<NonZeroUsize>,
     },
-    /// Everything.
     Unrestricted,
 }
 
-/// One rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(expecting = "struct ExecFileSystemSandboxEntry")]
 pub struct SandboxEntry {
-    /// About what.
     pub path: SandboxPath,
-    /// What is allowed there.
     pub access: SandboxAccess,
-    /// What if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_path_behavior: Option<MissingPathBehavior>,
 }
 
-/// What is allowed.
+/// Which files and which network a sandbox allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxAccess {
-    /// Looking.
+    /// Reading only.
     Read,
-    /// Looking and changing.
+    /// Reading and writing.
     Write,
-    /// Nothing.
+    /// No access.
     #[serde(alias = "none")]
     Deny,
 }
 
-/// What if a path does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingPathBehavior {
-    /// Then the rule is void.
+    /// The rule does not apply.
     Skip,
 }
 
-/// What a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", expecting = "internally tagged enum ExecFileSystemPath")]
 pub enum SandboxPath {
     /// A path and all below it.
     Path {
-        /// The path.
         path: PathUri,
     },
-    /// Whatever matches.
     GlobPattern {
-        /// The pattern.
         pattern: String,
     },
-    /// A place with a name.
+    /// A path that depends on the machine or the context.
     Special {
-        /// The name.
         value: SpecialPath,
     },
 }
 
-/// A place with a name.
+/// A path that depends on the machine or the context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", expecting = "internally tagged enum FileSystemSpecialPath")]
 pub enum SpecialPath {
@@ -211,7 +186,7 @@ pub enum SpecialPath {
     /// The workspace roots.
     #[serde(alias = "current_working_directory")]
     ProjectRoots {
-        /// A part of each.
+        /// A path below each root.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         subpath: Option<String>,
     },
@@ -219,11 +194,9 @@ pub enum SpecialPath {
     Tmpdir,
     /// `/tmp`
     SlashTmp,
-    /// One that a newer client knows; to be ignored.
+    /// A kind that a newer client knows; to be ignored.
     Unknown {
-        /// Its name.
         path: String,
-        /// A part of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         subpath: Option<String>,
     },

@@ -1,78 +1,81 @@
 //! One pass over the text of a message: is it JSON, and is it within bounds?
 //!
-//! The pass checks syntax, the number of values, the depth, and that no object says a key twice, and keeps nothing but
+//! The pass checks syntax, the number of values, the depth, and that no object has a key twice, and keeps nothing but
 //! the members of the root, as slices of the text. It builds no tree and copies no value. What passed needs no
 //! further check of its syntax: a [`RawJson`] can only come from here.
 //!
-//! It deliberately does not say *why* a text was refused. That is asked rarely and must be told in the exact words of
-//! the original server, so [`reason`] reads the text once more with `serde_json` itself, which those words come from.
-
-mod reason;
+//! The scanner does not say why a text was refused. That is asked rarely and must be told in the exact words of
+//! Codex's server, so [`refusal_reason`] reads the text once more with `serde_json`, which those words come from.
 
 use std::borrow::Cow;
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::decode::{self, DecodeError};
 use crate::limits::{MESSAGE_DEPTH, MESSAGE_VALUES};
 
-pub(crate) use self::reason::reason;
-
 /// A piece of JSON text that has passed the scanner: one complete value, within bounds, no key twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RawJson<'a>(&'a str);
+pub struct RawJson<'a> {
+    text: &'a str,
+    /// The number of values in the text, the outermost included; the decoder chooses its way by it.
+    values: usize,
+}
 
 impl<'a> RawJson<'a> {
     /// What an absent member means.
-    pub const NULL: RawJson<'static> = RawJson("null");
+    pub const NULL: RawJson<'static> = RawJson { text: "null", values: 1 };
 
     /// Scans one value that stands alone, as a file or a test has it.
     pub fn parse(text: &'a str) -> Result<Self, DecodeError> {
-        let scanned = scan(text).map_err(|ScanError| DecodeError::new(reason(text)))?;
-        if scanned.trailing {
-            return Err(DecodeError::new(reason(text)));
+        match scan(text) {
+            Ok(Scanned { trailing: false, values, .. }) => Ok(Self { text: text.trim_matches(is_space), values }),
+            _ => Err(DecodeError::new(refusal_reason(text))),
         }
-        Ok(Self(text.trim_matches(is_space)))
     }
 
-    /// Text that has passed before, from a place that kept it.
-    pub(crate) fn trusted(text: &'a str) -> Self {
-        Self(text)
+    /// Text that has passed the scanner before, with the number of values it was found to have.
+    pub(crate) fn trusted(text: &'a str, values: usize) -> Self {
+        Self { text, values }
     }
 
-    /// The text as it came.
     pub fn as_str(&self) -> &'a str {
-        self.0
+        self.text
+    }
+
+    pub(crate) fn values(&self) -> usize {
+        self.values
     }
 
     /// Reads the value as a `T`.
     pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, DecodeError> {
-        decode::from_raw(*self)
+        decode::decode(*self)
     }
 }
 
-/// The members of an object in their order.
 pub(crate) type Members<'a> = Vec<(Cow<'a, str>, RawJson<'a>)>;
 
-/// What the pass found.
 #[derive(Debug)]
 pub(crate) struct Scanned<'a> {
     /// The members of the root in their order, if it is an object.
     pub(crate) members: Option<Members<'a>>,
     /// Whether something other than white space follows the root.
     pub(crate) trailing: bool,
+    values: usize,
 }
 
-/// The text is not JSON, or not within bounds; [`reason`] knows more.
+/// The text is not JSON, or not within bounds; [`refusal_reason`] finds out why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScanError;
 
-/// Makes the pass.
 pub(crate) fn scan(text: &str) -> Result<Scanned<'_>, ScanError> {
     let mut scanner = Scanner { text, bytes: text.as_bytes(), at: 0, values: 0, keys: Vec::new() };
     let members = scanner.root()?;
     scanner.skip_space();
-    Ok(Scanned { members, trailing: scanner.at < text.len() })
+    Ok(Scanned { members, trailing: scanner.at < text.len(), values: scanner.values })
 }
 
 /// The end of the run of characters that stand for themselves in a JSON string: the next quote, backslash or control
@@ -80,25 +83,25 @@ pub(crate) fn scan(text: &str) -> Result<Scanned<'_>, ScanError> {
 pub(crate) fn plain_text_end(bytes: &[u8], at: usize) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
     let end = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
-    at + control(&rest[..end]).unwrap_or(end)
+    at + find_control_character(&rest[..end]).unwrap_or(end)
 }
 
-/// Where the first control character is. Eight bytes at a time: one below 0x20, and only such a one, has its highest bit
-/// clear, and set once 0x20 is taken away.
-fn control(run: &[u8]) -> Option<usize> {
+/// Eight bytes at a time: a byte below 0x20, and only such a one, has its highest bit clear, and set once 0x20 is taken
+/// away.
+fn find_control_character(run: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::MAX / 0xff;
     let below = |word: &[u8; 8]| {
         let word = u64::from_ne_bytes(*word);
         word.wrapping_sub(ONES * 0x20) & !word & (ONES * 0x80)
     };
-    let (steps, _) = run.as_chunks::<64>();
-    let plain = |step: &&[u8; 64]| step.as_chunks().0.iter().fold(0, |any, word| any | below(word)) == 0;
-    let start = steps.iter().take_while(plain).count() * 64;
+    let (blocks, _) = run.as_chunks::<64>();
+    let plain = |block: &&[u8; 64]| block.as_chunks().0.iter().fold(0, |any, word| any | below(word)) == 0;
+    let start = blocks.iter().take_while(plain).count() * 64;
     run[start..].iter().position(|byte| *byte < 0x20).map(|at| start + at)
 }
 
 /// JSON's white space, which is less than Unicode's.
-pub(crate) fn is_space(character: char) -> bool {
+fn is_space(character: char) -> bool {
     matches!(character, ' ' | '\t' | '\n' | '\r')
 }
 
@@ -107,7 +110,7 @@ struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
     values: usize,
-    /// Keys of all objects that are open, one stack for all; an object looks only at its own end of it.
+    /// The keys of all objects that are open, on one stack; an object looks only at its own, on top.
     keys: Vec<Cow<'a, str>>,
 }
 
@@ -127,9 +130,9 @@ impl<'a> Scanner<'a> {
         }
         loop {
             let key = self.key()?;
-            let start = self.at;
+            let (start, values) = (self.at, self.values);
             self.value(2)?;
-            members.push((key, RawJson(&self.text[start..self.at])));
+            members.push((key, RawJson { text: &self.text[start..self.at], values: self.values - values }));
             if !self.has_next(b'}')? {
                 break;
             }
@@ -150,9 +153,9 @@ impl<'a> Scanner<'a> {
             b'{' => self.object(depth),
             b'[' => self.array(depth),
             b'"' => self.string().map(drop),
-            b't' => self.word("true"),
-            b'f' => self.word("false"),
-            b'n' => self.word("null"),
+            b't' => self.literal("true"),
+            b'f' => self.literal("false"),
+            b'n' => self.literal("null"),
             _ => self.number(),
         }
     }
@@ -166,7 +169,7 @@ impl<'a> Scanner<'a> {
         if self.eat(b'}') {
             return Ok(());
         }
-        let mine = self.keys.len();
+        let first_key = self.keys.len();
         loop {
             let key = self.key()?;
             self.keys.push(key);
@@ -175,10 +178,10 @@ impl<'a> Scanner<'a> {
                 break;
             }
         }
-        if has_duplicates(&mut self.keys[mine..]) {
+        if has_duplicates(&mut self.keys[first_key..]) {
             return Err(ScanError);
         }
-        self.keys.truncate(mine);
+        self.keys.truncate(first_key);
         Ok(())
     }
 
@@ -199,7 +202,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// After a value: a comma and more, or the end.
+    /// Passes a comma, or the end of the container.
     fn has_next(&mut self, end: u8) -> Result<bool, ScanError> {
         self.skip_space();
         if self.eat(end) {
@@ -212,7 +215,7 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
-    /// A key, its colon, and the space up to the value.
+    /// Passes a key, its colon, and the space up to the value.
     fn key(&mut self) -> Result<Cow<'a, str>, ScanError> {
         if self.peek() != Some(b'"') {
             return Err(ScanError);
@@ -222,7 +225,7 @@ impl<'a> Scanner<'a> {
         let inside = &self.text[start..self.at - 1];
         let key = match escaped {
             false => Cow::Borrowed(inside),
-            true => Cow::Owned(decode::unescape(inside).ok_or(ScanError)?),
+            true => Cow::Owned(serde_json::from_str(&self.text[start - 1..self.at]).map_err(|_| ScanError)?),
         };
         self.skip_space();
         if !self.eat(b':') {
@@ -232,7 +235,7 @@ impl<'a> Scanner<'a> {
         Ok(key)
     }
 
-    /// A string from quote to quote; tells whether it has escapes.
+    /// Passes a string from quote to quote, and tells whether it has escapes.
     fn string(&mut self) -> Result<bool, ScanError> {
         self.at += 1;
         let mut escaped = false;
@@ -276,9 +279,12 @@ impl<'a> Scanner<'a> {
     }
 
     fn hex4(&mut self) -> Result<u16, ScanError> {
-        let unit = decode::hex4(self.bytes, self.at).ok_or(ScanError)?;
+        let digits = self.bytes.get(self.at..self.at + 4).ok_or(ScanError)?;
         self.at += 4;
-        Ok(unit)
+        digits.iter().try_fold(0, |unit, digit| {
+            let digit = char::from(*digit).to_digit(16).ok_or(ScanError)?;
+            Ok(unit << 4 | digit as u16)
+        })
     }
 
     fn number(&mut self) -> Result<(), ScanError> {
@@ -309,11 +315,11 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn word(&mut self, word: &str) -> Result<(), ScanError> {
-        if !self.bytes[self.at..].starts_with(word.as_bytes()) {
+    fn literal(&mut self, literal: &str) -> Result<(), ScanError> {
+        if !self.bytes[self.at..].starts_with(literal.as_bytes()) {
             return Err(ScanError);
         }
-        self.at += word.len();
+        self.at += literal.len();
         Ok(())
     }
 
@@ -344,6 +350,91 @@ fn has_duplicates<T: Ord>(keys: &mut [T]) -> bool {
     keys.windows(2).any(|pair| pair[0] == pair[1])
 }
 
+/// Why `text` was refused, in the words of Codex's server: those of `serde_json`, with line and column.
+pub(crate) fn refusal_reason(text: &str) -> String {
+    let budget = Cell::new(MESSAGE_VALUES);
+    let mut json = serde_json::Deserializer::from_str(text);
+    match (BoundedVisitor { budget: &budget }).deserialize(&mut json) {
+        Err(error) => error.to_string(),
+        Ok(()) => match json.end() {
+            Err(error) => error.to_string(),
+            Ok(()) => "invalid JSON".to_owned(),
+        },
+    }
+}
+
+/// Reads any value and keeps nothing. The budget is taken before a value is read, because
+/// the column in the text depends on it.
+#[derive(Clone, Copy)]
+struct BoundedVisitor<'b> {
+    budget: &'b Cell<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for BoundedVisitor<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.budget.get().checked_sub(1) {
+            Some(left) => self.budget.set(left),
+            None => {
+                return Err(de::Error::custom(format_args!(
+                    "JSON-RPC message exceeds the limit of {MESSAGE_VALUES} JSON values"
+                )));
+            }
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for BoundedVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(key) = members.next_key::<String>()? {
+            if seen.contains(&key) {
+                return Err(de::Error::custom(format_args!("duplicate JSON object key `{key}`")));
+            }
+            seen.insert(key);
+            members.next_value_seed(self)?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -351,7 +442,6 @@ mod tests {
     use super::plain_text_end;
 
     proptest! {
-        /// Large steps end where small ones would.
         #[test]
         fn a_plain_run_ends_at_the_first_character_that_does_not_stand_for_itself(
             mut bytes in proptest::collection::vec(0x20..=0xff_u8, 0..300),

@@ -1,7 +1,7 @@
-//! Words of the machine (arguments, link targets) that are nearly always UTF-8 and need not be.
+//! Strings of the operating system (arguments, link targets), which are nearly always UTF-8 and need not be.
 //!
-//! A word that is UTF-8 is a JSON string, as the original has it. One that is not is `{"base64": "…"}`, so that no byte
-//! is lost. Nothing else about the word is checked here.
+//! One that is UTF-8 is a JSON string, as in Codex's server. One that is not is `{"base64": "…"}`, so that no byte is
+//! lost. Nothing else about it is checked here.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -15,31 +15,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base64::{self, Base64};
 
-/// A word, byte-exact.
+/// An argument or file name, byte-exact.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct OsText(pub OsString);
 
 impl From<&str> for OsText {
-    fn from(word: &str) -> Self {
-        Self(word.into())
+    fn from(text: &str) -> Self {
+        Self(text.into())
     }
 }
 
 impl From<OsString> for OsText {
-    fn from(word: OsString) -> Self {
-        Self(word)
+    fn from(text: OsString) -> Self {
+        Self(text)
     }
 }
 
 impl From<&OsStr> for OsText {
-    fn from(word: &OsStr) -> Self {
-        Self(word.into())
+    fn from(text: &OsStr) -> Self {
+        Self(text.into())
     }
 }
 
 impl<'de> Deserialize<'de> for OsText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(OsTextVisitor).map(Self)
+        deserializer.deserialize_any(OsTextVisitor).map(Self)
     }
 }
 
@@ -58,6 +58,15 @@ impl Serialize for OsText {
 
 struct OsTextVisitor;
 
+/// Codex's server asks for a string here, and then calls every number a `number`.
+macro_rules! refuse_numbers {
+    ($($visit:ident $number:ty),*) => {$(
+        fn $visit<E: de::Error>(self, _: $number) -> Result<OsString, E> {
+            Err(E::invalid_type(Unexpected::Other("number"), &self))
+        }
+    )*};
+}
+
 impl<'de> Visitor<'de> for OsTextVisitor {
     type Value = OsString;
 
@@ -69,20 +78,22 @@ impl<'de> Visitor<'de> for OsTextVisitor {
         Ok(text.into())
     }
 
+    refuse_numbers! { visit_i64 i64, visit_u64 u64, visit_i128 i128, visit_u128 u128, visit_f64 f64 }
+
     fn visit_string<E>(self, text: String) -> Result<OsString, E> {
         Ok(text.into())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<OsString, A::Error> {
-        let mut word = None;
+        let mut decoded = None;
         while let Some(key) = members.next_key::<Cow<'_, str>>()? {
             if key == "base64" {
-                word = Some(members.next_value::<Base64>()?);
+                decoded = Some(members.next_value::<Base64>()?);
             } else {
                 members.next_value::<de::IgnoredAny>()?;
             }
         }
-        match word {
+        match decoded {
             Some(Base64(bytes)) => Ok(OsString::from_vec(bytes.into())),
             None => Err(de::Error::invalid_type(Unexpected::Map, &self)),
         }

@@ -1,12 +1,11 @@
-//! A program as the peer: started in its own process group, spoken to over stdin and stdout,
-//! ended for certain.
+//! A program as the peer: started in its own process group, connected by its stdin and stdout, always terminated.
 //!
-//! The end, in order: stdin closes (the sender does that), SIGTERM to the group, up to two seconds,
-//! SIGKILL to the group, reaping. The leader is not reaped before the last signal: as long as it
-//! is a zombie its number belongs to it, and the signal cannot hit a stranger. If nobody says
-//! [`Child::terminate`], dropping kills at once.
+//! Termination, in order: stdin closes (the sender does that), SIGTERM to the group, up to two seconds of waiting,
+//! SIGKILL to the group, reaping. The leader is not reaped before the last signal: as long as it is a zombie its pid
+//! belongs to it, and the signal cannot hit another process. If nobody calls [`Child::terminate`], dropping kills at
+//! once.
 //!
-//! Absent: children that leave the group by `setsid`. Those of a server are its own affair.
+//! Deliberately absent: processes that leave the group by `setsid`. A server terminates those that it started itself.
 
 use std::ffi::OsString;
 use std::io;
@@ -25,16 +24,14 @@ use tokio::time::timeout;
 use crate::limits::{CHILD_GRACE, CHILD_LOG_LINE_BYTES};
 use crate::stdio::async_fd;
 
-/// A program to start and speak to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Program {
     /// Looked up in `PATH` if it has no slash.
     pub program: OsString,
-    /// Its arguments.
     pub args: Vec<OsString>,
     /// Added to the environment that is inherited.
     pub env: Vec<(OsString, OsString)>,
-    /// Where it runs; `None` for where we run.
+    /// `None` for our own working directory.
     pub cwd: Option<PathBuf>,
 }
 
@@ -42,7 +39,7 @@ pub struct Program {
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) pid: Pid,
-    /// Taken by whoever ends it.
+    /// Taken by the call that terminates it.
     running: Mutex<Option<RunningProgram>>,
 }
 
@@ -55,7 +52,6 @@ struct RunningProgram {
     log: JoinHandle<()>,
 }
 
-/// Starts the program.
 pub(crate) fn spawn(program: &Program) -> io::Result<(Child, ChildStdin, ChildStdout)> {
     let mut command = Command::new(&program.program);
     command
@@ -94,7 +90,7 @@ impl Child {
 impl RunningProgram {
     async fn terminate(&mut self) {
         self.signal(Signal::TERM);
-        // An error of the wait means that we cannot know; then the grace is over at once.
+        // If waiting fails we cannot know when the leader ends, so the grace period is skipped.
         let _ = timeout(CHILD_GRACE, self.ended.readable()).await;
         self.signal(Signal::KILL);
         match self.child.wait().await {
@@ -108,7 +104,7 @@ impl RunningProgram {
     }
 
     fn signal(&self, signal: Signal) {
-        // Once reaped, the number may belong to a stranger.
+        // Once the leader is reaped, its pid may belong to another process.
         if self.child.id().is_some() {
             // The only failure is that nobody is left in the group.
             let _ = kill_process_group(self.group, signal);
@@ -118,13 +114,13 @@ impl RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // tokio kills and reaps the leader of a dropped child; the rest of the group is ours.
+        // tokio kills and reaps the leader of a dropped child; the rest of the group is up to us.
         self.signal(Signal::KILL);
         self.log.abort();
     }
 }
 
-/// Passes what the program prints on stderr to our log.
+/// Logs what the program prints on stderr.
 async fn log_lines(stderr: ChildStderr, pid: Pid) {
     let mut reader = BufReader::with_capacity(CHILD_LOG_LINE_BYTES, stderr);
     let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! Where to connect to: `ws://`, `wss://`, `unix://`. Parsed once; afterwards nothing is checked.
+//! URLs to connect to: `ws://`, `wss://`, `unix://`. They are parsed once, and not checked again.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use hyper::Uri;
 
-/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectUrl {
     /// `ws://` or `wss://`.
@@ -15,7 +14,7 @@ pub enum ConnectUrl {
     Unix(PathBuf),
 }
 
-/// A `ws://` or `wss://` URL, taken apart.
+/// The parts of a `ws://` or `wss://` URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebSocketUrl {
     pub(crate) tls: bool,
@@ -28,18 +27,14 @@ pub struct WebSocketUrl {
     pub(crate) path_and_query: String,
 }
 
-/// Why a URL was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectUrlError {
-    /// No scheme we know.
     #[error("unsupported server URL `{0}`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`")]
     Unsupported(String),
-    /// Something is wrong inside.
     #[error("invalid server URL `{url}`: {problem}")]
     Invalid {
-        /// As given, without a password.
+        /// Without a password.
         url: String,
-        /// What is wrong.
         problem: &'static str,
     },
 }
@@ -83,7 +78,7 @@ impl FromStr for ConnectUrl {
             authority: authority.as_str().to_owned(),
             path_and_query: match uri.path_and_query().map(|path| path.as_str()) {
                 None => "/".to_owned(),
-                // A query right after the host; a request must begin with a slash all the same.
+                // The query follows the host directly; the path of a request must still begin with a slash.
                 Some(query) if query.starts_with('?') => format!("/{query}"),
                 Some(path) => path.to_owned(),
             },

@@ -1,4 +1,4 @@
-//! The upgrade as a client, by hyper's HTTP/1 client over a stream that is already open.
+//! The WebSocket upgrade as a client, with hyper's HTTP/1 client over a stream that is already open.
 //!
 //! The request carries what RFC 6455 demands and the bearer token, nothing else: no Origin (our
 //! server refuses it), no subprotocol, no compression, no User-Agent.
@@ -19,14 +19,14 @@ use crate::websocket::handshake::{accept_for, fresh_key};
 
 use super::ConnectErrorKind;
 
-/// What to ask for.
+/// What the HTTP request of an upgrade says.
 pub(crate) struct UpgradeRequest<'a> {
     pub(crate) host: &'a str,
     pub(crate) path_and_query: &'a str,
     pub(crate) bearer_token: Option<&'a str>,
 }
 
-/// Upgrades the stream; gives it back with what was read too far.
+/// Upgrades the stream; returns it with the bytes that were read beyond the HTTP response.
 pub(crate) async fn upgrade<S>(stream: S, upgrade: &UpgradeRequest<'_>) -> Result<(S, Bytes), ConnectErrorKind>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -53,7 +53,7 @@ where
     Ok((parts.io.into_inner(), parts.read_buf))
 }
 
-/// Waits for `answer` while `connection` does the work for it.
+/// Waits for `answer` while it polls `connection`, which does the work.
 async fn drive<C, A>(connection: &mut C, answer: A) -> Result<A::Output, ConnectErrorKind>
 where
     C: Future<Output = hyper::Result<()>> + Unpin,
@@ -66,7 +66,7 @@ where
         ended = connection => ended,
     };
     ended?;
-    // The connection ended in good order, so all it had to give has been handed over.
+    // The connection ended without an error, so the answer has all it needs.
     Ok(answer.await)
 }
 

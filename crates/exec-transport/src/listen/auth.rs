@@ -1,7 +1,7 @@
-//! Who may upgrade: nobody is asked, a capability token, or a signed bearer token (JWT, HS256).
+//! Who may upgrade: everybody, whoever has a capability token, or a signed bearer token (JWT, HS256).
 //!
-//! [`AuthSettings`] is what the flags say, [`Auth::from_settings`] judges them once, at start, with
-//! Codex's texts. Afterwards [`Auth`] only answers yes or no. Tokens are compared by their
+//! [`AuthSettings`] holds the flags; [`Auth::from_settings`] checks them once, at start, with Codex's error texts.
+//! Afterwards [`Auth`] only accepts or refuses. Tokens are compared by their
 //! digests in constant time; no token and no secret is ever logged or shown by `Debug`.
 
 use std::fmt;
@@ -20,7 +20,7 @@ const SECRET_MIN_BYTES: usize = 32;
 /// How far the clocks of signer and server may differ.
 const CLOCK_SKEW_SECONDS: u64 = 30;
 
-/// The authentication flags as given.
+/// The authentication flags as they were given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuthSettings {
     /// `--ws-auth`
@@ -48,44 +48,25 @@ pub enum AuthMode {
     SignedBearerToken,
 }
 
-/// Why a server with these flags must not start.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
-    /// Flags without a mode.
     #[error("websocket auth flags require `--ws-auth capability-token` or `--ws-auth signed-bearer-token`")]
     ModeMissing,
-    /// Neither source of the token.
     #[error("`--ws-token-file` or `--ws-token-sha256` is required when `--ws-auth capability-token` is set")]
     TokenMissing,
-    /// Both sources of the token.
     #[error("`--ws-token-file` and `--ws-token-sha256` are mutually exclusive")]
     TokenTwice,
-    /// Not 64 hex digits.
     #[error("--ws-token-sha256 must be a 64-character hex SHA-256 digest")]
     DigestInvalid,
-    /// No secret to check signatures with.
     #[error("`--ws-shared-secret-file` is required when `--ws-auth signed-bearer-token` is set")]
     SecretMissing,
-    /// A secret that can be guessed.
     #[error("signed websocket bearer secret {} must be at least 32 bytes", path.display())]
-    SecretShort {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file of white space.
+    SecretShort { path: PathBuf },
+    /// The file has only white space.
     #[error("websocket auth secret {} must not be empty", path.display())]
-    SecretEmpty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file that cannot be read.
+    SecretEmpty { path: PathBuf },
     #[error("failed to read websocket auth secret {}: {source}", path.display())]
-    SecretUnreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    SecretUnreadable { path: PathBuf, source: std::io::Error },
     /// Flags of the signed mode in the capability mode.
     #[error(
         "`--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience`, and `--ws-max-clock-skew-seconds` \
@@ -157,7 +138,7 @@ impl Auth {
         }
     }
 
-    /// Judges the `Authorization` header of an upgrade. The error is the body of the 401.
+    /// Checks the `Authorization` header of an upgrade. The error is the body of the 401.
     pub(crate) fn check(&self, header: Option<&HeaderValue>, now: SystemTime) -> Result<(), &'static str> {
         let token = bearer(header)?;
         match &self.0 {
@@ -181,7 +162,7 @@ struct SignedTokens {
     skew_seconds: i64,
 }
 
-/// The claims that are looked at. `iat` and all others are not.
+/// The claims that are checked. `iat` and all others are not.
 #[derive(Deserialize)]
 struct Claims {
     exp: i64,
@@ -208,8 +189,8 @@ impl Audience {
 
 impl SignedTokens {
     fn check(&self, token: &str, now: SystemTime) -> Result<(), &'static str> {
-        // The library checks algorithm and signature; the claims are ours, because each failure
-        // has its own text and `exp` must be an integer.
+        // The library checks algorithm and signature. We check the claims, because each failure has its own text and
+        // `exp` must be an integer.
         let mut signature_only = Validation::new(Algorithm::HS256);
         signature_only.required_spec_claims.clear();
         signature_only.validate_exp = false;

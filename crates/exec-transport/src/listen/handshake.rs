@@ -1,6 +1,6 @@
-//! From a stream that has arrived to a connection: who is it, which protocol, one HTTP exchange.
+//! Turns an accepted stream into a connection: checks the user, finds the protocol, serves one HTTP exchange.
 //!
-//! Each handshake is a task of the listener's and bounded in time, except for the first byte on a
+//! Each handshake is a task that the listener owns, bounded in time except for the first byte on a
 //! unix socket. Deliberately absent: the rules of the HTTP exchange; they are in `http`.
 
 use std::convert::Infallible;
@@ -28,7 +28,7 @@ use crate::stream::{self, HeldResource, Protocol};
 
 use super::http::{UpgradePolicy, UpgradeResponse, plain};
 
-/// What every handshake needs to know.
+/// Turns accepted streams into connections; shared by all handshakes of a listener.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     pub(super) policy: UpgradePolicy,
@@ -37,21 +37,20 @@ pub(super) struct Acceptor {
     pub(super) limits: Limits,
 }
 
-/// A stream that has arrived.
 pub(super) enum AcceptedStream {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream, PathBuf),
 }
 
-/// Whether there is a place for it.
+/// Whether the handshake may lead to a connection, or only to a refusal.
 pub(super) enum HandshakePermit {
     Serve(OwnedSemaphorePermit),
-    /// It is only told that there is none.
+    /// The limit of connections is reached; the client is told so.
     Refuse(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit),
 }
 
 impl Acceptor {
-    /// The whole handshake; `None` if it came to nothing.
+    /// Makes the handshake; `None` if no connection came of it.
     pub(super) async fn accept(&self, stream: AcceptedStream, permit: HandshakePermit) -> Option<Connection> {
         match stream {
             AcceptedStream::Tcp(stream, address) => self.accept_tcp(stream, address, permit).await,
@@ -72,9 +71,9 @@ impl Acceptor {
         Some(Connection::over_stream(halves, Peer::WebSocket(address)))
     }
 
-    /// Only our own user (and root, who could do anything anyhow) may speak here. The first byte
-    /// tells the protocol; it may take its time, for a human with `socat` does, and the wait is
-    /// paid for by a user who may do all we may.
+    /// Only our own user may connect, and root, who could do anything anyhow. The first byte tells the protocol. There is
+    /// no time limit for it, because a human with `socat` may be slow, and the user who makes us wait may do all that we
+    /// may.
     async fn accept_unix(&self, stream: UnixStream, path: PathBuf, permit: HandshakePermit) -> Option<Connection> {
         let credentials = stream.peer_cred().ok()?;
         let ours = rustix::process::geteuid().as_raw();
@@ -100,7 +99,7 @@ impl Acceptor {
         Some(Connection::over_stream(halves, peer))
     }
 
-    /// One HTTP exchange. Gives the stream back, with what was read too far, if it was upgraded.
+    /// Serves one HTTP exchange. If it upgraded, returns the stream with the bytes that were read beyond the request.
     async fn serve_http<S>(&self, stream: S, permit: &HandshakePermit) -> Option<(S, Bytes)>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -147,7 +146,7 @@ impl Acceptor {
     }
 }
 
-/// The first byte of the stream, left in it. `None` if it ends before.
+/// The first byte of the stream, without consuming it. `None` if the stream ends before.
 async fn peek_byte(stream: &UnixStream) -> Option<u8> {
     use rustix::net::{RecvFlags, recv};
     loop {

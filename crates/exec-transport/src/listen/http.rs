@@ -1,8 +1,8 @@
-//! Which HTTP request may become a WebSocket, and what the others are told.
+//! Which HTTP requests may become a WebSocket, and how the others are answered.
 //!
-//! Statuses and texts are Codex's, in this order: `Origin` (a browser asks; refused), `Host` (a
-//! browser was tricked by DNS; refused, ours), route, upgrade headers, authentication. Pure but
-//! for the clock that [`UpgradePolicy::respond`] is told.
+//! The checks, in this order, with Codex's statuses and texts: `Origin` (a browser sends it; refused), `Host` (an unknown
+//! name means that a browser was misled by DNS; refused; this check is ours), route, upgrade headers, authentication.
+//! Pure: the time is an argument.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -21,27 +21,26 @@ use crate::websocket::handshake::accept_for;
 
 use super::auth::Auth;
 
-/// The rules of one listener.
+/// Which upgrade requests one listener accepts.
 #[derive(Debug)]
 pub(crate) struct UpgradePolicy {
     pub(crate) auth: Option<Auth>,
     pub(crate) hosts: AllowedHosts,
 }
 
-/// Which `Host` headers are served.
+/// The `Host` headers that are served.
 #[derive(Debug)]
 pub(crate) enum AllowedHosts {
-    /// A unix socket: no name leads a browser here.
+    /// For a unix socket, which no browser can reach by name.
     Any,
     /// Addresses, `localhost`, and these names.
     Known(Vec<String>),
 }
 
-/// What a request gets.
 pub(crate) enum UpgradeResponse {
-    /// Send this; then the stream is a WebSocket.
+    /// After this response the stream is a WebSocket.
     Upgrade(Response<Full<Bytes>>),
-    /// Send this, and no more.
+    /// After this response the connection is over.
     Final(Response<Full<Bytes>>),
 }
 
@@ -101,12 +100,11 @@ impl AllowedHosts {
         let known = address.parse::<IpAddr>().is_ok()
             || name.eq_ignore_ascii_case("localhost")
             || names.iter().any(|known| known.eq_ignore_ascii_case(name));
-        // `user@host` is no host; nobody honest sends it here.
+        // `user@host` is not a host name, and no honest client sends it.
         if known && !text.contains('@') { Ok(()) } else { refused(text) }
     }
 }
 
-/// A response with a text, or with an empty body.
 pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let text = text.into();
     let is_empty = text.is_empty();
@@ -120,7 +118,7 @@ pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full
     response
 }
 
-/// An answer that is no upgrade; `/readyz` gets its 200 this way, too.
+/// A response that is not an upgrade: a refusal, or the 200 of `/readyz`.
 struct FinalResponse {
     status: StatusCode,
     text: Cow<'static, str>,
@@ -138,7 +136,7 @@ impl FinalResponse {
             Cow::Borrowed(text) => plain(self.status, text),
             Cow::Owned(text) => plain(self.status, text),
         };
-        // Said here because a HEAD has no body to tell it by.
+        // Set here because the response to a HEAD has no body to derive it from.
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
         if let Some(allow) = self.allow {
             response.headers_mut().insert(ALLOW, allow);

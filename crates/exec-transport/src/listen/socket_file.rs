@@ -1,5 +1,5 @@
 //! The file of a unix socket: made so that nobody else may connect, replaced when it is stale,
-//! removed when we end.
+//! removed when the listener is dropped.
 //!
 //! Two servers that start at once must not take each other's fresh file for a stale one: between
 //! `bind` and `listen` a live socket refuses connections just as a dead one does. So probing,
@@ -33,7 +33,7 @@ pub(crate) struct SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have replaced it; then it is theirs.
+        // Another server may have replaced the file; then it must stay.
         if identity(&self.path).is_ok_and(|found| found == self.identity)
             && let Err(error) = std::fs::remove_file(&self.path)
         {
@@ -84,7 +84,7 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
             tracing::info!("replacing the stale socket file {}", path.display());
             std::fs::remove_file(path).map_err(failed("remove the stale file of"))
         }
-        // It accepts, its queue is full, or it is not ours to know: somebody is there.
+        // It accepts, its queue is full, or we may not connect: in each case a server is there.
         Ok(()) | Err(_) => Err(BindError::SocketInUse { path: path.to_owned() }),
     }
 }
@@ -96,7 +96,7 @@ fn probe(path: &Path) -> io::Result<()> {
     Ok(connect(&socket, &SocketAddrUnix::new(path)?)?)
 }
 
-/// The lock is a courtesy between our own servers; it is freed when the file is dropped.
+/// Only our own servers respect this lock; it is released when the file is dropped.
 async fn lock_directory(path: &Path) -> io::Result<File> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -107,7 +107,7 @@ async fn lock_directory(path: &Path) -> io::Result<File> {
     loop {
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(directory),
-            // Anybody may hold such a lock, even by accident. Past our patience we go on without.
+            // Anybody may hold such a lock, even by accident. After the timeout we continue without it.
             Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= until => return Ok(directory),
             Err(rustix::io::Errno::WOULDBLOCK) => sleep(Duration::from_millis(20)).await,
             Err(error) => return Err(error.into()),

@@ -1,5 +1,5 @@
-//! Messages in, and everything a connection does by itself: answering pings, pinging, noticing
-//! silence, closing in good order. All of it is driven by [`StreamReceiver::next`].
+//! Receives messages, and does what a connection does by itself: answers pings, sends pings, notices silence, closes in
+//! good order. All of it is driven by [`StreamReceiver::next`].
 //!
 //! ```text
 //! Open ──violation──► Closing(Malformed) ──► Over
@@ -7,8 +7,8 @@
 //!   └────end, error, silence, stall ───────► Over
 //! ```
 //!
-//! Dropping the future of `next` loses nothing: what was read is in the decoder, and where we are
-//! is in `phase`.
+//! Dropping the future of `next` loses nothing: what was read is in the decoder, and the progress of closing is in
+//! `phase`.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -27,7 +27,6 @@ use crate::message::{CloseReason, ConnectionEnd, Received};
 use super::writer::SharedWriter;
 use super::{DecoderEvent, ReadIo, StreamDecoder};
 
-/// The receiving half over a byte stream.
 pub(crate) struct StreamReceiver {
     io: ReadIo,
     decoder: StreamDecoder,
@@ -36,28 +35,27 @@ pub(crate) struct StreamReceiver {
     keepalive: Option<Keepalive>,
     timer: Pin<Box<Sleep>>,
     write_deadline: Duration,
-    /// We put a control frame into the queue and have not seen it leave.
+    /// We put a control frame into the queue, and it has not been written yet.
     owes_control: bool,
     phase: Phase,
 }
 
 enum Phase {
     Open,
-    /// The close frame leaves, then this is reported.
+    /// The close frame is being sent; then this is reported.
     Closing(Closing),
     /// `Some` is reported once; from then on, the end of the stream.
     Over(Option<ConnectionEnd>),
 }
 
 enum Closing {
-    /// The peer said goodbye; our answer is leaving.
+    /// The peer sent a close frame; our own is being sent.
     ByPeer(CloseReason),
-    /// The peer is being cut off. What it still sends is read and dropped, because closing a
+    /// The peer broke the protocol. What it still sends is read and dropped, because closing a
     /// socket with unread bytes resets it, and a reset may overtake our close frame.
     Violation(CloseReason),
 }
 
-/// The one thing that happened.
 enum Event {
     Read(io::Result<usize>),
     Control(io::Result<()>),
@@ -94,8 +92,8 @@ impl StreamReceiver {
                 Phase::Open => match self.decoder.next() {
                     Ok(None) => None,
                     Ok(Some(incoming)) => match self.handle_decoded(incoming) {
-                        // What came behind a ping or a pong may be here already, and then the socket has nothing to
-                        // wake us for. The pong leaves first: nobody knows when we are asked again.
+                        // What the peer sent after a ping or a pong may be in the decoder already, and then the socket
+                        // will not wake us. The pong is sent first, because we do not know when `next` is called again.
                         None if matches!(self.phase, Phase::Open) => {
                             poll_fn(|cx| self.try_send_control(cx)).await;
                             continue;
@@ -123,9 +121,9 @@ impl StreamReceiver {
         }
     }
 
-    /// Sends what is owed if the socket takes it now. Never waits: if not now, then with the next event.
+    /// Sends pending control frames if the socket takes them now. Never waits: otherwise they are sent with the next event.
     fn try_send_control(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // A broken write half shows on the read half too.
+        // A broken write half is reported by the read half too.
         if self.owes_control && self.shared.writer().poll_control(cx).is_ready() {
             self.owes_control = false;
         }
@@ -148,14 +146,14 @@ impl StreamReceiver {
             return Poll::Ready(Event::Read(result));
         }
         self.decoder.release_idle();
-        // Lines have no pings; their timer only matters for a farewell.
+        // Lines have no pings; their timer matters only while closing.
         if self.keepalive.is_none() && matches!(self.phase, Phase::Open) {
             return Poll::Pending;
         }
         self.timer.as_mut().poll(cx).map(|()| Event::Timer)
     }
 
-    /// While a control frame of ours is stuck, the timer also watches the write deadline.
+    /// While a control frame of ours cannot be written, the timer also watches the write deadline.
     fn arm_stall_timer(&mut self) {
         let stalled_since = self.shared.writer().stalled_since;
         if let Some(since) = stalled_since
@@ -185,18 +183,17 @@ impl StreamReceiver {
     fn reject_peer(&mut self, reason: CloseReason) -> Option<Received> {
         self.decoder.discard();
         self.begin_close(reason.clone(), Closing::Violation(reason));
-        // Lines have no close frame, so there is nobody to tell and nothing to wait for.
+        // Lines have no close frame, so there is nothing to send and nothing to wait for.
         if self.decoder.is_websocket() { None } else { self.finish_close() }
     }
 
-    fn begin_close(&mut self, say: CloseReason, closing: Closing) {
-        self.shared.writer().queue.close(say);
+    fn begin_close(&mut self, reason: CloseReason, closing: Closing) {
+        self.shared.writer().queue.close(reason);
         self.owes_control = true;
         self.timer.as_mut().reset(Instant::now() + CLOSE_DEADLINE);
         self.phase = Phase::Closing(closing);
     }
 
-    /// One event of an open connection.
     fn handle_while_open(&mut self, event: Event) -> Option<Received> {
         match event {
             Event::Read(Ok(0)) => self.handle_end_of_stream(),
@@ -207,7 +204,7 @@ impl StreamReceiver {
                 }
                 None
             }
-            // A broken write half shows on the read half too, with whatever the peer said last.
+            // A broken write half is reported by the read half too, after what the peer sent last.
             Event::Control(_) => None,
             Event::Read(Err(error)) => self.finish(ConnectionEnd::Lost(error)),
             Event::Timer => self.on_timer(Instant::now()),
@@ -255,15 +252,14 @@ impl StreamReceiver {
         }
     }
 
-    /// One event while we part.
     fn handle_while_closing(&mut self, event: Event) -> Option<Received> {
         match event {
             Event::Read(Ok(1..)) => {
                 self.decoder.discard();
                 None
             }
-            // The peer half-closed; our close frame may still reach it. The read half has nothing
-            // more to give, and must not be polled in a circle.
+            // The peer half-closed; our close frame may still reach it. The read half has
+            // ended, and polling it again would make a busy loop.
             Event::Read(_) if self.owes_control => {
                 self.io = Box::new(PendingReader);
                 None
@@ -300,7 +296,7 @@ impl StreamReceiver {
     }
 }
 
-/// A read half that never says anything again.
+/// A read half from which nothing comes any more.
 struct PendingReader;
 
 impl tokio::io::AsyncRead for PendingReader {

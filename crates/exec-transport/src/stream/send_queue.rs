@@ -1,15 +1,15 @@
-//! What is to be written, in which order. Pure: it frames messages and offers byte slices.
+//! Frames messages and decides in which order the bytes are written. Pure: it returns byte slices and does no I/O.
 //!
 //! ```text
 //! buffer   small messages, framed, one after another
-//! large    one message in turns of a frame each
+//! large    one message, sent frame by frame
 //! pong, ping, close   at most one of each; the newest pong wins
 //!    │ stage(), only when nothing is staged: control first, then buffer, then one frame of large
 //!    ▼
 //! staged   pieces the kernel is taking; never reordered
 //! ```
 //!
-//! So a control frame waits for one large frame at most, and no frame is ever torn by another.
+//! So a control frame waits for one large frame at most, and no frame is ever interrupted by another.
 //! It holds at most [`WRITE_THROUGH_BYTES`], one message and one frame: `push` may only be called
 //! when [`SendQueue::has_room`].
 
@@ -25,14 +25,13 @@ use crate::websocket::frame::{HEADER_MAX_BYTES, Opcode, Role, close_payload, put
 /// How many pieces one write may gather; control, buffer, header and payload need four.
 pub(crate) const SLICES: usize = 4;
 
-/// How messages are told apart.
 #[derive(Debug)]
 pub(crate) enum Framing {
     Lines,
     WebSocket(Role),
 }
 
-/// One connection's outgoing half, before the socket.
+/// The outgoing half of one connection, up to the socket.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     framing: Framing,
@@ -56,9 +55,8 @@ struct Large {
 
 #[derive(Debug, PartialEq, Eq)]
 enum CloseState {
-    /// Messages may come.
     Open,
-    /// No more messages; the close frame leaves after those that are here.
+    /// No more messages; the close frame is sent after those in the queue.
     Pending(CloseReason),
     /// The close frame is staged, or the framing has none. Nothing may follow.
     Sent,
@@ -83,12 +81,12 @@ impl SendQueue {
         matches!(self.framing, Framing::WebSocket(_))
     }
 
-    /// False once a farewell was said; `push` would be pointless.
+    /// False once the connection is being closed; no message may be pushed then.
     pub(crate) fn is_open(&self) -> bool {
         self.close_state == CloseState::Open
     }
 
-    /// True if another message may be pushed before some of this is written.
+    /// True if another message may be pushed before some of the queue is written.
     pub(crate) fn has_room(&self) -> bool {
         let held: usize = self.staged.iter().map(Bytes::len).sum();
         self.large.is_none() && held + self.buffer.len() < WRITE_THROUGH_BYTES
@@ -119,7 +117,7 @@ impl SendQueue {
         }
     }
 
-    /// Answers a ping. An older answer that has not left is replaced, as RFC 6455 §5.5.3 allows.
+    /// Answers a ping. An older answer that has not been sent is replaced, as RFC 6455 §5.5.3 allows.
     pub(crate) fn pong(&mut self, payload: Bytes) {
         self.pong = Some(payload);
     }
@@ -128,7 +126,7 @@ impl SendQueue {
         self.ping = true;
     }
 
-    /// Ends the messages. The close frame leaves after those that were pushed.
+    /// Ends the messages. The close frame is sent after those that were pushed.
     pub(crate) fn close(&mut self, reason: CloseReason) {
         if self.close_state == CloseState::Open {
             self.close_state = match self.framing {
@@ -195,7 +193,7 @@ impl SendQueue {
             }
             count -= piece.len();
             let piece = self.staged.pop_front().expect("just seen");
-            // A small buffer comes back, so that an echo allocates nothing.
+            // A small buffer is used again, so that an echo allocates nothing.
             if self.buffer.capacity() == 0
                 && piece.is_unique()
                 && let Ok(mut buffer) = piece.try_into_mut()
@@ -215,19 +213,19 @@ impl SendQueue {
                 self.staged.push_back(Bytes::from_static(b"\n"));
             }
             Framing::WebSocket(role) => {
-                let turn = large.rest.split_to(large.rest.len().min(self.frame_max_bytes));
+                let payload = large.rest.split_to(large.rest.len().min(self.frame_max_bytes));
                 let opcode = std::mem::replace(&mut large.opcode, Opcode::Continuation);
                 let fin = large.rest.is_empty();
                 match role {
                     Role::Server => {
                         let mut header = BytesMut::with_capacity(HEADER_MAX_BYTES);
-                        put_header(&mut header, fin, opcode, turn.len(), None);
+                        put_header(&mut header, fin, opcode, payload.len(), None);
                         self.staged.push_back(header.freeze());
-                        self.staged.push_back(turn);
+                        self.staged.push_back(payload);
                     }
                     Role::Client(_) => {
                         let mut frame = BytesMut::new();
-                        role.append_frame(&mut frame, fin, opcode, &turn);
+                        role.append_frame(&mut frame, fin, opcode, &payload);
                         self.staged.push_back(frame.freeze());
                     }
                 }

@@ -1,7 +1,7 @@
-//! Messages out: buffering, writing through, the write deadline, the farewell.
+//! Sends messages: buffering, writing through, the write deadline, closing in good order.
 //!
 //! Any of these futures may be dropped. A message that was accepted stays accepted, and the next
-//! call goes on where the dropped one stopped.
+//! call continues where the dropped one stopped.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use crate::message::{CloseReason, Message};
 use super::HeldResource;
 use super::writer::{SharedWriter, Writer};
 
-/// The sending half over a byte stream.
 #[derive(Debug)]
 pub(crate) struct StreamSender {
     shared: Arc<SharedWriter>,
@@ -56,15 +55,15 @@ impl StreamSender {
     }
 
     pub(crate) async fn close(self, reason: CloseReason) {
-        let farewell = async {
+        let closing = async {
             self.shared.writer().queue.close(reason);
             if self.drain().await.is_ok() {
                 let shutdown = poll_fn(|cx| self.shared.writer().poll_shutdown(cx)).await;
                 tracing::trace!(?shutdown, "write half shut down");
             }
         };
-        if timeout(CLOSE_DEADLINE, farewell).await.is_err() {
-            tracing::debug!("the peer took no farewell within {CLOSE_DEADLINE:?}");
+        if timeout(CLOSE_DEADLINE, closing).await.is_err() {
+            tracing::debug!("the connection was not closed in good order within {CLOSE_DEADLINE:?}");
         }
         self.shared.writer().shut_down_now();
         if let HeldResource::Child(child) = &self.shared.held {
@@ -95,13 +94,13 @@ impl StreamSender {
 }
 
 impl Drop for StreamSender {
-    /// Whoever drops the sender will never answer again; the peer is told by the stream's end.
+    /// Nothing more will be sent; the end of the stream tells the peer so.
     fn drop(&mut self) {
         self.shared.writer().shut_down_now();
     }
 }
 
-/// Marks the writer while a sender waits for the socket, and unmarks it even if it is dropped.
+/// Sets `sender_waits` while a sender waits for the socket, and clears it even if the sender's future is dropped.
 struct Waiting<'a>(&'a SharedWriter);
 
 impl Waiting<'_> {

@@ -1,9 +1,8 @@
 //! The write half that sender and receiver share, and the polling of it.
 //!
-//! A socket remembers one waker for writing. Whoever polls last is woken, so the two users agree:
-//! while a sender waits, the receiver keeps its hands off the socket and leaves control frames in
-//! the queue; the sender writes them when it is woken. A sender that comes while the receiver
-//! waits takes over everything.
+//! A socket remembers one waker for writing: that of the last poll. So only one of the two may wait for it. While a
+//! sender waits, the receiver does not poll the socket and leaves control frames in the queue; the sender writes them
+//! when it is woken. A sender that comes while the receiver waits writes everything.
 
 use std::io;
 use std::io::IoSlice;
@@ -17,7 +16,7 @@ use tokio::time::Instant;
 use super::send_queue::{SLICES, SendQueue};
 use super::{HeldResource, WriteIo};
 
-/// What both halves of a connection hold.
+/// The write half, shared by the sender and the receiver of a connection.
 #[derive(Debug)]
 pub(crate) struct SharedWriter {
     writer: Mutex<Writer>,
@@ -37,14 +36,13 @@ impl SharedWriter {
         Self { writer: Mutex::new(writer), held }
     }
 
-    /// Held for one poll at most.
+    /// The lock is held for one poll at most.
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
-        // No code of ours panics between two steps that belong together; the state stays good.
+        // Nothing here panics while the state is inconsistent, so a poisoned lock may be used.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The queue and where it goes.
 pub(crate) struct Writer {
     /// `None` once nothing more can be written.
     io: Option<WriteIo>,
@@ -55,7 +53,7 @@ pub(crate) struct Writer {
     pub(crate) sender_waits: bool,
     /// When the socket stopped taking bytes.
     pub(crate) stalled_since: Option<Instant>,
-    /// When the socket last took bytes after it had been full: the peer reads, so it lives.
+    /// When the socket last took bytes after it had been full: the peer reads, so it is alive.
     pub(crate) last_drained: Option<Instant>,
 }
 
@@ -78,7 +76,7 @@ impl Writer {
         self.poll_flush(cx)
     }
 
-    /// Writes until no control frame is owed; messages that happen to be staged go along.
+    /// Writes until no control frame is pending; messages that are already staged are written too.
     pub(crate) fn poll_control(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.sender_waits || self.io.is_none() {
             return Poll::Ready(Ok(()));
@@ -86,14 +84,14 @@ impl Writer {
         while self.queue.owes_control() && self.queue.stage() {
             ready!(self.poll_write(cx))?;
         }
-        // Staged, but not yet taken: without this, a pong would wait for the next message.
+        // What is staged but not written yet: without this, a pong would wait for the next message.
         while self.queue.is_staged() {
             ready!(self.poll_write(cx))?;
         }
         self.poll_flush(cx)
     }
 
-    /// Ends the stream in good order, after a drain.
+    /// Ends the stream in good order; called after a drain.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(io) = &mut self.io else { return Poll::Ready(Ok(())) };
         let result = ready!(Pin::new(io).poll_shutdown(cx));

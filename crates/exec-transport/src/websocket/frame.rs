@@ -140,7 +140,7 @@ pub(crate) fn close_payload(reason: &CloseReason) -> Bytes {
     payload.freeze()
 }
 
-/// What a received close frame says, or why it may not say that.
+/// Reads a received close frame; the error says why it is not allowed.
 pub(crate) fn parse_close(payload: &[u8]) -> Result<CloseReason, CloseReason> {
     let (code, text) = match payload {
         [] => return Ok(CloseReason::new(CloseReason::NO_STATUS, "")),

@@ -1,4 +1,4 @@
-//! Unix sockets: the file, who may come, and the two protocols at one door.
+//! Unix sockets: the file, who may connect, and the two protocols on one socket.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;

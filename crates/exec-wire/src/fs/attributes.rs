@@ -12,14 +12,13 @@ use crate::text::OsText;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SetPermissionsParams {
-    /// Of which file.
     pub path: PathUri,
     /// The bits, as a number: 420 is 0644.
     pub mode: u32,
     /// Whether links may be followed; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
@@ -28,7 +27,6 @@ pub struct SetPermissionsParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SetTimesParams {
-    /// Of which file.
     pub path: PathUri,
     /// When it was read, in nanoseconds since 1970.
     pub accessed_ns: i64,
@@ -37,7 +35,7 @@ pub struct SetTimesParams {
     /// Whether links may be followed; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
@@ -46,17 +44,15 @@ pub struct SetTimesParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadLinkParams {
-    /// Which link.
     pub path: PathUri,
     /// Whether links before the last component may be followed; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
 
-/// What it says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadLinkResult {
     /// The link's own text, relative or not; no URI.
@@ -67,14 +63,13 @@ pub struct ReadLinkResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateSymlinkParams {
-    /// Where.
     pub path: PathUri,
     /// The link's own text, relative or not; no URI.
     pub target: OsText,
     /// Whether links before the last component may be followed; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }

@@ -13,21 +13,18 @@ use crate::sandbox::SandboxContext;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct WireFsReadFileParams")]
 pub struct ReadFileParams {
-    /// Which.
     pub path: PathUri,
     /// Whether links may be followed; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
 
-/// Its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadFileResult {
-    /// All of them.
     pub data_base64: Base64,
 }
 
@@ -35,14 +32,14 @@ pub struct ReadFileResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct WireFsWriteFileParams")]
 pub struct WriteFileParams {
-    /// Which.
     pub path: PathUri,
     /// Its new bytes. Text that is no base64 is answered by -32600, after the handshake is checked.
+    #[schemars(with = "Base64")]
     pub data_base64: Base64OrError,
     /// Whether links may be followed; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
     /// Ours: add to the end instead.
@@ -63,14 +60,12 @@ pub struct WriteFileParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct WireFsOpenParams")]
 pub struct OpenParams {
-    /// The client's name for it, at most [`crate::limits::HANDLE_ID_BYTES`].
+    /// The id that the client gives the handle; at most [`crate::limits::HANDLE_ID_BYTES`].
     pub handle_id: String,
-    /// Which.
     pub path: PathUri,
-    /// For what.
     #[serde(default)]
     pub mode: OpenMode,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
     /// Ours: whether links may be followed; true if absent.
@@ -82,7 +77,7 @@ pub struct OpenParams {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OpenMode {
-    /// Reading.
+    /// Reading; the file must exist.
     #[default]
     Read,
     /// Writing from nothing: created, or emptied at once.
@@ -91,11 +86,10 @@ pub enum OpenMode {
     Append,
 }
 
-/// It is open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenResult {
-    /// The client's name for it.
+    /// The id that the client gave.
     pub handle_id: String,
     /// Ours: its size at that moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,18 +100,14 @@ pub struct OpenResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct FsReadBlockParams")]
 pub struct ReadBlockParams {
-    /// Of which open file.
     pub handle_id: String,
-    /// From where.
     pub offset: u64,
     /// 1 to [`crate::limits::BLOCK_BYTES`].
     pub len: usize,
 }
 
-/// The block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadBlockResult {
-    /// Its bytes.
     pub chunk: Base64,
     /// Whether fewer bytes were there than asked for.
     pub eof: bool,
@@ -127,9 +117,7 @@ pub struct ReadBlockResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct FsWriteBlockParams")]
 pub struct WriteBlockParams {
-    /// Of which open file.
     pub handle_id: String,
-    /// Where to.
     pub offset: u64,
     /// 1 to [`crate::limits::BLOCK_BYTES`].
     pub chunk: Base64,
@@ -139,7 +127,6 @@ pub struct WriteBlockParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct FsCloseParams")]
 pub struct CloseParams {
-    /// Which.
     pub handle_id: String,
 }
 

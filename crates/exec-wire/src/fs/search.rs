@@ -14,17 +14,15 @@ use crate::path_uri::PathUri;
 use crate::sandbox::SandboxContext;
 use crate::text::OsText;
 
-/// What to search for, and where.
+/// Searches file contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchParams {
-    /// The client's name for the search, at most 64 bytes.
+    /// The id that the client gives the search; at most 64 bytes.
     pub search_id: String,
     /// A directory, or one file.
     pub path: PathUri,
-    /// What to look for.
     pub pattern: SearchPattern,
-    /// Whether case matters.
     #[serde(default)]
     pub case: SearchCase,
     /// Only where it stands as a word of its own.
@@ -60,71 +58,64 @@ pub struct SearchParams {
     /// Cut longer lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_line_bytes: Option<usize>,
-    /// Tell only what comes after this line; the summary still counts everything. So that a search which a break has cut
-    /// off goes on where it was.
+    /// Report only what comes after this line; the summary still counts everything. So a search that a lost connection
+    /// interrupted can continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<SearchPlace>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
 
-/// A line that was found.
+/// A line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchPlace {
-    /// The file.
     pub path: PathUri,
     /// Its line, from 1.
     pub line: u64,
 }
 
-/// What to look for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SearchPattern {
     /// A regular expression over one line.
     Regex(String),
-    /// These very characters.
+    /// Exactly these characters.
     Literal(String),
 }
 
-/// Whether case matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SearchCase {
-    /// It does.
+    /// Upper and lower case differ.
     #[default]
     Sensitive,
-    /// It does not.
+    /// Upper and lower case match each other.
     Insensitive,
     /// Only if the pattern has a capital letter.
     Smart,
 }
 
-/// The search has begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchResult {
-    /// The client's name for it.
+    /// The id that the client gave.
     pub search_id: String,
 }
 
-/// What was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FoundParams {
-    /// By which search.
     pub search_id: String,
     /// 1, 2, 3 …
     pub seq: u64,
-    /// Lines, by file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FoundLines>,
-    /// That was all.
+    /// The search is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<SearchSummary>,
-    /// It broke off.
+    /// The search failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RpcError>,
 }
@@ -132,7 +123,6 @@ pub struct FoundParams {
 /// Lines of one file; a file with much to show comes more than once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FoundLines {
-    /// The file.
     pub path: PathUri,
     /// Its lines, ascending.
     pub lines: Vec<FoundLine>,
@@ -155,7 +145,6 @@ pub struct FoundLine {
     pub spans: Vec<(u32, u32)>,
 }
 
-/// How a search went.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchSummary {
@@ -165,19 +154,18 @@ pub struct SearchSummary {
     pub files_matched: u64,
     /// Matching lines.
     pub matches: u64,
-    /// It ended at `maxMatches`.
+    /// Whether it ended at `maxMatches`.
     pub truncated: bool,
-    /// What could not be read; the first ones.
+    /// The first paths that could not be read.
     pub problems: Vec<PathProblem>,
-    /// How much could not be read.
+    /// How many paths could not be read.
     pub problem_count: u64,
 }
 
-/// Ends a search. Nothing is told after the answer.
+/// Ends a search. No notification follows the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CancelSearchParams {
-    /// Which.
     pub search_id: String,
 }
 
@@ -186,11 +174,11 @@ empty_results! {
     CancelSearchResult,
 }
 
-/// Which paths to find.
+/// Finds paths by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GlobParams {
-    /// Below which directory.
+    /// The directory to begin at.
     pub path: PathUri,
     /// What a path below it must match: `*` within a name, `**` across, `{a,b}`, `[a-z]`. One is enough.
     pub patterns: Vec<String>,
@@ -203,17 +191,16 @@ pub struct GlobParams {
     /// Stop after this many paths.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_paths: Option<usize>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
 
-/// What matched.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GlobResult {
     /// Each directory's names in bytewise order.
     pub paths: Vec<PathUri>,
-    /// There are more.
+    /// Whether there are more.
     pub truncated: bool,
 }
 

@@ -13,15 +13,14 @@ use crate::sandbox::SandboxContext;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct WireFsCreateDirectoryParams")]
 pub struct CreateDirectoryParams {
-    /// Where.
     pub path: PathUri,
-    /// Make parents, and be content with one that exists; true if absent.
+    /// Make parents, and accept a directory that exists; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recursive: Option<bool>,
     /// Whether links may be followed; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
     /// Ours: permission bits of the last directory.
@@ -29,21 +28,19 @@ pub struct CreateDirectoryParams {
     pub mode: Option<u32>,
 }
 
-/// Asks what is known about a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct WireFsGetMetadataParams")]
 pub struct GetMetadataParams {
-    /// Which.
     pub path: PathUri,
     /// Whether links may be followed; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
 
-/// What is known. Times are since 1970; those in nanoseconds are ours, as is everything below `modifiedAtMs`.
+/// Times are since 1970; those in nanoseconds are ours, as is everything below `modifiedAtMs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetMetadataResult {
@@ -55,29 +52,24 @@ pub struct GetMetadataResult {
     pub is_symlink: bool,
     /// In bytes.
     pub size: u64,
-    /// When it was made; 0 if nobody remembers.
+    /// When it was made; 0 if the file system does not say.
     pub created_at_ms: i64,
     /// When its contents changed.
     pub modified_at_ms: i64,
-    /// What it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<FileKind>,
     /// Permission bits, with set-user-id, set-group-id and sticky.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
-    /// Its owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// Its group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<u32>,
-    /// Its number on its file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inode: Option<u64>,
-    /// Its file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<u64>,
-    /// How many names it has.
+    /// The number of hard links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nlink: Option<u32>,
     /// When it was made.
@@ -108,31 +100,26 @@ pub enum FileKind {
     Special,
 }
 
-/// Asks for the one path without links.
+/// Resolves all links in a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(expecting = "struct WireFsCanonicalizeParams")]
 pub struct CanonicalizeParams {
-    /// Of which file.
     pub path: PathUri,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
 
-/// That path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CanonicalizeResult {
-    /// It.
     pub path: PathUri,
 }
 
-/// Asks for the entries of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(expecting = "struct WireFsReadDirectoryParams")]
 pub struct ReadDirectoryParams {
-    /// Which.
     pub path: PathUri,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
@@ -162,20 +149,18 @@ pub struct DirectoryEntry {
     pub path: Option<PathUri>,
 }
 
-/// Asks for a tree.
+/// Lists a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(expecting = "struct WireFsWalkParams")]
 pub struct WalkParams {
-    /// Below which directory.
+    /// The directory to begin at.
     pub path: PathUri,
-    /// How far.
     pub options: WalkOptions,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
 
-/// How far to walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WalkOptions {
@@ -203,20 +188,17 @@ pub struct WalkResult {
     pub truncated: bool,
 }
 
-/// A file or directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WalkEntry {
     /// The root's path and what is below.
     pub path: PathUri,
-    /// What it is.
     pub kind: WalkEntryKind,
     /// Ours: whether it is a link to a directory; absent if not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_symlink: bool,
 }
 
-/// What a walk lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum WalkEntryKind {
@@ -226,14 +208,13 @@ pub enum WalkEntryKind {
     Directory,
 }
 
-/// Something among many that did not work.
+/// One path of many that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PathProblem {
-    /// Where.
     pub path: PathUri,
-    /// Why, for people.
+    /// For people.
     pub message: String,
-    /// Ours: why, for programs.
+    /// Ours: for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<ErrorData>,
 }
@@ -242,18 +223,17 @@ pub struct PathProblem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct WireFsRemoveParams")]
 pub struct RemoveParams {
-    /// Which.
     pub path: PathUri,
-    /// A directory with everything in it; true if absent.
+    /// Whether a directory is removed with everything in it; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recursive: Option<bool>,
-    /// Be content with one that does not exist; true if absent.
+    /// Whether a path that does not exist is no error; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub force: Option<bool>,
     /// Whether links before the last component may be followed; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
@@ -262,52 +242,44 @@ pub struct RemoveParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct WireFsCopyParams")]
 pub struct CopyParams {
-    /// From where.
     pub source_path: PathUri,
     /// To where.
     pub destination_path: PathUri,
-    /// Whether it may be a directory.
+    /// Whether the source may be a directory.
     pub recursive: bool,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
-    /// Ours: whether to answer what was copied.
+    /// Ours: whether the answer counts what was copied.
     #[serde(default, skip_serializing_if = "is_false")]
     pub report: bool,
-    /// Ours: `fs/copyProgress` tells under this name how far it is, before the answer comes.
+    /// Ours: the id under which `fs/copyProgress` reports, before the answer comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_id: Option<String>,
-    /// Ours: whether what is copied is as old as what it was copied from.
+    /// Ours: whether copies keep the times of their sources.
     #[serde(default, skip_serializing_if = "is_false")]
     pub keep_times: bool,
 }
 
-/// How far a copy is. Some are left out where they would come too fast.
+/// The progress of a copy. Some are left out where they would come too fast.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CopyProgressParams {
-    /// Of which copy.
     pub progress_id: String,
-    /// What is copied so far.
     pub copied: Copied,
 }
 
-/// It is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CopyResult {
-    /// Ours: what, if that was asked.
+    /// Ours: only if `report` asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied: Option<Copied>,
 }
 
-/// What was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Copied {
-    /// Regular files.
     pub files: u64,
-    /// Directories.
     pub directories: u64,
-    /// Links.
     pub symlinks: u64,
     /// Sizes of the regular files, holes included.
     pub bytes: u64,
@@ -315,13 +287,11 @@ pub struct Copied {
     pub skipped: u64,
 }
 
-/// Gives a file another name on the same file system.
+/// Renames a file within one file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RenameParams {
-    /// The old name.
     pub source_path: PathUri,
-    /// The new name.
     pub destination_path: PathUri,
     /// Fail if there is something at the new name.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -329,7 +299,7 @@ pub struct RenameParams {
     /// Whether links before the last component may be followed; true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,
-    /// What the call may see.
+    /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
 }
@@ -337,7 +307,6 @@ pub struct RenameParams {
 empty_results! {
     /// The directory is there.
     CreateDirectoryResult,
-    /// It is gone.
     RemoveResult,
     /// It has its new name.
     RenameResult,

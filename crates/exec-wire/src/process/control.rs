@@ -10,22 +10,18 @@ use crate::empty::{empty_params, empty_results};
 use crate::path_uri::PathUri;
 use crate::text::OsText;
 
-/// Bytes for stdin.
+/// Writes bytes to stdin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteParams {
-    /// Of which process.
     pub process_id: String,
-    /// The bytes.
     pub chunk: Base64,
     /// The client's key: the same key is written once.
     pub write_id: String,
 }
 
-/// What became of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WriteResult {
-    /// That.
     pub status: WriteStatus,
 }
 
@@ -33,25 +29,24 @@ pub struct WriteResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum WriteStatus {
-    /// They are in the child's stdin, now or since an earlier call with the same key.
+    /// The bytes are in the child's stdin, now or since an earlier call with the same key.
     Accepted,
     /// There is no such process.
     UnknownProcess,
-    /// Nobody can read them.
+    /// Stdin is closed; nobody can read the bytes.
     StdinClosed,
-    /// It is not there yet.
+    /// The process is still being started.
     Starting,
-    /// Ours: the server died while it wrote them; they are not written again.
+    /// Ours: the server died while it wrote the bytes; they are not written again.
     InDoubt,
 }
 
-/// A signal for the process group.
+/// Sends a signal to the process group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct SignalParams")]
 pub struct SignalParams {
-    /// Of which process.
     pub process_id: String,
-    /// Which; the original knows `interrupt` only.
+    /// Which; Codex's server knows `interrupt` only.
     pub signal: ProcessSignal,
     /// Ours: the client's key; within a session the same key is sent once, so that it may be asked again after a break.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,7 +56,7 @@ pub struct SignalParams {
 /// The signal was sent, or there was nobody to receive it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SignalResult {
-    /// Ours: which of the two; the original says nothing.
+    /// Ours: which of the two; Codex's server says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<SignalStatus>,
 }
@@ -108,14 +103,12 @@ pub enum ProcessSignal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct TerminateParams")]
 pub struct TerminateParams {
-    /// Which.
     pub process_id: String,
     /// Ours: time between TERM and KILL; KILL at once if absent or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
 }
 
-/// What was found and done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TerminateResult {
     /// Whether the leader was still running.
@@ -131,36 +124,32 @@ pub struct TerminateResult {
     pub known: Option<bool>,
 }
 
-/// Another size for the terminal.
+/// Changes the size of the terminal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResizeParams {
-    /// Of which process.
     pub process_id: String,
-    /// The size.
     pub size: Size,
 }
 
-/// The end of stdin.
+/// Closes stdin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CloseStdinParams {
-    /// Of which process.
     pub process_id: String,
 }
 
-/// What became of it; never `unknownProcess`, which is an error here.
+/// Never `unknownProcess`, which is an error here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CloseStdinResult {
     /// `accepted`, or `stdinClosed` if it was closed before.
     pub status: WriteStatus,
 }
 
-/// Lets go of a process: its output and its id. One that still runs is terminated first.
+/// Deletes a process: its output and its id. One that still runs is terminated first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForgetParams {
-    /// Which.
     pub process_id: String,
 }
 
@@ -185,17 +174,14 @@ pub struct ListResult {
     pub processes: Vec<ProcessInfo>,
 }
 
-/// One process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessInfo {
-    /// The client's name for it.
+    /// The id that the client gave.
     pub process_id: String,
-    /// The kernel's.
+    /// The kernel's process id.
     pub pid: u32,
-    /// What was asked to run.
     pub argv: Vec<OsText>,
-    /// Where.
     pub cwd: PathUri,
     /// Whether it has a terminal.
     pub tty: bool,
@@ -203,9 +189,7 @@ pub struct ProcessInfo {
     pub stdin_open: bool,
     /// When it started, in milliseconds since 1970, by that machine's clock.
     pub started_at_ms: u64,
-    /// Where it stands.
     pub state: ProcessState,
-    /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
     /// The number of `exited`, once the leader has ended.
@@ -222,12 +206,11 @@ pub struct ProcessInfo {
     /// Whether the child waits because its spool is full.
     #[serde(default)]
     pub stalled: bool,
-    /// The client's own words.
+    /// The label that the client gave at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Base64>,
 }
 
-/// Where a process stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ProcessState {
@@ -241,13 +224,11 @@ pub enum ProcessState {
     Closed,
 }
 
-/// Waits until something is true of a process.
+/// Waits until a condition holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitParams {
-    /// Of which process.
     pub process_id: String,
-    /// What.
     pub until: Until,
     /// How long at most; for ever if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -286,7 +267,6 @@ pub enum Until {
 /// How waiting ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitResult {
-    /// That.
     pub outcome: WaitOutcome,
 }
 
@@ -295,37 +275,24 @@ pub struct WaitResult {
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum WaitOutcome {
     /// The leader has ended, as was waited for.
-    Exited {
-        /// How.
-        exit: Exit,
-    },
+    Exited { exit: Exit },
     /// The log is complete, as was waited for.
-    Closed {
-        /// How it ended.
-        exit: Exit,
-    },
+    Closed { exit: Exit },
     /// The expression matched.
     Matched {
         /// The chunk that completed the match.
         seq: u64,
-        /// Of which stream.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stream: Option<Stream>,
-        /// What matched, cut to 4 KiB.
+        /// The bytes that matched, cut to 4 KiB.
         text: Base64,
     },
-    /// It has been silent that long.
+    /// The process printed nothing for that long.
     Silent,
-    /// It listens.
-    Listening {
-        /// On this port.
-        port: u16,
-    },
-    /// The time was up first.
+    /// The process tree listens on a port.
+    Listening { port: u16 },
+    /// The timeout passed first.
     TimedOut,
-    /// The process ended, so what was waited for cannot come any more.
-    Ended {
-        /// How.
-        exit: Exit,
-    },
+    /// The process ended, so the condition can no longer come true.
+    Ended { exit: Exit },
 }

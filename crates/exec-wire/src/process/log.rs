@@ -1,7 +1,7 @@
 //! The log of a process: read by `process/read`, pushed by `process/output`, `process/exited` and `process/closed`.
 //!
 //! All share one counter per process: 1, 2, 3 …; exit and closed take a number each, closed the highest.
-//! [`crate::output_codec`] writes `process/output` without serde; a test holds the two to the same bytes.
+//! [`crate::output_codec`] writes `process/output` without serde; a test checks that both write the same bytes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,6 @@ use crate::base64::Base64;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadParams {
-    /// Of which process.
     pub process_id: String,
     /// Output after this number; from the beginning if absent.
     pub after_seq: Option<u64>,
@@ -82,15 +81,11 @@ pub struct LogHead {
 /// A piece of output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Chunk {
-    /// Its number.
     pub seq: u64,
-    /// From where.
     pub stream: Stream,
-    /// The bytes.
     pub chunk: Base64,
 }
 
-/// Where output comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Stream {
@@ -98,12 +93,11 @@ pub enum Stream {
     Stdout,
     /// Standard error.
     Stderr,
-    /// The terminal, which knows no difference.
+    /// A terminal, which does not tell stdout from stderr.
     Pty,
 }
 
 impl Stream {
-    /// As it is written.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -113,17 +107,12 @@ impl Stream {
     }
 }
 
-/// There is output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutputParams {
-    /// Of which process.
     pub process_id: String,
-    /// Its number.
     pub seq: u64,
-    /// From where.
     pub stream: Stream,
-    /// The bytes.
     pub chunk: Base64,
 }
 
@@ -131,9 +120,7 @@ pub struct OutputParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExitedParams {
-    /// Of which process.
     pub process_id: String,
-    /// Its number.
     pub seq: u64,
     /// With what code; 128+n for a signal.
     pub exit_code: i32,
@@ -149,9 +136,8 @@ pub struct ExitedParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClosedParams {
-    /// Of which process.
     pub process_id: String,
-    /// Its number, the last.
+    /// The highest number of the process.
     pub seq: u64,
 }
 
@@ -159,7 +145,6 @@ pub struct ClosedParams {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Exit {
-    /// Whose doing it was.
     pub kind: ExitKind,
     /// The code it returned, if it returned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -181,22 +166,22 @@ pub struct Exit {
     pub max_rss_bytes: u64,
 }
 
-/// Whose doing an end was.
+/// Who or what ended a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ExitKind {
-    /// Its own.
+    /// The process returned from `main` or called `exit`.
     Exited,
-    /// A signal's, from somebody on that machine.
+    /// A signal from somebody on that machine.
     Signalled,
-    /// Its time limit's.
+    /// Its time limit.
     TimedOut,
-    /// Its owner's.
+    /// A request to terminate it.
     Terminated,
-    /// The kernel's, for want of memory.
+    /// The kernel, because memory ran out.
     OutOfMemory,
-    /// It never ran.
+    /// It could not be started.
     SpawnFailed,
-    /// Nobody was there to see it.
+    /// It ended while neither server nor keeper ran, so nobody knows how.
     Lost,
 }

@@ -2,10 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
@@ -17,45 +15,41 @@ use crate::path_uri::PathUri;
 use crate::sandbox::SandboxContext;
 use crate::text::OsText;
 
-/// What to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct WireExecParams")]
 pub struct StartParams {
-    /// The client's name for the process, unique in its session.
+    /// The id that the client gave the process; unique in its session.
     pub process_id: String,
     /// What the client knows about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
     /// Program and arguments; never empty.
     pub argv: Vec<OsText>,
-    /// Where.
     pub cwd: PathUri,
     /// What of the server's environment the child inherits; nothing if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env_policy: Option<EnvPolicy>,
     /// Variables that are always set.
     pub env: BTreeMap<String, OsText>,
-    /// A terminal, or pipes.
+    /// Whether the process gets a terminal rather than pipes.
     pub tty: bool,
     /// Whether stdin is a pipe; `/dev/null` otherwise.
     #[serde(default)]
     pub pipe_stdin: bool,
-    /// What the child sees as its own name.
+    /// The child's `argv[0]`, if it is to differ from the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arg0: Option<OsText>,
     /// A login shell's state to start from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell_snapshot: Option<ShellSnapshot>,
-    /// What to keep it from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxContext>,
     /// Whether it must have no network but the managed one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub enforce_managed_network: bool,
-    /// What of the loopback it may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed_network: Option<ManagedNetwork>,
-    /// A proxy of its own.
+    /// The proxy of this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_proxy: Option<NetworkProxy>,
     /// Ours: the terminal's size; 24 × 80 if absent.
@@ -82,7 +76,6 @@ pub struct StartParams {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct ExecMetadata")]
 pub struct Metadata {
-    /// The conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
     /// The model's call.
@@ -98,7 +91,6 @@ pub struct ThreadId(pub Uuid);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct ExecEnvPolicy")]
 pub struct EnvPolicy {
-    /// What to begin with.
     pub inherit: EnvInherit,
     /// Keep names that look like secrets.
     pub ignore_default_excludes: bool,
@@ -116,9 +108,9 @@ pub struct EnvPolicy {
 pub enum EnvInherit {
     /// What every shell needs.
     Core,
-    /// Everything.
+    /// All variables.
     All,
-    /// Nothing.
+    /// No variables.
     None,
 }
 
@@ -126,18 +118,14 @@ pub enum EnvInherit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct ShellSnapshotRequest")]
 pub struct ShellSnapshot {
-    /// Whose snapshot.
     pub scope_id: String,
-    /// Of which shell.
     pub shell: ShellInfo,
 }
 
 /// Rows and columns of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Size {
-    /// Lines.
     pub rows: u16,
-    /// Characters per line.
     pub cols: u16,
 }
 
@@ -148,29 +136,28 @@ pub enum Overflow {
     /// Forget the oldest output, and say so.
     #[default]
     DropOldest,
-    /// Let the child wait.
+    /// Let the child wait until there is space.
     Block,
 }
 
-/// It runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StartResult {
-    /// The client's name for it.
+    /// The id that the client gave.
     pub process_id: String,
-    /// What keeps it; older servers do not say.
+    /// The sandbox that is enforced; older servers do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_type: Option<SandboxType>,
-    /// Ours: what the kernel calls it; for people, never for signals.
+    /// Ours: the kernel's process id; for people, never for signals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
 
-/// What keeps a process.
+/// The kind of sandbox that is enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SandboxType {
-    /// Nothing.
+    /// No sandbox.
     None,
     /// Seatbelt.
     MacosSeatbelt,
@@ -182,24 +169,7 @@ pub enum SandboxType {
     WindowsMxc,
 }
 
-struct ThreadIdVisitor;
-
-impl Visitor<'_> for ThreadIdVisitor {
-    type Value = ThreadId;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<ThreadId, E> {
-        match Uuid::parse_str(text) {
-            Ok(id) => Ok(ThreadId(id)),
-            Err(_) => Err(E::custom(uuid_error(text))),
-        }
-    }
-}
-
-/// What is wrong with a UUID, in the words of the original, whose `uuid` crate said more than today's.
+/// What is wrong with a UUID, in the words of Codex's server, whose `uuid` crate said more than today's.
 fn uuid_error(text: &str) -> String {
     let bare =
         text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).or_else(|| text.strip_prefix("urn:uuid:"));
@@ -233,7 +203,8 @@ fn uuid_error(text: &str) -> String {
 
 impl<'de> Deserialize<'de> for ThreadId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(ThreadIdVisitor)
+        let text = String::deserialize(deserializer)?;
+        Uuid::parse_str(&text).map(Self).map_err(|_| serde::de::Error::custom(uuid_error(&text)))
     }
 }
 
