@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exec_server::process::{StartError, WaitCondition, Waited};
-use exec_server::{EntryBody, ExitCause, Command, Environ, Environment, ProcessId, SharedEnvironment, TimeLimit};
+use exec_server::{Command, EntryBody, Environ, Environment, ExitCause, ProcessId, SharedEnvironment, TimeLimit};
 
 /// How much of one command's output the model is shown, in bytes.
 const SHOWN_BYTES: usize = 2_000;

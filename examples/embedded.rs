@@ -6,7 +6,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use exec_server::process::{WaitCondition, Waited, Written};
-use exec_server::{EntryBody, Bytes, ExitCause, Command, Environment, Io, ProcessId, Processes, Stream, WriteId};
+use exec_server::{Bytes, Command, EntryBody, Environment, ExitCause, Io, ProcessId, Processes, Stream, WriteId};
 
 /// How much output one page brings at most, in bytes.
 const PAGE_BYTES: usize = 64 * 1024;

@@ -35,17 +35,17 @@ async fn show(files: &dyn Files, root: &Path) -> Result<(), Box<dyn Error>> {
 /// A write replaces the whole file or nothing, and can be told what it expects to replace.
 async fn write_and_read(files: &dyn Files, path: &Path) -> Result<(), Box<dyn Error>> {
     files.write(path, Bytes::from("first draft\n"), WriteOptions::default()).await?;
-    assert_eq!(files.read(path, LinkPolicy::LogFollower).await?, "first draft\n");
+    assert_eq!(files.read(path, LinkPolicy::Follow).await?, "first draft\n");
 
     // Somebody else would have made this file, if it were not there already.
     let only_new = WriteOptions { expect: ExpectedFile::Absent, ..WriteOptions::default() };
     let refused = files.write(path, Bytes::from("mine\n"), only_new).await;
     println!("a guarded write was refused: {}", refused.as_ref().err().ok_or("the guard must hold")?);
-    assert_eq!(files.read(path, LinkPolicy::LogFollower).await?, "first draft\n");
+    assert_eq!(files.read(path, LinkPolicy::Follow).await?, "first draft\n");
 
     let append = WriteOptions { append: true, ..WriteOptions::default() };
     files.write(path, Bytes::from("second thought\n"), append).await?;
-    let metadata = files.metadata(path, LinkPolicy::LogFollower).await?;
+    let metadata = files.metadata(path, LinkPolicy::Follow).await?;
     println!("{} has {} bytes, mode {:o}", path.display(), metadata.size_bytes, metadata.mode & 0o777);
     assert_eq!(metadata.size_bytes, 27);
     Ok(())
@@ -54,14 +54,14 @@ async fn write_and_read(files: &dyn Files, path: &Path) -> Result<(), Box<dyn Er
 /// Large files pass in blocks, in any order, so that neither side holds all of it in memory.
 async fn read_in_blocks(files: &dyn Files, path: &Path) -> Result<(), Box<dyn Error>> {
     const BLOCK_BYTES: usize = 256 * 1024;
-    let file = files.open(path, OpenMode::Replace, LinkPolicy::LogFollower).await?;
+    let file = files.open(path, OpenMode::Replace, LinkPolicy::Follow).await?;
     for index in 0..4_u8 {
         let offset = u64::from(index) * BLOCK_BYTES as u64;
         file.write_block(offset, Bytes::from(vec![index; BLOCK_BYTES])).await?;
     }
     file.close().await?;
 
-    let file = files.open(path, OpenMode::Read, LinkPolicy::LogFollower).await?;
+    let file = files.open(path, OpenMode::Read, LinkPolicy::Follow).await?;
     let mut offset = 0;
     loop {
         let block = file.read_block(offset, BLOCK_BYTES).await?;
@@ -85,14 +85,14 @@ async fn copy_a_tree(files: &dyn Files, root: &Path) -> Result<(), Box<dyn Error
     for name in ["README.md", "src/main.rs", "src/parser/lexer.rs"] {
         files.write(&source.join(name), Bytes::from(format!("this is {name}\n")), WriteOptions::default()).await?;
     }
-    files.create_symlink(Path::new("src/main.rs"), &source.join("entry"), LinkPolicy::LogFollower).await?;
+    files.create_symlink(Path::new("src/main.rs"), &source.join("entry"), LinkPolicy::Follow).await?;
 
     let copy = root.join("copy");
     let options = CopyOptions { recursive: true, keep_times: true, progress: None };
     let copied = files.copy(&source, &copy, options).await?;
     println!("copied {} files, {} directories, {} links", copied.files, copied.directories, copied.symlinks);
     assert_eq!((copied.files, copied.symlinks, copied.skipped), (3, 1, 0));
-    assert_eq!(files.read_link(&copy.join("entry"), LinkPolicy::LogFollower).await?, Path::new("src/main.rs"));
+    assert_eq!(files.read_link(&copy.join("entry"), LinkPolicy::Follow).await?, Path::new("src/main.rs"));
 
     let found = files.glob(GlobQuery::new(&copy, "**/*.rs")).await?;
     let names: Vec<PathBuf> =

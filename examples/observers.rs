@@ -7,7 +7,7 @@
 use std::error::Error;
 
 use exec_server::process::{ReadQuery, WaitCondition};
-use exec_server::{EntryBody, Bytes, Command, Entry, Environment, Io, ProcessId, Processes, Seq, WriteId};
+use exec_server::{Bytes, Command, Entry, EntryBody, Environment, Io, ProcessId, Processes, Seq, WriteId};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -12,7 +12,7 @@ use std::{fs, io};
 
 use exec_server::process::{LogFollower, WaitCondition};
 use exec_server::serve::{self, ListenOptions, ListenUrl, Listener, Server};
-use exec_server::{EntryBody, Command, Environ, Environment, ProcessId, Seq};
+use exec_server::{Command, EntryBody, Environ, Environment, ProcessId, Seq};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};

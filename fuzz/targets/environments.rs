@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use exec_client::Environments;
-use exec_client::environments::{FILE_NAME, ConfigFileError};
+use exec_client::environments::{ConfigFileError, FILE_NAME};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -13,7 +13,7 @@ use exec_core::Overflow;
 use exec_core::flow::Quota;
 use exec_keeper::spool::directory::SpoolDirectory;
 use exec_keeper::spool::index::{IndexHeader, IndexRecord};
-use exec_keeper::spool::log_files::{ReadRequest, DiskWait};
+use exec_keeper::spool::log_files::{DiskWait, ReadRequest};
 use exec_keeper::spool::{RecoveredFiles, Spool};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::MemfdFlags;

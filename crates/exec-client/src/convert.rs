@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use exec_core::environ::Variables;
 use exec_core::{
-    ExitCause, Command, EnvPolicy, Exit, Head, Inherit, Io, Overflow, ProcessId, Signal, TerminalSize, ExitStatus, Stream, ResourceUsage,
+    Command, EnvPolicy, Exit, ExitCause, ExitStatus, Head, Inherit, Io, Overflow, ProcessId, ResourceUsage, Signal,
+    Stream, TerminalSize,
 };
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
-    Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, SearchLine, FileLines, Metadata, Pattern, FileReason,
-    SearchQuery, SearchSummary, FileVerb, WalkListing, WalkEntry, WalkKind, WalkOptions,
+    Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FileLines, FileReason, FileVerb, Metadata,
+    Pattern, SearchLine, SearchQuery, SearchSummary, WalkEntry, WalkKind, WalkListing, WalkOptions,
 };
 use exec_env::process::{ProcessInfo, WaitCondition, Waited};
 use exec_env::{MachineInfo, Shell, http};

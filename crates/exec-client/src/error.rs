@@ -11,7 +11,7 @@ use exec_core::{Command, ProcessId, TerminalSize};
 use exec_env::files::{FileError, FileReason, FileVerb, WatchLimit};
 use exec_env::http::HttpError;
 use exec_env::process::{
-    ReadError, ResizeError, SignalError, SpawnFailure, StartError, SpawnStep, UnknownProcess, Unreachable, WaitError,
+    ReadError, ResizeError, SignalError, SpawnFailure, SpawnStep, StartError, UnknownProcess, Unreachable, WaitError,
 };
 use exec_wire::error::{code, kind};
 use exec_wire::{ErrorData, Method, RpcError};

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use exec_env::files::tree::CopyProgress;
 use exec_env::files::{
-    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, ExpectedFile, FileError, FileFuture, Files, SearchResults,
-    GlobQuery, GlobMatches, LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode, FileReason, RemoveOptions, RenameOptions,
-    SearchQuery, FileTimes, FileVerb, WalkListing, WalkOptions, WatchOptions, WriteOptions, limits,
+    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, ExpectedFile, FileError, FileFuture,
+    FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, LinkPolicy, Metadata, MissingPathWatch, OpenFile,
+    OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults, WalkListing, WalkOptions, WatchOptions,
+    WriteOptions, limits,
 };
 use exec_wire::fs as wire;
 use exec_wire::{Call, NotificationMethod, PathUri};

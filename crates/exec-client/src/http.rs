@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use exec_env::BoxFuture;
-use exec_env::http::{HttpBody, Http, HttpError, HttpRequest, HttpResponse};
+use exec_env::http::{Http, HttpBody, HttpError, HttpRequest, HttpResponse};
 use exec_wire::NotificationMethod;
 use exec_wire::http::BodyDeltaParams;
 use tokio::sync::mpsc;

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use exec_core::{EntryBody, Entry, Head, Page, ProcessId, Seq};
+use exec_core::{Entry, EntryBody, Head, Page, ProcessId, Seq};
 
 use crate::limits::{ENTRY_OVERHEAD_BYTES, WINDOW_BYTES, WINDOWS_BYTES};
 use crate::page::PageBudget;

@@ -180,7 +180,8 @@ impl Link {
             && self.shared.lock().binary
         {
             let request_id = id.to_string();
-            let header = FrameHeader::Write { request_id: &request_id, handle_id: &block.handle_id, offset: block.offset };
+            let header =
+                FrameHeader::Write { request_id: &request_id, handle_id: &block.handle_id, offset: block.offset };
             binary::encode(&mut out, &header, &block.chunk.0).expect("a number and a handle of ours are short");
             return Message::Binary(out.into());
         }

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use exec_core::{EntryBody, Entry, Exit, Gap, Head, Page, Seq};
+use exec_core::{Entry, EntryBody, Exit, Gap, Head, Page, Seq};
 use exec_wire::process::{Chunk, LogHead, ReadResult};
 
 use crate::convert;

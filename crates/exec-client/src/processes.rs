@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_core::limits::{TREE_EXIT_TIMEOUT, WRITE_BYTES};
-use exec_core::{ExitCause, Command, Io, Overflow, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
+use exec_core::{Command, ExitCause, Io, Overflow, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 use exec_env::BoxFuture;
 use exec_env::process::{
-    LogFollower, ForgetError, ListError, ProcessInfo, Processes, ReadError, ReadQuery, ResizeError, SignalError, Signalled,
-    StartError, Started, TerminateError, Terminated, UnknownProcess, Unreachable, WaitCondition, WaitError, Waited, WriteError,
-    Written,
+    ForgetError, ListError, LogFollower, ProcessInfo, Processes, ReadError, ReadQuery, ResizeError, SignalError,
+    Signalled, StartError, Started, TerminateError, Terminated, UnknownProcess, Unreachable, WaitCondition, WaitError,
+    Waited, WriteError, Written,
 };
 use exec_wire::Method;
 use exec_wire::base64::Base64;

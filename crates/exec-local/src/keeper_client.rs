@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use exec_core::{Exit, Stream};
 use exec_env::process::Unreachable;
 use exec_keeper::channel::{Channel, Received};
-use exec_keeper::protocol::{KeeperRequest, ProcessRecord, ProcessNumber, FdRole, KeeperEvent, VERSION};
+use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, ProcessNumber, ProcessRecord, VERSION};
 use exec_keeper::spool::OutputSource;
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -119,7 +119,9 @@ impl KeeperClient {
         let mut expected = None;
         while expected != Some(found.len()) {
             match keeper.receive().await {
-                Some((KeeperEvent::Welcome { version: VERSION, processes, .. }, _)) => expected = Some(processes as usize),
+                Some((KeeperEvent::Welcome { version: VERSION, processes, .. }, _)) => {
+                    expected = Some(processes as usize)
+                }
                 Some((KeeperEvent::Welcome { version, .. }, _)) => {
                     return Err(OpenError::Version { state: state.to_owned(), theirs: version, ours: VERSION });
                 }
@@ -150,7 +152,9 @@ impl KeeperClient {
                 | KeeperEvent::Signalled { request_id, .. }
                 | KeeperEvent::Terminated { request_id, .. }
                 | KeeperEvent::Members { request_id, .. } => *request_id,
-                KeeperEvent::Welcome { .. } | KeeperEvent::Busy { .. } | KeeperEvent::ExistingProcess { .. } => continue,
+                KeeperEvent::Welcome { .. } | KeeperEvent::Busy { .. } | KeeperEvent::ExistingProcess { .. } => {
+                    continue;
+                }
             };
             let requester = self.lock().replies.remove(&request_id);
             if let Some(requester) = requester {
@@ -186,7 +190,11 @@ impl KeeperClient {
     }
 
     /// Sends something that has no reply, waiting until the socket takes it.
-    pub(crate) async fn send(&self, request: &KeeperRequest, descriptors: &[BorrowedFd<'_>]) -> Result<(), Unreachable> {
+    pub(crate) async fn send(
+        &self,
+        request: &KeeperRequest,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), Unreachable> {
         let message = request.encode();
         let mut writable = None;
         loop {

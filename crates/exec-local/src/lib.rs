@@ -42,8 +42,8 @@ use std::time::Duration;
 
 use exec_core::limits::{ORPHAN_TTL, SPOOL_BYTES, SPOOL_TOTAL_BYTES};
 use exec_env::{Environment, Files, Http, MachineInfo, Processes};
-use exec_keeper::start_keeper::{self, KeeperStartError, KeeperProgram};
 use exec_keeper::spool::directory::SpoolDirectory;
+use exec_keeper::start_keeper::{self, KeeperProgram, KeeperStartError};
 
 use files::LocalFiles;
 use http::LocalHttp;

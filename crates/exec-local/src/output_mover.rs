@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use exec_core::{Exit, Head, Stream};
-use exec_keeper::protocol::{KeeperRequest, ProcessNumber, FdRole};
-use exec_keeper::spool::{LogFileKind, PumpOutcome, Spool, PumpContext};
+use exec_keeper::protocol::{FdRole, KeeperRequest, ProcessNumber};
+use exec_keeper::spool::{LogFileKind, PumpContext, PumpOutcome, Spool};
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use exec_core::{Head, Page, ProcessId, Seq};
 use exec_env::BoxFuture;
 use exec_env::process::{LogFollower, ReadError, ReadQuery};
-use exec_keeper::spool::log_files::{ReadRequest, DiskWait, LogFiles};
+use exec_keeper::spool::log_files::{DiskWait, LogFiles, ReadRequest};
 use rustix::io::Errno;
 use tokio::sync::watch;
 

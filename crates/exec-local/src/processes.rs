@@ -21,7 +21,9 @@ use exec_env::process::{
     Signalled, SpawnFailure, SpawnStep, StartError, Started, TerminateError, Terminated, UnknownProcess, WaitCondition,
     WaitError, Waited, WriteError, Written,
 };
-use exec_keeper::protocol::{KeeperRequest, ProcessRecord, LaunchRequest, ProcessNumber, SpawnStep as KeeperStep, KeeperEvent};
+use exec_keeper::protocol::{
+    KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, SpawnStep as KeeperStep,
+};
 use exec_keeper::spool::directory::SpoolDirectory;
 use rustix::io::Errno;
 use rustix::termios::Winsize;
@@ -208,8 +210,11 @@ impl Processes for LocalProcesses {
                 return Ok(Terminated { was_running: true, ended: 0, left: 0 });
             }
             let number = self.table.find(id)?.number();
-            match self.table.keeper.request(|request_id| KeeperRequest::Terminate { request_id, number, grace }).await? {
-                (KeeperEvent::Terminated { was_running, ended, left, .. }, _) => Ok(Terminated { was_running, ended, left }),
+            match self.table.keeper.request(|request_id| KeeperRequest::Terminate { request_id, number, grace }).await?
+            {
+                (KeeperEvent::Terminated { was_running, ended, left, .. }, _) => {
+                    Ok(Terminated { was_running, ended, left })
+                }
                 _ => Err(keeper_gone().into()),
             }
         })
@@ -245,7 +250,11 @@ impl Processes for LocalProcesses {
             if !process.head().closed {
                 let number = process.number();
                 let grace = Duration::ZERO;
-                let _ = self.table.keeper.request(|request_id| KeeperRequest::Terminate { request_id, number, grace }).await;
+                let _ = self
+                    .table
+                    .keeper
+                    .request(|request_id| KeeperRequest::Terminate { request_id, number, grace })
+                    .await;
             }
             {
                 let mut state = self.table.lock();
@@ -306,7 +315,8 @@ impl ProcessTable {
         launch: Box<LaunchRequest>,
     ) -> Result<Started, StartError> {
         let id = record.id.clone();
-        let (event, descriptors) = self.keeper.request(|request_id| KeeperRequest::Start { request_id, launch }).await?;
+        let (event, descriptors) =
+            self.keeper.request(|request_id| KeeperRequest::Start { request_id, launch }).await?;
         let handed = match event {
             KeeperEvent::Started { number, pid, roles, .. } => {
                 HandedProcess { number, pid, exit: None, descriptors: Descriptors::new(roles, descriptors) }

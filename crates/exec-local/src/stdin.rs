@@ -13,7 +13,7 @@ use exec_core::WriteId;
 use exec_core::limits::QUEUED_WRITES;
 use exec_core::write_history::{WriteHistory, WriteState};
 use exec_env::process::Written;
-use exec_keeper::protocol::{KeeperRequest, ProcessNumber, FdRole};
+use exec_keeper::protocol::{FdRole, KeeperRequest, ProcessNumber};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
@@ -178,7 +178,8 @@ impl StdinShared {
         }
         if let Some(journal) = &mut state.journal {
             let hand_to_keeper = |file: &OwnedFd| {
-                self.keeper.try_send(&KeeperRequest::AddFd { number: self.number, role: FdRole::WriteJournal }, Some(file))
+                self.keeper
+                    .try_send(&KeeperRequest::AddFd { number: self.number, role: FdRole::WriteJournal }, Some(file))
             };
             if let Err(errno) = journal.begun(id, &state.history, hand_to_keeper) {
                 // No reason to refuse the write: the record is needed only if we are killed during this very write.
@@ -221,7 +222,9 @@ impl StdinShared {
                 // The reader is gone. It has what it read before; nobody can read the rest.
                 Err(_) => {
                     state.handle = StdinHandle::Closed;
-                    let _ = self.keeper.try_send(&KeeperRequest::CloseFd { number: self.number, role: FdRole::Stdin }, None);
+                    let _ = self
+                        .keeper
+                        .try_send(&KeeperRequest::CloseFd { number: self.number, role: FdRole::Stdin }, None);
                     return WriteProgress::Done(Written::StdinClosed);
                 }
             }

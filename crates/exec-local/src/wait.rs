@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exec_core::{EntryBody, Exit, Stream};
 use exec_env::process::{WaitCondition, WaitError, Waited};
-use exec_keeper::protocol::{KeeperRequest, KeeperEvent};
+use exec_keeper::protocol::{KeeperEvent, KeeperRequest};
 use regex::bytes::Regex;
 
 use crate::keeper_client::KeeperClient;

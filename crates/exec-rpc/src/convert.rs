@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use exec_core::command::BadCommand;
 use exec_core::{
-    ExitCause, Command, EnvPolicy, Environ, Exit, Head, Inherit, Io, Overflow, Seq, Signal, TerminalSize, ExitStatus, TimeLimit,
+    Command, EnvPolicy, Environ, Exit, ExitCause, ExitStatus, Head, Inherit, Io, Overflow, Seq, Signal, TerminalSize,
+    TimeLimit,
 };
 use exec_env::MachineInfo;
 use exec_env::process::{ProcessInfo, WaitCondition, Waited};

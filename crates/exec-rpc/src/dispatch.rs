@@ -13,7 +13,7 @@ use exec_wire::envelope::{self, RequestId};
 use exec_wire::error::RpcError;
 use exec_wire::fs::WriteBlockParams;
 use exec_wire::limits::MESSAGE_BYTES;
-use exec_wire::method::{Call, MethodFamily, Priority, Method};
+use exec_wire::method::{Call, Method, MethodFamily, Priority};
 use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;

@@ -8,7 +8,7 @@ use exec_env::errno::ErrnoText;
 use exec_env::files::{FileError, FileReason};
 use exec_env::http::HttpError;
 use exec_env::process::{
-    ForgetError, ListError, ReadError, ResizeError, SignalError, StartError, SpawnStep, TerminateError, Unreachable,
+    ForgetError, ListError, ReadError, ResizeError, SignalError, SpawnStep, StartError, TerminateError, Unreachable,
     WaitError, WriteError,
 };
 use exec_wire::error::{ErrorData, RpcError, code, kind};
@@ -59,7 +59,9 @@ impl IntoRpcError for BadCommand {
         let (code, message) = match &self {
             Self::EmptyArgv => (code::INVALID_PARAMS, "argv must not be empty".to_owned()),
             Self::EmptyProgram => (code::INTERNAL, "missing program for pipe spawn".to_owned()),
-            Self::Nul { field: CommandField::Environment } => (code::INTERNAL, "data provided contains a nul byte".to_owned()),
+            Self::Nul { field: CommandField::Environment } => {
+                (code::INTERNAL, "data provided contains a nul byte".to_owned())
+            }
             Self::Nul { .. } => (code::INTERNAL, "nul byte found in provided data".to_owned()),
             _ => (code::INVALID_PARAMS, text.clone()),
         };
@@ -223,7 +225,9 @@ pub(crate) fn file_data(error: &FileError) -> ErrorData {
         FileReason::TooLarge { limit_bytes } => Some(limit_bytes.to_string()),
         FileReason::TooManyEntries { found } => Some(found.to_string()),
         FileReason::Changed { present } => present.map(|hash| hash.to_string()),
-        FileReason::BadPattern { why } | FileReason::Unsupported { why } | FileReason::Unreachable { why } => Some(why.clone()),
+        FileReason::BadPattern { why } | FileReason::Unsupported { why } | FileReason::Unreachable { why } => {
+            Some(why.clone())
+        }
         _ => None,
     };
     ErrorData { errno: error.errno(), path: convert::uri(&error.path), detail, ..ErrorData::new(error.reason.name()) }
@@ -238,7 +242,8 @@ fn file_code(reason: &FileReason) -> i64 {
         | FileReason::RecursiveNoFollow
         | FileReason::TooManyEntries { .. }
         | FileReason::WatchLimit(_)
-        | FileReason::Unsupported { .. } | FileReason::Unreachable { .. } => code::INTERNAL,
+        | FileReason::Unsupported { .. }
+        | FileReason::Unreachable { .. } => code::INTERNAL,
         FileReason::NotAFile
         | FileReason::NotRegular
         | FileReason::TooLarge { .. }

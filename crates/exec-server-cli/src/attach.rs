@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Context, bail};
 use exec_client::LinkState;
 use exec_client::session::LossKind;
-use exec_core::{Signal, ExitStatus};
+use exec_core::{ExitStatus, Signal};
 
 use crate::args::AttachArgs;
 use crate::connection_status::LinkMonitor;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use exec_client::Options;
-use exec_client::environments::{self, EnvironmentKind, Endpoint};
+use exec_client::environments::{self, Endpoint, EnvironmentKind};
 use exec_env::{Environment, MachineInfo};
 use exec_local::LocalEnvironment;
 use exec_wire::environment::InfoParams;

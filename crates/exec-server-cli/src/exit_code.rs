@@ -1,7 +1,7 @@
 //! Our exit codes: the child's own, or the one that shells and `timeout(1)` use for the same case.
 
-use exec_core::{ExitCause, Exit, ExitStatus};
-use exec_env::process::{StartError, SpawnStep};
+use exec_core::{Exit, ExitCause, ExitStatus};
+use exec_env::process::{SpawnStep, StartError};
 
 use crate::failures::ENOENT;
 

@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use exec_client::LinkState;
 use exec_core::{Exit, Page, ProcessId, Seq, Signal};
-use exec_env::process::{LogFollower, ReadError, ResizeError, SignalError, Signalled, Started, TerminateError, Terminated};
+use exec_env::process::{
+    LogFollower, ReadError, ResizeError, SignalError, Signalled, Started, TerminateError, Terminated,
+};
 use exec_env::{BoxFuture, Processes};
 
 use crate::connection_status::LinkMonitor;

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use exec_core::limits::SPOOL_TOTAL_BYTES;
-use exec_core::{ExitCause, Exit, ProcessId, ExitStatus, signal};
+use exec_core::{Exit, ExitCause, ExitStatus, ProcessId, signal};
 use exec_env::Environment;
-use exec_env::process::{SpawnFailure, StartError, SpawnStep};
+use exec_env::process::{SpawnFailure, SpawnStep, StartError};
 use exec_local::LocalEnvironment;
 
 use crate::args::RunArgs;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use exec_client::environments::{self, EnvironmentKind, RemoteServer, Endpoint};
+use exec_client::environments::{self, Endpoint, EnvironmentKind, RemoteServer};
 use exec_client::{ConnectFailure, Environments, LinkState, Options, RemoteEnvironment};
 use exec_env::MachineInfo;
 use serde::{Deserialize, Serialize};

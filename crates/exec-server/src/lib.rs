@@ -171,8 +171,8 @@ pub use bytes::Bytes;
 pub use exec_core::command::BadCommand;
 pub use exec_core::id::BadId;
 pub use exec_core::{
-    EntryBody, ExitCause, Command, Entry, EnvPolicy, Environ, Exit, Gap, Head, Inherit, Io, Overflow, Page, ProcessId, Seq,
-    Signal, TerminalSize, ExitStatus, Stream, TimeLimit, ResourceUsage, WriteId,
+    Command, Entry, EntryBody, EnvPolicy, Environ, Exit, ExitCause, ExitStatus, Gap, Head, Inherit, Io, Overflow, Page,
+    ProcessId, ResourceUsage, Seq, Signal, Stream, TerminalSize, TimeLimit, WriteId,
 };
 
 #[cfg(feature = "client")]

@@ -5,7 +5,7 @@
 //! formed; the test then compares what it is about.
 
 use exec_core::limits::ENTRY_BYTES;
-use exec_core::{EntryBody, Entry, Exit, Gap, Head, Page, Seq, Stream};
+use exec_core::{Entry, EntryBody, Exit, Gap, Head, Page, Seq, Stream};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedLog {

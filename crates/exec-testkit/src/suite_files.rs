@@ -27,7 +27,7 @@ pub mod watch;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use exec_env::files::{FileError, Files, FileReason};
+use exec_env::files::{FileError, FileReason, Files};
 use rustix::fs::{CWD, FileType};
 
 use crate::TestEnvironment;

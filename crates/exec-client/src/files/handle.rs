@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use exec_env::files::{FileBlock, FileError, FileFuture, LinkPolicy, OpenFile, OpenMode, FileReason, FileVerb};
+use exec_env::files::{FileBlock, FileError, FileFuture, FileReason, FileVerb, LinkPolicy, OpenFile, OpenMode};
 use exec_wire::PathUri;
 use exec_wire::base64::Base64;
 use exec_wire::fs as wire;

@@ -6,7 +6,9 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-use exec_env::files::{FileError, FileFuture, SearchResults, FileLines, SearchQuery, SearchItem, SearchSummary, FileVerb};
+use exec_env::files::{
+    FileError, FileFuture, FileLines, FileVerb, SearchItem, SearchQuery, SearchResults, SearchSummary,
+};
 use exec_wire::NotificationMethod;
 use exec_wire::fs as wire;
 use tokio::sync::mpsc;

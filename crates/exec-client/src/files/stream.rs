@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use exec_env::files::{
-    FileBlock, ContentHash, ExpectedFile, FileError, FileFuture, Files, LinkPolicy, OpenFile, FileReason, WriteOptions,
+    ContentHash, ExpectedFile, FileBlock, FileError, FileFuture, FileReason, Files, LinkPolicy, OpenFile, WriteOptions,
 };
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

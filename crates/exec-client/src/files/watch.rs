@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use exec_env::BoxFuture;
-use exec_env::files::{ChangeBatch, ChangeStream, FileError, FileFuture, MissingPathWatch, FileVerb, WatchOptions};
+use exec_env::files::{ChangeBatch, ChangeStream, FileError, FileFuture, FileVerb, MissingPathWatch, WatchOptions};
 use exec_wire::NotificationMethod;
 use exec_wire::fs as wire;
 use tokio::sync::mpsc;
@@ -19,7 +19,11 @@ use crate::limits::NOTIFICATION_QUEUE;
 use crate::link::{Link, Notification, next_params};
 use crate::retry::RetryPolicy;
 
-pub(super) async fn watch(link: Link, root: PathBuf, options: WatchOptions) -> Result<Box<dyn ChangeStream>, FileError> {
+pub(super) async fn watch(
+    link: Link,
+    root: PathBuf,
+    options: WatchOptions,
+) -> Result<Box<dyn ChangeStream>, FileError> {
     let subscription = subscribe(link.clone(), root.clone(), options).await?;
     Ok(Box::new(RemoteChanges { link, root, options, state: WatchState::Watching(subscription) }))
 }
@@ -141,7 +145,9 @@ impl MissingWatches {
         let notifications =
             link.subscribe(&[NotificationMethod::FsMissingChanged], Some(&watch_id.to_string()), NOTIFICATION_QUEUE);
         let answer = operation.call_with(&params, RetryPolicy::Always).await?;
-        Ok(answer.watching.then(|| Box::new(RemoteMissing { watch_id, notifications, replaced }) as Box<dyn MissingPathWatch>))
+        Ok(answer
+            .watching
+            .then(|| Box::new(RemoteMissing { watch_id, notifications, replaced }) as Box<dyn MissingPathWatch>))
     }
 
     fn replace(&self) -> (u64, CancellationToken) {

@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use exec_core::{EntryBody, Entry};
+use exec_core::{Entry, EntryBody};
 use exec_env::BoxFuture;
 use exec_transport::{ConnectError, Connection, Message, Received, Receiver};
-use exec_wire::envelope::{self, RequestId, Incoming, Request};
+use exec_wire::envelope::{self, Incoming, Request, RequestId};
 use exec_wire::initialize::{InitializeParams, InitializeResult, InitializedParams};
 use exec_wire::network::{PolicyDecision, PolicyRequestResult};
 use exec_wire::process::{ClosedParams, ExitedParams, OutputParams};

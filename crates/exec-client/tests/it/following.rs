@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use exec_client::Options;
 use exec_client::inbox::InboxLimits;
-use exec_core::{EntryBody, Entry, Page, Seq, ExitStatus};
+use exec_core::{Entry, EntryBody, ExitStatus, Page, Seq};
 use exec_env::Environment;
 use exec_env::process::{LogFollower, ReadError, ReadQuery, WaitCondition, WaitError, Waited};
 use exec_transport::Message;
@@ -70,7 +70,8 @@ async fn what_is_pushed_is_read_without_asking() {
 async fn raw_frames_are_read_like_the_others() {
     let (environment, _stage, mut peer) = connect(OURS, Options { binary_frames: true, ..options() }).await;
     let mut follower = started(&environment, &mut peer).await;
-    let header = exec_wire::binary::FrameHeader::Output { process_id: "p", seq: 1, stream: exec_wire::process::Stream::Pty };
+    let header =
+        exec_wire::binary::FrameHeader::Output { process_id: "p", seq: 1, stream: exec_wire::process::Stream::Pty };
     let mut frame = Vec::new();
     exec_wire::binary::encode(&mut frame, &header, b"\xff raw").expect("a short id");
     peer.send_raw(Message::Binary(frame.into())).await;

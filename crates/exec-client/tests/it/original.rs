@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_client::{Options, RemoteEnvironment, connect};
-use exec_core::{Command, Environ, Io, ProcessId, ExitStatus, Stream, WriteId};
+use exec_core::{Command, Environ, ExitStatus, Io, ProcessId, Stream, WriteId};
 use exec_env::Environment;
-use exec_env::process::{ReadError, Signalled, StartError, SpawnStep, WaitCondition, Waited, Written};
+use exec_env::process::{ReadError, Signalled, SpawnStep, StartError, WaitCondition, Waited, Written};
 use exec_testkit::codex::codex_binary;
 use exec_transport::{ConnectOptions, Program, Target};
 use tokio::io::{AsyncBufReadExt, BufReader};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use exec_client::inbox::{Inbox, InboxLimits, NextRead, ReaderId};
 use exec_client::page::page_of;
 use exec_client::session::{AttemptError, Effect, LossKind, SeededRng, Session, SessionLoss, SessionTimeouts};
-use exec_core::{EntryBody, Entry, Page, ProcessId, Seq};
+use exec_core::{Entry, EntryBody, Page, ProcessId, Seq};
 use exec_wire::process::ReadResult;
 
 use server::{Server, content};

@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use exec_core::termination::{Termination, TerminationSignal};
 use exec_core::lifecycle::StreamSet;
 use exec_core::limits::TREE_EXIT_TIMEOUT;
-use exec_core::{ExitCause, Exit, Io, ExitStatus, Stream};
+use exec_core::termination::{Termination, TerminationSignal};
+use exec_core::{Exit, ExitCause, ExitStatus, Io, Stream};
 use rustix::io::Errno;
 
 use crate::protocol::{FdRole, KeeperEvent, LaunchRequest, ProcessNumber, ProcessRecord};
@@ -150,7 +150,9 @@ impl Child {
     fn cause(&self, status: ExitStatus) -> ExitCause {
         let killed = matches!(status, ExitStatus::Signal { number: libc::SIGKILL, .. });
         match self.termination.cause() {
-            ExitCause::Own if killed && self.tree.as_ref().is_some_and(Tree::was_out_of_memory) => ExitCause::OutOfMemory,
+            ExitCause::Own if killed && self.tree.as_ref().is_some_and(Tree::was_out_of_memory) => {
+                ExitCause::OutOfMemory
+            }
             cause => cause,
         }
     }

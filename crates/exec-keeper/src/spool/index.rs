@@ -12,7 +12,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use exec_core::{ExitCause, Exit, Seq, ExitStatus, Stream, ResourceUsage};
+use exec_core::{Exit, ExitCause, ExitStatus, ResourceUsage, Seq, Stream};
 use rustix::io::Errno;
 
 use crate::codec::{from_tag, tag_of};

@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use exec_core::limits::ENTRY_BYTES;
-use exec_core::{EntryBody, Entry, Head, Page, Seq};
+use exec_core::{Entry, EntryBody, Head, Page, Seq};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::index::{self, IndexHeader, IndexRecord, RECORD_BYTES, RecordKind};

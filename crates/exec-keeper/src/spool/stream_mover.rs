@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use exec_core::Stream;
-use exec_core::flow::{FloodDetector, PtyBatcher, Flush, splice_bytes};
+use exec_core::flow::{FloodDetector, Flush, PtyBatcher, splice_bytes};
 use exec_core::limits::{ENTRY_BYTES, FLOOD_PIPE_BYTES};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;

@@ -1,6 +1,6 @@
 //! The format of the index: bytes of a damaged disk are decoded or refused, never a panic, and the format does not change.
 
-use exec_core::{ExitCause, Exit, ExitStatus, Stream, ResourceUsage};
+use exec_core::{Exit, ExitCause, ExitStatus, ResourceUsage, Stream};
 use exec_keeper::spool::index::{Dropped, IndexHeader, IndexRecord, RecordKind};
 use proptest::collection::vec;
 use proptest::prelude::*;

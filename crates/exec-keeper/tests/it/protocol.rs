@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use exec_core::flow::Quota;
-use exec_core::{ExitCause, Exit, Io, Overflow, ProcessId, TerminalSize, ExitStatus, TimeLimit, ResourceUsage};
+use exec_core::{Exit, ExitCause, ExitStatus, Io, Overflow, ProcessId, ResourceUsage, TerminalSize, TimeLimit};
 use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, LaunchRequest, ProcessRecord, SpawnStep, VERSION};
 use proptest::collection::vec;
 use proptest::option;

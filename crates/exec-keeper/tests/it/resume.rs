@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use exec_core::flow::Quota;
-use exec_core::{EntryBody, ExitCause, Exit, Overflow, Page, ExitStatus, Stream, ResourceUsage};
+use exec_core::{EntryBody, Exit, ExitCause, ExitStatus, Overflow, Page, ResourceUsage, Stream};
 use exec_keeper::spool::directory::SpoolDirectory;
 use exec_keeper::spool::log_files::{DiskWait, ReadRequest};
 use exec_keeper::spool::{LogFileKind, OutputSource, PumpContext, PumpOutcome, RecoveredFiles, Spool};

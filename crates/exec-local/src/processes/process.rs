@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use exec_core::write_history::WriteHistory;
 use exec_core::{Head, Io, Overflow, ProcessId, Stream};
 use exec_env::process::ProcessInfo;
-use exec_keeper::protocol::{ProcessRecord, ProcessNumber, FdRole};
+use exec_keeper::protocol::{FdRole, ProcessNumber, ProcessRecord};
 use exec_keeper::spool::{RecoveredFiles, Spool};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;

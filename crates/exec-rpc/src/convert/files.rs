@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
-    Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FileLines, GlobQuery, LinkPolicy, Metadata, OpenMode,
-    Pattern, SearchQuery, SearchSummary, FileTimes, WalkListing, WalkKind, WalkOptions, limits,
+    Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FileLines, FileTimes, GlobQuery, LinkPolicy,
+    Metadata, OpenMode, Pattern, SearchQuery, SearchSummary, WalkKind, WalkListing, WalkOptions, limits,
 };
 use exec_env::http;
 use exec_wire::base64::Base64;

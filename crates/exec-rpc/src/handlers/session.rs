@@ -24,7 +24,8 @@ pub(crate) async fn close(context: RequestContext, params: CloseParams) -> Handl
 /// A unix socket admits only its owner, and stdio and memory belong to whoever started the server. Over TCP anybody on the
 /// machine or beyond may connect.
 fn require_operator(context: &RequestContext) -> Result<(), RpcError> {
-    if context.connection.peer.kind() == PeerKind::WebSocket && !context.connection.server.options.operators_everywhere {
+    if context.connection.peer.kind() == PeerKind::WebSocket && !context.connection.server.options.operators_everywhere
+    {
         return Err(reply::forbidden("session methods need a unix socket or stdio connection to the server"));
     }
     Ok(())

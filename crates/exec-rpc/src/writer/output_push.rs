@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use exec_core::{EntryBody, Entry};
+use exec_core::{Entry, EntryBody};
 use exec_env::BoxFuture;
 use exec_env::process::LogFollower;
 use exec_transport::Message;
 use exec_wire::binary::{self, FrameHeader};
 use exec_wire::envelope;
-use exec_wire::output_codec::OutputEncoder;
 use exec_wire::method::NotificationMethod;
+use exec_wire::output_codec::OutputEncoder;
 use exec_wire::process::{ClosedParams, ExitedParams};
 
 use crate::convert;
@@ -109,7 +109,11 @@ pub(super) struct ReadyFollower {
 
 impl ReadyFollower {
     /// Resolves when the follower has entries to send.
-    pub(super) fn wait(wire_id: String, generation: u64, mut follower: Box<dyn LogFollower>) -> BoxFuture<'static, Self> {
+    pub(super) fn wait(
+        wire_id: String,
+        generation: u64,
+        mut follower: Box<dyn LogFollower>,
+    ) -> BoxFuture<'static, Self> {
         Box::pin(async move {
             follower.ready().await;
             Self { wire_id, generation, follower }

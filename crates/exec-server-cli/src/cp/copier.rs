@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use exec_client::files::stream::fingerprint;
 use exec_env::files::{
-    ContentHash, Copied, CopyOptions, FileError, FileKind, LinkPolicy, Metadata, OpenMode, FileReason, RemoveOptions,
-    RenameOptions, FileVerb, WriteOptions,
+    ContentHash, Copied, CopyOptions, FileError, FileKind, FileReason, FileVerb, LinkPolicy, Metadata, OpenMode,
+    RemoveOptions, RenameOptions, WriteOptions,
 };
 use exec_wire::text::OsText;
 use serde::Serialize;
@@ -192,7 +192,8 @@ impl Copier {
     async fn fill_temp(&self, file: FileCopy<'_>, temp: &Path) -> Result<(u64, Option<ContentHash>), CopyError> {
         let FileCopy { from, to, metadata, links } = file;
         // Errors name the destination: the user does not know the temporary file.
-        let at_target = |error| CopyError::at(&self.to, FileError { verb: FileVerb::Write, path: to.to_owned(), ..error });
+        let at_target =
+            |error| CopyError::at(&self.to, FileError { verb: FileVerb::Write, path: to.to_owned(), ..error });
         let files = self.to.files();
         // Created with mode 0600: while it is filled, nobody may read what the mode of the source forbids.
         if self.to.supports("fs/writeFile.mode") {
@@ -310,7 +311,11 @@ impl Copier {
 }
 
 /// `None` if that machine cannot compute it.
-async fn hash_if_supported(location: &Location, path: &Path, links: LinkPolicy) -> Result<Option<ContentHash>, FileError> {
+async fn hash_if_supported(
+    location: &Location,
+    path: &Path,
+    links: LinkPolicy,
+) -> Result<Option<ContentHash>, FileError> {
     match retry_unreachable(|| fingerprint(location.files(), path, links)).await.0 {
         Ok(hash) => Ok(Some(hash)),
         Err(error) if error.errno() == Some(ENOSYS) => Ok(None),

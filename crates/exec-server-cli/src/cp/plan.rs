@@ -136,7 +136,8 @@ impl<'a> Destination<'a> {
 async fn metadata_if_exists(location: &Location, path: &Path) -> Result<Option<Metadata>, CopyError> {
     match location.files().metadata(path, LinkPolicy::Follow).await {
         Ok(metadata) => Ok(Some(metadata)),
-        Err(error) if error.errno() == Some(ENOENT) => match location.files().read_link(path, LinkPolicy::Follow).await {
+        Err(error) if error.errno() == Some(ENOENT) => match location.files().read_link(path, LinkPolicy::Follow).await
+        {
             Ok(_) => Err(CopyError::Dangling { path: location.display_path(path) }),
             Err(_) => Ok(None),
         },

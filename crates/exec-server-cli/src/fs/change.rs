@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use anyhow::bail;
-use exec_env::files::{CreateDirectoryOptions, FileError, FileKind, LinkPolicy, Metadata, RemoveOptions, RenameOptions};
+use exec_env::files::{
+    CreateDirectoryOptions, FileError, FileKind, LinkPolicy, Metadata, RemoveOptions, RenameOptions,
+};
 use exec_wire::text::OsText;
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use exec_env::files::search::CaseSensitivity;
-use exec_env::files::{SearchLine, FileLines, Pattern, SearchQuery, SearchItem, limits};
+use exec_env::files::{FileLines, Pattern, SearchItem, SearchLine, SearchQuery, limits};
 use exec_wire::text::OsText;
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 //! The names and types in the JSON are those of our wire where it has them (`kind`, `coreDumped`, `maxRssBytes`).
 
 use bytes::Bytes;
-use exec_core::{EntryBody, ExitCause, Exit, Gap, Page, Seq, ExitStatus, Stream};
+use exec_core::{EntryBody, Exit, ExitCause, ExitStatus, Gap, Page, Seq, Stream};
 use exec_env::process::LogEvent;
 use exec_wire::process as wire;
 use serde::Serialize;
@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn output_is_text_where_it_is_text_and_base64_elsewhere() {
-        let output = |bytes: &'static [u8]| EntryBody::Output { stream: Stream::Stderr, bytes: Bytes::from_static(bytes) };
+        let output =
+            |bytes: &'static [u8]| EntryBody::Output { stream: Stream::Stderr, bytes: Bytes::from_static(bytes) };
         assert_eq!(
             line(output(b"a\"\n\x1b")),
             "{\"event\":\"output\",\"seq\":7,\"stream\":\"stderr\",\"text\":\"a\\\"\\n\\u001b\"}\n"

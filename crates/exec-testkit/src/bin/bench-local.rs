@@ -5,7 +5,7 @@
 use std::process::{Command as Bare, Stdio};
 use std::time::{Duration, Instant};
 
-use exec_core::{EntryBody, Command, ProcessId};
+use exec_core::{Command, EntryBody, ProcessId};
 use exec_env::Environment;
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
 
@@ -33,7 +33,8 @@ fn main() {
 
 fn keepers() -> Vec<(&'static str, KeeperChoice)> {
     let own = std::env::current_exe().expect("we run");
-    let program = exec_keeper::start_keeper::KeeperProgram { program: own.with_file_name("test-keeper"), args: Vec::new() };
+    let program =
+        exec_keeper::start_keeper::KeeperProgram { program: own.with_file_name("test-keeper"), args: Vec::new() };
     let mut keepers = vec![("keeper thread", KeeperChoice::Thread)];
     if program.program.exists() {
         keepers.push(("keeper process", KeeperChoice::Process(program)));

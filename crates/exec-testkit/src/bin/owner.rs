@@ -18,11 +18,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use exec_core::{EntryBody, Command, Environ, Io, ProcessId, TerminalSize, Stream, WriteId};
+use exec_core::{Command, EntryBody, Environ, Io, ProcessId, Stream, TerminalSize, WriteId};
 use exec_env::Environment;
 use exec_env::process::{StartError, WaitCondition, Waited};
 use exec_keeper::start_keeper::KeeperProgram;
-use exec_local::{KeeperChoice, LocalEnvironment, OpenError, LocalOptions};
+use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
 use exec_testkit::test_data::SeededBytes;
 use tokio::task::JoinSet;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exec_core::{ExitCause, Exit, Io, Signal, TerminalSize, ExitStatus};
+use exec_core::{Exit, ExitCause, ExitStatus, Io, Signal, TerminalSize};
 use futures_util::StreamExt;
 
 use super::terminate::KINDS;

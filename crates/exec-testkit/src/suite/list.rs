@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_core::{Io, Signal, TerminalSize};
 use exec_env::process::{
-    ForgetError, ReadError, ReadQuery, ResizeError, SignalError, TerminateError, UnknownProcess, WaitCondition, WaitError,
-    WriteError,
+    ForgetError, ReadError, ReadQuery, ResizeError, SignalError, TerminateError, UnknownProcess, WaitCondition,
+    WaitError, WriteError,
 };
 
 use crate::test_environment::{TestEnvironment, process_id, write_id};

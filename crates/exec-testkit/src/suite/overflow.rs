@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use exec_core::limits::{SPLICE_BYTES, SPOOL_MIN_BYTES};
-use exec_core::{ExitCause, Command, Overflow, Stream};
+use exec_core::{Command, ExitCause, Overflow, Stream};
 use exec_env::process::{ReadQuery, WaitCondition};
 
 use crate::checked_log::CheckedLog;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use exec_core::command::{BadCommand, CommandField};
 use exec_core::{Command, Environ, Io, TerminalSize};
-use exec_env::process::{ResizeError, SpawnFailure, StartError, SpawnStep, WriteError};
+use exec_env::process::{ResizeError, SpawnFailure, SpawnStep, StartError, WriteError};
 
 use crate::test_environment::{TestEnvironment, process_id, write_id};
 

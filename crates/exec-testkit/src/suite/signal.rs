@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exec_core::{ExitCause, Signal, ExitStatus};
+use exec_core::{ExitCause, ExitStatus, Signal};
 use exec_env::process::Signalled;
 
 use crate::test_environment::TestEnvironment;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::symlink;
 
-use exec_core::{Environ, Io, ExitStatus, Stream};
+use exec_core::{Environ, ExitStatus, Io, Stream};
 
 use crate::test_environment::TestEnvironment;
 

@@ -1,7 +1,7 @@
 //! Processes on a pseudo terminal.
 
 use bytes::Bytes;
-use exec_core::{ExitCause, Environ, Io, Signal, TerminalSize, ExitStatus, Stream};
+use exec_core::{Environ, ExitCause, ExitStatus, Io, Signal, Stream, TerminalSize};
 use exec_env::process::{Signalled, Written};
 
 use crate::test_data::SeededRng;

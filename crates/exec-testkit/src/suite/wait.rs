@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use exec_core::{Seq, ExitStatus};
+use exec_core::{ExitStatus, Seq};
 use exec_env::process::{WaitCondition, WaitError, Waited};
 
 use crate::process::TestProcess;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use exec_env::files::limits::BLOCK_BYTES;
-use exec_env::files::{FileBlock, LinkPolicy, OpenMode, FileReason};
+use exec_env::files::{FileBlock, FileReason, LinkPolicy, OpenMode};
 use futures_util::future::join_all;
 
 use super::{FilesTestEnvironment, contents, reason};

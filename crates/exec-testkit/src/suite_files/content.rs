@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use bytes::Bytes;
-use exec_env::files::{ContentHash, ExpectedFile, LinkPolicy, FileReason, WriteOptions};
+use exec_env::files::{ContentHash, ExpectedFile, FileReason, LinkPolicy, WriteOptions};
 use futures_util::future::join_all;
 
 use super::{FilesTestEnvironment, contents, names_in, reason};

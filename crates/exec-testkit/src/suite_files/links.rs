@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use exec_env::files::{
-    CreateDirectoryOptions, FileKind, LinkPolicy, OpenMode, FileReason, RemoveOptions, RenameOptions, WriteOptions,
+    CreateDirectoryOptions, FileKind, FileReason, LinkPolicy, OpenMode, RemoveOptions, RenameOptions, WriteOptions,
 };
 
 use super::{FilesTestEnvironment, contents, names_in, reason};

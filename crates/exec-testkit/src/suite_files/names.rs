@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use exec_env::files::{
-    CreateDirectoryOptions, FileKind, LinkPolicy, OpenMode, FileReason, RemoveOptions, RenameOptions, FileTimes, WalkOptions,
-    WriteOptions,
+    CreateDirectoryOptions, FileKind, FileReason, FileTimes, LinkPolicy, OpenMode, RemoveOptions, RenameOptions,
+    WalkOptions, WriteOptions,
 };
 
 use super::{FilesTestEnvironment, contents, names_in, reason};

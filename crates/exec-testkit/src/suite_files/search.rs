@@ -1,7 +1,7 @@
 //! Search in contents.
 
 use exec_env::files::search::CaseSensitivity;
-use exec_env::files::{SearchResults, SearchLine, Pattern, FileReason, SearchQuery, SearchItem, SearchSummary};
+use exec_env::files::{FileReason, Pattern, SearchItem, SearchLine, SearchQuery, SearchResults, SearchSummary};
 
 use super::{FilesTestEnvironment, reason};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use exec_env::files::limits::READ_BYTES;
-use exec_env::files::{FileKind, LinkPolicy, OpenMode, FileReason, WriteOptions};
+use exec_env::files::{FileKind, FileReason, LinkPolicy, OpenMode, WriteOptions};
 
 use super::{FilesTestEnvironment, contents, reason};
 

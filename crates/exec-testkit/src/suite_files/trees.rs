@@ -3,7 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use exec_env::files::{DirectoryEntry, FileKind, GlobQuery, FileReason, RemoveOptions, WalkListing, WalkKind, WalkOptions};
+use exec_env::files::{
+    DirectoryEntry, FileKind, FileReason, GlobQuery, RemoveOptions, WalkKind, WalkListing, WalkOptions,
+};
 
 use super::{FilesTestEnvironment, contents, names_in, reason};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exec_core::limits::{SPLICE_BYTES, FLOOD_PIPE_BYTES, SPOOL_MIN_BYTES};
+use exec_core::limits::{FLOOD_PIPE_BYTES, SPLICE_BYTES, SPOOL_MIN_BYTES};
 use exec_core::{Command, Stream};
 use exec_env::process::WaitCondition;
 use exec_testkit::TestEnvironment;

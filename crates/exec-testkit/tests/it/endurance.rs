@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exec_client::{Options, RemoteEnvironment, TargetDial};
-use exec_core::{EntryBody, Command, ProcessId, Stream};
+use exec_core::{Command, EntryBody, ProcessId, Stream};
 use exec_env::Environment;
 use exec_env::files::{Files, OpenFile, OpenMode};
 use exec_env::process::LogFollower;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use exec_core::limits::{SPLICE_BYTES, SPOOL_MIN_BYTES};
 use exec_core::{Head, Stream};
 use exec_env::Environment;
-use exec_env::process::{ReadQuery, SpawnFailure, StartError, SpawnStep, WaitCondition};
+use exec_env::process::{ReadQuery, SpawnFailure, SpawnStep, StartError, WaitCondition};
 use exec_local::LocalOptions;
 use exec_testkit::TestEnvironment;
 use exec_testkit::checked_log::CheckedLog;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_env::files::limits::READ_BYTES;
-use exec_env::files::{FileBlock, ExpectedFile, FileError, FileKind, FileReason, FileVerb, WriteOptions};
-use exec_wire::binary;
+use exec_env::files::{ExpectedFile, FileBlock, FileError, FileKind, FileReason, FileVerb, WriteOptions};
 use exec_wire::base64::Base64;
+use exec_wire::binary;
 use exec_wire::envelope::RequestId;
 use exec_wire::error::RpcError;
 use exec_wire::fs::{
@@ -52,7 +52,9 @@ pub(crate) async fn write_file(context: RequestContext, params: WriteFileParams)
     let expect = match params.if_match.as_deref() {
         None => ExpectedFile::Anything,
         Some("absent") => ExpectedFile::Absent,
-        Some(hash) => ExpectedFile::Content(hash.parse().map_err(|error| reply::bad_params(format!("ifMatch: {error}")))?),
+        Some(hash) => {
+            ExpectedFile::Content(hash.parse().map_err(|error| reply::bad_params(format!("ifMatch: {error}")))?)
+        }
     };
     let options = WriteOptions {
         append: params.append,

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::path::PathBuf;
 
-use exec_env::files::{SearchResults, FileLines, SearchItem};
+use exec_env::files::{FileLines, SearchItem, SearchResults};
 use exec_wire::fs::{CancelSearchParams, CancelSearchResult, FoundParams, SearchParams, SearchPlace, SearchResult};
 
 use super::permission::{self, FileAccess};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use exec_env::files::tree::CopyProgress;
-use exec_env::files::{Copied, CopyOptions, CreateDirectoryOptions, FileError, RemoveOptions, RenameOptions, FileVerb};
+use exec_env::files::{Copied, CopyOptions, CreateDirectoryOptions, FileError, FileVerb, RemoveOptions, RenameOptions};
 use exec_wire::fs::{
     CanonicalizeParams, CanonicalizeResult, CopyParams, CopyProgressParams, CopyResult, CreateDirectoryParams,
     CreateDirectoryResult, CreateSymlinkParams, CreateSymlinkResult, GetMetadataParams, GetMetadataResult, GlobParams,

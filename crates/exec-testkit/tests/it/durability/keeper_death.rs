@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use exec_core::{Overflow, Signal, ExitStatus, Stream};
+use exec_core::{ExitStatus, Overflow, Signal, Stream};
 use exec_env::process::{StartError, WaitCondition, Waited, Written};
 use exec_local::{KeeperChoice, LocalOptions};
 use exec_testkit::TestEnvironment;

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use exec_core::{Command, Io, TerminalSize, ExitStatus, Stream};
+use exec_core::{Command, ExitStatus, Io, Stream, TerminalSize};
 use exec_testkit::checked_log::CheckedLog;
 use exec_testkit::semaphore::FifoSemaphore;
 use exec_testkit::test_data::{SeededBytes, SeededRng};

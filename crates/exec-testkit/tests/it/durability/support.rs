@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exec_env::Processes;
-use exec_local::{KeeperChoice, LocalEnvironment, OpenError, LocalOptions};
+use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
 use exec_testkit::TestEnvironment;
 use exec_testkit::checked_log::CheckedLog;
 use exec_testkit::os_process::{OsProcess, eventually};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use exec_env::http::{RequestHeader, HttpError, Redirects, HttpRequest};
+use exec_env::http::{HttpError, HttpRequest, Redirects, RequestHeader};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use exec_client::files::stream::{ReadStream, WriteStream, confirm};
 use exec_env::Environment;
-use exec_env::files::{Files, LinkPolicy, OpenFile, OpenMode, FileReason};
+use exec_env::files::{FileReason, Files, LinkPolicy, OpenFile, OpenMode};
 use exec_testkit::proc_status::{peak_resident_bytes, reset_peak, resident_bytes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
