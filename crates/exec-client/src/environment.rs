@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use exec_env::{Environment, Files, Http, MachineInfo, Processes};
 use exec_transport::{ConnectOptions, Target};
+use exec_wire::Method;
 use exec_wire::environment::InfoParams;
 use exec_wire::session::CloseParams;
 use tokio::task::JoinHandle;
@@ -164,7 +165,7 @@ impl RemoteEnvironment {
 
     async fn end_session(&self) -> Result<(), CallError> {
         match self.link.session_id() {
-            Some(session_id) if self.link.has("session/close") => {
+            Some(session_id) if self.link.has(Method::SessionClose) => {
                 let closed = self.link.call(CloseParams { session_id }).await;
                 // On some servers only the operator may close sessions; then we terminate the processes one by one.
                 if let Err(CallError::Refused { .. }) = closed {

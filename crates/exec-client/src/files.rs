@@ -24,14 +24,13 @@ use exec_env::files::{
     WriteOptions, limits,
 };
 use exec_wire::fs as wire;
-use exec_wire::{Call, NotificationMethod, PathUri};
+use exec_wire::{Call, Extension, Method, NotificationMethod, PathUri, RetryPolicy};
 use tokio::sync::mpsc;
 
 use crate::convert;
 use crate::error;
 use crate::limits::{LONG_CALL, NOTIFICATION_QUEUE, STREAM_BLOCK_BYTES, WRITE_FILE_BYTES};
 use crate::link::{CallOptions, Link, Notification};
-use crate::retry::RetryPolicy;
 use handle::RemoteFile;
 use watch::MissingWatches;
 
@@ -81,7 +80,7 @@ struct Operation<'a> {
 
 impl Operation<'_> {
     async fn call<C: Call>(&self, params: &C) -> Result<C::Result, FileError> {
-        self.call_with(params, RetryPolicy::of(C::METHOD)).await
+        self.call_with(params, C::METHOD.behaviour().retry).await
     }
 
     /// The deadline is long, because a tree may take long; the transport notices a dead connection.
@@ -91,7 +90,7 @@ impl Operation<'_> {
     }
 
     /// Refuses the operation if the server lacks an extension that it needs.
-    fn require(&self, extension: &str) -> Result<(), FileError> {
+    fn require(&self, extension: impl Into<Extension>) -> Result<(), FileError> {
         match self.link.has(extension) {
             true => Ok(()),
             false => Err(self.error(FileReason::Os(ENOSYS))),
@@ -155,7 +154,7 @@ impl Files for RemoteFiles {
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>> {
         Box::pin(async move {
             if mode == OpenMode::Append || links == LinkPolicy::Refuse {
-                self.operation(FileVerb::Open, path).require("fs/open.append")?;
+                self.operation(FileVerb::Open, path).require(Extension::OPEN_APPEND)?;
             }
             let file = RemoteFile::open(self.link.clone(), path, mode, links).await?;
             Ok(Box::new(file) as Box<dyn OpenFile>)
@@ -169,13 +168,13 @@ impl Files for RemoteFiles {
                 return Err(operation.error(FileReason::Os(EFBIG)));
             }
             let needed = [
-                (options.append, "fs/writeFile.append"),
-                (options.expect != ExpectedFile::Anything, "fs/writeFile.ifMatch"),
-                (options.mode.is_some(), "fs/writeFile.mode"),
-                (options.sync, "fs/writeFile.sync"),
+                (options.append, Extension::WRITE_FILE_APPEND),
+                (options.expect != ExpectedFile::Anything, Extension::WRITE_FILE_IF_MATCH),
+                (options.mode.is_some(), Extension::WRITE_FILE_MODE),
+                (options.sync, Extension::WRITE_FILE_SYNC),
             ];
             for (_, extension) in needed.iter().filter(|(needed, _)| *needed) {
-                operation.require(extension)?;
+                operation.require(*extension)?;
             }
             let if_match = match options.expect {
                 ExpectedFile::Anything => None,
@@ -203,7 +202,7 @@ impl Files for RemoteFiles {
         Box::pin(async move {
             let operation = self.operation(FileVerb::CreateDirectory, path);
             if options.mode.is_some() {
-                operation.require("fs/createDirectory.mode")?;
+                operation.require(Extension::CREATE_DIRECTORY_MODE)?;
             }
             let params = wire::CreateDirectoryParams {
                 path: operation.uri()?,
@@ -235,7 +234,7 @@ impl Files for RemoteFiles {
         Box::pin(async move {
             let operation = self.operation(FileVerb::Copy, source);
             if options.keep_times {
-                operation.require("fs/copy.keepTimes")?;
+                operation.require(Extension::COPY_KEEP_TIMES)?;
             }
             let progress_id = options.progress.is_some().then(unique_id);
             let params = wire::CopyParams {
@@ -325,7 +324,7 @@ impl Files for RemoteFiles {
     fn set_times<'a>(&'a self, path: &'a Path, times: FileTimes, links: LinkPolicy) -> FileFuture<'a, ()> {
         Box::pin(async move {
             let operation = self.operation(FileVerb::SetTimes, path);
-            operation.require("fs/setTimes")?;
+            operation.require(Method::FsSetTimes)?;
             let (accessed_ns, modified_ns) =
                 (convert::nanoseconds(times.accessed), convert::nanoseconds(times.modified));
             let follow_symlinks = follow_symlinks(links);

@@ -3,16 +3,15 @@
 use bytes::Bytes;
 use exec_env::BoxFuture;
 use exec_env::http::{Http, HttpBody, HttpError, HttpRequest, HttpResponse};
-use exec_wire::NotificationMethod;
 use exec_wire::http::BodyDeltaParams;
+use exec_wire::{Method, NotificationMethod};
 use tokio::sync::mpsc;
 
 use crate::convert;
 use crate::error;
 use crate::files::unique_id;
-use crate::limits::{LONG_CALL, NOTIFICATION_QUEUE};
-use crate::link::{CallOptions, Link, Notification, next_params};
-use crate::retry::RetryPolicy;
+use crate::limits::NOTIFICATION_QUEUE;
+use crate::link::{Link, Notification, next_params};
 
 #[derive(Debug)]
 pub(crate) struct RemoteHttp {
@@ -32,7 +31,7 @@ impl Http for RemoteHttp {
             let notifications =
                 self.link.subscribe(&[NotificationMethod::HttpBodyDelta], Some(&request_id), NOTIFICATION_QUEUE);
             // The request may have had its effect on the third party, so it is never sent twice.
-            let options = CallOptions { deadline: LONG_CALL, retry: RetryPolicy::IfUnsent };
+            let options = self.link.default_options(Method::HttpRequest);
             let params = convert::http_params(request, request_id.clone());
             let answer = self.link.call_with(&params, options).await.result.map_err(error::http_error)?;
             let headers = answer.headers.into_iter().map(|header| (header.name, header.value)).collect();

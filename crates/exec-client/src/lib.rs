@@ -11,7 +11,6 @@
 //! convert        values of the domain to values of the wire and back
 //! error          what a refusal means for each verb; the only file that knows error codes
 //! link           calls and answers over connections that break; the driver task and the writer task
-//! retry          rules: which calls may be sent twice                        (pure)
 //! session        rules: when to dial, resume, back off, give up              (pure)
 //! dial           how a connection is made
 //! inbox, page    rules: what was pushed, what must be fetched, in order      (pure)
@@ -39,12 +38,11 @@ mod link;
 pub mod page;
 mod process_cache;
 mod processes;
-mod retry;
 pub mod session;
 
 pub use dial::{Dial, TargetDial};
 pub use environment::{ConnectFailure, Options, RemoteEnvironment, connect};
 pub use environments::Environments;
 pub use error::CallError;
+pub use exec_wire::RetryPolicy;
 pub use link::{CallOptions, CallOutcome, Link, LinkMetrics, LinkState, Notification};
-pub use retry::RetryPolicy;

@@ -14,7 +14,6 @@
 pub(crate) mod driver;
 mod writer;
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,20 +22,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use exec_core::{Entry, ProcessId};
 use exec_transport::Message;
-use exec_wire::binary::{self, FrameHeader};
 use exec_wire::envelope::{self, RequestId};
 use exec_wire::environment::EnvironmentInfo;
-use exec_wire::fs::{ReadBlockResult, WriteBlockParams};
-use exec_wire::{Call, Method, NotificationMethod, RpcError, SharedJson};
+use exec_wire::{Call, Extension, Method, NotificationMethod, RetryPolicy, RpcError, SharedJson};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::error::CallError;
 use crate::inbox::Inbox;
-use crate::limits::{ANSWERS, CALLS};
+use crate::limits::{ANSWERS, CALLS, LONG_CALL};
 use crate::process_cache::CachedProcess;
-use crate::retry::RetryPolicy;
 use crate::session::{LossKind, SessionLoss, random_seed};
 use writer::{OutgoingMessage, WriterQueue};
 
@@ -139,9 +135,16 @@ impl Link {
         self.call_with(&params, self.default_options(C::METHOD)).await.result
     }
 
-    /// The default options of a method.
+    /// The options that the table of methods gives a call, whatever its params. Where those matter, the caller decides.
     pub fn default_options(&self, method: Method) -> CallOptions {
-        CallOptions { deadline: self.shared.call_deadline, retry: RetryPolicy::of(method) }
+        let behaviour = method.behaviour();
+        let deadline = if behaviour.waits { LONG_CALL } else { self.shared.call_deadline };
+        CallOptions { deadline, retry: behaviour.retry }
+    }
+
+    /// How long a server may take for a call that does not wait for anything.
+    pub(crate) fn call_deadline(&self) -> Duration {
+        self.shared.call_deadline
     }
 
     /// Calls with these options. Dropping the future frees its permit; the server may still carry it out.
@@ -153,10 +156,7 @@ impl Link {
         let Ok(permit) = permit else { return failed(late()) };
         let id = self.shared.new_id();
         let outgoing = OutgoingMessage::new(self.message(id, params), permit);
-        let outgoing = match method {
-            Method::FsWriteBlock | Method::FsWriteFile => outgoing.bulk(),
-            _ => outgoing,
-        };
+        let outgoing = if method.behaviour().bulk { outgoing.bulk() } else { outgoing };
         let (reply, answer) = oneshot::channel();
         let call =
             PendingCall { method, retry: options.retry, outgoing, reply, sent_at: Instant::now(), resent: false };
@@ -172,17 +172,10 @@ impl Link {
         }
     }
 
-    /// The call as it is sent. The params of `fs/writeBlock` go as raw bytes where the server accepts them.
+    /// The call as it is sent: as a binary frame if the method has one and the server accepts it, otherwise as JSON.
     fn message<C: Call>(&self, id: i64, params: &C) -> Message {
-        let any: &dyn Any = params;
         let mut out = Vec::new();
-        if let Some(block) = any.downcast_ref::<WriteBlockParams>()
-            && self.shared.lock().binary
-        {
-            let request_id = id.to_string();
-            let header =
-                FrameHeader::Write { request_id: &request_id, handle_id: &block.handle_id, offset: block.offset };
-            binary::encode(&mut out, &header, &block.chunk.0).expect("a number and a handle of ours are short");
+        if self.shared.lock().binary && params.write_frame(&id.to_string(), &mut out) {
             return Message::Binary(out.into());
         }
         envelope::write_request(&mut out, &RequestId::Number(id), C::METHOD.name(), params, None, false);
@@ -229,9 +222,9 @@ impl Link {
         notifications
     }
 
-    /// Whether the server has this extension (a name of `exec_wire::environment::EXTENSIONS`).
-    pub fn has(&self, extension: &str) -> bool {
-        self.shared.lock().extensions.contains(extension)
+    /// Whether the server has this extension, or this method of ours.
+    pub fn has(&self, extension: impl Into<Extension>) -> bool {
+        self.shared.lock().extensions.contains(extension.into().name())
     }
 
     /// The id of the session, while there is one.
@@ -287,11 +280,8 @@ fn decode<C: Call>(result: RawResult) -> Result<C::Result, CallError> {
     let unreadable = |reason: &str| CallError::Undecodable { method: C::METHOD, reason: reason.to_owned() };
     match result {
         RawResult::Json(json) => json.decode().map_err(|error| unreadable(error.reason())),
-        RawResult::Block { bytes, eof } => {
-            let result: Box<dyn Any> = Box::new(ReadBlockResult { chunk: bytes.into(), eof });
-            let result = result.downcast().map(|result| *result);
-            result.map_err(|_| unreadable("a file block is the answer to fs/readBlock only"))
-        }
+        RawResult::Block { bytes, eof } => C::result_from_block(bytes, eof)
+            .ok_or_else(|| unreadable("a file block is the answer to fs/readBlock only")),
     }
 }
 

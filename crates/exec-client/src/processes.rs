@@ -22,9 +22,9 @@ use exec_env::process::{
     Signalled, StartError, Started, TerminateError, Terminated, UnknownProcess, Unreachable, WaitCondition, WaitError,
     Waited, WriteError, Written,
 };
-use exec_wire::Method;
 use exec_wire::base64::Base64;
 use exec_wire::process as wire;
+use exec_wire::{Extension, Method, RetryPolicy};
 use tokio::time::Instant;
 
 use crate::error::{self, CallError};
@@ -32,7 +32,6 @@ use crate::limits::{LONG_CALL, WRITE_PIECE_BYTES};
 use crate::link::{CallOptions, Link};
 use crate::page::{page_of, take_page};
 use crate::process_cache::{CachedProcess, ProcessStatus};
-use crate::retry::RetryPolicy;
 use crate::{convert, session};
 
 /// How often a start that the server has begun on another connection is asked about. The wire has no event for it.
@@ -61,7 +60,7 @@ impl RemoteProcesses {
     }
 
     async fn list_all(&self) -> Result<Vec<ProcessInfo>, CallError> {
-        if self.link.has("process/list") {
+        if self.link.has(Method::ProcessList) {
             let listed = self.link.call(wire::ListParams {}).await?;
             return Ok(listed.processes.into_iter().filter_map(convert::process_info).collect());
         }
@@ -82,7 +81,7 @@ impl RemoteProcesses {
         params: &wire::StartParams,
     ) -> Result<u32, StartError> {
         let link = &self.link;
-        if !link.has("process/list") {
+        if !link.has(Method::ProcessList) {
             return Ok(0);
         }
         let options = link.default_options(Method::ProcessStart);
@@ -106,7 +105,7 @@ impl RemoteProcesses {
     async fn write_piece(&self, id: &ProcessId, write_id: String, bytes: Bytes) -> Result<Written, WriteError> {
         let params = wire::WriteParams { process_id: id.as_str().to_owned(), chunk: Base64(bytes), write_id };
         // The answer comes when the child has read it, which may take any time.
-        let options = CallOptions { deadline: LONG_CALL, retry: RetryPolicy::of(Method::ProcessWrite) };
+        let options = self.link.default_options(Method::ProcessWrite);
         match self.link.call_with(&params, options).await.result {
             Ok(result) => written(id, result.status),
             Err(error) if error::is_stdin_gone(&error) => Ok(Written::StdinClosed),
@@ -164,7 +163,7 @@ impl Processes for RemoteProcesses {
     fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ReadError>> {
         Box::pin(async move {
             let link = &self.link;
-            if query.wait.is_zero() || link.has("process/read.head") {
+            if query.wait.is_zero() || link.has(Extension::READ_HEAD) {
                 return read_once(link, id, query).await;
             }
             // A server that handles one request after the other would keep all of them waiting; so we wait for its push.
@@ -224,15 +223,13 @@ impl Processes for RemoteProcesses {
             reachable(&self.link, id)?;
             let process = self.link.shared().lock().processes.get(id).and_then(CachedProcess::has_terminal);
             let has_terminal = process == Some(true);
-            if self.link.has("process/closeStdin") {
+            if self.link.has(Method::ProcessCloseStdin) {
                 let params = wire::CloseStdinParams { process_id: id.as_str().to_owned() };
                 // A pipe ends once, but on a terminal the end is a character, and two of them end two programs.
-                let retry = match has_terminal {
-                    true => RetryPolicy::IfUnsent,
-                    false => RetryPolicy::of(Method::ProcessCloseStdin),
-                };
-                // It waits behind earlier writes, which wait for the child.
-                let options = CallOptions { deadline: LONG_CALL, retry };
+                let mut options = self.link.default_options(Method::ProcessCloseStdin);
+                if has_terminal {
+                    options.retry = RetryPolicy::IfUnsent;
+                }
                 return match self.link.call_with(&params, options).await.result {
                     Ok(result) => written(id, result.status),
                     Err(error) => Err(error::unknown_or_unreachable(id, error)),
@@ -251,7 +248,7 @@ impl Processes for RemoteProcesses {
                 return Err(ResizeError::NoCells { size });
             }
             reachable(&self.link, id)?;
-            if !self.link.has("process/resize") {
+            if !self.link.has(Method::ProcessResize) {
                 return Err(unsupported(Method::ProcessResize).into());
             }
             let params = wire::ResizeParams { process_id: id.as_str().to_owned(), size: convert::wire_size(size) };
@@ -262,10 +259,10 @@ impl Processes for RemoteProcesses {
     fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, SignalError>> {
         Box::pin(async move {
             reachable(&self.link, id)?;
-            if signal != Signal::Interrupt && !self.link.has("process/signal.all") {
+            if signal != Signal::Interrupt && !self.link.has(Extension::SIGNAL_ALL) {
                 return Err(unsupported(Method::ProcessSignal).into());
             }
-            let keyed = self.link.has("process/signal.signalId");
+            let keyed = self.link.has(Extension::SIGNAL_ID);
             let params = wire::SignalParams {
                 process_id: id.as_str().to_owned(),
                 signal: convert::wire_signal(signal),
@@ -293,7 +290,7 @@ impl Processes for RemoteProcesses {
     ) -> BoxFuture<'a, Result<Terminated, TerminateError>> {
         Box::pin(async move {
             reachable(&self.link, id)?;
-            if !grace.is_zero() && !self.link.has("process/terminate.graceMs") {
+            if !grace.is_zero() && !self.link.has(Extension::TERMINATE_GRACE) {
                 let why =
                     "this server cannot ask a process to end before it kills it: terminate without a grace".to_owned();
                 return Err(Unreachable { why }.into());
@@ -302,7 +299,7 @@ impl Processes for RemoteProcesses {
             let params = wire::TerminateParams { process_id: id.as_str().to_owned(), grace_ms };
             let default = self.link.default_options(Method::ProcessTerminate);
             let longest = grace.saturating_add(TREE_EXIT_TIMEOUT).min(LONG_CALL);
-            let options = CallOptions { deadline: default.deadline + longest, ..default };
+            let options = CallOptions { deadline: self.link.call_deadline() + longest, ..default };
             let had_exited = self.link.shared().lock().inbox.head(id).is_some_and(|head| head.exit.is_some());
             let outcome = self.link.call_with(&params, options).await;
             let unavailable = |error| error::unknown_or_unreachable::<TerminateError>(id, error);
@@ -342,7 +339,7 @@ impl Processes for RemoteProcesses {
             let forgotten = match status {
                 // The server lost it with its session; only our memory of it is left.
                 Some(ProcessStatus::Lost(_)) => Ok(()),
-                _ if self.link.has("process/forget") => self.forget_on_server(id).await,
+                _ if self.link.has(Method::ProcessForget) => self.forget_on_server(id).await,
                 Some(_) => self.terminate(id, Duration::ZERO).await.map(drop).map_err(|error| match error {
                     TerminateError::Unknown(unknown) => unknown.into(),
                     TerminateError::Unreachable(unreachable) => unreachable.into(),
@@ -360,20 +357,20 @@ impl Processes for RemoteProcesses {
 /// Refuses a command that a plain server would start while silently leaving out a part of it.
 fn refuse_unsupported(link: &Link, command: &Command) -> Result<(), Unreachable> {
     let refuse = |what: &str| Err(Unreachable { why: format!("this server cannot {what}") });
-    if command.time_limit.is_some() && !link.has("process/start.timeoutMs") {
+    if command.time_limit.is_some() && !link.has(Extension::START_TIMEOUT) {
         return refuse("limit the time of a process");
     }
-    if command.overflow == Overflow::Block && !link.has("process/start.overflow") {
+    if command.overflow == Overflow::Block && !link.has(Extension::START_OVERFLOW) {
         return refuse("let a child wait when its output is not read");
     }
     if let Io::Pty(size) = command.io
         && size != TerminalSize::default()
-        && !link.has("process/start.size")
+        && !link.has(Extension::START_SIZE)
     {
         return refuse("begin with a terminal of another size than 24x80");
     }
     let mut words = command.argv.iter().chain(&command.arg0).chain(command.environ.vars.values());
-    if words.any(|word| word.to_str().is_none()) && !link.has("osText") {
+    if words.any(|word| word.to_str().is_none()) && !link.has(Extension::OS_TEXT) {
         return refuse("take words that are not UTF-8");
     }
     Ok(())
@@ -442,7 +439,7 @@ fn remove_from_cache(link: &Link, id: &ProcessId) {
 /// Calls `process/read` once.
 async fn read_once(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page, ReadError> {
     reachable(link, id)?;
-    let tells_head = link.has("process/read.head");
+    let tells_head = link.has(Extension::READ_HEAD);
     let params = wire::ReadParams {
         process_id: id.as_str().to_owned(),
         after_seq: Some(query.after),
@@ -451,7 +448,7 @@ async fn read_once(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page
         wait_ms: convert::millis(query.wait).filter(|ms| *ms > 0),
     };
     let default = link.default_options(Method::ProcessRead);
-    let options = CallOptions { deadline: default.deadline.saturating_add(query.wait), ..default };
+    let options = CallOptions { deadline: link.call_deadline().saturating_add(query.wait), ..default };
     let result = link.call_with(&params, options).await.result.map_err(|error| error::read_error(id, error))?;
     let known_exit = link.shared().lock().inbox.head(id).and_then(|head| head.exit);
     let mut page = page_of(query.after, result, known_exit);

@@ -14,11 +14,9 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use exec_transport::{CloseReason, Connection, PeerKind, Received, Receiver, SendError};
 use exec_wire::SharedJson;
-use exec_wire::base64::Base64;
 use exec_wire::binary::{self, FrameHeader};
 use exec_wire::envelope::{self, Incoming, RequestId};
 use exec_wire::error::RpcError;
-use exec_wire::fs::WriteBlockParams;
 use exec_wire::method::{Method, NotificationMethod};
 use exec_wire::session::TakenOverParams;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -215,9 +213,9 @@ impl ConnectionTask {
 
     /// A block for a file as raw bytes. They are not copied out of the frame.
     async fn on_binary_frame(&mut self, frame: &Bytes) -> ControlFlow<CloseReason> {
-        match decode_write_frame(frame) {
-            Ok((id, params)) => {
-                let params = Params::WriteBlock(params);
+        match request_id_of_frame(frame) {
+            Ok(id) => {
+                let params = Params::Frame(frame.clone());
                 self.on_request(id, Method::FsWriteBlock, params, self.shared.jsonrpc(), frame.len()).await;
             }
             Err(reason) => self.refuse_malformed(&reason),
@@ -263,7 +261,7 @@ impl ConnectionTask {
             handling.await;
             drop(done);
         };
-        if dispatch::may_be_cancelled(method) {
+        if !method.behaviour().changes {
             let connection_over = self.connection_over.clone();
             self.requests.spawn(async move {
                 let _ = connection_over.run_until_cancelled(in_order).await;
@@ -296,14 +294,15 @@ impl ConnectionTask {
 }
 
 /// The request that a binary frame of a client carries, or why it carries none.
-fn decode_write_frame(frame: &Bytes) -> Result<(RequestId, WriteBlockParams), String> {
-    let (header, payload) = binary::decode(frame).map_err(|bad| bad.to_string())?;
-    let FrameHeader::Write { request_id, handle_id, offset } = header else {
-        return Err("a binary frame of a kind that only servers send".to_owned());
-    };
-    let id = RequestId::parse(request_id).map_err(|malformed| malformed.reason)?;
-    let chunk = Base64(frame.slice_ref(payload));
-    Ok((id, WriteBlockParams { handle_id: handle_id.to_owned(), offset, chunk }))
+/// The request id of a binary frame that a client may send.
+fn request_id_of_frame(frame: &[u8]) -> Result<RequestId, String> {
+    match binary::decode(frame) {
+        Ok((FrameHeader::Write { request_id, .. }, _)) => {
+            RequestId::parse(request_id).map_err(|malformed| malformed.reason)
+        }
+        Ok(_) => Err("a binary frame of a kind that only servers send".to_owned()),
+        Err(malformed) => Err(malformed.to_string()),
+    }
 }
 
 async fn close_requested(requests: &mut watch::Receiver<Option<CloseRequest>>) -> CloseRequest {

@@ -12,8 +12,9 @@ use exec_core::{
 };
 use exec_env::MachineInfo;
 use exec_env::process::{ProcessInfo, WaitCondition, Waited};
+use exec_wire::Extension;
 use exec_wire::base64::Base64;
-use exec_wire::environment::{Capabilities, EXTENSIONS, EnvironmentInfo, ShellInfo};
+use exec_wire::environment::{Capabilities, EnvironmentInfo, ShellInfo};
 use exec_wire::path_uri::PathUri;
 use exec_wire::process::{self as wire, ExitKind};
 use exec_wire::text::OsText;
@@ -197,7 +198,7 @@ pub(crate) fn environment_info(info: &MachineInfo) -> EnvironmentInfo {
             http_header_env_vars: true,
             ..Capabilities::default()
         },
-        extensions: EXTENSIONS.map(str::to_owned).to_vec(),
+        extensions: Extension::all().map(|extension| extension.name().to_owned()).collect(),
     }
 }
 

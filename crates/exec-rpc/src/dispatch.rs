@@ -11,11 +11,9 @@ use exec_transport::Message;
 use exec_wire::SharedJson;
 use exec_wire::envelope::{self, RequestId};
 use exec_wire::error::RpcError;
-use exec_wire::fs::WriteBlockParams;
 use exec_wire::limits::MESSAGE_BYTES;
-use exec_wire::method::{Call, Method, MethodFamily, Priority};
+use exec_wire::method::{Call, Method, Priority};
 use futures_util::FutureExt;
-use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection::{ConnectionShared, HandshakeState};
@@ -40,15 +38,17 @@ pub(crate) struct Request {
 
 pub(crate) enum Params {
     Json(SharedJson),
-    /// The params of `fs/writeBlock`, which came as a binary frame.
-    WriteBlock(WriteBlockParams),
+    /// A binary frame, of a method that has such frames.
+    Frame(Bytes),
 }
 
 impl Params {
-    pub(crate) fn decode<C: DeserializeOwned>(&self) -> Result<C, RpcError> {
+    pub(crate) fn decode<C: Call>(&self) -> Result<C, RpcError> {
         match self {
             Self::Json(json) => json.decode().map_err(|error| RpcError::invalid_params(error.reason())),
-            Self::WriteBlock(_) => Err(RpcError::invalid_params("a binary frame where JSON is expected")),
+            Self::Frame(frame) => {
+                C::from_frame(frame).ok_or_else(|| RpcError::invalid_params("a binary frame where JSON is expected"))
+            }
         }
     }
 }
@@ -98,7 +98,7 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
             }
         },
     };
-    let _run_permit = match request.method.spec().priority {
+    let _run_permit = match request.method.behaviour().priority {
         Priority::Control => None,
         Priority::Ordinary => connection.acquire_run_permit().await,
     };
@@ -131,13 +131,10 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
     }
 }
 
-/// Where the response to a request is cached: only if the request changes files and its client has named a scope.
+/// Where the response to a request is cached: only if the table says so and its client has named a scope.
 fn response_cache(connection: &ConnectionShared, request: &Request) -> Option<(Arc<Session>, Arc<str>)> {
-    use Method::{FsCopy, FsCreateDirectory, FsCreateSymlink, FsRemove, FsRename, FsWriteFile};
-    let changes_files =
-        matches!(request.method, FsWriteFile | FsCreateDirectory | FsRemove | FsCopy | FsRename | FsCreateSymlink);
     match &request.handshake {
-        HandshakeState::Complete(session) if changes_files => {
+        HandshakeState::Complete(session) if request.method.behaviour().is_remembered() => {
             Some((session.clone(), connection.request_scope()?.clone()))
         }
         _ => None,
@@ -163,128 +160,96 @@ async fn call_handler(
 ) -> Result<ResponseDelivery, RpcError> {
     use handlers::fs::{content, search, tree, watch};
     use handlers::{discovery, environment, http, process, session};
+    let call = HandlerCall { connection, request, out };
     match request.method {
-        Method::EnvironmentInfo => handle_json(connection, request, out, environment::info).await,
-        Method::EnvironmentStatus => handle_json(connection, request, out, environment::status).await,
-        Method::EnvironmentConfigRead => handle_json(connection, request, out, environment::config).await,
-        Method::ProcessStart => handle_json(connection, request, out, process::start).await,
-        Method::ProcessRead => handle_json(connection, request, out, process::read).await,
-        Method::ProcessWrite => handle_json(connection, request, out, process::write).await,
-        Method::ProcessSignal => handle_json(connection, request, out, process::signal).await,
-        Method::ProcessTerminate => handle_json(connection, request, out, process::terminate).await,
-        Method::ProcessResize => handle_json(connection, request, out, process::resize).await,
-        Method::ProcessCloseStdin => handle_json(connection, request, out, process::close_stdin).await,
-        Method::ProcessList => handle_json(connection, request, out, process::list).await,
-        Method::ProcessWait => handle_json(connection, request, out, process::wait).await,
-        Method::ProcessForget => handle_json(connection, request, out, process::forget).await,
-        Method::HttpRequest => handle_json(connection, request, out, http::request).await,
-        Method::CapabilityRootsDiscover => handle_json(connection, request, out, discovery::roots).await,
-        Method::FsReadFile => handle_json(connection, request, out, content::read_file).await,
-        Method::FsWriteFile => handle_json(connection, request, out, content::write_file).await,
-        Method::FsOpen => handle_json(connection, request, out, content::open).await,
-        Method::FsReadBlock if connection.uses_binary_frames() => read_binary_block(connection, request, out).await,
-        Method::FsReadBlock => handle_json(connection, request, out, content::read_block).await,
-        Method::FsWriteBlock => write_block(connection, request, out).await,
-        Method::FsClose => handle_json(connection, request, out, content::close).await,
-        Method::FsCreateDirectory => handle_json(connection, request, out, tree::create_directory).await,
-        Method::FsGetMetadata => handle_json(connection, request, out, tree::get_metadata).await,
-        Method::FsCanonicalize => handle_json(connection, request, out, tree::canonicalize).await,
-        Method::FsReadDirectory => handle_json(connection, request, out, tree::read_directory).await,
-        Method::FsWalk => handle_json(connection, request, out, tree::walk).await,
-        Method::FsRemove => handle_json(connection, request, out, tree::remove).await,
-        Method::FsCopy => handle_json(connection, request, out, tree::copy).await,
-        Method::FsRename => handle_json(connection, request, out, tree::rename).await,
-        Method::FsSetPermissions => handle_json(connection, request, out, tree::set_permissions).await,
-        Method::FsSetTimes => handle_json(connection, request, out, tree::set_times).await,
-        Method::FsReadLink => handle_json(connection, request, out, tree::read_link).await,
-        Method::FsCreateSymlink => handle_json(connection, request, out, tree::create_symlink).await,
-        Method::FsGlob => handle_json(connection, request, out, tree::glob).await,
-        Method::FsWatchMissing => handle_json(connection, request, out, watch::watch_missing).await,
-        Method::FsWatch => handle_json(connection, request, out, watch::watch).await,
-        Method::FsUnwatch => handle_json(connection, request, out, watch::unwatch).await,
-        Method::FsSearch => handle_json(connection, request, out, search::search).await,
-        Method::FsCancelSearch => handle_json(connection, request, out, search::cancel).await,
-        Method::SessionList => handle_json(connection, request, out, session::list).await,
-        Method::SessionClose => handle_json(connection, request, out, session::close).await,
-        // `capabilities/discoverV2`: its result is not known well enough to answer it completely.
-        other => Err(RpcError::unknown_method(other.name())),
-    }
-}
-
-/// Calls the handler of a method whose params and result are JSON.
-async fn handle_json<C, F, W>(
-    connection: &Arc<ConnectionShared>,
-    request: &Request,
-    out: &mut Vec<u8>,
-    handler: F,
-) -> Result<ResponseDelivery, RpcError>
-where
-    C: Call,
-    F: FnOnce(RequestContext, C) -> W,
-    W: Future<Output = HandlerResult<C::Result>>,
-{
-    let (context, params) = decode_and_check(connection, request)?;
-    let response = handler(context, params).await?;
-    envelope::write_response(out, &request.id, &response.result, request.jsonrpc);
-    Ok(ResponseDelivery { then: response.then, memory: response.memory, binary: false })
-}
-
-/// The one method whose result may be a binary frame, if the client has asked for them.
-async fn read_binary_block(
-    connection: &Arc<ConnectionShared>,
-    request: &Request,
-    out: &mut Vec<u8>,
-) -> Result<ResponseDelivery, RpcError> {
-    let (context, params) = decode_and_check(connection, request)?;
-    let memory = handlers::fs::content::read_binary_block(context, params, &request.id, out).await?;
-    Ok(ResponseDelivery { then: None, memory, binary: true })
-}
-
-/// The one method whose params may come as a binary frame.
-async fn write_block(
-    connection: &Arc<ConnectionShared>,
-    request: &Request,
-    out: &mut Vec<u8>,
-) -> Result<ResponseDelivery, RpcError> {
-    let (context, params) = match &request.params {
-        Params::Json(_) => decode_and_check(connection, request)?,
-        Params::WriteBlock(params) => (request_context(connection, request)?, params.clone()),
-    };
-    let response = handlers::fs::content::write_block(context, params).await?;
-    envelope::write_response(out, &request.id, &response.result, request.jsonrpc);
-    Ok(ResponseDelivery::default())
-}
-
-fn decode_and_check<C: Call>(
-    connection: &Arc<ConnectionShared>,
-    request: &Request,
-) -> Result<(RequestContext, C), RpcError> {
-    let params = request.params.decode()?;
-    Ok((request_context(connection, request)?, params))
-}
-
-/// Refuses a request that came before the handshake was complete.
-fn request_context(connection: &Arc<ConnectionShared>, request: &Request) -> Result<RequestContext, RpcError> {
-    let family = request.method.spec().family;
-    match &request.handshake {
-        HandshakeState::NotStarted => Err(RpcError::not_initialized(family)),
-        HandshakeState::AwaitingInitialized => Err(RpcError::not_confirmed(family)),
-        HandshakeState::Complete(session) => {
-            Ok(RequestContext { connection: connection.clone(), session: session.clone() })
+        Method::EnvironmentInfo => call.handle(environment::info).await,
+        Method::EnvironmentStatus => call.handle(environment::status).await,
+        Method::EnvironmentConfigRead => call.handle(environment::config).await,
+        Method::ProcessStart => call.handle(process::start).await,
+        Method::ProcessRead => call.handle(process::read).await,
+        Method::ProcessWrite => call.handle(process::write).await,
+        Method::ProcessSignal => call.handle(process::signal).await,
+        Method::ProcessTerminate => call.handle(process::terminate).await,
+        Method::ProcessResize => call.handle(process::resize).await,
+        Method::ProcessCloseStdin => call.handle(process::close_stdin).await,
+        Method::ProcessList => call.handle(process::list).await,
+        Method::ProcessWait => call.handle(process::wait).await,
+        Method::ProcessForget => call.handle(process::forget).await,
+        Method::HttpRequest => call.handle(http::request).await,
+        Method::CapabilityRootsDiscover => call.handle(discovery::roots).await,
+        Method::FsReadFile => call.handle(content::read_file).await,
+        Method::FsWriteFile => call.handle(content::write_file).await,
+        Method::FsOpen => call.handle(content::open).await,
+        Method::FsReadBlock if connection.uses_binary_frames() => call.read_binary_block().await,
+        Method::FsReadBlock => call.handle(content::read_block).await,
+        Method::FsWriteBlock => call.handle(content::write_block).await,
+        Method::FsClose => call.handle(content::close).await,
+        Method::FsCreateDirectory => call.handle(tree::create_directory).await,
+        Method::FsGetMetadata => call.handle(tree::get_metadata).await,
+        Method::FsCanonicalize => call.handle(tree::canonicalize).await,
+        Method::FsReadDirectory => call.handle(tree::read_directory).await,
+        Method::FsWalk => call.handle(tree::walk).await,
+        Method::FsRemove => call.handle(tree::remove).await,
+        Method::FsCopy => call.handle(tree::copy).await,
+        Method::FsRename => call.handle(tree::rename).await,
+        Method::FsSetPermissions => call.handle(tree::set_permissions).await,
+        Method::FsSetTimes => call.handle(tree::set_times).await,
+        Method::FsReadLink => call.handle(tree::read_link).await,
+        Method::FsCreateSymlink => call.handle(tree::create_symlink).await,
+        Method::FsGlob => call.handle(tree::glob).await,
+        Method::FsWatchMissing => call.handle(watch::watch_missing).await,
+        Method::FsWatch => call.handle(watch::watch).await,
+        Method::FsUnwatch => call.handle(watch::unwatch).await,
+        Method::FsSearch => call.handle(search::search).await,
+        Method::FsCancelSearch => call.handle(search::cancel).await,
+        Method::SessionList => call.handle(session::list).await,
+        Method::SessionClose => call.handle(session::close).await,
+        // The connection itself answers the first, the second is ours to ask, and the result of the third is not known
+        // well enough to answer it completely.
+        Method::Initialize | Method::NetworkPolicyRequest | Method::CapabilitiesDiscoverV2 => {
+            Err(RpcError::unknown_method(request.method.name()))
         }
     }
 }
 
-/// Whether a request may be cancelled when its connection ends, because it changes nothing.
-pub(crate) fn may_be_cancelled(method: Method) -> bool {
-    use Method::{
-        FsCanonicalize, FsGetMetadata, FsGlob, FsReadBlock, FsReadDirectory, FsReadFile, FsReadLink, FsSearch, FsWalk,
-        FsWatch, FsWatchMissing, ProcessRead, ProcessWait,
-    };
-    matches!(method, ProcessRead | ProcessWait)
-        || matches!(method, FsReadFile | FsReadBlock | FsGetMetadata | FsCanonicalize | FsReadLink)
-        || matches!(method, FsReadDirectory | FsWalk | FsGlob | FsSearch | FsWatch | FsWatchMissing)
-        || matches!(method.spec().family, MethodFamily::EnvironmentInfo | MethodFamily::EnvironmentStatus)
-        // An HTTP request may change something elsewhere, but nobody is left to receive its response.
-        || matches!(method.spec().family, MethodFamily::Http | MethodFamily::CapabilityDiscovery)
+/// A request on its way to the handler of its method.
+struct HandlerCall<'a> {
+    connection: &'a Arc<ConnectionShared>,
+    request: &'a Request,
+    out: &'a mut Vec<u8>,
+}
+
+impl HandlerCall<'_> {
+    /// Calls a handler with its params and writes its response as JSON.
+    async fn handle<C, F, W>(self, handler: F) -> Result<ResponseDelivery, RpcError>
+    where
+        C: Call,
+        F: FnOnce(RequestContext, C) -> W,
+        W: Future<Output = HandlerResult<C::Result>>,
+    {
+        let (context, params) = self.decode_and_check()?;
+        let response = handler(context, params).await?;
+        envelope::write_response(self.out, &self.request.id, &response.result, self.request.jsonrpc);
+        Ok(ResponseDelivery { then: response.then, memory: response.memory, binary: false })
+    }
+
+    /// The one method whose result may be a binary frame. The file is read right behind the header of the frame.
+    async fn read_binary_block(self) -> Result<ResponseDelivery, RpcError> {
+        let (context, params) = self.decode_and_check()?;
+        let memory = handlers::fs::content::read_binary_block(context, params, &self.request.id, self.out).await?;
+        Ok(ResponseDelivery { then: None, memory, binary: true })
+    }
+
+    /// Refuses params that do not decode, and then a request that came before the handshake was complete.
+    fn decode_and_check<C: Call>(&self) -> Result<(RequestContext, C), RpcError> {
+        let params = self.request.params.decode()?;
+        let family = self.request.method.spec().family;
+        match &self.request.handshake {
+            HandshakeState::NotStarted => Err(RpcError::not_initialized(family)),
+            HandshakeState::AwaitingInitialized => Err(RpcError::not_confirmed(family)),
+            HandshakeState::Complete(session) => {
+                Ok((RequestContext { connection: self.connection.clone(), session: session.clone() }, params))
+            }
+        }
+    }
 }

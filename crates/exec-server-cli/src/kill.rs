@@ -1,5 +1,6 @@
 //! `exec-server kill`: ends detached processes, with all they started.
 
+use exec_wire::Extension;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -46,7 +47,7 @@ async fn terminate(args: &KillArgs, store: &DetachedStore, process: DetachedProc
     // A command that is attached to it is disconnected: the process is to end in any case.
     let session = DetachedSession::resume(store, process, true).await?;
     // A server that does not support a grace period kills at once.
-    let has_grace = session.environment.link().has("process/terminate.graceMs");
+    let has_grace = session.environment.link().has(Extension::TERMINATE_GRACE);
     let grace = if has_grace { args.grace } else { Duration::ZERO };
     let ended = session.processes().terminate(&session.id, grace).await.context("it may still run");
     let forgotten = args.forget && matches!(ended, Ok(Terminated { left: 0, .. }));

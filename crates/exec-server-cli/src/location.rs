@@ -5,6 +5,7 @@
 //!
 //! Deliberately absent: what is done with the files.
 
+use exec_wire::Extension;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -166,7 +167,7 @@ impl Location {
     }
 
     /// See [`OpenTarget::supports`].
-    pub(crate) fn supports(&self, extension: &str) -> bool {
+    pub(crate) fn supports(&self, extension: impl Into<Extension>) -> bool {
         self.access.supports(extension)
     }
 

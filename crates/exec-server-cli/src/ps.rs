@@ -2,6 +2,7 @@
 //!
 //! If an environment is named and permits it, the sessions of other clients are listed, too.
 
+use exec_wire::Method;
 use std::collections::HashSet;
 
 use exec_client::Options;
@@ -84,7 +85,7 @@ async fn query(store: &DetachedStore, process: DetachedProcess) -> Option<Listed
 async fn other_sessions(remote: &RemoteTarget, own_sessions: &HashSet<String>) -> anyhow::Result<Vec<SessionInfo>> {
     let environment = remote.connect(Options::default()).await?;
     let own = environment.session_id();
-    let listed = match environment.link().has("session/list") {
+    let listed = match environment.link().has(Method::SessionList) {
         true => environment.link().call(ListParams {}).await.map(|listed| listed.sessions),
         false => Ok(Vec::new()),
     };

@@ -7,6 +7,7 @@
 mod command;
 mod detach;
 
+use exec_wire::{Extension, Method};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -101,11 +102,11 @@ async fn run_interactively(
     args: &RunArgs,
     environment: &OpenTarget<LocalEnvironment>,
 ) -> Result<(OutputFormatter, Outcome), RunFailure> {
-    if !args.tty && !args.no_stdin && !environment.supports("process/closeStdin") {
+    if !args.tty && !args.no_stdin && !environment.supports(Method::ProcessCloseStdin) {
         let message = "this server cannot tell a program that its input has ended: say --no-stdin, or --tty";
         return Err(anyhow::Error::msg(message).into());
     }
-    let size = terminal::size().filter(|_| environment.supports("process/start.size"));
+    let size = terminal::size().filter(|_| environment.supports(Extension::START_SIZE));
     let (processes, defaults) = match environment {
         OpenTarget::Local(local) => (local.processes(), CommandDefaults::local(size)),
         OpenTarget::Remote(connection) => {
@@ -116,7 +117,7 @@ async fn run_interactively(
     let command = command::build(args, defaults)?;
     let id = ProcessId::new("run").context("cannot name the process")?;
     // We listen before there is a child, so that no signal is missed.
-    let resizes = args.tty && environment.supports("process/resize");
+    let resizes = args.tty && environment.supports(Method::ProcessResize);
     let mut signals = signals::listen(Ownership::Owned, resizes).context("cannot listen for signals")?;
     let output = OutputThread::open().context("cannot start the thread that writes output")?;
     let started = processes.start(&id, command).await.map_err(|error| RunFailure {
@@ -132,7 +133,7 @@ async fn run_interactively(
     let stdin = if args.no_stdin { None } else { Some(StdinForwarder::open(end)?) };
     let mut formatter = OutputFormatter::new(args.json, raw.is_some());
     // A server that does not support a grace period kills at once.
-    let grace = if environment.supports("process/terminate.graceMs") { args.grace } else { Duration::ZERO };
+    let grace = if environment.supports(Extension::TERMINATE_GRACE) { args.grace } else { Duration::ZERO };
     let link = environment.link_monitor(raw.is_some(), args.quiet);
     let interaction = InteractiveLoop {
         processes,

@@ -5,6 +5,7 @@
 //!
 //! Deliberately absent: what is done over the connection.
 
+use exec_wire::Extension;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -237,8 +238,8 @@ impl<L> OpenTarget<L> {
         self.connection().map(|connection| connection.name.as_str())
     }
 
-    /// Whether it implements an optional part of the protocol, by its name in `exec_wire::environment::EXTENSIONS`.
-    pub(crate) fn supports(&self, extension: &str) -> bool {
+    /// Whether it implements an optional part of the protocol.
+    pub(crate) fn supports(&self, extension: impl Into<Extension>) -> bool {
         self.connection().is_none_or(|connection| connection.environment.link().has(extension))
     }
 

@@ -8,61 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::empty::empty_params;
 use crate::path_uri::PathUri;
 
-/// Everything this wire adds to Codex's server, as `environmentInfo.extensions` may name it: a method by its name, a
-/// member by its method and its own name. A server that leaves something out leaves its name out.
-pub const EXTENSIONS: [&str; 50] = [
-    "initialize.detachedTtlMs",
-    "initialize.resumeFrom",
-    "initialize.binaryFrames",
-    "initialize.requestScope",
-    "process/start.size",
-    "process/start.timeoutMs",
-    "process/start.graceMs",
-    "process/start.overflow",
-    "process/start.spoolBytes",
-    "process/start.label",
-    "process/read.firstSeq",
-    "process/read.exit",
-    "process/read.head",
-    "process/exited.exit",
-    "process/terminate.graceMs",
-    "process/terminate.known",
-    "process/signal.all",
-    "process/signal.signalId",
-    "process/signal.status",
-    "process/resize",
-    "process/closeStdin",
-    "process/list",
-    "process/wait",
-    "process/forget",
-    "fs/open.append",
-    "fs/writeBlock.binary",
-    "fs/copy.report",
-    "fs/copy.progressId",
-    "fs/copy.keepTimes",
-    "fs/createDirectory.mode",
-    "fs/rename",
-    "fs/setPermissions",
-    "fs/setTimes",
-    "fs/readLink",
-    "fs/createSymlink",
-    "fs/writeFile.ifMatch",
-    "fs/writeFile.append",
-    "fs/writeFile.mode",
-    "fs/writeFile.sync",
-    "fs/getMetadata.mode",
-    "fs/readDirectory.path",
-    "fs/walk.isSymlink",
-    "fs/watch",
-    "fs/search",
-    "fs/glob",
-    "session/list",
-    "session/close",
-    "session/takenOver",
-    "error.data",
-    "osText",
-];
-
 empty_params! {
     InfoParams,
     StatusParams,
@@ -101,7 +46,7 @@ pub struct EnvironmentInfo {
     /// Which features of Codex's server there are.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// Which of [`EXTENSIONS`] there are.
+    /// The names of the extensions that the server has, see [`crate::extension`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
 }

@@ -3,7 +3,7 @@
 //! Reading order: contents ([`content`]), names and trees ([`tree`]), permissions,
 //! times and links ([`attributes`]), what goes on for longer ([`watch`], [`search`]).
 //! Every method takes a `sandbox` as Codex's server has it. Members marked as ours are named in
-//! [`EXTENSIONS`](crate::environment::EXTENSIONS).
+//! [`Extension`](crate::Extension).
 
 pub mod attributes;
 pub mod content;

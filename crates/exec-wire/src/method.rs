@@ -1,44 +1,40 @@
-//! The one table of methods: names, families, priorities, and the types of their params and results.
+//! The one table of methods. A new method is one row here, its shapes, and a handler.
 //!
-//! Everything else that must know all methods is made from it: parsing a name, the typed calls of a client
-//! ([`Call`]), the notifications ([`NotificationParams`]), the schema, and the tests over golden files. Handlers are not
-//! known here.
+//! Everything that must know all methods reads this table: parsing a name, the typed calls of a client ([`Call`]), the
+//! dispatch and the response cache of a server, the order of stdin requests, what a client may send again after a break
+//! ([`RetryPolicy`]), the list of extensions ([`crate::extension`]), the schema, and the lists of PROTOCOL.md. Who answers
+//! a method is not known here.
 
+use bytes::Bytes;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::base64::Base64;
+use crate::binary::{self, FrameHeader};
 use crate::decode::DecodeError;
+use crate::extension::Extension;
 use crate::scan::RawJson;
 use crate::{discovery, environment, fs, http, initialize, network, process, session};
 
-/// Errors about the handshake name the family of the method.
+/// The group of methods that an error text names when the handshake is not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MethodFamily {
-    /// The handshake itself.
     Handshake,
-    /// `process/*`
     Exec,
-    /// `fs/*`
     Filesystem,
-    /// `http/*`
     Http,
-    /// `environment/info`
     EnvironmentInfo,
-    /// `environment/status`
     EnvironmentStatus,
-    /// `environmentConfig/*`
     EnvironmentConfig,
-    /// Both discovery methods.
     CapabilityDiscovery,
-    /// `session/*`, ours.
     Session,
-    /// `network/*`, which the server sends.
+    /// Asked by the server, answered by the client.
     Network,
 }
 
 impl MethodFamily {
-    /// The name in error texts.
+    /// The words that error texts use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Handshake => "handshake",
@@ -55,43 +51,155 @@ impl MethodFamily {
     }
 }
 
-/// Whether a request waits behind others.
+/// Whether a request waits for others of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Priority {
-    /// It starts at once.
+    /// It runs at once, however many others run.
     Control,
-    /// It waits while the server runs as many ordinary requests as it may.
+    /// It waits while the connection runs as many requests as it may.
     Ordinary,
 }
 
-/// The params of a request, which name their method and the type of its result.
+/// What a client does with a call whose connection broke before its response came. Where the params decide (a write that
+/// appends), the caller chooses; otherwise the table does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RetryPolicy {
+    /// It is sent again: it changes nothing, doing it twice is doing it once, or the server knows it by a key in its params.
+    Always,
+    /// It is sent again to a server that remembers the response to its request id; otherwise as [`Self::IfUnsent`]. Servers
+    /// remember the responses to exactly these methods.
+    IfServerRemembers,
+    /// It is sent again only if it had not been sent; otherwise it fails, and the error says that it may have happened.
+    IfUnsent,
+}
+
+/// How a method behaves, apart from its params and its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behaviour {
+    pub priority: Priority,
+    /// Whether it may take as long as the caller or the child wants, by its nature: a long poll, a stuck stdin.
+    pub waits: bool,
+    /// Whether it changes something. What changes nothing is dropped when its connection ends.
+    pub changes: bool,
+    pub retry: RetryPolicy,
+    /// Whether it belongs to the stdin of a process, whose requests are carried out in the order in which they came.
+    pub stdin: bool,
+    /// Whether its params may be megabytes. Small requests overtake it on their way to the socket.
+    pub bulk: bool,
+    pub origin: Origin,
+}
+
+/// Whose a method is, and which extension tells a client that a server has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Codex's server has it, so every server does.
+    Codex,
+    /// Ours, and the extension has the method's name.
+    Ours,
+    /// Ours, and it comes with the method of that name.
+    OursWith(&'static str),
+}
+
+/// It changes nothing, so it may be sent twice and dropped at any time.
+const READS: Behaviour = Behaviour {
+    priority: Priority::Ordinary,
+    waits: false,
+    changes: false,
+    retry: RetryPolicy::Always,
+    stdin: false,
+    bulk: false,
+    origin: Origin::Codex,
+};
+
+/// It changes something, and doing it twice is doing it once: by its nature, or because the server knows it by a key.
+const CHANGES: Behaviour = Behaviour { changes: true, ..READS };
+
+impl Behaviour {
+    const fn control(self) -> Self {
+        Self { priority: Priority::Control, ..self }
+    }
+
+    const fn waits(self) -> Self {
+        Self { waits: true, ..self }
+    }
+
+    /// Doing it twice would be wrong, so the server remembers its response.
+    const fn remembered(self) -> Self {
+        Self { retry: RetryPolicy::IfServerRemembers, ..self }
+    }
+
+    /// Doing it twice would be wrong, and the server does not remember it.
+    const fn once(self) -> Self {
+        Self { retry: RetryPolicy::IfUnsent, ..self }
+    }
+
+    const fn stdin(self) -> Self {
+        Self { stdin: true, ..self }
+    }
+
+    const fn bulk(self) -> Self {
+        Self { bulk: true, ..self }
+    }
+
+    const fn ours(self) -> Self {
+        Self { origin: Origin::Ours, ..self }
+    }
+
+    const fn ours_with(self, method: &'static str) -> Self {
+        Self { origin: Origin::OursWith(method), ..self }
+    }
+
+    /// Whether a server keeps the response, for a client that asks again after a break.
+    pub const fn is_remembered(&self) -> bool {
+        matches!(self.retry, RetryPolicy::IfServerRemembers)
+    }
+}
+
+/// Params that know their method and its result.
 pub trait Call: Serialize + DeserializeOwned + Send + 'static {
     const METHOD: Method;
     type Result: Serialize + DeserializeOwned + Send + 'static;
+
+    /// The params that a binary frame carries, if the method has such frames. The payload is not copied.
+    fn from_frame(_frame: &Bytes) -> Option<Self> {
+        None
+    }
+
+    /// Writes the request as a binary frame and answers true, if the method has one.
+    fn write_frame(&self, _request_id: &str, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    /// The result that a binary frame with a block of a file carries, if the method has one.
+    fn result_from_block(_block: Bytes, _eof: bool) -> Option<Self::Result> {
+        None
+    }
 }
 
-/// The params of a notification, which name it.
+/// Params that know their notification.
 pub trait NotificationParams: Serialize + DeserializeOwned + Send + 'static {
     const METHOD: NotificationMethod;
 }
 
+/// A row of the table.
 #[derive(Clone, Copy)]
 pub struct MethodSpec {
     pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
     pub family: MethodFamily,
-    /// Whether it waits behind other requests.
-    pub priority: Priority,
+    pub behaviour: Behaviour,
     pub params: JsonType,
     pub result: JsonType,
 }
 
-/// A type of the table, for code that handles all of them alike.
+/// A type of params or results, for code that handles all of them alike: the schema and the tests over golden files.
 #[derive(Clone, Copy)]
 pub struct JsonType {
     pub type_name: &'static str,
-    /// Whether a value can be read as this type.
+    /// Decodes a value and drops it.
     pub check: fn(RawJson<'_>) -> Result<(), DecodeError>,
-    /// Reads a value as this type and writes it again.
+    /// Decodes a value and encodes it again.
     pub rewrite: fn(RawJson<'_>) -> Result<String, DecodeError>,
     pub schema: fn(&mut SchemaGenerator) -> Schema,
 }
@@ -113,17 +221,20 @@ fn rewrite<T: Serialize + DeserializeOwned>(raw: RawJson<'_>) -> Result<String, 
 }
 
 macro_rules! methods {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $family:ident $priority:ident $params:ty => $result:ty;)*) => {
+    ($(
+        #[doc = $summary:literal]
+        $variant:ident $name:literal $family:ident, $behaviour:expr, $params:ty => $result:ty $({ $($frame:tt)* })?;
+    )*) => {
+        /// A request, by its method.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Method {
-            $($(#[$doc])* $variant,)*
+            $(#[doc = $summary] $variant,)*
         }
 
         impl Method {
             /// All of them, in the order of the table.
             pub const ALL: &'static [Method] = &[$(Self::$variant,)*];
 
-            /// The method of that name.
             pub fn parse(name: &str) -> Option<Self> {
                 match name {
                     $($name => Some(Self::$variant),)*
@@ -131,12 +242,14 @@ macro_rules! methods {
                 }
             }
 
+            /// Its row of the table.
             pub const fn spec(self) -> &'static MethodSpec {
                 match self {
                     $(Self::$variant => const { &MethodSpec {
                         name: $name,
+                        summary: $summary.trim_ascii(),
                         family: MethodFamily::$family,
-                        priority: Priority::$priority,
+                        behaviour: $behaviour,
                         params: JsonType::of::<$params>(stringify!($params)),
                         result: JsonType::of::<$result>(stringify!($result)),
                     } },)*
@@ -147,21 +260,23 @@ macro_rules! methods {
         $(impl Call for $params {
             const METHOD: Method = Method::$variant;
             type Result = $result;
+            $($($frame)*)?
         })*
     };
 }
 
 macro_rules! notifications {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $params:ty;)*) => {
+    ($(#[doc = $summary:literal] $variant:ident $name:literal $params:ty;)*) => {
+        /// A notification, by its method.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum NotificationMethod {
-            $($(#[$doc])* $variant,)*
+            $(#[doc = $summary] $variant,)*
         }
 
         impl NotificationMethod {
+            /// All of them, in the order of the table.
             pub const ALL: &'static [NotificationMethod] = &[$(Self::$variant,)*];
 
-            /// The notification of that name.
             pub fn parse(name: &str) -> Option<Self> {
                 match name {
                     $($name => Some(Self::$variant),)*
@@ -172,6 +287,13 @@ macro_rules! notifications {
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
+                }
+            }
+
+            /// What it says, in one line.
+            pub const fn summary(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $summary.trim_ascii(),)*
                 }
             }
 
@@ -190,116 +312,143 @@ macro_rules! notifications {
 
 methods! {
     /// Opens a session, or takes one over.
-    Initialize "initialize" Handshake Ordinary initialize::InitializeParams => initialize::InitializeResult;
-    /// Describes the machine.
-    EnvironmentInfo "environment/info" EnvironmentInfo Control environment::InfoParams => environment::EnvironmentInfo;
-    /// Answers `ready`.
-    EnvironmentStatus "environment/status" EnvironmentStatus Control environment::StatusParams => environment::StatusResult;
-    /// Parts of the executor's configuration.
-    EnvironmentConfigRead "environmentConfig/read" EnvironmentConfig Ordinary environment::ConfigReadParams => environment::ConfigReadResult;
-    /// Starts a process.
-    ProcessStart "process/start" Exec Ordinary process::StartParams => process::StartResult;
-    /// Reads its output.
-    ProcessRead "process/read" Exec Ordinary process::ReadParams => process::ReadResult;
-    /// Writes to its stdin.
-    ProcessWrite "process/write" Exec Ordinary process::WriteParams => process::WriteResult;
-    /// Sends it a signal.
-    ProcessSignal "process/signal" Exec Control process::SignalParams => process::SignalResult;
-    /// Ends it and everything it started.
-    ProcessTerminate "process/terminate" Exec Control process::TerminateParams => process::TerminateResult;
-    /// Changes the size of its terminal. Ours.
-    ProcessResize "process/resize" Exec Control process::ResizeParams => process::ResizeResult;
-    /// Ends its stdin. Ours.
-    ProcessCloseStdin "process/closeStdin" Exec Ordinary process::CloseStdinParams => process::CloseStdinResult;
-    /// Lists them. Ours.
-    ProcessList "process/list" Exec Control process::ListParams => process::ListResult;
-    /// Waits for a condition. Ours.
-    ProcessWait "process/wait" Exec Ordinary process::WaitParams => process::WaitResult;
-    /// Deletes one. Ours.
-    ProcessForget "process/forget" Exec Ordinary process::ForgetParams => process::ForgetResult;
-    /// Makes an HTTP request from there.
-    HttpRequest "http/request" Http Ordinary http::RequestParams => http::RequestResult;
-    /// Looks through roots for skills and plugins.
-    CapabilityRootsDiscover "capabilityRoots/discoverV1" CapabilityDiscovery Ordinary discovery::DiscoverRootsParams => discovery::DiscoverRootsResult;
-    /// Finds the skills and plugins that apply in a directory.
-    CapabilitiesDiscoverV2 "capabilities/discoverV2" CapabilityDiscovery Ordinary discovery::DiscoverV2Params => discovery::DiscoverV2Result;
-    /// Reads a file.
-    FsReadFile "fs/readFile" Filesystem Ordinary fs::ReadFileParams => fs::ReadFileResult;
-    /// Writes a file.
-    FsWriteFile "fs/writeFile" Filesystem Ordinary fs::WriteFileParams => fs::WriteFileResult;
-    /// Opens a file for blocks.
-    FsOpen "fs/open" Filesystem Ordinary fs::OpenParams => fs::OpenResult;
-    /// Reads a block.
-    FsReadBlock "fs/readBlock" Filesystem Ordinary fs::ReadBlockParams => fs::ReadBlockResult;
-    /// Writes a block.
-    FsWriteBlock "fs/writeBlock" Filesystem Ordinary fs::WriteBlockParams => fs::WriteBlockResult;
-    /// Closes a file.
-    FsClose "fs/close" Filesystem Control fs::CloseParams => fs::CloseResult;
+    Initialize "initialize" Handshake, CHANGES.once(), initialize::InitializeParams => initialize::InitializeResult;
+    /// Describes the environment.
+    EnvironmentInfo "environment/info" EnvironmentInfo, READS.control(), environment::InfoParams => environment::EnvironmentInfo;
+    /// Tells whether the environment can be used.
+    EnvironmentStatus "environment/status" EnvironmentStatus, READS.control(), environment::StatusParams => environment::StatusResult;
+    /// Reads parts of the executor's configuration.
+    EnvironmentConfigRead "environmentConfig/read" EnvironmentConfig, READS, environment::ConfigReadParams => environment::ConfigReadResult;
+    /// Starts a process. The server knows it again by its process id.
+    ProcessStart "process/start" Exec, CHANGES, process::StartParams => process::StartResult;
+    /// Reads a page of a process's log, and may wait for it.
+    ProcessRead "process/read" Exec, READS.waits(), process::ReadParams => process::ReadResult;
+    /// Writes to stdin. The server knows a write again by its write id.
+    ProcessWrite "process/write" Exec, CHANGES.stdin().waits(), process::WriteParams => process::WriteResult;
+    /// Sends a signal to the process group.
+    ProcessSignal "process/signal" Exec, CHANGES.once().control(), process::SignalParams => process::SignalResult;
+    /// Ends a process and everything that it started.
+    ProcessTerminate "process/terminate" Exec, CHANGES.control().waits(), process::TerminateParams => process::TerminateResult;
+    /// Changes the size of the terminal.
+    ProcessResize "process/resize" Exec, CHANGES.control().ours(), process::ResizeParams => process::ResizeResult;
+    /// Closes stdin.
+    ProcessCloseStdin "process/closeStdin" Exec, CHANGES.stdin().waits().ours(), process::CloseStdinParams => process::CloseStdinResult;
+    /// Lists the processes of the session.
+    ProcessList "process/list" Exec, READS.control().ours(), process::ListParams => process::ListResult;
+    /// Waits until something is true of a process.
+    ProcessWait "process/wait" Exec, READS.waits().ours(), process::WaitParams => process::WaitResult;
+    /// Drops a process and its log.
+    ProcessForget "process/forget" Exec, CHANGES.ours(), process::ForgetParams => process::ForgetResult;
+    /// Makes an HTTP request from the environment. It is dropped with its connection: nobody else could read the response.
+    HttpRequest "http/request" Http, READS.once().waits(), http::RequestParams => http::RequestResult;
+    /// Looks through directories for skills and plugins.
+    CapabilityRootsDiscover "capabilityRoots/discoverV1" CapabilityDiscovery, READS, discovery::DiscoverRootsParams => discovery::DiscoverRootsResult;
+    /// Looks for everything that applies to a directory. No server of ours answers it.
+    CapabilitiesDiscoverV2 "capabilities/discoverV2" CapabilityDiscovery, READS, discovery::DiscoverV2Params => discovery::DiscoverV2Result;
+    /// Reads a whole file.
+    FsReadFile "fs/readFile" Filesystem, READS, fs::ReadFileParams => fs::ReadFileResult;
+    /// Replaces a file, or appends to it.
+    FsWriteFile "fs/writeFile" Filesystem, CHANGES.remembered().bulk(), fs::WriteFileParams => fs::WriteFileResult;
+    /// Opens a file, to read or write it in blocks. The handle belongs to the connection.
+    FsOpen "fs/open" Filesystem, CHANGES, fs::OpenParams => fs::OpenResult;
+    /// Reads a block of an open file.
+    FsReadBlock "fs/readBlock" Filesystem, READS, fs::ReadBlockParams => fs::ReadBlockResult {
+        fn result_from_block(block: Bytes, eof: bool) -> Option<Self::Result> {
+            Some(fs::ReadBlockResult { chunk: block.into(), eof })
+        }
+    };
+    /// Writes a block of an open file.
+    FsWriteBlock "fs/writeBlock" Filesystem, CHANGES.bulk(), fs::WriteBlockParams => fs::WriteBlockResult {
+        fn from_frame(frame: &Bytes) -> Option<Self> {
+            let (FrameHeader::Write { handle_id, offset, .. }, payload) = binary::decode(frame).ok()? else { return None };
+            Some(Self { handle_id: handle_id.to_owned(), offset, chunk: Base64(frame.slice_ref(payload)) })
+        }
+
+        fn write_frame(&self, request_id: &str, out: &mut Vec<u8>) -> bool {
+            let header = FrameHeader::Write { request_id, handle_id: &self.handle_id, offset: self.offset };
+            binary::encode(out, &header, &self.chunk.0).is_ok()
+        }
+    };
+    /// Closes an open file.
+    FsClose "fs/close" Filesystem, CHANGES.control(), fs::CloseParams => fs::CloseResult;
     /// Makes a directory.
-    FsCreateDirectory "fs/createDirectory" Filesystem Ordinary fs::CreateDirectoryParams => fs::CreateDirectoryResult;
-    /// Reads the metadata of a file.
-    FsGetMetadata "fs/getMetadata" Filesystem Ordinary fs::GetMetadataParams => fs::GetMetadataResult;
-    /// Resolves all links in a path.
-    FsCanonicalize "fs/canonicalize" Filesystem Ordinary fs::CanonicalizeParams => fs::CanonicalizeResult;
+    FsCreateDirectory "fs/createDirectory" Filesystem, CHANGES.remembered(), fs::CreateDirectoryParams => fs::CreateDirectoryResult;
+    /// Tells what is known about a file.
+    FsGetMetadata "fs/getMetadata" Filesystem, READS, fs::GetMetadataParams => fs::GetMetadataResult;
+    /// Resolves a path to the one without links and dots.
+    FsCanonicalize "fs/canonicalize" Filesystem, READS, fs::CanonicalizeParams => fs::CanonicalizeResult;
     /// Lists a directory.
-    FsReadDirectory "fs/readDirectory" Filesystem Ordinary fs::ReadDirectoryParams => fs::ReadDirectoryResult;
+    FsReadDirectory "fs/readDirectory" Filesystem, READS, fs::ReadDirectoryParams => fs::ReadDirectoryResult;
     /// Lists a tree.
-    FsWalk "fs/walk" Filesystem Ordinary fs::WalkParams => fs::WalkResult;
-    /// Removes a file or directory.
-    FsRemove "fs/remove" Filesystem Ordinary fs::RemoveParams => fs::RemoveResult;
-    /// Copies a file or directory.
-    FsCopy "fs/copy" Filesystem Ordinary fs::CopyParams => fs::CopyResult;
-    /// Sends one notification when something appears.
-    FsWatchMissing "fs/watchMissing" Filesystem Ordinary fs::WatchMissingParams => fs::WatchMissingResult;
-    /// Renames a file. Ours.
-    FsRename "fs/rename" Filesystem Ordinary fs::RenameParams => fs::RenameResult;
-    /// Sets permission bits. Ours.
-    FsSetPermissions "fs/setPermissions" Filesystem Ordinary fs::SetPermissionsParams => fs::SetPermissionsResult;
-    /// Sets times. Ours.
-    FsSetTimes "fs/setTimes" Filesystem Ordinary fs::SetTimesParams => fs::SetTimesResult;
-    /// Reads a link. Ours.
-    FsReadLink "fs/readLink" Filesystem Ordinary fs::ReadLinkParams => fs::ReadLinkResult;
-    /// Makes a link. Ours.
-    FsCreateSymlink "fs/createSymlink" Filesystem Ordinary fs::CreateSymlinkParams => fs::CreateSymlinkResult;
-    /// Sends notifications of changes. Ours.
-    FsWatch "fs/watch" Filesystem Ordinary fs::WatchParams => fs::WatchResult;
-    /// Ends that. Ours.
-    FsUnwatch "fs/unwatch" Filesystem Control fs::UnwatchParams => fs::UnwatchResult;
-    /// Searches contents. Ours.
-    FsSearch "fs/search" Filesystem Ordinary fs::SearchParams => fs::SearchResult;
-    /// Ends that. Ours.
-    FsCancelSearch "fs/cancelSearch" Filesystem Control fs::CancelSearchParams => fs::CancelSearchResult;
-    /// Searches names. Ours.
-    FsGlob "fs/glob" Filesystem Ordinary fs::GlobParams => fs::GlobResult;
-    /// Lists sessions. Ours.
-    SessionList "session/list" Session Control session::ListParams => session::ListResult;
-    /// Ends one. Ours.
-    SessionClose "session/close" Session Control session::CloseParams => session::CloseResult;
-    /// Asks whether a process may reach a destination. The server sends this.
-    NetworkPolicyRequest "network/policyRequest" Network Ordinary network::PolicyRequestParams => network::PolicyRequestResult;
+    FsWalk "fs/walk" Filesystem, READS, fs::WalkParams => fs::WalkResult;
+    /// Removes a file, a link or a directory.
+    FsRemove "fs/remove" Filesystem, CHANGES.remembered(), fs::RemoveParams => fs::RemoveResult;
+    /// Copies a file, a link or a directory within the environment.
+    FsCopy "fs/copy" Filesystem, CHANGES.remembered(), fs::CopyParams => fs::CopyResult;
+    /// Watches for the first of some paths that appears. The watch belongs to the connection.
+    FsWatchMissing "fs/watchMissing" Filesystem, READS, fs::WatchMissingParams => fs::WatchMissingResult;
+    /// Renames a file or a directory.
+    FsRename "fs/rename" Filesystem, CHANGES.remembered().ours(), fs::RenameParams => fs::RenameResult;
+    /// Sets permission bits.
+    FsSetPermissions "fs/setPermissions" Filesystem, CHANGES.ours(), fs::SetPermissionsParams => fs::SetPermissionsResult;
+    /// Sets the times of last access and modification.
+    FsSetTimes "fs/setTimes" Filesystem, CHANGES.ours(), fs::SetTimesParams => fs::SetTimesResult;
+    /// Reads the target of a symbolic link.
+    FsReadLink "fs/readLink" Filesystem, READS.ours(), fs::ReadLinkParams => fs::ReadLinkResult;
+    /// Makes a symbolic link.
+    FsCreateSymlink "fs/createSymlink" Filesystem, CHANGES.remembered().ours(), fs::CreateSymlinkParams => fs::CreateSymlinkResult;
+    /// Watches a tree. The watch belongs to the connection.
+    FsWatch "fs/watch" Filesystem, READS.ours(), fs::WatchParams => fs::WatchResult;
+    /// Ends a watch.
+    FsUnwatch "fs/unwatch" Filesystem, CHANGES.once().control().ours_with("fs/watch"), fs::UnwatchParams => fs::UnwatchResult;
+    /// Searches the contents of files. The search belongs to the connection.
+    FsSearch "fs/search" Filesystem, READS.ours(), fs::SearchParams => fs::SearchResult;
+    /// Ends a search.
+    FsCancelSearch "fs/cancelSearch" Filesystem, CHANGES.once().control().ours_with("fs/search"), fs::CancelSearchParams => fs::CancelSearchResult;
+    /// Finds paths that match patterns.
+    FsGlob "fs/glob" Filesystem, READS.ours(), fs::GlobParams => fs::GlobResult;
+    /// Lists the sessions of the server.
+    SessionList "session/list" Session, READS.control().ours(), session::ListParams => session::ListResult;
+    /// Ends a session and its processes.
+    SessionClose "session/close" Session, CHANGES.control().ours(), session::CloseParams => session::CloseResult;
+    /// Asks the client whether a process may reach a destination.
+    NetworkPolicyRequest "network/policyRequest" Network, READS.once().waits(), network::PolicyRequestParams => network::PolicyRequestResult;
 }
 
 notifications! {
-    /// Confirms the answer to `initialize`. The only notification that clients send.
+    /// The client has read the response to `initialize`. The only one that clients send.
     Initialized "initialized" initialize::InitializedParams;
+    /// A process has printed something.
     ProcessOutput "process/output" process::OutputParams;
-    /// The leader has ended.
+    /// The process itself has ended.
     ProcessExited "process/exited" process::ExitedParams;
     /// No more output can come.
     ProcessClosed "process/closed" process::ClosedParams;
-    /// A piece of a streamed body.
+    /// A piece of a streamed HTTP body.
     HttpBodyDelta "http/request/bodyDelta" http::BodyDeltaParams;
-    /// Reports a decision about a destination.
+    /// What was decided about a destination.
     NetworkPolicyDecision "network/policyDecision" network::PolicyDecisionParams;
+    /// A path that was missing has appeared.
     FsMissingChanged "fs/missingChanged" fs::MissingChangedParams;
-    /// Ours.
+    /// Something under a watch has changed (ours).
     FsChanged "fs/changed" fs::ChangedParams;
-    /// Ours.
+    /// How far a copy is (ours).
     FsCopyProgress "fs/copyProgress" fs::CopyProgressParams;
-    /// Ours.
+    /// What a search has found (ours).
     FsFound "fs/found" fs::FoundParams;
-    /// The session now belongs to another connection. Ours.
+    /// The session now belongs to another connection (ours).
     SessionTakenOver "session/takenOver" session::TakenOverParams;
+}
+
+impl MethodSpec {
+    /// The extension that advertises it; `None` for what every server has.
+    pub const fn extension(&self) -> Option<Extension> {
+        match self.behaviour.origin {
+            Origin::Codex => None,
+            Origin::Ours => Some(Extension::of_method(self.name)),
+            Origin::OursWith(method) => Some(Extension::of_method(method)),
+        }
+    }
 }
 
 impl Method {
@@ -307,7 +456,11 @@ impl Method {
         self.spec().name
     }
 
-    /// The request of that name that a server answers.
+    pub const fn behaviour(self) -> &'static Behaviour {
+        &self.spec().behaviour
+    }
+
+    /// The method of that name, if it is one that a server answers.
     pub fn parse_for_server(name: &str) -> Option<Self> {
         Self::parse(name).filter(|method| method.spec().family != MethodFamily::Network)
     }

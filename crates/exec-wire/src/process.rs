@@ -2,7 +2,7 @@
 //!
 //! Reading order: a start ([`start`]), the log as it is read and pushed ([`log`]), control ([`control`]). Members that
 //! Codex's server does not have are optional on the way in and named in
-//! [`EXTENSIONS`](crate::environment::EXTENSIONS).
+//! [`Extension`](crate::Extension).
 
 pub mod control;
 pub mod log;

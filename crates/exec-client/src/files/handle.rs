@@ -9,16 +9,15 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use exec_env::files::{FileBlock, FileError, FileFuture, FileReason, FileVerb, LinkPolicy, OpenFile, OpenMode};
-use exec_wire::PathUri;
 use exec_wire::base64::Base64;
 use exec_wire::fs as wire;
+use exec_wire::{Extension, PathUri};
 use tokio::sync::Mutex;
 
 use super::{Operation, follow_symlinks, send_detached, unique_id};
 use crate::error;
 use crate::limits::{LONG_CALL, REOPENS};
 use crate::link::{CallOptions, Link};
-use crate::retry::RetryPolicy;
 
 const ESTALE: i32 = 116;
 
@@ -103,7 +102,7 @@ impl RemoteFile {
             follow_symlinks: follow_symlinks(self.links),
         };
         // Sending it again is safe, because the handle of a connection that broke is gone.
-        let opened = self.operation(FileVerb::Open).call_with(&params, RetryPolicy::Always).await?;
+        let opened = self.operation(FileVerb::Open).call(&params).await?;
         Ok(opened.size_bytes)
     }
 
@@ -129,7 +128,7 @@ impl RemoteFile {
             OpenMode::Read => OpenMode::Read,
             OpenMode::Replace | OpenMode::Append => OpenMode::Append,
         };
-        if mode == OpenMode::Append && !self.link.has("fs/open.append") {
+        if mode == OpenMode::Append && !self.link.has(Extension::OPEN_APPEND) {
             return Err(operation.unreachable("the connection broke, and this server cannot open a file to write on"));
         }
         let id = unique_id();
@@ -151,7 +150,7 @@ impl RemoteFile {
         let mut reopened = 0;
         loop {
             let handle = self.handle.lock().await.clone();
-            let options = CallOptions { deadline: LONG_CALL, retry: RetryPolicy::Always };
+            let options = CallOptions { deadline: LONG_CALL, retry: C::METHOD.behaviour().retry };
             match self.link.call_with(&params(handle.id.clone()), options).await.result {
                 Ok(result) => return Ok(result),
                 Err(error) if error::is_unknown_handle(&error) && reopened < REOPENS => {
@@ -188,7 +187,7 @@ impl OpenFile for RemoteFile {
         Box::pin(async move {
             let handle_id = std::mem::take(&mut self.handle.lock().await.id);
             let params = wire::CloseParams { handle_id };
-            self.operation(FileVerb::Close).call_with(&params, RetryPolicy::Always).await.map(drop)
+            self.operation(FileVerb::Close).call(&params).await.map(drop)
         })
     }
 }

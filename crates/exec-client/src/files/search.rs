@@ -16,7 +16,6 @@ use tokio::sync::mpsc;
 use super::{Operation, send_detached, unique_id};
 use crate::limits::NOTIFICATION_QUEUE;
 use crate::link::{Link, Notification, next_params};
-use crate::retry::RetryPolicy;
 use crate::{convert, error};
 
 pub(super) async fn search(link: Link, query: SearchQuery) -> Result<Box<dyn SearchResults>, FileError> {
@@ -66,7 +65,7 @@ async fn subscribe(
         let notifications = link.subscribe(&[NotificationMethod::FsFound], Some(&search_id), NOTIFICATION_QUEUE);
         let params = convert::search_params(search_id.clone(), root.clone(), query, after.clone());
         let subscription = SearchSubscription { link: link.clone(), search_id, notifications, seq: 0, done: false };
-        operation.call_with(&params, RetryPolicy::Always).await?;
+        operation.call(&params).await?;
         // If it is closed, the connection broke during the call. The search then runs on the new one, without a subscriber.
         if !subscription.notifications.is_closed() {
             return Ok(subscription);

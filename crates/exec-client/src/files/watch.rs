@@ -17,7 +17,6 @@ use super::{Operation, send_detached, unique_id};
 use crate::convert;
 use crate::limits::NOTIFICATION_QUEUE;
 use crate::link::{Link, Notification, next_params};
-use crate::retry::RetryPolicy;
 
 pub(super) async fn watch(
     link: Link,
@@ -61,7 +60,7 @@ async fn subscribe(link: Link, root: PathBuf, options: WatchOptions) -> Result<W
             ignore_files: options.ignore_files,
             sandbox: None,
         };
-        operation.call_with(&params, RetryPolicy::Always).await?;
+        operation.call(&params).await?;
         let subscription = WatchSubscription { link: link.clone(), watch_id, notifications };
         // If it is closed, the connection broke during the call. The watch is then on the new one, without a subscriber.
         if !subscription.notifications.is_closed() {
@@ -144,7 +143,7 @@ impl MissingWatches {
         };
         let notifications =
             link.subscribe(&[NotificationMethod::FsMissingChanged], Some(&watch_id.to_string()), NOTIFICATION_QUEUE);
-        let answer = operation.call_with(&params, RetryPolicy::Always).await?;
+        let answer = operation.call(&params).await?;
         Ok(answer
             .watching
             .then(|| Box::new(RemoteMissing { watch_id, notifications, replaced }) as Box<dyn MissingPathWatch>))

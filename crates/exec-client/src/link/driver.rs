@@ -18,7 +18,7 @@ use exec_wire::envelope::{self, Incoming, Request, RequestId};
 use exec_wire::initialize::{InitializeParams, InitializeResult, InitializedParams};
 use exec_wire::network::{PolicyDecision, PolicyRequestResult};
 use exec_wire::process::{ClosedParams, ExitedParams, OutputParams};
-use exec_wire::{Method, NotificationMethod, RpcError, SharedJson, binary, output_codec};
+use exec_wire::{Extension, Method, NotificationMethod, RpcError, SharedJson, binary, output_codec};
 use tokio_util::sync::CancellationToken;
 
 use super::writer::{OutgoingMessage, Writer};
@@ -263,7 +263,7 @@ impl Driver {
                 state.extensions = info.extensions.iter().cloned().collect();
                 state.info = Some(info);
             }
-            let accepts_blocks = state.extensions.contains("fs/writeBlock.binary");
+            let accepts_blocks = state.extensions.contains(Extension::WRITE_BLOCK_BINARY.name());
             state.binary = open.carries_binary && result.binary_frames && accepts_blocks;
             state.session_id = Some(result.session_id);
             state.set_request_memory(result.request_memory);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use exec_core::{EntryBody, Exit, ProcessId, Seq, Stream};
 use exec_env::process::{ReadError, Unreachable, WaitCondition, WaitError, Waited};
-use exec_wire::Method;
 use exec_wire::process::WaitParams;
+use exec_wire::{Method, RetryPolicy};
 use regex::bytes::Regex;
 use tokio::time::{Instant, timeout};
 
@@ -15,7 +15,6 @@ use super::{reachable, unsupported};
 use crate::error::CallError;
 use crate::limits::{LONG_CALL, MATCH_BYTES, MATCH_WINDOW_BYTES, REFETCH_BYTES};
 use crate::link::{CallOptions, Link};
-use crate::retry::RetryPolicy;
 use crate::{convert, error};
 
 /// How much later than the deadline the server's answer may come.
@@ -29,7 +28,7 @@ pub(super) async fn wait(
 ) -> Result<Waited, WaitError> {
     reachable(link, id)?;
     let waiting = async {
-        if link.has("process/wait") {
+        if link.has(Method::ProcessWait) {
             wait_on_server(link, id, until, deadline).await
         } else {
             wait_locally(link, id, until).await
@@ -37,7 +36,7 @@ pub(super) async fn wait(
     };
     let Some(deadline) = deadline else { return waiting.await };
     // The server keeps the deadline; so do we, a moment later, in case its answer is lost.
-    let margin = if link.has("process/wait") { ANSWER_MARGIN } else { Duration::ZERO };
+    let margin = if link.has(Method::ProcessWait) { ANSWER_MARGIN } else { Duration::ZERO };
     timeout(deadline.saturating_add(margin), waiting).await.unwrap_or(Ok(Waited::DeadlinePassed))
 }
 
@@ -49,10 +48,9 @@ async fn wait_on_server(
     deadline: Option<Duration>,
 ) -> Result<Waited, WaitError> {
     let began = Instant::now();
-    let default = link.default_options(Method::ProcessWait);
     // Each call measures silence anew, so one call must last longer than the silence that is waited for.
     let longest = match &until {
-        WaitCondition::Silence(quiet) => LONG_CALL.max(quiet.saturating_add(default.deadline)),
+        WaitCondition::Silence(quiet) => LONG_CALL.max(quiet.saturating_add(link.call_deadline())),
         _ => LONG_CALL,
     };
     let until = convert::wire_until(until);
@@ -62,7 +60,7 @@ async fn wait_on_server(
         let params =
             WaitParams { process_id: id.as_str().to_owned(), until: until.clone(), timeout_ms: convert::millis(time) };
         // After a break the loop calls again, for the time that is left then.
-        let options = CallOptions { deadline: default.deadline.saturating_add(time), retry: RetryPolicy::IfUnsent };
+        let options = CallOptions { deadline: link.call_deadline().saturating_add(time), retry: RetryPolicy::IfUnsent };
         let result = match link.call_with(&params, options).await.result {
             Err(CallError::Interrupted { .. }) => continue,
             other => other.map_err(|error| error::wait_error(id, error))?,

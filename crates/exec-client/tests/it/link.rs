@@ -45,7 +45,7 @@ async fn the_handshake_says_who_we_are_and_learns_where_we_are() {
     let environment = environment.expect("it was accepted");
     assert_eq!(environment.info().shell.path, std::path::Path::new("/bin/zsh"));
     assert_eq!(environment.session_id().as_deref(), Some("s"));
-    assert!(environment.link().has("process/list") && !environment.link().has("process/wait"));
+    assert!(environment.link().has(Method::ProcessList) && !environment.link().has(Method::ProcessWait));
 }
 
 #[tokio::test]

@@ -3,10 +3,9 @@
 
 use std::collections::HashMap;
 
-use exec_wire::method::Method;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::dispatch::Request;
+use crate::dispatch::{Params, Request};
 
 /// Processes whose last stdin request is remembered before finished requests are cleared out.
 const REMEMBERED_PROCESSES: usize = 256;
@@ -21,11 +20,12 @@ impl StdinOrder {
     /// Puts a request into the order. Returns the token that it must wait for, and the guard that it must drop when it
     /// is done.
     pub(super) fn enqueue(&mut self, request: &Request) -> (Option<CancellationToken>, Option<DropGuard>) {
-        if !matches!(request.method, Method::ProcessWrite | Method::ProcessCloseStdin) {
+        let Params::Json(json) = &request.params else { return (None, None) };
+        if !request.method.behaviour().stdin {
             return (None, None);
         }
         // The handler decodes the params again and refuses malformed ones with the proper message.
-        let Ok(params) = request.params.decode::<ProcessIdOnly>() else { return (None, None) };
+        let Ok(params) = json.decode::<ProcessIdOnly>() else { return (None, None) };
         if self.last.len() > REMEMBERED_PROCESSES {
             self.last.retain(|_, done| !done.is_cancelled());
         }

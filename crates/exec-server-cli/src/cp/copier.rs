@@ -8,6 +8,7 @@
 //!
 //! In every case the file appears whole or not at all, and both ends are asked for the BLAKE3 of what they have.
 
+use exec_wire::{Extension, Method};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -116,7 +117,7 @@ impl Copier {
             progress.add(&difference(now, &before));
             *before = *now;
         });
-        let keep_times = self.to.supports("fs/copy.keepTimes");
+        let keep_times = self.to.supports(Extension::COPY_KEEP_TIMES);
         let options = CopyOptions { recursive, keep_times, progress: Some(Arc::clone(&report) as _) };
         let copied = self.to.files().copy(from, to, options).await.at(&self.to)?;
         report(&copied);
@@ -164,11 +165,11 @@ impl Copier {
         let bytes = self.from.files().read(from, links).await.at(&self.from)?;
         let size_bytes = bytes.len() as u64;
         let hash = ContentHash(blake3::hash(&bytes));
-        let mode = self.to.supports("fs/writeFile.mode").then_some(self.mode(metadata));
+        let mode = self.to.supports(Extension::WRITE_FILE_MODE).then_some(self.mode(metadata));
         let options = WriteOptions { mode, links, ..WriteOptions::default() };
         self.to.files().write(to, bytes, options).await.at(&self.to)?;
         let keep_times = async {
-            match self.to.supports("fs/setTimes") {
+            match self.to.supports(Method::FsSetTimes) {
                 true => self.to.files().set_times(to, metadata.times(), links).await.at(&self.to),
                 false => Ok(()),
             }
@@ -196,7 +197,7 @@ impl Copier {
             |error| CopyError::at(&self.to, FileError { verb: FileVerb::Write, path: to.to_owned(), ..error });
         let files = self.to.files();
         // Created with mode 0600: while it is filled, nobody may read what the mode of the source forbids.
-        if self.to.supports("fs/writeFile.mode") {
+        if self.to.supports(Extension::WRITE_FILE_MODE) {
             let private = WriteOptions { mode: Some(0o600), links, ..WriteOptions::default() };
             files.write(temp, Bytes::new(), private).await.map_err(at_target)?;
         }
@@ -208,10 +209,10 @@ impl Copier {
             BlockCopyError::Source(error) => CopyError::at(&self.from, error),
             BlockCopyError::Target(error) => at_target(error),
         })?;
-        if self.to.supports("fs/setPermissions") {
+        if self.to.supports(Method::FsSetPermissions) {
             files.set_permissions(temp, self.mode(metadata), links).await.map_err(at_target)?;
         }
-        if self.to.supports("fs/setTimes") {
+        if self.to.supports(Method::FsSetTimes) {
             files.set_times(temp, metadata.times(), links).await.map_err(at_target)?;
         }
         let checked = self.compare(file, temp, hash).await?;

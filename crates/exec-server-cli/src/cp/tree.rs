@@ -6,6 +6,7 @@
 //!
 //! What fails is reported and left out; the rest is copied.
 
+use exec_wire::{Extension, Method};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ pub(super) async fn copy(
     is_new: bool,
     failures: &mut Failures,
 ) -> Result<(), CopyError> {
-    if copier.is_one_machine() && is_new && copier.to.supports("fs/copy.keepTimes") {
+    if copier.is_one_machine() && is_new && copier.to.supports(Extension::COPY_KEEP_TIMES) {
         return copier.copy_on_one_machine(&from, &to, true).await;
     }
     let mut created = Vec::new();
@@ -56,10 +57,10 @@ struct CreatedDirectory {
 impl CreatedDirectory {
     async fn finish(&self, copier: &Copier) -> Result<(), CopyError> {
         let files = copier.to.files();
-        if copier.to.supports("fs/setTimes") {
+        if copier.to.supports(Method::FsSetTimes) {
             files.set_times(&self.path, self.metadata.times(), LinkPolicy::Refuse).await.at(&copier.to)?;
         }
-        if copier.to.supports("fs/setPermissions") {
+        if copier.to.supports(Method::FsSetPermissions) {
             let mode = copier.mode(&self.metadata);
             files.set_permissions(&self.path, mode, LinkPolicy::Refuse).await.at(&copier.to)?;
         }
@@ -119,7 +120,7 @@ async fn create_and_list(
 ) -> Result<Vec<DirectoryEntry>, CopyError> {
     let metadata = copier.from.files().metadata(from, LinkPolicy::Refuse).await.at(&copier.from)?;
     let mut listed = copier.from.files().read_directory(from).await.at(&copier.from)?;
-    let mode = copier.to.supports("fs/createDirectory.mode").then_some(0o700);
+    let mode = copier.to.supports(Extension::CREATE_DIRECTORY_MODE).then_some(0o700);
     let options = CreateDirectoryOptions { recursive: false, links: LinkPolicy::Refuse, mode };
     let (outcome, unsure) = retry_unreachable(|| copier.to.files().create_directory(to, options)).await;
     match outcome {

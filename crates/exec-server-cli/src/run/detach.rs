@@ -7,6 +7,7 @@ use exec_client::{Options, RemoteEnvironment};
 use exec_core::ProcessId;
 use exec_env::Environment;
 use exec_env::process::Started;
+use exec_wire::Extension;
 
 use super::command::{self, CommandDefaults};
 use super::{RunFailure, describe_start_error};
@@ -54,7 +55,7 @@ async fn start_detached(
     store: &DetachedStore,
     environment: &RemoteEnvironment,
 ) -> Result<(DetachedProcess, Started), RunFailure> {
-    if !environment.link().has("initialize.detachedTtlMs") {
+    if !environment.link().has(Extension::INITIALIZE_DETACHED_TTL) {
         let message = "--detach needs a server that keeps a session for us: this one forgets it after half a minute";
         return Err(anyhow::Error::msg(message).into());
     }

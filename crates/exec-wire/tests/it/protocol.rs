@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use exec_wire::environment::EXTENSIONS;
-use exec_wire::{Method, NotificationMethod};
+use exec_wire::method::{Origin, Priority, RetryPolicy};
+use exec_wire::{Extension, Method, NotificationMethod};
 
 use crate::golden;
 
@@ -49,7 +49,50 @@ fn every_method_notification_and_extension_is_named() {
         .iter()
         .map(|method| method.name())
         .chain(NotificationMethod::ALL.iter().map(|notification| notification.name()))
-        .chain(EXTENSIONS);
+        .chain(Extension::all().map(Extension::name));
     let missing: Vec<_> = names.filter(|name| !document.contains(&format!("`{name}`"))).collect();
     assert!(missing.is_empty(), "not named: {missing:?}");
+}
+
+#[test]
+fn the_lists_of_methods_notifications_and_extensions_are_those_of_the_table() {
+    for (list, lines) in [("methods", methods()), ("notifications", notifications()), ("extensions", extensions())] {
+        let (begin, end) = (format!("<!-- {list}: from the table -->\n"), format!("<!-- {list}: end -->"));
+        let document = document();
+        let found = document.split_once(&begin).and_then(|(_, rest)| rest.split_once(&end)).map(|(found, _)| found);
+        let expected = lines.join("\n") + "\n";
+        assert_eq!(found, Some(expected.as_str()), "the list of {list} in PROTOCOL.md should be:\n\n{expected}");
+    }
+}
+
+fn methods() -> Vec<String> {
+    let mut lines = vec!["| method | | runs | after a break |".to_owned(), "|---|---|---|---|".to_owned()];
+    lines.extend(Method::ALL.iter().map(|method| {
+        let (spec, behaviour) = (method.spec(), method.behaviour());
+        let ours = if behaviour.origin == Origin::Codex { "" } else { " **Ours.**" };
+        let runs = match behaviour.priority {
+            Priority::Control => "at once",
+            Priority::Ordinary => "in turn",
+        };
+        let waits = if behaviour.waits { ", may wait" } else { "" };
+        let retry = match behaviour.retry {
+            RetryPolicy::Always => "send again",
+            RetryPolicy::IfServerRemembers => "send again with a `requestScope`",
+            RetryPolicy::IfUnsent => "in doubt",
+        };
+        format!("| `{}` | {}{ours} | {runs}{waits} | {retry} |", spec.name, spec.summary)
+    }));
+    lines
+}
+
+fn notifications() -> Vec<String> {
+    NotificationMethod::ALL.iter().map(|method| format!("- `{}`: {}", method.name(), method.summary())).collect()
+}
+
+fn extensions() -> Vec<String> {
+    let line = |extension: Extension| match extension.remark() {
+        "" => format!("- `{}`", extension.name()),
+        remark => format!("- `{}`: {remark}", extension.name()),
+    };
+    Extension::all().map(line).collect()
 }
