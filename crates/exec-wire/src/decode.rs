@@ -3,8 +3,7 @@
 //! [`decode`] leaves the work to `serde_json`. Only when that fails is the value decoded a second time, from a tree,
 //! because a client must read the words that Codex's server would send: those of a `serde_json::Value` with numbers of
 //! any precision, which calls every number a `number`, says `invalid number` where one does not fit, and names no line
-//! or column. The second decoding may also succeed: it takes `-0` for an integer, as Codex's server does.
-//! Large payloads are decoded from the tree at once ([`LONG_STRING_BYTES`]).
+//! or column. Some values are decoded from the tree at once ([`needs_tree`]).
 //!
 //! Syntax, depth and repeated keys are not looked at here; [`RawJson`] says that the scanner has checked them.
 
@@ -29,8 +28,7 @@ const EXTENDED: [(&str, usize); 8] = [
     ("WireFsWriteFileParams", 4),
 ];
 
-/// Text with more bytes than this per value is mostly a base64 payload. The tree finds the end of a long string a third
-/// faster than `serde_json` does, so such text is decoded from a tree at once.
+/// Text with more bytes per value than this is mostly a base64 payload.
 const LONG_STRING_BYTES: usize = 4 << 10;
 
 /// Why a value does not fit its type, in the words of Codex's server.
@@ -79,10 +77,18 @@ impl de::Error for DecodeError {
     }
 }
 
+/// Whether a value must be decoded from a tree even if `serde_json` could read it. The tree takes `-0` for an integer and
+/// tells integers beyond 64 bits from floats, as Codex's server does. And it finds the end of a long string a third
+/// faster.
+pub(crate) fn needs_tree(text_bytes: usize, values: usize, unusual_numbers: bool) -> bool {
+    unusual_numbers || text_bytes / values > LONG_STRING_BYTES
+}
+
 /// Reads `raw` as a `T`.
 pub(crate) fn decode<'de, T: Deserialize<'de>>(raw: RawJson<'de>) -> Result<T, DecodeError> {
-    let long_strings = raw.as_str().len() / raw.values() > LONG_STRING_BYTES;
-    if !long_strings && let Ok(value) = serde_json::from_str(raw.as_str()) {
+    if !raw.by_tree()
+        && let Ok(value) = serde_json::from_str(raw.as_str())
+    {
         return Ok(value);
     }
     match (TreeParser { text: raw.as_str(), at: 0 }).value() {

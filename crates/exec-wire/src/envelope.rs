@@ -149,7 +149,7 @@ pub fn decode(text: &str) -> Result<Incoming<'_>, MalformedMessage> {
 #[derive(Debug, Clone)]
 pub struct SharedJson {
     text: Bytes,
-    values: usize,
+    by_tree: bool,
 }
 
 impl SharedJson {
@@ -160,13 +160,13 @@ impl SharedJson {
             "null" => Bytes::from_static(b"null"),
             text => frame.slice_ref(text.as_bytes()),
         };
-        Self { text, values: part.values() }
+        Self { text, by_tree: part.by_tree() }
     }
 
     /// Reads the value as a `T`.
     pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
         let text = std::str::from_utf8(&self.text).expect("a part of a frame that was decoded as text");
-        RawJson::trusted(text, self.values).decode()
+        RawJson::trusted(text, self.by_tree).decode()
     }
 }
 

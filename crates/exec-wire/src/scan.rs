@@ -21,33 +21,33 @@ use crate::limits::{MESSAGE_DEPTH, MESSAGE_VALUES};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawJson<'a> {
     text: &'a str,
-    /// The number of values in the text, the outermost included; the decoder chooses its way by it.
-    values: usize,
+    /// Whether the decoder must go, or is faster if it goes, by way of a tree; see [`decode::needs_tree`].
+    by_tree: bool,
 }
 
 impl<'a> RawJson<'a> {
     /// What an absent member means.
-    pub const NULL: RawJson<'static> = RawJson { text: "null", values: 1 };
+    pub const NULL: RawJson<'static> = RawJson { text: "null", by_tree: false };
 
     /// Scans one value that stands alone, as a file or a test has it.
     pub fn parse(text: &'a str) -> Result<Self, DecodeError> {
         match scan(text) {
-            Ok(Scanned { trailing: false, values, .. }) => Ok(Self { text: text.trim_matches(is_space), values }),
+            Ok(Scanned { trailing: false, by_tree, .. }) => Ok(Self { text: text.trim_matches(is_space), by_tree }),
             _ => Err(DecodeError::new(refusal_reason(text))),
         }
     }
 
-    /// Text that has passed the scanner before, with the number of values it was found to have.
-    pub(crate) fn trusted(text: &'a str, values: usize) -> Self {
-        Self { text, values }
+    /// Text that has passed the scanner before.
+    pub(crate) fn trusted(text: &'a str, by_tree: bool) -> Self {
+        Self { text, by_tree }
     }
 
     pub fn as_str(&self) -> &'a str {
         self.text
     }
 
-    pub(crate) fn values(&self) -> usize {
-        self.values
+    pub(crate) fn by_tree(&self) -> bool {
+        self.by_tree
     }
 
     /// Reads the value as a `T`.
@@ -64,7 +64,7 @@ pub(crate) struct Scanned<'a> {
     pub(crate) members: Option<Members<'a>>,
     /// Whether something other than white space follows the root.
     pub(crate) trailing: bool,
-    values: usize,
+    by_tree: bool,
 }
 
 /// The text is not JSON, or not within bounds; [`refusal_reason`] finds out why.
@@ -72,10 +72,12 @@ pub(crate) struct Scanned<'a> {
 pub(crate) struct ScanError;
 
 pub(crate) fn scan(text: &str) -> Result<Scanned<'_>, ScanError> {
-    let mut scanner = Scanner { text, bytes: text.as_bytes(), at: 0, values: 0, keys: Vec::new() };
+    let mut scanner =
+        Scanner { text, bytes: text.as_bytes(), at: 0, values: 0, unusual_numbers: false, keys: Vec::new() };
     let members = scanner.root()?;
+    let by_tree = decode::needs_tree(scanner.at, scanner.values, scanner.unusual_numbers);
     scanner.skip_space();
-    Ok(Scanned { members, trailing: scanner.at < text.len(), values: scanner.values })
+    Ok(Scanned { members, trailing: scanner.at < text.len(), by_tree })
 }
 
 /// The end of the run of characters that stand for themselves in a JSON string: the next quote, backslash or control
@@ -110,6 +112,8 @@ struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
     values: usize,
+    /// Whether a number was not a plain integer of at most 19 characters, which fits 64 bits.
+    unusual_numbers: bool,
     /// The keys of all objects that are open, on one stack; an object looks only at its own, on top.
     keys: Vec<Cow<'a, str>>,
 }
@@ -131,8 +135,11 @@ impl<'a> Scanner<'a> {
         loop {
             let key = self.key()?;
             let (start, values) = (self.at, self.values);
+            let unusual_before = std::mem::take(&mut self.unusual_numbers);
             self.value(2)?;
-            members.push((key, RawJson { text: &self.text[start..self.at], values: self.values - values }));
+            let by_tree = decode::needs_tree(self.at - start, self.values - values, self.unusual_numbers);
+            self.unusual_numbers |= unusual_before;
+            members.push((key, RawJson { text: &self.text[start..self.at], by_tree }));
             if !self.has_next(b'}')? {
                 break;
             }
@@ -288,12 +295,16 @@ impl<'a> Scanner<'a> {
     }
 
     fn number(&mut self) -> Result<(), ScanError> {
+        let start = self.at;
         self.eat(b'-');
         if !self.eat(b'0') {
             self.digits()?;
         } else if self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             return Err(ScanError);
         }
+        let integer = &self.bytes[start..self.at];
+        self.unusual_numbers |=
+            integer.len() > 19 || integer == b"-0" || matches!(self.peek(), Some(b'.' | b'e' | b'E'));
         if self.eat(b'.') {
             self.digits()?;
         }
