@@ -1,7 +1,7 @@
 //! The request to run something, checked once, and the steps of starting it.
 //!
-//! After [`Command::check`] nobody asks again whether argv is empty or a string contains a NUL byte. Whether the program
-//! or the working directory exists is a fact about the machine and is learnt by starting the program.
+//! After [`Command::check`] nobody asks again whether argv is empty or a string contains a NUL byte. Whether the
+//! program or the working directory exists is a fact about the machine and is learnt by starting the program.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

@@ -78,8 +78,8 @@ impl Environ {
         vars
     }
 
-    /// Names are not checked further: environments have entries that begin with `=`, and a client that passes on its own
-    /// must not fail because of them.
+    /// Names are not checked further: environments have entries that begin with `=`, and a client that passes on its
+    /// own must not fail because of them.
     pub(crate) fn check(&self) -> Result<(), BadCommand> {
         let set = self.policy.iter().flat_map(|policy| &policy.set);
         for (name, value) in set.chain(&self.vars) {

@@ -51,8 +51,9 @@ pub fn splice_bytes(others_ready: bool) -> u32 {
 
 /// Decides when the terminal output that was read so far becomes an entry.
 ///
-/// A read from a terminal returns at most 4 KiB. The first bytes after a quiet time are flushed at once, and so are a few
-/// bytes (the echo of a keystroke). While the terminal floods, reads are batched up to 64 KiB or [`PTY_BATCH_TIME`].
+/// A read from a terminal returns at most 4 KiB. The first bytes after a quiet time are flushed at once, and so are a
+/// few bytes (the echo of a keystroke). While the terminal floods, reads are batched up to 64 KiB or
+/// [`PTY_BATCH_TIME`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PtyBatcher {
     flushed_at: Option<Instant>,

@@ -61,11 +61,7 @@ impl StreamSet {
 }
 
 fn bit(stream: Stream) -> u8 {
-    match stream {
-        Stream::Stdout => 1,
-        Stream::Stderr => 2,
-        Stream::Pty => 4,
-    }
+    1 << stream as u8
 }
 
 impl Lifecycle {

@@ -3,16 +3,16 @@
 /// A signal with the number Linux gives it on every architecture we build for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Signal {
-    Hangup,
-    Interrupt,
-    Quit,
-    Kill,
-    User1,
-    User2,
-    Terminate,
-    Continue,
-    Stop,
-    WindowChange,
+    Hangup = 1,
+    Interrupt = 2,
+    Quit = 3,
+    Kill = 9,
+    User1 = 10,
+    User2 = 12,
+    Terminate = 15,
+    Continue = 18,
+    Stop = 19,
+    WindowChange = 28,
 }
 
 impl Signal {
@@ -31,18 +31,7 @@ impl Signal {
     ];
 
     pub const fn number(self) -> i32 {
-        match self {
-            Self::Hangup => 1,
-            Self::Interrupt => 2,
-            Self::Quit => 3,
-            Self::Kill => 9,
-            Self::User1 => 10,
-            Self::User2 => 12,
-            Self::Terminate => 15,
-            Self::Continue => 18,
-            Self::Stop => 19,
-            Self::WindowChange => 28,
-        }
+        self as i32
     }
 
     pub fn from_number(number: i32) -> Option<Self> {

@@ -1,7 +1,7 @@
 //! The kernel's refusals in words.
 //!
-//! The words of an errno come from the C library and differ between libraries, but what a client is told must not depend
-//! on how the server was linked. Where the libraries differ, musl's words are used, which existing clients know.
+//! The words of an errno come from the C library and differ between libraries, but what a client is told must not
+//! depend on how the server was linked. Where the libraries differ, musl's words are used, which existing clients know.
 //! Deliberately absent: numbers that no verb of ours can return.
 
 use std::fmt;

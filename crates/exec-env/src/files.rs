@@ -85,8 +85,8 @@ pub trait Files: Send + Sync {
     /// Makes a symbolic link at `path` with the text `target`. `links` applies to the components before the last.
     fn create_symlink<'a>(&'a self, target: &'a Path, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, ()>;
 
-    /// Watches until one of `missing` comes into existence or `present` changes. `None`: that cannot be watched, because
-    /// one of `missing` exists already, `present` does not, or it would take too many watches.
+    /// Watches until one of `missing` comes into existence or `present` changes. `None`: that cannot be watched,
+    /// because one of `missing` exists already, `present` does not, or it would take too many watches.
     fn watch_missing<'a>(
         &'a self,
         missing: &'a [PathBuf],

@@ -77,7 +77,8 @@ impl std::fmt::Debug for HttpResponse {
     }
 }
 
-/// The body of a response. Nothing is read ahead of the caller but what the sockets hold; dropping it ends the transfer.
+/// The body of a response. Nothing is read ahead of the caller but what the sockets hold; dropping it ends the
+/// transfer.
 pub trait HttpBody: Send {
     /// The next bytes, never empty; `None` at the end.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, HttpError>>;
@@ -114,8 +115,8 @@ pub enum HttpError {
     /// There was no response in time.
     #[error("http/request failed: {why}: the time is over")]
     TimedOut { why: String },
-    /// No connection, no trusted certificate, or no response. `causes` has the last cause last, and is empty if `why` is
-    /// all there is to say.
+    /// No connection, no trusted certificate, or no response. `causes` has the last cause last, and is empty if `why`
+    /// is all there is to say.
     #[error("http/request failed: {why}{}{causes}", if causes.is_empty() { "" } else { ": " })]
     Failed { why: String, causes: String },
     /// The connection failed before the body was complete.
@@ -126,7 +127,8 @@ pub enum HttpError {
     Unreachable(#[from] crate::process::Unreachable),
 }
 
-/// Whether a header may contain this variable. Credentials of the machine itself may not leave it at a caller's request.
+/// Whether a header may contain this variable. Credentials of the machine itself may not leave it at a caller's
+/// request.
 pub fn variable_may_leave(variable: &str) -> bool {
     !MACHINE_CREDENTIALS.iter().any(|credential| credential.eq_ignore_ascii_case(variable))
 }

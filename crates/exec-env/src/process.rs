@@ -71,8 +71,8 @@ pub trait LogFollower: Send {
     /// Waits until [`Self::next`] would not wait; reads nothing. Cancelling it loses nothing.
     fn ready(&mut self) -> BoxFuture<'_, ()>;
 
-    /// Waits for an entry after this position, returns the entries after it (about `max_bytes` of output at most, but at
-    /// least one entry) and moves on. After `Closed` it returns `None`. Cancelling it loses nothing.
+    /// Waits for an entry after this position, returns the entries after it (about `max_bytes` of output at most, but
+    /// at least one entry) and moves on. After `Closed` it returns `None`. Cancelling it loses nothing.
     fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ReadError>>;
 }
 

@@ -72,8 +72,8 @@ struct Shared {
 }
 
 impl LocalFiles {
-    /// `registry_directory` is a directory of our own in which an earlier server, if it was killed, has left a record of
-    /// its temporary files; they are removed before this returns. Without it, temporary files of killed writes stay.
+    /// `registry_directory` is a directory of our own in which an earlier server, if it was killed, has left a record
+    /// of its temporary files; they are removed before this returns. Without it, temporary files of killed writes stay.
     pub fn open(registry_directory: Option<&Path>) -> Self {
         Self {
             short: BlockingPool::new(MAX_SHORT_CALLS),

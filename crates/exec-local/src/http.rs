@@ -1,9 +1,9 @@
 //! HTTP from this machine.
 //!
-//! The client is made with the first request, because making one reads the machine's certificate store. A machine without
-//! such a store can still use plain HTTP. Redirections are followed by `redirect`, not by the library, because clients
-//! depend on their details. Deliberately absent: cookies, decompression, HTTP/2 (every server still speaks 1.1), and any
-//! header of our own but `accept: */*` and what the protocol demands.
+//! The client is made with the first request, because making one reads the machine's certificate store. A machine
+//! without such a store can still use plain HTTP. Redirections are followed by `redirect`, not by the library, because
+//! clients depend on their details. Deliberately absent: cookies, decompression, HTTP/2 (every server still speaks
+//! 1.1), and any header of our own but `accept: */*` and what the protocol demands.
 
 mod redirect;
 

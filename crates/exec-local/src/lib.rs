@@ -13,8 +13,8 @@
 //! - `wait`: waiting for an exit, for output, for silence or for a port;
 //! - [`files`]: the machine's files; [`http`]: requests from this machine; `machine_info`: what the machine is.
 //!
-//! Features: `http` (an HTTP client) and `search` (search in contents), both on by default. Without one, its verb answers
-//! an error that names the feature.
+//! Features: `http` (an HTTP client) and `search` (search in contents), both on by default. Without one, its verb
+//! answers an error that names the feature.
 //!
 //! Nothing here knows of connections, sessions or JSON.
 
@@ -147,8 +147,8 @@ pub struct LocalEnvironment {
 }
 
 impl LocalEnvironment {
-    /// Sets it up, and resumes the processes that a durable keeper holds. Must be called inside a tokio runtime, on which
-    /// its tasks run.
+    /// Sets it up, and resumes the processes that a durable keeper holds. Must be called inside a tokio runtime, on
+    /// which its tasks run.
     pub async fn open(options: LocalOptions) -> Result<Self, OpenError> {
         let (state, durable) = match &options.keeper {
             KeeperChoice::Durable { state, .. } => (state.clone(), true),
@@ -179,7 +179,8 @@ impl LocalEnvironment {
         let info = machine_info::of_this_machine();
         let shell = info.shell.path.clone().into_os_string();
         let processes = LocalProcesses::new(keeper, spool_directory, options.spool_bytes, shell, durable, found);
-        // Beside the logs in either case: the next environment that uses this directory removes what we leave if killed.
+        // Beside the logs in either case: the next environment that uses this directory removes what we leave if
+        // killed.
         let temp_registries = path.join(TEMP_REGISTRIES);
         let files = LocalFiles::open(Some(&temp_registries));
         Ok(Self { processes, files, http: LocalHttp::new(), info })

@@ -1,7 +1,8 @@
-//! The task that moves one process's output into its spool: it waits for one event, acts on it, publishes the log's head.
+//! The task that moves one process's output into its spool: it waits for one event, acts on it, publishes the log's
+//! head.
 //!
-//! All it knows of readers is how far the slowest has read. When the keeper dies, it goes on with the descriptors it has,
-//! waits for the leader by its pidfd, and logs that the exit status is lost.
+//! All it knows of readers is how far the slowest has read. When the keeper dies, it goes on with the descriptors it
+//! has, waits for the leader by its pidfd, and logs that the exit status is lost.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -168,8 +169,8 @@ impl OutputMover {
     /// Moves one splice; returns whether there may be more.
     fn pump(&mut self, at: usize) -> bool {
         let Some(source) = self.sources[at].clone() else { return false };
-        // The readiness is taken before the splice: bytes that come after the pipe was found empty are a newer readiness
-        // than this one, which alone is cleared.
+        // The readiness is taken before the splice: bytes that come after the pipe was found empty are a newer
+        // readiness than this one, which alone is cleared.
         let mut readiness = match source.poll_read_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(guard)) => Some(guard),
             _ => None,
@@ -234,8 +235,8 @@ impl OutputMover {
         }
     }
 
-    /// All streams have ended, so the keeper may close its copies. It learns that here and not at the end of each stream,
-    /// to be woken once.
+    /// All streams have ended, so the keeper may close its copies. It learns that here and not at the end of each
+    /// stream, to be woken once.
     fn release_keeper_copies(&self) {
         let roles: &[FdRole] = match self.stream(0) {
             // The terminal itself stays open, because stdin is written to it.

@@ -120,8 +120,8 @@ impl LocalProcesses {
         for process in &processes {
             process.stop().await;
         }
-        // Somebody may still hold this environment. The connection is closed now, because the keeper takes no other owner
-        // while it is open.
+        // Somebody may still hold this environment. The connection is closed now, because the keeper takes no other
+        // owner while it is open.
         self.table.keeper.disconnect();
     }
 }

@@ -1,8 +1,8 @@
 //! Stdin of a process: writes happen in order, each once, and are acknowledged when the kernel has the bytes.
 //!
-//! A write that fits into the pipe is done by its caller at once. What does not fit waits in a task of its own, so that a
-//! caller that gives up (its connection broke) does not cut a write in half: the write is finished, and when the caller
-//! sends it again, it is told so.
+//! A write that fits into the pipe is done by its caller at once. What does not fit waits in a task of its own, so that
+//! a caller that gives up (its connection broke) does not cut a write in half: the write is finished, and when the
+//! caller sends it again, it is told so.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -236,8 +236,8 @@ impl StdinShared {
         let mut taken = 0;
         loop {
             let Some(descriptor) = self.async_descriptor() else { return Written::StdinClosed };
-            // The readiness is taken before the write, so that space freed after the write is a newer readiness than the
-            // one that is cleared.
+            // The readiness is taken before the write, so that space freed after the write is a newer readiness than
+            // the one that is cleared.
             let Ok(mut ready) = descriptor.writable().await else { return Written::StdinClosed };
             let progress = self.write_some(&mut self.lock(), bytes, taken);
             match progress {

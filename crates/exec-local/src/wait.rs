@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_core::{EntryBody, Exit, Stream};
+use exec_core::{EntryBody, Exit};
 use exec_env::process::{WaitCondition, WaitError, Waited};
 use exec_keeper::protocol::{KeeperEvent, KeeperRequest};
 use regex::bytes::Regex;
@@ -47,16 +47,13 @@ async fn exited(process: &Process, closed: bool) -> Result<Exit, WaitError> {
 }
 
 async fn output(process: &Process, regex: &Regex, after: u64) -> Result<Waited, WaitError> {
+    // One for each `Stream`.
     let mut windows: [Vec<u8>; 3] = Default::default();
     let mut follower = process.log().follow(after);
     while let Some(page) = follower.advance(PAGE_BYTES).await? {
         for entry in page.entries {
             let EntryBody::Output { stream, bytes } = entry.body else { continue };
-            let window = &mut windows[match stream {
-                Stream::Stdout => 0,
-                Stream::Stderr => 1,
-                Stream::Pty => 2,
-            }];
+            let window = &mut windows[stream as usize];
             window.extend_from_slice(&bytes);
             if let Some(found) = regex.find(window) {
                 let text = &found.as_bytes()[..found.len().min(MATCH_BYTES)];

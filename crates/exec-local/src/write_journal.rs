@@ -1,7 +1,8 @@
 //! The record of stdin writes for the next owner, in case this one is killed.
 //!
-//! Before bytes go to a child, their write id is recorded as begun, and afterwards as applied, in a file that the keeper
-//! holds too. The next owner reads it: a write that was begun and not applied is in doubt, and is never written again.
+//! Before bytes go to a child, their write id is recorded as begun, and afterwards as applied, in a file that the
+//! keeper holds too. The next owner reads it: a write that was begun and not applied is in doubt, and is never written
+//! again.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ impl WriteJournal {
         let mut history = WriteHistory::default();
         let mut rest = &bytes[..done];
         let mut end = 0;
-        // A kill may have cut the last record short. If it was a `begun`, the write had not started; if it was the end of
-        // a write, that write stays in doubt.
+        // A kill may have cut the last record short. If it was a `begun`, the write had not started; if it was the end
+        // of a write, that write stays in doubt.
         while let [tag, low, high, tail @ ..] = rest {
             let len = usize::from(u16::from_le_bytes([*low, *high]));
             let Some((id, next)) = tail.split_at_checked(len) else { break };

@@ -1,4 +1,5 @@
-//! Log, lifecycle and quota together, as a mover uses them: bytes, ends and the exit in any order, readers at any moment.
+//! Log, lifecycle and quota together, as a mover uses them: bytes, ends and the exit in any order, readers at any
+//! moment.
 
 use std::collections::VecDeque;
 use std::time::Duration;

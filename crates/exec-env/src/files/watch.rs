@@ -22,8 +22,8 @@ impl Default for WatchOptions {
 
 /// A watch that lives as long as its handle.
 pub trait ChangeStream: Send {
-    /// Waits for a change and returns what changed since the last call. `None` once the root is gone. Cancelling it loses
-    /// nothing.
+    /// Waits for a change and returns what changed since the last call. `None` once the root is gone. Cancelling it
+    /// loses nothing.
     fn next(&mut self) -> FileFuture<'_, Option<ChangeBatch>>;
 }
 

@@ -1,8 +1,8 @@
 //! Blocking calls: how many may run at once, and how one learns that its caller no longer waits.
 //!
 //! Every system call on files may block for as long as a disk or a network file system takes, so none runs on the
-//! runtime's own threads. Waiters queue in order. Deliberately absent: timeouts, because a call that blocks in the kernel
-//! cannot be cancelled.
+//! runtime's own threads. Waiters queue in order. Deliberately absent: timeouts, because a call that blocks in the
+//! kernel cannot be cancelled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +20,8 @@ impl BlockingPool {
         Self { permits: Arc::new(Semaphore::new(calls)) }
     }
 
-    /// Runs `work` on a thread where it may block. If the caller stops waiting, `work` is not interrupted: long work checks
-    /// its [`CancelFlag`] where it can stop safely, short work just finishes.
+    /// Runs `work` on a thread where it may block. If the caller stops waiting, `work` is not interrupted: long work
+    /// checks its [`CancelFlag`] where it can stop safely, short work just finishes.
     pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce(&CancelFlag) -> T + Send + 'static) -> T {
         let permit = Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed");
         let cancel = CancelFlag::default();

@@ -1,4 +1,5 @@
-//! Copying files and trees: with shared blocks where the file system can, else with the kernel's own copy; holes are kept.
+//! Copying files and trees: with shared blocks where the file system can, else with the kernel's own copy; holes are
+//! kept.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;

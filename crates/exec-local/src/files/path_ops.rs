@@ -147,8 +147,8 @@ fn make_directory(path: &Path, links: LinkPolicy, mode: Option<u32>) -> Result<(
     let resolved = ResolvedPath::resolve(path, links)?;
     mkdirat(&resolved.dir, &resolved.name, Mode::from_raw_mode(mode.unwrap_or(0o777)))?;
     if let Some(mode) = mode {
-        // An explicit mode is not subject to the umask. It is set through a handle, so that a link that is swapped in does
-        // not lead it elsewhere.
+        // An explicit mode is not subject to the umask. It is set through a handle, so that a link that is swapped in
+        // does not lead it elsewhere.
         let handle = openat(
             &resolved.dir,
             &resolved.name,

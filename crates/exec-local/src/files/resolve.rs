@@ -1,7 +1,7 @@
 //! From a path to a handle: the only file in which symbolic links are followed or refused.
 //!
-//! Facts are read from handles, never from paths that somebody may swap meanwhile. A FIFO or device is not opened for real
-//! before its kind is known: it is first opened with `O_PATH`, which has no effect on it.
+//! Facts are read from handles, never from paths that somebody may swap meanwhile. A FIFO or device is not opened for
+//! real before its kind is known: it is first opened with `O_PATH`, which has no effect on it.
 //!
 //! With [`LinkPolicy::Refuse`] a link before the last component is `ENOTDIR` and a link as the last is `ELOOP`.
 
@@ -145,8 +145,8 @@ pub(super) fn open_directory_handle(base: BorrowedFd<'_>, path: &Path, links: Li
     }
 }
 
-/// What openat2 does, for kernels and seccomp filters without it: every component is opened by itself, and none may be a
-/// link.
+/// What openat2 does, for kernels and seccomp filters without it: every component is opened by itself, and none may be
+/// a link.
 fn open_by_component(base: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut here = openat(base, ".", flags, Mode::empty())?;

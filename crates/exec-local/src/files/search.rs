@@ -27,8 +27,8 @@ use super::blocking::{BlockingPool, CancelFlag, CancelOnDrop};
 use super::filtered_walk::{WalkFilter, bad_pattern, filtered_walk};
 use super::resolve::{open_regular, os};
 
-/// Returns when the query is known to be valid. The search itself waits for its thread in a task of its own, so that the
-/// caller has the handle at once.
+/// Returns when the query is known to be valid. The search itself waits for its thread in a task of its own, so that
+/// the caller has the handle at once.
 pub(super) async fn search(
     query: SearchQuery,
     short: &BlockingPool,

@@ -1,10 +1,10 @@
 //! The registry of temporary files, with which the next daemon removes those that a killed one left behind.
 //!
 //! A file is replaced by writing a temporary file beside it and renaming that. If the daemon is killed in between, the
-//! temporary file stays. So before the first temporary file in a directory is created, the directory's path is appended to
-//! the daemon's registry file. Whoever starts next with the same directory of registry files removes the temporary files
-//! of every owner that is dead. An owner is alive as long as it holds the lock on its registry file; a lock cannot outlive
-//! its process.
+//! temporary file stays. So before the first temporary file in a directory is created, the directory's path is appended
+//! to the daemon's registry file. Whoever starts next with the same directory of registry files removes the temporary
+//! files of every owner that is dead. An owner is alive as long as it holds the lock on its registry file; a lock
+//! cannot outlive its process.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -27,7 +27,8 @@ const PREFIX: &str = ".exec-server-write-";
 
 const SUFFIX: &str = ".tmp";
 
-/// Directories remembered as recorded. Beyond this the memory is cleared and some are recorded twice, which is harmless.
+/// Directories remembered as recorded. Beyond this the memory is cleared and some are recorded twice, which is
+/// harmless.
 const REMEMBERED_DIRECTORIES: usize = 1 << 16;
 
 /// Names for temporary files, and the record of where they are.
@@ -51,8 +52,8 @@ struct RecordedDirectories {
 }
 
 impl TempRegistry {
-    /// Removes the temporary files of dead owners. Without a directory nothing is recorded, and temporary files of a killed
-    /// daemon stay.
+    /// Removes the temporary files of dead owners. Without a directory nothing is recorded, and temporary files of a
+    /// killed daemon stay.
     pub(super) fn open(directory: Option<&Path>) -> Self {
         let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
         let registry = directory.map(|directory| {
@@ -76,8 +77,8 @@ impl TempRegistry {
 impl Drop for TempRegistry {
     fn drop(&mut self) {
         let Some(registry) = &self.registry else { return };
-        // After an orderly end nothing is left to remove; if this fails, the next start finds nothing to do. The directory
-        // stays as long as another owner has a registry file in it.
+        // After an orderly end nothing is left to remove; if this fails, the next start finds nothing to do. The
+        // directory stays as long as another owner has a registry file in it.
         let _gone = fs::remove_file(registry.directory.join(&self.instance));
         let _gone = fs::remove_dir(&registry.directory);
     }

@@ -94,8 +94,8 @@ impl WriteTarget {
     }
 }
 
-/// The kernel's rule for links in shared directories like /tmp (`fs.protected_symlinks`). We read links ourselves, so the
-/// kernel does not apply it: without it, anybody could put a link into /tmp and have us write where it leads.
+/// The kernel's rule for links in shared directories like /tmp (`fs.protected_symlinks`). We read links ourselves, so
+/// the kernel does not apply it: without it, anybody could put a link into /tmp and have us write where it leads.
 fn may_follow(dir: &Stat, link: &Stat) -> bool {
     let sticky_and_shared = dir.st_mode & 0o1002 == 0o1002;
     let ours = link.st_uid == rustix::process::geteuid().as_raw();

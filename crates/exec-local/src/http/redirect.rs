@@ -1,7 +1,7 @@
 //! Redirections: how a response turns a request into the next one. Pure.
 //!
-//! The rules are those of browsers. Their order is that of Codex's server, because it determines the order of the headers.
-//! Deliberately absent: counting redirections, which the sender does.
+//! The rules are those of browsers. Their order is that of Codex's server, because it determines the order of the
+//! headers. Deliberately absent: counting redirections, which the sender does.
 
 use bytes::Bytes;
 use exec_env::http::HttpError;
@@ -28,8 +28,8 @@ pub(super) struct OutgoingRequest {
 }
 
 impl OutgoingRequest {
-    /// Turns it into the request that the response redirects to. Returns false if the response is not a redirection that
-    /// can be followed.
+    /// Turns it into the request that the response redirects to. Returns false if the response is not a redirection
+    /// that can be followed.
     pub(super) fn redirect(&mut self, status: StatusCode, response: &HeaderMap) -> Result<bool, HttpError> {
         let keeps_method = match status.as_u16() {
             301 | 302 => self.method != Method::POST,

@@ -140,7 +140,8 @@ impl Process {
         self.terminal.as_ref().map(|terminal| &**terminal.get_ref())
     }
 
-    /// Never waits: the channel has space for the few notifications of a mover, and a `Shed` that is lost is sent again.
+    /// Never waits: the channel has space for the few notifications of a mover, and a `Shed` that is lost is sent
+    /// again.
     pub(crate) fn notify(&self, notification: MoverNotification) {
         let _ = self.notifications.try_send(notification);
     }

@@ -1,8 +1,8 @@
 //! Watching for paths that do not exist yet.
 //!
-//! For every missing path, the nearest directory that exists is watched for the name that is missing in it. So the watch
-//! also ends when an intermediate directory appears, and the caller then watches again. It may end too early, never too
-//! late.
+//! For every missing path, the nearest directory that exists is watched for the name that is missing in it. So the
+//! watch also ends when an intermediate directory appears, and the caller then watches again. It may end too early,
+//! never too late.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};

@@ -96,8 +96,8 @@ impl WatchedTree {
         self.gone
     }
 
-    /// Reports a rename as a removal if its second event does not come in time. An empty queue alone does not mean that it
-    /// will not come: the kernel queues the two events one after the other, and may run something else in between.
+    /// Reports a rename as a removal if its second event does not come in time. An empty queue alone does not mean that
+    /// it will not come: the kernel queues the two events one after the other, and may run something else in between.
     pub(super) fn expire_rename(&mut self, queue: &OwnedFd) {
         if self.pending_rename.as_ref().is_some_and(|pending_rename| pending_rename.since.elapsed() >= RENAME_TIMEOUT) {
             self.finish_rename(queue);
@@ -247,8 +247,8 @@ impl WatchedTree {
         }
     }
 
-    /// Watches a new directory. What it contains already was created before the watch and is reported now; what is created
-    /// while we list it may be reported twice.
+    /// Watches a new directory. What it contains already was created before the watch and is reported now; what is
+    /// created while we list it may be reported twice.
     fn watch_new_directory(&mut self, queue: &OwnedFd, path: PathBuf) -> Result<(), Errno> {
         match self.watch_directory(queue, &path) {
             Ok(true) => self.watch_all_below(queue, path, Report::Contents, &CancelFlag::default()),
