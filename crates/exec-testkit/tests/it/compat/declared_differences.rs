@@ -22,6 +22,8 @@ pub(crate) enum DeclaredDifference {
     CopyOntoItself,
     /// "names that are not UTF-8 come back lossy"
     ByteExactNames,
+    /// "`sandboxType` is `linuxSeccomp` whenever a `sandbox` was given, also where nothing is enforced"
+    SandboxType,
     /// Not in A.1: a folder's permissions are copied as a file's are, or a private folder would become a public one.
     FolderMode,
     /// A.2: `process/signal` with any of …; methods and members we add.

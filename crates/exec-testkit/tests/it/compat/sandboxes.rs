@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::case::{Case, start, with};
+use super::case::{Case, initialized, start, with};
 use super::case_directory::{at, in_directory, uri};
+use super::declared_differences::DeclaredDifference;
 
 /// A context around a profile.
 fn context(profile: Value) -> Value {
@@ -52,21 +53,36 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn open() -> Vec<Case> {
-    let profiles = [
+    let mut cases: Vec<Case> = open_profiles().into_iter().map(reads_and_writes).collect();
+    cases.push(
+        initialized("a process under a profile that enforces nothing")
+            .call(
+                "process/start",
+                with(start("p", &["true"]), json!({"sandbox": context(json!({"type": "disabled"}))})),
+            )
+            .differs(
+                DeclaredDifference::SandboxType,
+                json!({"id": 2, "result": {"processId": "p", "sandboxType": "none"}}),
+            )
+            .alive(),
+    );
+    cases
+}
+
+fn reads_and_writes(profile: Value) -> Case {
+    let sandbox = context(profile.clone());
+    writing(reading(with_files(&format!("a profile that permits everything: {profile}")), &sandbox), &sandbox)
+}
+
+fn open_profiles() -> [Value; 6] {
+    [
         json!({"type": "disabled"}),
         json!({"type": "external", "network": "restricted"}),
         json!({"type": "external", "network": "enabled"}),
         json!({"type": "managed", "file_system": {"type": "unrestricted"}, "network": "enabled"}),
         json!({"type": "managed", "file_system": {"type": "unrestricted"}, "network": "restricted"}),
         json!({"type": "managed", "file_system": {"type": "restricted", "entries": [special("root", "write")]}, "network": "enabled"}),
-    ];
-    profiles
-        .into_iter()
-        .map(|profile| {
-            let sandbox = context(profile.clone());
-            writing(reading(with_files(&format!("a profile that permits everything: {profile}")), &sandbox), &sandbox)
-        })
-        .collect()
+    ]
 }
 
 fn readable() -> Vec<Case> {
