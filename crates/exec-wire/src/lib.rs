@@ -5,7 +5,8 @@
 //! ```text
 //! envelope      which kind of message it is: request, notification, response or error reply
 //! scan          one pass over the text: JSON, within bounds, no key twice
-//! method        the table of all methods and notifications, with the types of their params and results
+//! method        the table of all methods and notifications: types of params and results, and how each behaves
+//! extension     what this wire adds to that of Codex's server, by the names that servers advertise
 //! decode        typed values out of scanned text, and the error text if that fails
 //! initialize, environment, process, fs, http, network, discovery, sandbox, session
 //!               the types, made of path_uri, base64, text (strings that need not be UTF-8) and empty (no members)
