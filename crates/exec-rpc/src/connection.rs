@@ -78,6 +78,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
         accepted: Arc::new(Semaphore::new(ACCEPTED_REQUESTS)),
         request_memory: Arc::new(Semaphore::new(LARGE_REQUEST_BYTES >> 10)),
         connection_over: CancellationToken::new(),
+        session_closed: false,
         ignored_notifications: 0,
         stdin_order: StdinOrder::default(),
     };
@@ -94,6 +95,7 @@ struct ConnectionTask {
     request_memory: Arc<Semaphore>,
     /// Cancelled when the connection ends; requests that change nothing stop then.
     connection_over: CancellationToken,
+    session_closed: bool,
     ignored_notifications: u64,
     stdin_order: StdinOrder,
 }
@@ -123,6 +125,11 @@ impl ConnectionTask {
         // This comes first, so that a client that resumes the session need not wait for the rest of our end.
         self.shared.server.unregister_connection(self.shared.id, self.session.as_deref());
         self.connection_over.cancel();
+        if self.session_closed {
+            // The client that closed its own session waits for the response, which must not come after the close.
+            let responses = async { while self.requests.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, responses).await;
+        }
         self.shared.send(WriterCommand::Close(reason));
         if !writer.is_finished() {
             // The writer's close waits for the peer to read. A peer that is itself blocked in a write reads nothing, so
@@ -176,7 +183,10 @@ impl ConnectionTask {
                 self.shared.send(WriterCommand::Message(Bytes::from(out), None));
                 CloseReason::new(CloseReason::POLICY, "the session was taken over by another connection")
             }
-            CloseRequest::SessionClosed => CloseReason::new(CloseReason::NORMAL, "the session was closed"),
+            CloseRequest::SessionClosed => {
+                self.session_closed = true;
+                CloseReason::new(CloseReason::NORMAL, "the session was closed")
+            }
             CloseRequest::ServerStopping => CloseReason::new(CloseReason::GOING_AWAY, "the server stops"),
         }
     }

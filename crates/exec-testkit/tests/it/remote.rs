@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use exec_client::{Dial, Options as ClientOptions, RemoteEnvironment};
-use exec_env::BoxFuture;
+use exec_core::{Command, ProcessId};
+use exec_env::{BoxFuture, Environment};
 use exec_local::{LocalEnvironment, LocalOptions};
 use exec_rpc::{Server, ServerOptions};
 use exec_testkit::TestEnvironment;
@@ -120,4 +121,19 @@ pub(crate) async fn over_stdio() -> TestEnvironment {
     };
     let dial = exec_client::TargetDial::new(Target::Program(program), ConnectOptions::default());
     test_environment(Arc::new(dial), ()).await
+}
+
+#[tokio::test]
+async fn whoever_ends_its_session_hears_that_it_is_ended_before_the_connection_closes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (url, _server) = listen(ListenUrl::Unix(folder.path().join("exec.sock"))).await;
+    for round in 0..20 {
+        let target: Target = url.parse().expect("what is listened on can be connected to");
+        let dial = exec_client::TargetDial::new(target, ConnectOptions::default());
+        let options = ClientOptions { give_up: Some(Duration::from_secs(50)), ..ClientOptions::default() };
+        let environment = RemoteEnvironment::open(Arc::new(dial), options).await.expect("the server answers");
+        let id = ProcessId::new("p").expect("short");
+        environment.processes().start(&id, Command::new([ACTOR, "wait-forever"], "/")).await.expect("it starts");
+        assert_eq!(environment.end().await, Ok(()), "in round {round}");
+    }
 }
