@@ -10,7 +10,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use exec_server::process::{StartError, WaitCondition, Waited};
+use exec_server::process::{ProcessReason, WaitCondition, Waited};
 use exec_server::{Command, EntryBody, Environ, Environment, ExitCause, ProcessId, SharedEnvironment, TimeLimit};
 
 /// How much of one command's output the model is shown, in bytes.
@@ -54,7 +54,7 @@ async fn run(machine: &dyn Environment, id: &str, argv: &[&str]) -> Result<Comma
     };
     match processes.start(&id, command).await {
         Ok(_) => {}
-        Err(StartError::Unreachable(error)) => return Err(error.into()),
+        Err(error) if matches!(error.reason, ProcessReason::Unreachable(_)) => return Err(error.into()),
         Err(error) => return Ok(CommandResult { output: String::new(), ending: error.to_string() }),
     }
 

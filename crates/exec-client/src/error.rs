@@ -7,12 +7,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use exec_core::{Command, ProcessId, TerminalSize};
+use exec_core::{Command, ProcessId};
 use exec_env::files::{FileError, FileReason, FileVerb, WatchLimit};
 use exec_env::http::HttpError;
-use exec_env::process::{
-    ReadError, ResizeError, SignalError, SpawnFailure, SpawnStep, StartError, UnknownProcess, Unreachable, WaitError,
-};
+use exec_env::process::{ProcessReason, SpawnFailure, SpawnStep, Unreachable};
 use exec_wire::error::{code, kind};
 use exec_wire::{ErrorData, Method, RpcError};
 
@@ -86,38 +84,42 @@ pub(crate) fn initialize_error(error: &RpcError) -> AttemptError {
     AttemptError::Permanent(SessionLoss { kind, why: error.message.clone() })
 }
 
-/// Whether a start failed because the id is taken.
-pub(crate) fn is_id_in_use(error: &CallError, id: &ProcessId) -> bool {
-    error.refusal().is_some_and(|refusal| {
-        is(refusal, kind::PROCESS_EXISTS)
-            || is(refusal, "idInUse")
-            || refusal.message == format!("process {id} already exists")
-    })
-}
-
 /// Whether a write failed because stdin is closed; Codex's server says so after a terminate.
 pub(crate) fn is_stdin_gone(error: &CallError) -> bool {
     error.refusal().is_some_and(|refusal| refusal.message == "failed to write to process stdin")
 }
 
-pub(crate) fn start_error(id: &ProcessId, command: &Command, error: CallError) -> StartError {
-    if is_id_in_use(&error, id) {
-        return StartError::IdInUse { id: id.clone() };
+/// Why a start failed: what `command` asked for tells which program or directory is meant.
+pub(crate) fn start_reason(id: &ProcessId, command: &Command, error: CallError) -> ProcessReason {
+    match error.refusal().and_then(|refusal| spawn_failure(refusal, command)) {
+        Some(failure) => ProcessReason::SpawnFailed(failure),
+        None => process_reason(id, error),
     }
-    let Some(refusal) = error.refusal() else { return Unreachable::from(error).into() };
-    if is(refusal, kind::START_CANCELLED) || is(refusal, "cancelled") {
-        return StartError::Cancelled { id: id.clone() };
-    }
-    match spawn_failure(refusal, command) {
-        Some(failure) => StartError::Spawn { id: id.clone(), failure },
-        None => Unreachable::from(error).into(),
-    }
+}
+
+/// Why a verb over process `id` failed. What this client checks before it calls (a bad command, a write too large, a
+/// terminal without cells) has no way back.
+pub(crate) fn process_reason(id: &ProcessId, error: CallError) -> ProcessReason {
+    error.refusal().and_then(|refusal| refused_process(id, refusal)).unwrap_or_else(|| Unreachable::from(error).into())
+}
+
+fn refused_process(id: &ProcessId, refusal: &RpcError) -> Option<ProcessReason> {
+    let text = refusal.message.as_str();
+    let named = refusal.data.as_deref().and_then(|data| match data.kind.as_str() {
+        "idInUse" => Some(ProcessReason::IdInUse),
+        "cancelled" => Some(ProcessReason::StartCancelled),
+        name => ProcessReason::from_name(name, data.errno, data.detail.as_deref().unwrap_or(text)),
+    });
+    named.or_else(|| match text.strip_prefix("unknown process id ") {
+        Some(unknown) => (unknown == id.as_str()).then_some(ProcessReason::UnknownProcess),
+        None => (text == format!("process {id} already exists")).then_some(ProcessReason::IdInUse),
+    })
 }
 
 fn spawn_failure(refusal: &RpcError, command: &Command) -> Option<SpawnFailure> {
     let program = || command.argv.first().map(PathBuf::from).unwrap_or_default();
     if let Some(data) = &refusal.data {
-        let step = step_of(data)?;
+        let step = SpawnStep::from_name(data.kind.strip_prefix("spawn:").or(data.step.as_deref())?)?;
         let subject = match &data.path {
             Some(path) => path.to_path().ok()?,
             // A program that was looked up by name has no path; the other steps concern no file.
@@ -139,80 +141,6 @@ fn spawn_failure(refusal: &RpcError, command: &Command) -> Option<SpawnFailure> 
 
 fn errno_of_text(text: &str) -> Option<i32> {
     text.rsplit_once("(os error ")?.1.strip_suffix(')')?.parse().ok()
-}
-
-fn step_of(data: &ErrorData) -> Option<SpawnStep> {
-    let word = match data.kind.strip_prefix("spawn:") {
-        Some(step) => step,
-        None if data.kind == kind::SPAWN_FAILED => data.step.as_deref()?,
-        None => return None,
-    };
-    Some(match word {
-        "spool" => SpawnStep::Spool,
-        "pipe" => SpawnStep::Pipe,
-        "pty" => SpawnStep::Pty,
-        "clone" => SpawnStep::Clone,
-        "session" => SpawnStep::Session,
-        "cwd" => SpawnStep::Cwd,
-        "exec" => SpawnStep::Exec,
-        _ => return None,
-    })
-}
-
-pub(crate) fn read_error(id: &ProcessId, error: CallError) -> ReadError {
-    process_error(id, error, |refusal| match refusal.data.as_deref()? {
-        data if data.kind == kind::SPOOL_READ => Some(ReadError::Spool { id: id.clone(), errno: data.errno? }),
-        _ => None,
-    })
-}
-
-pub(crate) fn resize_error(id: &ProcessId, size: TerminalSize, error: CallError) -> ResizeError {
-    process_error(id, error, |refusal| match refusal {
-        refusal if is(refusal, kind::NO_TERMINAL) => Some(ResizeError::NoTerminal { id: id.clone() }),
-        refusal if is(refusal, kind::NO_CELLS) => Some(ResizeError::NoCells { size }),
-        _ => None,
-    })
-}
-
-pub(crate) fn signal_error(id: &ProcessId, error: CallError) -> SignalError {
-    process_error(id, error, |refusal| {
-        Some(SignalError::Refused { id: id.clone(), errno: refusal.data.as_deref()?.errno? })
-    })
-}
-
-pub(crate) fn wait_error(id: &ProcessId, error: CallError) -> WaitError {
-    match error.refusal() {
-        Some(refusal) if is(refusal, kind::BAD_REGEX) => {
-            let detail = refusal.data.as_deref().and_then(|data| data.detail.clone());
-            WaitError::BadRegex { why: detail.unwrap_or_else(|| refusal.message.clone()) }
-        }
-        _ => read_error(id, error).into(),
-    }
-}
-
-/// The error of a verb that has no other reasons of its own.
-pub(crate) fn unknown_or_unreachable<E>(id: &ProcessId, error: CallError) -> E
-where
-    E: From<UnknownProcess> + From<Unreachable>,
-{
-    process_error(id, error, |_| None)
-}
-
-/// The process is unknown, or `reason_of_verb` finds a reason that only this verb has, or the server cannot be reached.
-fn process_error<E>(id: &ProcessId, error: CallError, reason_of_verb: impl FnOnce(&RpcError) -> Option<E>) -> E
-where
-    E: From<UnknownProcess> + From<Unreachable>,
-{
-    if let Some(unknown) = unknown(id, &error) {
-        return unknown.into();
-    }
-    error.refusal().and_then(reason_of_verb).unwrap_or_else(|| Unreachable::from(error).into())
-}
-
-fn unknown(id: &ProcessId, error: &CallError) -> Option<UnknownProcess> {
-    let refusal = error.refusal()?;
-    let says_so = is(refusal, kind::UNKNOWN_PROCESS) || refusal.message == format!("unknown process id {id}");
-    says_so.then(|| UnknownProcess { id: id.clone() })
 }
 
 fn is(error: &RpcError, kind: &str) -> bool {
@@ -361,14 +289,14 @@ mod tests {
             errno: Some(2),
             path: Some(path.clone()),
             step: Some("cwd".into()),
-            ..ErrorData::new(kind::SPAWN_FAILED)
+            ..ErrorData::new("spawnFailed")
         };
         let failure = SpawnFailure { step: SpawnStep::Cwd, errno: 2, subject: "/w/x".into() };
-        let expected = StartError::Spawn { id: id(), failure };
+        let expected = ProcessReason::SpawnFailed(failure);
         let error = RpcError::new(code::INTERNAL, "No such file or directory (os error 2)");
-        assert_eq!(start_error(&id(), &command, refused(error.clone().with_data(data))), expected);
+        assert_eq!(start_reason(&id(), &command, refused(error.clone().with_data(data))), expected);
         let data = ErrorData { errno: Some(2), path: Some(path), ..ErrorData::new("spawn:cwd") };
-        assert_eq!(start_error(&id(), &command, refused(error.with_data(data))), expected);
+        assert_eq!(start_reason(&id(), &command, refused(error.with_data(data))), expected);
     }
 
     #[test]
@@ -376,15 +304,15 @@ mod tests {
         let command = Command::new(["tool"], "/w");
         let error = refused(RpcError::new(code::INTERNAL, "Exec format error (os error 8)"));
         let failure = SpawnFailure { step: SpawnStep::Exec, errno: 8, subject: "tool".into() };
-        assert_eq!(start_error(&id(), &command, error), StartError::Spawn { id: id(), failure });
+        assert_eq!(start_reason(&id(), &command, error), ProcessReason::SpawnFailed(failure));
     }
 
     #[test]
     fn the_originals_texts_are_understood_where_it_has_no_data() {
         let exists = refused(RpcError::new(code::INVALID_REQUEST, "process p already exists"));
-        assert_eq!(start_error(&id(), &Command::new(["x"], "/"), exists), StartError::IdInUse { id: id() });
+        assert_eq!(start_reason(&id(), &Command::new(["x"], "/"), exists), ProcessReason::IdInUse);
         let error = refused(RpcError::new(code::INVALID_REQUEST, "unknown process id p"));
-        assert_eq!(read_error(&id(), error), ReadError::Unknown(UnknownProcess { id: id() }));
+        assert_eq!(process_reason(&id(), error), ProcessReason::UnknownProcess);
     }
 
     #[test]

@@ -18,9 +18,8 @@ use exec_core::limits::{TREE_EXIT_TIMEOUT, WRITE_BYTES};
 use exec_core::{Command, ExitCause, Io, Overflow, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 use exec_env::BoxFuture;
 use exec_env::process::{
-    ForgetError, ListError, LogFollower, ProcessInfo, Processes, ReadError, ReadQuery, ResizeError, SignalError,
-    Signalled, StartError, Started, TerminateError, Terminated, UnknownProcess, Unreachable, WaitCondition, WaitError,
-    Waited, WriteError, Written,
+    LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, Started,
+    Terminated, Unreachable, WaitCondition, Waited, Written,
 };
 use exec_wire::base64::Base64;
 use exec_wire::process as wire;
@@ -79,7 +78,7 @@ impl RemoteProcesses {
         id: &ProcessId,
         command: &Command,
         params: &wire::StartParams,
-    ) -> Result<u32, StartError> {
+    ) -> Result<u32, ProcessReason> {
         let link = &self.link;
         if !link.has(Method::ProcessList) {
             return Ok(0);
@@ -90,26 +89,27 @@ impl RemoteProcesses {
             let listed = self.list_all().await.map_err(Unreachable::from)?;
             if let Some(info) = listed.iter().find(|info| info.id == *id) {
                 let ours = link.shared().lock().processes.get(id).is_some_and(|process| process.matches(info));
-                return if ours { Ok(info.pid) } else { Err(StartError::IdInUse { id: id.clone() }) };
+                return if ours { Ok(info.pid) } else { Err(ProcessReason::IdInUse) };
             }
-            match link.call_with(params, options).await.result {
+            let result = link.call_with(params, options).await.result;
+            match result.map_err(|error| error::start_reason(id, command, error)) {
                 Ok(result) => return Ok(result.pid.unwrap_or(0)),
-                Err(error) if error::is_id_in_use(&error, id) && Instant::now() < until => {
+                Err(ProcessReason::IdInUse) if Instant::now() < until => {
                     tokio::time::sleep(START_POLL_INTERVAL).await;
                 }
-                Err(error) => return Err(error::start_error(id, command, error)),
+                Err(reason) => return Err(reason),
             }
         }
     }
 
-    async fn write_piece(&self, id: &ProcessId, write_id: String, bytes: Bytes) -> Result<Written, WriteError> {
+    async fn write_piece(&self, id: &ProcessId, write_id: String, bytes: Bytes) -> Result<Written, ProcessReason> {
         let params = wire::WriteParams { process_id: id.as_str().to_owned(), chunk: Base64(bytes), write_id };
         // The answer comes when the child has read it, which may take any time.
         let options = self.link.default_options(Method::ProcessWrite);
         match self.link.call_with(&params, options).await.result {
             Ok(result) => written(id, result.status),
             Err(error) if error::is_stdin_gone(&error) => Ok(Written::StdinClosed),
-            Err(error) => Err(error::unknown_or_unreachable(id, error)),
+            Err(error) => Err(error::process_reason(id, error)),
         }
     }
 
@@ -124,44 +124,44 @@ impl RemoteProcesses {
         exit.is_some_and(|(_, exit)| exit.cause == ExitCause::Terminated)
     }
 
-    async fn forget_on_server(&self, id: &ProcessId) -> Result<(), ForgetError> {
+    async fn forget_on_server(&self, id: &ProcessId) -> Result<(), ProcessReason> {
         let params = wire::ForgetParams { process_id: id.as_str().to_owned() };
         let default = self.link.default_options(Method::ProcessForget);
         // A process that still runs is terminated first, which takes its time.
         let options = CallOptions { deadline: default.deadline + TREE_EXIT_TIMEOUT, ..default };
         let outcome = self.link.call_with(&params, options).await;
-        match outcome.result.map(drop).map_err(|error| error::unknown_or_unreachable(id, error)) {
+        match outcome.result.map(drop).map_err(|error| error::process_reason(id, error)) {
             // The first of two sent calls was carried out, and its answer is lost.
-            Err(ForgetError::Unknown(_)) if outcome.resent => Ok(()),
+            Err(ProcessReason::UnknownProcess) if outcome.resent => Ok(()),
             other => other,
         }
     }
 }
 
 impl Processes for RemoteProcesses {
-    fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, StartError>> {
-        Box::pin(async move {
+    fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, ProcessError>> {
+        ProcessVerb::Start.perform(id, async move {
             command.check()?;
             let link = &self.link;
             refuse_unsupported(link, &command)?;
             let params = convert::start_params(id, &command).map_err(|error| Unreachable { why: error.to_string() })?;
             let reserved = ReservedId::take(link, id, &command)?;
             let outcome = link.call_with(&params, link.default_options(Method::ProcessStart)).await;
-            let pid = match outcome.result {
+            let pid = match outcome.result.map_err(|error| error::start_reason(id, &command, error)) {
                 Ok(result) => result.pid.unwrap_or(0),
                 // It was sent twice, and nobody else of ours asked for that id: the first one was carried out.
-                Err(error) if outcome.resent && reserved.fresh && error::is_id_in_use(&error, id) => {
+                Err(ProcessReason::IdInUse) if outcome.resent && reserved.fresh => {
                     self.find_started(id, &command, &params).await?
                 }
-                Err(error) => return Err(error::start_error(id, &command, error)),
+                Err(reason) => return Err(reason),
             };
             reserved.confirm();
             Ok(Started { pid })
         })
     }
 
-    fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ReadError>> {
-        Box::pin(async move {
+    fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ProcessError>> {
+        ProcessVerb::Read.perform(id, async move {
             let link = &self.link;
             if query.wait.is_zero() || link.has(Extension::READ_HEAD) {
                 return read_once(link, id, query).await;
@@ -182,8 +182,12 @@ impl Processes for RemoteProcesses {
         })
     }
 
-    fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ReadError>> {
-        Box::pin(async move {
+    fn follow<'a>(
+        &'a self,
+        id: &'a ProcessId,
+        after: Seq,
+    ) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ProcessError>> {
+        ProcessVerb::Follow.perform(id, async move {
             let follower: Box<dyn LogFollower> = Box::new(follow::follow(&self.link, id, after).await?);
             Ok(follower)
         })
@@ -194,10 +198,10 @@ impl Processes for RemoteProcesses {
         id: &'a ProcessId,
         write_id: WriteId,
         bytes: Bytes,
-    ) -> BoxFuture<'a, Result<Written, WriteError>> {
-        Box::pin(async move {
+    ) -> BoxFuture<'a, Result<Written, ProcessError>> {
+        ProcessVerb::Write.perform(id, async move {
             if bytes.len() > WRITE_BYTES {
-                return Err(WriteError::TooLarge { found_bytes: bytes.len(), limit_bytes: WRITE_BYTES });
+                return Err(ProcessReason::WriteTooLarge { found_bytes: bytes.len(), limit_bytes: WRITE_BYTES });
             }
             reachable(&self.link, id)?;
             if bytes.len() <= WRITE_PIECE_BYTES {
@@ -218,8 +222,8 @@ impl Processes for RemoteProcesses {
         })
     }
 
-    fn close_stdin<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<Written, WriteError>> {
-        Box::pin(async move {
+    fn close_stdin<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<Written, ProcessError>> {
+        ProcessVerb::CloseStdin.perform(id, async move {
             reachable(&self.link, id)?;
             let process = self.link.shared().lock().processes.get(id).and_then(CachedProcess::has_terminal);
             let has_terminal = process == Some(true);
@@ -232,7 +236,7 @@ impl Processes for RemoteProcesses {
                 }
                 return match self.link.call_with(&params, options).await.result {
                     Ok(result) => written(id, result.status),
-                    Err(error) => Err(error::unknown_or_unreachable(id, error)),
+                    Err(error) => Err(error::process_reason(id, error)),
                 };
             }
             if !has_terminal {
@@ -242,22 +246,22 @@ impl Processes for RemoteProcesses {
         })
     }
 
-    fn resize<'a>(&'a self, id: &'a ProcessId, size: TerminalSize) -> BoxFuture<'a, Result<(), ResizeError>> {
-        Box::pin(async move {
+    fn resize<'a>(&'a self, id: &'a ProcessId, size: TerminalSize) -> BoxFuture<'a, Result<(), ProcessError>> {
+        ProcessVerb::Resize.perform(id, async move {
             if size.rows == 0 || size.cols == 0 {
-                return Err(ResizeError::NoCells { size });
+                return Err(ProcessReason::NoCells { size });
             }
             reachable(&self.link, id)?;
             if !self.link.has(Method::ProcessResize) {
                 return Err(unsupported(Method::ProcessResize).into());
             }
             let params = wire::ResizeParams { process_id: id.as_str().to_owned(), size: convert::wire_size(size) };
-            self.link.call(params).await.map(drop).map_err(|error| error::resize_error(id, size, error))
+            self.link.call(params).await.map(drop).map_err(|error| error::process_reason(id, error))
         })
     }
 
-    fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, SignalError>> {
-        Box::pin(async move {
+    fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, ProcessError>> {
+        ProcessVerb::Signal.perform(id, async move {
             reachable(&self.link, id)?;
             if signal != Signal::Interrupt && !self.link.has(Extension::SIGNAL_ALL) {
                 return Err(unsupported(Method::ProcessSignal).into());
@@ -273,22 +277,18 @@ impl Processes for RemoteProcesses {
             let options = CallOptions { retry, ..self.link.default_options(Method::ProcessSignal) };
             let result = self.link.call_with(&params, options).await.result;
             let closed = || self.link.shared().lock().inbox.head(id).is_some_and(|head| head.closed);
-            match result.map_err(|error| error::signal_error(id, error))?.status {
+            match result.map_err(|error| error::process_reason(id, error))?.status {
                 Some(wire::SignalStatus::Sent) => Ok(Signalled::Sent),
                 Some(wire::SignalStatus::AlreadyExited) => Ok(Signalled::AlreadyExited),
-                Some(wire::SignalStatus::UnknownProcess) => Err(unknown(id).into()),
+                Some(wire::SignalStatus::UnknownProcess) => Err(ProcessReason::UnknownProcess),
                 None if closed() => Ok(Signalled::AlreadyExited),
                 None => Ok(Signalled::Sent),
             }
         })
     }
 
-    fn terminate<'a>(
-        &'a self,
-        id: &'a ProcessId,
-        grace: Duration,
-    ) -> BoxFuture<'a, Result<Terminated, TerminateError>> {
-        Box::pin(async move {
+    fn terminate<'a>(&'a self, id: &'a ProcessId, grace: Duration) -> BoxFuture<'a, Result<Terminated, ProcessError>> {
+        ProcessVerb::Terminate.perform(id, async move {
             reachable(&self.link, id)?;
             if !grace.is_zero() && !self.link.has(Extension::TERMINATE_GRACE) {
                 let why =
@@ -302,10 +302,9 @@ impl Processes for RemoteProcesses {
             let options = CallOptions { deadline: self.link.call_deadline() + longest, ..default };
             let had_exited = self.link.shared().lock().inbox.head(id).is_some_and(|head| head.exit.is_some());
             let outcome = self.link.call_with(&params, options).await;
-            let unavailable = |error| error::unknown_or_unreachable::<TerminateError>(id, error);
-            let result = outcome.result.map_err(unavailable)?;
+            let result = outcome.result.map_err(|error| error::process_reason(id, error))?;
             if result.known == Some(false) {
-                return Err(unknown(id).into());
+                return Err(ProcessReason::UnknownProcess);
             }
             let terminated = Terminated {
                 was_running: result.running,
@@ -325,28 +324,25 @@ impl Processes for RemoteProcesses {
         id: &'a ProcessId,
         until: WaitCondition,
         deadline: Option<Duration>,
-    ) -> BoxFuture<'a, Result<Waited, WaitError>> {
-        Box::pin(wait::wait(&self.link, id, until, deadline))
+    ) -> BoxFuture<'a, Result<Waited, ProcessError>> {
+        ProcessVerb::Wait.perform(id, wait::wait(&self.link, id, until, deadline))
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, ListError>> {
-        Box::pin(async move { self.list_all().await.map_err(|error| Unreachable::from(error).into()) })
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, Unreachable>> {
+        Box::pin(async move { self.list_all().await.map_err(Unreachable::from) })
     }
 
-    fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ForgetError>> {
-        Box::pin(async move {
+    fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ProcessError>> {
+        ProcessVerb::Forget.perform(id, async move {
             let status = self.link.shared().lock().processes.get(id).map(|process| process.status.clone());
             let forgotten = match status {
                 // The server lost it with its session; only our memory of it is left.
                 Some(ProcessStatus::Lost(_)) => Ok(()),
                 _ if self.link.has(Method::ProcessForget) => self.forget_on_server(id).await,
-                Some(_) => self.terminate(id, Duration::ZERO).await.map(drop).map_err(|error| match error {
-                    TerminateError::Unknown(unknown) => unknown.into(),
-                    TerminateError::Unreachable(unreachable) => unreachable.into(),
-                }),
-                None => Err(unknown(id).into()),
+                Some(_) => self.terminate(id, Duration::ZERO).await.map(drop).map_err(|error| error.reason),
+                None => Err(ProcessReason::UnknownProcess),
             };
-            if matches!(forgotten, Ok(()) | Err(ForgetError::Unknown(_))) {
+            if matches!(forgotten, Ok(()) | Err(ProcessReason::UnknownProcess)) {
                 remove_from_cache(&self.link, id);
             }
             forgotten
@@ -387,11 +383,11 @@ struct ReservedId<'a> {
 }
 
 impl<'a> ReservedId<'a> {
-    fn take(link: &'a Link, id: &'a ProcessId, command: &Command) -> Result<Self, StartError> {
+    fn take(link: &'a Link, id: &'a ProcessId, command: &Command) -> Result<Self, ProcessReason> {
         let mut state = link.shared().lock();
         let process = CachedProcess::starting(id, command);
         match state.processes.get(id).map(|process| &process.status) {
-            Some(ProcessStatus::Starting) => Err(StartError::IdInUse { id: id.clone() }),
+            Some(ProcessStatus::Starting) => Err(ProcessReason::IdInUse),
             // The server decides: it may have forgotten the process that we remember.
             Some(ProcessStatus::Known) => Ok(Self { link, id, fresh: false, replacement: Some(process) }),
             Some(ProcessStatus::Lost(_)) | None => {
@@ -437,7 +433,7 @@ fn remove_from_cache(link: &Link, id: &ProcessId) {
 }
 
 /// Calls `process/read` once.
-async fn read_once(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page, ReadError> {
+async fn read_once(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page, ProcessReason> {
     reachable(link, id)?;
     let tells_head = link.has(Extension::READ_HEAD);
     let params = wire::ReadParams {
@@ -449,7 +445,7 @@ async fn read_once(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page
     };
     let default = link.default_options(Method::ProcessRead);
     let options = CallOptions { deadline: link.call_deadline().saturating_add(query.wait), ..default };
-    let result = link.call_with(&params, options).await.result.map_err(|error| error::read_error(id, error))?;
+    let result = link.call_with(&params, options).await.result.map_err(|error| error::process_reason(id, error))?;
     let known_exit = link.shared().lock().inbox.head(id).and_then(|head| head.exit);
     let mut page = page_of(query.after, result, known_exit);
     if let (Some(max_bytes), false) = (query.max_bytes, tells_head) {
@@ -467,12 +463,12 @@ fn reachable(link: &Link, id: &ProcessId) -> Result<(), Unreachable> {
     }
 }
 
-fn written(id: &ProcessId, status: wire::WriteStatus) -> Result<Written, WriteError> {
+fn written(id: &ProcessId, status: wire::WriteStatus) -> Result<Written, ProcessReason> {
     match status {
         wire::WriteStatus::Accepted => Ok(Written::Accepted),
         wire::WriteStatus::StdinClosed => Ok(Written::StdinClosed),
         wire::WriteStatus::InDoubt => Ok(Written::InDoubt),
-        wire::WriteStatus::UnknownProcess => Err(unknown(id).into()),
+        wire::WriteStatus::UnknownProcess => Err(ProcessReason::UnknownProcess),
         wire::WriteStatus::Starting => {
             Err(Unreachable { why: format!("process {id} is still starting: write once start has answered") }.into())
         }
@@ -486,10 +482,6 @@ fn piece_key(write_id: &WriteId, number: usize) -> String {
     let mut hasher = DefaultHasher::new();
     write_id.hash(&mut hasher);
     format!("{:016x}\u{1f}{number}", hasher.finish())
-}
-
-fn unknown(id: &ProcessId) -> UnknownProcess {
-    UnknownProcess { id: id.clone() }
 }
 
 fn unsupported(method: Method) -> Unreachable {

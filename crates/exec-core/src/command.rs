@@ -135,6 +135,23 @@ pub enum SpawnStep {
 impl SpawnStep {
     pub const ALL: [SpawnStep; 7] =
         [Self::Spool, Self::Pipe, Self::Pty, Self::Clone, Self::Session, Self::Cwd, Self::Exec];
+
+    /// One word for programs to compare.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Spool => "spool",
+            Self::Pipe => "pipe",
+            Self::Pty => "pty",
+            Self::Clone => "clone",
+            Self::Session => "session",
+            Self::Cwd => "cwd",
+            Self::Exec => "exec",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|step| step.name() == name)
+    }
 }
 
 impl Command {

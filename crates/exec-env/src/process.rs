@@ -1,4 +1,4 @@
-//! What can be done with processes, and how each verb can fail.
+//! What can be done with processes, and how the verbs can fail.
 //!
 //! `read` reads the log once and never slows the child. `follow` is a position in the log that lives as long as its
 //! handle; push is only a follower that reads at once. What happens in normal use is an outcome (stdin was closed, the
@@ -12,22 +12,20 @@ use bytes::Bytes;
 use exec_core::{Command, Entry, Exit, Gap, Head, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 
 use crate::BoxFuture;
-pub use error::{
-    ForgetError, ListError, ReadError, ResizeError, SignalError, SpawnFailure, StartError, TerminateError,
-    UnknownProcess, Unreachable, WaitError, WriteError,
-};
+pub use error::{ProcessError, ProcessReason, ProcessVerb, SpawnFailure, Unreachable};
 pub use exec_core::SpawnStep;
 
 /// The verbs over processes, each addressed by the id its starter chose.
 pub trait Processes: Send + Sync {
     /// Starts `command` under `id`. After it returns, the process exists and its log can be read.
-    fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, StartError>>;
+    fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, ProcessError>>;
 
     /// Reads the log once: entries after `query.after`, waiting up to `query.wait` for the first.
-    fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ReadError>>;
+    fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ProcessError>>;
 
     /// A position in the log, after `after`, from which to read on.
-    fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ReadError>>;
+    fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq)
+    -> BoxFuture<'a, Result<Box<dyn LogFollower>, ProcessError>>;
 
     /// Writes to stdin, once per `write_id`. Returns when the kernel has all the bytes, or cannot take them.
     fn write<'a>(
@@ -35,21 +33,20 @@ pub trait Processes: Send + Sync {
         id: &'a ProcessId,
         write_id: WriteId,
         bytes: Bytes,
-    ) -> BoxFuture<'a, Result<Written, WriteError>>;
+    ) -> BoxFuture<'a, Result<Written, ProcessError>>;
 
     /// Closes stdin after what was written before. On a terminal this writes the end-of-file character.
-    fn close_stdin<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<Written, WriteError>>;
+    fn close_stdin<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<Written, ProcessError>>;
 
     /// Changes the size of the terminal; the child gets SIGWINCH.
-    fn resize<'a>(&'a self, id: &'a ProcessId, size: TerminalSize) -> BoxFuture<'a, Result<(), ResizeError>>;
+    fn resize<'a>(&'a self, id: &'a ProcessId, size: TerminalSize) -> BoxFuture<'a, Result<(), ProcessError>>;
 
     /// Sends a signal to the process group.
-    fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, SignalError>>;
+    fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, ProcessError>>;
 
     /// Ends the whole process tree: SIGKILL at once, or SIGTERM and after `grace` SIGKILL. Returns when the tree is
     /// gone. Also ends what an exited leader left behind.
-    fn terminate<'a>(&'a self, id: &'a ProcessId, grace: Duration)
-    -> BoxFuture<'a, Result<Terminated, TerminateError>>;
+    fn terminate<'a>(&'a self, id: &'a ProcessId, grace: Duration) -> BoxFuture<'a, Result<Terminated, ProcessError>>;
 
     /// Waits for `until`, but not longer than `deadline`.
     fn wait<'a>(
@@ -57,13 +54,13 @@ pub trait Processes: Send + Sync {
         id: &'a ProcessId,
         until: WaitCondition,
         deadline: Option<Duration>,
-    ) -> BoxFuture<'a, Result<Waited, WaitError>>;
+    ) -> BoxFuture<'a, Result<Waited, ProcessError>>;
 
     /// All processes, closed ones included, in the order of their start.
-    fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, ListError>>;
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, Unreachable>>;
 
     /// Frees the log and the id of a closed process. One that is not closed is terminated first.
-    fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ForgetError>>;
+    fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ProcessError>>;
 }
 
 /// A position in a log, from which a reader reads on.
@@ -71,9 +68,9 @@ pub trait LogFollower: Send {
     /// Waits until [`Self::next`] would not wait; reads nothing. Cancelling it loses nothing.
     fn ready(&mut self) -> BoxFuture<'_, ()>;
 
-    /// Waits for an entry after this position, returns the entries after it (about `max_bytes` of output at most, but
-    /// at least one entry) and moves on. After `Closed` it returns `None`. Cancelling it loses nothing.
-    fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ReadError>>;
+    /// Waits for an entry after this position, returns the entries after it (about `max_bytes` of output at most, but at
+    /// least one entry) and moves on. After `Closed` it returns `None`. Cancelling it loses nothing.
+    fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ProcessError>>;
 }
 
 /// A process that was started.

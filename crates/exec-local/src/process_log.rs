@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use exec_core::{Head, Page, ProcessId, Seq};
 use exec_env::BoxFuture;
-use exec_env::process::{LogFollower, ReadError, ReadQuery};
+use exec_env::process::{LogFollower, ProcessError, ProcessReason, ProcessVerb, ReadQuery};
 use exec_keeper::spool::log_files::{DiskWait, LogFiles, ReadRequest};
 use rustix::io::Errno;
 use tokio::sync::watch;
@@ -34,7 +34,7 @@ impl ProcessLog {
         self.head.clone()
     }
 
-    pub(crate) async fn read(&self, query: ReadQuery) -> Result<Page, ReadError> {
+    pub(crate) async fn read(&self, query: ReadQuery) -> Result<Page, ProcessReason> {
         if !query.wait.is_zero() {
             self.wait_for_news(query.after, Some(query.wait)).await;
         }
@@ -52,7 +52,7 @@ impl ProcessLog {
         }
     }
 
-    async fn page(&self, after: Seq, max_bytes: Option<usize>) -> Result<Page, ReadError> {
+    async fn page(&self, after: Seq, max_bytes: Option<usize>) -> Result<Page, ProcessReason> {
         let head = self.head();
         let request = ReadRequest { after, max_bytes, disk_wait: DiskWait::Forbidden };
         let page = match self.files.page(head, request) {
@@ -64,7 +64,7 @@ impl ProcessLog {
             }
             other => other,
         };
-        page.map_err(|errno| ReadError::Spool { id: self.id.clone(), errno: errno.raw_os_error() })
+        page.map_err(|errno| ProcessReason::SpoolUnreadable { errno: errno.raw_os_error() })
     }
 
     pub(crate) fn follow(&self, after: Seq) -> LocalFollower {
@@ -81,7 +81,7 @@ pub(crate) struct LocalFollower {
 }
 
 impl LocalFollower {
-    pub(crate) async fn advance(&mut self, max_bytes: usize) -> Result<Option<Page>, ReadError> {
+    pub(crate) async fn advance(&mut self, max_bytes: usize) -> Result<Option<Page>, ProcessReason> {
         if self.finished {
             return Ok(None);
         }
@@ -105,7 +105,10 @@ impl LogFollower for LocalFollower {
         })
     }
 
-    fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ReadError>> {
-        Box::pin(self.advance(max_bytes))
+    fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ProcessError>> {
+        Box::pin(async move {
+            let page = self.advance(max_bytes).await;
+            page.map_err(|reason| ProcessError::new(ProcessVerb::Follow, &self.log.id, reason))
+        })
     }
 }

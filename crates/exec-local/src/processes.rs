@@ -17,13 +17,10 @@ use exec_core::limits::WRITE_BYTES;
 use exec_core::{Command, Exit, Io, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 use exec_env::BoxFuture;
 use exec_env::process::{
-    ForgetError, ListError, LogFollower, ProcessInfo, Processes, ReadError, ReadQuery, ResizeError, SignalError,
-    Signalled, SpawnFailure, SpawnStep, StartError, Started, TerminateError, Terminated, UnknownProcess, WaitCondition,
-    WaitError, Waited, WriteError, Written,
+    LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
+    Started, Terminated, Unreachable, WaitCondition, Waited, Written,
 };
-use exec_keeper::protocol::{
-    KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, SpawnStep as KeeperStep,
-};
+use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord};
 use exec_keeper::spool::directory::SpoolDirectory;
 use rustix::io::Errno;
 use rustix::termios::Winsize;
@@ -137,16 +134,20 @@ impl Drop for LocalProcesses {
 }
 
 impl Processes for LocalProcesses {
-    fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, StartError>> {
-        Box::pin(self.table.start(id, command))
+    fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, ProcessError>> {
+        ProcessVerb::Start.perform(id, self.table.start(id, command))
     }
 
-    fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ReadError>> {
-        Box::pin(async move { self.table.find(id)?.log().read(query).await })
+    fn read<'a>(&'a self, id: &'a ProcessId, query: ReadQuery) -> BoxFuture<'a, Result<Page, ProcessError>> {
+        ProcessVerb::Read.perform(id, async move { self.table.find(id)?.log().read(query).await })
     }
 
-    fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ReadError>> {
-        Box::pin(async move {
+    fn follow<'a>(
+        &'a self,
+        id: &'a ProcessId,
+        after: Seq,
+    ) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ProcessError>> {
+        ProcessVerb::Follow.perform(id, async move {
             let follower: Box<dyn LogFollower> = Box::new(self.table.find(id)?.log().follow(after));
             Ok(follower)
         })
@@ -157,26 +158,26 @@ impl Processes for LocalProcesses {
         id: &'a ProcessId,
         write_id: WriteId,
         bytes: Bytes,
-    ) -> BoxFuture<'a, Result<Written, WriteError>> {
-        Box::pin(async move {
+    ) -> BoxFuture<'a, Result<Written, ProcessError>> {
+        ProcessVerb::Write.perform(id, async move {
             if bytes.len() > WRITE_BYTES {
-                return Err(WriteError::TooLarge { found_bytes: bytes.len(), limit_bytes: WRITE_BYTES });
+                return Err(ProcessReason::WriteTooLarge { found_bytes: bytes.len(), limit_bytes: WRITE_BYTES });
             }
             Ok(self.table.find(id)?.stdin().write(write_id, bytes).await)
         })
     }
 
-    fn close_stdin<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<Written, WriteError>> {
-        Box::pin(async move { Ok(self.table.find(id)?.stdin().close().await) })
+    fn close_stdin<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<Written, ProcessError>> {
+        ProcessVerb::CloseStdin.perform(id, async move { Ok(self.table.find(id)?.stdin().close().await) })
     }
 
-    fn resize<'a>(&'a self, id: &'a ProcessId, size: TerminalSize) -> BoxFuture<'a, Result<(), ResizeError>> {
-        Box::pin(async move {
+    fn resize<'a>(&'a self, id: &'a ProcessId, size: TerminalSize) -> BoxFuture<'a, Result<(), ProcessError>> {
+        ProcessVerb::Resize.perform(id, async move {
             if size.rows == 0 || size.cols == 0 {
-                return Err(ResizeError::NoCells { size });
+                return Err(ProcessReason::NoCells { size });
             }
             let process = self.table.find(id)?;
-            let terminal = process.terminal().ok_or_else(|| ResizeError::NoTerminal { id: id.clone() })?;
+            let terminal = process.terminal().ok_or(ProcessReason::NoTerminal)?;
             let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
             // Fails only when the terminal is gone, and then nobody needs its size.
             let _ = rustix::termios::tcsetwinsize(terminal, size);
@@ -184,8 +185,8 @@ impl Processes for LocalProcesses {
         })
     }
 
-    fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, SignalError>> {
-        Box::pin(async move {
+    fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, ProcessError>> {
+        ProcessVerb::Signal.perform(id, async move {
             let number = self.table.find(id)?.number();
             let request = |request_id| KeeperRequest::Signal { request_id, number, signal: signal.number() };
             match self.table.keeper.request(request).await? {
@@ -193,18 +194,14 @@ impl Processes for LocalProcesses {
                 (KeeperEvent::Signalled { errno, .. }, _) if errno == Errno::SRCH.raw_os_error() => {
                     Ok(Signalled::AlreadyExited)
                 }
-                (KeeperEvent::Signalled { errno, .. }, _) => Err(SignalError::Refused { id: id.clone(), errno }),
+                (KeeperEvent::Signalled { errno, .. }, _) => Err(ProcessReason::SignalRefused { errno }),
                 _ => Err(keeper_gone().into()),
             }
         })
     }
 
-    fn terminate<'a>(
-        &'a self,
-        id: &'a ProcessId,
-        grace: Duration,
-    ) -> BoxFuture<'a, Result<Terminated, TerminateError>> {
-        Box::pin(async move {
+    fn terminate<'a>(&'a self, id: &'a ProcessId, grace: Duration) -> BoxFuture<'a, Result<Terminated, ProcessError>> {
+        ProcessVerb::Terminate.perform(id, async move {
             if let Some(ProcessSlot::Reserved { cancelled }) = self.table.lock().by_id.get_mut(id) {
                 *cancelled = true;
                 return Ok(Terminated { was_running: true, ended: 0, left: 0 });
@@ -225,8 +222,8 @@ impl Processes for LocalProcesses {
         id: &'a ProcessId,
         until: WaitCondition,
         deadline: Option<Duration>,
-    ) -> BoxFuture<'a, Result<Waited, WaitError>> {
-        Box::pin(async move {
+    ) -> BoxFuture<'a, Result<Waited, ProcessError>> {
+        ProcessVerb::Wait.perform(id, async move {
             let process = self.table.find(id)?;
             let waiting = wait::until(&self.table.keeper, &process, until);
             match deadline {
@@ -236,7 +233,7 @@ impl Processes for LocalProcesses {
         })
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, ListError>> {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, Unreachable>> {
         Box::pin(async move {
             let mut processes: Vec<_> = self.table.lock().by_number.values().cloned().collect();
             processes.sort_by_key(|process| process.number());
@@ -244,8 +241,8 @@ impl Processes for LocalProcesses {
         })
     }
 
-    fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ForgetError>> {
-        Box::pin(async move {
+    fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ProcessError>> {
+        ProcessVerb::Forget.perform(id, async move {
             let process = self.table.find(id)?;
             if !process.head().closed {
                 let number = process.number();
@@ -272,10 +269,10 @@ impl ProcessTable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, id: &ProcessId) -> Result<Arc<Process>, UnknownProcess> {
+    fn find(&self, id: &ProcessId) -> Result<Arc<Process>, ProcessReason> {
         match self.lock().by_id.get(id) {
             Some(ProcessSlot::Live(process)) => Ok(process.clone()),
-            _ => Err(UnknownProcess { id: id.clone() }),
+            _ => Err(ProcessReason::UnknownProcess),
         }
     }
 
@@ -296,7 +293,7 @@ impl ProcessTable {
         }
     }
 
-    async fn start(self: &Arc<Self>, id: &ProcessId, command: Command) -> Result<Started, StartError> {
+    async fn start(self: &Arc<Self>, id: &ProcessId, command: Command) -> Result<Started, ProcessReason> {
         command.check()?;
         let reservation = Reservation::new(self, id)?;
         let launch = Box::new(launch_request(id, command, self.spool_bytes, &self.shell));
@@ -305,7 +302,7 @@ impl ProcessTable {
         // must take it over.
         let table = self.clone();
         let started = tokio::spawn(async move { table.start_with_keeper(reservation, record, launch).await });
-        started.await.unwrap_or_else(|_| Err(StartError::Unreachable(keeper_gone())))
+        started.await.unwrap_or_else(|_| Err(keeper_gone().into()))
     }
 
     async fn start_with_keeper(
@@ -313,8 +310,7 @@ impl ProcessTable {
         reservation: Reservation,
         record: ProcessRecord,
         launch: Box<LaunchRequest>,
-    ) -> Result<Started, StartError> {
-        let id = record.id.clone();
+    ) -> Result<Started, ProcessReason> {
         let (event, descriptors) =
             self.keeper.request(|request_id| KeeperRequest::Start { request_id, launch }).await?;
         let handed = match event {
@@ -322,15 +318,14 @@ impl ProcessTable {
                 HandedProcess { number, pid, exit: None, descriptors: Descriptors::new(roles, descriptors) }
             }
             KeeperEvent::StartFailed { step, errno, subject, .. } => {
-                let failure = SpawnFailure { step: spawn_step(step), errno, subject: subject.into() };
-                return Err(StartError::Spawn { id, failure });
+                return Err(ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject: subject.into() }));
             }
-            _ => return Err(StartError::Unreachable(keeper_gone())),
+            _ => return Err(keeper_gone().into()),
         };
         let (number, pid) = (handed.number, handed.pid);
         if reservation.cancelled() {
             let _ = self.keeper.send(&KeeperRequest::Forget { number }, &[]).await;
-            return Err(StartError::Cancelled { id });
+            return Err(ProcessReason::StartCancelled);
         }
         self.insert(&Process::new(&self, record, handed));
         reservation.keep();
@@ -346,10 +341,10 @@ struct Reservation {
 }
 
 impl Reservation {
-    fn new(table: &Arc<ProcessTable>, id: &ProcessId) -> Result<Self, StartError> {
+    fn new(table: &Arc<ProcessTable>, id: &ProcessId) -> Result<Self, ProcessReason> {
         let mut state = table.lock();
         if state.by_id.contains_key(id) {
-            return Err(StartError::IdInUse { id: id.clone() });
+            return Err(ProcessReason::IdInUse);
         }
         state.by_id.insert(id.clone(), ProcessSlot::Reserved { cancelled: false });
         drop(state);
@@ -419,17 +414,5 @@ async fn drop_from_fullest(table: Weak<ProcessTable>, over_cap: Arc<Notify>) {
         if let (1.., Some(fullest)) = (excess, fullest) {
             fullest.notify(MoverNotification::Shed(excess));
         }
-    }
-}
-
-fn spawn_step(step: KeeperStep) -> SpawnStep {
-    match step {
-        KeeperStep::Spool => SpawnStep::Spool,
-        KeeperStep::Pipe => SpawnStep::Pipe,
-        KeeperStep::Pty => SpawnStep::Pty,
-        KeeperStep::Clone => SpawnStep::Clone,
-        KeeperStep::Session => SpawnStep::Session,
-        KeeperStep::Cwd => SpawnStep::Cwd,
-        KeeperStep::Exec => SpawnStep::Exec,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_core::{EntryBody, Exit};
-use exec_env::process::{WaitCondition, WaitError, Waited};
+use exec_env::process::{ProcessReason, WaitCondition, Waited};
 use exec_keeper::protocol::{KeeperEvent, KeeperRequest};
 use regex::bytes::Regex;
 
@@ -22,12 +22,16 @@ const PORT_INTERVAL: Duration = Duration::from_millis(50);
 /// Most output that is read at once.
 const PAGE_BYTES: usize = 256 << 10;
 
-pub(crate) async fn until(keeper: &KeeperClient, process: &Process, until: WaitCondition) -> Result<Waited, WaitError> {
+pub(crate) async fn until(
+    keeper: &KeeperClient,
+    process: &Process,
+    until: WaitCondition,
+) -> Result<Waited, ProcessReason> {
     match until {
         WaitCondition::Exited => Ok(Waited::Exited(exited(process, false).await?)),
         WaitCondition::Closed => Ok(Waited::Closed(exited(process, true).await?)),
         WaitCondition::Output { regex, after } => {
-            let regex = Regex::new(&regex).map_err(|error| WaitError::BadRegex { why: error.to_string() })?;
+            let regex = Regex::new(&regex).map_err(|error| ProcessReason::BadRegex { why: error.to_string() })?;
             output(process, &regex, after).await
         }
         WaitCondition::Silence(quiet) => {
@@ -38,15 +42,15 @@ pub(crate) async fn until(keeper: &KeeperClient, process: &Process, until: WaitC
     }
 }
 
-async fn exited(process: &Process, closed: bool) -> Result<Exit, WaitError> {
+async fn exited(process: &Process, closed: bool) -> Result<Exit, ProcessReason> {
     let mut head = process.log().watch();
     let found = head.wait_for(|head| head.exit.is_some() && (head.closed || !closed)).await;
     // The mover is gone only if the process was forgotten.
     let exit = found.ok().and_then(|head| head.exit).map(|(_, exit)| exit);
-    exit.ok_or_else(|| exec_env::process::UnknownProcess { id: process.id().clone() }.into())
+    exit.ok_or(ProcessReason::UnknownProcess)
 }
 
-async fn output(process: &Process, regex: &Regex, after: u64) -> Result<Waited, WaitError> {
+async fn output(process: &Process, regex: &Regex, after: u64) -> Result<Waited, ProcessReason> {
     // One for each `Stream`.
     let mut windows: [Vec<u8>; 3] = Default::default();
     let mut follower = process.log().follow(after);
@@ -81,7 +85,7 @@ async fn silence(process: &Process, quiet: Duration) {
     }
 }
 
-async fn listening(keeper: &KeeperClient, process: &Process, port: Option<u16>) -> Result<Waited, WaitError> {
+async fn listening(keeper: &KeeperClient, process: &Process, port: Option<u16>) -> Result<Waited, ProcessReason> {
     loop {
         let number = process.number();
         let (answer, _) = keeper.request(|request_id| KeeperRequest::Members { request_id, number }).await?;
@@ -97,10 +101,10 @@ async fn listening(keeper: &KeeperClient, process: &Process, port: Option<u16>) 
     }
 }
 
-fn ended(process: &Process) -> WaitError {
+fn ended(process: &Process) -> ProcessReason {
     match process.head().exit {
-        Some((_, exit)) => WaitError::Ended { id: process.id().clone(), exit },
-        None => exec_env::process::UnknownProcess { id: process.id().clone() }.into(),
+        Some((_, exit)) => ProcessReason::Ended { exit },
+        None => ProcessReason::UnknownProcess,
     }
 }
 

@@ -7,10 +7,7 @@ use exec_core::command::{BadCommand, CommandField};
 use exec_env::errno::ErrnoText;
 use exec_env::files::{FileError, FileReason};
 use exec_env::http::HttpError;
-use exec_env::process::{
-    ForgetError, ListError, ReadError, ResizeError, SignalError, SpawnStep, StartError, TerminateError, Unreachable,
-    WaitError, WriteError,
-};
+use exec_env::process::{ProcessReason, SpawnFailure};
 use exec_wire::error::{ErrorData, RpcError, code, kind};
 use exec_wire::path_uri::ForeignPath;
 
@@ -23,157 +20,58 @@ const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 const EINVAL: i32 = 22;
 
-/// For errors of the verbs of processes. `wire_id` is the client's id of the process.
-pub(crate) trait IntoRpcError {
-    fn into_rpc_error(self, wire_id: &str) -> RpcError;
-}
-
-impl IntoRpcError for StartError {
-    fn into_rpc_error(self, wire_id: &str) -> RpcError {
-        match self {
-            Self::BadCommand(bad) => bad.into_rpc_error(wire_id),
-            Self::IdInUse { .. } => already_exists(wire_id),
-            Self::Cancelled { .. } => error_of_kind(
-                kind::START_CANCELLED,
-                code::INVALID_REQUEST,
-                format!("process {wire_id} start was cancelled"),
-            ),
-            Self::Spawn { failure, .. } => {
-                let data = ErrorData {
-                    errno: Some(failure.errno),
-                    path: convert::uri(&failure.subject),
-                    step: Some(step_name(failure.step).to_owned()),
-                    detail: Some(failure.subject.to_string_lossy().into_owned()),
-                    ..ErrorData::new(kind::SPAWN_FAILED)
-                };
-                RpcError::new(code::INTERNAL, os_text(failure.errno)).with_data(data)
-            }
-            Self::Unreachable(error) => environment_unreachable(&error),
+/// Why a verb over a process failed. `wire_id` is the client's id of the process.
+pub(crate) fn process_error(reason: ProcessReason, wire_id: &str) -> RpcError {
+    let text = reason.sentence(wire_id);
+    let (code, message) = match &reason {
+        ProcessReason::BadCommand(BadCommand::EmptyArgv) => (code::INVALID_PARAMS, "argv must not be empty".to_owned()),
+        ProcessReason::BadCommand(BadCommand::EmptyProgram) => {
+            (code::INTERNAL, "missing program for pipe spawn".to_owned())
         }
-    }
-}
-
-impl IntoRpcError for BadCommand {
-    fn into_rpc_error(self, _wire_id: &str) -> RpcError {
-        let text = self.to_string();
-        let (code, message) = match &self {
-            Self::EmptyArgv => (code::INVALID_PARAMS, "argv must not be empty".to_owned()),
-            Self::EmptyProgram => (code::INTERNAL, "missing program for pipe spawn".to_owned()),
-            Self::Nul { field: CommandField::Environment } => {
-                (code::INTERNAL, "data provided contains a nul byte".to_owned())
-            }
-            Self::Nul { .. } => (code::INTERNAL, "nul byte found in provided data".to_owned()),
-            _ => (code::INVALID_PARAMS, text.clone()),
-        };
-        let data = ErrorData { detail: Some(text), ..ErrorData::new(kind::BAD_COMMAND) };
-        RpcError::new(code, message).with_data(data)
-    }
-}
-
-impl IntoRpcError for ReadError {
-    fn into_rpc_error(self, wire_id: &str) -> RpcError {
-        match self {
-            Self::Unknown(_) => unknown_process(wire_id),
-            Self::Spool { errno, .. } => {
-                let data = ErrorData { errno: Some(errno), ..ErrorData::new(kind::SPOOL_READ) };
-                RpcError::new(code::INTERNAL, os_text(errno)).with_data(data)
-            }
-            Self::Unreachable(error) => environment_unreachable(&error),
+        ProcessReason::BadCommand(BadCommand::Nul { field: CommandField::Environment }) => {
+            (code::INTERNAL, "data provided contains a nul byte".to_owned())
         }
-    }
-}
-
-impl IntoRpcError for WriteError {
-    fn into_rpc_error(self, wire_id: &str) -> RpcError {
-        let text = self.to_string();
-        match self {
-            Self::Unknown(_) => unknown_process(wire_id),
-            Self::TooLarge { .. } => error_of_kind(kind::TOO_LARGE, code::INVALID_REQUEST, text),
-            Self::Unreachable(error) => environment_unreachable(&error),
+        ProcessReason::BadCommand(BadCommand::Nul { .. }) => {
+            (code::INTERNAL, "nul byte found in provided data".to_owned())
         }
-    }
-}
-
-impl IntoRpcError for ResizeError {
-    fn into_rpc_error(self, wire_id: &str) -> RpcError {
-        match self {
-            Self::Unknown(_) => unknown_process(wire_id),
-            Self::NoTerminal { .. } => {
-                let text = format!("process {wire_id} has no terminal: start it with a tty to resize it");
-                error_of_kind(kind::NO_TERMINAL, code::INVALID_REQUEST, text)
-            }
-            Self::NoCells { .. } => error_of_kind(kind::NO_CELLS, code::INVALID_PARAMS, self.to_string()),
-            Self::Unreachable(error) => environment_unreachable(&error),
+        ProcessReason::BadCommand(_) | ProcessReason::NoCells { .. } | ProcessReason::BadRegex { .. } => {
+            (code::INVALID_PARAMS, text)
         }
-    }
+        ProcessReason::IdInUse => (code::INVALID_REQUEST, format!("process {wire_id} already exists")),
+        ProcessReason::StartCancelled
+        | ProcessReason::UnknownProcess
+        | ProcessReason::WriteTooLarge { .. }
+        | ProcessReason::NoTerminal
+        | ProcessReason::Ended { .. } => (code::INVALID_REQUEST, text),
+        ProcessReason::SpawnFailed(SpawnFailure { errno, .. })
+        | ProcessReason::SpoolUnreadable { errno }
+        | ProcessReason::SignalRefused { errno } => (code::INTERNAL, ErrnoText(*errno).to_string()),
+        ProcessReason::Unreachable(_) => (code::INTERNAL, text),
+    };
+    RpcError { code, message, data: process_data(reason).map(Box::new) }
 }
 
-impl IntoRpcError for SignalError {
-    fn into_rpc_error(self, wire_id: &str) -> RpcError {
-        match self {
-            Self::Unknown(_) => unknown_process(wire_id),
-            Self::Refused { errno, .. } => {
-                let data = ErrorData { errno: Some(errno), ..ErrorData::new(kind::SIGNAL_REFUSED) };
-                RpcError::new(code::INTERNAL, os_text(errno)).with_data(data)
-            }
-            Self::Unreachable(error) => environment_unreachable(&error),
+fn process_data(reason: ProcessReason) -> Option<ErrorData> {
+    let data = ErrorData::new(reason.name()?);
+    Some(match reason {
+        ProcessReason::BadCommand(bad) => ErrorData { detail: Some(bad.to_string()), ..data },
+        ProcessReason::BadRegex { why } => ErrorData { detail: Some(why), ..data },
+        ProcessReason::SpoolUnreadable { errno } | ProcessReason::SignalRefused { errno } => {
+            ErrorData { errno: Some(errno), ..data }
         }
-    }
-}
-
-impl IntoRpcError for TerminateError {
-    fn into_rpc_error(self, wire_id: &str) -> RpcError {
-        match self {
-            Self::Unknown(_) => unknown_process(wire_id),
-            Self::Unreachable(error) => environment_unreachable(&error),
-        }
-    }
-}
-
-impl IntoRpcError for WaitError {
-    fn into_rpc_error(self, wire_id: &str) -> RpcError {
-        let text = self.to_string();
-        match self {
-            Self::Unknown(_) => unknown_process(wire_id),
-            Self::BadRegex { why } => RpcError::new(code::INVALID_PARAMS, text)
-                .with_data(ErrorData { detail: Some(why), ..ErrorData::new(kind::BAD_REGEX) }),
-            Self::Ended { .. } => RpcError::new(code::INVALID_REQUEST, text),
-            Self::Read(read) => read.into_rpc_error(wire_id),
-            Self::Unreachable(error) => environment_unreachable(&error),
-        }
-    }
-}
-
-impl IntoRpcError for ListError {
-    fn into_rpc_error(self, _wire_id: &str) -> RpcError {
-        let Self::Unreachable(error) = self;
-        environment_unreachable(&error)
-    }
-}
-
-impl IntoRpcError for ForgetError {
-    fn into_rpc_error(self, wire_id: &str) -> RpcError {
-        match self {
-            Self::Unknown(_) => unknown_process(wire_id),
-            Self::Unreachable(error) => environment_unreachable(&error),
-        }
-    }
-}
-
-fn environment_unreachable(error: &Unreachable) -> RpcError {
-    RpcError::new(code::INTERNAL, error.to_string())
-}
-
-pub(crate) fn unknown_process(wire_id: &str) -> RpcError {
-    error_of_kind(kind::UNKNOWN_PROCESS, code::INVALID_REQUEST, format!("unknown process id {wire_id}"))
+        ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject }) => ErrorData {
+            errno: Some(errno),
+            path: convert::uri(&subject),
+            step: Some(step.name().to_owned()),
+            detail: Some(subject.to_string_lossy().into_owned()),
+            ..data
+        },
+        _ => data,
+    })
 }
 
 pub(crate) fn starting(wire_id: &str) -> RpcError {
     RpcError::new(code::INVALID_REQUEST, format!("process id {wire_id} is starting"))
-}
-
-pub(crate) fn already_exists(wire_id: &str) -> RpcError {
-    error_of_kind(kind::PROCESS_EXISTS, code::INVALID_REQUEST, format!("process {wire_id} already exists"))
 }
 
 pub(crate) fn bad_id(error: exec_core::id::BadId) -> RpcError {
@@ -370,22 +268,6 @@ pub(crate) fn too_many_roots(most: usize) -> RpcError {
 
 fn error_of_kind(kind: &str, code: i64, message: impl Into<String>) -> RpcError {
     RpcError::new(code, message).with_data(ErrorData::new(kind))
-}
-
-fn os_text(errno: i32) -> String {
-    ErrnoText(errno).to_string()
-}
-
-fn step_name(step: SpawnStep) -> &'static str {
-    match step {
-        SpawnStep::Spool => "spool",
-        SpawnStep::Pipe => "pipe",
-        SpawnStep::Pty => "pty",
-        SpawnStep::Clone => "clone",
-        SpawnStep::Session => "session",
-        SpawnStep::Cwd => "cwd",
-        SpawnStep::Exec => "exec",
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use exec_env::SharedEnvironment;
-use exec_env::process::{ListError, ProcessInfo};
+use exec_env::process::{ProcessInfo, Unreachable};
 use exec_transport::Connection;
 use exec_wire::error::RpcError;
 use exec_wire::session as wire;
@@ -54,7 +54,7 @@ pub enum ServerStartError {
     #[error("cannot use the folder of sessions below {path:?}: {error}")]
     SessionStore { path: PathBuf, error: std::io::Error },
     #[error(transparent)]
-    List(#[from] ListError),
+    List(#[from] Unreachable),
 }
 
 /// Serves an environment to any number of connections.

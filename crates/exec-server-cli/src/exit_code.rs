@@ -1,7 +1,7 @@
 //! Our exit codes: the child's own, or the one that shells and `timeout(1)` use for the same case.
 
 use exec_core::{Exit, ExitCause, ExitStatus};
-use exec_env::process::{SpawnStep, StartError};
+use exec_env::process::{ProcessError, ProcessReason, SpawnStep};
 
 use crate::failures::ENOENT;
 
@@ -27,10 +27,11 @@ pub(crate) fn of_exit(exit: &Exit) -> u8 {
 }
 
 /// The code for a child that could not be started.
-pub(crate) fn of_start(error: &StartError) -> u8 {
-    match error {
-        StartError::Spawn { failure, .. } if failure.step == SpawnStep::Exec && failure.errno == ENOENT => NOT_FOUND,
-        StartError::Spawn { failure, .. } if failure.step == SpawnStep::Exec => NOT_EXECUTABLE,
+pub(crate) fn of_start(error: &ProcessError) -> u8 {
+    match &error.reason {
+        ProcessReason::SpawnFailed(failure) if failure.step != SpawnStep::Exec => OWN_FAILURE,
+        ProcessReason::SpawnFailed(failure) if failure.errno == ENOENT => NOT_FOUND,
+        ProcessReason::SpawnFailed(_) => NOT_EXECUTABLE,
         _ => OWN_FAILURE,
     }
 }
@@ -43,7 +44,7 @@ pub(crate) fn of_signal(number: i32) -> u8 {
 #[cfg(test)]
 mod tests {
     use exec_core::{ProcessId, ResourceUsage};
-    use exec_env::process::SpawnFailure;
+    use exec_env::process::{ProcessVerb, SpawnFailure};
 
     use super::*;
 
@@ -53,7 +54,8 @@ mod tests {
 
     fn refused(step: SpawnStep, errno: i32) -> u8 {
         let id = ProcessId::new("p").expect("a short name");
-        of_start(&StartError::Spawn { id, failure: SpawnFailure { step, errno, subject: "x".into() } })
+        let reason = ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject: "x".into() });
+        of_start(&ProcessError::new(ProcessVerb::Start, &id, reason))
     }
 
     #[test]

@@ -23,9 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use exec_client::LinkState;
 use exec_core::{Exit, Page, ProcessId, Seq, Signal};
-use exec_env::process::{
-    LogFollower, ReadError, ResizeError, SignalError, Signalled, Started, TerminateError, Terminated,
-};
+use exec_env::process::{LogFollower, ProcessError, ProcessReason, Signalled, Started, Terminated};
 use exec_env::{BoxFuture, Processes};
 
 use crate::connection_status::LinkMonitor;
@@ -86,11 +84,11 @@ pub(crate) enum Outcome {
 
 enum Event {
     Signal(SignalAction),
-    Page(Result<Option<Page>, ReadError>),
+    Page(Result<Option<Page>, ProcessError>),
     Written(Result<(), OutputError>),
     StdinDone(anyhow::Result<StdinOutcome>),
-    Terminated(Result<Terminated, TerminateError>),
-    SignalSent((Signal, Result<Signalled, SignalError>)),
+    Terminated(Result<Terminated, ProcessError>),
+    SignalSent((Signal, Result<Signalled, ProcessError>)),
     Link(LinkState),
     Timer,
 }
@@ -186,7 +184,7 @@ impl<'a> InteractiveLoop<'a> {
         let Some(size) = terminal::size().filter(|_| !self.is_disconnected()) else { return Ok(()) };
         match self.processes.resize(self.id, size).await {
             // The process and its terminal are gone; we are still reading its output.
-            Err(ResizeError::Unknown(_)) => Ok(()),
+            Err(ProcessError { reason: ProcessReason::UnknownProcess, .. }) => Ok(()),
             resized => resized.context("cannot resize the terminal"),
         }
     }
@@ -229,7 +227,7 @@ struct LoopState<'a> {
     completion: Completion,
     forwarding: Option<BoxFuture<'a, anyhow::Result<StdinOutcome>>>,
     signal_queue: SignalQueue<'a>,
-    terminating: Option<BoxFuture<'a, Result<Terminated, TerminateError>>>,
+    terminating: Option<BoxFuture<'a, Result<Terminated, ProcessError>>>,
     exit: Option<Exit>,
     terminated: Option<Terminated>,
     output: OutputThread,
@@ -260,7 +258,7 @@ impl LoopState<'_> {
 /// is never longer than the number of signals we forward.
 #[derive(Default)]
 struct SignalQueue<'a> {
-    in_flight: Option<BoxFuture<'a, (Signal, Result<Signalled, SignalError>)>>,
+    in_flight: Option<BoxFuture<'a, (Signal, Result<Signalled, ProcessError>)>>,
     queued: Vec<Signal>,
 }
 
@@ -287,7 +285,7 @@ fn clean_up<'a>(
     processes: &'a dyn Processes,
     id: &'a ProcessId,
     background: BackgroundPolicy,
-) -> BoxFuture<'a, Result<Terminated, TerminateError>> {
+) -> BoxFuture<'a, Result<Terminated, ProcessError>> {
     match background {
         BackgroundPolicy::Terminate { grace } => processes.terminate(id, grace),
         BackgroundPolicy::Keep => Box::pin(async { Ok(Terminated { was_running: false, ended: 0, left: 0 }) }),

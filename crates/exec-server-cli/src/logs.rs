@@ -3,7 +3,7 @@
 use anyhow::Context;
 use exec_client::LinkState;
 use exec_core::{Page, Seq};
-use exec_env::process::{ReadError, ReadQuery};
+use exec_env::process::{ProcessError, ReadQuery};
 
 use crate::args::LogsArgs;
 use crate::connection_status::LinkMonitor;
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: &LogsArgs) -> anyhow::Result<u8> {
 }
 
 enum Event {
-    Page(Result<Option<Page>, ReadError>),
+    Page(Result<Option<Page>, ProcessError>),
     Written(Result<(), OutputError>),
     Link(LinkState),
 }

@@ -16,7 +16,7 @@ use anyhow::Context;
 use exec_core::limits::SPOOL_TOTAL_BYTES;
 use exec_core::{Exit, ExitCause, ExitStatus, ProcessId, signal};
 use exec_env::Environment;
-use exec_env::process::{SpawnFailure, SpawnStep, StartError};
+use exec_env::process::{ProcessError, ProcessReason, SpawnFailure, SpawnStep};
 use exec_local::LocalEnvironment;
 
 use crate::args::RunArgs;
@@ -222,15 +222,15 @@ fn describe_unusual_end(args: &RunArgs, exit: &Exit, overdue: bool) -> Option<St
 const SIGPIPE: i32 = 13;
 
 /// Leaves out our name of the process, which means nothing to the user.
-fn describe_start_error(error: &StartError, is_local: bool) -> String {
-    match error {
-        StartError::Spawn { failure: SpawnFailure { step: SpawnStep::Exec, errno: ENOENT, subject }, .. }
+fn describe_start_error(error: &ProcessError, is_local: bool) -> String {
+    match &error.reason {
+        ProcessReason::SpawnFailed(SpawnFailure { step: SpawnStep::Exec, errno: ENOENT, subject })
             if is_local && subject.components().count() > 1 && subject.exists() =>
         {
             format!("program {subject:?} is there, but not what runs it: check its #! line, or its loader")
         }
-        StartError::Spawn { failure, .. } => failure.to_string(),
-        other => other.to_string(),
+        ProcessReason::SpawnFailed(failure) => failure.to_string(),
+        _ => error.to_string(),
     }
 }
 

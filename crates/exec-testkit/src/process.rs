@@ -7,7 +7,7 @@ use bytes::Bytes;
 use exec_core::{Exit, Head, Page, ProcessId, Seq, Signal, TerminalSize};
 use exec_env::Processes;
 use exec_env::process::{
-    LogFollower, ProcessInfo, ReadQuery, ResizeError, Signalled, Terminated, WaitCondition, WaitError, Waited, Written,
+    LogFollower, ProcessError, ProcessInfo, ReadQuery, Signalled, Terminated, WaitCondition, Waited, Written,
 };
 
 use crate::checked_log::CheckedLog;
@@ -103,7 +103,7 @@ impl<'env> TestProcess<'env> {
         signalled.unwrap_or_else(|error| panic!("{} can be signalled: {error}", self.id))
     }
 
-    pub async fn resize(&self, rows: u16, cols: u16) -> Result<(), ResizeError> {
+    pub async fn resize(&self, rows: u16, cols: u16) -> Result<(), ProcessError> {
         self.env.processes().resize(&self.id, TerminalSize { rows, cols }).await
     }
 
@@ -119,11 +119,11 @@ impl<'env> TestProcess<'env> {
     }
 
     /// Waits without a deadline but that of the test.
-    pub async fn wait(&self, until: WaitCondition) -> Result<Waited, WaitError> {
+    pub async fn wait(&self, until: WaitCondition) -> Result<Waited, ProcessError> {
         self.env.processes().wait(&self.id, until, None).await
     }
 
-    pub async fn wait_at_most(&self, until: WaitCondition, deadline: Duration) -> Result<Waited, WaitError> {
+    pub async fn wait_at_most(&self, until: WaitCondition, deadline: Duration) -> Result<Waited, ProcessError> {
         self.env.processes().wait(&self.id, until, Some(deadline)).await
     }
 

@@ -24,30 +24,10 @@ pub mod code {
     pub const ALREADY_ATTACHED: i64 = -32010;
 }
 
-/// Words for [`ErrorData::kind`] that do not come from the file system. There the kind is the name of the errno
-/// (`ENOENT`), or the condition in camelCase (`notAFile`). The list may grow; a client treats a word it does not know as if
-/// there were none.
+/// Words for [`ErrorData::kind`] that come from the server itself. Reasons of files and processes have their names in
+/// `exec-env` (`FileReason::name`, `ProcessReason::name`): the errno (`ENOENT`), or the condition in camelCase (`notAFile`,
+/// `unknownProcess`). The list may grow; a client treats a word it does not know as if there were none.
 pub mod kind {
-    /// No process of that id in the session.
-    pub const UNKNOWN_PROCESS: &str = "unknownProcess";
-    /// A process of that id is there already.
-    pub const PROCESS_EXISTS: &str = "processExists";
-    /// A command no kernel could run.
-    pub const BAD_COMMAND: &str = "badCommand";
-    /// The kernel would not start the program; `errno`, `path` and `step` say where.
-    pub const SPAWN_FAILED: &str = "spawnFailed";
-    /// The start was cancelled by a terminate.
-    pub const START_CANCELLED: &str = "startCancelled";
-    /// A resize of a process that has no terminal.
-    pub const NO_TERMINAL: &str = "noTerminal";
-    /// A size of a terminal without a cell.
-    pub const NO_CELLS: &str = "noCells";
-    /// The kernel would not deliver the signal; `errno` says why.
-    pub const SIGNAL_REFUSED: &str = "signalRefused";
-    /// The output that is held could not be read; `errno` says why.
-    pub const SPOOL_READ: &str = "spoolRead";
-    /// A regular expression that does not parse; `detail` has the parser's words.
-    pub const BAD_REGEX: &str = "badRegex";
     /// Larger than a bound of the wire.
     pub const TOO_LARGE: &str = "tooLarge";
     /// A sandbox that cannot be enforced here.
@@ -78,7 +58,7 @@ pub struct RpcError {
 /// The machine-readable part of an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorData {
-    /// One of [`kind`], the name of an errno, or a condition of the file system.
+    /// One of [`kind`], the name of an errno, or a condition of a file or process.
     pub kind: String,
     /// The kernel's number, where it was the kernel who refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use exec_core::{Entry, Gap, Head, Page, ProcessId, Seq};
 use exec_env::BoxFuture;
-use exec_env::process::{LogFollower, ReadError, ReadQuery};
+use exec_env::process::{LogFollower, ProcessError, ProcessReason, ProcessVerb, ReadQuery};
 use tokio::sync::watch;
 
-use super::{reachable, read_once, remove_from_cache, unknown};
+use super::{reachable, read_once, remove_from_cache};
 use crate::inbox::{NextRead, ReaderId};
 use crate::limits::{EMPTY_FETCH_WAIT, REFETCH_BYTES};
 use crate::link::Link;
 use crate::page::take_page;
 use crate::process_cache::CachedProcess;
 
-pub(super) async fn follow(link: &Link, id: &ProcessId, after: Seq) -> Result<Follower, ReadError> {
+pub(super) async fn follow(link: &Link, id: &ProcessId, after: Seq) -> Result<Follower, ProcessReason> {
     let changes = subscribe(link, id).await?;
-    let reader = link.shared().lock().inbox.add_reader(id, after).ok_or_else(|| unknown(id))?;
+    let reader = link.shared().lock().inbox.add_reader(id, after).ok_or(ProcessReason::UnknownProcess)?;
     Ok(Follower {
         link: link.clone(),
         id: id.clone(),
@@ -33,7 +33,7 @@ pub(super) async fn follow(link: &Link, id: &ProcessId, after: Seq) -> Result<Fo
 
 /// Makes sure that the inbox holds what is pushed of `id`. If nobody here knows the process, the server is asked whether
 /// it exists.
-pub(super) async fn subscribe(link: &Link, id: &ProcessId) -> Result<watch::Receiver<u64>, ReadError> {
+pub(super) async fn subscribe(link: &Link, id: &ProcessId) -> Result<watch::Receiver<u64>, ProcessReason> {
     reachable(link, id)?;
     let known = link.shared().lock().processes.get(id).map(CachedProcess::changes);
     if let Some(changes) = known {
@@ -73,7 +73,7 @@ struct Fetched {
 }
 
 impl Follower {
-    pub(super) async fn advance(&mut self, max_bytes: usize) -> Result<Option<Page>, ReadError> {
+    pub(super) async fn advance(&mut self, max_bytes: usize) -> Result<Option<Page>, ProcessReason> {
         loop {
             if self.ended {
                 return Ok(None);
@@ -85,9 +85,9 @@ impl Follower {
                 NextRead::Page(page) => return Ok(Some(self.deliver(page))),
                 NextRead::End => self.ended = true,
                 NextRead::Fetch => self.fetch(max_bytes).await?,
-                NextRead::Unknown => return Err(unknown(&self.id).into()),
+                NextRead::Unknown => return Err(ProcessReason::UnknownProcess),
                 // The sender is gone: the process was forgotten, or its id belongs to another process now.
-                NextRead::Wait => self.changes.changed().await.map_err(|_| unknown(&self.id))?,
+                NextRead::Wait => self.changes.changed().await.map_err(|_| ProcessReason::UnknownProcess)?,
             }
         }
     }
@@ -102,17 +102,17 @@ impl Follower {
         }
     }
 
-    fn next_from_inbox(&mut self, max_bytes: usize) -> Result<NextRead, ReadError> {
+    fn next_from_inbox(&mut self, max_bytes: usize) -> Result<NextRead, ProcessReason> {
         // Marked as seen before the inbox is read, or a change in between would wake nobody.
         self.changes.borrow_and_update();
         if self.changes.has_changed().is_err() {
-            return Err(unknown(&self.id).into());
+            return Err(ProcessReason::UnknownProcess);
         }
         reachable(&self.link, &self.id)?;
         Ok(self.link.shared().lock().inbox.next(&self.id, self.after, max_bytes))
     }
 
-    async fn fetch(&mut self, max_bytes: usize) -> Result<(), ReadError> {
+    async fn fetch(&mut self, max_bytes: usize) -> Result<(), ProcessReason> {
         let fetch_bytes = max_bytes.clamp(REFETCH_BYTES, 16 * REFETCH_BYTES);
         let wait = if self.fetched_nothing { EMPTY_FETCH_WAIT } else { Duration::ZERO };
         let query = ReadQuery { after: self.after, max_bytes: Some(fetch_bytes), wait };
@@ -151,8 +151,11 @@ impl LogFollower for Follower {
         Box::pin(self.wait_until_ready())
     }
 
-    fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ReadError>> {
-        Box::pin(self.advance(max_bytes))
+    fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ProcessError>> {
+        Box::pin(async move {
+            let page = self.advance(max_bytes).await;
+            page.map_err(|reason| ProcessError::new(ProcessVerb::Follow, &self.id, reason))
+        })
     }
 }
 

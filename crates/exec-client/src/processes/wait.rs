@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_core::{EntryBody, Exit, ProcessId, Seq, Stream};
-use exec_env::process::{ReadError, Unreachable, WaitCondition, WaitError, Waited};
+use exec_env::process::{ProcessReason, Unreachable, WaitCondition, Waited};
 use exec_wire::process::WaitParams;
 use exec_wire::{Method, RetryPolicy};
 use regex::bytes::Regex;
@@ -25,7 +25,7 @@ pub(super) async fn wait(
     id: &ProcessId,
     until: WaitCondition,
     deadline: Option<Duration>,
-) -> Result<Waited, WaitError> {
+) -> Result<Waited, ProcessReason> {
     reachable(link, id)?;
     let waiting = async {
         if link.has(Method::ProcessWait) {
@@ -46,7 +46,7 @@ async fn wait_on_server(
     id: &ProcessId,
     until: WaitCondition,
     deadline: Option<Duration>,
-) -> Result<Waited, WaitError> {
+) -> Result<Waited, ProcessReason> {
     let began = Instant::now();
     // Each call measures silence anew, so one call must last longer than the silence that is waited for.
     let longest = match &until {
@@ -63,22 +63,22 @@ async fn wait_on_server(
         let options = CallOptions { deadline: link.call_deadline().saturating_add(time), retry: RetryPolicy::IfUnsent };
         let result = match link.call_with(&params, options).await.result {
             Err(CallError::Interrupted { .. }) => continue,
-            other => other.map_err(|error| error::wait_error(id, error))?,
+            other => other.map_err(|error| error::process_reason(id, error))?,
         };
         match convert::waited(result.outcome) {
             Ok(Waited::DeadlinePassed) if left.is_none_or(|left| left > time) => {}
             Ok(waited) => return Ok(waited),
-            Err(exit) => return Err(WaitError::Ended { id: id.clone(), exit }),
+            Err(exit) => return Err(ProcessReason::Ended { exit }),
         }
     }
 }
 
-async fn wait_locally(link: &Link, id: &ProcessId, until: WaitCondition) -> Result<Waited, WaitError> {
+async fn wait_locally(link: &Link, id: &ProcessId, until: WaitCondition) -> Result<Waited, ProcessReason> {
     match until {
         WaitCondition::Exited => Ok(Waited::Exited(wait_for_end(link, id, false).await?)),
         WaitCondition::Closed => Ok(Waited::Closed(wait_for_end(link, id, true).await?)),
         WaitCondition::Output { regex, after } => {
-            let regex = Regex::new(&regex).map_err(|error| WaitError::BadRegex { why: error.to_string() })?;
+            let regex = Regex::new(&regex).map_err(|error| ProcessReason::BadRegex { why: error.to_string() })?;
             wait_for_output(link, id, &regex, after).await
         }
         WaitCondition::Silence(quiet) => wait_for_silence(link, id, quiet).await,
@@ -86,7 +86,7 @@ async fn wait_locally(link: &Link, id: &ProcessId, until: WaitCondition) -> Resu
     }
 }
 
-async fn wait_for_end(link: &Link, id: &ProcessId, closed: bool) -> Result<Exit, WaitError> {
+async fn wait_for_end(link: &Link, id: &ProcessId, closed: bool) -> Result<Exit, ProcessReason> {
     let mut follower = follow(link, id, 0).await?;
     let mut exit = None;
     while let Some(page) = follower.advance(REFETCH_BYTES).await? {
@@ -98,7 +98,7 @@ async fn wait_for_end(link: &Link, id: &ProcessId, closed: bool) -> Result<Exit,
     exit.ok_or_else(|| no_exit_known(id))
 }
 
-async fn wait_for_output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq) -> Result<Waited, WaitError> {
+async fn wait_for_output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq) -> Result<Waited, ProcessReason> {
     let mut windows: [Vec<u8>; 3] = Default::default();
     let mut exit = None;
     let mut follower = follow(link, id, after).await?;
@@ -122,10 +122,10 @@ async fn wait_for_output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq)
         }
     }
     let exit = exit.ok_or_else(|| no_exit_known(id))?;
-    Err(WaitError::Ended { id: id.clone(), exit })
+    Err(ProcessReason::Ended { exit })
 }
 
-async fn wait_for_silence(link: &Link, id: &ProcessId, quiet: Duration) -> Result<Waited, WaitError> {
+async fn wait_for_silence(link: &Link, id: &ProcessId, quiet: Duration) -> Result<Waited, ProcessReason> {
     let after = super::read_once(link, id, exec_env::process::ReadQuery::default()).await?.head.next_seq - 1;
     let mut follower = follow(link, id, after).await?;
     loop {
@@ -137,12 +137,12 @@ async fn wait_for_silence(link: &Link, id: &ProcessId, quiet: Duration) -> Resul
                 tokio::time::sleep(quiet).await;
                 return Ok(Waited::Silent);
             }
-            Ok(Err(error)) => return Err(error.into()),
+            Ok(Err(reason)) => return Err(reason),
         }
     }
 }
 
 /// The log is complete and has no exit in it. Only a server that forgot its oldest entries can have such a log.
-fn no_exit_known(id: &ProcessId) -> WaitError {
-    ReadError::from(Unreachable { why: format!("the server no longer knows how process {id} ended") }).into()
+fn no_exit_known(id: &ProcessId) -> ProcessReason {
+    Unreachable { why: format!("the server no longer knows how process {id} ended") }.into()
 }

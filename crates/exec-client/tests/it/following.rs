@@ -5,7 +5,7 @@ use exec_client::Options;
 use exec_client::inbox::InboxLimits;
 use exec_core::{Entry, EntryBody, ExitStatus, Page, Seq};
 use exec_env::Environment;
-use exec_env::process::{LogFollower, ReadError, ReadQuery, WaitCondition, WaitError, Waited};
+use exec_env::process::{LogFollower, ProcessError, ProcessReason, ProcessVerb, ReadQuery, WaitCondition, Waited};
 use exec_transport::Message;
 use serde_json::{Value, json};
 
@@ -227,7 +227,7 @@ async fn a_process_nobody_here_has_started_is_asked_for_first() {
         peer.reject("process/read", json!({ "code": -32600, "message": "unknown process id p" })).await;
     };
     let (follower, ()) = tokio::join!(environment.processes().follow(&id, 0), serve);
-    assert!(matches!(follower.err(), Some(ReadError::Unknown(_))));
+    assert_eq!(follower.err(), Some(ProcessError::new(ProcessVerb::Follow, &id, ProcessReason::UnknownProcess)));
     let serve = async {
         peer.answer("process/read", page(json!([chunk(1, "a")]), 1, 3, 0)).await;
         peer.answer("process/read", page(json!([chunk(1, "a"), chunk(2, "b")]), 1, 3, 0)).await;
@@ -272,7 +272,7 @@ async fn a_forgotten_process_wakes_its_followers() {
     };
     let (page, forgotten, ()) = tokio::join!(within(follower.next(1)), environment.processes().forget(&id), serve);
     assert_eq!(forgotten, Ok(()));
-    assert!(matches!(page, Err(ReadError::Unknown(_))), "{page:?}");
+    assert_eq!(page, Err(ProcessError::new(ProcessVerb::Follow, &id, ProcessReason::UnknownProcess)));
 }
 
 #[tokio::test]
@@ -307,7 +307,7 @@ async fn a_server_that_cannot_wait_is_waited_for_here() {
     peer.push_end(3, 1).await;
     let until = WaitCondition::Output { regex: "never".into(), after: 2 };
     let ended = within(processes.wait(&id, until, None)).await;
-    let Err(WaitError::Ended { exit, .. }) = ended else { panic!("{ended:?}") };
+    let Err(ProcessError { reason: ProcessReason::Ended { exit }, .. }) = ended else { panic!("{ended:?}") };
     assert_eq!(exit.status, ExitStatus::Code(1));
 }
 

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use exec_client::{Options, RemoteEnvironment, connect};
 use exec_core::{Command, Environ, ExitStatus, Io, ProcessId, Stream, WriteId};
 use exec_env::Environment;
-use exec_env::process::{ReadError, Signalled, SpawnStep, StartError, WaitCondition, Waited, Written};
+use exec_env::process::{
+    ProcessError, ProcessReason, ProcessVerb, Signalled, SpawnStep, WaitCondition, Waited, Written,
+};
 use exec_testkit::codex::codex_binary;
 use exec_transport::{ConnectOptions, Program, Target};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -96,12 +98,12 @@ async fn runs_commands(served: Served) {
     assert_eq!(transcript(&served, &id("one")).await, expected);
 
     let again = processes.start(&id("one"), shell("true")).await;
-    assert_eq!(again, Err(StartError::IdInUse { id: id("one") }));
+    assert_eq!(again, Err(ProcessError::new(ProcessVerb::Start, &id("one"), ProcessReason::IdInUse)));
     let missing = processes.start(&id("no"), Command::new(["/nonexistent"], "/")).await;
-    let Err(StartError::Spawn { failure, .. }) = missing else { panic!("{missing:?}") };
+    let Err(ProcessError { reason: ProcessReason::SpawnFailed(failure), .. }) = missing else { panic!("{missing:?}") };
     assert_eq!((failure.step, failure.errno), (SpawnStep::Exec, 2));
     let unknown = processes.follow(&id("never"), 0).await.err();
-    assert!(matches!(unknown, Some(ReadError::Unknown(_))), "{unknown:?}");
+    assert_eq!(unknown, Some(ProcessError::new(ProcessVerb::Follow, &id("never"), ProcessReason::UnknownProcess)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use exec_client::{CallError, LinkState, RemoteEnvironment};
 use exec_core::{Signal, WriteId};
 use exec_env::Environment;
-use exec_env::process::{ReadError, SignalError, Signalled, StartError, Started, Unreachable, WriteError, Written};
+use exec_env::process::{ProcessError, ProcessReason, ProcessVerb, Signalled, Started, Unreachable, Written};
 use exec_wire::Method;
 use exec_wire::environment::StatusParams;
 use exec_wire::fs::RemoveParams;
@@ -76,7 +76,7 @@ async fn a_name_that_somebody_else_took_is_not_ours_because_of_a_break() {
         peer
     };
     let (started, _peer) = tokio::join!(processes.start(&id, command()), serve);
-    assert_eq!(started, Err(StartError::IdInUse { id: id.clone() }));
+    assert_eq!(started, Err(ProcessError::new(ProcessVerb::Start, &id, ProcessReason::IdInUse)));
 }
 
 #[tokio::test]
@@ -90,11 +90,14 @@ async fn a_name_in_use_without_a_break_is_in_use() {
         peer.refuse(&start, error).await;
     };
     let (started, ()) = tokio::join!(processes.start(&id, command()), serve);
-    assert_eq!(started, Err(StartError::IdInUse { id: id.clone() }));
+    assert_eq!(started, Err(ProcessError::new(ProcessVerb::Start, &id, ProcessReason::IdInUse)));
     // Of two starts at once, the second is not even sent.
     let (first, second, ()) =
         tokio::join!(processes.start(&id, command()), processes.start(&id, command()), peer.start());
-    assert_eq!((first, second), (Ok(Started { pid: 42 }), Err(StartError::IdInUse { id: id.clone() })));
+    assert_eq!(
+        (first, second),
+        (Ok(Started { pid: 42 }), Err(ProcessError::new(ProcessVerb::Start, &id, ProcessReason::IdInUse)))
+    );
 }
 
 #[tokio::test]
@@ -110,7 +113,8 @@ async fn a_signal_without_a_key_is_sent_once_and_says_when_nobody_knows() {
     };
     let (signalled, _peer) = tokio::join!(processes.signal(&id, Signal::Terminate), serve);
     let why = "the connection broke while process/signal was on its way: it may have been carried out, or not";
-    assert_eq!(signalled, Err(SignalError::Unreachable(Unreachable { why: why.into() })));
+    let reason = Unreachable { why: why.into() }.into();
+    assert_eq!(signalled, Err(ProcessError::new(ProcessVerb::Signal, &id, reason)));
 }
 
 #[tokio::test]
@@ -248,11 +252,11 @@ async fn a_session_that_is_gone_fails_its_processes_and_the_next_call_opens_anot
         peer.reject("initialize", json!({ "code": -32600, "message": "unknown session id s" })).await;
         peer.left().await;
     };
-    let why = Unreachable { why: "unknown session id s".into() };
+    let gone = |verb| ProcessError::new(verb, &id, Unreachable { why: "unknown session id s".into() }.into());
     let (page, ()) = tokio::join!(follower.next(1000), serve);
-    assert_eq!(page, Err(ReadError::Unreachable(why.clone())));
+    assert_eq!(page, Err(gone(ProcessVerb::Follow)));
     let written = processes.write(&id, write_id(), Bytes::new()).await;
-    assert_eq!(written, Err(WriteError::Unreachable(why)));
+    assert_eq!(written, Err(gone(ProcessVerb::Write)));
 
     let serve = async {
         let mut peer = server.next().await;

@@ -1,32 +1,93 @@
-//! How each verb over processes can fail: one enum per verb.
+//! How the verbs over processes fail: one error that keeps the verb, the process and the reason.
 //!
 //! An error is what the caller must act on; what happens in normal use is an outcome, defined beside the verbs.
+//! Deliberately absent: the protocol's error codes, which one file of the server maps from [`ProcessReason`].
 
-#![allow(missing_docs, reason = "fields of variants: their names and the message beside them say it")]
+use std::fmt;
 
 use exec_core::command::BadCommand;
 use exec_core::{Exit, ProcessId, SpawnStep, TerminalSize};
+use futures_util::future::BoxFuture;
 
 use crate::errno::ErrnoText;
 
-/// Why a process was not started.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StartError {
-    /// No kernel could run it, so it was not tried.
-    #[error(transparent)]
-    BadCommand(#[from] BadCommand),
+/// A verb over processes failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessError {
+    /// The verb that failed.
+    pub verb: ProcessVerb,
+    /// The process it was for.
+    pub id: ProcessId,
+    /// Why it failed.
+    pub reason: ProcessReason,
+}
+
+/// Why a verb over processes failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProcessReason {
+    /// No kernel could run the command, so it was not tried.
+    BadCommand(BadCommand),
     /// Another process has this id.
-    #[error("process {id} already exists: choose another id, or forget the old one first")]
-    IdInUse { id: ProcessId },
-    /// The kernel refused one of the steps.
-    #[error("cannot start process {id}: {failure}")]
-    Spawn { id: ProcessId, failure: SpawnFailure },
-    /// It was terminated while it was being started.
-    #[error("process {id} start was cancelled")]
-    Cancelled { id: ProcessId },
+    IdInUse,
+    /// The kernel refused one of the steps of a start.
+    SpawnFailed(SpawnFailure),
+    /// The process was terminated while it was being started.
+    StartCancelled,
+    /// No process has this id.
+    UnknownProcess,
+    /// The log could not be read.
+    SpoolUnreadable {
+        /// The kernel's reason.
+        errno: i32,
+    },
+    /// More than one write may carry.
+    WriteTooLarge {
+        /// How much it was.
+        found_bytes: usize,
+        /// How much it may be.
+        limit_bytes: usize,
+    },
+    /// The process has pipes, so there is nothing to resize.
+    NoTerminal,
+    /// A terminal cannot have no rows or no columns.
+    NoCells {
+        /// What was asked for.
+        size: TerminalSize,
+    },
+    /// The kernel did not send the signal, as for a program that changed its user.
+    SignalRefused {
+        /// The kernel's reason.
+        errno: i32,
+    },
+    /// The regular expression to wait for does not parse.
+    BadRegex {
+        /// The parser's message.
+        why: String,
+    },
+    /// The process ended, so what was waited for cannot come any more.
+    Ended {
+        /// How it ended.
+        exit: Exit,
+    },
     /// See [`Unreachable`].
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
+    Unreachable(Unreachable),
+}
+
+/// A verb of [`super::Processes`] that is addressed to one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is the verb of the same name in `Processes`")]
+pub enum ProcessVerb {
+    Start,
+    Read,
+    /// Also of what the follower reads later.
+    Follow,
+    Write,
+    CloseStdin,
+    Resize,
+    Signal,
+    Terminate,
+    Wait,
+    Forget,
 }
 
 /// Which step of a start failed, and how.
@@ -40,8 +101,113 @@ pub struct SpawnFailure {
     pub subject: std::path::PathBuf,
 }
 
-impl std::fmt::Display for SpawnFailure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// Nobody answers for the environment any more: its connection was given up, or its keeper is gone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the environment cannot be reached: {why}")]
+pub struct Unreachable {
+    /// What happened, for a person.
+    pub why: String,
+}
+
+impl ProcessError {
+    /// `verb` failed for process `id` because of `reason`.
+    pub fn new(verb: ProcessVerb, id: &ProcessId, reason: ProcessReason) -> Self {
+        Self { verb, id: id.clone(), reason }
+    }
+}
+
+impl std::error::Error for ProcessError {}
+
+impl fmt::Display for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason.sentence(self.id.as_str()))
+    }
+}
+
+impl ProcessVerb {
+    /// Does `work` for process `id`. The work knows neither verb nor id; if it fails, its reason becomes the verb's error.
+    pub fn perform<'a, T: 'a>(
+        self,
+        id: &'a ProcessId,
+        work: impl Future<Output = Result<T, ProcessReason>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T, ProcessError>> {
+        Box::pin(async move { work.await.map_err(|reason| ProcessError::new(self, id, reason)) })
+    }
+}
+
+impl ProcessReason {
+    /// One word for programs to compare. An end and an environment that is gone have none.
+    pub fn name(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::BadCommand(_) => "badCommand",
+            Self::IdInUse => "processExists",
+            Self::SpawnFailed(_) => "spawnFailed",
+            Self::StartCancelled => "startCancelled",
+            Self::UnknownProcess => "unknownProcess",
+            Self::SpoolUnreadable { .. } => "spoolRead",
+            Self::WriteTooLarge { .. } => "tooLarge",
+            Self::NoTerminal => "noTerminal",
+            Self::NoCells { .. } => "noCells",
+            Self::SignalRefused { .. } => "signalRefused",
+            Self::BadRegex { .. } => "badRegex",
+            Self::Ended { .. } | Self::Unreachable(_) => return None,
+        })
+    }
+
+    /// The reason of this name, if the errno and the words of whoever sent it are all it needs beside the name.
+    pub fn from_name(name: &str, errno: Option<i32>, why: &str) -> Option<Self> {
+        let units = [Self::IdInUse, Self::StartCancelled, Self::UnknownProcess, Self::NoTerminal];
+        let with_errno = errno.map(|errno| [Self::SpoolUnreadable { errno }, Self::SignalRefused { errno }]);
+        let with_words = [Self::BadRegex { why: why.to_owned() }];
+        let mut known = units.into_iter().chain(with_errno.into_iter().flatten()).chain(with_words);
+        known.find(|reason| reason.name() == Some(name))
+    }
+
+    /// For a person: what is wrong with the process that its caller calls `id`.
+    pub fn sentence(&self, id: &str) -> String {
+        match self {
+            Self::BadCommand(bad) => bad.to_string(),
+            Self::IdInUse => {
+                format!("process {id} already exists: choose another id, or forget the old one first")
+            }
+            Self::SpawnFailed(failure) => format!("cannot start process {id}: {failure}"),
+            Self::StartCancelled => format!("process {id} start was cancelled"),
+            Self::UnknownProcess => format!("unknown process id {id}"),
+            Self::SpoolUnreadable { errno } => {
+                format!("cannot read the output of process {id}: {}", ErrnoText(*errno))
+            }
+            Self::WriteTooLarge { found_bytes, limit_bytes } => {
+                format!("a write of {found_bytes} bytes is too large: write at most {limit_bytes} at a time")
+            }
+            Self::NoTerminal => format!("process {id} has no terminal: start it with a tty to resize it"),
+            Self::NoCells { size: TerminalSize { rows, cols } } => {
+                format!("terminal size {rows}x{cols} has no cells: rows and cols must be at least 1")
+            }
+            Self::SignalRefused { errno } => format!("cannot signal process {id}: {}", ErrnoText(*errno)),
+            Self::BadRegex { why } => format!("bad regular expression: {why}"),
+            Self::Ended { exit } => {
+                let code = exit.shell_code();
+                format!("process {id} has ended (exit code {code}) before what was waited for came")
+            }
+            Self::Unreachable(unreachable) => unreachable.to_string(),
+        }
+    }
+}
+
+impl From<BadCommand> for ProcessReason {
+    fn from(bad: BadCommand) -> Self {
+        Self::BadCommand(bad)
+    }
+}
+
+impl From<Unreachable> for ProcessReason {
+    fn from(unreachable: Unreachable) -> Self {
+        Self::Unreachable(unreachable)
+    }
+}
+
+impl fmt::Display for SpawnFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let subject = &self.subject;
         let error = ErrnoText(self.errno);
         match (self.step, self.errno) {
@@ -71,141 +237,6 @@ impl std::fmt::Display for SpawnFailure {
                 write!(f, "cannot make a process: {error}: too many processes, or too little memory")
             }
             (SpawnStep::Session, _) => write!(f, "cannot make a session: {error}"),
-        }
-    }
-}
-
-/// Nobody answers for the environment any more: its connection was given up, or its keeper is gone.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the environment cannot be reached: {why}")]
-pub struct Unreachable {
-    /// What happened, for a person.
-    pub why: String,
-}
-
-/// No process has this id.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown process id {id}")]
-pub struct UnknownProcess {
-    /// The id that was asked for.
-    pub id: ProcessId,
-}
-
-/// Why a log was not read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
-    /// See [`UnknownProcess`].
-    #[error(transparent)]
-    Unknown(#[from] UnknownProcess),
-    /// The spool could not be read.
-    #[error("cannot read the output of process {id}: {error}", error = ErrnoText(*errno))]
-    Spool { id: ProcessId, errno: i32 },
-    /// See [`Unreachable`].
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-}
-
-/// Why nothing was written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WriteError {
-    /// See [`UnknownProcess`].
-    #[error(transparent)]
-    Unknown(#[from] UnknownProcess),
-    /// More than one write may carry.
-    #[error("a write of {found_bytes} bytes is too large: write at most {limit_bytes} at a time")]
-    TooLarge { found_bytes: usize, limit_bytes: usize },
-    /// See [`Unreachable`].
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-}
-
-/// Why a terminal was not resized.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ResizeError {
-    /// See [`UnknownProcess`].
-    #[error(transparent)]
-    Unknown(#[from] UnknownProcess),
-    /// The process has pipes.
-    #[error("process {id} has no terminal: start it with a tty to resize it")]
-    NoTerminal { id: ProcessId },
-    /// No rows or no columns.
-    #[error("terminal size {rows}x{cols} has no cells: rows and cols must be at least 1", rows = size.rows, cols = size.cols)]
-    NoCells { size: TerminalSize },
-    /// See [`Unreachable`].
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-}
-
-/// Why a signal was not sent.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SignalError {
-    /// See [`UnknownProcess`].
-    #[error(transparent)]
-    Unknown(#[from] UnknownProcess),
-    /// The kernel refused it, as it does for a program that changed its user.
-    #[error("cannot signal process {id}: {error}", error = ErrnoText(*errno))]
-    Refused { id: ProcessId, errno: i32 },
-    /// See [`Unreachable`].
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-}
-
-/// Why a process was not terminated.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TerminateError {
-    /// See [`UnknownProcess`].
-    #[error(transparent)]
-    Unknown(#[from] UnknownProcess),
-    /// See [`Unreachable`].
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-}
-
-/// Why waiting was not possible.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WaitError {
-    /// See [`UnknownProcess`].
-    #[error(transparent)]
-    Unknown(#[from] UnknownProcess),
-    /// The expression does not parse.
-    #[error("bad regular expression: {why}")]
-    BadRegex { why: String },
-    /// The process ended, so what was waited for cannot come any more.
-    #[error("process {id} has ended (exit code {code}) before what was waited for came", code = exit.shell_code())]
-    Ended { id: ProcessId, exit: Exit },
-    /// The log could not be read.
-    #[error(transparent)]
-    Read(ReadError),
-    /// See [`Unreachable`].
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-}
-
-/// Why there is no list.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ListError {
-    /// See [`Unreachable`].
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-}
-
-/// Why a process was not forgotten.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ForgetError {
-    /// See [`UnknownProcess`].
-    #[error(transparent)]
-    Unknown(#[from] UnknownProcess),
-    /// See [`Unreachable`].
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-}
-
-impl From<ReadError> for WaitError {
-    fn from(error: ReadError) -> Self {
-        match error {
-            ReadError::Unknown(unknown) => Self::Unknown(unknown),
-            ReadError::Unreachable(unreachable) => Self::Unreachable(unreachable),
-            spool @ ReadError::Spool { .. } => Self::Read(spool),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exec_core::{EntryBody, Page, TerminalSize, WriteId};
-use exec_env::process::{Processes, ReadQuery, SignalError, Signalled, TerminateError, WaitError, WriteError, Written};
+use exec_env::process::{ProcessError, ProcessReason, Processes, ReadQuery, Signalled, Written};
 use exec_wire::base64::Base64;
 use exec_wire::error::RpcError;
 use exec_wire::limits::READ_PAGE_BYTES;
@@ -17,7 +17,7 @@ use exec_wire::process::{
 
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
-use crate::reply::{self, IntoRpcError};
+use crate::reply;
 use crate::reservations::Lookup;
 use crate::session::{ProcessLabel, ReadInProgress, SessionProcess};
 use crate::writer::WriterCommand;
@@ -33,7 +33,7 @@ impl RequestContext {
         match self.session.find(wire_id) {
             Lookup::Present(process) => Ok(process),
             Lookup::Reserved => Err(reply::starting(wire_id)),
-            Lookup::Free => Err(reply::unknown_process(wire_id)),
+            Lookup::Free => Err(reply::process_error(ProcessReason::UnknownProcess, wire_id)),
         }
     }
 }
@@ -50,11 +50,12 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     let command =
         convert::command(params, cwd, label.encode()).map_err(|bad| unsupported::bad_command_error(bad, tty))?;
     let reserved = context.session.reserve(&wire_id, Instant::now());
-    let (reservation, old) = reserved.ok_or_else(|| reply::already_exists(&wire_id))?;
+    let (reservation, old) = reserved.ok_or_else(|| reply::process_error(ProcessReason::IdInUse, &wire_id))?;
     if old.is_some() {
         let _ = context.processes().forget(&id).await;
     }
-    let started = context.processes().start(&id, command).await.map_err(|error| error.into_rpc_error(&wire_id))?;
+    let started =
+        context.processes().start(&id, command).await.map_err(|error| reply::process_error(error.reason, &wire_id))?;
     let process = Arc::new(SessionProcess::new(wire_id.clone(), id));
     reservation.commit(process.clone());
     // The client may have lost its connection meanwhile and resumed its session on another one, which must push the
@@ -78,7 +79,7 @@ pub(crate) async fn read(context: RequestContext, params: ReadParams) -> Handler
     let load = async |max_bytes, wait| {
         let query = ReadQuery { after, max_bytes: Some(max_bytes), wait };
         let page = context.processes().read(&process.id, query).await;
-        page.map_err(|error| error.into_rpc_error(&params.process_id))
+        page.map_err(|error| reply::process_error(error.reason, &params.process_id))
     };
     let wait = Duration::from_millis(params.wait_ms.unwrap_or(0));
     if !wait.is_zero() {
@@ -140,8 +141,8 @@ pub(crate) async fn write(context: RequestContext, params: WriteParams) -> Handl
     };
     let status = match context.processes().write(&process.id, write_id, params.chunk.0).await {
         Ok(written) => write_status(written),
-        Err(WriteError::Unknown(_)) => WriteStatus::UnknownProcess,
-        Err(error) => return Err(error.into_rpc_error(&params.process_id)),
+        Err(ProcessError { reason: ProcessReason::UnknownProcess, .. }) => WriteStatus::UnknownProcess,
+        Err(error) => return Err(reply::process_error(error.reason, &params.process_id)),
     };
     Ok(WriteResult { status }.into())
 }
@@ -149,7 +150,7 @@ pub(crate) async fn write(context: RequestContext, params: WriteParams) -> Handl
 pub(crate) async fn close_stdin(context: RequestContext, params: CloseStdinParams) -> HandlerResult<CloseStdinResult> {
     let process = context.find_process(&params.process_id)?;
     let written = context.processes().close_stdin(&process.id).await;
-    let written = written.map_err(|error| error.into_rpc_error(&params.process_id))?;
+    let written = written.map_err(|error| reply::process_error(error.reason, &params.process_id))?;
     Ok(CloseStdinResult { status: write_status(written) }.into())
 }
 
@@ -170,8 +171,8 @@ pub(crate) async fn signal(context: RequestContext, params: SignalParams) -> Han
     match context.processes().signal(&process.id, convert::signal(params.signal)).await {
         Ok(Signalled::Sent) => Ok(SignalResult { status: Some(SignalStatus::Sent) }.into()),
         Ok(Signalled::AlreadyExited) => Ok(SignalResult { status: Some(SignalStatus::AlreadyExited) }.into()),
-        Err(SignalError::Unknown(_)) => Ok(unknown.into()),
-        Err(error) => Err(error.into_rpc_error(&params.process_id)),
+        Err(ProcessError { reason: ProcessReason::UnknownProcess, .. }) => Ok(unknown.into()),
+        Err(error) => Err(reply::process_error(error.reason, &params.process_id)),
     }
 }
 
@@ -192,8 +193,8 @@ pub(crate) async fn terminate(context: RequestContext, params: TerminateParams) 
             known: Some(true),
         }
         .into()),
-        Err(TerminateError::Unknown(_)) => Ok(unknown.into()),
-        Err(error) => Err(error.into_rpc_error(&params.process_id)),
+        Err(ProcessError { reason: ProcessReason::UnknownProcess, .. }) => Ok(unknown.into()),
+        Err(error) => Err(reply::process_error(error.reason, &params.process_id)),
     }
 }
 
@@ -201,12 +202,12 @@ pub(crate) async fn resize(context: RequestContext, params: ResizeParams) -> Han
     let process = context.find_process(&params.process_id)?;
     let size = TerminalSize { rows: params.size.rows, cols: params.size.cols };
     let resized = context.processes().resize(&process.id, size).await;
-    resized.map_err(|error| error.into_rpc_error(&params.process_id))?;
+    resized.map_err(|error| reply::process_error(error.reason, &params.process_id))?;
     Ok(ResizeResult {}.into())
 }
 
 pub(crate) async fn list(context: RequestContext, _params: ListParams) -> HandlerResult<ListResult> {
-    let listed = context.processes().list().await.map_err(|error| error.into_rpc_error(""))?;
+    let listed = context.processes().list().await.map_err(|error| reply::process_error(error.into(), ""))?;
     let mine = |info: exec_env::process::ProcessInfo| {
         let label = ProcessLabel::decode(&info.label).filter(|label| label.session == context.session.id)?;
         Some(convert::process_info(label.wire_id, info, label.client_label))
@@ -219,8 +220,10 @@ pub(crate) async fn wait(context: RequestContext, params: WaitParams) -> Handler
     let deadline = params.timeout_ms.map(Duration::from_millis);
     let outcome = match context.processes().wait(&process.id, convert::until(params.until), deadline).await {
         Ok(waited) => convert::waited(waited),
-        Err(WaitError::Ended { exit, .. }) => WaitOutcome::Ended { exit: convert::exit(&exit) },
-        Err(error) => return Err(error.into_rpc_error(&params.process_id)),
+        Err(ProcessError { reason: ProcessReason::Ended { exit }, .. }) => {
+            WaitOutcome::Ended { exit: convert::exit(&exit) }
+        }
+        Err(error) => return Err(reply::process_error(error.reason, &params.process_id)),
     };
     Ok(WaitResult { outcome }.into())
 }
@@ -228,7 +231,7 @@ pub(crate) async fn wait(context: RequestContext, params: WaitParams) -> Handler
 pub(crate) async fn forget(context: RequestContext, params: ForgetParams) -> HandlerResult<ForgetResult> {
     let process = context.find_process(&params.process_id)?;
     let forgotten = context.processes().forget(&process.id).await;
-    forgotten.map_err(|error| error.into_rpc_error(&params.process_id))?;
+    forgotten.map_err(|error| reply::process_error(error.reason, &params.process_id))?;
     context.session.remove_process(&process);
     Ok(Response { result: ForgetResult {}, then: Some(WriterCommand::Unfollow { process }), memory: None })
 }

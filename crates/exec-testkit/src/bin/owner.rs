@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use exec_core::{Command, EntryBody, Environ, Io, ProcessId, Stream, TerminalSize, WriteId};
 use exec_env::Environment;
-use exec_env::process::{StartError, WaitCondition, Waited};
+use exec_env::process::{ProcessError, ProcessReason, WaitCondition, Waited};
 use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
 use exec_testkit::test_data::SeededBytes;
@@ -160,7 +160,7 @@ impl Owner {
         for ProcessSpec { id, command } in specs {
             match self.environment.processes().start(&id, command).await {
                 // An earlier owner, which did not live to see it, may have started it.
-                Ok(_) | Err(StartError::IdInUse { .. }) => {}
+                Ok(_) | Err(ProcessError { reason: ProcessReason::IdInUse, .. }) => {}
                 Err(error) => panic!("{id} starts: {error}"),
             }
         }

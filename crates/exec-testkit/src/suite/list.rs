@@ -4,10 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use exec_core::{Io, Signal, TerminalSize};
-use exec_env::process::{
-    ForgetError, ReadError, ReadQuery, ResizeError, SignalError, TerminateError, UnknownProcess, WaitCondition,
-    WaitError, WriteError,
-};
+use exec_env::process::{ProcessError, ProcessReason, ProcessVerb, ReadQuery, WaitCondition};
 
 use crate::test_environment::{TestEnvironment, process_id, write_id};
 
@@ -85,25 +82,25 @@ pub async fn every_verb_says_that_an_id_is_unknown(env: &TestEnvironment) {
     let forgotten = process_id("forgotten");
     assert_eq!(env.processes().forget(&forgotten).await, Ok(()));
     for id in [forgotten, process_id("never there")] {
-        let unknown = UnknownProcess { id: id.clone() };
+        let unknown = |verb| ProcessError::new(verb, &id, ProcessReason::UnknownProcess);
         let all = env.processes();
         let read = all.read(&id, ReadQuery::default()).await;
-        assert_eq!(read, Err(ReadError::Unknown(unknown.clone())));
+        assert_eq!(read, Err(unknown(ProcessVerb::Read)));
         let follow = all.follow(&id, 0).await.err();
-        assert_eq!(follow, Some(ReadError::Unknown(unknown.clone())));
+        assert_eq!(follow, Some(unknown(ProcessVerb::Follow)));
         let write = all.write(&id, write_id("1"), Bytes::from_static(b"x"));
-        assert_eq!(write.await, Err(WriteError::Unknown(unknown.clone())));
+        assert_eq!(write.await, Err(unknown(ProcessVerb::Write)));
         let close = all.close_stdin(&id).await;
-        assert_eq!(close, Err(WriteError::Unknown(unknown.clone())));
+        assert_eq!(close, Err(unknown(ProcessVerb::CloseStdin)));
         let resize = all.resize(&id, TerminalSize::default()).await;
-        assert_eq!(resize, Err(ResizeError::Unknown(unknown.clone())));
+        assert_eq!(resize, Err(unknown(ProcessVerb::Resize)));
         let signal = all.signal(&id, Signal::Terminate).await;
-        assert_eq!(signal, Err(SignalError::Unknown(unknown.clone())));
+        assert_eq!(signal, Err(unknown(ProcessVerb::Signal)));
         let terminate = all.terminate(&id, Duration::ZERO).await;
-        assert_eq!(terminate, Err(TerminateError::Unknown(unknown.clone())));
+        assert_eq!(terminate, Err(unknown(ProcessVerb::Terminate)));
         let wait = all.wait(&id, WaitCondition::Exited, None).await;
-        assert_eq!(wait, Err(WaitError::Unknown(unknown.clone())));
+        assert_eq!(wait, Err(unknown(ProcessVerb::Wait)));
         let forget = all.forget(&id).await;
-        assert_eq!(forget, Err(ForgetError::Unknown(unknown)));
+        assert_eq!(forget, Err(unknown(ProcessVerb::Forget)));
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use exec_core::command::{BadCommand, CommandField};
 use exec_core::{Command, Environ, Io, TerminalSize};
-use exec_env::process::{ResizeError, SpawnFailure, SpawnStep, StartError, WriteError};
+use exec_env::process::{ProcessError, ProcessReason, ProcessVerb, SpawnFailure, SpawnStep};
 
 use crate::test_environment::{TestEnvironment, process_id, write_id};
 
@@ -111,14 +111,14 @@ pub async fn arguments_beyond_every_kernel_are_refused(env: &TestEnvironment) {
     let mut command = env.command("say");
     command.argv.push("x".repeat(17 << 20).into());
     let error = refuse(env, command).await;
-    let bad = matches!(error, StartError::BadCommand(BadCommand::TooLarge { .. }));
+    let bad = matches!(error.reason, ProcessReason::BadCommand(BadCommand::TooLarge { .. }));
     assert!(bad, "{error:?}");
 }
 
 /// While its process runs, and after, until it is forgotten.
 pub async fn an_id_in_use_is_refused_and_its_process_left_alone(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "cat").await;
-    let in_use = Err(StartError::IdInUse { id: process.id.clone() });
+    let in_use = Err(ProcessError::new(ProcessVerb::Start, &process.id, ProcessReason::IdInUse));
     let again = env.processes().start(&process.id, env.command("say no"));
     assert_eq!(again.await, in_use);
     process.write("1", "still here\n").await;
@@ -133,7 +133,7 @@ pub async fn of_many_starts_with_one_id_exactly_one_wins(env: &TestEnvironment) 
     let starts = (0..8).map(|_| env.processes().start(&id, env.command("wait-forever")));
     let outcomes = futures_util::future::join_all(starts).await;
     let won = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-    let in_use = Err(StartError::IdInUse { id: id.clone() });
+    let in_use = Err(ProcessError::new(ProcessVerb::Start, &id, ProcessReason::IdInUse));
     let lost = outcomes.iter().filter(|outcome| **outcome == in_use).count();
     assert_eq!((won, lost), (1, 7), "{outcomes:?}");
 }
@@ -147,14 +147,15 @@ pub async fn a_refused_start_leaves_its_id_free(env: &TestEnvironment) {
 
 pub async fn a_process_on_pipes_cannot_be_resized(env: &TestEnvironment) {
     let process = env.start("p", "wait-forever").await;
-    let id = process.id.clone();
-    assert_eq!(process.resize(10, 10).await, Err(ResizeError::NoTerminal { id }));
+    let refused = ProcessError::new(ProcessVerb::Resize, &process.id, ProcessReason::NoTerminal);
+    assert_eq!(process.resize(10, 10).await, Err(refused));
 }
 
 pub async fn a_terminal_cannot_be_resized_to_nothing(env: &TestEnvironment) {
     let process = env.start_on_terminal("p", "wait-forever").await;
     let size = TerminalSize { rows: 24, cols: 0 };
-    assert_eq!(process.resize(24, 0).await, Err(ResizeError::NoCells { size }));
+    let refused = ProcessError::new(ProcessVerb::Resize, &process.id, ProcessReason::NoCells { size });
+    assert_eq!(process.resize(24, 0).await, Err(refused));
 }
 
 pub async fn a_write_beyond_the_limit_is_refused(env: &TestEnvironment) {
@@ -163,23 +164,25 @@ pub async fn a_write_beyond_the_limit_is_refused(env: &TestEnvironment) {
     let found_bytes = limit_bytes + 1;
     let large = bytes::Bytes::from(vec![0; found_bytes]);
     let written = env.processes().write(&process.id, write_id("1"), large).await;
-    assert_eq!(written, Err(WriteError::TooLarge { found_bytes, limit_bytes }));
+    let too_large = ProcessReason::WriteTooLarge { found_bytes, limit_bytes };
+    assert_eq!(written, Err(ProcessError::new(ProcessVerb::Write, &process.id, too_large)));
     process.close_stdin().await;
     assert_eq!(process.read_to_end().await.stdout(), "0 bytes\n");
 }
 
 async fn refused(env: &TestEnvironment, command: Command, why: BadCommand) {
-    assert_eq!(refuse(env, command).await, StartError::BadCommand(why.clone()));
+    let expected = ProcessError::new(ProcessVerb::Start, &process_id("p"), why.into());
+    assert_eq!(refuse(env, command).await, expected);
 }
 
 async fn failed(env: &TestEnvironment, command: Command, step: SpawnStep, errno: i32, subject: &Path) {
     let failure = SpawnFailure { step, errno, subject: PathBuf::from(subject) };
-    let id = process_id("p");
-    assert_eq!(refuse(env, command).await, StartError::Spawn { id, failure });
+    let expected = ProcessError::new(ProcessVerb::Start, &process_id("p"), ProcessReason::SpawnFailed(failure));
+    assert_eq!(refuse(env, command).await, expected);
 }
 
 /// Starts what must not start; nothing of it is listed afterwards.
-async fn refuse(env: &TestEnvironment, command: Command) -> StartError {
+async fn refuse(env: &TestEnvironment, command: Command) -> ProcessError {
     let error = match env.processes().start(&process_id("p"), command).await {
         Ok(started) => panic!("this must not start, but runs as pid {}", started.pid),
         Err(error) => error,

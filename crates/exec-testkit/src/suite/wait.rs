@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use exec_core::{ExitStatus, Seq};
-use exec_env::process::{WaitCondition, WaitError, Waited};
+use exec_env::process::{ProcessError, ProcessReason, ProcessVerb, WaitCondition, Waited};
 
 use crate::process::TestProcess;
 use crate::test_environment::TestEnvironment;
@@ -97,7 +97,8 @@ pub async fn a_match_is_found_on_a_terminal(env: &TestEnvironment) {
 pub async fn a_bad_expression_is_refused(env: &TestEnvironment) {
     let process = env.start("p", "wait-forever").await;
     let waited = process.wait(output("(unclosed", 0)).await;
-    assert!(matches!(waited, Err(WaitError::BadRegex { .. })), "{waited:?}");
+    let reason = waited.map_err(|error| error.reason);
+    assert!(matches!(reason, Err(ProcessReason::BadRegex { .. })), "{reason:?}");
 }
 
 /// Nothing comes after the log is complete.
@@ -168,10 +169,9 @@ pub async fn a_cancelled_wait_takes_nothing_away(env: &TestEnvironment) {
     assert_eq!(process.wait(output("mark", 0)).await, Ok(matched(1, "mark")));
 }
 
-async fn assert_ended(process: &TestProcess<'_>, waited: Result<Waited, WaitError>) {
+async fn assert_ended(process: &TestProcess<'_>, waited: Result<Waited, ProcessError>) {
     let exit = process.exit().await;
-    let id = process.id.clone();
-    assert_eq!(waited, Err(WaitError::Ended { id, exit }));
+    assert_eq!(waited, Err(ProcessError::new(ProcessVerb::Wait, &process.id, ProcessReason::Ended { exit })));
 }
 
 async fn printed_port(process: &TestProcess<'_>) -> u16 {

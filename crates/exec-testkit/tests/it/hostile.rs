@@ -10,7 +10,7 @@ use std::time::Duration;
 use exec_core::limits::{SPLICE_BYTES, SPOOL_MIN_BYTES};
 use exec_core::{Head, Stream};
 use exec_env::Environment;
-use exec_env::process::{ReadQuery, SpawnFailure, SpawnStep, StartError, WaitCondition};
+use exec_env::process::{ProcessError, ProcessReason, ReadQuery, SpawnFailure, SpawnStep, WaitCondition};
 use exec_local::LocalOptions;
 use exec_testkit::TestEnvironment;
 use exec_testkit::checked_log::CheckedLog;
@@ -346,7 +346,7 @@ async fn read_held(process: &TestProcess<'_>, head: Head) -> Vec<u8> {
 
 async fn refused(env: &TestEnvironment) -> SpawnFailure {
     match env.processes().start(&process_id("refused"), env.command("exit 0")).await {
-        Err(StartError::Spawn { failure, .. }) => failure,
+        Err(ProcessError { reason: ProcessReason::SpawnFailed(failure), .. }) => failure,
         other => panic!("nothing can be started where no log can be made: {other:?}"),
     }
 }

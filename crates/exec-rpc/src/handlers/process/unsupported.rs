@@ -7,7 +7,7 @@ use exec_wire::process::StartParams;
 use exec_wire::sandbox::{FileSystemPermissions, NetworkPermission, PermissionProfile, WindowsSandboxLevel};
 
 use crate::limits::SNAPSHOT_SCOPE_BYTES;
-use crate::reply::{self, IntoRpcError};
+use crate::reply;
 
 /// Refuses a sandbox, a network proxy or a shell snapshot that we cannot provide.
 pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
@@ -49,7 +49,7 @@ fn allows_everything(profile: &PermissionProfile) -> bool {
 /// Codex's server names the kind of start when the program has no name.
 pub(super) fn bad_command_error(bad: BadCommand, tty: bool) -> RpcError {
     let nameless = bad == BadCommand::EmptyProgram;
-    let mut error = bad.into_rpc_error("");
+    let mut error = reply::process_error(bad.into(), "");
     if nameless && tty {
         error.message = "missing program for PTY spawn".to_owned();
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use exec_core::{ExitStatus, Overflow, Signal, Stream};
-use exec_env::process::{StartError, WaitCondition, Waited, Written};
+use exec_env::process::{ProcessError, ProcessReason, WaitCondition, Waited, Written};
 use exec_local::{KeeperChoice, LocalOptions};
 use exec_testkit::TestEnvironment;
 use exec_testkit::os_process::OsProcess;
@@ -62,7 +62,9 @@ async fn output_goes_on(env: &TestEnvironment, keeper: OsProcess) {
 
     support::kill(keeper).await;
     let refused = env.processes().start(&process_id("new"), env.command("exit 0")).await;
-    let Err(StartError::Unreachable(unreachable)) = refused else { panic!("nobody can start it: {refused:?}") };
+    let Err(ProcessError { reason: ProcessReason::Unreachable(unreachable), .. }) = refused else {
+        panic!("nobody can start it: {refused:?}")
+    };
     assert!(unreachable.to_string().contains("start the server again"), "{unreachable}");
     for process in [&talker, &silent, &terminal, &listener] {
         // A leader that runs must not be reported as ended.
@@ -121,7 +123,7 @@ fn no_verb_hangs_when_the_keeper_is_gone() {
         let (port, starts, ()) = tokio::join!(port, starts, killed);
         assert!(port.is_err(), "{port:?}");
         for start in starts.into_iter().filter_map(Result::err) {
-            assert!(matches!(start, StartError::Unreachable(_)), "{start:?}");
+            assert!(matches!(start.reason, ProcessReason::Unreachable(_)), "{start:?}");
         }
         assert!(env.processes().terminate(&id, Duration::ZERO).await.is_err());
         let signal = Signal::from_number(15).expect("TERM is a signal");
