@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use exec_core::{Command, ProcessId};
-use exec_env::files::{FileError, FileReason, FileVerb, WatchLimit};
+use exec_env::files::{FileError, FileReason, FileVerb};
 use exec_env::http::HttpError;
 use exec_env::process::{ProcessReason, SpawnFailure, SpawnStep, Unreachable};
 use exec_wire::error::{code, kind};
@@ -164,33 +164,10 @@ pub(crate) fn refused_file(verb: FileVerb, path: &Path, refusal: &RpcError) -> F
 
 /// The reason that `data` gives, if it is that of our server.
 pub(crate) fn reason_of(data: &ErrorData) -> Option<FileReason> {
-    let detail = data.detail.as_deref();
-    let words = || detail.unwrap_or_default().to_owned();
-    Some(match data.kind.as_str() {
-        "notAFile" => FileReason::NotAFile,
-        "notRegular" => FileReason::NotRegular,
-        "tooLarge" => FileReason::TooLarge { limit_bytes: detail?.parse().ok()? },
-        "symlinkInPath" => FileReason::SymlinkInPath,
-        "recursiveNoFollow" => FileReason::RecursiveNoFollow,
-        "recursiveRequired" => FileReason::RecursiveRequired,
-        "copyIntoItself" => FileReason::CopyIntoItself,
-        "copyOntoItself" => FileReason::CopyOntoItself,
-        "copySpecial" => FileReason::CopySpecial,
-        "tooManyEntries" => FileReason::TooManyEntries { found: detail?.parse().ok()? },
-        "walkLimitsTooLarge" => FileReason::WalkLimitsTooLarge,
-        "walkLimitsZero" => FileReason::WalkLimitsZero,
-        "readBlockLength" => FileReason::ReadBlockLength,
-        "writeBlockLength" => FileReason::WriteBlockLength,
-        "writeRange" => FileReason::WriteRange,
-        "changed" => FileReason::Changed { present: detail.map(str::parse).transpose().ok()? },
-        "watchLimit" => FileReason::WatchLimit(WatchLimit::Watches),
-        "watcherLimit" => FileReason::WatchLimit(WatchLimit::Instances),
-        "badPattern" => FileReason::BadPattern { why: words() },
-        "unsupported" => FileReason::Unsupported { why: words() },
-        "unreachable" => FileReason::Unreachable { why: words() },
-        kind::BUSY => FileReason::Os(EAGAIN),
-        _ => FileReason::Os(data.errno?),
-    })
+    match data.kind.as_str() {
+        kind::BUSY => Some(FileReason::Os(EAGAIN)),
+        name => FileReason::from_name(name, data.errno, data.detail.as_deref()),
+    }
 }
 
 /// The reason as far as it can be told from the code and the text of a server that sends no data.

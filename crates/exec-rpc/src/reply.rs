@@ -119,15 +119,7 @@ pub(crate) fn file_error(error: FileError) -> RpcError {
 
 /// The data of an error that is part of a result.
 pub(crate) fn file_data(error: &FileError) -> ErrorData {
-    let detail = match &error.reason {
-        FileReason::TooLarge { limit_bytes } => Some(limit_bytes.to_string()),
-        FileReason::TooManyEntries { found } => Some(found.to_string()),
-        FileReason::Changed { present } => present.map(|hash| hash.to_string()),
-        FileReason::BadPattern { why } | FileReason::Unsupported { why } | FileReason::Unreachable { why } => {
-            Some(why.clone())
-        }
-        _ => None,
-    };
+    let detail = error.reason.detail();
     ErrorData { errno: error.errno(), path: convert::uri(&error.path), detail, ..ErrorData::new(error.reason.name()) }
 }
 

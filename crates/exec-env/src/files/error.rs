@@ -188,6 +188,46 @@ impl FileReason {
             Self::Unreachable { .. } => "unreachable",
         }
     }
+
+    /// What the name and the errno do not say.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Self::TooLarge { limit_bytes } => Some(limit_bytes.to_string()),
+            Self::TooManyEntries { found } => Some(found.to_string()),
+            Self::Changed { present } => present.map(|hash| hash.to_string()),
+            Self::BadPattern { why } | Self::Unsupported { why } | Self::Unreachable { why } => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// The reason that has this name, errno and detail.
+    pub fn from_name(name: &str, errno: Option<i32>, detail: Option<&str>) -> Option<Self> {
+        let why = detail.unwrap_or_default().to_owned();
+        let mut known = vec![
+            Self::NotAFile,
+            Self::NotRegular,
+            Self::SymlinkInPath,
+            Self::RecursiveNoFollow,
+            Self::RecursiveRequired,
+            Self::CopyIntoItself,
+            Self::CopyOntoItself,
+            Self::CopySpecial,
+            Self::WalkLimitsTooLarge,
+            Self::WalkLimitsZero,
+            Self::ReadBlockLength,
+            Self::WriteBlockLength,
+            Self::WriteRange,
+            Self::WatchLimit(WatchLimit::Watches),
+            Self::WatchLimit(WatchLimit::Instances),
+            Self::BadPattern { why: why.clone() },
+            Self::Unsupported { why: why.clone() },
+            Self::Unreachable { why },
+        ];
+        known.extend(detail.and_then(|bytes| bytes.parse().ok()).map(|limit_bytes| Self::TooLarge { limit_bytes }));
+        known.extend(detail.and_then(|count| count.parse().ok()).map(|found| Self::TooManyEntries { found }));
+        known.extend(detail.map(str::parse).transpose().ok().map(|present| Self::Changed { present }));
+        known.into_iter().find(|reason| reason.name() == name).or(errno.map(Self::Os))
+    }
 }
 
 impl fmt::Display for FileReason {
