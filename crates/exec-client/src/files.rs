@@ -19,9 +19,9 @@ use bytes::{Bytes, BytesMut};
 use exec_env::files::tree::CopyProgress;
 use exec_env::files::{
     ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, ExpectedFile, FileError, FileFuture,
-    FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, LinkPolicy, Metadata, MissingPathWatch, OpenFile,
-    OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults, WalkListing, WalkOptions, WatchOptions,
-    WriteOptions, limits,
+    FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata,
+    MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults, WalkListing,
+    WalkOptions, WatchOptions, WriteOptions, limits,
 };
 use exec_wire::fs as wire;
 use exec_wire::{Call, Extension, Method, NotificationMethod, PathUri, RetryPolicy};
@@ -148,6 +148,21 @@ impl Files for RemoteFiles {
                 Err(error) if error::is_answer_too_large(&error) => self.read_in_blocks(operation, links).await,
                 Err(error) => Err(error::file_error(operation.verb, path, error)),
             }
+        })
+    }
+
+    fn hash<'a>(&'a self, path: &'a Path, algorithm: HashAlgorithm, links: LinkPolicy) -> FileFuture<'a, FileHash> {
+        Box::pin(async move {
+            let operation = self.operation(FileVerb::Read, path);
+            operation.require(Method::FsHash)?;
+            let algorithm = match algorithm {
+                HashAlgorithm::Blake3 => wire::HashAlgorithm::Blake3,
+            };
+            let follow_symlinks = follow_symlinks(links);
+            let params = wire::HashParams { path: operation.uri()?, algorithm, follow_symlinks, sandbox: None };
+            let hashed = operation.call(&params).await?;
+            FileHash::from_hex(&hashed.hash, hashed.size_bytes)
+                .ok_or_else(|| operation.unreachable(format!("the server sent no hash but {:?}", hashed.hash)))
         })
     }
 

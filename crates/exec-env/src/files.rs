@@ -42,6 +42,11 @@ pub trait Files: Send + Sync {
     /// The whole of a regular file, if it is not larger than [`limits::READ_BYTES`].
     fn read<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Bytes>;
 
+    /// The hash of a regular file of any size, computed where the file is and in little memory; a caller that stops
+    /// waiting stops it. Bytes that are appended meanwhile are hashed, too, up to [`limits::READ_BYTES`] of them; a file that
+    /// grows faster than that is [`FileReason::TooLarge`].
+    fn hash<'a>(&'a self, path: &'a Path, algorithm: HashAlgorithm, links: LinkPolicy) -> FileFuture<'a, FileHash>;
+
     /// Opens a regular file, to read or write it in blocks.
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>>;
 
@@ -116,6 +121,35 @@ pub trait OpenFile: Send + Sync {
 
     /// Closes it. Dropping does the same, but reports no error.
     fn close(self: Box<Self>) -> FileFuture<'static, ()>;
+}
+
+/// How [`Files::hash`] hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HashAlgorithm {
+    /// As [`ContentHash`] is.
+    Blake3,
+}
+
+/// The hash of a file's contents at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileHash {
+    /// 32 bytes, whichever the algorithm was.
+    pub digest: [u8; 32],
+    /// How many bytes were hashed.
+    pub size_bytes: u64,
+}
+
+impl FileHash {
+    /// The digest as 64 hexadecimal digits, in lower case.
+    pub fn hex(&self) -> String {
+        // This type of `blake3` is any 32 bytes with their text.
+        blake3::Hash::from(self.digest).to_string()
+    }
+
+    /// The opposite of [`Self::hex`]; `None` if that is not 64 hexadecimal digits.
+    pub fn from_hex(hex: &str, size_bytes: u64) -> Option<Self> {
+        blake3::Hash::from_hex(hex).ok().map(|digest| Self { digest: digest.into(), size_bytes })
+    }
 }
 
 /// What to do with symbolic links in a path.

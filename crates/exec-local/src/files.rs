@@ -5,7 +5,7 @@
 //! - `blocking`: how many calls run at once, and how a long one learns that its caller is gone;
 //! - `resolve`: from a path to a handle; symbolic links are followed or refused there and nowhere else;
 //! - `path_ops`: verbs over one path (metadata, listing, create, rename, permissions, links);
-//! - `read`: whole files and open files;
+//! - `read`: whole files and open files; a hash is many short calls, one for each piece of a file (`PartialHash`, below);
 //! - `write`, through `write_target` (what is at the path now), `atomic_replace` (a temporary file and a rename) and
 //!   `temp_registry` (which finds temporary files again after a kill);
 //! - `copy`, `remove`, `walk`, `filtered_walk` (globs and ignore files), `search`, `watch`: verbs over trees.
@@ -31,18 +31,24 @@ mod watch;
 mod write;
 mod write_target;
 
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use exec_env::files::limits::READ_BYTES;
 use exec_env::files::{
-    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, FileError, FileFuture, FileReason,
-    FileTimes, FileVerb, Files, GlobMatches, GlobQuery, LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode,
-    RemoveOptions, RenameOptions, SearchQuery, SearchResults, WalkListing, WalkOptions, WatchOptions, WriteOptions,
+    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, FileError, FileFuture, FileHash,
+    FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata,
+    MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults, WalkListing,
+    WalkOptions, WatchOptions, WriteOptions,
 };
+use rustix::fs::OFlags;
+use rustix::io::retry_on_intr;
 
 use blocking::{BlockingPool, CancelFlag};
-use resolve::os;
+use resolve::{open_regular, os, size_bytes};
 use temp_registry::TempRegistry;
 use write::FileLocks;
 
@@ -56,6 +62,12 @@ const MAX_LONG_CALLS: usize = 8;
 /// Searches at once. A search whose reader is slow occupies its thread all the while, so searches have a pool of their
 /// own.
 const MAX_SEARCHES: usize = 8;
+
+/// What a hash reads in one short call. Between two of them others have their turn, and a caller that is gone is noticed.
+const HASH_PIECE_BYTES: usize = 1 << 20;
+
+/// What a hash reads at once. Its memory, while it waits for its turn.
+const HASH_BUFFER_BYTES: usize = 64 << 10;
 
 /// This machine's files.
 pub struct LocalFiles {
@@ -110,6 +122,21 @@ impl LocalFiles {
 impl Files for LocalFiles {
     fn read<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Bytes> {
         self.short(FileVerb::Read, path, move |path, _| read::read(path, links))
+    }
+
+    fn hash<'a>(&'a self, path: &'a Path, algorithm: HashAlgorithm, links: LinkPolicy) -> FileFuture<'a, FileHash> {
+        Box::pin(async move {
+            let opened = self.short(FileVerb::Read, path, move |path, _| PartialHash::open(path, algorithm, links));
+            let mut partial = opened.await?;
+            // A call of its own for each piece: a file of any size occupies no thread for long, and when the caller drops
+            // this future, no further piece is read.
+            loop {
+                match self.short(FileVerb::Read, path, move |_, _| partial.add_piece()).await? {
+                    ControlFlow::Continue(more) => partial = more,
+                    ControlFlow::Break(hash) => return Ok(hash),
+                }
+            }
+        })
     }
 
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>> {
@@ -209,5 +236,45 @@ impl Files for LocalFiles {
 
     fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, GlobMatches> {
         self.long(move |_, cancel| filtered_walk::glob(&query, cancel))
+    }
+}
+
+/// A file that is hashed up to some point.
+struct PartialHash {
+    file: OwnedFd,
+    hasher: Box<blake3::Hasher>,
+    hashed_bytes: u64,
+    limit_bytes: u64,
+    buffer: Vec<u8>,
+}
+
+impl PartialHash {
+    fn open(path: &Path, algorithm: HashAlgorithm, links: LinkPolicy) -> Result<Self, FileReason> {
+        let HashAlgorithm::Blake3 = algorithm;
+        let (file, stat) = open_regular(path, links, OFlags::RDONLY)?;
+        Ok(Self {
+            file,
+            hasher: Box::default(),
+            hashed_bytes: 0,
+            // The size is only a hint: a file of /proc has none, and a log grows. But the end must come.
+            limit_bytes: size_bytes(&stat).saturating_add(READ_BYTES),
+            buffer: vec![0; HASH_BUFFER_BYTES],
+        })
+    }
+
+    fn add_piece(mut self) -> Result<ControlFlow<FileHash, Self>, FileReason> {
+        for _ in 0..HASH_PIECE_BYTES / HASH_BUFFER_BYTES {
+            let got = retry_on_intr(|| rustix::io::read(&self.file, &mut self.buffer)).map_err(os)?;
+            if got == 0 {
+                let hash = FileHash { digest: self.hasher.finalize().into(), size_bytes: self.hashed_bytes };
+                return Ok(ControlFlow::Break(hash));
+            }
+            self.hasher.update(&self.buffer[..got]);
+            self.hashed_bytes += got as u64;
+            if self.hashed_bytes > self.limit_bytes {
+                return Err(FileReason::TooLarge { limit_bytes: self.limit_bytes });
+            }
+        }
+        Ok(ControlFlow::Continue(self))
     }
 }

@@ -179,6 +179,7 @@ async fn call_handler(
         Method::CapabilityRootsDiscover => call.handle(discovery::roots).await,
         Method::FsReadFile => call.handle(content::read_file).await,
         Method::FsWriteFile => call.handle(content::write_file).await,
+        Method::FsHash => call.handle(content::hash).await,
         Method::FsOpen => call.handle(content::open).await,
         Method::FsReadBlock if connection.uses_binary_frames() => call.read_binary_block().await,
         Method::FsReadBlock => call.handle(content::read_block).await,

@@ -397,6 +397,8 @@ methods! {
     FsReadLink "fs/readLink" Filesystem, READS.ours(), fs::ReadLinkParams => fs::ReadLinkResult;
     /// Makes a symbolic link.
     FsCreateSymlink "fs/createSymlink" Filesystem, CHANGES.remembered().ours(), fs::CreateSymlinkParams => fs::CreateSymlinkResult;
+    /// Hashes a file where it is.
+    FsHash "fs/hash" Filesystem, READS.ours(), fs::HashParams => fs::HashResult;
     /// Watches a tree. The watch belongs to the connection.
     FsWatch "fs/watch" Filesystem, READS.ours(), fs::WatchParams => fs::WatchResult;
     /// Ends a watch.

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use bytes::Bytes;
-use exec_env::files::{ContentHash, ExpectedFile, FileReason, LinkPolicy, WriteOptions};
+use exec_env::files::{ContentHash, ExpectedFile, FileHash, FileReason, HashAlgorithm, LinkPolicy, WriteOptions};
 use futures_util::future::join_all;
 
 use super::{FilesTestEnvironment, contents, names_in, reason};
@@ -257,4 +257,34 @@ pub async fn a_large_file_arrives_whole(env: &FilesTestEnvironment) {
     wrote.expect("the directory is ours");
     let read = env.files().read(&path, LinkPolicy::Follow).await.expect("it was just written");
     assert!(read == bytes);
+}
+
+/// The digests are those of other implementations.
+pub async fn a_hash_is_the_digest_of_the_contents(env: &FilesTestEnvironment) {
+    let (empty, large) = (Vec::new(), (0..=250).cycle().take((3 << 20) + 1).collect());
+    for (bytes, blake3) in [
+        (empty, "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"),
+        (large, "fd984eaa20053d346cc7c79a175338f91556e68b871d877b23568a4587d9875b"),
+    ] {
+        let path = env.file("file", &bytes);
+        for (algorithm, hex) in [(HashAlgorithm::Blake3, blake3)] {
+            let expected = FileHash::from_hex(hex, bytes.len() as u64).expect("64 digits");
+            assert_eq!(expected.hex(), hex);
+            assert_eq!(env.files().hash(&path, algorithm, LinkPolicy::Refuse).await, Ok(expected), "{algorithm:?}");
+        }
+    }
+}
+
+/// As in [`super::special`] for reading: nothing is opened for real that is no regular file.
+pub async fn a_hash_is_of_regular_files_only(env: &FilesTestEnvironment) {
+    let file = env.file("file", "contents");
+    let link = env.link("link", "file");
+    let hash = async |path: &std::path::Path, links| env.files().hash(path, HashAlgorithm::Blake3, links).await;
+    assert_eq!(hash(&link, LinkPolicy::Follow).await, hash(&file, LinkPolicy::Refuse).await);
+    assert_eq!(reason(hash(&link, LinkPolicy::Refuse).await), Some(FileReason::Os(40)));
+    assert_eq!(reason(hash(&env.path("missing"), LinkPolicy::Follow).await), Some(FileReason::Os(2)));
+    for path in [env.directory("folder"), env.fifo("fifo")] {
+        assert_eq!(reason(hash(&path, LinkPolicy::Follow).await), Some(FileReason::NotAFile));
+        assert_eq!(reason(hash(&path, LinkPolicy::Refuse).await), Some(FileReason::NotRegular));
+    }
 }

@@ -56,6 +56,38 @@ pub struct WriteFileParams {
     pub sync: bool,
 }
 
+/// Ours: the hash of a regular file of any size. The server reads the file, and sends none of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", expecting = "struct FsHashParams")]
+pub struct HashParams {
+    pub path: PathUri,
+    pub algorithm: HashAlgorithm,
+    /// Whether links may be followed; true if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// The sandbox of this call; no sandbox if absent.
+    #[serde(default)]
+    pub sandbox: Option<SandboxContext>,
+}
+
+/// How a file is hashed. Each has 256 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum HashAlgorithm {
+    Blake3,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HashResult {
+    /// The one that was asked for.
+    pub algorithm: HashAlgorithm,
+    /// 64 hexadecimal digits, in lower case.
+    pub hash: String,
+    /// How many bytes were hashed.
+    pub size_bytes: u64,
+}
+
 /// A file to be read or written in blocks. It belongs to the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", expecting = "struct WireFsOpenParams")]

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_env::files::limits::READ_BYTES;
-use exec_env::files::{ExpectedFile, FileBlock, FileError, FileKind, FileReason, FileVerb, WriteOptions};
+use exec_env::files::{self, ExpectedFile, FileBlock, FileError, FileKind, FileReason, FileVerb, WriteOptions};
 use exec_wire::base64::Base64;
 use exec_wire::binary;
 use exec_wire::envelope::RequestId;
 use exec_wire::error::RpcError;
 use exec_wire::fs::{
-    CloseParams, CloseResult, OpenMode, OpenParams, OpenResult, ReadBlockParams, ReadBlockResult, ReadFileParams,
-    ReadFileResult, WriteBlockParams, WriteBlockResult, WriteFileParams, WriteFileResult,
+    CloseParams, CloseResult, HashAlgorithm, HashParams, HashResult, OpenMode, OpenParams, OpenResult, ReadBlockParams,
+    ReadBlockResult, ReadFileParams, ReadFileResult, WriteBlockParams, WriteBlockResult, WriteFileParams,
+    WriteFileResult,
 };
 use exec_wire::limits::{BLOCK_BYTES, MESSAGE_BYTES};
 use tokio::sync::OwnedSemaphorePermit;
@@ -65,6 +66,16 @@ pub(crate) async fn write_file(context: RequestContext, params: WriteFileParams)
     };
     context.files().write(&path, bytes, options).await.map_err(reply::file_error)?;
     Ok(WriteFileResult {}.into())
+}
+
+pub(crate) async fn hash(context: RequestContext, params: HashParams) -> HandlerResult<HashResult> {
+    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
+    let algorithm = match params.algorithm {
+        HashAlgorithm::Blake3 => files::HashAlgorithm::Blake3,
+    };
+    let hashed = context.files().hash(&path, algorithm, convert::links(params.follow_symlinks)).await;
+    let hashed = hashed.map_err(reply::file_error)?;
+    Ok(HashResult { algorithm: params.algorithm, hash: hashed.hex(), size_bytes: hashed.size_bytes }.into())
 }
 
 pub(crate) async fn open(context: RequestContext, params: OpenParams) -> HandlerResult<OpenResult> {
