@@ -157,6 +157,7 @@ impl Files for RemoteFiles {
             operation.require(Method::FsHash)?;
             let algorithm = match algorithm {
                 HashAlgorithm::Blake3 => wire::HashAlgorithm::Blake3,
+                HashAlgorithm::Sha256 => wire::HashAlgorithm::Sha256,
             };
             let follow_symlinks = follow_symlinks(links);
             let params = wire::HashParams { path: operation.uri()?, algorithm, follow_symlinks, sandbox: None };

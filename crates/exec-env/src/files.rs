@@ -128,6 +128,8 @@ pub trait OpenFile: Send + Sync {
 pub enum HashAlgorithm {
     /// As [`ContentHash`] is.
     Blake3,
+    /// SHA-256, which lock files and package indexes have.
+    Sha256,
 }
 
 /// The hash of a file's contents at a moment.

@@ -46,6 +46,7 @@ use exec_env::files::{
 };
 use rustix::fs::OFlags;
 use rustix::io::retry_on_intr;
+use sha2::Digest;
 
 use blocking::{BlockingPool, CancelFlag};
 use resolve::{open_regular, os, size_bytes};
@@ -242,7 +243,7 @@ impl Files for LocalFiles {
 /// A file that is hashed up to some point.
 struct PartialHash {
     file: OwnedFd,
-    hasher: Box<blake3::Hasher>,
+    hasher: Hasher,
     hashed_bytes: u64,
     limit_bytes: u64,
     buffer: Vec<u8>,
@@ -250,11 +251,10 @@ struct PartialHash {
 
 impl PartialHash {
     fn open(path: &Path, algorithm: HashAlgorithm, links: LinkPolicy) -> Result<Self, FileReason> {
-        let HashAlgorithm::Blake3 = algorithm;
         let (file, stat) = open_regular(path, links, OFlags::RDONLY)?;
         Ok(Self {
             file,
-            hasher: Box::default(),
+            hasher: Hasher::new(algorithm),
             hashed_bytes: 0,
             // The size is only a hint: a file of /proc has none, and a log grows. But the end must come.
             limit_bytes: size_bytes(&stat).saturating_add(READ_BYTES),
@@ -266,7 +266,7 @@ impl PartialHash {
         for _ in 0..HASH_PIECE_BYTES / HASH_BUFFER_BYTES {
             let got = retry_on_intr(|| rustix::io::read(&self.file, &mut self.buffer)).map_err(os)?;
             if got == 0 {
-                let hash = FileHash { digest: self.hasher.finalize().into(), size_bytes: self.hashed_bytes };
+                let hash = FileHash { digest: self.hasher.finalize(), size_bytes: self.hashed_bytes };
                 return Ok(ControlFlow::Break(hash));
             }
             self.hasher.update(&self.buffer[..got]);
@@ -276,5 +276,34 @@ impl PartialHash {
             }
         }
         Ok(ControlFlow::Continue(self))
+    }
+}
+
+/// One of the algorithms at work.
+enum Hasher {
+    Blake3(Box<blake3::Hasher>),
+    Sha256(sha2::Sha256),
+}
+
+impl Hasher {
+    fn new(algorithm: HashAlgorithm) -> Self {
+        match algorithm {
+            HashAlgorithm::Blake3 => Self::Blake3(Box::default()),
+            HashAlgorithm::Sha256 => Self::Sha256(sha2::Sha256::new()),
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Blake3(hasher) => drop(hasher.update(bytes)),
+            Self::Sha256(hasher) => hasher.update(bytes),
+        }
+    }
+
+    fn finalize(self) -> [u8; 32] {
+        match self {
+            Self::Blake3(hasher) => hasher.finalize().into(),
+            Self::Sha256(hasher) => hasher.finalize().into(),
+        }
     }
 }

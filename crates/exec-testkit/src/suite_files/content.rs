@@ -262,12 +262,20 @@ pub async fn a_large_file_arrives_whole(env: &FilesTestEnvironment) {
 /// The digests are those of other implementations.
 pub async fn a_hash_is_the_digest_of_the_contents(env: &FilesTestEnvironment) {
     let (empty, large) = (Vec::new(), (0..=250).cycle().take((3 << 20) + 1).collect());
-    for (bytes, blake3) in [
-        (empty, "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"),
-        (large, "fd984eaa20053d346cc7c79a175338f91556e68b871d877b23568a4587d9875b"),
+    for (bytes, blake3, sha256) in [
+        (
+            empty,
+            "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262",
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        ),
+        (
+            large,
+            "fd984eaa20053d346cc7c79a175338f91556e68b871d877b23568a4587d9875b",
+            "fc66cb381d8de4396b685896bfef3b1811ca920b052873bea5227a354fd64f37",
+        ),
     ] {
         let path = env.file("file", &bytes);
-        for (algorithm, hex) in [(HashAlgorithm::Blake3, blake3)] {
+        for (algorithm, hex) in [(HashAlgorithm::Blake3, blake3), (HashAlgorithm::Sha256, sha256)] {
             let expected = FileHash::from_hex(hex, bytes.len() as u64).expect("64 digits");
             assert_eq!(expected.hex(), hex);
             assert_eq!(env.files().hash(&path, algorithm, LinkPolicy::Refuse).await, Ok(expected), "{algorithm:?}");

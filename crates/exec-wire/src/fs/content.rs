@@ -75,6 +75,7 @@ pub struct HashParams {
 #[serde(rename_all = "camelCase")]
 pub enum HashAlgorithm {
     Blake3,
+    Sha256,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

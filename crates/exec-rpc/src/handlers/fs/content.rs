@@ -72,6 +72,7 @@ pub(crate) async fn hash(context: RequestContext, params: HashParams) -> Handler
     let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
     let algorithm = match params.algorithm {
         HashAlgorithm::Blake3 => files::HashAlgorithm::Blake3,
+        HashAlgorithm::Sha256 => files::HashAlgorithm::Sha256,
     };
     let hashed = context.files().hash(&path, algorithm, convert::links(params.follow_symlinks)).await;
     let hashed = hashed.map_err(reply::file_error)?;
