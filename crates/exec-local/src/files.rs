@@ -307,3 +307,52 @@ impl Hasher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many descriptors of this process lead to the file.
+    fn descriptors(path: &Path) -> usize {
+        let entries = std::fs::read_dir("/proc/self/fd").expect("Linux has it").flatten();
+        entries.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == path)).count()
+    }
+
+    #[tokio::test]
+    async fn a_hash_lets_others_in_between_and_stops_when_nobody_waits_for_it() {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = dir.path().canonicalize().expect("it exists").join("hole");
+        // To hash that many zeros takes longer than a test may.
+        std::fs::File::create(&path).and_then(|file| file.set_len(1 << 42)).expect("a hole takes no space");
+        let files = LocalFiles { short: BlockingPool::new(1), ..LocalFiles::open(None) };
+        let mut hashing = files.hash(&path, HashAlgorithm::Sha256, LinkPolicy::Follow);
+        for _ in 0..3 {
+            tokio::select! {
+                biased;
+                hash = &mut hashing => panic!("it cannot be done yet: {hash:?}"),
+                metadata = files.metadata(&path, LinkPolicy::Follow) => drop(metadata.expect("it is there")),
+            }
+            assert_eq!(descriptors(&path), 1, "it is being hashed");
+        }
+        drop(hashing);
+        // A piece that is being read ends first. There is only one thread to wait for.
+        while descriptors(&path) != 0 {
+            files.metadata(&path, LinkPolicy::Follow).await.expect("it is there");
+        }
+    }
+
+    #[test]
+    fn a_file_that_grows_is_hashed_up_to_the_limit_and_not_beyond() {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = dir.path().join("file");
+        std::fs::write(&path, [7; 10]).expect("the directory is ours");
+        let hash = |limit_bytes| {
+            let opened = PartialHash::open(&path, HashAlgorithm::Blake3, LinkPolicy::Follow).expect("it is a file");
+            assert_eq!(opened.limit_bytes, 10 + READ_BYTES);
+            PartialHash { limit_bytes, ..opened }.add_piece().map(ControlFlow::break_value)
+        };
+        let digest = blake3::hash(&[7; 10]).into();
+        assert_eq!(hash(10), Ok(Some(FileHash { digest, size_bytes: 10 })));
+        assert_eq!(hash(9), Err(FileReason::TooLarge { limit_bytes: 9 }));
+    }
+}

@@ -12,7 +12,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use exec_env::files::{
-    ContentHash, ExpectedFile, FileBlock, FileError, FileFuture, FileReason, Files, LinkPolicy, OpenFile, WriteOptions,
+    ContentHash, ExpectedFile, FileBlock, FileError, FileFuture, FileReason, Files, HashAlgorithm, LinkPolicy,
+    OpenFile, WriteOptions,
 };
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -243,10 +244,19 @@ pub async fn confirm(files: &dyn Files, path: &Path, hash: ContentHash) -> Resul
 }
 
 /// The hash of the file at `path`; the other end reads the whole file for it, and nothing is changed.
+pub async fn fingerprint(files: &dyn Files, path: &Path, links: LinkPolicy) -> Result<ContentHash, FileError> {
+    match files.hash(path, HashAlgorithm::Blake3, links).await {
+        Ok(hash) => Ok(ContentHash(hash.digest.into())),
+        Err(error) if error.errno() == Some(ENOSYS) => hash_from_refusal(files, path, links).await,
+        Err(error) => Err(error),
+    }
+}
+
+/// The same from an older server, which has no `fs/hash`.
 ///
 /// This is a write that appends nothing, on the condition that the file has a hash that no file has: the refusal names the
 /// present hash.
-pub async fn fingerprint(files: &dyn Files, path: &Path, links: LinkPolicy) -> Result<ContentHash, FileError> {
+async fn hash_from_refusal(files: &dyn Files, path: &Path, links: LinkPolicy) -> Result<ContentHash, FileError> {
     let expect = ExpectedFile::Content(ContentHash([0; 32].into()));
     let options = WriteOptions { append: true, expect, links, ..WriteOptions::default() };
     match files.write(path, Bytes::new(), options).await {
@@ -260,6 +270,7 @@ pub async fn fingerprint(files: &dyn Files, path: &Path, links: LinkPolicy) -> R
 }
 
 const ENOENT: i32 = 2;
+const ENOSYS: i32 = 38;
 
 /// The error as tokio's traits need it: the kernel's own if there is one, otherwise one that carries the whole error.
 fn io_error(error: FileError) -> io::Error {

@@ -30,9 +30,9 @@ pub enum FileReason {
     NotAFile,
     /// The same, where links are refused.
     NotRegular,
-    /// The file is larger than `read` may return.
+    /// The file is larger than `read` may return, or grows without end while it is hashed.
     TooLarge {
-        /// [`limits::READ_BYTES`], or less on another machine.
+        /// For `read`, [`limits::READ_BYTES`], or less on another machine; for `hash`, so much more than its size was.
         limit_bytes: u64,
     },
     /// The last component is a symbolic link, and links are refused.
