@@ -10,9 +10,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub struct MalformedMessage;
 
 #[derive(Debug, Default)]
-pub(crate) struct Writer(Vec<u8>);
+pub(crate) struct ByteWriter(Vec<u8>);
 
-impl Writer {
+impl ByteWriter {
     pub(crate) fn tagged(tag: u8) -> Self {
         Self(vec![tag])
     }
@@ -57,9 +57,9 @@ impl Writer {
 }
 
 #[derive(Debug)]
-pub(crate) struct Reader<'a>(&'a [u8]);
+pub(crate) struct ByteReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }

@@ -17,7 +17,7 @@ pub use exec_core::SpawnStep;
 use exec_core::flow::Quota;
 use exec_core::{Exit, Io, Overflow, ProcessId, TerminalSize, TimeLimit};
 
-use crate::codec::{MalformedMessage, Reader, Writer, from_tag, tag_of};
+use crate::codec::{ByteReader, ByteWriter, MalformedMessage, from_tag, tag_of};
 use crate::spool::LogFileKind;
 use crate::spool::index::{decode_exit, encode_exit};
 
@@ -178,25 +178,25 @@ pub struct LaunchRequest {
 impl KeeperRequest {
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Hello { version } => Writer::tagged(1).u32(*version),
-            Self::Start { request_id, launch } => launch.encode(Writer::tagged(2).u64(*request_id)),
+            Self::Hello { version } => ByteWriter::tagged(1).u32(*version),
+            Self::Start { request_id, launch } => launch.encode(ByteWriter::tagged(2).u64(*request_id)),
             Self::Signal { request_id, number, signal } => {
-                Writer::tagged(3).u64(*request_id).u64(*number).u32(*signal as u32)
+                ByteWriter::tagged(3).u64(*request_id).u64(*number).u32(*signal as u32)
             }
             Self::Terminate { request_id, number, grace } => {
-                Writer::tagged(4).u64(*request_id).u64(*number).u64(micros(*grace))
+                ByteWriter::tagged(4).u64(*request_id).u64(*number).u64(micros(*grace))
             }
-            Self::Members { request_id, number } => Writer::tagged(5).u64(*request_id).u64(*number),
-            Self::AddFd { number, role } => Writer::tagged(6).u64(*number).u8(tag_of(&FdRole::ALL, *role)),
-            Self::CloseFd { number, role } => Writer::tagged(7).u64(*number).u8(tag_of(&FdRole::ALL, *role)),
-            Self::Forget { number } => Writer::tagged(8).u64(*number),
-            Self::Shutdown => Writer::tagged(9),
+            Self::Members { request_id, number } => ByteWriter::tagged(5).u64(*request_id).u64(*number),
+            Self::AddFd { number, role } => ByteWriter::tagged(6).u64(*number).u8(tag_of(&FdRole::ALL, *role)),
+            Self::CloseFd { number, role } => ByteWriter::tagged(7).u64(*number).u8(tag_of(&FdRole::ALL, *role)),
+            Self::Forget { number } => ByteWriter::tagged(8).u64(*number),
+            Self::Shutdown => ByteWriter::tagged(9),
         }
         .finish()
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, MalformedMessage> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         let request = match reader.u8()? {
             1 => Self::Hello { version: reader.u32()? },
             2 => Self::Start { request_id: reader.u64()?, launch: Box::new(LaunchRequest::decode(&mut reader)?) },
@@ -221,36 +221,36 @@ impl KeeperRequest {
 impl KeeperEvent {
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Welcome { version, pid, processes } => Writer::tagged(1).u32(*version).u32(*pid).u32(*processes),
+            Self::Welcome { version, pid, processes } => ByteWriter::tagged(1).u32(*version).u32(*pid).u32(*processes),
             Self::ExistingProcess { number, pid, exit, roles, record } => {
-                let writer = Writer::tagged(2).u64(*number).u32(*pid).bytes(&encode_roles(roles));
+                let writer = ByteWriter::tagged(2).u64(*number).u32(*pid).bytes(&encode_roles(roles));
                 let exit = exit.map(|exit| encode_exit(0, &exit).to_vec()).unwrap_or_default();
                 record.encode(writer.bytes(&exit))
             }
-            Self::Busy { owner_pid } => Writer::tagged(9).u32(*owner_pid),
+            Self::Busy { owner_pid } => ByteWriter::tagged(9).u32(*owner_pid),
             Self::Started { request_id, number, pid, roles } => {
-                Writer::tagged(3).u64(*request_id).u64(*number).u32(*pid).bytes(&encode_roles(roles))
+                ByteWriter::tagged(3).u64(*request_id).u64(*number).u32(*pid).bytes(&encode_roles(roles))
             }
-            Self::StartFailed { request_id, step, errno, subject } => Writer::tagged(4)
+            Self::StartFailed { request_id, step, errno, subject } => ByteWriter::tagged(4)
                 .u64(*request_id)
                 .u8(tag_of(&SpawnStep::ALL, *step))
                 .u32(*errno as u32)
                 .bytes(subject.as_bytes()),
-            Self::Exited { number, exit } => Writer::tagged(5).u64(*number).bytes(&encode_exit(0, exit)),
-            Self::Signalled { request_id, errno } => Writer::tagged(6).u64(*request_id).u32(*errno as u32),
+            Self::Exited { number, exit } => ByteWriter::tagged(5).u64(*number).bytes(&encode_exit(0, exit)),
+            Self::Signalled { request_id, errno } => ByteWriter::tagged(6).u64(*request_id).u32(*errno as u32),
             Self::Terminated { request_id, was_running, ended, left } => {
-                Writer::tagged(7).u64(*request_id).u8(u8::from(*was_running)).u32(*ended).u32(*left)
+                ByteWriter::tagged(7).u64(*request_id).u8(u8::from(*was_running)).u32(*ended).u32(*left)
             }
             Self::Members { request_id, pids } => {
                 let pids: Vec<u8> = pids.iter().flat_map(|pid| pid.to_le_bytes()).collect();
-                Writer::tagged(8).u64(*request_id).bytes(&pids)
+                ByteWriter::tagged(8).u64(*request_id).bytes(&pids)
             }
         }
         .finish()
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, MalformedMessage> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         let event = match reader.u8()? {
             1 => Self::Welcome { version: reader.u32()?, pid: reader.u32()?, processes: reader.u32()? },
             2 => {
@@ -299,7 +299,7 @@ impl KeeperEvent {
 }
 
 impl LaunchRequest {
-    fn encode(&self, writer: Writer) -> Writer {
+    fn encode(&self, writer: ByteWriter) -> ByteWriter {
         let optional = |value: &Option<OsString>| -> Vec<OsString> { value.iter().cloned().collect() };
         let (after, grace) = self.time_limit.map_or((u64::MAX, 0), |limit| (micros(limit.after), micros(limit.grace)));
         let writer = writer
@@ -311,7 +311,7 @@ impl LaunchRequest {
         self.record.encode(writer)
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, MalformedMessage> {
+    fn decode(reader: &mut ByteReader<'_>) -> Result<Self, MalformedMessage> {
         let arg0 = reader.strings()?.pop();
         let environ = reader.strings()?;
         let path = reader.strings()?.pop();
@@ -322,7 +322,7 @@ impl LaunchRequest {
 }
 
 impl ProcessRecord {
-    fn encode(&self, writer: Writer) -> Writer {
+    fn encode(&self, writer: ByteWriter) -> ByteWriter {
         let started = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (io, size) = match self.io {
             Io::Pipes { stdin } => (u8::from(stdin), TerminalSize { rows: 0, cols: 0 }),
@@ -341,7 +341,7 @@ impl ProcessRecord {
             .bytes(&self.label)
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, MalformedMessage> {
+    fn decode(reader: &mut ByteReader<'_>) -> Result<Self, MalformedMessage> {
         let id = ProcessId::new(reader.text()?).map_err(|_| MalformedMessage)?;
         let argv = reader.strings()?;
         let cwd = PathBuf::from(reader.os()?);

@@ -4,7 +4,7 @@
 //!  Receiver::next ── read half ── StreamDecoder (websocket | lines) ──► message
 //!       │ ping, pong, close
 //!       ▼
-//!  Arc<SharedWriter> ── Mutex<Writer { write half, SendQueue }>
+//!  Arc<SharedWriter> ── Mutex<FrameWriter { write half, SendQueue }>
 //!       ▲
 //!       │ messages
 //!  Sender::feed, flush, close

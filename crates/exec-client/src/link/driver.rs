@@ -21,7 +21,7 @@ use exec_wire::process::{ClosedParams, ExitedParams, OutputParams};
 use exec_wire::{Extension, Method, NotificationMethod, RpcError, SharedJson, binary, output_codec};
 use tokio_util::sync::CancellationToken;
 
-use super::writer::{OutgoingMessage, Writer};
+use super::writer::{LinkWriter, OutgoingMessage};
 use super::{LinkShared, LinkState, RawResult};
 use crate::dial::Dial;
 use crate::session::{AttemptError, Effect, LossKind, Session, SessionLoss};
@@ -53,7 +53,7 @@ enum ConnectionSlot {
 
 struct OpenConnection {
     receiver: Receiver,
-    writer: Writer,
+    writer: LinkWriter,
     carries_binary: bool,
     /// The id of `initialize`, until it is answered; and the positions after which it asked the push to go on.
     initialize_request: Option<(i64, BTreeMap<String, u64>)>,
@@ -284,7 +284,7 @@ impl OpenConnection {
         let Connection { sender, receiver, peer } = connection;
         tracing::debug!(%peer, "connected");
         let carries_binary = sender.carries_binary();
-        let writer = Writer::start(sender, Arc::clone(&shared.bytes_out));
+        let writer = LinkWriter::start(sender, Arc::clone(&shared.bytes_out));
         Self { receiver, writer, carries_binary, initialize_request: None, initialize_reply: None, carried_data: false }
     }
 }

@@ -71,12 +71,12 @@ impl WriterQueue {
 }
 
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct LinkWriter {
     queue: WriterQueue,
     task: JoinHandle<Result<Sender, SendError>>,
 }
 
-impl Writer {
+impl LinkWriter {
     pub(crate) fn start(sender: Sender, bytes_out: Arc<AtomicU64>) -> Self {
         let (small, small_queue) = mpsc::channel(QUEUE);
         let (bulk, bulk_queue) = mpsc::channel(QUEUE);

@@ -15,7 +15,7 @@ use crate::limits::CLOSE_DEADLINE;
 use crate::message::{CloseReason, Message};
 
 use super::HeldResource;
-use super::writer::{SharedWriter, Writer};
+use super::writer::{FrameWriter, SharedWriter};
 
 #[derive(Debug)]
 pub(crate) struct StreamSender {
@@ -106,7 +106,7 @@ struct Waiting<'a>(&'a SharedWriter);
 impl Waiting<'_> {
     fn poll_drain(&mut self, cx: &mut std::task::Context<'_>) -> Poll<std::io::Result<()>> {
         let mut writer = self.0.writer();
-        let writer: &mut Writer = &mut writer;
+        let writer: &mut FrameWriter = &mut writer;
         let poll = writer.poll_drain(cx);
         writer.sender_waits = poll.is_pending();
         poll

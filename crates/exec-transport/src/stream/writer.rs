@@ -19,13 +19,13 @@ use super::{HeldResource, WriteIo};
 /// The write half, shared by the sender and the receiver of a connection.
 #[derive(Debug)]
 pub(crate) struct SharedWriter {
-    writer: Mutex<Writer>,
+    writer: Mutex<FrameWriter>,
     pub(crate) held: HeldResource,
 }
 
 impl SharedWriter {
     pub(crate) fn new(io: WriteIo, queue: SendQueue, held: HeldResource) -> Self {
-        let writer = Writer {
+        let writer = FrameWriter {
             io: Some(io),
             queue,
             unflushed: false,
@@ -37,13 +37,13 @@ impl SharedWriter {
     }
 
     /// The lock is held for one poll at most.
-    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
+    pub(crate) fn writer(&self) -> MutexGuard<'_, FrameWriter> {
         // Nothing here panics while the state is inconsistent, so a poisoned lock may be used.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-pub(crate) struct Writer {
+pub(crate) struct FrameWriter {
     /// `None` once nothing more can be written.
     io: Option<WriteIo>,
     pub(crate) queue: SendQueue,
@@ -57,13 +57,16 @@ pub(crate) struct Writer {
     pub(crate) last_drained: Option<Instant>,
 }
 
-impl std::fmt::Debug for Writer {
+impl std::fmt::Debug for FrameWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Writer").field("open", &self.io.is_some()).field("queue", &self.queue).finish_non_exhaustive()
+        f.debug_struct("FrameWriter")
+            .field("open", &self.io.is_some())
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
     }
 }
 
-impl Writer {
+impl FrameWriter {
     pub(crate) fn is_open(&self) -> bool {
         self.io.is_some() && self.queue.is_open()
     }
