@@ -1,6 +1,6 @@
-//! A machine behind a connection that breaks. A server and its client run in this one program, with a cable between.
+//! A machine behind a connection that breaks. A server and its client run in this one program, with a proxy between.
 //!
-//! The cable is cut while a process prints, and the process ends while nobody is connected. When the cable is plugged in
+//! The proxy is stopped while a process prints, and the process ends while nobody is connected. When the proxy runs
 //! again, the client finds its session and reads on where it was.
 //!
 //!     cargo run -p exec-server --example remote --features serve
@@ -39,7 +39,7 @@ async fn show(directory: &Path) -> Result<(), Box<dyn Error>> {
 
     // The near end: the URL is all that is different from a local machine.
     let near_socket = directory.join("near.sock");
-    let cable = plug_in(&near_socket, &far_socket)?;
+    let proxy = start_proxy(&near_socket, &far_socket)?;
     let remote = exec_server::connect_url(&format!("unix://{}", near_socket.display())).await?;
     let id = ProcessId::new("counting")?;
     let script = format!("for i in $(seq {LINES}); do echo line $i; sleep 0.02; done");
@@ -51,16 +51,16 @@ async fn show(directory: &Path) -> Result<(), Box<dyn Error>> {
     while reader.text.lines().count() < 3 {
         assert!(reader.read_page().await?, "the log goes on after three lines");
     }
-    println!("{}the cable is cut", reader.text);
-    cable.abort();
+    println!("{}the connection is cut", reader.text);
+    proxy.abort();
 
     // Seen from the far end: the process neither notices nor waits.
     for info in machine.processes().list().await? {
         machine.processes().wait(&info.id, WaitCondition::Exited, None).await?;
     }
     let before = reader.text.len();
-    println!("the process has ended meanwhile; the cable is plugged in again");
-    let cable = plug_in(&near_socket, &far_socket)?;
+    println!("the process has ended meanwhile; the proxy is started again");
+    let proxy = start_proxy(&near_socket, &far_socket)?;
     while reader.read_page().await? {}
 
     print!("{}", &reader.text[before..]);
@@ -72,7 +72,7 @@ async fn show(directory: &Path) -> Result<(), Box<dyn Error>> {
     remote.close().await; // the session would stay, and could be resumed; here its machine ends too
     drop(stop);
     serving.await??;
-    cable.abort();
+    proxy.abort();
     machine.end().await;
     Ok(())
 }
@@ -101,8 +101,8 @@ impl Reader {
 }
 
 /// Carries bytes from one socket to the other, as a network would. Aborting the task cuts all connections.
-fn plug_in(near: &Path, far: &Path) -> io::Result<JoinHandle<io::Result<()>>> {
-    let _ = fs::remove_file(near); // left by a cable that was cut
+fn start_proxy(near: &Path, far: &Path) -> io::Result<JoinHandle<io::Result<()>>> {
+    let _ = fs::remove_file(near); // left by a proxy that was stopped
     let listener = UnixListener::bind(near)?;
     let far = far.to_owned();
     Ok(tokio::spawn(async move {
