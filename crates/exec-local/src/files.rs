@@ -1,6 +1,6 @@
 //! The files of this machine.
 //!
-//! Every verb is a blocking function that runs on a [`BlockingPool`]. In the order in which a verb meets them:
+//! Every verb is a blocking function that runs on a `BlockingPool`. In the order in which a verb meets them:
 //!
 //! - `blocking`: how many calls run at once, and how a long one learns that its caller is gone;
 //! - `resolve`: from a path to a handle; symbolic links are followed or refused there and nowhere else;
