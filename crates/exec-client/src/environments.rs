@@ -36,6 +36,28 @@ pub const FILE_NAME: &str = "environments.toml";
 pub struct Environments {
     environments: Vec<ConfiguredEnvironment>,
     default: Option<String>,
+    source: ConfigurationSource,
+}
+
+/// Where it is written which environments there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigurationSource {
+    /// A configuration file.
+    File(PathBuf),
+    /// A variable with a URL, or with `none`.
+    Variable(&'static str),
+    /// Nothing is configured, so there is this machine only.
+    BuiltIn,
+}
+
+impl std::fmt::Display for ConfigurationSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Variable(name) => f.write_str(name),
+            Self::BuiltIn => f.write_str("built in"),
+        }
+    }
 }
 
 /// One environment of the configuration.
@@ -57,7 +79,7 @@ pub enum EnvironmentKind {
 }
 
 /// A configured server, connected to when its environment is first asked for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RemoteServer {
     /// How to connect to it.
     pub endpoint: Endpoint,
@@ -117,20 +139,20 @@ impl Environments {
         {
             return Ok(environments);
         }
-        let url = variable("EXEC_SERVER_URL").or_else(|| variable("CODEX_EXEC_SERVER_URL")).unwrap_or_default();
-        let url = url.to_string_lossy().trim().to_owned();
-        Ok(match url.as_str() {
-            "" => Self::of(
-                vec![ConfiguredEnvironment { id: LOCAL.to_owned(), kind: EnvironmentKind::Local }],
-                Some(LOCAL),
-            ),
-            none if none.eq_ignore_ascii_case("none") => Self::of(Vec::new(), None),
-            _ => {
+        let name = ["EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL"].into_iter().find(|name| variable(name).is_some());
+        let url = name.and_then(variable).unwrap_or_default().to_string_lossy().trim().to_owned();
+        let (environment, source) = match (name, url.as_str()) {
+            (None, _) | (_, "") => (Some((LOCAL, EnvironmentKind::Local)), ConfigurationSource::BuiltIn),
+            (Some(name), none) if none.eq_ignore_ascii_case("none") => (None, ConfigurationSource::Variable(name)),
+            (Some(name), _) => {
                 let remote = RemoteServer::new(Endpoint::Url { url, bearer_token: None });
                 let kind = EnvironmentKind::Remote(Box::new(remote));
-                Self::of(vec![ConfiguredEnvironment { id: REMOTE.to_owned(), kind }], Some(REMOTE))
+                (Some((REMOTE, kind)), ConfigurationSource::Variable(name))
             }
-        })
+        };
+        let default = environment.as_ref().map(|(id, _)| (*id).to_owned());
+        let environments = environment.into_iter().map(|(id, kind)| ConfiguredEnvironment { id: id.to_owned(), kind });
+        Ok(Self { environments: environments.collect(), default, source })
     }
 
     /// The environments that a file configures; `None` if it does not exist.
@@ -142,10 +164,6 @@ impl Environments {
         }
     }
 
-    fn of(environments: Vec<ConfiguredEnvironment>, default: Option<&str>) -> Self {
-        Self { environments, default: default.map(str::to_owned) }
-    }
-
     /// All of them, in the order of the configuration.
     pub fn all(&self) -> &[ConfiguredEnvironment] {
         &self.environments
@@ -154,6 +172,11 @@ impl Environments {
     /// The id of the default environment.
     pub fn default_id(&self) -> Option<&str> {
         self.default.as_deref()
+    }
+
+    /// Where they are configured.
+    pub fn source(&self) -> &ConfigurationSource {
+        &self.source
     }
 
     /// The environment with this id.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use url::{Host, Url};
 
-use super::{ConfiguredEnvironment, Endpoint, EnvironmentKind, Environments, LOCAL, RemoteServer};
+use super::{ConfigurationSource, ConfiguredEnvironment, Endpoint, EnvironmentKind, Environments, LOCAL, RemoteServer};
 use crate::limits::ENVIRONMENT_ID_CHARS;
 
 /// Why a configuration file cannot be used.
@@ -124,8 +124,7 @@ impl Environments {
             line: line_of(text, error.span().map_or(0, |span| span.start)),
             why: error.message().to_owned(),
         })?;
-        let directory = path.parent().unwrap_or(Path::new("/"));
-        validate(file, directory).map_err(|LocatedProblem { range, problem }| ConfigFileError::Invalid {
+        validate(file, path).map_err(|LocatedProblem { range, problem }| ConfigFileError::Invalid {
             path: path.to_owned(),
             line: line_of(text, range.start),
             problem,
@@ -137,7 +136,8 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
 }
 
-fn validate(file: ConfigFile, directory: &Path) -> Result<Environments, LocatedProblem> {
+fn validate(file: ConfigFile, path: &Path) -> Result<Environments, LocatedProblem> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
     let mut environments = Vec::new();
     let include_local = file.include_local.unwrap_or(true);
     if include_local {
@@ -153,7 +153,7 @@ fn validate(file: ConfigFile, directory: &Path) -> Result<Environments, LocatedP
         None => include_local.then(|| LOCAL.to_owned()),
         Some(default) => validate_default(default, &environments)?,
     };
-    Ok(Environments { environments, default })
+    Ok(Environments { environments, default, source: ConfigurationSource::File(path.to_owned()) })
 }
 
 fn validate_id(id: &Spanned<String>, taken: &mut BTreeSet<String>) -> Result<(), LocatedProblem> {
