@@ -14,10 +14,9 @@ use crate::detached_store::DetachedStore;
 use crate::interactive::formatter::OutputFormatter;
 use crate::interactive::output_thread::OutputThread;
 use crate::interactive::signals::{self, Ownership};
-use crate::interactive::stdin_forwarder::{StdinEnd, StdinForwarder};
+use crate::interactive::stdin_forwarder::{StdinEnd, UserInput};
 use crate::interactive::{BackgroundPolicy, InteractiveLoop, Outcome};
-use crate::terminal::{self, RawTerminal};
-use crate::{exit_code, messages};
+use crate::{exit_code, messages, terminal};
 
 /// The exit code is that of the process.
 pub(crate) async fn run(args: &AttachArgs) -> anyhow::Result<u8> {
@@ -68,19 +67,13 @@ async fn run_interactively(args: &AttachArgs, session: &DetachedSession) -> anyh
         let keys = if takes_keys { "Ctrl-\\ d" } else { "Ctrl-\\" };
         messages::print_note(format_args!("attached to {}: {keys} leaves it running", process.id));
     }
-    let raw = match takes_keys {
-        true => RawTerminal::enter().context("cannot put the terminal in raw mode")?,
-        false => None,
+    let UserInput { raw, stdin } = match args.no_stdin {
+        true => UserInput::default(),
+        false => UserInput::open(process.tty, StdinEnd::Detach)?,
     };
     if process.tty && on_a_terminal {
         fit_terminal_size(session).await;
     }
-    let end = match (process.tty, &raw) {
-        (false, _) => StdinEnd::ClosePipe,
-        (true, None) => StdinEnd::TypeEof,
-        (true, Some(_)) => StdinEnd::Detach,
-    };
-    let stdin = if args.no_stdin { None } else { Some(StdinForwarder::open(end)?) };
     let mut formatter = OutputFormatter::new(args.json, raw.is_some());
     let link = LinkMonitor::new(session.environment.link(), process.at.to_string(), raw.is_some(), args.quiet);
     let interaction = InteractiveLoop {

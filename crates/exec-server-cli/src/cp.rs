@@ -2,7 +2,7 @@
 //!
 //! Here are the command, its event loop, and the measuring for the progress bar. Then, in reading order: [`plan`] (what is
 //! copied where), [`copier`] (one file or one link), [`block_copy`] (the contents of a file), [`tree`] (a directory, entry
-//! by entry), [`retry`] (calls that are repeated), [`progress`], [`error`].
+//! by entry), [`progress`], [`error`].
 //!
 //! Nothing is collected on the way: a file is a stream of blocks, a tree is a stream of entries. On one machine the machine
 //! copies by itself.
@@ -12,7 +12,6 @@ mod copier;
 mod error;
 mod plan;
 mod progress;
-mod retry;
 mod tree;
 
 use std::path::PathBuf;

@@ -20,15 +20,15 @@ use crate::{messages, runtime};
 /// How often a lock is tried again: the kernel reports a released lock only to those who block on it.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
-/// A detached process. The field names are those of the file.
+/// A detached process. The field names are those of the file, and of `ps --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DetachedProcess {
     /// Its name here, and its process id at the server.
     pub(crate) id: String,
+    pub(crate) at: Address,
     /// Its session, which has no other process.
     pub(crate) session: String,
-    pub(crate) at: Address,
     /// The command line, for display only: not exact where it is not UTF-8.
     pub(crate) argv: Vec<String>,
     pub(crate) tty: bool,

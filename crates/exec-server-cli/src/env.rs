@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use exec_client::Options;
 use exec_client::environments::{self, Endpoint, EnvironmentKind};
+use exec_client::{Environments, Options};
 use exec_env::{Environment, MachineInfo};
 use exec_local::LocalEnvironment;
 use exec_wire::environment::InfoParams;
@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use serde::Serialize;
 
 use crate::args::{CheckArgs, EnvCommand, ListArgs};
-use crate::target::{self, KnownEnvironments, RemoteTarget, Target};
+use crate::target::{self, RemoteTarget, Target};
 use crate::{exit_code, messages, table};
 
 /// Concurrent checks.
@@ -37,10 +37,10 @@ struct EnvironmentRow<'a> {
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<u8> {
-    let known = KnownEnvironments::discover()?;
-    let from = known.source.to_string();
-    let row = |environment| environment_row(environment, known.environments.default_id(), from.clone());
-    let rows: Vec<EnvironmentRow<'_>> = known.environments.all().iter().map(row).collect();
+    let known = Environments::discover()?;
+    let from = known.source().to_string();
+    let row = |environment| environment_row(environment, known.default_id(), from.clone());
+    let rows: Vec<EnvironmentRow<'_>> = known.all().iter().map(row).collect();
     if args.json {
         rows.iter().try_for_each(messages::print_json)?;
     } else if rows.is_empty() {
@@ -123,11 +123,11 @@ fn checked_targets(args: &CheckArgs) -> anyhow::Result<Vec<(String, Target)>> {
         urls.into_iter().map(|url| (url.clone(), Target::Remote(Box::new(RemoteTarget::from_url(url))))).collect();
     if !ids.is_empty() || args.which.is_empty() {
         // The file is read only if it is needed: a mistake in it does not prevent the check of a URL.
-        let known = KnownEnvironments::discover()?;
-        let all = || known.environments.all().iter().map(|environment| environment.id.clone()).collect();
+        let known = Environments::discover()?;
+        let all = || known.all().iter().map(|environment| environment.id.clone()).collect();
         let ids: Vec<String> = if ids.is_empty() { all() } else { ids.into_iter().cloned().collect() };
         for id in ids {
-            let target = known.target(&id)?;
+            let target = target::by_id(&known, &id)?;
             targets.push((id, target));
         }
     }

@@ -2,8 +2,7 @@
 
 use exec_core::{Exit, ExitCause, ExitStatus};
 use exec_env::process::{ProcessError, ProcessReason, SpawnStep};
-
-use crate::failures::ENOENT;
+use libc::ENOENT;
 
 /// The command line is wrong. (For `run` and `attach`, whose codes are the child's, it is [`OWN_FAILURE`].)
 pub(crate) const USAGE_ERROR: u8 = 2;

@@ -5,6 +5,10 @@
 use std::ffi::OsStr;
 
 use exec_env::files::{FileError, FileReason, FileVerb};
+use libc::{
+    EACCES, EBUSY, EDQUOT, EEXIST, EISDIR, ELOOP, ENOENT, ENOSPC, ENOSYS, ENOTDIR, ENOTEMPTY, EPERM, EROFS, ESTALE,
+    EXDEV,
+};
 use serde::Serialize;
 
 use crate::location::FilePath;
@@ -107,22 +111,6 @@ fn explain(error: &FileError) -> String {
     };
     text.to_owned()
 }
-
-pub(crate) const ENOENT: i32 = 2;
-pub(crate) const EEXIST: i32 = 17;
-pub(crate) const ENOSPC: i32 = 28;
-pub(crate) const ENOSYS: i32 = 38;
-pub(crate) const ELOOP: i32 = 40;
-pub(crate) const EDQUOT: i32 = 122;
-const EPERM: i32 = 1;
-const EACCES: i32 = 13;
-const EBUSY: i32 = 16;
-const EXDEV: i32 = 18;
-const ENOTDIR: i32 = 20;
-const EISDIR: i32 = 21;
-const EROFS: i32 = 30;
-const ENOTEMPTY: i32 = 39;
-const ESTALE: i32 = 116;
 
 #[cfg(test)]
 mod tests {

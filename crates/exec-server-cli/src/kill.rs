@@ -1,10 +1,10 @@
 //! `exec-server kill`: ends detached processes, with all they started.
 
-use exec_wire::Extension;
 use std::time::Duration;
 
 use anyhow::Context;
 use exec_env::process::Terminated;
+use exec_wire::Extension;
 use serde::Serialize;
 
 use crate::args::KillArgs;

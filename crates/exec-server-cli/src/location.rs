@@ -5,19 +5,20 @@
 //!
 //! Deliberately absent: what is done with the files.
 
-use exec_wire::Extension;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use exec_client::Environments;
 use exec_env::{Environment, Files};
 use exec_local::files::LocalFiles;
+use exec_wire::Extension;
 
 use crate::args::TargetArgs;
 use crate::connection_status::LinkMonitors;
-use crate::target::{self, KnownEnvironments, OpenConnection, OpenTarget, RemoteTarget, Target};
+use crate::target::{self, OpenConnection, OpenTarget, RemoteTarget, Target};
 
 /// What a path without a colon means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,8 +131,7 @@ impl<'a> Locations<'a> {
 
 /// The environment with that id. The error says what else the argument might have meant.
 fn named_environment(id: &str, arg: &OsStr) -> anyhow::Result<Target> {
-    let known = KnownEnvironments::discover()?;
-    known.target(id).with_context(|| match arg.to_string_lossy().contains("://") {
+    target::by_id(&Environments::discover()?, id).with_context(|| match arg.to_string_lossy().contains("://") {
         true => format!("cannot tell where {arg:?} is: name a URL with --connect, and a path there as :/path"),
         false => format!("cannot tell where {arg:?} is (a local file of that name is written ./{})", arg.display()),
     })

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     };
     logging::init(args.command.log_format());
     match args.command {
-        CliCommand::Run(args) => run::main(&args),
+        CliCommand::Run(args) => runtime::run(run::run(&args), exit_code::OWN_FAILURE),
         CliCommand::Serve(args) => serve::main(&args),
         CliCommand::Ps(args) => runtime::run(ps::run(&args), exit_code::FAILED),
         CliCommand::Attach(args) => runtime::run(attach::run(&args), exit_code::OWN_FAILURE),

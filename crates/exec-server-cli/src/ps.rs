@@ -2,12 +2,12 @@
 //!
 //! If an environment is named and permits it, the sessions of other clients are listed, too.
 
-use exec_wire::Method;
 use std::collections::HashSet;
 
 use exec_client::Options;
 use exec_core::{ExitStatus, signal};
 use exec_env::process::ProcessInfo;
+use exec_wire::Method;
 use exec_wire::session::{Attachment, ListParams, SessionInfo};
 use futures_util::StreamExt;
 use serde::Serialize;
@@ -158,12 +158,8 @@ fn describe_state(info: &ProcessInfo) -> String {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ProcessJson<'a> {
-    id: &'a str,
-    at: &'a target::Address,
-    session: &'a str,
-    argv: &'a [String],
-    tty: bool,
-    started_ms: u64,
+    #[serde(flatten)]
+    process: &'a DetachedProcess,
     state: &'static str,
     #[serde(flatten)]
     known: Option<KnownJson>,
@@ -192,12 +188,7 @@ fn print_json(found: &[ListedProcess], others: &[SessionInfo]) -> anyhow::Result
             ListedState::Unreachable(why) => ("unreachable", None, Some(why.as_str())),
         };
         messages::print_json(&ProcessJson {
-            id: &process.id,
-            at: &process.at,
-            session: &process.session,
-            argv: &process.argv,
-            tty: process.tty,
-            started_ms: process.started_ms,
+            process,
             state,
             known: info.map(|info| KnownJson {
                 pid: info.pid,

@@ -7,9 +7,6 @@
 mod command;
 mod detach;
 
-use exec_wire::{Extension, Method};
-use std::io::IsTerminal;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,36 +15,28 @@ use exec_core::{Exit, ExitCause, ExitStatus, ProcessId, signal};
 use exec_env::Environment;
 use exec_env::process::{ProcessError, ProcessReason, SpawnFailure, SpawnStep};
 use exec_local::LocalEnvironment;
+use exec_wire::{Extension, Method};
+use libc::{ENOENT, SIGPIPE};
 
 use crate::args::RunArgs;
-use crate::failures::ENOENT;
 use crate::interactive::formatter::{JsonEvent, OutputFormatter};
 use crate::interactive::output_thread::OutputThread;
 use crate::interactive::signals::{self, Ownership};
-use crate::interactive::stdin_forwarder::{StdinEnd, StdinForwarder};
+use crate::interactive::stdin_forwarder::{StdinEnd, UserInput};
 use crate::interactive::{self, BackgroundPolicy, InteractiveLoop, Outcome};
 use crate::target::{self, OpenConnection, OpenTarget, Target};
-use crate::terminal::{self, RawTerminal};
-use crate::{exit_code, messages};
+use crate::{exit_code, messages, terminal};
 use command::CommandDefaults;
 
-pub(crate) fn main(args: &RunArgs) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = match runtime.context("cannot start the runtime") {
-        Ok(runtime) => runtime.block_on(run(args)),
-        Err(error) => Err(error.into()),
-    };
-    match ended {
-        Ok(code) => code.into(),
-        Err(RunFailure { message, exit_code }) => {
-            if args.json {
-                // If stdout cannot be written, stderr and the exit code still tell.
-                let _ = messages::print_json(&JsonEvent::Failed { message: &message, exit_code });
-            }
-            messages::print_note(&message);
-            exit_code.into()
+pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<u8> {
+    run_to_exit_code(args).await.or_else(|RunFailure { message, exit_code }| {
+        if args.json {
+            // If stdout cannot be written, stderr and the exit code still tell.
+            let _ = messages::print_json(&JsonEvent::Failed { message: &message, exit_code });
         }
-    }
+        messages::print_note(&message);
+        Ok(exit_code)
+    })
 }
 
 /// Why there is no exit code of a child.
@@ -63,7 +52,7 @@ impl From<anyhow::Error> for RunFailure {
     }
 }
 
-async fn run(args: &RunArgs) -> Result<u8, RunFailure> {
+async fn run_to_exit_code(args: &RunArgs) -> Result<u8, RunFailure> {
     let target = target::choose(&args.target)?;
     if args.detach {
         return detach::run(args, target).await;
@@ -124,13 +113,10 @@ async fn run_interactively(
         message: describe_start_error(&error, environment.is_local()),
         exit_code: exit_code::of_start(&error),
     })?;
-    let raw = if args.tty && !args.no_stdin { raw_terminal()? } else { None };
-    let end = match (args.tty, &raw) {
-        (false, _) => StdinEnd::ClosePipe,
-        (true, None) => StdinEnd::TypeEof,
-        (true, Some(_)) => StdinEnd::Hangup,
+    let UserInput { raw, stdin } = match args.no_stdin {
+        true => UserInput::default(),
+        false => UserInput::open(args.tty, StdinEnd::Hangup)?,
     };
-    let stdin = if args.no_stdin { None } else { Some(StdinForwarder::open(end)?) };
     let mut formatter = OutputFormatter::new(args.json, raw.is_some());
     // A server that does not support a grace period kills at once.
     let grace = if environment.supports(Extension::TERMINATE_GRACE) { args.grace } else { Duration::ZERO };
@@ -219,8 +205,6 @@ fn describe_unusual_end(args: &RunArgs, exit: &Exit, overdue: bool) -> Option<St
     }
 }
 
-const SIGPIPE: i32 = 13;
-
 /// Leaves out our name of the process, which means nothing to the user.
 fn describe_start_error(error: &ProcessError, is_local: bool) -> String {
     match &error.reason {
@@ -232,12 +216,4 @@ fn describe_start_error(error: &ProcessError, is_local: bool) -> String {
         ProcessReason::SpawnFailed(failure) => failure.to_string(),
         _ => error.to_string(),
     }
-}
-
-fn raw_terminal() -> Result<Option<RawTerminal>, RunFailure> {
-    let raw = RawTerminal::enter().context("cannot put the terminal in raw mode")?;
-    if raw.is_none() && !std::io::stdout().is_terminal() {
-        tracing::debug!("--tty without a terminal of our own: the program gets one of the usual size");
-    }
-    Ok(raw)
 }

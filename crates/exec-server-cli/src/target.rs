@@ -5,15 +5,14 @@
 //!
 //! Deliberately absent: what is done over the connection.
 
-use exec_wire::Extension;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use exec_client::environments::{self, Endpoint, EnvironmentKind, RemoteServer};
+use exec_client::environments::{self, ConfigurationSource, Endpoint, EnvironmentKind, RemoteServer};
 use exec_client::{ConnectFailure, Environments, LinkState, Options, RemoteEnvironment};
 use exec_env::MachineInfo;
+use exec_wire::Extension;
 use serde::{Deserialize, Serialize};
 
 use crate::args::TargetArgs;
@@ -56,70 +55,25 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// The environments that are configured, and where that is written.
-#[derive(Debug)]
-pub(crate) struct KnownEnvironments {
-    pub(crate) environments: Environments,
-    pub(crate) source: EnvironmentSource,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum EnvironmentSource {
-    File(PathBuf),
-    Variable(&'static str),
-    /// Nothing is configured, so there is this machine only.
-    BuiltIn,
-}
-
-impl std::fmt::Display for EnvironmentSource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::File(path) => write!(f, "{}", path.display()),
-            Self::Variable(name) => f.write_str(name),
-            Self::BuiltIn => f.write_str("built in"),
+/// The environment with that id.
+pub(crate) fn by_id(known: &Environments, id: &str) -> anyhow::Result<Target> {
+    let found = match known.get(id) {
+        Ok(found) => found,
+        // A variable or a file may leave `local` out of the choices, but this machine is there all the same.
+        Err(_) if id == environments::LOCAL => return Ok(Target::Local),
+        Err(unknown) => bail!("{unknown}: they come from {}", known.source()),
+    };
+    Ok(match &found.kind {
+        EnvironmentKind::Local => Target::Local,
+        EnvironmentKind::Remote(remote) => {
+            let address = match (known.source(), &remote.endpoint) {
+                // The variable may be gone tomorrow, so the URL that it holds is remembered instead of an id.
+                (ConfigurationSource::Variable(_), Endpoint::Url { url, .. }) => Address::Url(url.clone()),
+                _ => Address::Environment(id.to_owned()),
+            };
+            Target::Remote(Box::new(RemoteTarget { address, remote: RemoteServer::clone(remote) }))
         }
-    }
-}
-
-impl KnownEnvironments {
-    /// Reads the variables of this process, and the file.
-    pub(crate) fn discover() -> anyhow::Result<Self> {
-        Self::from_variables(&|name| std::env::var_os(name))
-    }
-
-    fn from_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> anyhow::Result<Self> {
-        let environments = Environments::from_variables(variable)?;
-        let is_set = |name: &&str| set_variable(variable, name).is_some();
-        let source = match environments_file(variable).filter(|path| path.exists()) {
-            Some(path) => EnvironmentSource::File(path),
-            None => match ["EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL"].into_iter().find(is_set) {
-                Some(name) => EnvironmentSource::Variable(name),
-                None => EnvironmentSource::BuiltIn,
-            },
-        };
-        Ok(Self { environments, source })
-    }
-
-    /// The environment with that id.
-    pub(crate) fn target(&self, id: &str) -> anyhow::Result<Target> {
-        let found = match self.environments.get(id) {
-            Ok(found) => found,
-            // A variable or a file may leave `local` out of the choices, but this machine is there all the same.
-            Err(_) if id == environments::LOCAL => return Ok(Target::Local),
-            Err(unknown) => bail!("{unknown}: they come from {}", self.source),
-        };
-        Ok(match &found.kind {
-            EnvironmentKind::Local => Target::Local,
-            EnvironmentKind::Remote(remote) => {
-                let address = match (&self.source, &remote.endpoint) {
-                    // The variable may be gone tomorrow, so the URL that it holds is remembered instead of an id.
-                    (EnvironmentSource::Variable(_), Endpoint::Url { url, .. }) => Address::Url(url.clone()),
-                    _ => Address::Environment(id.to_owned()),
-                };
-                Target::Remote(Box::new(RemoteTarget { address, remote: unconnected_copy(remote) }))
-            }
-        })
-    }
+    })
 }
 
 /// The environment that the options of a command name, or the default.
@@ -127,12 +81,12 @@ pub(crate) fn choose(args: &TargetArgs) -> anyhow::Result<Target> {
     if let Some(url) = &args.connect {
         return Ok(Target::Remote(Box::new(RemoteTarget::from_url(url))));
     }
-    let known = KnownEnvironments::discover()?;
-    match args.environment.as_deref().or(known.environments.default_id()) {
-        Some(id) => known.target(id),
+    let known = Environments::discover()?;
+    match args.environment.as_deref().or(known.default_id()) {
+        Some(id) => by_id(&known, id),
         None => bail!(
             "no environment is the default, says {}: name one with --environment or --connect, or `local`",
-            known.source
+            known.source()
         ),
     }
 }
@@ -146,7 +100,7 @@ impl RemoteTarget {
     pub(crate) fn from_address(address: &Address) -> anyhow::Result<Self> {
         match address {
             Address::Url(url) => Ok(Self::from_url(url)),
-            Address::Environment(id) => match KnownEnvironments::discover()?.target(id)? {
+            Address::Environment(id) => match by_id(&Environments::discover()?, id)? {
                 Target::Remote(remote) => Ok(*remote),
                 Target::Local => bail!("environment `{id}` is this machine now, which has no server to ask"),
             },
@@ -284,74 +238,51 @@ pub(crate) async fn end_session(environment: RemoteEnvironment) {
     }
 }
 
-/// The same configuration, not connected yet.
-fn unconnected_copy(remote: &RemoteServer) -> RemoteServer {
-    let mut copy = RemoteServer::new(remote.endpoint.clone());
-    copy.connect_timeout = remote.connect_timeout;
-    copy.initialize_timeout = remote.initialize_timeout;
-    copy
-}
-
-/// Where `exec_client::environments` looks for the file; it does not tell.
-fn environments_file(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let set = |name| set_variable(variable, name);
-    let home = set("EXEC_SERVER_HOME").or_else(|| set("CODEX_HOME"));
-    let home = home.or_else(|| set("HOME").map(|home| home.join(".codex")));
-    home.map(|home| home.join(environments::FILE_NAME))
-}
-
 /// The directory for files of our own, such as the records of detached processes.
 pub(crate) fn state_directory() -> anyhow::Result<PathBuf> {
-    let set = |name| set_variable(&|name| std::env::var_os(name), name);
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let directory = set("EXEC_SERVER_HOME")
         .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("exec-server")))
         .or_else(|| set("HOME").map(|home| home.join(".local/state/exec-server")));
     let directory = directory.context("there is no folder to remember processes in: set EXEC_SERVER_HOME, or HOME")?;
-    std::path::absolute(Path::new(&directory)).context("cannot make the path of our folder absolute")
-}
-
-/// A variable that is set and not empty.
-fn set_variable(variable: &dyn Fn(&str) -> Option<OsString>, name: &str) -> Option<PathBuf> {
-    variable(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    std::path::absolute(&directory).context("cannot make the path of our folder absolute")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn known(variables: &[(&str, &str)]) -> anyhow::Result<KnownEnvironments> {
-        KnownEnvironments::from_variables(&|name| {
-            variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into())
-        })
+    fn known(variables: &[(&str, &str)]) -> Environments {
+        let variable = |name: &str| variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into());
+        Environments::from_variables(&variable).expect("well formed")
     }
 
     #[test]
     fn with_nothing_configured_the_default_is_here() {
-        let known = known(&[]).expect("nothing to be wrong");
-        assert_eq!((known.environments.default_id(), &known.source), (Some("local"), &EnvironmentSource::BuiltIn));
-        assert!(matches!(known.target("local"), Ok(Target::Local)));
+        let known = known(&[]);
+        assert_eq!((known.default_id(), known.source()), (Some("local"), &ConfigurationSource::BuiltIn));
+        assert!(matches!(by_id(&known, "local"), Ok(Target::Local)));
     }
 
     #[test]
     fn a_target_of_a_variable_is_remembered_by_its_url_and_one_of_a_file_by_its_id() {
-        let of_variable = known(&[("CODEX_EXEC_SERVER_URL", "ws://127.0.0.1:1")]).expect("well formed");
-        assert_eq!(of_variable.source, EnvironmentSource::Variable("CODEX_EXEC_SERVER_URL"));
-        let Ok(Target::Remote(remote)) = of_variable.target("remote") else { panic!("it is far") };
+        let of_variable = known(&[("CODEX_EXEC_SERVER_URL", "ws://127.0.0.1:1")]);
+        assert_eq!(of_variable.source(), &ConfigurationSource::Variable("CODEX_EXEC_SERVER_URL"));
+        let Ok(Target::Remote(remote)) = by_id(&of_variable, "remote") else { panic!("it is far") };
         assert_eq!(remote.address, Address::Url("ws://127.0.0.1:1".into()));
 
         let home = tempfile::tempdir().expect("a folder can be made");
         let path = home.path().join("environments.toml");
         std::fs::write(&path, "[[environments]]\nid = \"b\"\nurl = \"ws://127.0.0.1:1\"\n").expect("it is ours");
-        let of_file = known(&[("EXEC_SERVER_HOME", &home.path().to_string_lossy())]).expect("well formed");
-        assert_eq!(of_file.source, EnvironmentSource::File(path));
-        let Ok(Target::Remote(remote)) = of_file.target("b") else { panic!("it is far") };
+        let of_file = known(&[("EXEC_SERVER_HOME", &home.path().to_string_lossy())]);
+        assert_eq!(of_file.source(), &ConfigurationSource::File(path));
+        let Ok(Target::Remote(remote)) = by_id(&of_file, "b") else { panic!("it is far") };
         assert_eq!(remote.address, Address::Environment("b".into()));
     }
 
     #[test]
     fn an_environment_nobody_has_heard_of_is_told_with_those_there_are() {
-        let known = known(&[]).expect("nothing to be wrong");
-        let error = known.target("x").expect_err("there is none");
+        let error = by_id(&known(&[]), "x").expect_err("there is none");
         assert_eq!(error.to_string(), "environment `x` is not configured; there is `local`: they come from built in");
     }
 }

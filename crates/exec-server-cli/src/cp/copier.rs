@@ -8,7 +8,6 @@
 //!
 //! In every case the file appears whole or not at all, and both ends are asked for the BLAKE3 of what they have.
 
-use exec_wire::{Extension, Method};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,17 +19,20 @@ use exec_env::files::{
     RemoveOptions, RenameOptions, WriteOptions,
 };
 use exec_wire::text::OsText;
+use exec_wire::{Extension, Method};
+use libc::{EEXIST, ELOOP, ENOSYS};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use super::block_copy::{BlockCopyError, Window, copy_blocks};
 use super::error::{AtLocation, CopyError};
-use super::progress::Progress;
-use super::retry::retry_unreachable;
-use crate::failures::{EEXIST, ELOOP, ENOSYS};
+use super::progress::{Progress, combine};
 use crate::location::{FilePath, Location};
 use crate::output::os_text;
 use crate::{messages, runtime};
+
+/// How often a call is made, if the connection breaks. One that is lost for good fails at once each time.
+const TRIES: u32 = 5;
 
 /// Files up to this size are copied whole: two calls instead of five. As many as a tree copies at once fit into memory.
 const SMALL_BYTES: u64 = 1 << 20;
@@ -111,11 +113,11 @@ impl Copier {
 
     /// Lets the machine copy a file or a tree by itself.
     pub(super) async fn copy_on_one_machine(&self, from: &Path, to: &Path, recursive: bool) -> Result<(), CopyError> {
-        let (progress, before) = (Arc::clone(&self.progress), Mutex::new(Copied::default()));
+        let (progress, reported) = (Arc::clone(&self.progress), Mutex::new(Copied::default()));
         let report = Arc::new(move |now: &Copied| {
-            let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
-            progress.add(&difference(now, &before));
-            *before = *now;
+            let mut reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
+            progress.add(&combine(now, &reported, u64::saturating_sub));
+            *reported = *now;
         });
         let keep_times = self.to.supports(Extension::COPY_KEEP_TIMES);
         let options = CopyOptions { recursive, keep_times, progress: Some(Arc::clone(&report) as _) };
@@ -324,12 +326,18 @@ async fn hash_if_supported(
     }
 }
 
-fn difference(now: &Copied, before: &Copied) -> Copied {
-    Copied {
-        files: now.files.saturating_sub(before.files),
-        directories: now.directories.saturating_sub(before.directories),
-        symlinks: now.symlinks.saturating_sub(before.symlinks),
-        bytes: now.bytes.saturating_sub(before.bytes),
-        skipped: now.skipped.saturating_sub(before.skipped),
+/// Repeats a call that changes something, where the caller can tell from the second result whether the first call was
+/// carried out. Returns the last result, and whether an earlier call may have been carried out though its reply was lost.
+pub(super) async fn retry_unreachable<T, F>(mut call: impl FnMut() -> F) -> (Result<T, FileError>, bool)
+where
+    F: Future<Output = Result<T, FileError>>,
+{
+    let mut unsure = false;
+    for _ in 1..TRIES {
+        match call().await {
+            Err(FileError { reason: FileReason::Unreachable { .. }, .. }) => unsure = true,
+            result => return (result, unsure),
+        }
     }
+    (call().await, unsure)
 }

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 
 use exec_env::files::{FileError, FileReason};
+use libc::{EDQUOT, ENOSPC};
 
-use crate::failures::{self, EDQUOT, ENOSPC, Failures};
+use crate::failures::{self, Failures};
 use crate::location::Location;
 
 /// Paths are in the form for the user: with their environment.

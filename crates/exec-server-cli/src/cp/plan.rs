@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use exec_env::files::{FileError, FileKind, LinkPolicy, Metadata};
+use libc::ENOENT;
 
 use super::error::{AtLocation, CopyError};
-use crate::failures::ENOENT;
 use crate::location::{FilePath, Location};
 
 #[derive(Debug)]

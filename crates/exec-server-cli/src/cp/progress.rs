@@ -101,14 +101,9 @@ impl Progress {
 
     pub(super) fn add(&self, more: &Copied) {
         let mut state = self.state();
-        let copied = &mut state.copied;
-        copied.files += more.files;
-        copied.directories += more.directories;
-        copied.symlinks += more.symlinks;
-        copied.bytes += more.bytes;
-        copied.skipped += more.skipped;
+        state.copied = combine(&state.copied, more, u64::saturating_add);
         if let ProgressDisplay::Bar(bar) = &self.display {
-            bar.set_position(copied.bytes);
+            bar.set_position(state.copied.bytes);
         }
     }
 
@@ -191,6 +186,17 @@ impl Progress {
     fn state(&self) -> MutexGuard<'_, ProgressState> {
         // A panic cannot leave counters inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds or subtracts two counts, field by field.
+pub(super) fn combine(one: &Copied, other: &Copied, with: fn(u64, u64) -> u64) -> Copied {
+    Copied {
+        files: with(one.files, other.files),
+        directories: with(one.directories, other.directories),
+        symlinks: with(one.symlinks, other.symlinks),
+        bytes: with(one.bytes, other.bytes),
+        skipped: with(one.skipped, other.skipped),
     }
 }
 

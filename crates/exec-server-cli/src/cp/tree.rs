@@ -6,18 +6,18 @@
 //!
 //! What fails is reported and left out; the rest is copied.
 
-use exec_wire::{Extension, Method};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use exec_env::files::{Copied, CreateDirectoryOptions, DirectoryEntry, FileKind, LinkPolicy, Metadata};
+use exec_wire::{Extension, Method};
 use futures_util::StreamExt;
+use libc::EEXIST;
 
-use super::copier::{Copier, FileCopy};
+use super::copier::{Copier, FileCopy, retry_unreachable};
 use super::error::{AtLocation, CopyError};
-use super::retry::retry_unreachable;
-use crate::failures::{EEXIST, Failures};
+use crate::failures::Failures;
 
 /// Concurrent entries: enough to hide the latency of a connection, few enough for memory.
 const AT_ONCE: usize = 8;

@@ -16,7 +16,8 @@ use rustix::stdio::stdin;
 use tokio::sync::mpsc;
 
 use super::detach_keys::DetachKeys;
-use crate::{runtime, terminal};
+use crate::runtime;
+use crate::terminal::{self, RawTerminal};
 
 /// The capacity of a pipe.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -48,9 +49,32 @@ pub(crate) enum StdinOutcome {
     Detach,
 }
 
+/// Our stdin on its way to the process: its terminal in raw mode, if both sides have one, and what forwards it.
+#[derive(Default)]
+pub(crate) struct UserInput {
+    pub(crate) raw: Option<RawTerminal>,
+    pub(crate) stdin: Option<StdinForwarder>,
+}
+
+impl UserInput {
+    /// `tty`: the process has a terminal. `at_hangup`: what the end of our raw terminal means for it.
+    pub(crate) fn open(tty: bool, at_hangup: StdinEnd) -> anyhow::Result<Self> {
+        let raw = match tty {
+            true => RawTerminal::enter().context("cannot put the terminal in raw mode")?,
+            false => None,
+        };
+        let end = match (tty, &raw) {
+            (false, _) => StdinEnd::ClosePipe,
+            (true, None) => StdinEnd::TypeEof,
+            (true, Some(_)) => at_hangup,
+        };
+        Ok(Self { raw, stdin: Some(StdinForwarder::open(end)?) })
+    }
+}
+
 impl StdinForwarder {
     /// Begins to read our stdin.
-    pub(crate) fn open(end: StdinEnd) -> anyhow::Result<Self> {
+    fn open(end: StdinEnd) -> anyhow::Result<Self> {
         let (sender, blocks) = mpsc::channel(1);
         let read = move || read_all(&sender);
         std::thread::Builder::new().name("stdin".into()).spawn(read).context("cannot start the thread of stdin")?;
