@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::channel::{Channel, NO_REQUEST, Received};
-use crate::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, VERSION};
+use crate::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessNumber, VERSION};
 use crate::spawn::Spawner;
 use crate::spool::directory::SpoolDirectory;
 use crate::spool::{PumpContext, PumpOutcome};
@@ -97,7 +97,7 @@ impl EpollToken {
 
 /// Runs a keeper. Returns when every tree is gone, or some were given up.
 pub fn run(config: KeeperConfig) -> Result<(), Errno> {
-    crate::sys::schedule::run_in_short_slices();
+    crate::sys::own_process::run_in_short_slices();
     let mut keeper = Keeper::new(config)?;
     while !keeper.done {
         keeper.run_once()?;
@@ -132,7 +132,7 @@ struct Keeper {
 impl Keeper {
     fn new(config: KeeperConfig) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let signals = if config.own_process { Some(crate::sys::signals::adopt_orphans()?) } else { None };
+        let signals = if config.own_process { Some(crate::sys::own_process::adopt_orphans()?) } else { None };
         let mut keeper = Self {
             epoll,
             owner: None,
@@ -262,7 +262,7 @@ impl Keeper {
 
     fn on_signals(&mut self) {
         if let Some(signals) = &self.signals {
-            self.done |= crate::sys::signals::asked_to_end(signals.as_fd());
+            self.done |= crate::sys::own_process::asked_to_end(signals.as_fd());
         }
         self.reap_orphans();
     }

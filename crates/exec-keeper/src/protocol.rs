@@ -187,34 +187,20 @@ pub struct LaunchRequest {
 #[error("the keeper's socket brought a message that does not read: are both sides of one version?")]
 pub struct MalformedMessage;
 
-impl KeeperRequest {
-    pub fn encode(&self) -> Vec<u8> {
-        encode(self)
+/// A message is bytes on the socket.
+pub trait Message: Serialize + for<'de> Deserialize<'de> {
+    fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("memory takes all bytes, and no field refuses: `started` is after 1970")
     }
 
-    pub fn decode(bytes: &[u8]) -> Result<Self, MalformedMessage> {
-        decode(bytes)
-    }
-}
-
-impl KeeperEvent {
-    pub fn encode(&self) -> Vec<u8> {
-        encode(self)
-    }
-
-    pub fn decode(bytes: &[u8]) -> Result<Self, MalformedMessage> {
-        decode(bytes)
+    /// The other side may be of another build: all lengths are checked, and bytes behind the message are refused too.
+    fn decode(bytes: &[u8]) -> Result<Self, MalformedMessage> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((message, [])) => Ok(message),
+            _ => Err(MalformedMessage),
+        }
     }
 }
 
-fn encode(message: &impl Serialize) -> Vec<u8> {
-    postcard::to_allocvec(message).expect("memory takes all bytes, and no field refuses: `started` is after 1970")
-}
-
-/// The other side may be of another build: all lengths are checked, and bytes behind the message are refused too.
-fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, MalformedMessage> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((message, [])) => Ok(message),
-        _ => Err(MalformedMessage),
-    }
-}
+impl Message for KeeperRequest {}
+impl Message for KeeperEvent {}

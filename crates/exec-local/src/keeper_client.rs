@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use exec_core::{Exit, Stream};
 use exec_env::process::Unreachable;
 use exec_keeper::channel::{Channel, NO_REQUEST, Received};
-use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, ProcessNumber, ProcessRecord, VERSION};
+use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, Message, ProcessNumber, ProcessRecord, VERSION};
 use exec_keeper::spool::OutputSource;
 use rustix::io::Errno;
 use tokio::io::Interest;

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::EpollToken;
 use crate::channel::{Channel, Received};
-use crate::protocol::KeeperEvent;
+use crate::protocol::{KeeperEvent, Message};
 
 /// Events that may wait for an owner that does not read. Beyond, we read no more of its requests.
 const UNSENT_EVENTS: usize = 256;

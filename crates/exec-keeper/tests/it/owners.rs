@@ -10,7 +10,9 @@ use exec_core::flow::Quota;
 use exec_core::{Io, Overflow, ProcessId};
 use exec_keeper::channel::{Channel, NO_REQUEST, Received};
 use exec_keeper::keeper;
-use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, VERSION};
+use exec_keeper::protocol::{
+    KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessNumber, ProcessRecord, VERSION,
+};
 use exec_keeper::spool::directory::SpoolDirectory;
 use exec_keeper::{KeeperConfig, OwnerExitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use exec_core::flow::Quota;
 use exec_core::{Exit, ExitCause, ExitStatus, Io, Overflow, ProcessId, ResourceUsage, TerminalSize, TimeLimit};
-use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, LaunchRequest, ProcessRecord, SpawnStep, VERSION};
+use exec_keeper::protocol::{
+    FdRole, KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessRecord, SpawnStep, VERSION,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
