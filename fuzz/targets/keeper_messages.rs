@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use exec_keeper::protocol::{KeeperEvent, KeeperRequest};
+use exec_keeper::protocol::{KeeperEvent, KeeperRequest, Message};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,5 +1,10 @@
 //! Messages with descriptors over a unix socket of type SEQPACKET, which keeps the boundaries of messages.
 //!
+//! ```text
+//!   kind (1 byte) │ request id (8 bytes, little endian; only if the kind says so) │ message
+//! ```
+//!
+//! The request id is outside the message, so that a message which does not read can still be answered.
 //! A message too large for the socket's buffer travels in a memory file instead, so that callers need not treat a 3 MiB
 //! environment as a special case. Nothing here blocks: a full or empty socket is the error `EAGAIN`.
 
@@ -22,9 +27,13 @@ const LARGE_BYTES: u64 = 64 << 20;
 /// Most descriptors of a message: a process has at most eleven, and one more may be the memory file.
 const DESCRIPTORS: usize = 16;
 
-/// First byte of every message on the socket.
-const INLINE: u8 = 0;
+/// Bits of the first byte of every message on the socket. A message without any is read by all versions.
 const IN_FILE: u8 = 1;
+const WITH_REQUEST_ID: u8 = 2;
+const HEADER_BYTES: usize = 9;
+
+/// The id of messages that neither are answered nor answer.
+pub const NO_REQUEST: u64 = 0;
 
 /// One end of the connection between the keeper and its owner.
 #[derive(Debug)]
@@ -36,7 +45,11 @@ pub struct Channel {
 
 #[derive(Debug)]
 pub enum Received {
-    Message(Vec<u8>, Vec<OwnedFd>),
+    Message {
+        request_id: u64,
+        message: Vec<u8>,
+        descriptors: Vec<OwnedFd>,
+    },
     /// The other side closed its end or was killed.
     Closed,
 }
@@ -56,7 +69,7 @@ impl Channel {
     }
 
     fn new(socket: OwnedFd) -> Self {
-        Self { socket, receive_buffer: Mutex::new(vec![0; INLINE_BYTES + 1]) }
+        Self { socket, receive_buffer: Mutex::new(vec![0; HEADER_BYTES + INLINE_BYTES]) }
     }
 
     /// The socket, so that callers can wait until it is readable or writable.
@@ -65,9 +78,9 @@ impl Channel {
     }
 
     /// `EAGAIN` if the socket is full; nothing was sent then.
-    pub fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    pub fn send(&self, request_id: u64, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         if message.len() <= INLINE_BYTES {
-            return self.send_parts(INLINE, message, descriptors);
+            return self.send_parts(0, request_id, message, descriptors);
         }
         let file = rustix::fs::memfd_create("message", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let mut rest = message;
@@ -77,16 +90,30 @@ impl Channel {
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::WRITE | SealFlags::GROW)?;
         let mut all = vec![file.as_fd()];
         all.extend_from_slice(descriptors);
-        self.send_parts(IN_FILE, &[], &all)
+        self.send_parts(IN_FILE, request_id, &[], &all)
     }
 
-    fn send_parts(&self, how: u8, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    fn send_parts(
+        &self,
+        kind: u8,
+        request_id: u64,
+        message: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(Errno::MSGSIZE);
         }
-        let parts = [IoSlice::new(std::slice::from_ref(&how)), IoSlice::new(message)];
+        let mut header = [kind; HEADER_BYTES];
+        let header = if request_id == NO_REQUEST {
+            &header[..1]
+        } else {
+            header[0] |= WITH_REQUEST_ID;
+            header[1..].copy_from_slice(&request_id.to_le_bytes());
+            &header[..]
+        };
+        let parts = [IoSlice::new(header), IoSlice::new(message)];
         loop {
             match rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
                 Err(Errno::INTR) => {}
@@ -115,20 +142,26 @@ impl Channel {
                 descriptors.extend(fds);
             }
         }
-        if received.bytes == 0 {
-            return Ok(Received::Closed);
-        }
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(Errno::MSGSIZE);
         }
-        if receive_buffer[0] == INLINE {
-            return Ok(Received::Message(receive_buffer[1..received.bytes].to_vec(), descriptors));
-        }
-        if descriptors.is_empty() {
-            return Err(Errno::BADMSG);
-        }
-        let file = descriptors.remove(0);
-        Ok(Received::Message(read_whole(&file)?, descriptors))
+        let [kind, rest @ ..] = &receive_buffer[..received.bytes] else { return Ok(Received::Closed) };
+        let (request_id, inline) = match rest.split_first_chunk() {
+            Some((id, inline)) if kind & WITH_REQUEST_ID != 0 => (u64::from_le_bytes(*id), inline),
+            _ => (NO_REQUEST, rest),
+        };
+        let message = match (kind & IN_FILE, descriptors.is_empty()) {
+            (0, _) => inline.to_vec(),
+            (_, false) => read_whole(&descriptors.remove(0))?,
+            (_, true) => return Err(Errno::BADMSG),
+        };
+        Ok(Received::Message { request_id, message, descriptors })
+    }
+}
+
+impl std::os::fd::AsRawFd for Channel {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.socket.as_raw_fd()
     }
 }
 

@@ -22,13 +22,13 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use crate::channel::{Channel, Received};
-use crate::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, VERSION};
+use crate::channel::{Channel, NO_REQUEST, Received};
+use crate::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessNumber, VERSION};
 use crate::spawn::Spawner;
 use crate::spool::directory::SpoolDirectory;
 use crate::spool::{PumpContext, PumpOutcome};
 use crate::tree::ProcessTrees;
-use child::Child;
+use child::{Answer, Child};
 use owner::OwnerConnection;
 
 /// Events taken from the kernel at once.
@@ -97,7 +97,7 @@ impl EpollToken {
 
 /// Runs a keeper. Returns when every tree is gone, or some were given up.
 pub fn run(config: KeeperConfig) -> Result<(), Errno> {
-    crate::sys::schedule::run_in_short_slices();
+    crate::sys::own_process::run_in_short_slices();
     let mut keeper = Keeper::new(config)?;
     while !keeper.done {
         keeper.run_once()?;
@@ -132,7 +132,7 @@ struct Keeper {
 impl Keeper {
     fn new(config: KeeperConfig) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let signals = if config.own_process { Some(crate::sys::signals::adopt_orphans()?) } else { None };
+        let signals = if config.own_process { Some(crate::sys::own_process::adopt_orphans()?) } else { None };
         let mut keeper = Self {
             epoll,
             owner: None,
@@ -243,7 +243,7 @@ impl Keeper {
     fn on_leader_exit(&mut self, number: ProcessNumber) {
         let Some(child) = self.children.get_mut(&number) else { return };
         let Some(exit) = child.reap() else { return };
-        self.send(&KeeperEvent::Exited { number, exit }, &[]);
+        self.send(NO_REQUEST, &KeeperEvent::Exited { number, exit }, &[]);
         let Some(child) = self.children.get_mut(&number) else { return };
         let _ = epoll::delete(&self.epoll, child.pidfd());
         if self.owner.is_none() {
@@ -262,7 +262,7 @@ impl Keeper {
 
     fn on_signals(&mut self) {
         if let Some(signals) = &self.signals {
-            self.done |= crate::sys::signals::asked_to_end(signals.as_fd());
+            self.done |= crate::sys::own_process::asked_to_end(signals.as_fd());
         }
         self.reap_orphans();
     }
@@ -319,7 +319,7 @@ impl Keeper {
         // If the present owner was just killed, its socket says so, but we may not have read that yet.
         self.on_owner();
         if let Some(owner) = &self.owner {
-            let _ = channel.send(&KeeperEvent::Busy { owner_pid: owner.pid() }.encode(), &[]);
+            let _ = channel.send(NO_REQUEST, &KeeperEvent::Busy { owner_pid: owner.pid() }.encode(), &[]);
             return;
         }
         let _ = self.attach_owner(channel, pid);
@@ -368,8 +368,8 @@ impl Keeper {
                 return owner.watch(&self.epoll, EventFlags::OUT);
             }
             match owner.receive() {
-                Ok(Received::Message(message, descriptors)) => match KeeperRequest::decode(&message) {
-                    Ok(request) => self.on_request(request, descriptors),
+                Ok(Received::Message { request_id, message, descriptors }) => match KeeperRequest::decode(&message) {
+                    Ok(request) => self.on_request(request_id, request, descriptors),
                     Err(_) => return self.detach_owner(),
                 },
                 Err(Errno::AGAIN) => return,
@@ -378,35 +378,35 @@ impl Keeper {
         }
     }
 
-    fn send(&mut self, event: &KeeperEvent, descriptors: &[BorrowedFd<'_>]) {
+    fn send(&mut self, request_id: u64, event: &KeeperEvent, descriptors: &[BorrowedFd<'_>]) {
         if let Some(owner) = &mut self.owner {
-            owner.send(event, descriptors, &self.epoll);
+            owner.send(request_id, event, descriptors, &self.epoll);
         }
     }
 
-    fn send_all(&mut self, events: Vec<KeeperEvent>) {
-        for event in events {
-            self.send(&event, &[]);
+    fn send_all(&mut self, answers: Vec<Answer>) {
+        for (request_id, event) in answers {
+            self.send(request_id, &event, &[]);
         }
     }
 
-    fn on_request(&mut self, request: KeeperRequest, descriptors: Vec<OwnedFd>) {
+    fn on_request(&mut self, request_id: u64, request: KeeperRequest, descriptors: Vec<OwnedFd>) {
         match request {
             KeeperRequest::Hello { version } => self.on_hello(version),
-            KeeperRequest::Start { request_id, launch } => self.start(request_id, &launch),
-            KeeperRequest::Signal { request_id, number, signal } => {
+            KeeperRequest::Start { launch } => self.start(request_id, &launch),
+            KeeperRequest::Signal { number, signal } => {
                 let errno = self.children.get(&number).map_or(libc::ESRCH, |child| child.signal(signal));
-                self.send(&KeeperEvent::Signalled { request_id, errno }, &[]);
+                self.send(request_id, &KeeperEvent::Signalled { errno }, &[]);
             }
-            KeeperRequest::Terminate { request_id, number, grace } => {
+            KeeperRequest::Terminate { number, grace } => {
                 let now = Instant::now();
-                let nobody = KeeperEvent::Terminated { request_id, was_running: false, ended: 0, left: 0 };
+                let nobody = KeeperEvent::Terminated { was_running: false, ended: 0, left: 0 };
                 let events = self.children.get_mut(&number).map(|child| child.terminate(request_id, grace, now));
-                self.send_all(events.unwrap_or_else(|| vec![nobody]));
+                self.send_all(events.unwrap_or_else(|| vec![(request_id, nobody)]));
             }
-            KeeperRequest::Members { request_id, number } => {
+            KeeperRequest::Members { number } => {
                 let pids = self.children.get(&number).map(Child::members).unwrap_or_default();
-                self.send(&KeeperEvent::Members { request_id, pids }, &[]);
+                self.send(request_id, &KeeperEvent::Members { pids }, &[]);
             }
             KeeperRequest::AddFd { number, role } => {
                 if let (Some(child), Some(fd)) = (self.children.get_mut(&number), descriptors.into_iter().next()) {
@@ -435,13 +435,13 @@ impl Keeper {
         owner.accept_hello();
         let processes = self.children.len() as u32;
         let welcome = KeeperEvent::Welcome { version: VERSION, pid: std::process::id(), processes };
-        owner.send(&welcome, &[], &self.epoll);
+        owner.send(NO_REQUEST, &welcome, &[], &self.epoll);
         if version != VERSION {
             return self.detach_owner();
         }
         for child in self.children.values() {
             let (roles, descriptors) = child.fds();
-            owner.send(&child.existing(roles), &descriptors, &self.epoll);
+            owner.send(NO_REQUEST, &child.existing(roles), &descriptors, &self.epoll);
         }
     }
 
@@ -458,7 +458,7 @@ impl Keeper {
             Err(error) => {
                 self.trees.kill(tree);
                 let (step, errno, subject) = (error.step, error.errno.raw_os_error(), error.subject);
-                return self.send(&KeeperEvent::StartFailed { request_id, step, errno, subject }, &[]);
+                return self.send(request_id, &KeeperEvent::StartFailed { step, errno, subject }, &[]);
             }
         };
         let number = self.next_number;
@@ -467,7 +467,7 @@ impl Keeper {
         let child = Child::new(number, launch, spawned, tree, Instant::now());
         let _ = self.watch(child.pidfd(), EpollToken::LeaderExit(number));
         let (roles, descriptors) = child.fds();
-        self.send(&KeeperEvent::Started { request_id, number, pid, roles }, &descriptors);
+        self.send(request_id, &KeeperEvent::Started { number, pid, roles }, &descriptors);
         self.children.insert(number, child);
     }
 }

@@ -11,7 +11,7 @@
 //! ```text
 //!   start_keeper   how an owner starts a keeper, or connects to the one that is there
 //!   channel        messages with descriptors over the socket between them
-//!   protocol       which messages there are (codec: how they are written)
+//!   protocol       which messages there are, and how they are written
 //!   keeper         the loop: requests, exits, deadlines        keeper/owner, keeper/child
 //!   spawn          a child with its pipes or its terminal      sys/clone
 //!   tree           all descendants of a child, to kill them    tree/cgroup
@@ -22,7 +22,6 @@
 //! ```
 
 pub mod channel;
-pub mod codec;
 pub mod keeper;
 pub mod protocol;
 mod spawn;

@@ -14,7 +14,7 @@ use rustix::termios::Winsize;
 use crate::protocol::{FdRole, LaunchRequest, SpawnStep};
 use crate::spool::directory::SpoolDirectory;
 use crate::sys::clone::{ChildStack, ChildStdio, ClonedChild, SpawnPlan};
-use crate::sys::signals;
+use crate::sys::own_process;
 use crate::tree::Tree;
 
 /// Where a program name without a slash is searched if the child has no `PATH`.
@@ -53,7 +53,7 @@ impl Spawner {
     pub(crate) fn new(embedded: bool) -> Result<Self, Errno> {
         let open_files = if embedded { None } else { raise_open_files() };
         // A host program may change what it does with a signal at any time; a keeper process does not.
-        let reset_signals = if embedded { signals::ALL } else { signals::not_default() };
+        let reset_signals = if embedded { own_process::ALL_SIGNALS } else { own_process::not_default_signals() };
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self {
             stack: ChildStack::new()?,

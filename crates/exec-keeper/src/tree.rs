@@ -10,7 +10,7 @@ use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
 
-use rustix::process::{Pid, PidfdFlags, Signal as RawSignal};
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 use cgroup::{Cgroup, CgroupPool};
 
@@ -136,8 +136,8 @@ impl Tree {
             Some(cgroup) => cgroup.holds(pid),
             None => has_mark(pid, self.mark),
         };
-        if still_ours && RawSignal::from_named_raw(number).is_some() {
-            let _ = crate::sys::pidfd::signal(std::os::fd::AsFd::as_fd(&pidfd), number);
+        if still_ours && let Some(signal) = Signal::from_named_raw(number) {
+            let _ = rustix::process::pidfd_send_signal(&pidfd, signal);
         }
     }
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use exec_core::{Exit, Stream};
 use exec_env::process::Unreachable;
-use exec_keeper::channel::{Channel, Received};
-use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, ProcessNumber, ProcessRecord, VERSION};
+use exec_keeper::channel::{Channel, NO_REQUEST, Received};
+use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, Message, ProcessNumber, ProcessRecord, VERSION};
 use exec_keeper::spool::OutputSource;
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -71,29 +71,15 @@ impl Descriptors {
 pub(crate) type Reply = (KeeperEvent, Vec<OwnedFd>);
 
 pub(crate) struct KeeperClient {
-    socket: AsyncFd<KeeperSocket>,
+    channel: AsyncFd<Channel>,
     pending: Mutex<PendingRequests>,
     gone: watch::Sender<bool>,
     host: Mutex<KeeperHost>,
 }
 
-struct KeeperSocket(Channel);
-
-impl std::os::fd::AsRawFd for KeeperSocket {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.0.socket().as_raw_fd()
-    }
-}
-
-impl AsFd for KeeperSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.socket()
-    }
-}
-
 #[derive(Default)]
 struct PendingRequests {
-    next_request_id: u64,
+    last_request_id: u64,
     /// Bounded by the number of callers, each of which waits for one reply.
     replies: HashMap<u64, oneshot::Sender<Reply>>,
     /// The connection is broken: there will be no replies.
@@ -109,26 +95,26 @@ impl KeeperClient {
     ) -> Result<(Arc<Self>, Vec<(ProcessRecord, HandedProcess)>), OpenError> {
         let no_answer = |why: &str| OpenError::NoAnswer { why: why.to_owned() };
         // Not for writability as well: that would wake us whenever the keeper has read something.
-        let socket = AsyncFd::with_interest(KeeperSocket(channel), Interest::READABLE);
-        let socket = socket.map_err(|error| no_answer(&error.to_string()))?;
+        let channel = AsyncFd::with_interest(channel, Interest::READABLE);
+        let channel = channel.map_err(|error| no_answer(&error.to_string()))?;
         let keeper =
-            Self { socket, pending: Mutex::default(), gone: watch::Sender::new(false), host: Mutex::new(host) };
+            Self { channel, pending: Mutex::default(), gone: watch::Sender::new(false), host: Mutex::new(host) };
         // A keeper that serves another owner says so and closes, maybe before it reads this. What it said counts.
-        let _ = keeper.send(&KeeperRequest::Hello { version: VERSION }, &[]).await;
+        let _ = keeper.send(&KeeperRequest::Hello { version: VERSION }).await;
         let mut found = Vec::new();
         let mut expected = None;
         while expected != Some(found.len()) {
             match keeper.receive().await {
-                Some((KeeperEvent::Welcome { version: VERSION, processes, .. }, _)) => {
+                Some((_, KeeperEvent::Welcome { version: VERSION, processes, .. }, _)) => {
                     expected = Some(processes as usize)
                 }
-                Some((KeeperEvent::Welcome { version, .. }, _)) => {
+                Some((_, KeeperEvent::Welcome { version, .. }, _)) => {
                     return Err(OpenError::Version { state: state.to_owned(), theirs: version, ours: VERSION });
                 }
-                Some((KeeperEvent::Busy { owner_pid }, _)) => {
+                Some((_, KeeperEvent::Busy { owner_pid }, _)) => {
                     return Err(OpenError::Busy { state: state.to_owned(), owner_pid });
                 }
-                Some((KeeperEvent::ExistingProcess { number, pid, exit, roles, record }, descriptors)) => {
+                Some((_, KeeperEvent::ExistingProcess { number, pid, exit, roles, record }, descriptors)) => {
                     let descriptors = Descriptors::new(roles, descriptors);
                     found.push((*record, HandedProcess { number, pid, exit, descriptors }));
                 }
@@ -141,21 +127,11 @@ impl KeeperClient {
 
     /// Routes replies to their requesters until the connection breaks. The process table owns this task.
     pub(crate) async fn route_replies(self: Arc<Self>, on_exit: impl Fn(ProcessNumber, Exit)) {
-        while let Some((event, descriptors)) = self.receive().await {
-            let request_id = match &event {
-                KeeperEvent::Exited { number, exit } => {
-                    on_exit(*number, *exit);
-                    continue;
-                }
-                KeeperEvent::Started { request_id, .. }
-                | KeeperEvent::StartFailed { request_id, .. }
-                | KeeperEvent::Signalled { request_id, .. }
-                | KeeperEvent::Terminated { request_id, .. }
-                | KeeperEvent::Members { request_id, .. } => *request_id,
-                KeeperEvent::Welcome { .. } | KeeperEvent::Busy { .. } | KeeperEvent::ExistingProcess { .. } => {
-                    continue;
-                }
-            };
+        while let Some((request_id, event, descriptors)) = self.receive().await {
+            if let KeeperEvent::Exited { number, exit } = event {
+                on_exit(number, exit);
+                continue;
+            }
             let requester = self.lock().replies.remove(&request_id);
             if let Some(requester) = requester {
                 // A requester that gave up needs no reply. A start is never given up: the process table awaits it.
@@ -169,20 +145,20 @@ impl KeeperClient {
         self.gone.send_replace(true);
     }
 
-    /// Sends a request and waits for its reply. `make` gets the request's id.
-    pub(crate) async fn request(&self, make: impl FnOnce(u64) -> KeeperRequest) -> Result<Reply, Unreachable> {
+    /// Sends a request and waits for its reply.
+    pub(crate) async fn request(&self, request: KeeperRequest) -> Result<Reply, Unreachable> {
         let (sender, receiver) = oneshot::channel();
         let request_id = {
             let mut pending = self.lock();
             if pending.closed {
                 return Err(keeper_gone());
             }
-            pending.next_request_id += 1;
-            let request_id = pending.next_request_id;
+            pending.last_request_id += 1;
+            let request_id = pending.last_request_id;
             pending.replies.insert(request_id, sender);
             request_id
         };
-        if let Err(unreachable) = self.send(&make(request_id), &[]).await {
+        if let Err(unreachable) = self.send_with_id(request_id, &request).await {
             self.lock().replies.remove(&request_id);
             return Err(unreachable);
         }
@@ -190,15 +166,15 @@ impl KeeperClient {
     }
 
     /// Sends something that has no reply, waiting until the socket takes it.
-    pub(crate) async fn send(
-        &self,
-        request: &KeeperRequest,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(), Unreachable> {
+    pub(crate) async fn send(&self, request: &KeeperRequest) -> Result<(), Unreachable> {
+        self.send_with_id(NO_REQUEST, request).await
+    }
+
+    async fn send_with_id(&self, request_id: u64, request: &KeeperRequest) -> Result<(), Unreachable> {
         let message = request.encode();
         let mut writable = None;
         loop {
-            match (self.socket.get_ref().0.send(&message, descriptors), &writable) {
+            match (self.channel.get_ref().send(request_id, &message, &[]), &writable) {
                 (Ok(()), _) => return Ok(()),
                 (Err(Errno::AGAIN), None) => writable = Some(self.writable_socket().map_err(|_| keeper_gone())?),
                 (Err(Errno::AGAIN), Some(writable)) => {
@@ -211,18 +187,18 @@ impl KeeperClient {
 
     /// A second handle of the socket, to wait until it can be written.
     fn writable_socket(&self) -> std::io::Result<AsyncFd<OwnedFd>> {
-        AsyncFd::with_interest(self.socket.get_ref().as_fd().try_clone_to_owned()?, Interest::WRITABLE)
+        AsyncFd::with_interest(self.channel.get_ref().socket().try_clone_to_owned()?, Interest::WRITABLE)
     }
 
     /// Sends something that has no reply, unless the socket is full.
     pub(crate) fn try_send(&self, request: &KeeperRequest, descriptor: Option<&OwnedFd>) -> Result<(), Errno> {
         let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().map(AsFd::as_fd).collect();
-        self.socket.get_ref().0.send(&request.encode(), &descriptors)
+        self.channel.get_ref().send(NO_REQUEST, &request.encode(), &descriptors)
     }
 
     /// Closes the connection from our side. The keeper reads what was sent before, and then it has no owner.
     pub(crate) fn disconnect(&self) {
-        let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(self.channel.get_ref().socket(), rustix::net::Shutdown::Both);
     }
 
     /// True once the connection is broken.
@@ -244,18 +220,18 @@ impl KeeperClient {
         let _ = tokio::task::spawn_blocking(wait).await;
     }
 
-    async fn receive(&self) -> Option<Reply> {
+    async fn receive(&self) -> Option<(u64, KeeperEvent, Vec<OwnedFd>)> {
         loop {
-            match self.socket.get_ref().0.receive() {
-                Ok(Received::Message(message, descriptors)) => match KeeperEvent::decode(&message) {
-                    Ok(event) => return Some((event, descriptors)),
+            match self.channel.get_ref().receive() {
+                Ok(Received::Message { request_id, message, descriptors }) => match KeeperEvent::decode(&message) {
+                    Ok(event) => return Some((request_id, event, descriptors)),
                     Err(malformed) => {
                         tracing::error!(%malformed, "the connection to the keeper is given up");
                         return None;
                     }
                 },
                 Ok(Received::Closed) => return None,
-                Err(Errno::AGAIN) => match self.socket.readable().await {
+                Err(Errno::AGAIN) => match self.channel.readable().await {
                     Ok(mut ready) => ready.clear_ready(),
                     Err(_) => return None,
                 },

@@ -106,7 +106,7 @@ impl LocalProcesses {
     }
 
     pub(crate) async fn end(&self) {
-        let _ = self.table.keeper.send(&KeeperRequest::Shutdown, &[]).await;
+        let _ = self.table.keeper.send(&KeeperRequest::Shutdown).await;
         // The keeper closes the connection when every process tree is gone.
         let _ = self.table.keeper.gone().wait_for(|gone| *gone).await;
         self.table.keeper.join().await;
@@ -188,8 +188,7 @@ impl Processes for LocalProcesses {
     fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, ProcessError>> {
         ProcessVerb::Signal.perform(id, async move {
             let number = self.table.find(id)?.number();
-            let request = |request_id| KeeperRequest::Signal { request_id, number, signal: signal.number() };
-            match self.table.keeper.request(request).await? {
+            match self.table.keeper.request(KeeperRequest::Signal { number, signal: signal.number() }).await? {
                 (KeeperEvent::Signalled { errno: 0, .. }, _) => Ok(Signalled::Sent),
                 (KeeperEvent::Signalled { errno, .. }, _) if errno == Errno::SRCH.raw_os_error() => {
                     Ok(Signalled::AlreadyExited)
@@ -207,8 +206,7 @@ impl Processes for LocalProcesses {
                 return Ok(Terminated { was_running: true, ended: 0, left: 0 });
             }
             let number = self.table.find(id)?.number();
-            match self.table.keeper.request(|request_id| KeeperRequest::Terminate { request_id, number, grace }).await?
-            {
+            match self.table.keeper.request(KeeperRequest::Terminate { number, grace }).await? {
                 (KeeperEvent::Terminated { was_running, ended, left, .. }, _) => {
                     Ok(Terminated { was_running, ended, left })
                 }
@@ -245,20 +243,15 @@ impl Processes for LocalProcesses {
         ProcessVerb::Forget.perform(id, async move {
             let process = self.table.find(id)?;
             if !process.head().closed {
-                let number = process.number();
-                let grace = Duration::ZERO;
-                let _ = self
-                    .table
-                    .keeper
-                    .request(|request_id| KeeperRequest::Terminate { request_id, number, grace })
-                    .await;
+                let request = KeeperRequest::Terminate { number: process.number(), grace: Duration::ZERO };
+                let _ = self.table.keeper.request(request).await;
             }
             {
                 let mut state = self.table.lock();
                 state.by_id.remove(id);
                 state.by_number.remove(&process.number());
             }
-            self.table.keeper.send(&KeeperRequest::Forget { number: process.number() }, &[]).await?;
+            self.table.keeper.send(&KeeperRequest::Forget { number: process.number() }).await?;
             Ok(())
         })
     }
@@ -311,8 +304,7 @@ impl ProcessTable {
         record: ProcessRecord,
         launch: Box<LaunchRequest>,
     ) -> Result<Started, ProcessReason> {
-        let (event, descriptors) =
-            self.keeper.request(|request_id| KeeperRequest::Start { request_id, launch }).await?;
+        let (event, descriptors) = self.keeper.request(KeeperRequest::Start { launch }).await?;
         let handed = match event {
             KeeperEvent::Started { number, pid, roles, .. } => {
                 HandedProcess { number, pid, exit: None, descriptors: Descriptors::new(roles, descriptors) }
@@ -324,7 +316,7 @@ impl ProcessTable {
         };
         let (number, pid) = (handed.number, handed.pid);
         if reservation.cancelled() {
-            let _ = self.keeper.send(&KeeperRequest::Forget { number }, &[]).await;
+            let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
             return Err(ProcessReason::StartCancelled);
         }
         self.insert(&Process::new(&self, record, handed));
@@ -385,7 +377,7 @@ fn launch_request(id: &ProcessId, command: Command, default_spool_bytes: u64, sh
             cwd: command.cwd,
             io: command.io,
             quota: Quota { cap_bytes: command.spool_bytes.unwrap_or(default_spool_bytes), overflow: command.overflow },
-            started: SystemTime::now(),
+            started: SystemTime::now().max(SystemTime::UNIX_EPOCH),
             label: command.label,
         },
         arg0: command.arg0,

@@ -274,7 +274,7 @@ impl StdinShared {
         }
         self.lock().handle = StdinHandle::Closed;
         // The keeper holds a duplicate; the child sees end-of-file when both are closed.
-        let _ = self.keeper.send(&KeeperRequest::CloseFd { number: self.number, role: FdRole::Stdin }, &[]).await;
+        let _ = self.keeper.send(&KeeperRequest::CloseFd { number: self.number, role: FdRole::Stdin }).await;
     }
 
     /// The character that means end-of-file to the terminal; usually Ctrl-D.

@@ -88,7 +88,7 @@ async fn silence(process: &Process, quiet: Duration) {
 async fn listening(keeper: &KeeperClient, process: &Process, port: Option<u16>) -> Result<Waited, ProcessReason> {
     loop {
         let number = process.number();
-        let (answer, _) = keeper.request(|request_id| KeeperRequest::Members { request_id, number }).await?;
+        let (answer, _) = keeper.request(KeeperRequest::Members { number }).await?;
         let KeeperEvent::Members { pids, .. } = answer else { return Err(crate::keeper_client::keeper_gone().into()) };
         if pids.is_empty() && process.head().exit.is_some() {
             return Err(ended(process));

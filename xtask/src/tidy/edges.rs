@@ -42,7 +42,7 @@ const MUST_NOT_USE: &[(&str, &[&str], &str)] = &[
     ("exec-env", SERIALISERS, NO_WIRE),
     ("exec-local", SERIALISERS, NO_WIRE),
     ("exec-sandbox", SERIALISERS, NO_WIRE),
-    ("exec-keeper", SERIALISERS, NO_WIRE),
+    ("exec-keeper", &["serde_json"], "the keeper's messages are postcard, not JSON"),
     ("exec-keeper", &["tokio", "tokio-util"], "the keeper is one synchronous loop"),
 ];
 

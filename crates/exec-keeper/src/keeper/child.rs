@@ -44,6 +44,9 @@ pub(super) struct Child {
     spool: Option<Spool>,
 }
 
+/// An event and the id of the request that it answers.
+pub(super) type Answer = (u64, KeeperEvent);
+
 #[derive(Debug)]
 struct PendingTermination {
     request_id: u64,
@@ -86,7 +89,7 @@ impl Child {
         [self.termination.deadline(), check, spool].into_iter().flatten().min()
     }
 
-    pub(super) fn on_time(&mut self, now: Instant) -> Vec<KeeperEvent> {
+    pub(super) fn on_time(&mut self, now: Instant) -> Vec<Answer> {
         let signal = self.termination.on_time(now);
         self.signal_tree(signal, now);
         if let Some(spool) = &mut self.spool
@@ -196,7 +199,7 @@ impl Child {
         self.tree.take()
     }
 
-    pub(super) fn terminate(&mut self, request_id: u64, grace: Duration, now: Instant) -> Vec<KeeperEvent> {
+    pub(super) fn terminate(&mut self, request_id: u64, grace: Duration, now: Instant) -> Vec<Answer> {
         let was_running = self.exit.is_none();
         self.pending_terminations.push(PendingTermination { request_id, was_running });
         self.seen_pids.extend(self.members());
@@ -229,7 +232,7 @@ impl Child {
     }
 
     /// Answers the pending terminations if the tree is gone or was given up; otherwise sets the time of the next check.
-    fn check_tree(&mut self, now: Instant) -> Vec<KeeperEvent> {
+    fn check_tree(&mut self, now: Instant) -> Vec<Answer> {
         if self.pending_terminations.is_empty() && self.next_check.is_none() {
             return Vec::new();
         }
@@ -249,11 +252,8 @@ impl Child {
         let left = members.len() as u32;
         let ended = self.seen_pids.len() as u32 - left;
         self.seen_pids.clear();
-        let answer = |PendingTermination { request_id, was_running }| KeeperEvent::Terminated {
-            request_id,
-            was_running,
-            ended,
-            left,
+        let answer = |PendingTermination { request_id, was_running }| {
+            (request_id, KeeperEvent::Terminated { was_running, ended, left })
         };
         std::mem::take(&mut self.pending_terminations).into_iter().map(answer).collect()
     }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::EpollToken;
 use crate::channel::{Channel, Received};
-use crate::protocol::KeeperEvent;
+use crate::protocol::{KeeperEvent, Message};
 
 /// Events that may wait for an owner that does not read. Beyond, we read no more of its requests.
 const UNSENT_EVENTS: usize = 256;
@@ -20,7 +20,7 @@ pub(super) struct OwnerConnection {
     /// Before the hello nothing is sent: the owner learns of what happened meanwhile from the list of processes.
     said_hello: bool,
     /// Bounded: no request is read beyond [`UNSENT_EVENTS`], and what comes unasked is two events for each child.
-    unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    unsent: VecDeque<(u64, Vec<u8>, Vec<OwnedFd>)>,
 }
 
 impl OwnerConnection {
@@ -49,20 +49,26 @@ impl OwnerConnection {
     }
 
     /// Sends an event, or queues it with duplicates of its descriptors.
-    pub(super) fn send(&mut self, event: &KeeperEvent, descriptors: &[BorrowedFd<'_>], epoll: &OwnedFd) {
+    pub(super) fn send(
+        &mut self,
+        request_id: u64,
+        event: &KeeperEvent,
+        descriptors: &[BorrowedFd<'_>],
+        epoll: &OwnedFd,
+    ) {
         if !self.said_hello {
             return;
         }
         let message = event.encode();
         if self.unsent.is_empty() {
-            match self.channel.send(&message, descriptors) {
+            match self.channel.send(request_id, &message, descriptors) {
                 Err(errno) if is_full(errno) => {}
                 // If the owner is gone, its socket becomes readable and says so.
                 Ok(()) | Err(_) => return,
             }
         }
         let held = descriptors.iter().filter_map(|descriptor| descriptor.try_clone_to_owned().ok()).collect();
-        self.unsent.push_back((message, held));
+        self.unsent.push_back((request_id, message, held));
         self.watch(epoll, EventFlags::IN | EventFlags::OUT);
     }
 
@@ -72,9 +78,9 @@ impl OwnerConnection {
         if self.unsent.is_empty() {
             return Ok(());
         }
-        while let Some((message, held)) = self.unsent.front() {
+        while let Some((request_id, message, held)) = self.unsent.front() {
             let descriptors: Vec<BorrowedFd<'_>> = held.iter().map(AsFd::as_fd).collect();
-            match self.channel.send(message, &descriptors) {
+            match self.channel.send(*request_id, message, &descriptors) {
                 Ok(()) => drop(self.unsent.pop_front()),
                 Err(errno) if is_full(errno) => break,
                 Err(errno) => return Err(errno),

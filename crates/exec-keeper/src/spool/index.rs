@@ -15,8 +15,6 @@ use std::time::Duration;
 use exec_core::{Exit, ExitCause, ExitStatus, ResourceUsage, Seq, Stream};
 use rustix::io::Errno;
 
-use crate::codec::{from_tag, tag_of};
-
 pub(crate) const HEADER_BYTES: u64 = 128;
 pub(crate) const RECORD_BYTES: u64 = exec_core::limits::RECORD_BYTES;
 const MAGIC: [u8; 8] = *b"execlog1";
@@ -219,4 +217,13 @@ pub(crate) fn write_all(file: &OwnedFd, mut bytes: &[u8], mut at: u64) -> Result
         }
     }
     Ok(())
+}
+
+/// The byte that stands for `value`: its position in `all`, counted from 1.
+fn tag_of<T: PartialEq>(all: &[T], value: T) -> u8 {
+    all.iter().position(|one| *one == value).map_or(0, |at| at as u8 + 1)
+}
+
+fn from_tag<T: Copy>(all: &[T], tag: u8) -> Option<T> {
+    all.get(usize::from(tag).checked_sub(1)?).copied()
 }

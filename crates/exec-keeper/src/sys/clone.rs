@@ -5,14 +5,12 @@
 //! comes with a pidfd, and reports *which* step failed, because it writes into our memory.
 //! docs/decisions/0002 says why we do not call `posix_spawn` itself.
 
-mod call;
-
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-use call::clone_call;
 use rustix::io::Errno;
+use rustix::process::{WaitId, WaitIdOptions};
 
 use crate::protocol::SpawnStep;
 
@@ -121,21 +119,20 @@ impl ChildStack {
         let cloned = outcome.map_err(|errno| (SpawnStep::Clone, errno))?;
         let Some((step, errno)) = raw.failed else { return Ok(cloned) };
         // The child has exited. It is reaped here, so that nobody sees it as a process of ours.
-        let _ = super::pidfd::reap_now(&cloned.pidfd);
+        let _ = rustix::process::waitid(WaitId::PidFd(cloned.pidfd.as_fd()), WaitIdOptions::EXITED);
         Err((step, Errno::from_raw_os_error(errno)))
     }
 
     fn clone_into(&self, cgroup: Option<BorrowedFd<'_>>, raw: &mut RawSpawnPlan<'_>) -> Result<ClonedChild, Errno> {
         let mut pidfd: RawFd = -1;
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
-        let mut args = CloneArgs {
-            flags: flags as u64,
-            pidfd: &raw mut pidfd as u64,
-            exit_signal: libc::SIGCHLD as u64,
-            stack: self.bottom() as u64,
-            stack_size: STACK_BYTES as u64,
-            ..CloneArgs::default()
-        };
+        // SAFETY: zeroed is a valid value of this plain C struct: nothing is asked for.
+        let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+        args.flags = flags as u64;
+        args.pidfd = &raw mut pidfd as u64;
+        args.exit_signal = libc::SIGCHLD as u64;
+        args.stack = self.bottom() as u64;
+        args.stack_size = STACK_BYTES as u64;
         if let Some(cgroup) = cgroup {
             args.flags |= CLONE_INTO_CGROUP;
             args.cgroup = cgroup.as_raw_fd() as u64;
@@ -144,7 +141,12 @@ impl ChildStack {
         // SAFETY: the arguments describe a child on its own stack that runs `child(raw)` and never returns; `raw`
         // and all it points to outlive the call, because we are suspended until the child execs or exits.
         let mut result = unsafe {
-            clone_call(libc::SYS_clone3, [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0], child, raw.cast())
+            clone_call(
+                libc::SYS_clone3,
+                [&raw const args as usize, size_of::<libc::clone_args>(), 0, 0, 0],
+                child,
+                raw.cast(),
+            )
         };
         if result == -(libc::ENOSYS as isize) {
             // Some container runtimes answer clone3 with ENOSYS. The old call does the same, without the cgroup.
@@ -175,23 +177,8 @@ impl Drop for ChildStack {
     }
 }
 
+/// Larger than the `c_int` that libc has for the flags of clone.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-
-#[repr(C)]
-#[derive(Default)]
-struct CloneArgs {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    set_tid: u64,
-    set_tid_size: u64,
-    cgroup: u64,
-}
 
 /// What the child reads, and where it reports a failure. Two processes use it in turn.
 struct RawSpawnPlan<'a> {
@@ -307,4 +294,65 @@ unsafe fn fail(raw: *mut RawSpawnPlan<'_>, step: SpawnStep) -> ! {
 unsafe fn raw_sigmask(how: i32, new: &u64, old: *mut u64) {
     // SAFETY: the kernel's own mask is 8 bytes; the pointers are as the caller promised.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, ptr::from_ref(new), old, 8) };
+}
+
+/// A clone call whose child continues in `entry(argument)` on the stack named by `arguments`. In assembler, because the
+/// child must not touch the frame of its parent.
+///
+/// # Safety
+/// `arguments` must ask for a stack of its own (with `CLONE_VM`), and `entry` must never return.
+unsafe fn clone_call(
+    number: libc::c_long,
+    arguments: [usize; 5],
+    entry: extern "C" fn(*mut c_void) -> !,
+    argument: *mut c_void,
+) -> isize {
+    let mut result;
+    // SAFETY: in the parent this is one system call. In the child it is a jump to `entry` on a fresh, 16-aligned
+    // stack: nothing of our own frame is touched there.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r13",
+            "call r12",
+            "ud2",
+            "2:",
+            inlateout("rax") number as isize => result,
+            in("rdi") arguments[0],
+            in("rsi") arguments[1],
+            in("rdx") arguments[2],
+            in("r10") arguments[3],
+            in("r8") arguments[4],
+            in("r12") entry,
+            in("r13") argument,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    // SAFETY: as on x86_64.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            "cbnz x0, 2f",
+            "mov x29, xzr",
+            "mov x0, x20",
+            "blr x21",
+            "brk 1",
+            "2:",
+            inlateout("x0") arguments[0] as isize => result,
+            in("x8") number,
+            in("x1") arguments[1],
+            in("x2") arguments[2],
+            in("x3") arguments[3],
+            in("x4") arguments[4],
+            in("x20") argument,
+            in("x21") entry,
+        );
+    }
+    result
 }

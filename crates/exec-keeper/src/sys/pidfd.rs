@@ -1,7 +1,7 @@
 //! Reaping and signalling processes by descriptor, so that a pid which the kernel has given to another process is never
 //! hit.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use exec_core::{ExitStatus, ResourceUsage};
@@ -45,32 +45,8 @@ pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> Result<Option<(ExitStatus, Resource
     Ok(Some((status, usage)))
 }
 
-/// Reaps a child that is known to be exiting, and waits for that.
-pub(crate) fn reap_now(pidfd: &OwnedFd) -> Result<(), Errno> {
-    // SAFETY: no memory is passed but a null siginfo, which waitid allows; the descriptor is borrowed for the call.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_waitid,
-            libc::P_PIDFD,
-            pidfd.as_raw_fd(),
-            std::ptr::null_mut::<libc::siginfo_t>(),
-            libc::WEXITED | libc::__WALL,
-            std::ptr::null_mut::<libc::rusage>(),
-        )
-    };
-    check(result)
-}
-
 /// Signals the whole process group of the leader behind `pidfd`. `EINVAL` from kernels before 6.9.
 pub(crate) fn signal_group(pidfd: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
-    send(pidfd, signal, PIDFD_SIGNAL_PROCESS_GROUP)
-}
-
-pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
-    send(pidfd, signal, 0)
-}
-
-fn send(pidfd: BorrowedFd<'_>, signal: i32, flags: libc::c_uint) -> Result<(), Errno> {
     // SAFETY: no memory is passed (siginfo is null), the descriptor is borrowed for the call.
     let result = unsafe {
         libc::syscall(
@@ -78,7 +54,7 @@ fn send(pidfd: BorrowedFd<'_>, signal: i32, flags: libc::c_uint) -> Result<(), E
             pidfd.as_raw_fd(),
             signal,
             std::ptr::null_mut::<libc::siginfo_t>(),
-            flags,
+            PIDFD_SIGNAL_PROCESS_GROUP,
         )
     };
     check(result)

@@ -8,9 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use exec_core::flow::Quota;
 use exec_core::{Io, Overflow, ProcessId};
-use exec_keeper::channel::{Channel, Received};
+use exec_keeper::channel::{Channel, NO_REQUEST, Received};
 use exec_keeper::keeper;
-use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, VERSION};
+use exec_keeper::protocol::{
+    KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessNumber, ProcessRecord, VERSION,
+};
 use exec_keeper::spool::directory::SpoolDirectory;
 use exec_keeper::{KeeperConfig, OwnerExitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,7 +29,7 @@ fn an_owner_that_never_reads_and_dies_does_not_keep_the_place() {
     // More answers than the socket and the keeper's own queue hold.
     let mut asked = 0;
     while asked < 5000 {
-        match first.send(&KeeperRequest::Members { request_id: asked, number: 1 }.encode(), &[]) {
+        match first.send(asked + 1, &KeeperRequest::Members { number: 1 }.encode(), &[]) {
             Ok(()) => asked += 1,
             Err(Errno::AGAIN) if becomes_writable(&first) => {}
             // The keeper no longer reads the requests of an owner that does not read its answers.
@@ -46,12 +48,12 @@ fn an_owner_that_reads_late_gets_every_answer() {
     let owner = connect_and_say_hello(folder.path());
     let (mut asked, mut received) = (0, 0);
     while received < 3000 {
-        if asked < 3000 && owner.send(&KeeperRequest::Members { request_id: asked, number: 1 }.encode(), &[]).is_ok() {
+        if asked < 3000 && owner.send(asked + 1, &KeeperRequest::Members { number: 1 }.encode(), &[]).is_ok() {
             asked += 1;
             continue;
         }
-        assert_eq!(receive(&owner), Some(KeeperEvent::Members { request_id: received, pids: Vec::new() }));
         received += 1;
+        assert_eq!(receive_answer(&owner), Some((received, KeeperEvent::Members { pids: Vec::new() })));
     }
     drop(owner);
     end(&folder, keeper_thread);
@@ -60,9 +62,9 @@ fn an_owner_that_reads_late_gets_every_answer() {
 #[test]
 fn an_owner_that_talks_nonsense_is_let_go() {
     let (folder, keeper_thread) = keeper_in_a_thread();
-    for nonsense in [&[][..], &[0], &[2, 1, 2, 3], &[255; 3000]] {
+    for nonsense in [&[][..], &[9], &[2, 1, 2, 3], &[255; 3000]] {
         let owner = connect(folder.path());
-        owner.send(nonsense, &[]).expect("there is space");
+        owner.send(NO_REQUEST, nonsense, &[]).expect("there is space");
         assert_eq!(receive(&owner), None, "{nonsense:?}");
     }
     end(&folder, keeper_thread);
@@ -85,7 +87,7 @@ fn a_second_owner_hears_who_the_first_is_even_if_it_speaks_first() {
     for _ in 0..100 {
         let second = connect(folder.path());
         // The keeper may close the connection before or after this, and may have read it or not.
-        let _ = second.send(&KeeperRequest::Hello { version: VERSION }.encode(), &[]);
+        let _ = second.send(NO_REQUEST, &KeeperRequest::Hello { version: VERSION }.encode(), &[]);
         assert_eq!(receive(&second), Some(KeeperEvent::Busy { owner_pid: std::process::id() }));
         assert_eq!(receive(&second), None);
     }
@@ -105,9 +107,9 @@ fn an_answer_to_a_dead_owner_is_not_given_to_the_next() {
     if exit.is_none() {
         assert!(matches!(receive(&second), Some(KeeperEvent::Exited { .. })), "it ends, and nothing else is sent");
     }
-    send(&second, KeeperRequest::Terminate { request_id: 9, number, grace });
-    let answer = receive(&second);
-    assert!(matches!(answer, Some(KeeperEvent::Terminated { request_id: 9, left: 0, .. })), "{answer:?}");
+    ask(&second, 9, KeeperRequest::Terminate { number, grace });
+    let answer = receive_answer(&second);
+    assert!(matches!(answer, Some((9, KeeperEvent::Terminated { left: 0, .. }))), "{answer:?}");
     send(&second, KeeperRequest::Forget { number });
     drop(second);
     end(&folder, keeper_thread);
@@ -143,9 +145,9 @@ fn process_of_a_dead_owner(folder: &Path, grace: Duration) -> ProcessNumber {
     };
     let launch = Box::new(LaunchRequest { record, arg0: None, environ: Vec::new(), path: None, time_limit: None });
     let owner = connect_and_say_hello(folder);
-    send(&owner, KeeperRequest::Start { request_id: 1, launch });
+    ask(&owner, 1, KeeperRequest::Start { launch });
     let Some(KeeperEvent::Started { number, .. }) = receive(&owner) else { panic!("it starts") };
-    send(&owner, KeeperRequest::Terminate { request_id: 7, number, grace });
+    ask(&owner, 7, KeeperRequest::Terminate { number, grace });
     number
 }
 
@@ -195,7 +197,11 @@ fn connect_and_say_hello(folder: &Path) -> Channel {
 }
 
 fn send(channel: &Channel, request: KeeperRequest) {
-    channel.send(&request.encode(), &[]).expect("there is space");
+    ask(channel, NO_REQUEST, request);
+}
+
+fn ask(channel: &Channel, request_id: u64, request: KeeperRequest) {
+    channel.send(request_id, &request.encode(), &[]).expect("there is space");
 }
 
 /// Whether the keeper still reads. No event says that it does not, so we wait for a moment. With a keeper that is only
@@ -208,10 +214,15 @@ fn becomes_writable(channel: &Channel) -> bool {
 
 /// `None` when the keeper has closed the connection.
 fn receive(channel: &Channel) -> Option<KeeperEvent> {
+    receive_answer(channel).map(|(_, event)| event)
+}
+
+/// With the id of the request that it answers.
+fn receive_answer(channel: &Channel) -> Option<(u64, KeeperEvent)> {
     loop {
         match channel.receive() {
-            Ok(Received::Message(message, _)) => {
-                return Some(KeeperEvent::decode(&message).expect("it is one of ours"));
+            Ok(Received::Message { request_id, message, .. }) => {
+                return Some((request_id, KeeperEvent::decode(&message).expect("it is one of ours")));
             }
             Ok(Received::Closed) => return None,
             Err(Errno::AGAIN) => {

@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use exec_core::flow::Quota;
 use exec_core::{Exit, ExitCause, ExitStatus, Io, Overflow, ProcessId, ResourceUsage, TerminalSize, TimeLimit};
-use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, LaunchRequest, ProcessRecord, SpawnStep, VERSION};
+use exec_keeper::protocol::{
+    FdRole, KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessRecord, SpawnStep, VERSION,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -58,8 +60,8 @@ proptest! {
 
 /// A keeper may be older than the owner that finds it. Who changes these bytes must change [`VERSION`] too.
 #[test]
-fn version_1_is_written_as_it_always_was() {
-    assert_eq!(VERSION, 1);
+fn version_2_is_written_as_it_always_was() {
+    assert_eq!(VERSION, 2);
     let record = ProcessRecord {
         id: ProcessId::new("p").expect("short"),
         argv: vec!["true".into()],
@@ -69,8 +71,7 @@ fn version_1_is_written_as_it_always_was() {
         started: SystemTime::UNIX_EPOCH + Duration::from_micros(3),
         label: b"L".to_vec(),
     };
-    let record_hex =
-        "0100000070 01000000 0400000074727565 010000002f 02 1800 5000 0000100000000000 01 0300000000000000 010000004c";
+    let record_hex = "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 014c";
     let launch = LaunchRequest {
         record: record.clone(),
         arg0: Some("a".into()),
@@ -78,38 +79,29 @@ fn version_1_is_written_as_it_always_was() {
         path: None,
         time_limit: Some(TimeLimit { after: Duration::from_micros(5), grace: Duration::from_micros(6) }),
     };
-    let launch_hex = "01000000 0100000061 01000000 030000004b3d56 00000000 0500000000000000 0600000000000000";
+    let launch_hex = "01 00 0161 01 00 034b3d56 00 01 00 8827 00 f02e";
     let exit = Exit {
         status: ExitStatus::Code(7),
         cause: ExitCause::TimedOut,
         usage: ResourceUsage { user: Duration::from_micros(1), system: Duration::from_micros(2), max_rss_bytes: 3 },
     };
-    let exit_hex = "30000000 0000000000000000 01 01 0000 07000000 0100000000000000 0200000000000000 0300000000000000 0000000000000000";
+    let exit_hex =
+        "30 0000000000000000 01 01 0000 07000000 0100000000000000 0200000000000000 0300000000000000 0000000000000000";
     let requests = [
-        (KeeperRequest::Hello { version: 1 }, "01 01000000".to_owned()),
-        (
-            KeeperRequest::Start { request_id: 9, launch: Box::new(launch) },
-            format!("02 0900000000000000 {launch_hex} {record_hex}"),
-        ),
-        (
-            KeeperRequest::Signal { request_id: 1, number: 2, signal: -1 },
-            "03 0100000000000000 0200000000000000 ffffffff".to_owned(),
-        ),
-        (
-            KeeperRequest::Terminate { request_id: 1, number: 2, grace: Duration::from_millis(1) },
-            "04 0100000000000000 0200000000000000 e803000000000000".to_owned(),
-        ),
-        (KeeperRequest::Members { request_id: 1, number: 2 }, "05 0100000000000000 0200000000000000".to_owned()),
-        (KeeperRequest::AddFd { number: 2, role: FdRole::Data1 }, "06 0200000000000000 0a".to_owned()),
-        (KeeperRequest::CloseFd { number: 2, role: FdRole::Stdin }, "07 0200000000000000 02".to_owned()),
-        (KeeperRequest::Forget { number: 2 }, "08 0200000000000000".to_owned()),
-        (KeeperRequest::Shutdown, "09".to_owned()),
+        (KeeperRequest::Shutdown, "00".to_owned()),
+        (KeeperRequest::Start { launch: Box::new(launch) }, format!("02 {record_hex} {launch_hex}")),
+        (KeeperRequest::Signal { number: 2, signal: -1 }, "03 02 01".to_owned()),
+        (KeeperRequest::Terminate { number: 2, grace: Duration::from_millis(1) }, "04 02 00 c0843d".to_owned()),
+        (KeeperRequest::Members { number: 200 }, "05 c801".to_owned()),
+        (KeeperRequest::AddFd { number: 2, role: FdRole::Data1 }, "06 02 09".to_owned()),
+        (KeeperRequest::CloseFd { number: 2, role: FdRole::Stdin }, "07 02 01".to_owned()),
+        (KeeperRequest::Forget { number: 2 }, "08 02".to_owned()),
     ];
     for (request, hex) in requests {
         assert_eq!(as_hex(&request.encode()), hex.replace(' ', ""), "{request:?}");
     }
     let events = [
-        (KeeperEvent::Welcome { version: 1, pid: 2, processes: 3 }, "01 01000000 02000000 03000000".to_owned()),
+        (KeeperEvent::Exited { number: 1, exit }, format!("00 01 {exit_hex}")),
         (
             KeeperEvent::ExistingProcess {
                 number: 1,
@@ -118,27 +110,32 @@ fn version_1_is_written_as_it_always_was() {
                 roles: vec![FdRole::Pidfd, FdRole::PtyMaster],
                 record: Box::new(record),
             },
-            format!("02 0100000000000000 02000000 02000000 01 05 {exit_hex} {record_hex}"),
+            format!("02 01 02 01 {exit_hex} 02 00 04 {record_hex}"),
         ),
+        (KeeperEvent::Started { number: 2, pid: 3, roles: vec![FdRole::Index] }, "03 02 03 01 07".to_owned()),
         (
-            KeeperEvent::Started { request_id: 1, number: 2, pid: 3, roles: vec![FdRole::Index] },
-            "03 0100000000000000 0200000000000000 03000000 01000000 08".to_owned(),
+            KeeperEvent::StartFailed { step: SpawnStep::Cwd, errno: 2, subject: "/x".into() },
+            "04 03637764 04 00 022f78".to_owned(),
         ),
-        (
-            KeeperEvent::StartFailed { request_id: 1, step: SpawnStep::Cwd, errno: 2, subject: "/x".into() },
-            "04 0100000000000000 06 02000000 02000000 2f78".to_owned(),
-        ),
-        (KeeperEvent::Exited { number: 1, exit }, format!("05 0100000000000000 {exit_hex}")),
-        (KeeperEvent::Signalled { request_id: 1, errno: 3 }, "06 0100000000000000 03000000".to_owned()),
-        (
-            KeeperEvent::Terminated { request_id: 1, was_running: true, ended: 2, left: 0 },
-            "07 0100000000000000 01 02000000 00000000".to_owned(),
-        ),
-        (KeeperEvent::Members { request_id: 1, pids: vec![258] }, "08 0100000000000000 04000000 02010000".to_owned()),
-        (KeeperEvent::Busy { owner_pid: 5 }, "09 05000000".to_owned()),
+        (KeeperEvent::Signalled { errno: 3 }, "05 06".to_owned()),
+        (KeeperEvent::Terminated { was_running: true, ended: 2, left: 0 }, "06 01 02 00".to_owned()),
+        (KeeperEvent::Members { pids: vec![258] }, "07 01 8202".to_owned()),
+        (KeeperEvent::Refused { errno: 7 }, "08 0e".to_owned()),
     ];
     for (event, hex) in events {
         assert_eq!(as_hex(&event.encode()), hex.replace(' ', ""), "{event:?}");
+    }
+}
+
+/// Otherwise an owner and a keeper of different versions could not tell each other which they are.
+#[test]
+fn the_greeting_is_the_same_in_all_versions() {
+    assert_eq!(as_hex(&KeeperRequest::Hello { version: 2 }.encode()), "0102000000");
+    for (event, hex) in [
+        (KeeperEvent::Welcome { version: 1, pid: 2, processes: 3 }, "01010000000200000003000000"),
+        (KeeperEvent::Busy { owner_pid: 5 }, "0905000000"),
+    ] {
+        assert_eq!(as_hex(&event.encode()), hex, "{event:?}");
     }
 }
 
@@ -147,53 +144,46 @@ fn as_hex(bytes: &[u8]) -> String {
 }
 
 fn request() -> impl Strategy<Value = KeeperRequest> {
-    let numbers = (any::<u64>(), any::<u64>());
     prop_oneof![
+        Just(KeeperRequest::Shutdown),
         any::<u32>().prop_map(|version| KeeperRequest::Hello { version }),
-        (any::<u64>(), launch())
-            .prop_map(|(request_id, launch)| KeeperRequest::Start { request_id, launch: Box::new(launch) }),
-        (numbers, any::<i32>()).prop_map(|((request_id, number), signal)| KeeperRequest::Signal {
-            request_id,
-            number,
-            signal
-        }),
-        (numbers, duration()).prop_map(|((request_id, number), grace)| KeeperRequest::Terminate {
-            request_id,
-            number,
-            grace
-        }),
-        numbers.prop_map(|(request_id, number)| KeeperRequest::Members { request_id, number }),
+        launch().prop_map(|launch| KeeperRequest::Start { launch: Box::new(launch) }),
+        any::<(u64, i32)>().prop_map(|(number, signal)| KeeperRequest::Signal { number, signal }),
+        (any::<u64>(), duration()).prop_map(|(number, grace)| KeeperRequest::Terminate { number, grace }),
+        any::<u64>().prop_map(|number| KeeperRequest::Members { number }),
         (any::<u64>(), fd_role()).prop_map(|(number, role)| KeeperRequest::AddFd { number, role }),
         (any::<u64>(), fd_role()).prop_map(|(number, role)| KeeperRequest::CloseFd { number, role }),
         any::<u64>().prop_map(|number| KeeperRequest::Forget { number }),
-        Just(KeeperRequest::Shutdown),
     ]
 }
 
 fn event() -> impl Strategy<Value = KeeperEvent> {
     let existing = (any::<u64>(), any::<u32>(), option::of(exit()), vec(fd_role(), 0..12), process_record());
-    let terminated = (any::<u64>(), any::<bool>(), any::<u32>(), any::<u32>());
     prop_oneof![
+        (any::<u64>(), exit()).prop_map(|(number, exit)| KeeperEvent::Exited { number, exit }),
         any::<(u32, u32, u32)>().prop_map(|(version, pid, processes)| KeeperEvent::Welcome { version, pid, processes }),
-        any::<u32>().prop_map(|owner_pid| KeeperEvent::Busy { owner_pid }),
         existing.prop_map(|(number, pid, exit, roles, record)| {
             KeeperEvent::ExistingProcess { number, pid, exit, roles, record: Box::new(record) }
         }),
-        (any::<(u64, u64, u32)>(), vec(fd_role(), 0..12))
-            .prop_map(|((request_id, number, pid), roles)| KeeperEvent::Started { request_id, number, pid, roles }),
-        (any::<u64>(), step(), any::<i32>(), text()).prop_map(|(request_id, step, errno, subject)| {
-            KeeperEvent::StartFailed { request_id, step, errno, subject }
+        (any::<(u64, u32)>(), vec(fd_role(), 0..12)).prop_map(|((number, pid), roles)| KeeperEvent::Started {
+            number,
+            pid,
+            roles
         }),
-        (any::<u64>(), exit()).prop_map(|(number, exit)| KeeperEvent::Exited { number, exit }),
-        any::<(u64, i32)>().prop_map(|(request_id, errno)| KeeperEvent::Signalled { request_id, errno }),
-        terminated.prop_map(|(request_id, was_running, ended, left)| KeeperEvent::Terminated {
-            request_id,
+        (step(), any::<i32>(), text()).prop_map(|(step, errno, subject)| KeeperEvent::StartFailed {
+            step,
+            errno,
+            subject
+        }),
+        any::<i32>().prop_map(|errno| KeeperEvent::Signalled { errno }),
+        any::<(bool, u32, u32)>().prop_map(|(was_running, ended, left)| KeeperEvent::Terminated {
             was_running,
             ended,
             left
         }),
-        (any::<u64>(), vec(any::<u32>(), 0..20))
-            .prop_map(|(request_id, pids)| KeeperEvent::Members { request_id, pids }),
+        vec(any::<u32>(), 0..20).prop_map(|pids| KeeperEvent::Members { pids }),
+        any::<i32>().prop_map(|errno| KeeperEvent::Refused { errno }),
+        any::<u32>().prop_map(|owner_pid| KeeperEvent::Busy { owner_pid }),
     ]
 }
 

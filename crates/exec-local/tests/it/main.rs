@@ -1,7 +1,8 @@
-//! What this machine's environment does beyond the conformance suite: files under kills and overflow, HTTP, and builds
+//! What this machine's environment does beyond the conformance suite: files under kills and overflow, HTTP, an older keeper, and builds
 //! without a feature.
 
 mod absent;
 mod files;
 #[cfg(feature = "http")]
 mod http;
+mod other_version;

@@ -1,4 +1,4 @@
-//! Signals of this process: those that a keeper process receives, and those that a child must not inherit.
+//! The keeper's own process: the signals that it receives, those that a child must not inherit, and how it is scheduled.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -29,10 +29,10 @@ pub(crate) fn adopt_orphans() -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-pub(crate) const ALL: u64 = !0;
+pub(crate) const ALL_SIGNALS: u64 = !0;
 
 /// Signals that are ignored or have a handler in this process, signal n as bit n - 1.
-pub(crate) fn not_default() -> u64 {
+pub(crate) fn not_default_signals() -> u64 {
     let mut found = 0;
     for signal in 1..=64_u32 {
         let mut action = [0u64; 4];
@@ -58,4 +58,26 @@ pub(crate) fn asked_to_end(signals: BorrowedFd<'_>) -> bool {
         end |= info.ssi_signo == libc::SIGTERM as u32;
     }
     end
+}
+
+/// The shortest slice that sched(7) allows. A thread with short slices may interrupt one with long slices.
+const SLICE_NANOS: u64 = 100_000;
+
+/// Asks for short slices for this thread, and ordinary ones for its children. The keeper's work takes microseconds, and
+/// its owner waits for it while a child may have the processor. Kernels before 6.12 ignore this.
+pub(crate) fn run_in_short_slices() {
+    let size = size_of::<libc::sched_attr>();
+    // SAFETY: zeroed is a valid value of this plain C struct, of which the kernel writes at most `size` bytes.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) } == 0;
+    // A policy that somebody chose stays, and so does a priority that our children should inherit.
+    if !known || attributes.sched_policy != libc::SCHED_OTHER as u32 || attributes.sched_nice < 0 {
+        return;
+    }
+    attributes.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    attributes.sched_runtime = SLICE_NANOS;
+    (attributes.sched_deadline, attributes.sched_period) = (0, 0);
+    // SAFETY: the kernel reads the live local, and changes nothing but how this thread is scheduled.
+    let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }

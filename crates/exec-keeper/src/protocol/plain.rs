@@ -1,0 +1,92 @@
+//! How values of `exec-core` are written in a message. Core does not serialise, so each of its types has a plain form here,
+//! for `#[serde(with = "plain")]`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use exec_core::flow::Quota;
+use exec_core::{Exit, Io, Overflow, ProcessId, SpawnStep, TerminalSize, TimeLimit};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::spool::index::{decode_exit, encode_exit};
+
+pub(super) trait Plain: Clone {
+    type Form: Serialize + for<'de> Deserialize<'de>;
+
+    fn to_form(self) -> Self::Form;
+
+    /// `None` if no value has this form.
+    fn from_form(form: Self::Form) -> Option<Self>;
+}
+
+pub(super) fn serialize<T: Plain, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    value.clone().to_form().serialize(serializer)
+}
+
+pub(super) fn deserialize<'de, T: Plain, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    T::from_form(T::Form::deserialize(deserializer)?).ok_or_else(|| D::Error::custom("no such value"))
+}
+
+/// A type, its form, and the way there and back.
+macro_rules! plain {
+    ($type:ty, $form:ty, $to:expr, $from:expr) => {
+        impl Plain for $type {
+            type Form = $form;
+
+            fn to_form(self) -> $form {
+                let to: fn($type) -> $form = $to;
+                to(self)
+            }
+
+            fn from_form(form: $form) -> Option<$type> {
+                let from: fn($form) -> Option<$type> = $from;
+                from(form)
+            }
+        }
+    };
+}
+
+plain!(ProcessId, String, |id| id.as_str().to_owned(), |id| ProcessId::new(id).ok());
+// Not as text, which a path need not be.
+plain!(PathBuf, OsString, PathBuf::into_os_string, |path| Some(path.into()));
+plain!(SpawnStep, String, |step| step.name().to_owned(), |name| SpawnStep::from_name(&name));
+plain!(TimeLimit, (Duration, Duration), |limit| (limit.after, limit.grace), |(after, grace)| Some(TimeLimit {
+    after,
+    grace
+}));
+plain!(Quota, (u64, bool), |quota| (quota.cap_bytes, quota.overflow == Overflow::Block), |(cap_bytes, block)| {
+    let overflow = if block { Overflow::Block } else { Overflow::DropOldest };
+    Some(Quota { cap_bytes, overflow })
+});
+// Whether stdin is a pipe, or else the rows and columns of the terminal.
+plain!(
+    Io,
+    Result<bool, (u16, u16)>,
+    |io| match io {
+        Io::Pipes { stdin } => Ok(stdin),
+        Io::Pty(size) => Err((size.rows, size.cols)),
+    },
+    |form| Some(match form {
+        Ok(stdin) => Io::Pipes { stdin },
+        Err((rows, cols)) => Io::Pty(TerminalSize { rows, cols }),
+    })
+);
+// As in the index of a log, which keeps it too.
+plain!(Exit, Vec<u8>, |exit| encode_exit(0, &exit).to_vec(), |bytes| Some(decode_exit(&bytes)?.1));
+
+impl<T: Plain> Plain for Option<T> {
+    type Form = Option<T::Form>;
+
+    fn to_form(self) -> Self::Form {
+        self.map(T::to_form)
+    }
+
+    fn from_form(form: Self::Form) -> Option<Self> {
+        match form {
+            Some(form) => T::from_form(form).map(Some),
+            None => Some(None),
+        }
+    }
+}
