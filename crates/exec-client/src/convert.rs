@@ -1,17 +1,12 @@
-//! Conversions between the words of the domain and those of the wire, in both directions: processes and environments
-//! first, then files and HTTP. Nothing is decided here, and no error code is known.
+//! Conversions between the words of the environment and those of the wire, in both directions: processes and machines
+//! first, then files and HTTP. What both have from `exec-core`, `exec-wire` converts. Nothing is decided here, and no
+//! error code is known.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
-use exec_core::environ::Variables;
-use exec_core::{
-    Command, EnvPolicy, Exit, ExitCause, ExitStatus, Head, Inherit, Io, Overflow, ProcessId, ResourceUsage, Signal,
-    Stream, TerminalSize,
-};
+use exec_core::{Exit, ExitStatus, Head, ProcessId};
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
     Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FileLines, FileReason, FileVerb, Metadata,
@@ -21,133 +16,11 @@ use exec_env::process::{ProcessInfo, WaitCondition, Waited};
 use exec_env::{MachineInfo, Shell, http};
 use exec_wire::base64::Base64;
 use exec_wire::environment::EnvironmentInfo;
-use exec_wire::{PathUri, fs, http as wire_http, process as wire, text::OsText};
+use exec_wire::fs::time_of;
+use exec_wire::process::round_up_to_millis;
+use exec_wire::{PathUri, fs, http as wire_http, process as wire};
 
 use crate::error;
-
-/// A value that a local environment could use and the wire cannot carry.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what} cannot be sent: it is not UTF-8")]
-pub(crate) struct NotEncodable {
-    what: String,
-}
-
-pub(crate) fn start_params(id: &ProcessId, command: &Command) -> Result<wire::StartParams, NotEncodable> {
-    let (tty, pipe_stdin, size) = match command.io {
-        Io::Pipes { stdin } => (false, stdin, None),
-        Io::Pty(size) => (true, false, Some(wire_size(size))),
-    };
-    let limit = command.time_limit.and_then(|limit| Some((millis(limit.after)?, limit.grace)));
-    let cwd = PathUri::from_path(&command.cwd).map_err(|relative| NotEncodable { what: relative.to_string() })?;
-    Ok(wire::StartParams {
-        process_id: id.as_str().to_owned(),
-        metadata: None,
-        argv: command.argv.iter().map(|word| word.clone().into()).collect(),
-        cwd,
-        env_policy: command.environ.policy.as_ref().map(env_policy).transpose()?,
-        env: variables(&command.environ.vars, |value| Ok(OsText::from(value)))?,
-        tty,
-        pipe_stdin,
-        arg0: command.arg0.clone().map(OsText::from),
-        shell_snapshot: None,
-        sandbox: None,
-        enforce_managed_network: false,
-        managed_network: None,
-        network_proxy: None,
-        size,
-        timeout_ms: limit.map(|(after_ms, _)| after_ms),
-        grace_ms: limit.and_then(|(_, grace)| millis(grace)),
-        overflow: match command.overflow {
-            Overflow::DropOldest => None,
-            Overflow::Block => Some(wire::Overflow::Block),
-        },
-        spool_bytes: command.spool_bytes,
-        label: (!command.label.is_empty()).then(|| Base64::from(command.label.clone())),
-    })
-}
-
-fn env_policy(policy: &EnvPolicy) -> Result<wire::EnvPolicy, NotEncodable> {
-    Ok(wire::EnvPolicy {
-        inherit: match policy.inherit {
-            Inherit::All => wire::EnvInherit::All,
-            Inherit::Core => wire::EnvInherit::Core,
-            Inherit::None => wire::EnvInherit::None,
-        },
-        ignore_default_excludes: policy.ignore_default_excludes,
-        exclude: policy.exclude.clone(),
-        set: variables(&policy.set, |value| utf8(value, "the value of an environment variable"))?,
-        include_only: policy.include_only.clone(),
-    })
-}
-
-fn variables<T>(
-    variables: &Variables,
-    value_of: impl Fn(&OsStr) -> Result<T, NotEncodable>,
-) -> Result<BTreeMap<String, T>, NotEncodable> {
-    let pairs = variables.iter();
-    pairs.map(|(name, value)| Ok((utf8(name, "the name of an environment variable")?, value_of(value)?))).collect()
-}
-
-fn utf8(word: &OsStr, what: &str) -> Result<String, NotEncodable> {
-    match word.to_str() {
-        Some(text) => Ok(text.to_owned()),
-        None => Err(NotEncodable { what: format!("{what}, {word:?},") }),
-    }
-}
-
-/// Whole milliseconds, rounded up; `None` if the number is too large for the wire, which then means for ever.
-pub(crate) fn millis(time: Duration) -> Option<u64> {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).ok().filter(|ms| i64::try_from(*ms).is_ok())
-}
-
-pub(crate) fn wire_size(size: TerminalSize) -> wire::Size {
-    wire::Size { rows: size.rows, cols: size.cols }
-}
-
-pub(crate) fn stream(stream: wire::Stream) -> Stream {
-    match stream {
-        wire::Stream::Stdout => Stream::Stdout,
-        wire::Stream::Stderr => Stream::Stderr,
-        wire::Stream::Pty => Stream::Pty,
-    }
-}
-
-pub(crate) fn wire_signal(signal: Signal) -> wire::ProcessSignal {
-    match signal {
-        Signal::Hangup => wire::ProcessSignal::Hangup,
-        Signal::Interrupt => wire::ProcessSignal::Interrupt,
-        Signal::Quit => wire::ProcessSignal::Quit,
-        Signal::Kill => wire::ProcessSignal::Kill,
-        Signal::User1 => wire::ProcessSignal::User1,
-        Signal::User2 => wire::ProcessSignal::User2,
-        Signal::Terminate => wire::ProcessSignal::Terminate,
-        Signal::Continue => wire::ProcessSignal::Continue,
-        Signal::Stop => wire::ProcessSignal::Stop,
-        Signal::WindowChange => wire::ProcessSignal::WindowChange,
-    }
-}
-
-pub(crate) fn exit(exit: wire::Exit) -> Exit {
-    let status = match (exit.code, exit.signal) {
-        (Some(code), _) => ExitStatus::Code(code),
-        (None, Some(number)) => ExitStatus::Signal { number, core_dumped: exit.core_dumped },
-        (None, None) => ExitStatus::Lost,
-    };
-    let cause = match exit.kind {
-        wire::ExitKind::TimedOut => ExitCause::TimedOut,
-        wire::ExitKind::Terminated => ExitCause::Terminated,
-        wire::ExitKind::OutOfMemory => ExitCause::OutOfMemory,
-        wire::ExitKind::Exited | wire::ExitKind::Signalled | wire::ExitKind::SpawnFailed | wire::ExitKind::Lost => {
-            ExitCause::Own
-        }
-    };
-    let usage = ResourceUsage {
-        user: Duration::from_millis(exit.user_ms),
-        system: Duration::from_millis(exit.system_ms),
-        max_rss_bytes: exit.max_rss_bytes,
-    };
-    Exit { status, cause, usage }
-}
 
 /// The exit as a server reports it that tells the code only. 128+n may be a signal or the child's own code, so it is not
 /// interpreted.
@@ -160,7 +33,7 @@ pub(crate) fn exit_of_code(code: Option<i32>) -> Exit {
 
 /// `None` if the id is one we could not use.
 pub(crate) fn process_info(info: wire::ProcessInfo) -> Option<ProcessInfo> {
-    let exit = info.exit.map(exit);
+    let exit = info.exit.map(Into::into);
     Some(ProcessInfo {
         id: ProcessId::new(&info.process_id).ok()?,
         pid: info.pid,
@@ -205,7 +78,9 @@ pub(crate) fn wire_until(until: WaitCondition) -> wire::Until {
         WaitCondition::Exited => wire::Until::Exited,
         WaitCondition::Closed => wire::Until::Closed,
         WaitCondition::Output { regex, after } => wire::Until::Output { regex, after_seq: after },
-        WaitCondition::Silence(quiet) => wire::Until::Silence { silent_ms: millis(quiet).unwrap_or(i64::MAX as u64) },
+        WaitCondition::Silence(quiet) => {
+            wire::Until::Silence { silent_ms: round_up_to_millis(quiet).unwrap_or(i64::MAX as u64) }
+        }
         WaitCondition::Port(port) => wire::Until::Port { port },
     }
 }
@@ -213,13 +88,13 @@ pub(crate) fn wire_until(until: WaitCondition) -> wire::Until {
 /// `Err` is the exit of a process that ended before what was waited for.
 pub(crate) fn waited(outcome: wire::WaitOutcome) -> Result<Waited, Exit> {
     Ok(match outcome {
-        wire::WaitOutcome::Exited { exit: how } => Waited::Exited(exit(how)),
-        wire::WaitOutcome::Closed { exit: how } => Waited::Closed(exit(how)),
+        wire::WaitOutcome::Exited { exit: how } => Waited::Exited(how.into()),
+        wire::WaitOutcome::Closed { exit: how } => Waited::Closed(how.into()),
         wire::WaitOutcome::Matched { seq, text, .. } => Waited::Matched { seq, text: text.0 },
         wire::WaitOutcome::Silent => Waited::Silent,
         wire::WaitOutcome::Listening { port } => Waited::Listening { port },
         wire::WaitOutcome::TimedOut => Waited::DeadlinePassed,
-        wire::WaitOutcome::Ended { exit: how } => return Err(exit(how)),
+        wire::WaitOutcome::Ended { exit: how } => return Err(how.into()),
     })
 }
 
@@ -231,10 +106,10 @@ pub(crate) fn metadata(found: &fs::GetMetadataResult) -> Metadata {
         Some(fs::FileKind::Special) => FileKind::Special,
         None => kind_of_flags(found.is_directory, found.is_file, false),
     };
-    let exact = |ns: Option<i64>, ms: i64| time(ns.unwrap_or_else(|| ms.saturating_mul(1_000_000)));
+    let exact = |ns: Option<i64>, ms: i64| time_of(ns.unwrap_or_else(|| ms.saturating_mul(1_000_000)));
     let modified = exact(found.modified_ns, found.modified_at_ms);
     let created = match (found.created_ns, found.created_at_ms) {
-        (Some(ns), _) => Some(time(ns)),
+        (Some(ns), _) => Some(time_of(ns)),
         (None, 0) => None,
         // Our server leaves it out if the file system does not know it; another one then sends 0.
         (None, _) if found.kind.is_some() => None,
@@ -246,8 +121,8 @@ pub(crate) fn metadata(found: &fs::GetMetadataResult) -> Metadata {
         size_bytes: found.size,
         created,
         modified,
-        accessed: found.accessed_ns.map_or(modified, time),
-        changed: found.changed_ns.map_or(modified, time),
+        accessed: found.accessed_ns.map_or(modified, time_of),
+        changed: found.changed_ns.map_or(modified, time_of),
         mode: found.mode.unwrap_or(0),
         uid: found.uid.unwrap_or(0),
         gid: found.gid.unwrap_or(0),
@@ -264,20 +139,6 @@ fn kind_of_flags(is_directory: bool, is_file: bool, is_symlink: bool) -> FileKin
         // A link to neither a file nor a directory most likely leads nowhere.
         (_, _, true) => FileKind::Symlink,
         _ => FileKind::Special,
-    }
-}
-
-fn time(ns: i64) -> SystemTime {
-    let span = Duration::from_nanos(ns.unsigned_abs());
-    let time = if ns < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) };
-    time.unwrap_or(UNIX_EPOCH)
-}
-
-/// Since 1970; earlier times are negative. An `i64` holds 290 years in either direction.
-pub(crate) fn nanoseconds(time: SystemTime) -> i64 {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanoseconds| -nanoseconds),
     }
 }
 
@@ -413,7 +274,7 @@ pub(crate) fn http_params(request: http::HttpRequest, request_id: String) -> wir
         url: request.url,
         headers: request.headers.into_iter().map(header).collect(),
         body_base64: request.body.map(Base64),
-        timeout_ms: request.timeout.and_then(millis),
+        timeout_ms: request.timeout.and_then(round_up_to_millis),
         redirect_policy: match request.redirects {
             http::Redirects::Follow => wire_http::RedirectPolicy::Follow,
             http::Redirects::Stop => wire_http::RedirectPolicy::Stop,

@@ -7,6 +7,7 @@ use exec_env::{Environment, Files, Http, MachineInfo, Processes};
 use exec_transport::{ConnectOptions, Target};
 use exec_wire::Method;
 use exec_wire::environment::InfoParams;
+use exec_wire::process::round_up_to_millis;
 use exec_wire::session::CloseParams;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -113,7 +114,7 @@ impl RemoteEnvironment {
         let session = Session::new(timeouts, options.resume_session, seed);
         let initialize_options = InitializeOptions {
             client_name: options.client_name,
-            detached_ttl_ms: options.detached_ttl.and_then(convert::millis),
+            detached_ttl_ms: options.detached_ttl.and_then(round_up_to_millis),
             binary_frames: options.binary_frames,
         };
         let shutdown = CancellationToken::new();

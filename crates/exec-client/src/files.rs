@@ -342,7 +342,7 @@ impl Files for RemoteFiles {
             let operation = self.operation(FileVerb::SetTimes, path);
             operation.require(Method::FsSetTimes)?;
             let (accessed_ns, modified_ns) =
-                (convert::nanoseconds(times.accessed), convert::nanoseconds(times.modified));
+                (wire::nanoseconds_of(times.accessed), wire::nanoseconds_of(times.modified));
             let follow_symlinks = follow_symlinks(links);
             let path = operation.uri()?;
             let params = wire::SetTimesParams { path, accessed_ns, modified_ns, follow_symlinks, sandbox: None };

@@ -50,7 +50,7 @@ pub fn take_page(entries: &mut VecDeque<Entry>, max_bytes: usize) -> Vec<Entry> 
 
 /// The page that a read after `after` returned. `known_exit` is the exit with its seq, if it was pushed.
 pub fn page_of(after: Seq, result: ReadResult, known_exit: Option<(Seq, Exit)>) -> Page {
-    let exit = result.exit.map(convert::exit).or(result.exited.then(|| convert::exit_of_code(result.exit_code)));
+    let exit = result.exit.map(Into::into).or(result.exited.then(|| convert::exit_of_code(result.exit_code)));
     match result.head {
         Some(head) => page_with_head(after, result.chunks, head, exit),
         None => page_from_seqs(after, result, known_exit, exit),
@@ -137,7 +137,7 @@ fn assemble(after: Seq, chunks: Vec<Chunk>, head: Head, gap: Option<Gap>) -> Pag
     while seq < head.next_seq {
         while chunks.next_if(|chunk| chunk.seq < seq).is_some() {}
         let body = match (chunks.next_if(|chunk| chunk.seq == seq), head.exit) {
-            (Some(chunk), _) => EntryBody::Output { stream: convert::stream(chunk.stream), bytes: chunk.chunk.0 },
+            (Some(chunk), _) => EntryBody::Output { stream: chunk.stream.into(), bytes: chunk.chunk.0 },
             (None, Some((exit_seq, exit))) if exit_seq == seq => EntryBody::Exited(exit),
             (None, _) if head.closed && seq + 1 == head.next_seq => EntryBody::Closed,
             (None, _) => break,

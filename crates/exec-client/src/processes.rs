@@ -22,7 +22,7 @@ use exec_env::process::{
     Terminated, Unreachable, WaitCondition, Waited, Written,
 };
 use exec_wire::base64::Base64;
-use exec_wire::process as wire;
+use exec_wire::process::{self as wire, round_up_to_millis};
 use exec_wire::{Extension, Method, RetryPolicy};
 use tokio::time::Instant;
 
@@ -144,7 +144,8 @@ impl Processes for RemoteProcesses {
             command.check()?;
             let link = &self.link;
             refuse_unsupported(link, &command)?;
-            let params = convert::start_params(id, &command).map_err(|error| Unreachable { why: error.to_string() })?;
+            let params =
+                wire::StartParams::new(id, &command).map_err(|error| Unreachable { why: error.to_string() })?;
             let reserved = ReservedId::take(link, id, &command)?;
             let outcome = link.call_with(&params, link.default_options(Method::ProcessStart)).await;
             let pid = match outcome.result.map_err(|error| error::start_reason(id, &command, error)) {
@@ -255,7 +256,7 @@ impl Processes for RemoteProcesses {
             if !self.link.has(Method::ProcessResize) {
                 return Err(unsupported(Method::ProcessResize).into());
             }
-            let params = wire::ResizeParams { process_id: id.as_str().to_owned(), size: convert::wire_size(size) };
+            let params = wire::ResizeParams { process_id: id.as_str().to_owned(), size: size.into() };
             self.link.call(params).await.map(drop).map_err(|error| error::process_reason(id, error))
         })
     }
@@ -269,7 +270,7 @@ impl Processes for RemoteProcesses {
             let keyed = self.link.has(Extension::SIGNAL_ID);
             let params = wire::SignalParams {
                 process_id: id.as_str().to_owned(),
-                signal: convert::wire_signal(signal),
+                signal: signal.into(),
                 signal_id: keyed.then(|| self.unique_key()),
             };
             // A signal without a key would be delivered twice.
@@ -295,7 +296,7 @@ impl Processes for RemoteProcesses {
                     "this server cannot ask a process to end before it kills it: terminate without a grace".to_owned();
                 return Err(Unreachable { why }.into());
             }
-            let grace_ms = convert::millis(grace).filter(|ms| *ms > 0);
+            let grace_ms = round_up_to_millis(grace).filter(|ms| *ms > 0);
             let params = wire::TerminateParams { process_id: id.as_str().to_owned(), grace_ms };
             let default = self.link.default_options(Method::ProcessTerminate);
             let longest = grace.saturating_add(TREE_EXIT_TIMEOUT).min(LONG_CALL);
@@ -441,7 +442,7 @@ async fn read_once(link: &Link, id: &ProcessId, query: ReadQuery) -> Result<Page
         after_seq: Some(query.after),
         // Where we must infer what the server does not tell, we must see the whole of what it holds.
         max_bytes: query.max_bytes.filter(|_| tells_head),
-        wait_ms: convert::millis(query.wait).filter(|ms| *ms > 0),
+        wait_ms: round_up_to_millis(query.wait).filter(|ms| *ms > 0),
     };
     let default = link.default_options(Method::ProcessRead);
     let options = CallOptions { deadline: link.call_deadline().saturating_add(query.wait), ..default };

@@ -1,22 +1,19 @@
-//! Shapes of the wire become values of the domain, and back. Nothing else knows both vocabularies.
+//! Shapes of the wire become values of the environment, and back. What has a counterpart in `exec-core` is converted by
+//! `exec-wire`.
 
 mod files;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use exec_core::command::BadCommand;
-use exec_core::{
-    Command, EnvPolicy, Environ, Exit, ExitCause, ExitStatus, Head, Inherit, Io, Overflow, Seq, Signal, TerminalSize,
-    TimeLimit,
-};
+use exec_core::Seq;
 use exec_env::MachineInfo;
 use exec_env::process::{ProcessInfo, WaitCondition, Waited};
 use exec_wire::Extension;
 use exec_wire::base64::Base64;
 use exec_wire::environment::{Capabilities, EnvironmentInfo, ShellInfo};
 use exec_wire::path_uri::PathUri;
-use exec_wire::process::{self as wire, ExitKind};
+use exec_wire::process as wire;
 use exec_wire::text::OsText;
 
 pub(crate) use files::{
@@ -28,97 +25,6 @@ pub(crate) use files::{
 /// number means "behind everything". The bound lets the rest of the code add to a seq without overflow.
 pub(crate) fn seq(named: u64) -> Seq {
     named.min(Seq::MAX >> 1)
-}
-
-pub(crate) fn stream(stream: exec_core::Stream) -> wire::Stream {
-    match stream {
-        exec_core::Stream::Stdout => wire::Stream::Stdout,
-        exec_core::Stream::Stderr => wire::Stream::Stderr,
-        exec_core::Stream::Pty => wire::Stream::Pty,
-    }
-}
-
-pub(crate) fn exit(exit: &Exit) -> wire::Exit {
-    let (code, signal, core_dumped) = match exit.status {
-        ExitStatus::Code(code) => (Some(code), None, false),
-        ExitStatus::Signal { number, core_dumped } => (None, Some(number), core_dumped),
-        ExitStatus::Lost => (None, None, false),
-    };
-    let kind = match (exit.cause, exit.status) {
-        (_, ExitStatus::Lost) => ExitKind::Lost,
-        (ExitCause::TimedOut, _) => ExitKind::TimedOut,
-        (ExitCause::Terminated, _) => ExitKind::Terminated,
-        (ExitCause::OutOfMemory, _) => ExitKind::OutOfMemory,
-        (ExitCause::Own, ExitStatus::Signal { .. }) => ExitKind::Signalled,
-        (ExitCause::Own, ExitStatus::Code(_)) => ExitKind::Exited,
-    };
-    wire::Exit {
-        kind,
-        code,
-        signal,
-        core_dumped,
-        user_ms: millis(exit.usage.user),
-        system_ms: millis(exit.usage.system),
-        max_rss_bytes: exit.usage.max_rss_bytes,
-    }
-}
-
-/// The command of a start. The caller has converted `cwd`, because that error has a message of its own.
-pub(crate) fn command(params: wire::StartParams, cwd: PathBuf, label: Vec<u8>) -> Result<Command, BadCommand> {
-    let io = if params.tty {
-        Io::Pty(params.size.map_or(TerminalSize::default(), |size| TerminalSize { rows: size.rows, cols: size.cols }))
-    } else {
-        Io::Pipes { stdin: params.pipe_stdin }
-    };
-    let grace = Duration::from_millis(params.grace_ms.unwrap_or(0));
-    let command = Command {
-        argv: params.argv.into_iter().map(|argument| argument.0).collect(),
-        arg0: params.arg0.map(|arg0| arg0.0),
-        cwd,
-        environ: Environ {
-            policy: params.env_policy.map(policy),
-            vars: params.env.into_iter().map(|(name, value)| (name.into(), value.0)).collect(),
-        },
-        io,
-        time_limit: params.timeout_ms.map(|after| TimeLimit { after: Duration::from_millis(after), grace }),
-        overflow: match params.overflow {
-            Some(wire::Overflow::Block) => Overflow::Block,
-            Some(wire::Overflow::DropOldest) | None => Overflow::DropOldest,
-        },
-        spool_bytes: params.spool_bytes,
-        label,
-    };
-    command.check()?;
-    Ok(command)
-}
-
-fn policy(policy: wire::EnvPolicy) -> EnvPolicy {
-    EnvPolicy {
-        inherit: match policy.inherit {
-            wire::EnvInherit::All => Inherit::All,
-            wire::EnvInherit::Core => Inherit::Core,
-            wire::EnvInherit::None => Inherit::None,
-        },
-        ignore_default_excludes: policy.ignore_default_excludes,
-        exclude: policy.exclude,
-        set: policy.set.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
-        include_only: policy.include_only,
-    }
-}
-
-pub(crate) fn signal(signal: wire::ProcessSignal) -> Signal {
-    match signal {
-        wire::ProcessSignal::Hangup => Signal::Hangup,
-        wire::ProcessSignal::Interrupt => Signal::Interrupt,
-        wire::ProcessSignal::Quit => Signal::Quit,
-        wire::ProcessSignal::Kill => Signal::Kill,
-        wire::ProcessSignal::User1 => Signal::User1,
-        wire::ProcessSignal::User2 => Signal::User2,
-        wire::ProcessSignal::Terminate => Signal::Terminate,
-        wire::ProcessSignal::Stop => Signal::Stop,
-        wire::ProcessSignal::Continue => Signal::Continue,
-        wire::ProcessSignal::WindowChange => Signal::WindowChange,
-    }
 }
 
 pub(crate) fn until(until: wire::Until) -> WaitCondition {
@@ -133,24 +39,12 @@ pub(crate) fn until(until: wire::Until) -> WaitCondition {
 
 pub(crate) fn waited(waited: Waited) -> wire::WaitOutcome {
     match waited {
-        Waited::Exited(end) => wire::WaitOutcome::Exited { exit: exit(&end) },
-        Waited::Closed(end) => wire::WaitOutcome::Closed { exit: exit(&end) },
+        Waited::Exited(end) => wire::WaitOutcome::Exited { exit: end.into() },
+        Waited::Closed(end) => wire::WaitOutcome::Closed { exit: end.into() },
         Waited::Matched { seq, text } => wire::WaitOutcome::Matched { seq, stream: None, text: Base64(text) },
         Waited::Silent => wire::WaitOutcome::Silent,
         Waited::Listening { port } => wire::WaitOutcome::Listening { port },
         Waited::DeadlinePassed => wire::WaitOutcome::TimedOut,
-    }
-}
-
-pub(crate) fn log_head(head: &Head) -> wire::LogHead {
-    wire::LogHead {
-        first_seq: head.first_seq,
-        next_seq: head.next_seq,
-        held_bytes: head.held_bytes,
-        dropped_bytes: head.dropped_bytes,
-        exit_seq: head.exit.map(|(seq, _)| seq),
-        closed: head.closed,
-        stalled: head.stalled,
     }
 }
 
@@ -169,7 +63,7 @@ pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8
             (Some(_), false) => wire::ProcessState::Exited,
             (None, false) => wire::ProcessState::Running,
         },
-        exit: head.exit.map(|(_, end)| exit(&end)),
+        exit: head.exit.map(|(_, end)| end.into()),
         exit_seq: head.exit.map(|(seq, _)| seq),
         first_seq: head.first_seq,
         next_seq: head.next_seq,
@@ -208,8 +102,4 @@ pub(crate) fn uri(path: &Path) -> Option<PathUri> {
 
 pub(crate) fn root() -> PathUri {
     PathUri::from_path(Path::new("/")).expect("the root is absolute")
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -15,7 +15,6 @@ use serde::Serialize;
 use crate::args::{PsArgs, TargetArgs};
 use crate::detached_session::{DetachedSession, ResumeError};
 use crate::detached_store::{DetachedProcess, DetachedStore};
-use crate::interactive::formatter::wire_exit;
 use crate::target::{self, RemoteTarget, Target};
 use crate::{messages, runtime, table};
 
@@ -195,7 +194,7 @@ fn print_json(found: &[ListedProcess], others: &[SessionInfo]) -> anyhow::Result
                 next_seq: info.head.next_seq,
                 held_bytes: info.head.held_bytes,
                 dropped_bytes: info.head.dropped_bytes,
-                exit: info.head.exit.map(|(_, exit)| wire_exit(&exit)),
+                exit: info.head.exit.map(|(_, exit)| exit.into()),
             }),
             message,
         })?;

@@ -21,8 +21,8 @@
 //! Codex's server wherever a client could see them. The doc comments of the types are the descriptions in the schema.
 //!
 //! Untrusted text becomes a checked value here and nowhere else. Both ends use the same types, so each can be written
-//! and read. Deliberately absent: sockets, sessions, handlers, and any conversion to the domain, which the server and
-//! the client make for themselves.
+//! and read, and so do conversions from and to values of `exec-core` (`process/domain`). Deliberately absent: sockets,
+//! sessions, handlers, and what `exec-env` knows, which the server and the client convert for themselves.
 
 pub mod base64;
 pub mod binary;

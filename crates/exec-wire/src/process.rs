@@ -2,9 +2,10 @@
 //!
 //! Reading order: a start ([`start`]), the log as it is read and pushed ([`log`]), control ([`control`]). Members that
 //! Codex's server does not have are optional on the way in and named in
-//! [`Extension`](crate::Extension).
+//! [`Extension`](crate::Extension). What of it has a counterpart in `exec-core` is converted in `domain`.
 
 pub mod control;
+mod domain;
 pub mod log;
 pub mod start;
 
@@ -13,6 +14,7 @@ pub use control::{
     ProcessState, ResizeParams, ResizeResult, SignalParams, SignalResult, SignalStatus, TerminateParams,
     TerminateResult, Until, WaitOutcome, WaitParams, WaitResult, WriteParams, WriteResult, WriteStatus,
 };
+pub use domain::{NotSendable, round_up_to_millis};
 pub use log::{
     Chunk, ClosedParams, Exit, ExitKind, ExitedParams, LogHead, OutputParams, ReadParams, ReadResult, Stream,
 };

@@ -333,7 +333,7 @@ fn deliver(shared: &LinkShared, message: Message, initialize_id: Option<i64>) ->
         return MessageOutcome::Malformed("the server sent text that is not UTF-8".to_owned());
     };
     if let Some(output) = output_codec::decode_output(text) {
-        let body = EntryBody::Output { stream: convert::stream(output.stream), bytes: output.bytes.into() };
+        let body = EntryBody::Output { stream: output.stream.into(), bytes: output.bytes.into() };
         shared.lock().push(output.process_id, Entry { seq: output.seq, body });
         return MessageOutcome::Delivered;
     }
@@ -370,7 +370,7 @@ fn deliver_response(
 fn handle_binary_frame(shared: &LinkShared, frame: &Bytes) -> MessageOutcome {
     match binary::decode(frame) {
         Ok((binary::FrameHeader::Output { process_id, seq, stream }, payload)) => {
-            let body = EntryBody::Output { stream: convert::stream(stream), bytes: frame.slice_ref(payload) };
+            let body = EntryBody::Output { stream: stream.into(), bytes: frame.slice_ref(payload) };
             shared.lock().push(process_id, Entry { seq, body });
         }
         Ok((binary::FrameHeader::Block { request_id, eof, .. }, payload)) => {
@@ -424,11 +424,11 @@ fn handle_notification(
     let params = notification.params;
     let pushed = match method {
         NotificationMethod::ProcessOutput => params.decode::<OutputParams>().map(|output| {
-            let body = EntryBody::Output { stream: convert::stream(output.stream), bytes: output.chunk.0 };
+            let body = EntryBody::Output { stream: output.stream.into(), bytes: output.chunk.0 };
             (output.process_id, Entry { seq: output.seq, body })
         }),
         NotificationMethod::ProcessExited => params.decode::<ExitedParams>().map(|exited| {
-            let exit = exited.exit.map_or_else(|| convert::exit_of_code(Some(exited.exit_code)), convert::exit);
+            let exit = exited.exit.map_or_else(|| convert::exit_of_code(Some(exited.exit_code)), Into::into);
             (exited.process_id, Entry { seq: exited.seq, body: EntryBody::Exited(exit) })
         }),
         NotificationMethod::ProcessClosed => params

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exec_core::{EntryBody, Exit, ProcessId, Seq, Stream};
 use exec_env::process::{ProcessReason, Unreachable, WaitCondition, Waited};
-use exec_wire::process::WaitParams;
+use exec_wire::process::{WaitParams, round_up_to_millis};
 use exec_wire::{Method, RetryPolicy};
 use regex::bytes::Regex;
 use tokio::time::{Instant, timeout};
@@ -57,8 +57,11 @@ async fn wait_on_server(
     loop {
         let left = deadline.map(|deadline| deadline.saturating_sub(began.elapsed()));
         let time = left.unwrap_or(longest).min(longest);
-        let params =
-            WaitParams { process_id: id.as_str().to_owned(), until: until.clone(), timeout_ms: convert::millis(time) };
+        let params = WaitParams {
+            process_id: id.as_str().to_owned(),
+            until: until.clone(),
+            timeout_ms: round_up_to_millis(time),
+        };
         // After a break the loop calls again, for the time that is left then.
         let options = CallOptions { deadline: link.call_deadline().saturating_add(time), retry: RetryPolicy::IfUnsent };
         let result = match link.call_with(&params, options).await.result {

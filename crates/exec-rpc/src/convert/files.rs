@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
@@ -11,7 +11,7 @@ use exec_env::files::{
 };
 use exec_env::http;
 use exec_wire::base64::Base64;
-use exec_wire::fs as wire;
+use exec_wire::fs::{self as wire, nanoseconds_of, time_of};
 use exec_wire::http as wire_http;
 use exec_wire::path_uri::ForeignPath;
 use exec_wire::text::OsText;
@@ -40,8 +40,8 @@ pub(crate) fn metadata(found: &Metadata) -> wire::GetMetadataResult {
         is_file: found.kind == FileKind::File,
         is_symlink: found.is_symlink,
         size: found.size_bytes,
-        created_at_ms: found.created.map_or(0, |time| nanoseconds(time) / 1_000_000),
-        modified_at_ms: nanoseconds(found.modified) / 1_000_000,
+        created_at_ms: found.created.map_or(0, |time| nanoseconds_of(time) / 1_000_000),
+        modified_at_ms: nanoseconds_of(found.modified) / 1_000_000,
         kind: Some(kind(found.kind)),
         mode: Some(found.mode),
         uid: Some(found.uid),
@@ -49,10 +49,10 @@ pub(crate) fn metadata(found: &Metadata) -> wire::GetMetadataResult {
         inode: Some(found.inode),
         device: Some(found.device),
         nlink: Some(found.nlink),
-        created_ns: found.created.map(nanoseconds),
-        modified_ns: Some(nanoseconds(found.modified)),
-        accessed_ns: Some(nanoseconds(found.accessed)),
-        changed_ns: Some(nanoseconds(found.changed)),
+        created_ns: found.created.map(nanoseconds_of),
+        modified_ns: Some(nanoseconds_of(found.modified)),
+        accessed_ns: Some(nanoseconds_of(found.accessed)),
+        changed_ns: Some(nanoseconds_of(found.changed)),
     }
 }
 
@@ -65,21 +65,8 @@ fn kind(kind: FileKind) -> wire::FileKind {
     }
 }
 
-/// Since 1970; earlier times are negative. 292 years fit on either side.
-fn nanoseconds(time: SystemTime) -> i64 {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanoseconds| -nanoseconds),
-    }
-}
-
 pub(crate) fn times(accessed_ns: i64, modified_ns: i64) -> FileTimes {
-    let time = |ns: i64| {
-        let span = Duration::from_nanos(ns.unsigned_abs());
-        let time = if ns < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) };
-        time.unwrap_or(UNIX_EPOCH)
-    };
-    FileTimes { accessed: time(accessed_ns), modified: time(modified_ns) }
+    FileTimes { accessed: time_of(accessed_ns), modified: time_of(modified_ns) }
 }
 
 /// An entry as Codex's server reports it, and what that leaves out: the path byte for byte, and whether it is a symlink,

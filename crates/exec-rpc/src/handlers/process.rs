@@ -47,8 +47,7 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     let label = ProcessLabel { session: context.session.id.clone(), wire_id: wire_id.clone(), sandboxed, client_label };
     let id = context.session.process_id(&wire_id).map_err(reply::bad_id)?;
     let tty = params.tty;
-    let command =
-        convert::command(params, cwd, label.encode()).map_err(|bad| unsupported::bad_command_error(bad, tty))?;
+    let command = params.into_command(cwd, label.encode()).map_err(|bad| unsupported::bad_command_error(bad, tty))?;
     let reserved = context.session.reserve(&wire_id, Instant::now());
     let (reservation, old) = reserved.ok_or_else(|| reply::process_error(ProcessReason::IdInUse, &wire_id))?;
     if old.is_some() {
@@ -102,7 +101,7 @@ fn read_result(page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
     let mut chunks = Vec::new();
     for entry in page.entries {
         if let EntryBody::Output { stream, bytes } = entry.body {
-            chunks.push(Chunk { seq: entry.seq, stream: convert::stream(stream), chunk: Base64(bytes) });
+            chunks.push(Chunk { seq: entry.seq, stream: stream.into(), chunk: Base64(bytes) });
         }
     }
     let next_seq = match chunks.last() {
@@ -122,8 +121,8 @@ fn read_result(page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
         sandbox_denied: false,
         first_seq: Some(head.first_seq),
         dropped_bytes: Some(head.dropped_bytes),
-        exit: exit.map(|exit| convert::exit(&exit)),
-        head: Some(convert::log_head(&head)),
+        exit: exit.map(Into::into),
+        head: Some((&head).into()),
     };
     let upto = next_seq - 1;
     (result, upto)
@@ -168,7 +167,7 @@ pub(crate) async fn signal(context: RequestContext, params: SignalParams) -> Han
     if params.signal_id.as_ref().is_some_and(|id| !process.record_signal_id(id)) {
         return Ok(SignalResult { status: Some(SignalStatus::Sent) }.into());
     }
-    match context.processes().signal(&process.id, convert::signal(params.signal)).await {
+    match context.processes().signal(&process.id, params.signal.into()).await {
         Ok(Signalled::Sent) => Ok(SignalResult { status: Some(SignalStatus::Sent) }.into()),
         Ok(Signalled::AlreadyExited) => Ok(SignalResult { status: Some(SignalStatus::AlreadyExited) }.into()),
         Err(ProcessError { reason: ProcessReason::UnknownProcess, .. }) => Ok(unknown.into()),
@@ -220,9 +219,7 @@ pub(crate) async fn wait(context: RequestContext, params: WaitParams) -> Handler
     let deadline = params.timeout_ms.map(Duration::from_millis);
     let outcome = match context.processes().wait(&process.id, convert::until(params.until), deadline).await {
         Ok(waited) => convert::waited(waited),
-        Err(ProcessError { reason: ProcessReason::Ended { exit }, .. }) => {
-            WaitOutcome::Ended { exit: convert::exit(&exit) }
-        }
+        Err(ProcessError { reason: ProcessReason::Ended { exit }, .. }) => WaitOutcome::Ended { exit: exit.into() },
         Err(error) => return Err(reply::process_error(error.reason, &params.process_id)),
     };
     Ok(WaitResult { outcome }.into())

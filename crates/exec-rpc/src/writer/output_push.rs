@@ -14,7 +14,6 @@ use exec_wire::method::NotificationMethod;
 use exec_wire::output_codec::OutputEncoder;
 use exec_wire::process::{ClosedParams, ExitedParams};
 
-use crate::convert;
 use crate::session::SessionProcess;
 
 pub(super) struct OutputPush {
@@ -72,7 +71,7 @@ impl FollowingPush {
     pub(super) fn encode(&self, process_id: &str, entry: Entry, binary: bool, mut out: Vec<u8>) -> Message {
         match entry.body {
             EntryBody::Output { stream, bytes } => {
-                let stream = convert::stream(stream);
+                let stream = stream.into();
                 if binary {
                     let header = FrameHeader::Output { process_id, seq: entry.seq, stream };
                     if binary::encode(&mut out, &header, &bytes).is_ok() {
@@ -87,7 +86,7 @@ impl FollowingPush {
                     seq: entry.seq,
                     exit_code: exit.shell_code(),
                     sandbox_denied: Some(false),
-                    exit: Some(convert::exit(&exit)),
+                    exit: Some(exit.into()),
                 };
                 envelope::write_notification(&mut out, NotificationMethod::ProcessExited.name(), &params, self.jsonrpc);
             }

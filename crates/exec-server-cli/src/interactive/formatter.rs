@@ -3,7 +3,7 @@
 //! The names and types in the JSON are those of our wire where it has them (`kind`, `coreDumped`, `maxRssBytes`).
 
 use bytes::Bytes;
-use exec_core::{EntryBody, Exit, ExitCause, ExitStatus, Gap, Page, Seq, Stream};
+use exec_core::{EntryBody, Gap, Page, Seq, Stream};
 use exec_env::process::LogEvent;
 use exec_wire::process as wire;
 use serde::Serialize;
@@ -115,15 +115,10 @@ pub(crate) enum JsonEvent<'a> {
 impl<'a> JsonEvent<'a> {
     fn new(seq: Seq, body: &'a EntryBody) -> Self {
         match body {
-            EntryBody::Exited(exit) => Self::Exited { seq, exit: wire_exit(exit) },
+            EntryBody::Exited(exit) => Self::Exited { seq, exit: (*exit).into() },
             EntryBody::Closed => Self::Closed { seq },
             EntryBody::Output { stream, bytes } => {
-                let stream = match stream {
-                    Stream::Stdout => wire::Stream::Stdout,
-                    Stream::Stderr => wire::Stream::Stderr,
-                    Stream::Pty => wire::Stream::Pty,
-                };
-                Self::Output { seq, stream, content: TextOrBase64::new(bytes) }
+                Self::Output { seq, stream: (*stream).into(), content: TextOrBase64::new(bytes) }
             }
         }
     }
@@ -135,35 +130,9 @@ impl<'a> JsonEvent<'a> {
     }
 }
 
-/// How a process ended, as the wire has it.
-pub(crate) fn wire_exit(exit: &Exit) -> wire::Exit {
-    let (code, signal, core_dumped) = match exit.status {
-        ExitStatus::Code(code) => (Some(code), None, false),
-        ExitStatus::Signal { number, core_dumped } => (None, Some(number), core_dumped),
-        ExitStatus::Lost => (None, None, false),
-    };
-    let kind = match (exit.cause, exit.status) {
-        (_, ExitStatus::Lost) => wire::ExitKind::Lost,
-        (ExitCause::TimedOut, _) => wire::ExitKind::TimedOut,
-        (ExitCause::Terminated, _) => wire::ExitKind::Terminated,
-        (ExitCause::OutOfMemory, _) => wire::ExitKind::OutOfMemory,
-        (ExitCause::Own, ExitStatus::Code(_)) => wire::ExitKind::Exited,
-        (ExitCause::Own, ExitStatus::Signal { .. }) => wire::ExitKind::Signalled,
-    };
-    wire::Exit {
-        kind,
-        code,
-        signal,
-        core_dumped,
-        user_ms: exit.usage.user.as_millis() as u64,
-        system_ms: exit.usage.system.as_millis() as u64,
-        max_rss_bytes: exit.usage.max_rss_bytes,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use exec_core::ResourceUsage;
+    use exec_core::{Exit, ExitCause, ExitStatus, ResourceUsage};
 
     use super::*;
 

@@ -1,0 +1,240 @@
+//! The shapes of processes become values of the domain, and back. Both directions stand side by side, because a server
+//! reads what a client wrote, and the other way round.
+//!
+//! Deliberately absent: what `exec-env` has (outcomes, errors, files), which this crate does not know; each end
+//! converts those for itself.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use exec_core::command::BadCommand;
+use exec_core::environ::Variables;
+use exec_core::{self as core, Command, Environ, ExitCause, ExitStatus, Io, ProcessId, ResourceUsage, TimeLimit};
+
+use super::{EnvInherit, EnvPolicy, Exit, ExitKind, LogHead, Overflow, ProcessSignal, Size, StartParams, Stream};
+use crate::base64::Base64;
+use crate::path_uri::{PathUri, RelativePath};
+use crate::text::OsText;
+
+/// Two enums with the same variants.
+macro_rules! same_variants {
+    ($($wire:ident = $domain:path { $($variant:ident),* })*) => {$(
+        impl From<$domain> for $wire {
+            fn from(domain: $domain) -> Self {
+                use $domain as Domain;
+                match domain {
+                    $(Domain::$variant => Self::$variant,)*
+                }
+            }
+        }
+
+        impl From<$wire> for $domain {
+            fn from(wire: $wire) -> Self {
+                match wire {
+                    $($wire::$variant => Self::$variant,)*
+                }
+            }
+        }
+    )*};
+}
+
+same_variants! {
+    Stream = core::Stream { Stdout, Stderr, Pty }
+    Overflow = core::Overflow { DropOldest, Block }
+    EnvInherit = core::Inherit { All, Core, None }
+    ProcessSignal = core::Signal {
+        Hangup, Interrupt, Quit, Kill, User1, User2, Terminate, Continue, Stop, WindowChange
+    }
+}
+
+impl From<core::TerminalSize> for Size {
+    fn from(size: core::TerminalSize) -> Self {
+        Self { rows: size.rows, cols: size.cols }
+    }
+}
+
+impl From<Size> for core::TerminalSize {
+    fn from(size: Size) -> Self {
+        Self { rows: size.rows, cols: size.cols }
+    }
+}
+
+impl From<core::Exit> for Exit {
+    fn from(exit: core::Exit) -> Self {
+        let (code, signal, core_dumped) = match exit.status {
+            ExitStatus::Code(code) => (Some(code), None, false),
+            ExitStatus::Signal { number, core_dumped } => (None, Some(number), core_dumped),
+            ExitStatus::Lost => (None, None, false),
+        };
+        let kind = match (exit.cause, exit.status) {
+            (_, ExitStatus::Lost) => ExitKind::Lost,
+            (ExitCause::TimedOut, _) => ExitKind::TimedOut,
+            (ExitCause::Terminated, _) => ExitKind::Terminated,
+            (ExitCause::OutOfMemory, _) => ExitKind::OutOfMemory,
+            (ExitCause::Own, ExitStatus::Signal { .. }) => ExitKind::Signalled,
+            (ExitCause::Own, ExitStatus::Code(_)) => ExitKind::Exited,
+        };
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            kind,
+            code,
+            signal,
+            core_dumped,
+            user_ms: millis(exit.usage.user),
+            system_ms: millis(exit.usage.system),
+            max_rss_bytes: exit.usage.max_rss_bytes,
+        }
+    }
+}
+
+impl From<Exit> for core::Exit {
+    fn from(exit: Exit) -> Self {
+        let status = match (exit.code, exit.signal) {
+            (Some(code), _) => ExitStatus::Code(code),
+            (None, Some(number)) => ExitStatus::Signal { number, core_dumped: exit.core_dumped },
+            (None, None) => ExitStatus::Lost,
+        };
+        let cause = match exit.kind {
+            ExitKind::TimedOut => ExitCause::TimedOut,
+            ExitKind::Terminated => ExitCause::Terminated,
+            ExitKind::OutOfMemory => ExitCause::OutOfMemory,
+            ExitKind::Exited | ExitKind::Signalled | ExitKind::SpawnFailed | ExitKind::Lost => ExitCause::Own,
+        };
+        let usage = ResourceUsage {
+            user: Duration::from_millis(exit.user_ms),
+            system: Duration::from_millis(exit.system_ms),
+            max_rss_bytes: exit.max_rss_bytes,
+        };
+        Self { status, cause, usage }
+    }
+}
+
+impl From<&core::Head> for LogHead {
+    fn from(head: &core::Head) -> Self {
+        Self {
+            first_seq: head.first_seq,
+            next_seq: head.next_seq,
+            held_bytes: head.held_bytes,
+            dropped_bytes: head.dropped_bytes,
+            exit_seq: head.exit.map(|(seq, _)| seq),
+            closed: head.closed,
+            stalled: head.stalled,
+        }
+    }
+}
+
+/// A command that this machine could run and the wire cannot carry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotSendable {
+    #[error(transparent)]
+    RelativeCwd(#[from] RelativePath),
+    #[error("{what}, {word:?}, cannot be sent: it is not UTF-8")]
+    NotUtf8 { what: &'static str, word: std::ffi::OsString },
+}
+
+impl StartParams {
+    /// The request to start `command` under that id.
+    pub fn new(id: &ProcessId, command: &Command) -> Result<Self, NotSendable> {
+        let (tty, pipe_stdin, size) = match command.io {
+            Io::Pipes { stdin } => (false, stdin, None),
+            Io::Pty(size) => (true, false, Some(size.into())),
+        };
+        let limit = command.time_limit.and_then(|limit| Some((round_up_to_millis(limit.after)?, limit.grace)));
+        Ok(Self {
+            process_id: id.as_str().to_owned(),
+            metadata: None,
+            argv: command.argv.iter().map(|word| word.clone().into()).collect(),
+            cwd: PathUri::from_path(&command.cwd)?,
+            env_policy: command.environ.policy.as_ref().map(EnvPolicy::try_from).transpose()?,
+            env: variables(&command.environ.vars, |value| Ok(OsText::from(value)))?,
+            tty,
+            pipe_stdin,
+            arg0: command.arg0.clone().map(OsText::from),
+            shell_snapshot: None,
+            sandbox: None,
+            enforce_managed_network: false,
+            managed_network: None,
+            network_proxy: None,
+            size,
+            timeout_ms: limit.map(|(after_ms, _)| after_ms),
+            grace_ms: limit.and_then(|(_, grace)| round_up_to_millis(grace)),
+            // What is the default is not said, because Codex's server does not know the member.
+            overflow: (command.overflow != core::Overflow::default()).then(|| command.overflow.into()),
+            spool_bytes: command.spool_bytes,
+            label: (!command.label.is_empty()).then(|| Base64::from(command.label.clone())),
+        })
+    }
+
+    /// The command that the request asks for, checked. The caller has converted `cwd`, because that error has a message
+    /// of its own, and chosen the label.
+    pub fn into_command(self, cwd: PathBuf, label: Vec<u8>) -> Result<Command, BadCommand> {
+        let grace = Duration::from_millis(self.grace_ms.unwrap_or(0));
+        let command = Command {
+            argv: self.argv.into_iter().map(|argument| argument.0).collect(),
+            arg0: self.arg0.map(|arg0| arg0.0),
+            cwd,
+            environ: Environ {
+                policy: self.env_policy.map(Into::into),
+                vars: self.env.into_iter().map(|(name, value)| (name.into(), value.0)).collect(),
+            },
+            io: match self.tty {
+                true => Io::Pty(self.size.map(Into::into).unwrap_or_default()),
+                false => Io::Pipes { stdin: self.pipe_stdin },
+            },
+            time_limit: self.timeout_ms.map(|after| TimeLimit { after: Duration::from_millis(after), grace }),
+            overflow: self.overflow.unwrap_or_default().into(),
+            spool_bytes: self.spool_bytes,
+            label,
+        };
+        command.check()?;
+        Ok(command)
+    }
+}
+
+impl TryFrom<&core::EnvPolicy> for EnvPolicy {
+    type Error = NotSendable;
+
+    fn try_from(policy: &core::EnvPolicy) -> Result<Self, NotSendable> {
+        Ok(Self {
+            inherit: policy.inherit.into(),
+            ignore_default_excludes: policy.ignore_default_excludes,
+            exclude: policy.exclude.clone(),
+            set: variables(&policy.set, |value| utf8(value, "the value of an environment variable"))?,
+            include_only: policy.include_only.clone(),
+        })
+    }
+}
+
+impl From<EnvPolicy> for core::EnvPolicy {
+    fn from(policy: EnvPolicy) -> Self {
+        Self {
+            inherit: policy.inherit.into(),
+            ignore_default_excludes: policy.ignore_default_excludes,
+            exclude: policy.exclude,
+            set: policy.set.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            include_only: policy.include_only,
+        }
+    }
+}
+
+fn variables<T>(
+    variables: &Variables,
+    value_of: impl Fn(&OsStr) -> Result<T, NotSendable>,
+) -> Result<BTreeMap<String, T>, NotSendable> {
+    let pairs = variables.iter();
+    pairs.map(|(name, value)| Ok((utf8(name, "the name of an environment variable")?, value_of(value)?))).collect()
+}
+
+fn utf8(word: &OsStr, what: &'static str) -> Result<String, NotSendable> {
+    match word.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(NotSendable::NotUtf8 { what, word: word.to_owned() }),
+    }
+}
+
+/// Whole milliseconds, rounded up; `None` if the number is too large for the wire, which then means for ever.
+pub fn round_up_to_millis(time: Duration) -> Option<u64> {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).ok().filter(|ms| i64::try_from(*ms).is_ok())
+}
