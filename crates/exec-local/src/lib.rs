@@ -81,6 +81,9 @@ pub struct LocalOptions {
     pub spool_total_bytes: u64,
     /// Use cgroups where they can be created.
     pub cgroups: bool,
+    /// Where the tasks of processes run that an earlier owner has left, in turn. Empty: on the runtime that opens the
+    /// environment. The tasks of a process that is started run where it is started.
+    pub runtimes: Vec<tokio::runtime::Handle>,
 }
 
 impl Default for LocalOptions {
@@ -91,6 +94,7 @@ impl Default for LocalOptions {
             spool_bytes: SPOOL_BYTES,
             spool_total_bytes: SPOOL_TOTAL_BYTES,
             cgroups: true,
+            runtimes: Vec::new(),
         }
     }
 }
@@ -178,7 +182,8 @@ impl LocalEnvironment {
         let (keeper, found) = KeeperClient::open(channel, host, &state).await?;
         let info = machine_info::of_this_machine();
         let shell = info.shell.path.clone().into_os_string();
-        let processes = LocalProcesses::new(keeper, spool_directory, options.spool_bytes, shell, durable, found);
+        let processes = LocalProcesses::new(keeper, spool_directory, options.spool_bytes, shell, durable);
+        processes.resume(found, &options.runtimes);
         // Beside the logs in either case: the next environment that uses this directory removes what we leave if
         // killed.
         let temp_registries = path.join(TEMP_REGISTRIES);

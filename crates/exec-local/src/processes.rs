@@ -24,6 +24,7 @@ use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNu
 use exec_keeper::spool::directory::SpoolDirectory;
 use rustix::io::Errno;
 use rustix::termios::Winsize;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -76,7 +77,6 @@ impl LocalProcesses {
         spool_bytes: u64,
         shell: OsString,
         durable: bool,
-        found: Vec<(ProcessRecord, HandedProcess)>,
     ) -> Self {
         let table = Arc::new(ProcessTable {
             keeper,
@@ -88,12 +88,6 @@ impl LocalProcesses {
             over_cap: Arc::default(),
             state: Mutex::default(),
         });
-        for (record, handed) in found {
-            match Process::resume(&table, record, handed) {
-                Ok(process) => table.insert(&process),
-                Err((id, errno)) => tracing::error!(%id, %errno, "a process of an earlier owner cannot be read"),
-            }
-        }
         let weak = Arc::downgrade(&table);
         let on_exit = move |number, exit| {
             if let Some(table) = weak.upgrade() {
@@ -103,6 +97,17 @@ impl LocalProcesses {
         let reply_router = tokio::spawn(table.keeper.clone().route_replies(on_exit));
         let cap_enforcer = tokio::spawn(drop_from_fullest(Arc::downgrade(&table), table.over_cap.clone()));
         Self { table, reply_router, cap_enforcer }
+    }
+
+    /// Takes over the processes of an earlier owner; their tasks run on `runtimes` in turn, or here if there are none.
+    pub(crate) fn resume(&self, found: Vec<(ProcessRecord, HandedProcess)>, runtimes: &[Handle]) {
+        for (at, (record, handed)) in found.into_iter().enumerate() {
+            let _entered = runtimes.get(at % runtimes.len().max(1)).map(Handle::enter);
+            match Process::resume(&self.table, record, handed) {
+                Ok(process) => self.table.insert(&process),
+                Err((id, errno)) => tracing::error!(%id, %errno, "a process of an earlier owner cannot be read"),
+            }
+        }
     }
 
     pub(crate) async fn end(&self) {

@@ -2,7 +2,7 @@
 //!
 //! The way of a request:
 //!
-//! 1. `server`: an environment, its sessions, and the connections that come and go;
+//! 1. `server`: an environment, its sessions, and the connections that come and go; `workers`: the threads that serve them;
 //! 2. `connection`: the task of one connection reads messages, does the handshake, and starts a task for each request;
 //! 3. `dispatch`: finds the handler of the method, gives it typed params, sends its response;
 //! 4. `handlers`: one function per method, from the wire's verbs to the environment's;
@@ -28,6 +28,8 @@ mod reservations;
 mod resources;
 mod server;
 mod session;
+mod workers;
 mod writer;
 
 pub use server::{Server, ServerOptions, ServerStartError};
+pub use workers::Workers;

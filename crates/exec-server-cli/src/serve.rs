@@ -10,8 +10,8 @@ use anyhow::Context;
 use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
 use exec_rpc::limits::CLOSE_TIMEOUT;
-use exec_rpc::{Server, ServerOptions};
-use exec_transport::{AcceptError, Auth, AuthSettings, Connection, ListenOptions, ListenUrl, Listener};
+use exec_rpc::{Server, ServerOptions, Workers};
+use exec_transport::{AcceptError, Auth, AuthSettings, ListenOptions, ListenUrl, Listener, PendingConnection};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -55,7 +55,10 @@ enum Shutdown {
 async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let urls = args.urls()?;
     let auth = auth(args, &urls)?;
-    let environment = Arc::new(LocalEnvironment::open(local_options(args)?).await?);
+    let workers =
+        Workers::start(args.workers.unwrap_or_else(Workers::default_count)).context("cannot start threads")?;
+    let environment = LocalEnvironment::open(local_options(args, &workers)?).await?;
+    let environment = Arc::new(environment);
     // The keeper must be started before: its children are to have the old limit, which it inherits.
     raise_descriptor_limit();
     let options = ServerOptions {
@@ -66,12 +69,13 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         operators_everywhere: args.operators_everywhere,
     };
     let server = Server::start(environment.clone(), options).await?;
-    let end = listen(args, &urls, auth, &server).await;
+    let end = listen(args, &urls, auth, &server, &workers).await;
     server.stop();
     match end? {
         Shutdown::Stop => environment.end().await,
         Shutdown::HandOver => environment.hand_over().await,
     }
+    workers.stop();
     Ok(())
 }
 
@@ -80,6 +84,7 @@ async fn listen(
     urls: &[ListenUrl],
     auth: Option<Auth>,
     server: &Arc<Server>,
+    workers: &Workers,
 ) -> anyhow::Result<Shutdown> {
     // We listen before the URL is printed, because whoever reads it may send a signal at once.
     let actions = [
@@ -120,8 +125,7 @@ async fn listen(
                 return Ok(end);
             }
             Some(connection) = incoming.recv() => {
-                let server = server.clone();
-                connections.spawn(async move { server.serve(connection).await });
+                connections.spawn(workers.spawn(serve_connection(server.clone(), connection)));
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {
                 if stdio_only {
@@ -137,6 +141,13 @@ async fn listen(
     }
 }
 
+/// Runs on a worker, so that the handshake is made there too.
+async fn serve_connection(server: Arc<Server>, connection: PendingConnection) {
+    if let Some(connection) = connection.handshake().await {
+        server.serve(connection).await;
+    }
+}
+
 /// Each process needs a few descriptors, and the usual limit of 1,024 is soon reached.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -145,16 +156,16 @@ fn raise_descriptor_limit() {
 }
 
 /// Accepts connections until the listener fails.
-async fn accept(mut listener: Listener, accepted: mpsc::Sender<Connection>) -> AcceptError {
+async fn accept(mut listener: Listener, accepted: mpsc::Sender<PendingConnection>) -> AcceptError {
     loop {
-        match listener.accept().await {
+        match listener.accept_pending().await {
             Ok(connection) => drop(accepted.send(connection).await),
             Err(error) => return error,
         }
     }
 }
 
-fn local_options(args: &ServeArgs) -> anyhow::Result<LocalOptions> {
+fn local_options(args: &ServeArgs, workers: &Workers) -> anyhow::Result<LocalOptions> {
     let own = std::env::current_exe().context("cannot find our own program, which is also the keeper's")?;
     let program = KeeperProgram { program: own, args: vec!["keeper".into()] };
     let keeper = match &args.state_dir {
@@ -168,6 +179,7 @@ fn local_options(args: &ServeArgs) -> anyhow::Result<LocalOptions> {
         keeper,
         spool_bytes: args.max_spool_mib << 20,
         spool_total_bytes: args.max_total_spool_mib << 20,
+        runtimes: workers.runtimes(),
         ..LocalOptions::default()
     })
 }

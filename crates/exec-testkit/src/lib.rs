@@ -41,6 +41,12 @@ pub mod test_environment;
 
 pub use test_environment::TestEnvironment;
 
+/// On how many threads the servers of the tests serve; `EXEC_TEST_WORKERS` gives another number than two.
+pub fn worker_count() -> std::num::NonZeroUsize {
+    let asked = std::env::var("EXEC_TEST_WORKERS").unwrap_or_else(|_| "2".to_owned());
+    asked.parse().expect("EXEC_TEST_WORKERS is a number, and not 0")
+}
+
 // The names of all behaviours, collected by build.rs.
 include!(concat!(env!("OUT_DIR"), "/behaviours.rs"));
 

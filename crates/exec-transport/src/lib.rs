@@ -42,7 +42,7 @@ pub use connect::{ConnectError, ConnectOptions, ConnectUrl, ConnectUrlError, Pro
 pub use connection::{Connection, Receiver, SendError, Sender};
 pub use limits::Limits;
 pub use listen::{
-    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ListenOptions, ListenUrl, ListenUrlError, Listener,
+    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ListenOptions, ListenUrl, ListenUrlError, Listener, PendingConnection,
 };
 pub use memory::memory_pair;
 pub use message::{CloseReason, ConnectionEnd, Message, Received};

@@ -222,25 +222,44 @@ impl Listener {
     /// loss, but streams are accepted only while somebody waits here.
     pub async fn accept(&mut self) -> Result<Connection, AcceptError> {
         loop {
-            if let ListenSource::Stdio { taken } = &mut self.source {
-                if std::mem::replace(taken, true) {
-                    return Err(AcceptError::StdioTaken);
-                }
-                let halves = stream::open(
-                    stdio::stdin(),
-                    stdio::stdout(),
-                    Protocol::Lines,
-                    &self.acceptor.limits,
-                    HeldResource::Nothing,
-                );
-                return Ok(Connection::over_stream(halves, Peer::Stdio));
+            if matches!(self.source, ListenSource::Stdio { .. }) {
+                let stdio = self.accept_pending().await?;
+                return Ok(stdio.handshake().await.expect("stdio has no handshake that could fail"));
             }
             match self.next_event().await {
                 Event::Handshake(Some(connection)) => return Ok(*connection),
                 Event::Handshake(None) => {}
                 Event::PauseOver => self.paused_until = None,
-                Event::Accepted(Ok(stream)) => self.start_handshake(stream),
+                Event::Accepted(Ok(stream)) => {
+                    if let Some(pending) = self.admit(stream) {
+                        self.handshakes.spawn(async move { pending.handshake().await.map(Box::new) });
+                    }
+                }
                 Event::Accepted(Err(source)) => self.handle_accept_error(source)?,
+            }
+        }
+    }
+
+    /// The next stream before its handshake, which can be made on another thread. The future may be dropped without loss.
+    pub async fn accept_pending(&mut self) -> Result<PendingConnection, AcceptError> {
+        if let ListenSource::Stdio { taken } = &mut self.source {
+            if std::mem::replace(taken, true) {
+                return Err(AcceptError::StdioTaken);
+            }
+            return Ok(PendingConnection(PendingStream::Stdio { limits: self.acceptor.limits.clone() }));
+        }
+        loop {
+            if let Some(until) = self.paused_until {
+                sleep_until(until).await;
+                self.paused_until = None;
+            }
+            match self.source.accept().await {
+                Ok(stream) => {
+                    if let Some(pending) = self.admit(stream) {
+                        return Ok(pending);
+                    }
+                }
+                Err(error) => self.handle_accept_error(error)?,
             }
         }
     }
@@ -270,17 +289,14 @@ impl Listener {
         }
     }
 
-    fn start_handshake(&mut self, stream: AcceptedStream) {
+    /// `None` if there are too many connections, and too many refusals as well: this client is only disconnected.
+    fn admit(&self, stream: AcceptedStream) -> Option<PendingConnection> {
         let permit = match Arc::clone(&self.connection_permits).try_acquire_owned() {
             Ok(permit) => HandshakePermit::Serve(permit),
-            Err(_) => match Arc::clone(&self.refusal_permits).try_acquire_owned() {
-                Ok(permit) => HandshakePermit::Refuse(permit),
-                // There are too many refusals, too: this client is only disconnected.
-                Err(_) => return,
-            },
+            Err(_) => HandshakePermit::Refuse(Arc::clone(&self.refusal_permits).try_acquire_owned().ok()?),
         };
         let acceptor = Arc::clone(&self.acceptor);
-        self.handshakes.spawn(async move { acceptor.accept(stream, permit).await.map(Box::new) });
+        Some(PendingConnection(PendingStream::Socket { acceptor, stream, permit }))
     }
 
     /// Most errors of `accept` belong to the one connection that failed, or pass by themselves.
@@ -301,16 +317,40 @@ impl Listener {
     }
 }
 
+/// A stream that was accepted and has yet to make its handshake. It belongs to no runtime.
+#[derive(Debug)]
+pub struct PendingConnection(PendingStream);
+
+#[derive(Debug)]
+enum PendingStream {
+    Socket { acceptor: Arc<Acceptor>, stream: AcceptedStream, permit: HandshakePermit },
+    Stdio { limits: Limits },
+}
+
+impl PendingConnection {
+    /// Makes the handshake, on the runtime that polls this; `None` if no connection came of it.
+    pub async fn handshake(self) -> Option<Connection> {
+        match self.0 {
+            PendingStream::Socket { acceptor, stream, permit } => acceptor.accept(stream, permit).await,
+            PendingStream::Stdio { limits } => {
+                let (stdin, stdout) = (stdio::stdin(), stdio::stdout());
+                let halves = stream::open(stdin, stdout, Protocol::Lines, &limits, HeldResource::Nothing);
+                Some(Connection::over_stream(halves, Peer::Stdio))
+            }
+        }
+    }
+}
+
 impl ListenSource {
     async fn accept(&self) -> io::Result<AcceptedStream> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                Ok(AcceptedStream::Tcp(stream, address))
+                Ok(AcceptedStream::Tcp(stream.into_std()?, address))
             }
             Self::Unix(listener, file) => {
                 let (stream, _) = listener.accept().await?;
-                Ok(AcceptedStream::Unix(stream, file.path.clone()))
+                Ok(AcceptedStream::Unix(stream.into_std()?, file.path.clone()))
             }
             Self::Stdio { .. } => std::future::pending().await,
         }

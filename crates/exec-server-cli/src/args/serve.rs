@@ -1,5 +1,6 @@
 //! The arguments of `exec-server serve`.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -42,6 +43,9 @@ pub(crate) struct ServeArgs {
     /// Connections at one time, per listener
     #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
+    /// Threads that serve connections; each connection, with what it starts, lives on one [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<NonZeroUsize>,
     /// Output one process may hold, in MiB, before its oldest is dropped (and that told)
     #[arg(long, value_name = "MIB", default_value = "256", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_spool_mib: u64,

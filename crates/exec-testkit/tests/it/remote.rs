@@ -8,7 +8,7 @@ use exec_client::{Dial, Options as ClientOptions, RemoteEnvironment};
 use exec_core::{Command, ProcessId};
 use exec_env::{BoxFuture, Environment};
 use exec_local::{LocalEnvironment, LocalOptions};
-use exec_rpc::{Server, ServerOptions};
+use exec_rpc::{Server, ServerOptions, Workers};
 use exec_testkit::TestEnvironment;
 use exec_testkit::faulty_transport::{Faults, faulty_pair};
 use exec_transport::{
@@ -102,11 +102,17 @@ pub(crate) async fn listen(url: ListenUrl) -> (String, InProcessServer) {
     let mut listener = Listener::bind(&url, ListenOptions::default()).await.expect("it can listen");
     let url = listener.url();
     let rpc = server.server.clone();
+    // As in the daemon: connections live on other threads than the environment, and a session may change its thread.
+    let workers = Workers::start(exec_testkit::worker_count()).expect("threads can be started");
     let acceptor = async move {
         let mut connections = JoinSet::new();
-        while let Ok(connection) = listener.accept().await {
+        while let Ok(pending) = listener.accept_pending().await {
             let server = rpc.clone();
-            connections.spawn(async move { server.serve(connection).await });
+            connections.spawn(workers.spawn(async move {
+                if let Some(connection) = pending.handshake().await {
+                    server.serve(connection).await;
+                }
+            }));
         }
     };
     server.tasks.lock().await.spawn(acceptor);

@@ -37,12 +37,15 @@ pub(super) struct Acceptor {
     pub(super) limits: Limits,
 }
 
+/// Registered with no runtime, so that another thread than the listener's can make the handshake.
+#[derive(Debug)]
 pub(super) enum AcceptedStream {
-    Tcp(TcpStream, SocketAddr),
-    Unix(UnixStream, PathBuf),
+    Tcp(std::net::TcpStream, SocketAddr),
+    Unix(std::os::unix::net::UnixStream, PathBuf),
 }
 
 /// Whether the handshake may lead to a connection, or only to a refusal.
+#[derive(Debug)]
 pub(super) enum HandshakePermit {
     Serve(OwnedSemaphorePermit),
     /// The limit of connections is reached; the client is told so.
@@ -53,8 +56,12 @@ impl Acceptor {
     /// Makes the handshake; `None` if no connection came of it.
     pub(super) async fn accept(&self, stream: AcceptedStream, permit: HandshakePermit) -> Option<Connection> {
         match stream {
-            AcceptedStream::Tcp(stream, address) => self.accept_tcp(stream, address, permit).await,
-            AcceptedStream::Unix(stream, path) => self.accept_unix(stream, path, permit).await,
+            AcceptedStream::Tcp(stream, address) => {
+                self.accept_tcp(TcpStream::from_std(stream).ok()?, address, permit).await
+            }
+            AcceptedStream::Unix(stream, path) => {
+                self.accept_unix(UnixStream::from_std(stream).ok()?, path, permit).await
+            }
         }
     }
 

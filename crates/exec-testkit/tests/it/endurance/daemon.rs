@@ -34,7 +34,8 @@ impl Daemon {
         ])
     }
 
-    fn start(arguments: Vec<PathBuf>) -> Self {
+    fn start(mut arguments: Vec<PathBuf>) -> Self {
+        arguments.extend(["--workers".into(), exec_testkit::worker_count().to_string().into()]);
         let (child, url) = spawn(&arguments);
         Self { child, url, arguments }
     }
