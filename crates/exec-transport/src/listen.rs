@@ -18,6 +18,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -27,7 +28,8 @@ use crate::connection::Connection;
 use crate::limits::{ACCEPT_PAUSE, HEADER_TIMEOUT, Limits, MAX_CONNECTIONS, MAX_REFUSALS};
 use crate::peer::Peer;
 use crate::stdio;
-use crate::stream::{self, HeldResource, Protocol};
+use crate::stream::send_queue::Framing;
+use crate::stream::{self, HeldResource};
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
 
@@ -226,14 +228,9 @@ impl Listener {
                 if std::mem::replace(taken, true) {
                     return Err(AcceptError::StdioTaken);
                 }
-                let halves = stream::open(
-                    stdio::stdin(),
-                    stdio::stdout(),
-                    Protocol::Lines,
-                    &self.acceptor.limits,
-                    HeldResource::Nothing,
-                );
-                return Ok(Connection::over_stream(halves, Peer::Stdio));
+                let (lines, limits) = ((Framing::Lines, Bytes::new()), &self.acceptor.limits);
+                let (read, write) = (stdio::stdin(), stdio::stdout());
+                return Ok(stream::open(read, write, lines, limits, HeldResource::Nothing, Peer::Stdio));
             }
             match self.next_event().await {
                 Event::Handshake(Some(connection)) => return Ok(*connection),
