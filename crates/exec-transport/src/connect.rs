@@ -23,7 +23,9 @@ use tokio_rustls::TlsConnector;
 use crate::connection::Connection;
 use crate::limits::{CONNECT_TIMEOUT, Limits};
 use crate::peer::Peer;
-use crate::stream::{self, HeldResource, Protocol};
+use crate::stream::send_queue::Framing;
+use crate::stream::{self, HeldResource};
+use crate::websocket::{MaskKeys, Role};
 
 pub use program::Program;
 pub use url::{ConnectUrl, ConnectUrlError, WebSocketUrl};
@@ -134,14 +136,9 @@ fn connect_program(program: &Program, limits: &Limits) -> Result<Connection, Con
         Err(source) => Err(ConnectError::Spawn { program: name, source }),
         Ok((child, stdin, stdout)) => {
             let pid = child.pid.as_raw_nonzero().get().unsigned_abs();
-            let halves = stream::open(
-                Box::new(stdout),
-                Box::new(stdin),
-                Protocol::Lines,
-                limits,
-                HeldResource::Child(Box::new(child)),
-            );
-            Ok(Connection::over_stream(halves, Peer::Program { program: name, pid }))
+            let peer = Peer::Program { program: name, pid };
+            let lines = (Framing::Lines, Bytes::new());
+            Ok(stream::open(stdout, stdin, lines, limits, HeldResource::Child(Box::new(child)), peer))
         }
     }
 }
@@ -159,7 +156,7 @@ async fn connect_unix(path: &std::path::Path, options: &ConnectOptions) -> Resul
 async fn connect_websocket(url: &WebSocketUrl, options: &ConnectOptions) -> Result<Connection, ConnectErrorKind> {
     let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(ConnectErrorKind::Unreachable)?;
     let address = stream.peer_addr().map_err(ConnectErrorKind::Unreachable)?;
-    crate::stream::set_low_latency(&stream).map_err(ConnectErrorKind::Unreachable)?;
+    stream::set_low_latency(&stream).map_err(ConnectErrorKind::Unreachable)?;
     let peer = Peer::WebSocket(address);
     let request = UpgradeRequest {
         host: &url.authority,
@@ -189,9 +186,8 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let protocol = Protocol::WebSocketClient { already_read };
-    let halves = stream::open(Box::new(read), Box::new(write), protocol, &options.limits, HeldResource::Nothing);
-    Connection::over_stream(halves, peer)
+    let framing = Framing::WebSocket(Role::Client(MaskKeys::default()));
+    stream::open(read, write, (framing, already_read), &options.limits, HeldResource::Nothing, peer)
 }
 
 /// The configuration used when the caller brings none. Loading a trust store takes milliseconds,

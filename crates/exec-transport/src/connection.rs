@@ -58,7 +58,7 @@ impl Sender {
     /// Writes everything that was fed. Fails when no byte moves for the write deadline.
     pub async fn flush(&mut self) -> Result<(), SendError> {
         match &mut self.0 {
-            SenderKind::Stream(sender) => sender.flush().await,
+            SenderKind::Stream(sender) => sender.drain().await,
             SenderKind::Memory(_) => Ok(()),
         }
     }
@@ -107,7 +107,7 @@ impl Receiver {
 }
 
 impl Connection {
-    pub(crate) fn over_stream((sender, receiver): (StreamSender, StreamReceiver), peer: Peer) -> Self {
+    pub(crate) fn over_stream(sender: StreamSender, receiver: StreamReceiver, peer: Peer) -> Self {
         Self {
             sender: Sender(SenderKind::Stream(sender)),
             receiver: Receiver(ReceiverKind::Stream(Box::new(receiver))),

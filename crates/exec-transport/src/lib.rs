@@ -9,7 +9,8 @@
 //! listen       bind, accept, the HTTP upgrade (Origin, Host, routes, auth), the socket file
 //! connect      URLs, TLS, the upgrade as a client, a program as the peer
 //! stdio        our own stdin and stdout as a byte stream
-//! stream       one byte stream as messages: receiver (reads, pings), sender, the writer that both share, its send queue
+//! stream       one byte stream as messages: receiver (reads, pings), sender with the write half that both share, its
+//!              send queue
 //! websocket, lines
 //!              how messages are framed in bytes; pure, no I/O
 //! keepalive    when to ping, and when a silent peer is gone; pure

@@ -1,4 +1,4 @@
-//! Messages out of newline-delimited text. Pure, with the same methods as the WebSocket decoder.
+//! Messages out of newline-delimited text.
 //!
 //! LF or CRLF ends a line, blank lines are skipped, the last line may be unterminated. Invalid UTF-8
 //! and a line over the limit end the connection, as with Codex's stdio.
@@ -7,7 +7,7 @@ use bytes::buf::Limit;
 use bytes::{Bytes, BytesMut};
 
 use crate::message::{CloseReason, Message};
-use crate::stream::{DecoderEvent, ReadBuffer};
+use crate::stream::decoder::{Decoder, DecoderEvent, ReadBuffer};
 
 /// The incoming half of one connection.
 #[derive(Debug)]
@@ -19,51 +19,8 @@ pub(crate) struct LineDecoder {
 }
 
 impl LineDecoder {
-    pub(crate) fn new(max_bytes: usize) -> Self {
-        Self { max_bytes, input: ReadBuffer::new(&[]), searched: 0 }
-    }
-
-    /// Where the next bytes of the stream are to be read to.
-    pub(crate) fn space(&mut self) -> Limit<&mut BytesMut> {
-        // A long line doubles the read, so that its bytes are not moved once per small read.
-        self.input.space(self.searched)
-    }
-
-    pub(crate) fn filled(&mut self, read_bytes: usize) {
-        self.input.filled(read_bytes);
-    }
-
-    pub(crate) fn release_idle(&mut self) {
-        self.input.release_idle();
-    }
-
-    pub(crate) fn discard(&mut self) {
-        self.input.bytes.clear();
-        self.searched = 0;
-    }
-
-    /// The next line, `None` when more bytes are needed, or the violation to end with.
-    pub(crate) fn next(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
-        while let Some(at) = memchr::memchr(b'\n', &self.input.bytes[self.searched..]) {
-            let mut line = self.input.take(self.searched + at + 1);
-            self.searched = 0;
-            line.truncate(line.len() - 1);
-            if let Some(message) = self.message(line)? {
-                return Ok(Some(message));
-            }
-        }
-        self.searched = self.input.bytes.len();
-        if content_bytes(&self.input.bytes) > self.max_bytes {
-            return Err(self.too_long());
-        }
-        Ok(None)
-    }
-
-    /// The stream has ended: what remains is the last line.
-    pub(crate) fn finish(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
-        let rest = self.input.take(self.input.bytes.len());
-        self.searched = 0;
-        self.message(rest)
+    pub(crate) fn new(max_bytes: usize, already_read: &[u8]) -> Self {
+        Self { max_bytes, input: ReadBuffer::new(already_read), searched: 0 }
     }
 
     fn message(&self, mut line: Bytes) -> Result<Option<DecoderEvent>, CloseReason> {
@@ -85,6 +42,48 @@ impl LineDecoder {
     }
 }
 
+impl Decoder for LineDecoder {
+    fn input(&mut self) -> &mut ReadBuffer {
+        &mut self.input
+    }
+
+    fn space(&mut self) -> Limit<&mut BytesMut> {
+        // A long line doubles the read, so that its bytes are not moved once per small read.
+        self.input.space(self.searched)
+    }
+
+    fn next(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
+        while let Some(at) = memchr::memchr(b'\n', &self.input.bytes[self.searched..]) {
+            let mut line = self.input.take(self.searched + at + 1);
+            self.searched = 0;
+            line.truncate(line.len() - 1);
+            if let Some(message) = self.message(line)? {
+                return Ok(Some(message));
+            }
+        }
+        self.searched = self.input.bytes.len();
+        if content_bytes(&self.input.bytes) > self.max_bytes {
+            return Err(self.too_long());
+        }
+        Ok(None)
+    }
+
+    fn finish(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
+        let rest = self.input.take(self.input.bytes.len());
+        self.searched = 0;
+        self.message(rest)
+    }
+
+    fn at_boundary(&self) -> bool {
+        self.input.bytes.is_empty()
+    }
+
+    fn discard(&mut self) {
+        self.input.bytes.clear();
+        self.searched = 0;
+    }
+}
+
 /// The length without a CR at the end, which belongs to the line end.
 fn content_bytes(line: &[u8]) -> usize {
     line.strip_suffix(b"\r").unwrap_or(line).len()
@@ -92,36 +91,22 @@ fn content_bytes(line: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use bytes::BufMut;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::stream::decoder::decode_pieces;
 
     /// Everything that comes of `bytes`, handed over in pieces of `piece` bytes.
     fn decode(bytes: &[u8], piece: usize, max_bytes: usize) -> Result<Vec<String>, CloseReason> {
-        let mut decoder = LineDecoder::new(max_bytes);
-        let mut lines = Vec::new();
-        let mut keep = |incoming| {
-            let DecoderEvent::Message(message) = incoming else { panic!("lines carry messages only") };
-            lines.push(String::from_utf8(message.into_bytes().to_vec()).expect("checked by the decoder"));
-        };
-        for chunk in bytes.chunks(piece) {
-            let mut chunk = chunk;
-            while !chunk.is_empty() {
-                let mut space = decoder.space();
-                let fits = space.remaining_mut().min(chunk.len());
-                space.put_slice(&chunk[..fits]);
-                decoder.filled(fits);
-                chunk = &chunk[fits..];
-                while let Some(incoming) = decoder.next()? {
-                    keep(incoming);
-                }
-            }
-        }
-        if let Some(incoming) = decoder.finish()? {
-            keep(incoming);
-        }
-        Ok(lines)
+        let mut decoder = LineDecoder::new(max_bytes, &[]);
+        let mut found = Vec::new();
+        decode_pieces(&mut decoder, bytes, piece, &mut found)?;
+        found.extend(decoder.finish()?);
+        let lines = found.into_iter().map(|event| {
+            let DecoderEvent::Message(message) = event else { panic!("lines carry messages only") };
+            String::from_utf8(message.into_bytes().to_vec()).expect("checked by the decoder")
+        });
+        Ok(lines.collect())
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -27,7 +28,8 @@ use crate::connection::Connection;
 use crate::limits::{ACCEPT_PAUSE, HEADER_TIMEOUT, Limits, MAX_CONNECTIONS, MAX_REFUSALS};
 use crate::peer::Peer;
 use crate::stdio;
-use crate::stream::{self, HeldResource, Protocol};
+use crate::stream::send_queue::Framing;
+use crate::stream::{self, HeldResource};
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
 
@@ -333,9 +335,9 @@ impl PendingConnection {
         match self.0 {
             PendingStream::Socket { acceptor, stream, permit } => acceptor.accept(stream, permit).await,
             PendingStream::Stdio { limits } => {
-                let (stdin, stdout) = (stdio::stdin(), stdio::stdout());
-                let halves = stream::open(stdin, stdout, Protocol::Lines, &limits, HeldResource::Nothing);
-                Some(Connection::over_stream(halves, Peer::Stdio))
+                let (read, write) = (stdio::stdin(), stdio::stdout());
+                let lines = (Framing::Lines, Bytes::new());
+                Some(stream::open(read, write, lines, &limits, HeldResource::Nothing, Peer::Stdio))
             }
         }
     }

@@ -20,43 +20,36 @@ use crate::stream::{ReadIo, WriteIo};
 
 pub(crate) fn stdin() -> ReadIo {
     let std_in = io::stdin();
-    match file_type(std_in.as_fd()) {
-        Some(FileType::Fifo) => {
-            if let Ok(receiver) = pipe::OpenOptions::new().open_receiver("/proc/self/fd/0") {
-                return Box::new(receiver);
-            }
-        }
-        Some(FileType::Socket) => {
-            if let Ok(socket) = StdSocket::new(std_in.as_fd()) {
-                return Box::new(socket);
-            }
-        }
-        _ => {}
+    match open_file(std_in.as_fd(), || pipe::OpenOptions::new().open_receiver("/proc/self/fd/0")) {
+        StdStream::Pipe(receiver) => Box::new(receiver),
+        StdStream::Socket(socket) => Box::new(socket),
+        StdStream::Other => Box::new(tokio::io::stdin()),
     }
-    Box::new(tokio::io::stdin())
 }
 
 pub(crate) fn stdout() -> WriteIo {
     let std_out = io::stdout();
-    match file_type(std_out.as_fd()) {
-        Some(FileType::Fifo) => {
-            if let Ok(sender) = pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
-                return Box::new(sender);
-            }
-        }
-        Some(FileType::Socket) => {
-            if let Ok(socket) = StdSocket::new(std_out.as_fd()) {
-                return Box::new(socket);
-            }
-        }
-        _ => {}
+    match open_file(std_out.as_fd(), || pipe::OpenOptions::new().open_sender("/proc/self/fd/1")) {
+        StdStream::Pipe(sender) => Box::new(sender),
+        StdStream::Socket(socket) => Box::new(socket),
+        StdStream::Other => Box::new(tokio::io::stdout()),
     }
-    Box::new(tokio::io::stdout())
 }
 
-fn file_type(fd: BorrowedFd<'_>) -> Option<FileType> {
-    let stat = rustix::fs::fstat(fd).ok()?;
-    Some(FileType::from_raw_mode(stat.st_mode))
+enum StdStream<P> {
+    Pipe(P),
+    Socket(StdSocket),
+    Other,
+}
+
+fn open_file<P>(fd: BorrowedFd<'_>, open_pipe: impl FnOnce() -> io::Result<P>) -> StdStream<P> {
+    let found = rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    let opened = match found {
+        Ok(FileType::Fifo) => open_pipe().map(StdStream::Pipe),
+        Ok(FileType::Socket) => StdSocket::new(fd).map(StdStream::Socket),
+        _ => return StdStream::Other,
+    };
+    opened.unwrap_or(StdStream::Other)
 }
 
 /// Lets the runtime watch a descriptor that is no tokio type. tokio 1.54 deprecates this call,

@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::limits::{HEADER_BYTES, REFUSAL_BODY_BYTES};
-use crate::websocket::handshake::{accept_for, fresh_key};
+use crate::websocket::{accept_for, fresh_key};
 
 use super::ConnectErrorKind;
 

@@ -24,7 +24,9 @@ use tokio::time::timeout;
 use crate::connection::Connection;
 use crate::limits::{EXCHANGE_TIMEOUT, HEADER_BYTES, Limits};
 use crate::peer::Peer;
-use crate::stream::{self, HeldResource, Protocol};
+use crate::stream::send_queue::Framing;
+use crate::stream::{self, HeldResource};
+use crate::websocket::Role;
 
 use super::http::{UpgradePolicy, UpgradeResponse, plain};
 
@@ -72,10 +74,9 @@ impl Acceptor {
         let (stream, already_read) = self.serve_http(stream, &permit).await?;
         let HandshakePermit::Serve(permit) = permit else { return None };
         let (read, write) = stream.into_split();
-        let protocol = Protocol::WebSocketServer { already_read };
-        let halves =
-            stream::open(Box::new(read), Box::new(write), protocol, &self.limits, HeldResource::Permit(permit));
-        Some(Connection::over_stream(halves, Peer::WebSocket(address)))
+        let framing = (Framing::WebSocket(Role::Server), already_read);
+        let held = HeldResource::Permit(permit);
+        Some(stream::open(read, write, framing, &self.limits, held, Peer::WebSocket(address)))
     }
 
     /// Only our own user may connect, and root, who could do anything anyhow. The first byte tells the protocol. There is
@@ -93,17 +94,15 @@ impl Acceptor {
             HandshakePermit::Serve(_) => peek_byte(&stream).await?,
             HandshakePermit::Refuse(_) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
         };
-        let (stream, protocol) = if first == b'G' {
+        let (stream, framing) = if first == b'G' {
             let (stream, already_read) = self.serve_http(stream, &permit).await?;
-            (stream, Protocol::WebSocketServer { already_read })
+            (stream, (Framing::WebSocket(Role::Server), already_read))
         } else {
-            (stream, Protocol::Lines)
+            (stream, (Framing::Lines, Bytes::new()))
         };
         let HandshakePermit::Serve(permit) = permit else { return None };
         let (read, write) = stream.into_split();
-        let halves =
-            stream::open(Box::new(read), Box::new(write), protocol, &self.limits, HeldResource::Permit(permit));
-        Some(Connection::over_stream(halves, peer))
+        Some(stream::open(read, write, framing, &self.limits, HeldResource::Permit(permit), peer))
     }
 
     /// Serves one HTTP exchange. If it upgraded, returns the stream with the bytes that were read beyond the request.

@@ -17,7 +17,7 @@ use hyper::header::{
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
-use crate::websocket::handshake::accept_for;
+use crate::websocket::accept_for;
 
 use super::auth::Auth;
 

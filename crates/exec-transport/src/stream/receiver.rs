@@ -24,12 +24,13 @@ use crate::keepalive::{Keepalive, KeepaliveAction};
 use crate::limits::{CLOSE_DEADLINE, Limits};
 use crate::message::{CloseReason, ConnectionEnd, Received};
 
-use super::writer::SharedWriter;
-use super::{DecoderEvent, ReadIo, StreamDecoder};
+use super::ReadIo;
+use super::decoder::{Decoder, DecoderEvent};
+use super::sender::SharedWriter;
 
 pub(crate) struct StreamReceiver {
     io: ReadIo,
-    decoder: StreamDecoder,
+    decoder: Box<dyn Decoder>,
     shared: Arc<SharedWriter>,
     /// WebSocket only; lines have no ping.
     keepalive: Option<Keepalive>,
@@ -69,9 +70,15 @@ impl std::fmt::Debug for StreamReceiver {
 }
 
 impl StreamReceiver {
-    pub(crate) fn new(io: ReadIo, decoder: StreamDecoder, shared: Arc<SharedWriter>, limits: &Limits) -> Self {
+    pub(crate) fn new(
+        io: ReadIo,
+        decoder: Box<dyn Decoder>,
+        pings: bool,
+        shared: Arc<SharedWriter>,
+        limits: &Limits,
+    ) -> Self {
         let now = Instant::now();
-        let keepalive = decoder.is_websocket().then(|| Keepalive::new(limits.ping_interval, limits.silence_limit, now));
+        let keepalive = pings.then(|| Keepalive::new(limits.ping_interval, limits.silence_limit, now));
         let first_deadline = keepalive.as_ref().map_or(now + limits.ping_interval, Keepalive::next_deadline);
         Self {
             io,
@@ -145,7 +152,7 @@ impl StreamReceiver {
         if let Poll::Ready(result) = pin!(self.io.read_buf(&mut space)).poll(cx) {
             return Poll::Ready(Event::Read(result));
         }
-        self.decoder.release_idle();
+        self.decoder.input().release_idle();
         // Lines have no pings; their timer matters only while closing.
         if self.keepalive.is_none() && matches!(self.phase, Phase::Open) {
             return Poll::Pending;
@@ -184,7 +191,7 @@ impl StreamReceiver {
         self.decoder.discard();
         self.begin_close(reason.clone(), Closing::Violation(reason));
         // Lines have no close frame, so there is nothing to send and nothing to wait for.
-        if self.decoder.is_websocket() { None } else { self.finish_close() }
+        if self.keepalive.is_some() { None } else { self.finish_close() }
     }
 
     fn begin_close(&mut self, reason: CloseReason, closing: Closing) {
@@ -198,7 +205,7 @@ impl StreamReceiver {
         match event {
             Event::Read(Ok(0)) => self.handle_end_of_stream(),
             Event::Read(Ok(read_bytes)) => {
-                self.decoder.filled(read_bytes);
+                self.decoder.input().filled(read_bytes);
                 if let Some(keepalive) = &mut self.keepalive {
                     keepalive.record_activity(Instant::now());
                 }
@@ -238,17 +245,14 @@ impl StreamReceiver {
 
     /// The stream ended: in good order between messages, and for lines also after a last one.
     fn handle_end_of_stream(&mut self) -> Option<Received> {
-        match &mut self.decoder {
-            StreamDecoder::WebSocket(decoder) if decoder.at_boundary() => self.finish(ConnectionEnd::EndOfStream),
-            StreamDecoder::WebSocket(_) => {
+        match self.decoder.finish() {
+            Ok(Some(incoming)) => self.handle_decoded(incoming),
+            Ok(None) if self.decoder.at_boundary() => self.finish(ConnectionEnd::EndOfStream),
+            Ok(None) => {
                 let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the stream ended inside a message");
                 self.finish(ConnectionEnd::Lost(error))
             }
-            StreamDecoder::Lines(decoder) => match decoder.finish() {
-                Ok(Some(incoming)) => self.handle_decoded(incoming),
-                Ok(None) => self.finish(ConnectionEnd::EndOfStream),
-                Err(violation) => self.reject_peer(violation),
-            },
+            Err(violation) => self.reject_peer(violation),
         }
     }
 

@@ -20,7 +20,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::limits::{COPY_MAX_BYTES, IDLE_BUFFER_BYTES, WRITE_THROUGH_BYTES};
 use crate::message::{CloseReason, Message};
-use crate::websocket::frame::{HEADER_MAX_BYTES, Opcode, Role, close_payload, put_header};
+use crate::websocket::{HEADER_MAX_BYTES, Opcode, Role, close_payload, put_header};
 
 /// How many pieces one write may gather; control, buffer, header and payload need four.
 pub(crate) const SLICES: usize = 4;

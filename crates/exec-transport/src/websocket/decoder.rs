@@ -1,22 +1,23 @@
-//! Messages out of WebSocket bytes. Pure: bytes are put into [`Decoder::space`], messages taken
-//! from [`Decoder::next`].
+//! Messages out of WebSocket bytes.
 //!
 //! Memory follows what arrived, never what a header claims: a frame that announces 16 MiB and
 //! sends nothing costs nothing. Large payloads are read straight into the memory of their message, so that
 //! they are unmasked in place and never moved.
+
+use std::borrow::Cow;
 
 use bytes::buf::Limit;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::limits::{IDLE_BUFFER_BYTES, READ_BYTES};
 use crate::message::{CloseReason, Message};
-use crate::stream::{DecoderEvent, ReadBuffer};
+use crate::stream::decoder::{Decoder, DecoderEvent, ReadBuffer};
 
-use super::frame::{CONTROL_MAX_BYTES, Opcode, apply_mask, parse_close};
+use super::{CONTROL_MAX_BYTES, Opcode, apply_mask, parse_close};
 
 /// The incoming half of one connection.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub(crate) struct WebSocketDecoder {
     /// Clients mask, servers do not; the peer must do what its role demands.
     peer_masks: bool,
     frame_max_bytes: usize,
@@ -43,7 +44,7 @@ struct PartialMessage {
     unmasked_bytes: usize,
 }
 
-impl Decoder {
+impl WebSocketDecoder {
     pub(crate) fn new(peer_masks: bool, frame_max_bytes: usize, message_max_bytes: usize, already_read: &[u8]) -> Self {
         Self {
             peer_masks,
@@ -54,9 +55,14 @@ impl Decoder {
             message: None,
         }
     }
+}
 
-    /// Where the next bytes of the stream are to be read to.
-    pub(crate) fn space(&mut self) -> Limit<&mut BytesMut> {
+impl Decoder for WebSocketDecoder {
+    fn input(&mut self) -> &mut ReadBuffer {
+        &mut self.input
+    }
+
+    fn space(&mut self) -> Limit<&mut BytesMut> {
         if let (Some(frame), Some(message)) = (&self.frame, &mut self.message)
             && !frame.opcode.is_control()
             && frame.remaining >= IDLE_BUFFER_BYTES
@@ -68,32 +74,7 @@ impl Decoder {
         self.input.space(0)
     }
 
-    /// Records how many bytes the last read brought; the size of the next read adapts to it.
-    pub(crate) fn filled(&mut self, read_bytes: usize) {
-        if !self.input.bytes.is_empty() {
-            self.input.filled(read_bytes);
-        }
-    }
-
-    /// Frees memory that an idle connection does not need.
-    pub(crate) fn release_idle(&mut self) {
-        self.input.release_idle();
-    }
-
-    /// True between two messages, where a stream may end in good order.
-    pub(crate) fn at_boundary(&self) -> bool {
-        self.frame.is_none() && self.message.is_none() && self.input.bytes.is_empty()
-    }
-
-    /// Drops everything; used once the peer has broken the protocol.
-    pub(crate) fn discard(&mut self) {
-        self.input.bytes.clear();
-        self.frame = None;
-        self.message = None;
-    }
-
-    /// The next event, `None` when more bytes are needed, or the violation to close with.
-    pub(crate) fn next(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
+    fn next(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
         loop {
             if self.frame.is_none() {
                 match self.parse_header()? {
@@ -113,6 +94,22 @@ impl Decoder {
         }
     }
 
+    fn finish(&mut self) -> Result<Option<DecoderEvent>, CloseReason> {
+        Ok(None)
+    }
+
+    fn at_boundary(&self) -> bool {
+        self.frame.is_none() && self.message.is_none() && self.input.bytes.is_empty()
+    }
+
+    fn discard(&mut self) {
+        self.input.bytes.clear();
+        self.frame = None;
+        self.message = None;
+    }
+}
+
+impl WebSocketDecoder {
     fn parse_header(&mut self) -> Result<Option<FrameInProgress>, CloseReason> {
         let [first, second, rest @ ..] = &self.input.bytes[..] else { return Ok(None) };
         if first & 0x70 != 0 {
@@ -272,7 +269,7 @@ fn finished(binary: bool, payload: Bytes) -> Result<Message, CloseReason> {
     }
 }
 
-fn violation(reason: impl Into<std::borrow::Cow<'static, str>>) -> CloseReason {
+fn violation(reason: impl Into<Cow<'static, str>>) -> CloseReason {
     CloseReason::new(CloseReason::PROTOCOL_ERROR, reason)
 }
 
@@ -285,31 +282,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::websocket::frame::{MaskKeys, Role};
+    use crate::stream::decoder::decode_pieces;
+    use crate::websocket::{MaskKeys, Role};
 
     const LIMIT: usize = 1 << 20;
 
-    /// Hands `bytes` over in pieces of at most `piece` and collects what comes of it.
-    fn decode(decoder: &mut Decoder, bytes: &[u8], piece: usize) -> Result<Vec<DecoderEvent>, CloseReason> {
+    fn decode(decoder: &mut WebSocketDecoder, bytes: &[u8], piece: usize) -> Result<Vec<DecoderEvent>, CloseReason> {
         let mut found = Vec::new();
-        for mut chunk in bytes.chunks(piece) {
-            while !chunk.is_empty() {
-                let mut space = decoder.space();
-                let fits = space.remaining_mut().min(chunk.len());
-                space.put_slice(&chunk[..fits]);
-                decoder.filled(fits);
-                chunk = &chunk[fits..];
-                while let Some(incoming) = decoder.next()? {
-                    found.push(incoming);
-                }
-                decoder.release_idle();
-            }
-        }
-        Ok(found)
+        decode_pieces(decoder, bytes, piece, &mut found).map(|()| found)
     }
 
-    fn client(frame_max: usize, message_max: usize) -> Decoder {
-        Decoder::new(false, frame_max, message_max, &[])
+    fn client(frame_max: usize, message_max: usize) -> WebSocketDecoder {
+        WebSocketDecoder::new(false, frame_max, message_max, &[])
     }
 
     fn violation(bytes: &[u8]) -> CloseReason {
@@ -353,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_server_refuses_unmasked_frames() {
-        let mut server = Decoder::new(true, LIMIT, LIMIT, &[]);
+        let mut server = WebSocketDecoder::new(true, LIMIT, LIMIT, &[]);
         let refused = decode(&mut server, b"\x81\x01a", 1).expect_err("clients must mask");
         assert_eq!(refused, CloseReason::new(1002, "an unmasked frame from a client"));
     }
@@ -411,7 +395,7 @@ mod tests {
                 let payload = Bytes::from(payload);
                 sent.push(if binary { Message::Binary(payload) } else { Message::Text(payload) });
             }
-            let mut decoder = Decoder::new(masked, LIMIT, LIMIT, &[]);
+            let mut decoder = WebSocketDecoder::new(masked, LIMIT, LIMIT, &[]);
             let found = decode(&mut decoder, &bytes, piece).expect("well formed");
             let found: Vec<Message> = found.into_iter().filter_map(|incoming| match incoming {
                 DecoderEvent::Message(message) => Some(message),
@@ -423,7 +407,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2_000), masked in any::<bool>(), piece in 1_usize..100) {
-            let _ = decode(&mut Decoder::new(masked, 500, 900, &[]), &bytes, piece);
+            let _ = decode(&mut WebSocketDecoder::new(masked, 500, 900, &[]), &bytes, piece);
         }
     }
 }
