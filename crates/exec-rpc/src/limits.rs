@@ -99,10 +99,7 @@ pub const LISTING_BYTES: usize = 4 << 20;
 /// The result of a walk or a glob.
 pub const WALK_BYTES: usize = 16 << 20;
 
-/// The URIs in the result of a walk, as in Codex's server; 50,000 entries of ordinary length fit.
-pub const WALK_URI_BYTES: usize = 16 << 20;
-
-/// What an entry of a walk counts beside its URI, as in Codex's server.
+/// What an entry of a walk counts beside its URI.
 pub const WALK_ENTRY_BYTES: usize = 64;
 
 /// A body that is not streamed: as base64 it must fit a message.

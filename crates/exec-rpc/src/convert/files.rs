@@ -14,11 +14,12 @@ use exec_env::http;
 use exec_wire::base64::Base64;
 use exec_wire::fs as wire;
 use exec_wire::http as wire_http;
+use exec_wire::limits::WALK_REPLY_BYTES;
 use exec_wire::path_uri::ForeignPath;
 use exec_wire::text::OsText;
 
 use super::{root, uri};
-use crate::limits::{WALK_ENTRY_BYTES, WALK_URI_BYTES};
+use crate::limits::WALK_ENTRY_BYTES;
 use crate::reply;
 
 pub(crate) fn links(follow: Option<bool>) -> LinkPolicy {
@@ -106,15 +107,14 @@ pub(crate) fn walk_options(options: wire::WalkOptions) -> WalkOptions {
     }
 }
 
-/// What Codex's server reports of a walk: no more items than [`WALK_URI_BYTES`] of URIs, each of which counts
-/// [`WALK_ENTRY_BYTES`] more.
+/// No more of a walk than [`WALK_REPLY_BYTES`]: an item counts its URI and [`WALK_ENTRY_BYTES`].
 pub(crate) fn walk(walk: WalkListing) -> wire::WalkResult {
     let mut result = wire::WalkResult { entries: Vec::new(), errors: Vec::new(), truncated: walk.truncated };
     let mut uri_bytes = 0;
     for item in walk.items {
         let Some(path) = uri(item.path()) else { continue };
         uri_bytes += path.as_str().len() + WALK_ENTRY_BYTES;
-        if uri_bytes > WALK_URI_BYTES {
+        if uri_bytes > WALK_REPLY_BYTES {
             result.truncated = true;
             break;
         }
@@ -263,7 +263,7 @@ mod tests {
             let entry = WalkEntry { path: path.clone().into(), kind: WalkKind::File, is_symlink: false };
             WalkListing { items: vec![WalkItem::Entry(entry); count], truncated: false }
         };
-        let fits = (16 << 20) / weight;
+        let fits = WALK_REPLY_BYTES / weight;
         let at_the_limit = walk(items(fits));
         assert_eq!((at_the_limit.entries.len(), at_the_limit.truncated), (fits, false));
         let beyond = walk(items(fits + 1));
