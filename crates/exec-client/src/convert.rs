@@ -10,7 +10,7 @@ use exec_core::{Exit, ExitStatus, Head, ProcessId};
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
     Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FileLines, FileReason, FileVerb, Metadata,
-    Pattern, SearchLine, SearchQuery, SearchSummary, WalkEntry, WalkKind, WalkListing, WalkOptions,
+    Pattern, SearchLine, SearchQuery, SearchSummary, WalkEntry, WalkItem, WalkKind, WalkListing, WalkOptions,
 };
 use exec_env::process::{ProcessInfo, WaitCondition, Waited};
 use exec_env::{MachineInfo, Shell, http};
@@ -168,13 +168,10 @@ pub(crate) fn walk(walk: fs::WalkResult) -> WalkListing {
             fs::WalkEntryKind::File => WalkKind::File,
             fs::WalkEntryKind::Directory => WalkKind::Directory,
         };
-        Some(WalkEntry { path: entry.path.to_path().ok()?, kind, is_symlink: entry.is_symlink })
+        Some(WalkItem::Entry(WalkEntry { path: entry.path.to_path().ok()?, kind, is_symlink: entry.is_symlink }))
     };
-    WalkListing {
-        entries: walk.entries.into_iter().filter_map(entry).collect(),
-        errors: walk.errors.into_iter().map(|found| problem(FileVerb::Walk, found)).collect(),
-        truncated: walk.truncated,
-    }
+    let errors = walk.errors.into_iter().map(|found| WalkItem::Unreadable(problem(FileVerb::Walk, found)));
+    WalkListing { items: walk.entries.into_iter().filter_map(entry).chain(errors).collect(), truncated: walk.truncated }
 }
 
 fn problem(verb: FileVerb, problem: fs::PathProblem) -> FileError {

@@ -224,11 +224,18 @@ fn http_reason(data: &ErrorData) -> Option<HttpError> {
         "variableMissing" => HttpError::VariableMissing { name: name()?, variable: detail()? },
         "variableEmpty" => HttpError::VariableEmpty { name: name()?, variable: detail()? },
         "variableRefused" => HttpError::VariableRefused { name: name()?, variable: detail()? },
-        "httpTimedOut" => HttpError::TimedOut { why: detail()? },
+        "httpTimedOut" => timed_out(detail()?),
         "httpFailed" => HttpError::Failed { why: detail()?, causes: name().unwrap_or_default() },
         "httpBody" => HttpError::Body { why: detail()? },
         _ => return None,
     })
+}
+
+/// How the servers say that no time was left to send a request.
+const NO_TIME_LEFT: &str = "route-aware request timed out";
+
+fn timed_out(why: String) -> HttpError {
+    if why == NO_TIME_LEFT { HttpError::NoTimeLeft } else { HttpError::TimedOut { why } }
 }
 
 fn http_reason_of_text(refusal: &RpcError) -> HttpError {
@@ -237,7 +244,7 @@ fn http_reason_of_text(refusal: &RpcError) -> HttpError {
         return HttpError::Body { why };
     }
     match after("http/request failed: ") {
-        Some(why) if why == "route-aware request timed out" => HttpError::TimedOut { why },
+        Some(why) if why == NO_TIME_LEFT => HttpError::NoTimeLeft,
         Some(why) => HttpError::Failed { why, causes: String::new() },
         None => HttpError::Failed { why: refusal.message.clone(), causes: String::new() },
     }

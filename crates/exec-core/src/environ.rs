@@ -46,7 +46,7 @@ pub enum Inherit {
 const CORE: [&str; 11] =
     ["PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER"];
 const SECRET_LOOKING: [&str; 3] = ["*KEY*", "*SECRET*", "*TOKEN*"];
-/// Credentials of the server itself, which no child gets, even if the caller sets them.
+/// Credentials of the server itself and of agents' servers that run it, which no child gets, even if the caller sets them.
 const NEVER: [&str; 6] = [
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
     "NODE_REPL_AUTH_TOKEN",

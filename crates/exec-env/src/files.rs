@@ -28,7 +28,7 @@ pub use metadata::{DirectoryEntry, FileKind, FileTimes, Metadata};
 pub use search::{FileLines, Pattern, SearchItem, SearchLine, SearchQuery, SearchResults, SearchSummary};
 pub use tree::{
     Copied, CopyOptions, CreateDirectoryOptions, GlobMatches, GlobQuery, RemoveOptions, RenameOptions, WalkEntry,
-    WalkKind, WalkListing, WalkOptions,
+    WalkItem, WalkKind, WalkListing, WalkOptions,
 };
 pub use watch::{Change, ChangeBatch, ChangeStream, MissingPathWatch, WatchOptions};
 

@@ -1,7 +1,7 @@
 //! HTTP requests that the environment's machine makes: one request, one response, its body as it arrives.
 //!
 //! A status of 400 or 500 is a response, not an error. A header's value may end with the value of a variable of the
-//! environment's machine; [`variable_may_leave`] decides which variables may be used.
+//! environment's machine, if that is not one which the machine keeps to itself.
 //!
 //! Deliberately absent: cookies, caches, decompression. What the web server sends is what the caller gets.
 
@@ -89,76 +89,49 @@ pub trait HttpBody: Send {
 #[allow(missing_docs, reason = "fields of variants: their names and the message beside them say it")]
 pub enum HttpError {
     /// The method is not a token.
-    #[error("http/request method is invalid: {why}")]
+    #[error("the method is not valid: {why}")]
     BadMethod { why: String },
     /// The URL does not parse.
-    #[error("http/request url is invalid: {why}")]
+    #[error("the URL is not valid: {why}")]
     BadUrl { why: String },
     /// The URL is neither `http:` nor `https:`.
-    #[error("http/request only supports http and https URLs, got {scheme}")]
+    #[error("the URL must be http: or https:, not {scheme}:")]
     BadScheme { scheme: String },
     /// The name of a header is not a token.
-    #[error("http/request header name is invalid: {why}")]
+    #[error("the name of a header is not valid: {why}")]
     BadHeaderName { why: String },
     /// The value of a header has a character that no header may have. It may be a secret, so the message leaves it out.
-    #[error("http/request header value is invalid for {name}: {why}")]
+    #[error("the value of header {name} is not valid: {why}")]
     BadHeaderValue { name: String, why: String },
     /// The variable is not set on the environment's machine.
-    #[error("http/request header {name} requires executor environment variable {variable}")]
+    #[error("header {name} needs variable {variable}, which is not set there")]
     VariableMissing { name: String, variable: String },
     /// The variable is set to the empty string.
-    #[error("http/request header {name} requires a non-empty executor environment variable {variable}")]
+    #[error("header {name} needs variable {variable}, which is empty there")]
     VariableEmpty { name: String, variable: String },
     /// The variable is one that never leaves the machine.
-    #[error("http/request header {name} cannot use executor environment variable {variable}")]
+    #[error("header {name} may not have the value of variable {variable}")]
     VariableRefused { name: String, variable: String },
     /// There was no response in time.
-    #[error("http/request failed: {why}: the time is over")]
+    #[error("the request failed: {why}: the time is over")]
     TimedOut { why: String },
+    /// The time was over before the request, or what a redirection made of it, was sent.
+    #[error("the request failed: no time was left to send it")]
+    NoTimeLeft,
+    /// A redirection leads to a URL that is neither `http:` nor `https:`.
+    #[error("the request failed: it was redirected to a URL that is {scheme}:, not http: or https:")]
+    RedirectedTo { scheme: String },
+    /// There were more than [`MAX_REDIRECTS`].
+    #[error("the request failed: it was redirected more than {MAX_REDIRECTS} times")]
+    TooManyRedirects,
     /// No connection, no trusted certificate, or no response. `causes` has the last cause last, and is empty if `why`
     /// is all there is to say.
-    #[error("http/request failed: {why}{}{causes}", if causes.is_empty() { "" } else { ": " })]
+    #[error("the request failed: {why}{}{causes}", if causes.is_empty() { "" } else { ": " })]
     Failed { why: String, causes: String },
     /// The connection failed before the body was complete.
-    #[error("failed to read http/request response body: {why}")]
+    #[error("the body of the response is not complete: {why}")]
     Body { why: String },
     /// See [`crate::process::Unreachable`].
     #[error(transparent)]
     Unreachable(#[from] crate::process::Unreachable),
-}
-
-/// Whether a header may contain this variable. Credentials of the machine itself may not leave it at a caller's
-/// request.
-pub fn variable_may_leave(variable: &str) -> bool {
-    !MACHINE_CREDENTIALS.iter().any(|credential| credential.eq_ignore_ascii_case(variable))
-}
-
-const MACHINE_CREDENTIALS: [&str; 14] = [
-    "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
-    "OPENAI_FEDERATION_RULE_ID",
-    "OPENAI_IDENTITY_TOKEN_FILE",
-    "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
-    "OPENAI_API_KEY",
-    "CODEX_API_KEY",
-    "CODEX_ACCESS_TOKEN",
-    "CODEX_CONNECTORS_TOKEN",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AZURE_CLIENT_SECRET",
-    "AZURE_FEDERATED_TOKEN_FILE",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credentials_of_the_machine_stay_whatever_their_case() {
-        assert!(!variable_may_leave("openai_api_key"));
-        assert!(!variable_may_leave("AWS_SECRET_ACCESS_KEY"));
-        assert!(variable_may_leave("NODE_REPL_AUTH_TOKEN"));
-        assert!(variable_may_leave("MY_SERVICE_TOKEN"));
-    }
 }

@@ -10,13 +10,12 @@
 //! The server serves *an* [`Environment`], the client *is* one, this machine *is* one, and one conformance suite
 //! (`exec-testkit`) judges them all. Before a verb is added here, see whether it can be a function *over* these.
 //!
-//! Every failure keeps the kernel's number; [`errno`] turns it into words that are the same on every machine.
+//! Every failure keeps the kernel's number, so that a remote machine fails as this one does.
 //!
-//! Deliberately absent: connections, sessions, JSON, error codes.
+//! Deliberately absent: connections, sessions, JSON, error codes, and the sentences of any protocol.
 
 #![warn(missing_docs)]
 
-pub mod errno;
 pub mod files;
 pub mod http;
 pub mod process;

@@ -13,9 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_env::BoxFuture;
-use exec_env::http::{
-    Http, HttpBody, HttpError, HttpRequest, HttpResponse, MAX_REDIRECTS, Redirects, RequestHeader, variable_may_leave,
-};
+use exec_env::http::{Http, HttpBody, HttpError, HttpRequest, HttpResponse, MAX_REDIRECTS, Redirects, RequestHeader};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Url};
@@ -68,7 +66,7 @@ impl LocalHttp {
             let (status, headers) = (response.status().as_u16(), headers.collect());
             return Ok(HttpResponse { status, headers, body: Box::new(LocalHttpBody { response }) });
         }
-        Err(HttpError::Failed { why: "too many redirects".to_owned(), causes: String::new() })
+        Err(HttpError::TooManyRedirects)
     }
 
     /// Sends it once. The deadline covers the body of the response, too.
@@ -87,7 +85,7 @@ impl LocalHttp {
         if let Some(deadline) = deadline {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(HttpError::TimedOut { why: "route-aware request timed out".to_owned() });
+                return Err(HttpError::NoTimeLeft);
             }
             request = request.timeout(left);
         }
@@ -212,9 +210,46 @@ impl HttpBody for LocalHttpBody {
     }
 }
 
-/// What happened, in the words that existing clients know, and its causes.
+/// What happened, in the words of the library, and its causes.
 fn request_failed(error: &reqwest::Error) -> HttpError {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     let causes: Vec<String> = causes.map(ToString::to_string).collect();
     HttpError::Failed { why: error.to_string(), causes: causes.join(": ") }
+}
+
+/// Whether a header may contain this variable. Credentials of the machine itself may not leave it at a caller's
+/// request.
+fn variable_may_leave(variable: &str) -> bool {
+    !MACHINE_CREDENTIALS.iter().any(|credential| credential.eq_ignore_ascii_case(variable))
+}
+
+/// Variables in which agents, cloud machines and their tools keep their own credentials.
+const MACHINE_CREDENTIALS: [&str; 14] = [
+    "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
+    "OPENAI_FEDERATION_RULE_ID",
+    "OPENAI_IDENTITY_TOKEN_FILE",
+    "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
+    "OPENAI_API_KEY",
+    "CODEX_API_KEY",
+    "CODEX_ACCESS_TOKEN",
+    "CODEX_CONNECTORS_TOKEN",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AZURE_CLIENT_SECRET",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_of_the_machine_stay_whatever_their_case() {
+        assert!(!variable_may_leave("openai_api_key"));
+        assert!(!variable_may_leave("AWS_SECRET_ACCESS_KEY"));
+        assert!(variable_may_leave("NODE_REPL_AUTH_TOKEN"));
+        assert!(variable_may_leave("MY_SERVICE_TOKEN"));
+    }
 }

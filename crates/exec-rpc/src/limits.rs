@@ -99,6 +99,9 @@ pub const LISTING_BYTES: usize = 4 << 20;
 /// The result of a walk or a glob.
 pub const WALK_BYTES: usize = 16 << 20;
 
+/// What an entry of a walk counts beside its URI.
+pub const WALK_ENTRY_BYTES: usize = 64;
+
 /// A body that is not streamed: as base64 it must fit a message.
 pub const WHOLE_BODY_BYTES: usize = 47 << 20;
 

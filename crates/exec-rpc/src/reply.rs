@@ -1,10 +1,12 @@
-//! The one file that knows which error of the domain has which code and message on the wire.
+//! The one file that knows which error of the domain has which code on the wire. Messages equal those of Codex's server
+//! where it has one ([`sentences`]).
 //!
-//! Messages equal those of Codex's server where it has one. `data` is ours: it carries what a client needs to rebuild the
+//! `data` is ours: it carries what a client needs to rebuild the
 //! very error (the kind, the errno, the path).
 
+mod sentences;
+
 use exec_core::command::{BadCommand, CommandField};
-use exec_env::errno::ErrnoText;
 use exec_env::files::{FileError, FileReason};
 use exec_env::http::HttpError;
 use exec_env::process::{ProcessReason, SpawnFailure};
@@ -45,7 +47,7 @@ pub(crate) fn process_error(reason: ProcessReason, wire_id: &str) -> RpcError {
         | ProcessReason::Ended { .. } => (code::INVALID_REQUEST, text),
         ProcessReason::SpawnFailed(SpawnFailure { errno, .. })
         | ProcessReason::SpoolUnreadable { errno }
-        | ProcessReason::SignalRefused { errno } => (code::INTERNAL, ErrnoText(*errno).to_string()),
+        | ProcessReason::SignalRefused { errno } => (code::INTERNAL, sentences::errno(*errno)),
         ProcessReason::Unreachable(_) => (code::INTERNAL, text),
     };
     RpcError { code, message, data: process_data(reason).map(Box::new) }
@@ -114,7 +116,12 @@ pub(crate) fn handler_panicked(method: &str) -> RpcError {
 }
 
 pub(crate) fn file_error(error: FileError) -> RpcError {
-    RpcError::new(file_code(&error.reason), error.to_string()).with_data(file_data(&error))
+    RpcError::new(file_code(&error.reason), file_message(&error)).with_data(file_data(&error))
+}
+
+/// The message of an error that is part of a result.
+pub(crate) fn file_message(error: &FileError) -> String {
+    sentences::file_error(error)
 }
 
 /// The data of an error that is part of a result.
@@ -223,10 +230,7 @@ pub(crate) fn body_too_large(limit_bytes: usize) -> RpcError {
 }
 
 pub(crate) fn http_error(error: HttpError) -> RpcError {
-    let message = match &error {
-        HttpError::TimedOut { why } | HttpError::Failed { why, .. } => format!("http/request failed: {why}"),
-        other => other.to_string(),
-    };
+    let message = sentences::http_error(&error);
     // The step names the header that is at fault, or the causes of a failure: the message is that of Codex's server, which
     // has neither.
     let (code, kind, detail, step) = match error {
@@ -245,6 +249,10 @@ pub(crate) fn http_error(error: HttpError) -> RpcError {
             (code::INVALID_PARAMS, "variableRefused", Some(variable), Some(name))
         }
         HttpError::TimedOut { why } => (code::INTERNAL, "httpTimedOut", Some(why), None),
+        HttpError::NoTimeLeft => (code::INTERNAL, "httpTimedOut", Some(sentences::http_failure(&error)), None),
+        HttpError::TooManyRedirects | HttpError::RedirectedTo { .. } => {
+            (code::INTERNAL, "httpFailed", Some(sentences::http_failure(&error)), None)
+        }
         HttpError::Failed { why, causes } => {
             (code::INTERNAL, "httpFailed", Some(why), Some(causes).filter(|causes| !causes.is_empty()))
         }
@@ -252,6 +260,14 @@ pub(crate) fn http_error(error: HttpError) -> RpcError {
         HttpError::Unreachable(_) => (code::INTERNAL, "unreachable", None, None),
     };
     RpcError::new(code, message).with_data(ErrorData { detail, step, ..ErrorData::new(kind) })
+}
+
+/// The error of a body that is streamed: the bare cause, as Codex's server reports it there.
+pub(crate) fn body_message(error: &HttpError) -> String {
+    match error {
+        HttpError::Body { why } => why.clone(),
+        other => sentences::http_error(other),
+    }
 }
 
 pub(crate) fn too_many_roots(most: usize) -> RpcError {

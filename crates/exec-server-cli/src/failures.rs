@@ -107,7 +107,7 @@ fn explain(error: &FileError) -> String {
             "the directory has more than 50,000 entries, which is more than one answer holds"
         }
         (FileReason::Changed { .. }, _) => "it changed meanwhile: try again",
-        _ => return error.to_string(),
+        _ => return error.reason.to_string(),
     };
     text.to_owned()
 }

@@ -48,5 +48,5 @@ async fn an_answer_that_is_no_hash_is_an_error() {
         peer.answer("fs/hash", answer)
     );
     let error = found.expect_err("it is too short");
-    assert_eq!(error.to_string(), "the environment cannot be reached: the server sent no hash but \"abc\"");
+    assert_eq!(error.reason.to_string(), "the environment cannot be reached: the server sent no hash but \"abc\"");
 }

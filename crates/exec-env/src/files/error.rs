@@ -1,14 +1,12 @@
 //! How the verbs over files fail: one error that keeps verb, path and errno from the kernel to the caller.
 //!
-//! `Display` is the text that existing clients know from the protocol; [`FileError::sentence`] is for people.
-//! Deliberately absent: the protocol's error codes, which one file of the server maps from [`FileReason`].
+//! Deliberately absent: the codes and sentences of any protocol, which its front makes from [`FileReason`].
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::content::ContentHash;
 use super::limits;
-use crate::errno::ErrnoText;
 
 /// A verb over files failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,21 +140,14 @@ impl FileError {
     pub fn is_not_found(&self) -> bool {
         self.errno() == Some(2)
     }
-
-    /// For a person: what failed, where, and why.
-    pub fn sentence(&self) -> String {
-        format!("cannot {} {:?}: {self}", self.verb, self.path)
-    }
 }
 
 impl std::error::Error for FileError {}
 
+/// For a person: what failed, where, and why.
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.reason {
-            FileReason::NotAFile => write!(f, "path `{}` is not a file", self.path.display()),
-            reason => write!(f, "{reason}"),
-        }
+        write!(f, "cannot {} {:?}: {}", self.verb, self.path, self.reason)
     }
 }
 
@@ -234,36 +225,32 @@ impl fmt::Display for FileReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let block = limits::BLOCK_BYTES;
         match self {
-            Self::Os(errno) => write!(f, "{}", ErrnoText(*errno)),
-            Self::NotAFile => write!(f, "path is not a file"),
-            Self::NotRegular => write!(f, "path is not a regular file"),
-            Self::TooLarge { limit_bytes } => write!(f, "file is too large to read: limit is {limit_bytes} bytes"),
-            Self::SymlinkInPath => write!(f, "path contains a symbolic link"),
-            Self::RecursiveNoFollow => write!(f, "recursive no-follow removal is unsupported"),
-            Self::RecursiveRequired => write!(f, "fs/copy requires recursive: true when sourcePath is a directory"),
-            Self::CopyIntoItself => write!(f, "fs/copy cannot copy a directory to itself or one of its descendants"),
-            Self::CopyOntoItself => write!(f, "fs/copy cannot copy a file onto itself"),
-            Self::CopySpecial => write!(f, "fs/copy only supports regular files, directories, and symlinks"),
+            Self::Os(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(*errno)),
+            Self::NotAFile | Self::NotRegular => write!(f, "it is no regular file"),
+            Self::TooLarge { limit_bytes } => write!(f, "it is larger than {limit_bytes} bytes"),
+            Self::SymlinkInPath => write!(f, "there is a symbolic link in its path"),
+            Self::RecursiveNoFollow => write!(f, "a whole tree cannot be removed while links are refused"),
+            Self::RecursiveRequired => write!(f, "it is a directory: copy it recursively"),
+            Self::CopyIntoItself => write!(f, "a directory cannot be copied into itself"),
+            Self::CopyOntoItself => write!(f, "source and destination are the same file"),
+            Self::CopySpecial => write!(f, "only files, directories and links can be copied"),
             Self::TooManyEntries { found } => {
-                write!(f, "fs/readDirectory returned {found} entries; limit is {}", limits::DIRECTORY_ENTRIES)
+                write!(f, "it has {found} entries, and a listing has at most {}", limits::DIRECTORY_ENTRIES)
             }
             Self::WalkLimitsTooLarge => write!(
                 f,
-                "filesystem walk limits exceed maximums: depth={}, directories={}, entries={}",
+                "a walk may have {} levels, {} directories and {} entries",
                 limits::WALK_DEPTH,
                 limits::WALK_DIRECTORIES,
                 limits::WALK_ENTRIES
             ),
-            Self::WalkLimitsZero => write!(f, "filesystem walk limits must be greater than zero"),
-            Self::ReadBlockLength => write!(f, "file read block length must be between 1 and {block}"),
-            Self::WriteBlockLength => write!(f, "file write block length must be between 1 and {block}"),
-            Self::WriteRange => write!(f, "file write range exceeds the signed 64-bit file offset limit"),
+            Self::WalkLimitsZero => write!(f, "a walk must have room for a directory and an entry"),
+            Self::ReadBlockLength | Self::WriteBlockLength => write!(f, "a block has 1 to {block} bytes"),
+            Self::WriteRange => write!(f, "the block would end beyond the largest offset of a file"),
             Self::Changed { present: Some(hash) } => {
-                write!(f, "file is not what was expected: its content hash is {hash}; read it again")
+                write!(f, "it is not what was expected: its content hash is {hash}; read it again")
             }
-            Self::Changed { present: None } => {
-                write!(f, "file is not what was expected: it does not exist; look again")
-            }
+            Self::Changed { present: None } => write!(f, "it is not what was expected: it does not exist; look again"),
             Self::WatchLimit(limit) => write!(f, "{limit}"),
             Self::BadPattern { why } => write!(f, "bad pattern: {why}"),
             Self::Unsupported { why } => f.write_str(why),
@@ -351,10 +338,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_words_come_through_unchanged() {
+    fn an_error_says_what_failed_where_and_why() {
         let error = FileError::new(FileVerb::Read, "/x", FileReason::Os(2));
-        assert_eq!(error.to_string(), "No such file or directory (os error 2)");
-        assert_eq!(error.sentence(), "cannot read \"/x\": No such file or directory (os error 2)");
+        assert_eq!(error.to_string(), "cannot read \"/x\": No such file or directory (os error 2)");
         assert_eq!(error.reason.name(), "ENOENT");
     }
 

@@ -20,10 +20,10 @@ pub const WALK_DIRECTORIES: usize = 10_000;
 /// Most entries a walk may examine.
 pub const WALK_ENTRIES: usize = 50_000;
 
-/// Most bytes of a walk's result, so that it easily fits one message. 50,000 entries of ordinary length fit.
+/// Most bytes of a walk's result in memory. 50,000 entries of ordinary length fit.
 pub const WALK_BYTES: usize = 16 << 20;
 
-/// What an entry of a walk's result takes beside its URI.
+/// What an entry of a walk's result takes beside its path.
 pub const WALK_ENTRY_BYTES: usize = 64;
 
 /// Most paths of one `watch_missing`.

@@ -1,7 +1,6 @@
 //! Parameters and results of the verbs over names and trees: create, remove, copy, rename, walk, glob.
 
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -124,12 +123,43 @@ impl WalkOptions {
 /// The result of a walk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WalkListing {
-    /// Files and directories, in the order of the walk.
-    pub entries: Vec<WalkEntry>,
-    /// Directories that could not be read.
-    pub errors: Vec<FileError>,
+    /// In the order of the walk.
+    pub items: Vec<WalkItem>,
     /// A limit ended the walk before everything was listed.
     pub truncated: bool,
+}
+
+impl WalkListing {
+    /// The files and directories, and the directories that could not be read.
+    pub fn into_parts(self) -> (Vec<WalkEntry>, Vec<FileError>) {
+        let (mut entries, mut errors) = (Vec::new(), Vec::new());
+        for item in self.items {
+            match item {
+                WalkItem::Entry(entry) => entries.push(entry),
+                WalkItem::Unreadable(error) => errors.push(error),
+            }
+        }
+        (entries, errors)
+    }
+}
+
+/// What a walk found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WalkItem {
+    /// A file or a directory.
+    Entry(WalkEntry),
+    /// A directory that could not be read, or not to its end.
+    Unreadable(FileError),
+}
+
+impl WalkItem {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Entry(entry) => &entry.path,
+            Self::Unreadable(error) => &error.path,
+        }
+    }
 }
 
 /// One file or directory of a walk.
@@ -150,23 +180,6 @@ pub enum WalkKind {
     File,
     /// A directory, or a link to one.
     Directory,
-}
-
-/// How much of [`limits::WALK_BYTES`] an entry takes: the length of its `file:` URI and a fixed part.
-pub fn walk_reply_bytes(path: &Path) -> usize {
-    let encoded: usize = path
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .map(|byte| match byte {
-            // What a URI path may contain unescaped.
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => 1,
-            b'-' | b'.' | b'_' | b'~' | b'/' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';'
-            | b'=' | b':' | b'@' | b'[' | b']' | b'|' => 1,
-            _ => 3,
-        })
-        .sum();
-    "file://".len() + encoded + limits::WALK_ENTRY_BYTES
 }
 
 /// Which paths [`super::Files::glob`] is to find.
@@ -225,10 +238,5 @@ mod tests {
         assert_eq!(deep.check(), Err(FileReason::WalkLimitsTooLarge));
         let empty = WalkOptions { max_entries: 0, ..GOOD };
         assert_eq!(empty.check(), Err(FileReason::WalkLimitsZero));
-    }
-
-    #[test]
-    fn an_entry_weighs_its_uri_and_64_bytes() {
-        assert_eq!(walk_reply_bytes(Path::new("/a b")), "file:///a%20b".len() + 64);
     }
 }

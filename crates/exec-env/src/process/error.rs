@@ -4,12 +4,11 @@
 //! Deliberately absent: the protocol's error codes, which one file of the server maps from [`ProcessReason`].
 
 use std::fmt;
+use std::io::Error as IoError;
 
 use exec_core::command::BadCommand;
 use exec_core::{Exit, ProcessId, SpawnStep, TerminalSize};
 use futures_util::future::BoxFuture;
-
-use crate::errno::ErrnoText;
 
 /// A verb over processes failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,7 +173,7 @@ impl ProcessReason {
             Self::StartCancelled => format!("process {id} start was cancelled"),
             Self::UnknownProcess => format!("unknown process id {id}"),
             Self::SpoolUnreadable { errno } => {
-                format!("cannot read the output of process {id}: {}", ErrnoText(*errno))
+                format!("cannot read the output of process {id}: {}", IoError::from_raw_os_error(*errno))
             }
             Self::WriteTooLarge { found_bytes, limit_bytes } => {
                 format!("a write of {found_bytes} bytes is too large: write at most {limit_bytes} at a time")
@@ -183,7 +182,9 @@ impl ProcessReason {
             Self::NoCells { size: TerminalSize { rows, cols } } => {
                 format!("terminal size {rows}x{cols} has no cells: rows and cols must be at least 1")
             }
-            Self::SignalRefused { errno } => format!("cannot signal process {id}: {}", ErrnoText(*errno)),
+            Self::SignalRefused { errno } => {
+                format!("cannot signal process {id}: {}", IoError::from_raw_os_error(*errno))
+            }
             Self::BadRegex { why } => format!("bad regular expression: {why}"),
             Self::Ended { exit } => {
                 let code = exit.shell_code();
@@ -209,7 +210,7 @@ impl From<Unreachable> for ProcessReason {
 impl fmt::Display for SpawnFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let subject = &self.subject;
-        let error = ErrnoText(self.errno);
+        let error = IoError::from_raw_os_error(self.errno);
         match (self.step, self.errno) {
             (SpawnStep::Cwd, 2) => write!(f, "working directory {subject:?} does not exist"),
             (SpawnStep::Cwd, 20) => write!(f, "working directory {subject:?} is not a directory"),

@@ -79,7 +79,10 @@ fn an_error_of_a_process_says_which_process_and_what_to_do() {
         (ProcessReason::SpawnFailed(failure), "cannot start process p: working directory \"/w/x\" does not exist"),
         (ProcessReason::StartCancelled, "process p start was cancelled"),
         (ProcessReason::UnknownProcess, "unknown process id p"),
-        (ProcessReason::SpoolUnreadable { errno: 5 }, "cannot read the output of process p: I/O error (os error 5)"),
+        (
+            ProcessReason::SpoolUnreadable { errno: 28 },
+            "cannot read the output of process p: No space left on device (os error 28)",
+        ),
         (
             ProcessReason::WriteTooLarge { found_bytes: 9, limit_bytes: 8 },
             "a write of 9 bytes is too large: write at most 8 at a time",

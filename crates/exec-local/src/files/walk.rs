@@ -6,9 +6,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use exec_env::files::limits::WALK_BYTES;
-use exec_env::files::tree::walk_reply_bytes;
-use exec_env::files::{FileError, FileKind, FileReason, FileVerb, WalkEntry, WalkKind, WalkListing, WalkOptions};
+use exec_env::files::limits::{WALK_BYTES, WALK_ENTRY_BYTES};
+use exec_env::files::{
+    FileError, FileKind, FileReason, FileVerb, WalkEntry, WalkItem, WalkKind, WalkListing, WalkOptions,
+};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
@@ -32,7 +33,7 @@ pub(super) fn walk(root: &Path, options: WalkOptions, cancel: &CancelFlag) -> Re
     let mut walker = Walker {
         options,
         listing: WalkListing::default(),
-        reply_bytes: 0,
+        listing_bytes: 0,
         examined: 0,
         entered: 0,
         queue: VecDeque::from([QueuedDirectory { path: root.to_owned(), depth: 0 }]),
@@ -57,7 +58,7 @@ pub(super) fn walk(root: &Path, options: WalkOptions, cancel: &CancelFlag) -> Re
 struct Walker {
     options: WalkOptions,
     listing: WalkListing,
-    reply_bytes: usize,
+    listing_bytes: usize,
     examined: usize,
     entered: usize,
     /// Directories to enter; no more than the entries that were examined.
@@ -149,29 +150,24 @@ impl Walker {
             FileKind::Symlink | FileKind::Special => return Flow::Continue(()),
         };
         let path = here.path.join(name);
-        self.add_bytes(&path)?;
         let hidden = name.as_bytes().first() == Some(&b'.');
         let pruned = hidden && self.options.prune_hidden_directories;
         if kind == WalkKind::Directory && here.depth < self.options.max_depth && !pruned {
             self.queue.push_back(QueuedDirectory { path: path.clone(), depth: here.depth + 1 });
         }
-        self.listing.entries.push(WalkEntry { path, kind, is_symlink: own == FileKind::Symlink });
-        Flow::Continue(())
+        self.add(WalkItem::Entry(WalkEntry { path, kind, is_symlink: own == FileKind::Symlink }))
     }
 
     fn record_error(&mut self, path: &Path, errno: Errno) -> Flow {
-        self.add_bytes(path)?;
-        let error = FileError::new(FileVerb::Walk, path, os(errno));
-        self.listing.errors.push(error);
-        Flow::Continue(())
+        self.add(WalkItem::Unreadable(FileError::new(FileVerb::Walk, path, os(errno))))
     }
 
-    fn add_bytes(&mut self, path: &Path) -> Flow {
-        let reply_bytes = self.reply_bytes + walk_reply_bytes(path);
-        if reply_bytes > WALK_BYTES {
+    fn add(&mut self, item: WalkItem) -> Flow {
+        self.listing_bytes += item.path().as_os_str().len() + WALK_ENTRY_BYTES;
+        if self.listing_bytes > WALK_BYTES {
             return Flow::Break(());
         }
-        self.reply_bytes = reply_bytes;
+        self.listing.items.push(item);
         Flow::Continue(())
     }
 }

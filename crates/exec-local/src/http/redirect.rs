@@ -40,8 +40,7 @@ impl OutgoingRequest {
         let location = response.get(LOCATION).and_then(|location| location.to_str().ok());
         let Some(next) = location.and_then(|location| self.url.join(location).ok()) else { return Ok(false) };
         if !matches!(next.scheme(), "http" | "https") {
-            let why = format!("redirect target uses unsupported URL scheme: {}", next.scheme());
-            return Err(HttpError::Failed { why, causes: String::new() });
+            return Err(HttpError::RedirectedTo { scheme: next.scheme().to_owned() });
         }
         if !keeps_method {
             self.method = Method::GET;

@@ -7,16 +7,19 @@ use std::time::Duration;
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
     Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FileLines, FileTimes, GlobQuery, LinkPolicy,
-    Metadata, OpenMode, Pattern, SearchQuery, SearchSummary, WalkKind, WalkListing, WalkOptions, limits,
+    Metadata, OpenMode, Pattern, SearchQuery, SearchSummary, WalkEntry, WalkItem, WalkKind, WalkListing, WalkOptions,
+    limits,
 };
 use exec_env::http;
 use exec_wire::base64::Base64;
 use exec_wire::fs::{self as wire, nanoseconds_of, time_of};
 use exec_wire::http as wire_http;
+use exec_wire::limits::WALK_REPLY_BYTES;
 use exec_wire::path_uri::ForeignPath;
 use exec_wire::text::OsText;
 
 use super::{root, uri};
+use crate::limits::WALK_ENTRY_BYTES;
 use crate::reply;
 
 pub(crate) fn links(follow: Option<bool>) -> LinkPolicy {
@@ -91,25 +94,35 @@ pub(crate) fn walk_options(options: wire::WalkOptions) -> WalkOptions {
     }
 }
 
+/// No more of a walk than [`WALK_REPLY_BYTES`]: an item counts its URI and [`WALK_ENTRY_BYTES`].
 pub(crate) fn walk(walk: WalkListing) -> wire::WalkResult {
-    let entries = walk.entries.into_iter().filter_map(|entry| {
-        let kind = match entry.kind {
-            WalkKind::File => wire::WalkEntryKind::File,
-            WalkKind::Directory => wire::WalkEntryKind::Directory,
-        };
-        Some(wire::WalkEntry { path: uri(&entry.path)?, kind, is_symlink: entry.is_symlink })
-    });
-    wire::WalkResult {
-        entries: entries.collect(),
-        errors: walk.errors.iter().map(problem).collect(),
-        truncated: walk.truncated,
+    let mut result = wire::WalkResult { entries: Vec::new(), errors: Vec::new(), truncated: walk.truncated };
+    let mut uri_bytes = 0;
+    for item in walk.items {
+        let Some(path) = uri(item.path()) else { continue };
+        uri_bytes += path.as_str().len() + WALK_ENTRY_BYTES;
+        if uri_bytes > WALK_REPLY_BYTES {
+            result.truncated = true;
+            break;
+        }
+        match item {
+            WalkItem::Entry(WalkEntry { kind, is_symlink, .. }) => {
+                let kind = match kind {
+                    WalkKind::File => wire::WalkEntryKind::File,
+                    WalkKind::Directory => wire::WalkEntryKind::Directory,
+                };
+                result.entries.push(wire::WalkEntry { path, kind, is_symlink });
+            }
+            WalkItem::Unreadable(error) => result.errors.push(problem(&error)),
+        }
     }
+    result
 }
 
 pub(crate) fn problem(error: &FileError) -> wire::PathProblem {
     wire::PathProblem {
         path: uri(&error.path).unwrap_or_else(root),
-        message: error.to_string(),
+        message: reply::file_message(error),
         data: Some(reply::file_data(error)),
     }
 }
@@ -222,4 +235,25 @@ pub(crate) fn http_response(
 ) -> wire_http::RequestResult {
     let header = |(name, value)| wire_http::Header { name, value, value_env_var: None };
     wire_http::RequestResult { status, headers: headers.into_iter().map(header).collect(), body_base64: body.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_is_cut_where_its_uris_and_64_bytes_each_exceed_the_limit() {
+        // A space is one byte of a path and three of a URI.
+        let path = format!("/{}", " ".repeat(1000));
+        let weight = "file:///".len() + 3 * 1000 + 64;
+        let items = |count| {
+            let entry = WalkEntry { path: path.clone().into(), kind: WalkKind::File, is_symlink: false };
+            WalkListing { items: vec![WalkItem::Entry(entry); count], truncated: false }
+        };
+        let fits = WALK_REPLY_BYTES / weight;
+        let at_the_limit = walk(items(fits));
+        assert_eq!((at_the_limit.entries.len(), at_the_limit.truncated), (fits, false));
+        let beyond = walk(items(fits + 1));
+        assert_eq!((beyond.entries.len(), beyond.truncated), (fits, true));
+    }
 }

@@ -1,7 +1,7 @@
 //! HTTP requests from this machine: the response as a whole, or its head, and then its body in notifications.
 
 use bytes::{Bytes, BytesMut};
-use exec_env::http::{HttpBody, HttpError};
+use exec_env::http::HttpBody;
 use exec_wire::base64::Base64;
 use exec_wire::error::RpcError;
 use exec_wire::http::{BodyDeltaParams, RequestParams, RequestResult};
@@ -79,17 +79,9 @@ async fn send_body(sender: NotificationSender, request_id: String, mut body: Box
                 return;
             }
             Err(error) => {
-                sender.send(&delta(Bytes::new(), true, Some(body_error_text(&error)))).await;
+                sender.send(&delta(Bytes::new(), true, Some(reply::body_message(&error)))).await;
                 return;
             }
         }
-    }
-}
-
-/// The bare cause, as Codex's server reports it here.
-fn body_error_text(error: &HttpError) -> String {
-    match error {
-        HttpError::Body { why } => why.clone(),
-        other => other.to_string(),
     }
 }

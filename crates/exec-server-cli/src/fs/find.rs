@@ -70,17 +70,19 @@ async fn walk(file: &FilePath, args: &FindArgs) -> Result<FoundPaths, FileError>
         Some(FindKind::D) => WalkKind::Directory,
         _ => WalkKind::File,
     };
-    let mut paths: Vec<_> = walk.entries.into_iter().filter(|entry| entry.kind == wanted).collect();
+    let truncated = walk.truncated;
+    let (entries, errors) = walk.into_parts();
+    let mut paths: Vec<_> = entries.into_iter().filter(|entry| entry.kind == wanted).collect();
     // In the order of a glob: depth first.
     paths.sort_by(|a, b| a.path.cmp(&b.path));
-    let truncated = walk.truncated || paths.len() > args.limit;
+    let truncated = truncated || paths.len() > args.limit;
     paths.truncate(args.limit);
     let kind = match wanted {
         WalkKind::Directory => FileKind::Directory,
         WalkKind::File => FileKind::File,
     };
     let paths = paths.into_iter().map(|entry| (entry.path, Some(kind))).collect();
-    Ok(FoundPaths { paths, errors: walk.errors, truncated })
+    Ok(FoundPaths { paths, errors, truncated })
 }
 
 async fn glob(file: &FilePath, args: &FindArgs) -> Result<FoundPaths, FileError> {

@@ -42,7 +42,7 @@ pub async fn a_missing_file_is_not_found_and_names_its_path(env: &FilesTestEnvir
     let path = env.path("nothing/here");
     let error = env.files().read(&path, LinkPolicy::Follow).await.expect_err("it does not exist");
     assert_eq!((error.reason.clone(), error.path.clone()), (FileReason::Os(2), path));
-    assert_eq!(error.to_string(), "No such file or directory (os error 2)");
+    assert_eq!(error.reason.to_string(), "No such file or directory (os error 2)");
 }
 
 pub async fn a_new_file_has_mode_0666_less_the_umask(env: &FilesTestEnvironment) {

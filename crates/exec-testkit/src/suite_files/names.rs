@@ -182,7 +182,7 @@ pub async fn names_that_are_not_text_work_everywhere(env: &FilesTestEnvironment)
             prune_hidden_directories: false,
         };
         let walked = files.walk(&folder, options).await.expect("it is ours");
-        assert_eq!(walked.entries.iter().map(|entry| &entry.path).collect::<Vec<_>>(), [&file]);
+        assert_eq!(walked.items.iter().map(|item| item.path()).collect::<Vec<_>>(), [&file]);
         assert_eq!(files.canonicalize(&file).await, Ok(file.clone()));
         let opened = files.open(&file, OpenMode::Read, LinkPolicy::Follow).await.expect("it is ours");
         opened.close().await.expect("nothing can go wrong on a local disk");

@@ -12,7 +12,7 @@ use super::{FilesTestEnvironment, contents, reason};
 pub async fn a_fifo_without_a_writer_does_not_hang_a_read(env: &FilesTestEnvironment) {
     let fifo = env.fifo("fifo");
     let error = env.files().read(&fifo, LinkPolicy::Follow).await.expect_err("it is no file");
-    assert_eq!(error.to_string(), format!("path `{}` is not a file", fifo.display()));
+    assert_eq!(error.to_string(), format!("cannot read {fifo:?}: it is no regular file"));
     assert_eq!(reason(env.files().read(&fifo, LinkPolicy::Refuse).await), Some(FileReason::NotRegular));
     let opened = env.files().open(&fifo, OpenMode::Read, LinkPolicy::Follow).await;
     assert_eq!(reason(opened), Some(FileReason::NotAFile));

@@ -10,6 +10,7 @@ use exec_wire::discovery::{DiscoveredPlugin, DiscoveredRoot, DiscoveredSkill, Fo
 use super::manifest::{self, ConfigLocation};
 use crate::convert;
 use crate::limits::{CAPABILITY_FILE_BYTES, CAPABILITY_ROOT_BYTES};
+use crate::reply;
 
 /// The bounds of Codex's server.
 const WALK: WalkOptions = WalkOptions {
@@ -59,7 +60,8 @@ impl Scan<'_> {
         let inspect = |why: &dyn std::fmt::Display| format!("failed to inspect capability root {uri}: {why}");
         let root = uri.to_path().map_err(|foreign| inspect(&foreign))?;
         let files = self.files;
-        let metadata = files.metadata(&root, LinkPolicy::Follow).await.map_err(|error| inspect(&error))?;
+        let failed = |error| inspect(&reply::file_message(&error));
+        let metadata = files.metadata(&root, LinkPolicy::Follow).await.map_err(failed)?;
         if metadata.kind != FileKind::Directory {
             return Err(format!("capability root {uri} is not a directory"));
         }
@@ -67,13 +69,14 @@ impl Scan<'_> {
         if let Some(manifest) = &manifest {
             self.found.plugin = self.plugin(&root, manifest).await;
         }
-        let walk = files.walk(&root, WALK).await.map_err(|error| inspect(&error))?;
+        let walk = files.walk(&root, WALK).await.map_err(failed)?;
         if walk.truncated {
             let warning = format!("capability scan reached its traversal limit (root: {uri})");
             self.found.warnings.push(warning);
         }
+        let (entries, _) = walk.into_parts();
         let mut listed: Vec<PathBuf> =
-            walk.entries.into_iter().filter(|entry| entry.kind == WalkKind::File).map(|entry| entry.path).collect();
+            entries.into_iter().filter(|entry| entry.kind == WalkKind::File).map(|entry| entry.path).collect();
         // By their bytes, as Codex's server sorts URIs; paths would be compared component by component.
         listed.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
         self.skills(&listed).await;
@@ -173,7 +176,7 @@ impl Scan<'_> {
     async fn try_read(&mut self, path: &Path) -> Result<Option<FoundFile>, String> {
         let Some(uri) = convert::uri(path) else { return Ok(None) };
         let too_large = || format!("capability file {uri} exceeds the {CAPABILITY_FILE_BYTES}-byte limit");
-        let failed = |error| format!("failed to read capability file {uri}: {error}");
+        let failed = |error| format!("failed to read capability file {uri}: {}", reply::file_message(&error));
         // The size is looked at first, so that a large file never gets into memory.
         let metadata = self.files.metadata(path, LinkPolicy::Follow).await.map_err(failed)?;
         if metadata.size_bytes > CAPABILITY_FILE_BYTES as u64 {

@@ -45,7 +45,7 @@ async fn send_changes(sender: NotificationSender, watch_id: String, root: PathUr
                 return;
             }
             Err(error) => {
-                tracing::info!(watch = watch_id, error = error.sentence(), "the watch ends");
+                tracing::info!(watch = watch_id, %error, "the watch ends");
                 sender.send(&notification(Vec::new(), Some(root), true)).await;
                 return;
             }
@@ -84,7 +84,7 @@ pub(crate) async fn watch_missing(
         Ok(None) => return Ok(not_watching()),
         Err(error) => {
             // Codex's server has no error here: a client that is not notified looks for itself.
-            tracing::debug!(error = error.sentence(), "cannot watch for what is missing");
+            tracing::debug!(%error, "cannot watch for what is missing");
             return Ok(not_watching());
         }
     };
