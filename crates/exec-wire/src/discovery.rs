@@ -5,81 +5,73 @@ use serde::{Deserialize, Serialize};
 
 use crate::path_uri::PathUri;
 use crate::sandbox::SandboxContext;
+use crate::shape::{Nullable, shapes};
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(expecting = "struct WireCapabilityRootsDiscoverParams")]
-pub struct DiscoverRootsParams {
-    /// At most [`crate::limits::DISCOVERY_ROOTS`].
-    pub roots: Vec<RootRequest>,
-}
+shapes! {
+    #[serde(expecting = "struct WireCapabilityRootsDiscoverParams")]
+    pub struct DiscoverRootsParams {
+        /// At most [`crate::limits::DISCOVERY_ROOTS`].
+        pub roots: Vec<RootRequest>,
+    }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(expecting = "struct WireCapabilityRootDiscoverRequest")]
-pub struct RootRequest {
-    /// The id that the caller gave.
-    pub id: String,
-    pub path: PathUri,
-    /// The sandbox of the search; no sandbox if absent.
-    #[serde(default)]
-    pub sandbox: Option<SandboxContext>,
-}
+    #[serde(expecting = "struct WireCapabilityRootDiscoverRequest")]
+    pub struct RootRequest {
+        /// The id that the caller gave.
+        pub id: String,
+        pub path: PathUri,
+        /// The sandbox of the search; no sandbox if absent.
+        #[serde(default)]
+        pub sandbox: Nullable<SandboxContext>,
+    }
 
-/// In the order of the request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DiscoverRootsResult {
-    pub roots: Vec<DiscoveredRoot>,
-}
+    /// In the order of the request.
+    pub struct DiscoverRootsResult {
+        pub roots: Vec<DiscoveredRoot>,
+    }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DiscoveredRoot {
-    /// The id that the caller gave.
-    pub id: String,
-    pub path: PathUri,
-    /// Present if the root is a plugin.
-    pub plugin: Option<DiscoveredPlugin>,
-    pub skills: Vec<DiscoveredSkill>,
-    /// The nearest manifest above, if the root has none.
-    pub namespace_manifests: Vec<FoundFile>,
-    /// Files that could not be read.
-    pub warnings: Vec<String>,
-    /// Why the root could not be read at all.
-    pub error: Option<String>,
-}
+    pub struct DiscoveredRoot {
+        /// The id that the caller gave.
+        pub id: String,
+        pub path: PathUri,
+        /// Present if the root is a plugin.
+        pub plugin: Nullable<DiscoveredPlugin>,
+        pub skills: Vec<DiscoveredSkill>,
+        /// The nearest manifest above, if the root has none.
+        pub namespace_manifests: Vec<FoundFile>,
+        /// Files that could not be read.
+        pub warnings: Vec<String>,
+        /// Why the root could not be read at all.
+        pub error: Nullable<String>,
+    }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DiscoveredPlugin {
-    pub manifest: FoundFile,
-    #[serde(default)]
-    pub mcp_config: Option<FoundFile>,
-    #[serde(default)]
-    pub apps_config: Option<FoundFile>,
-}
+    pub struct DiscoveredPlugin {
+        pub manifest: FoundFile,
+        #[serde(default)]
+        pub mcp_config: Nullable<FoundFile>,
+        #[serde(default)]
+        pub apps_config: Nullable<FoundFile>,
+    }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DiscoveredSkill {
-    /// Its `SKILL.md`.
-    pub instructions: FoundFile,
-    /// Its `agents/openai.yaml`.
-    #[serde(default)]
-    pub metadata: Option<FoundFile>,
-}
+    pub struct DiscoveredSkill {
+        /// Its `SKILL.md`.
+        pub instructions: FoundFile,
+        /// Its `agents/openai.yaml`.
+        #[serde(default)]
+        pub metadata: Nullable<FoundFile>,
+    }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct FoundFile {
-    pub path: PathUri,
-    pub contents: String,
-}
+    pub struct FoundFile {
+        pub path: PathUri,
+        pub contents: String,
+    }
 
-/// Finds the skills and plugins that apply in a directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(expecting = "struct DiscoverV2CapabilitiesRequest")]
-pub struct DiscoverV2Params {
-    pub cwd: PathUri,
-    /// The sandbox of the search; no sandbox if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox: Option<SandboxContext>,
+    /// Finds the skills and plugins that apply in a directory.
+    #[serde(expecting = "struct DiscoverV2CapabilitiesRequest")]
+    pub struct DiscoverV2Params {
+        pub cwd: PathUri,
+        /// The sandbox of the search; no sandbox if absent.
+        pub sandbox: Option<SandboxContext>,
+    }
 }
 
 /// Plugins and skills are passed on as they come, because only Codex knows their form here.

@@ -5,56 +5,47 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use crate::empty::empty_params;
 use crate::environment::EnvironmentInfo;
+use crate::shape::{Nullable, shapes};
 
-/// Opens a session, or takes one over.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", expecting = "struct InitializeParams")]
-pub struct InitializeParams {
-    /// For logs.
-    pub client_name: String,
-    /// The session to resume; a new one if absent.
-    #[serde(default)]
-    pub resume_session_id: Option<String>,
-    /// How long the session may live without a connection; the server's own limit still holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detached_ttl_ms: Option<u64>,
-    /// Per process, the last seq the client has seen: the push goes on right behind it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resume_from: Option<BTreeMap<String, u64>>,
-    /// Whether output and file blocks may come as binary frames.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub binary_frames: bool,
-    /// A string that the client chooses. With it, a request that changes files is known by its id: sent again in the same session,
-    /// it is answered and not carried out twice. At most 64 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_scope: Option<String>,
-}
+shapes! {
+    /// Opens a session, or takes one over.
+    #[derive(Default)]
+    #[serde(expecting = "struct InitializeParams")]
+    pub struct InitializeParams {
+        /// For logs.
+        pub client_name: String,
+        /// The session to resume; a new one if absent.
+        #[serde(default)]
+        pub resume_session_id: Nullable<String>,
+        /// How long the session may live without a connection; the server's own limit still holds.
+        pub detached_ttl_ms: Option<u64>,
+        /// Per process, the last seq the client has seen: the push goes on right behind it.
+        pub resume_from: Option<BTreeMap<String, u64>>,
+        /// Whether output and file blocks may come as binary frames.
+        #[serde(default, skip_serializing_if = "is_false")]
+        pub binary_frames: bool,
+        /// A string that the client chooses. With it, a request that changes files is known by its id: sent again in the same session,
+        /// it is answered and not carried out twice. At most 64 bytes.
+        pub request_scope: Option<String>,
+    }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct InitializeResult {
-    /// Its id; a UUID.
-    pub session_id: String,
-    /// Older servers leave it out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub environment_info: Option<EnvironmentInfo>,
-    /// The time without a connection that was granted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detached_ttl_ms: Option<u64>,
-    /// Per process that is still known, the seq behind which the push begins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resume_from: Option<BTreeMap<String, u64>>,
-    /// Whether binary frames were granted.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub binary_frames: bool,
-    /// The id of the server's record of requests. If it differs from an earlier one, requests made before are not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_memory: Option<String>,
+    pub struct InitializeResult {
+        /// Its id; a UUID.
+        pub session_id: String,
+        /// Older servers leave it out.
+        pub environment_info: Option<EnvironmentInfo>,
+        /// The time without a connection that was granted.
+        pub detached_ttl_ms: Option<u64>,
+        /// Per process that is still known, the seq behind which the push begins.
+        pub resume_from: Option<BTreeMap<String, u64>>,
+        /// Whether binary frames were granted.
+        #[serde(default, skip_serializing_if = "is_false")]
+        pub binary_frames: bool,
+        /// The id of the server's record of requests. If it differs from an earlier one, requests made before are not known.
+        pub request_memory: Option<String>,
+    }
 }
 
 empty_params! {

@@ -9,7 +9,8 @@
 //! extension     what this wire adds to that of Codex's server, by the names that servers advertise
 //! decode        typed values out of scanned text, and the error text if that fails
 //! initialize, environment, process, fs, http, network, discovery, sandbox, session
-//!               the types, made of path_uri, base64, text (strings that need not be UTF-8) and empty (no members)
+//!               the types, declared by shape, made of path_uri, base64, text (strings that need not be UTF-8) and empty
+//!               (no members)
 //! error         error codes, and the texts that belong to no single operation
 //! output_codec, binary
 //!               output and file blocks, written without serde, and as binary frames where the client asked for them
@@ -46,6 +47,7 @@ pub mod sandbox;
 mod scan;
 pub mod schema;
 pub mod session;
+mod shape;
 pub mod text;
 
 pub use decode::DecodeError;

@@ -9,58 +9,60 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::path_uri::PathUri;
+use crate::shape::{Nullable, shapes};
 
-/// A permission profile, and what its dynamic parts refer to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", expecting = "struct WireFileSystemSandboxContext")]
-pub struct SandboxContext {
-    /// Which files and which network a sandbox allows.
-    pub permissions: PermissionProfile,
+shapes! {
+    /// A permission profile, and what its dynamic parts refer to.
+    #[serde(expecting = "struct WireFileSystemSandboxContext")]
+    pub struct SandboxContext {
+        /// Which files and which network a sandbox allows.
+        pub permissions: PermissionProfile,
+        /// Whether an approval changed the sandbox.
+        #[serde(default, skip_serializing_if = "SandboxOverride::is_none")]
+        pub sandbox_override: SandboxOverride,
+        /// Where the policy was made, if on another machine.
+        pub policy_context: Option<PolicyContext>,
+        pub cwd: Option<PathUri>,
+        /// What `project_roots` stands for.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub workspace_roots: Vec<PathUri>,
+        /// The home that the policy means.
+        pub user_home_dir: Option<PathUri>,
+        /// What `tmpdir` stands for.
+        pub temporary_directories: Option<Vec<PathUri>>,
+        /// Required, although only Windows uses it.
+        pub windows_sandbox_level: WindowsSandboxLevel,
+        pub windows_sandbox_proxy_settings_mode: Option<WindowsProxySettingsMode>,
+        #[serde(default)]
+        pub use_legacy_landlock: bool,
+    }
+
+    #[serde(expecting = "struct WireFileSystemPolicyContext")]
+    pub struct PolicyContext {
+        #[serde(default)]
+        pub cwd: Nullable<PathUri>,
+        #[serde(default)]
+        pub workspace_roots: Vec<PathUri>,
+    }
+
     /// Whether an approval changed the sandbox.
-    #[serde(default, skip_serializing_if = "SandboxOverride::is_none")]
-    pub sandbox_override: SandboxOverride,
-    /// Where the policy was made, if on another machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy_context: Option<PolicyContext>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cwd: Option<PathUri>,
-    /// What `project_roots` stands for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub workspace_roots: Vec<PathUri>,
-    /// The home that the policy means.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user_home_dir: Option<PathUri>,
-    /// What `tmpdir` stands for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub temporary_directories: Option<Vec<PathUri>>,
-    /// Required, although only Windows uses it.
-    pub windows_sandbox_level: WindowsSandboxLevel,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub windows_sandbox_proxy_settings_mode: Option<WindowsProxySettingsMode>,
-    #[serde(default)]
-    pub use_legacy_landlock: bool,
-}
+    #[derive(Default)]
+    pub enum SandboxOverride {
+        /// No approval changed it.
+        #[default]
+        NoOverride,
+        /// More is allowed, but not all.
+        EscalatedSandboxWithRestrictions,
+        /// The first attempt runs without.
+        BypassSandboxFirstAttempt,
+    }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", expecting = "struct WireFileSystemPolicyContext")]
-pub struct PolicyContext {
-    #[serde(default)]
-    pub cwd: Option<PathUri>,
-    #[serde(default)]
-    pub workspace_roots: Vec<PathUri>,
-}
-
-/// Whether an approval changed the sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum SandboxOverride {
-    /// No approval changed it.
-    #[default]
-    NoOverride,
-    /// More is allowed, but not all.
-    EscalatedSandboxWithRestrictions,
-    /// The first attempt runs without.
-    BypassSandboxFirstAttempt,
+    pub enum WindowsProxySettingsMode {
+        /// Adapt the settings to the sandbox.
+        Reconcile,
+        /// Leave the settings as they are.
+        Preserve,
+    }
 }
 
 impl SandboxOverride {
@@ -80,15 +82,6 @@ pub enum WindowsSandboxLevel {
     Elevated,
     /// In a container.
     Mxc,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum WindowsProxySettingsMode {
-    /// Adapt the settings to the sandbox.
-    Reconcile,
-    /// Leave the settings as they are.
-    Preserve,
 }
 
 /// Which files and which network a sandbox allows.

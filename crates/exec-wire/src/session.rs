@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::empty::empty_params;
+use crate::shape::shapes;
 
 empty_params! {
     /// Asks for every session of the server; only on a connection with that right.
@@ -11,24 +12,41 @@ empty_params! {
     ListParams,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename = "SessionListResult")]
-pub struct ListResult {
-    /// In the order of their opening.
-    pub sessions: Vec<SessionInfo>,
-}
+shapes! {
+    #[serde(rename = "SessionListResult")]
+    pub struct ListResult {
+        /// In the order of their opening.
+        pub sessions: Vec<SessionInfo>,
+    }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SessionInfo {
-    pub session_id: String,
-    /// What the client called itself.
-    pub client_name: String,
-    /// When it was opened, in milliseconds since 1970.
-    pub opened_at_ms: u64,
-    pub attachment: Attachment,
-    /// How many processes it has.
-    pub processes: u64,
+    pub struct SessionInfo {
+        pub session_id: String,
+        /// What the client called itself.
+        pub client_name: String,
+        /// When it was opened, in milliseconds since 1970.
+        pub opened_at_ms: u64,
+        pub attachment: Attachment,
+        /// How many processes it has.
+        pub processes: u64,
+    }
+
+    /// Ends a session and its processes.
+    #[serde(rename = "SessionCloseParams")]
+    pub struct CloseParams {
+        pub session_id: String,
+    }
+
+    #[derive(Copy)]
+    #[serde(rename = "SessionCloseResult")]
+    pub struct CloseResult {
+        /// False if there was no such session.
+        pub closed: bool,
+    }
+
+    /// The last message on a connection whose session another connection has taken over.
+    pub struct TakenOverParams {
+        pub session_id: String,
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -36,25 +54,4 @@ pub struct SessionInfo {
 pub enum Attachment {
     Attached { peer: String },
     Detached { expires_in_ms: u64 },
-}
-
-/// Ends a session and its processes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename = "SessionCloseParams")]
-pub struct CloseParams {
-    pub session_id: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename = "SessionCloseResult")]
-pub struct CloseResult {
-    /// False if there was no such session.
-    pub closed: bool,
-}
-
-/// The last message on a connection whose session another connection has taken over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct TakenOverParams {
-    pub session_id: String,
 }

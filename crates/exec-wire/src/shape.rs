@@ -4,7 +4,7 @@
 //! type `Option` may be absent, and is left out where there is none; one that Codex's server writes as `null` is
 //! [`Nullable`]. Everything else is said by attributes, as usual: `#[derive(Default)]`, `#[serde(expecting = …)]`.
 
-/// A member that is written as `null` where there is none.
+/// A member that is written as `null` where there is none. With `#[serde(default)]` it may be absent in an array, too.
 pub(crate) type Nullable<T> = Option<T>;
 
 macro_rules! shapes {

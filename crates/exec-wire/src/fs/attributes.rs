@@ -1,77 +1,64 @@
 //! What can be set on a file beside its contents: permissions, times; and links, which are nothing but their text. All ours.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use crate::empty::empty_results;
 use crate::path_uri::PathUri;
 use crate::sandbox::SandboxContext;
+use crate::shape::{Nullable, shapes};
 use crate::text::OsText;
 
-/// Sets permission bits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SetPermissionsParams {
-    pub path: PathUri,
-    /// The bits, as a number: 420 is 0644.
-    pub mode: u32,
-    /// Whether links may be followed; true if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follow_symlinks: Option<bool>,
-    /// The sandbox of this call; no sandbox if absent.
-    #[serde(default)]
-    pub sandbox: Option<SandboxContext>,
-}
+shapes! {
+    /// Sets permission bits.
+    pub struct SetPermissionsParams {
+        pub path: PathUri,
+        /// The bits, as a number: 420 is 0644.
+        pub mode: u32,
+        /// Whether links may be followed; true if absent.
+        pub follow_symlinks: Option<bool>,
+        /// The sandbox of this call; no sandbox if absent.
+        #[serde(default)]
+        pub sandbox: Nullable<SandboxContext>,
+    }
 
-/// Sets times.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SetTimesParams {
-    pub path: PathUri,
-    /// When it was read, in nanoseconds since 1970.
-    pub accessed_ns: i64,
-    /// When its contents changed, in nanoseconds since 1970.
-    pub modified_ns: i64,
-    /// Whether links may be followed; true if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follow_symlinks: Option<bool>,
-    /// The sandbox of this call; no sandbox if absent.
-    #[serde(default)]
-    pub sandbox: Option<SandboxContext>,
-}
+    /// Sets times.
+    pub struct SetTimesParams {
+        pub path: PathUri,
+        /// When it was read, in nanoseconds since 1970.
+        pub accessed_ns: i64,
+        /// When its contents changed, in nanoseconds since 1970.
+        pub modified_ns: i64,
+        /// Whether links may be followed; true if absent.
+        pub follow_symlinks: Option<bool>,
+        /// The sandbox of this call; no sandbox if absent.
+        #[serde(default)]
+        pub sandbox: Nullable<SandboxContext>,
+    }
 
-/// Asks what a link says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ReadLinkParams {
-    pub path: PathUri,
-    /// Whether links before the last component may be followed; true if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follow_symlinks: Option<bool>,
-    /// The sandbox of this call; no sandbox if absent.
-    #[serde(default)]
-    pub sandbox: Option<SandboxContext>,
-}
+    /// Asks what a link says.
+    pub struct ReadLinkParams {
+        pub path: PathUri,
+        /// Whether links before the last component may be followed; true if absent.
+        pub follow_symlinks: Option<bool>,
+        /// The sandbox of this call; no sandbox if absent.
+        #[serde(default)]
+        pub sandbox: Nullable<SandboxContext>,
+    }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ReadLinkResult {
-    /// The link's own text, relative or not; no URI.
-    pub target: OsText,
-}
+    pub struct ReadLinkResult {
+        /// The link's own text, relative or not; no URI.
+        pub target: OsText,
+    }
 
-/// Makes a link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CreateSymlinkParams {
-    pub path: PathUri,
-    /// The link's own text, relative or not; no URI.
-    pub target: OsText,
-    /// Whether links before the last component may be followed; true if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follow_symlinks: Option<bool>,
-    /// The sandbox of this call; no sandbox if absent.
-    #[serde(default)]
-    pub sandbox: Option<SandboxContext>,
+    /// Makes a link.
+    pub struct CreateSymlinkParams {
+        pub path: PathUri,
+        /// The link's own text, relative or not; no URI.
+        pub target: OsText,
+        /// Whether links before the last component may be followed; true if absent.
+        pub follow_symlinks: Option<bool>,
+        /// The sandbox of this call; no sandbox if absent.
+        #[serde(default)]
+        pub sandbox: Nullable<SandboxContext>,
+    }
 }
 
 empty_results! {

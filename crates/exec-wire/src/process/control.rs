@@ -8,149 +8,193 @@ use super::start::Size;
 use crate::base64::Base64;
 use crate::empty::{empty_params, empty_results};
 use crate::path_uri::PathUri;
+use crate::shape::shapes;
 use crate::text::OsText;
 
-/// Writes bytes to stdin.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct WriteParams {
-    pub process_id: String,
-    pub chunk: Base64,
-    /// The client's key: the same key is written once.
-    pub write_id: String,
-}
+shapes! {
+    /// Writes bytes to stdin.
+    pub struct WriteParams {
+        pub process_id: String,
+        pub chunk: Base64,
+        /// The client's key: the same key is written once.
+        pub write_id: String,
+    }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct WriteResult {
-    pub status: WriteStatus,
-}
+    #[derive(Copy)]
+    pub struct WriteResult {
+        pub status: WriteStatus,
+    }
 
-/// What became of bytes for stdin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum WriteStatus {
-    /// The bytes are in the child's stdin, now or since an earlier call with the same key.
-    Accepted,
-    /// There is no such process.
-    UnknownProcess,
-    /// Stdin is closed; nobody can read the bytes.
-    StdinClosed,
-    /// The process is still being started.
-    Starting,
-    /// Ours: the server died while it wrote the bytes; they are not written again.
-    InDoubt,
-}
+    /// What became of bytes for stdin.
+    pub enum WriteStatus {
+        /// The bytes are in the child's stdin, now or since an earlier call with the same key.
+        Accepted,
+        /// There is no such process.
+        UnknownProcess,
+        /// Stdin is closed; nobody can read the bytes.
+        StdinClosed,
+        /// The process is still being started.
+        Starting,
+        /// Ours: the server died while it wrote the bytes; they are not written again.
+        InDoubt,
+    }
 
-/// Sends a signal to the process group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", expecting = "struct SignalParams")]
-pub struct SignalParams {
-    pub process_id: String,
-    /// Which; Codex's server knows `interrupt` only.
-    pub signal: ProcessSignal,
-    /// Ours: the client's key; within a session the same key is sent once, so that it may be asked again after a break.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signal_id: Option<String>,
-}
+    /// Sends a signal to the process group.
+    #[serde(expecting = "struct SignalParams")]
+    pub struct SignalParams {
+        pub process_id: String,
+        /// Which; Codex's server knows `interrupt` only.
+        pub signal: ProcessSignal,
+        /// Ours: the client's key; within a session the same key is sent once, so that it may be asked again after a break.
+        pub signal_id: Option<String>,
+    }
 
-/// The signal was sent, or there was nobody to receive it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct SignalResult {
-    /// Ours: which of the two; Codex's server says nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<SignalStatus>,
-}
+    /// The signal was sent, or there was nobody to receive it.
+    #[derive(Copy, Default)]
+    pub struct SignalResult {
+        /// Ours: which of the two; Codex's server says nothing.
+        pub status: Option<SignalStatus>,
+    }
 
-/// What became of a signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum SignalStatus {
-    /// It was sent.
-    Sent,
-    /// Nobody is left in the group.
-    AlreadyExited,
-    /// There is no such process.
-    UnknownProcess,
-}
+    /// What became of a signal.
+    pub enum SignalStatus {
+        /// It was sent.
+        Sent,
+        /// Nobody is left in the group.
+        AlreadyExited,
+        /// There is no such process.
+        UnknownProcess,
+    }
 
-/// A signal by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum ProcessSignal {
-    /// SIGHUP
-    Hangup,
-    /// SIGINT
-    Interrupt,
-    /// SIGQUIT
-    Quit,
-    /// SIGKILL
-    Kill,
-    /// SIGUSR1
-    User1,
-    /// SIGUSR2
-    User2,
-    /// SIGTERM
-    Terminate,
-    /// SIGSTOP
-    Stop,
-    /// SIGCONT
-    Continue,
-    /// SIGWINCH
-    WindowChange,
-}
+    /// A signal by name.
+    pub enum ProcessSignal {
+        /// SIGHUP
+        Hangup,
+        /// SIGINT
+        Interrupt,
+        /// SIGQUIT
+        Quit,
+        /// SIGKILL
+        Kill,
+        /// SIGUSR1
+        User1,
+        /// SIGUSR2
+        User2,
+        /// SIGTERM
+        Terminate,
+        /// SIGSTOP
+        Stop,
+        /// SIGCONT
+        Continue,
+        /// SIGWINCH
+        WindowChange,
+    }
 
-/// Ends a process and everything it started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", expecting = "struct TerminateParams")]
-pub struct TerminateParams {
-    pub process_id: String,
-    /// Ours: time between TERM and KILL; KILL at once if absent or 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grace_ms: Option<u64>,
-}
+    /// Ends a process and everything it started.
+    #[serde(expecting = "struct TerminateParams")]
+    pub struct TerminateParams {
+        pub process_id: String,
+        /// Ours: time between TERM and KILL; KILL at once if absent or 0.
+        pub grace_ms: Option<u64>,
+    }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TerminateResult {
-    /// Whether the leader was still running.
-    pub running: bool,
-    /// Ours: processes of the tree that were ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<u32>,
-    /// Ours: processes of the tree that are still there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left: Option<u32>,
-    /// Ours: false if there is no such process, which is no error here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub known: Option<bool>,
-}
+    #[derive(Copy)]
+    pub struct TerminateResult {
+        /// Whether the leader was still running.
+        pub running: bool,
+        /// Ours: processes of the tree that were ended.
+        pub ended: Option<u32>,
+        /// Ours: processes of the tree that are still there.
+        pub left: Option<u32>,
+        /// Ours: false if there is no such process, which is no error here.
+        pub known: Option<bool>,
+    }
 
-/// Changes the size of the terminal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ResizeParams {
-    pub process_id: String,
-    pub size: Size,
-}
+    /// Changes the size of the terminal.
+    pub struct ResizeParams {
+        pub process_id: String,
+        pub size: Size,
+    }
 
-/// Closes stdin.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CloseStdinParams {
-    pub process_id: String,
-}
+    /// Closes stdin.
+    pub struct CloseStdinParams {
+        pub process_id: String,
+    }
 
-/// Never `unknownProcess`, which is an error here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CloseStdinResult {
-    /// `accepted`, or `stdinClosed` if it was closed before.
-    pub status: WriteStatus,
-}
+    /// Never `unknownProcess`, which is an error here.
+    #[derive(Copy)]
+    pub struct CloseStdinResult {
+        /// `accepted`, or `stdinClosed` if it was closed before.
+        pub status: WriteStatus,
+    }
 
-/// Deletes a process: its output and its id. One that still runs is terminated first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ForgetParams {
-    pub process_id: String,
+    /// Deletes a process: its output and its id. One that still runs is terminated first.
+    pub struct ForgetParams {
+        pub process_id: String,
+    }
+
+    /// Every process of the session, in the order of their start.
+    #[serde(rename = "ProcessListResult")]
+    pub struct ListResult {
+        /// Those that are closed but not forgotten included.
+        pub processes: Vec<ProcessInfo>,
+    }
+
+    pub struct ProcessInfo {
+        /// The id that the client gave.
+        pub process_id: String,
+        /// The kernel's process id.
+        pub pid: u32,
+        pub argv: Vec<OsText>,
+        pub cwd: PathUri,
+        /// Whether it has a terminal.
+        pub tty: bool,
+        /// Whether stdin can be written.
+        pub stdin_open: bool,
+        /// When it started, in milliseconds since 1970, by that machine's clock.
+        pub started_at_ms: u64,
+        pub state: ProcessState,
+        pub exit: Option<Exit>,
+        /// The number of `exited`, once the leader has ended.
+        pub exit_seq: Option<u64>,
+        /// The first number still held.
+        pub first_seq: u64,
+        /// The number of what comes next.
+        pub next_seq: u64,
+        /// Output that is held.
+        pub held_bytes: u64,
+        /// Output that is gone.
+        pub dropped_bytes: u64,
+        /// Whether the child waits because its spool is full.
+        #[serde(default)]
+        pub stalled: bool,
+        /// The label that the client gave at the start.
+        pub label: Option<Base64>,
+    }
+
+    pub enum ProcessState {
+        /// It is being started.
+        Starting,
+        /// Its leader runs.
+        Running,
+        /// Its leader has ended; more output may come.
+        Exited,
+        /// Its log is complete.
+        Closed,
+    }
+
+    /// Waits until a condition holds.
+    pub struct WaitParams {
+        pub process_id: String,
+        pub until: Until,
+        /// How long at most; for ever if absent.
+        pub timeout_ms: Option<u64>,
+    }
+
+    /// How waiting ended.
+    pub struct WaitResult {
+        pub outcome: WaitOutcome,
+    }
 }
 
 empty_results! {
@@ -164,75 +208,6 @@ empty_params! {
     /// Asks for every process of the session.
     #[schemars(rename = "ProcessListParams")]
     ListParams,
-}
-
-/// Every process of the session, in the order of their start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename = "ProcessListResult")]
-pub struct ListResult {
-    /// Those that are closed but not forgotten included.
-    pub processes: Vec<ProcessInfo>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ProcessInfo {
-    /// The id that the client gave.
-    pub process_id: String,
-    /// The kernel's process id.
-    pub pid: u32,
-    pub argv: Vec<OsText>,
-    pub cwd: PathUri,
-    /// Whether it has a terminal.
-    pub tty: bool,
-    /// Whether stdin can be written.
-    pub stdin_open: bool,
-    /// When it started, in milliseconds since 1970, by that machine's clock.
-    pub started_at_ms: u64,
-    pub state: ProcessState,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit: Option<Exit>,
-    /// The number of `exited`, once the leader has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit_seq: Option<u64>,
-    /// The first number still held.
-    pub first_seq: u64,
-    /// The number of what comes next.
-    pub next_seq: u64,
-    /// Output that is held.
-    pub held_bytes: u64,
-    /// Output that is gone.
-    pub dropped_bytes: u64,
-    /// Whether the child waits because its spool is full.
-    #[serde(default)]
-    pub stalled: bool,
-    /// The label that the client gave at the start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label: Option<Base64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum ProcessState {
-    /// It is being started.
-    Starting,
-    /// Its leader runs.
-    Running,
-    /// Its leader has ended; more output may come.
-    Exited,
-    /// Its log is complete.
-    Closed,
-}
-
-/// Waits until a condition holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct WaitParams {
-    pub process_id: String,
-    pub until: Until,
-    /// How long at most; for ever if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_ms: Option<u64>,
 }
 
 /// What to wait for.
@@ -262,12 +237,6 @@ pub enum Until {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
     },
-}
-
-/// How waiting ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct WaitResult {
-    pub outcome: WaitOutcome,
 }
 
 /// How waiting ended.

@@ -13,161 +13,138 @@ use crate::initialize::is_false;
 use crate::network::{ManagedNetwork, NetworkProxy};
 use crate::path_uri::PathUri;
 use crate::sandbox::SandboxContext;
+use crate::shape::{Nullable, shapes};
 use crate::text::OsText;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", expecting = "struct WireExecParams")]
-pub struct StartParams {
-    /// The id that the client gave the process; unique in its session.
-    pub process_id: String,
-    /// What the client knows about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<Metadata>,
-    /// Program and arguments; never empty.
-    pub argv: Vec<OsText>,
-    pub cwd: PathUri,
-    /// What of the server's environment the child inherits; nothing if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub env_policy: Option<EnvPolicy>,
-    /// Variables that are always set.
-    pub env: BTreeMap<String, OsText>,
-    /// Whether the process gets a terminal rather than pipes.
-    pub tty: bool,
-    /// Whether stdin is a pipe; `/dev/null` otherwise.
-    #[serde(default)]
-    pub pipe_stdin: bool,
-    /// The child's `argv[0]`, if it is to differ from the program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub arg0: Option<OsText>,
-    /// A login shell's state to start from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shell_snapshot: Option<ShellSnapshot>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox: Option<SandboxContext>,
-    /// Whether it must have no network but the managed one.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub enforce_managed_network: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub managed_network: Option<ManagedNetwork>,
-    /// The proxy of this process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_proxy: Option<NetworkProxy>,
-    /// Ours: the terminal's size; 24 × 80 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size: Option<Size>,
-    /// Ours: when to end it, from its start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_ms: Option<u64>,
-    /// Ours: time between TERM and KILL when the time is up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grace_ms: Option<u64>,
-    /// Ours: what a full spool does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overflow: Option<Overflow>,
-    /// Ours: how much output is held.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spool_bytes: Option<u64>,
-    /// Ours: opaque; found again in `process/list`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label: Option<Base64>,
-}
+shapes! {
+    #[serde(expecting = "struct WireExecParams")]
+    pub struct StartParams {
+        /// The id that the client gave the process; unique in its session.
+        pub process_id: String,
+        /// What the client knows about it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub metadata: Nullable<Metadata>,
+        /// Program and arguments; never empty.
+        pub argv: Vec<OsText>,
+        pub cwd: PathUri,
+        /// What of the server's environment the child inherits; nothing if absent.
+        pub env_policy: Option<EnvPolicy>,
+        /// Variables that are always set.
+        pub env: BTreeMap<String, OsText>,
+        /// Whether the process gets a terminal rather than pipes.
+        pub tty: bool,
+        /// Whether stdin is a pipe; `/dev/null` otherwise.
+        #[serde(default)]
+        pub pipe_stdin: bool,
+        /// The child's `argv[0]`, if it is to differ from the program.
+        pub arg0: Option<OsText>,
+        /// A login shell's state to start from.
+        pub shell_snapshot: Option<ShellSnapshot>,
+        pub sandbox: Option<SandboxContext>,
+        /// Whether it must have no network but the managed one.
+        #[serde(default, skip_serializing_if = "is_false")]
+        pub enforce_managed_network: bool,
+        pub managed_network: Option<ManagedNetwork>,
+        /// The proxy of this process.
+        pub network_proxy: Option<NetworkProxy>,
+        /// Ours: the terminal's size; 24 × 80 if absent.
+        pub size: Option<Size>,
+        /// Ours: when to end it, from its start.
+        pub timeout_ms: Option<u64>,
+        /// Ours: time between TERM and KILL when the time is up.
+        pub grace_ms: Option<u64>,
+        /// Ours: what a full spool does.
+        pub overflow: Option<Overflow>,
+        /// Ours: how much output is held.
+        pub spool_bytes: Option<u64>,
+        /// Ours: opaque; found again in `process/list`.
+        pub label: Option<Base64>,
+    }
 
-/// What a client knows about a process.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", expecting = "struct ExecMetadata")]
-pub struct Metadata {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub thread_id: Option<ThreadId>,
-    /// The model's call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_call_id: Option<String>,
+    /// What a client knows about a process.
+    #[derive(Default)]
+    #[serde(expecting = "struct ExecMetadata")]
+    pub struct Metadata {
+        pub thread_id: Option<ThreadId>,
+        /// The model's call.
+        pub tool_call_id: Option<String>,
+    }
+
+    /// What of the server's environment a child inherits. Patterns are wildcards without regard to case.
+    #[serde(expecting = "struct ExecEnvPolicy")]
+    pub struct EnvPolicy {
+        pub inherit: EnvInherit,
+        /// Keep names that look like secrets.
+        pub ignore_default_excludes: bool,
+        /// Names to drop.
+        pub exclude: Vec<String>,
+        /// Variables to set.
+        pub set: BTreeMap<String, String>,
+        /// If not empty, names to keep.
+        pub include_only: Vec<String>,
+    }
+
+    /// What of the server's environment to begin with.
+    pub enum EnvInherit {
+        /// What every shell needs.
+        Core,
+        /// All variables.
+        All,
+        /// No variables.
+        None,
+    }
+
+    /// A login shell's state to start from.
+    #[serde(expecting = "struct ShellSnapshotRequest")]
+    pub struct ShellSnapshot {
+        pub scope_id: String,
+        pub shell: ShellInfo,
+    }
+
+    /// Rows and columns of a terminal.
+    #[derive(Copy)]
+    pub struct Size {
+        pub rows: u16,
+        pub cols: u16,
+    }
+
+    /// What a full spool does.
+    #[derive(Default)]
+    pub enum Overflow {
+        /// Forget the oldest output, and say so.
+        #[default]
+        DropOldest,
+        /// Let the child wait until there is space.
+        Block,
+    }
+
+    pub struct StartResult {
+        /// The id that the client gave.
+        pub process_id: String,
+        /// The sandbox that is enforced; older servers do not say.
+        pub sandbox_type: Option<SandboxType>,
+        /// Ours: the kernel's process id; for people, never for signals.
+        pub pid: Option<u32>,
+    }
+
+    /// The kind of sandbox that is enforced.
+    pub enum SandboxType {
+        /// No sandbox.
+        None,
+        /// Seatbelt.
+        MacosSeatbelt,
+        /// Namespaces, Landlock and seccomp.
+        LinuxSeccomp,
+        /// A token with fewer rights.
+        WindowsRestrictedToken,
+        /// A container.
+        WindowsMxc,
+    }
 }
 
 /// The id of a conversation: a UUID in any of its spellings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ThreadId(pub Uuid);
-
-/// What of the server's environment a child inherits. Patterns are wildcards without regard to case.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", expecting = "struct ExecEnvPolicy")]
-pub struct EnvPolicy {
-    pub inherit: EnvInherit,
-    /// Keep names that look like secrets.
-    pub ignore_default_excludes: bool,
-    /// Names to drop.
-    pub exclude: Vec<String>,
-    /// Variables to set.
-    pub set: BTreeMap<String, String>,
-    /// If not empty, names to keep.
-    pub include_only: Vec<String>,
-}
-
-/// What of the server's environment to begin with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum EnvInherit {
-    /// What every shell needs.
-    Core,
-    /// All variables.
-    All,
-    /// No variables.
-    None,
-}
-
-/// A login shell's state to start from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", expecting = "struct ShellSnapshotRequest")]
-pub struct ShellSnapshot {
-    pub scope_id: String,
-    pub shell: ShellInfo,
-}
-
-/// Rows and columns of a terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Size {
-    pub rows: u16,
-    pub cols: u16,
-}
-
-/// What a full spool does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum Overflow {
-    /// Forget the oldest output, and say so.
-    #[default]
-    DropOldest,
-    /// Let the child wait until there is space.
-    Block,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct StartResult {
-    /// The id that the client gave.
-    pub process_id: String,
-    /// The sandbox that is enforced; older servers do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox_type: Option<SandboxType>,
-    /// Ours: the kernel's process id; for people, never for signals.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pid: Option<u32>,
-}
-
-/// The kind of sandbox that is enforced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum SandboxType {
-    /// No sandbox.
-    None,
-    /// Seatbelt.
-    MacosSeatbelt,
-    /// Namespaces, Landlock and seccomp.
-    LinuxSeccomp,
-    /// A token with fewer rights.
-    WindowsRestrictedToken,
-    /// A container.
-    WindowsMxc,
-}
 
 /// What is wrong with a UUID, in the words of Codex's server, whose `uuid` crate said more than today's.
 fn uuid_error(text: &str) -> String {
