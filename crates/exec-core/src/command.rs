@@ -197,7 +197,9 @@ impl Command {
             return Err(BadCommand::SmallSpool { found_bytes, limit_bytes: SPOOL_MIN_BYTES });
         }
         self.environ.check()?;
-        let found_bytes = self.argv.iter().map(|argument| argument.len() + 1).sum::<usize>() + self.environ.bytes();
+        // All that is sent to the keeper or kept with the process, so that nothing of it can be without bound.
+        let strings = self.argv.iter().chain(&self.arg0).map(|string| string.len() + 1).sum::<usize>();
+        let found_bytes = strings + self.cwd.as_os_str().len() + self.label.len() + self.environ.bytes();
         if found_bytes > ARGUMENT_BYTES {
             return Err(BadCommand::TooLarge { found_bytes, limit_bytes: ARGUMENT_BYTES });
         }

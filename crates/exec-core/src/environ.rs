@@ -81,16 +81,20 @@ impl Environ {
     /// Names are not checked further: environments have entries that begin with `=`, and a client that passes on its
     /// own must not fail because of them.
     pub(crate) fn check(&self) -> Result<(), BadCommand> {
-        let set = self.policy.iter().flat_map(|policy| &policy.set);
-        for (name, value) in set.chain(&self.vars) {
+        for (name, value) in self.given() {
             no_nul(name.as_bytes(), CommandField::Environment)?;
             no_nul(value.as_bytes(), CommandField::Environment)?;
         }
         Ok(())
     }
 
+    /// What the caller's variables take. Those of the machine fit, because it started us with them.
     pub(crate) fn bytes(&self) -> usize {
-        self.vars.iter().map(|(name, value)| name.len() + value.len() + 2).sum()
+        self.given().map(|(name, value)| name.len() + value.len() + 2).sum()
+    }
+
+    fn given(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
+        self.policy.iter().flat_map(|policy| &policy.set).chain(&self.vars)
     }
 }
 

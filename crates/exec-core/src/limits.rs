@@ -55,9 +55,13 @@ pub const PROCESS_ID_BYTES: usize = 512;
 /// Longest write id, in bytes.
 pub const WRITE_ID_BYTES: usize = 256;
 
-/// Most bytes of argv and environment together. The kernel allows a quarter of the stack limit (2 MiB by default); a
+/// Most bytes of argv, environment and label together. The kernel allows a quarter of the stack limit (2 MiB by default); a
 /// caller over that gets the kernel's own `E2BIG`, a caller over this is refused before it costs memory.
 pub const ARGUMENT_BYTES: usize = 16 << 20;
+
+/// Most directories of a `PATH` that are searched for a program. Each is a system call of the child, for which the keeper
+/// waits.
+pub const PATH_DIRECTORIES: usize = 1024;
 
 /// How long `terminate` waits for the tree to disappear before it answers that something is left.
 pub const TREE_EXIT_TIMEOUT: Duration = Duration::from_secs(5);

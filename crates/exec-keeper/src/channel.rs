@@ -4,7 +4,8 @@
 //!   kind (1 byte) │ request id (8 bytes, little endian; only if the kind says so) │ message
 //! ```
 //!
-//! The request id is outside the message, so that a message which does not read can still be answered.
+//! The request id is outside the message, so that a message which does not read can still be answered: the socket keeps
+//! boundaries, so a bad message spoils nothing after it. Only a closed socket means that the other side is gone.
 //! A message too large for the socket's buffer travels in a memory file instead, so that callers need not treat a 3 MiB
 //! environment as a special case. Nothing here blocks: a full or empty socket is the error `EAGAIN`.
 
@@ -22,7 +23,8 @@ use rustix::net::{
 
 /// A larger message travels in a memory file. Well below the default socket buffer of 208 KiB.
 const INLINE_BYTES: usize = 48 << 10;
-/// Most bytes of a message in a memory file; the largest is a start request, bounded by `ARGUMENT_BYTES`.
+/// Most bytes of a message in a memory file. The largest is a start request: `ARGUMENT_BYTES`, the machine's own
+/// environment, and once more the `PATH` among them.
 const LARGE_BYTES: u64 = 64 << 20;
 /// Most descriptors of a message: a process has at most eleven, and one more may be the memory file.
 const DESCRIPTORS: usize = 16;
@@ -45,11 +47,10 @@ pub struct Channel {
 
 #[derive(Debug)]
 pub enum Received {
-    Message {
-        request_id: u64,
-        message: Vec<u8>,
-        descriptors: Vec<OwnedFd>,
-    },
+    /// There are fewer descriptors than were sent if we may not open so many.
+    Message { request_id: u64, message: Vec<u8>, descriptors: Vec<OwnedFd> },
+    /// A message that could not be read whole; those after it can.
+    Damaged { request_id: u64, errno: Errno },
     /// The other side closed its end or was killed.
     Closed,
 }
@@ -77,10 +78,14 @@ impl Channel {
         self.socket.as_fd()
     }
 
-    /// `EAGAIN` if the socket is full; nothing was sent then.
+    /// `EAGAIN` if the socket is full, `EMSGSIZE` if the other side would not take so large a message; nothing was sent
+    /// then.
     pub fn send(&self, request_id: u64, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         if message.len() <= INLINE_BYTES {
             return self.send_parts(0, request_id, message, descriptors);
+        }
+        if message.len() as u64 > LARGE_BYTES {
+            return Err(Errno::MSGSIZE);
         }
         let file = rustix::fs::memfd_create("message", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let mut rest = message;
@@ -122,7 +127,7 @@ impl Channel {
         }
     }
 
-    /// `EAGAIN` if there is no message now.
+    /// `EAGAIN` if there is no message now. No error means that the connection is broken.
     pub fn receive(&self) -> Result<Received, Errno> {
         let mut receive_buffer = self.receive_buffer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -142,20 +147,21 @@ impl Channel {
                 descriptors.extend(fds);
             }
         }
-        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(Errno::MSGSIZE);
-        }
         let [kind, rest @ ..] = &receive_buffer[..received.bytes] else { return Ok(Received::Closed) };
         let (request_id, inline) = match rest.split_first_chunk() {
             Some((id, inline)) if kind & WITH_REQUEST_ID != 0 => (u64::from_le_bytes(*id), inline),
             _ => (NO_REQUEST, rest),
         };
-        let message = match (kind & IN_FILE, descriptors.is_empty()) {
-            (0, _) => inline.to_vec(),
-            (_, false) => read_whole(&descriptors.remove(0))?,
-            (_, true) => return Err(Errno::BADMSG),
+        let message = match descriptors.first() {
+            _ if received.flags.contains(ReturnFlags::TRUNC) => Err(Errno::MSGSIZE),
+            _ if kind & IN_FILE == 0 => Ok(inline.to_vec()),
+            Some(_) => read_whole(&descriptors.remove(0)),
+            None => Err(Errno::MFILE),
         };
-        Ok(Received::Message { request_id, message, descriptors })
+        Ok(match message {
+            Ok(message) => Received::Message { request_id, message, descriptors },
+            Err(errno) => Received::Damaged { request_id, errno },
+        })
     }
 }
 

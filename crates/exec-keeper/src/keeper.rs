@@ -29,7 +29,7 @@ use crate::spool::directory::SpoolDirectory;
 use crate::spool::{PumpContext, PumpOutcome};
 use crate::tree::ProcessTrees;
 use child::{Answer, Child};
-use owner::OwnerConnection;
+use owner::{OwnerConnection, PastOwner};
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
@@ -39,6 +39,10 @@ const BUSY_POLL: Duration = Duration::from_micros(150);
 /// Rounds in a row in which events may put off the deferred work. Beyond, requests wait for it, because children that
 /// were forgotten hold descriptors until it is done.
 const BUSY_ROUNDS: u32 = 64;
+
+/// How long to wait between two looks whether an owner that closed its connection is in the middle of a move. A move takes
+/// less, so there is hardly ever a second look.
+const PAST_OWNER_CHECK: Duration = Duration::from_millis(1);
 
 /// What becomes of the processes when the owner goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +113,10 @@ pub fn run(config: KeeperConfig) -> Result<(), Errno> {
 struct Keeper {
     epoll: OwnedFd,
     owner: Option<OwnerConnection>,
+    /// Connections of owners so far.
+    epoch: u64,
+    /// Set as long as we do not know that the last owner moves nothing any more. Until then nobody else does.
+    past_owner: Option<PastOwner>,
     /// Set while there is no owner.
     orphaned_since: Option<Instant>,
     listener: Option<OwnedFd>,
@@ -136,6 +144,8 @@ impl Keeper {
         let mut keeper = Self {
             epoll,
             owner: None,
+            epoch: 0,
+            past_owner: None,
             orphaned_since: Some(Instant::now()),
             listener: config.listener,
             signals,
@@ -217,7 +227,9 @@ impl Keeper {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.children.values().filter_map(Child::deadline).chain(self.orphan_deadline()).min()
+        let children = self.children.values().filter_map(Child::deadline);
+        let past_owner = self.past_owner.as_ref().map(|_| Instant::now() + PAST_OWNER_CHECK);
+        children.chain(self.orphan_deadline()).chain(past_owner).min()
     }
 
     /// When the processes end because no owner came; `None` also if that lies beyond all time.
@@ -237,6 +249,7 @@ impl Keeper {
             self.send_all(events);
             self.watch_streams(number);
         }
+        self.take_over();
         self.done |= self.orphan_deadline().is_some_and(|at| at <= now);
     }
 
@@ -318,8 +331,10 @@ impl Keeper {
         let Ok(channel) = Channel::from_socket(socket) else { return };
         // If the present owner was just killed, its socket says so, but we may not have read that yet.
         self.on_owner();
-        if let Some(owner) = &self.owner {
-            let _ = channel.send(NO_REQUEST, &KeeperEvent::Busy { owner_pid: owner.pid() }.encode(), &[]);
+        self.take_over();
+        let busy = self.owner.as_ref().map(OwnerConnection::pid).or(self.past_owner.as_ref().map(|past| past.pid));
+        if let Some(owner_pid) = busy {
+            let _ = channel.send(NO_REQUEST, &KeeperEvent::Busy { owner_pid }.encode(), &[]);
             return;
         }
         let _ = self.attach_owner(channel, pid);
@@ -335,7 +350,8 @@ impl Keeper {
             }
         }
         self.watch(channel.socket(), EpollToken::Owner)?;
-        self.owner = Some(OwnerConnection::new(channel, pid));
+        self.epoch += 1;
+        self.owner = Some(OwnerConnection::new(channel, pid, self.epoch)?);
         self.orphaned_since = None;
         Ok(())
     }
@@ -344,11 +360,20 @@ impl Keeper {
     fn detach_owner(&mut self) {
         let Some(owner) = self.owner.take() else { return };
         let _ = epoll::delete(&self.epoll, owner.socket());
+        self.past_owner = Some(owner.into_past());
         self.orphaned_since = Some(Instant::now());
         // The next owner numbers its requests from the start again, and would take an answer to an old one for its own.
         self.children.values_mut().for_each(Child::forget_termination_requests);
         if self.on_owner_exit == OwnerExitPolicy::KillProcesses || self.listener.is_none() {
             self.done = true;
+            return;
+        }
+        self.take_over();
+    }
+
+    /// Moves the output ourselves, as soon as the last owner does not.
+    fn take_over(&mut self) {
+        if !self.past_owner.take_if(|past| past.is_out()).is_some() {
             return;
         }
         let numbers: Vec<ProcessNumber> = self.children.keys().copied().collect();
@@ -370,11 +395,23 @@ impl Keeper {
             match owner.receive() {
                 Ok(Received::Message { request_id, message, descriptors }) => match KeeperRequest::decode(&message) {
                     Ok(request) => self.on_request(request_id, request, descriptors),
-                    Err(_) => return self.detach_owner(),
+                    Err(_) => self.refuse(request_id, Errno::BADMSG),
                 },
-                Err(Errno::AGAIN) => return,
-                Ok(Received::Closed) | Err(_) => return self.detach_owner(),
+                Ok(Received::Damaged { request_id, errno }) => self.refuse(request_id, errno),
+                Ok(Received::Closed) => return self.detach_owner(),
+                // There is nothing to read, or no memory to read it.
+                Err(_) => return,
             }
+        }
+    }
+
+    /// A request that could not be read. It costs its owner this one request, unless there was no hello yet: what
+    /// begins like this is no owner.
+    fn refuse(&mut self, request_id: u64, errno: Errno) {
+        match &self.owner {
+            Some(owner) if !owner.said_hello() => self.detach_owner(),
+            _ if request_id == NO_REQUEST => eprintln!("exec-server keeper: a message did not read: {errno}"),
+            _ => self.send(request_id, &KeeperEvent::Refused { errno: errno.raw_os_error() }, &[]),
         }
     }
 
@@ -393,7 +430,8 @@ impl Keeper {
     fn on_request(&mut self, request_id: u64, request: KeeperRequest, descriptors: Vec<OwnedFd>) {
         match request {
             KeeperRequest::Hello { version } => self.on_hello(version),
-            KeeperRequest::Start { launch } => self.start(request_id, &launch),
+            KeeperRequest::Start { launch } if launch.can_be_passed() => self.start(request_id, &launch),
+            KeeperRequest::Start { .. } => self.refuse(request_id, Errno::INVAL),
             KeeperRequest::Signal { number, signal } => {
                 let errno = self.children.get(&number).map_or(libc::ESRCH, |child| child.signal(signal));
                 self.send(request_id, &KeeperEvent::Signalled { errno }, &[]);
@@ -432,10 +470,7 @@ impl Keeper {
 
     fn on_hello(&mut self, version: u32) {
         let Some(owner) = &mut self.owner else { return };
-        owner.accept_hello();
-        let processes = self.children.len() as u32;
-        let welcome = KeeperEvent::Welcome { version: VERSION, pid: std::process::id(), processes };
-        owner.send(NO_REQUEST, &welcome, &[], &self.epoll);
+        owner.welcome(self.children.len() as u32, &self.epoll);
         if version != VERSION {
             return self.detach_owner();
         }

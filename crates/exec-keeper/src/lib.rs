@@ -12,6 +12,7 @@
 //!   start_keeper   how an owner starts a keeper, or connects to the one that is there
 //!   channel        messages with descriptors over the socket between them
 //!   protocol       which messages there are, and how they are written
+//!   lease          who may move output: the owner of this connection, and nobody after it
 //!   keeper         the loop: requests, exits, deadlines        keeper/owner, keeper/child
 //!   spawn          a child with its pipes or its terminal      sys/clone
 //!   tree           all descendants of a child, to kill them    tree/cgroup
@@ -23,6 +24,7 @@
 
 pub mod channel;
 pub mod keeper;
+pub mod lease;
 pub mod protocol;
 mod spawn;
 pub mod spool;

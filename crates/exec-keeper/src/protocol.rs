@@ -12,7 +12,8 @@
 
 mod plain;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -181,6 +182,17 @@ pub struct LaunchRequest {
     pub path: Option<OsString>,
     #[serde(with = "plain")]
     pub time_limit: Option<TimeLimit>,
+}
+
+impl LaunchRequest {
+    /// Whether its strings can be passed to a program at all. The owner has checked the command; this is for a message
+    /// that was damaged and still reads.
+    pub(crate) fn can_be_passed(&self) -> bool {
+        let record = &self.record;
+        let strings = record.argv.iter().chain(&self.arg0).chain(&self.environ).chain(&self.path);
+        let no_nul = |string: &OsStr| !string.as_bytes().contains(&0);
+        !record.argv.is_empty() && strings.map(OsString::as_os_str).chain([record.cwd.as_os_str()]).all(no_nul)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

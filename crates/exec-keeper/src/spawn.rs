@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use exec_core::Io;
+use exec_core::limits::PATH_DIRECTORIES;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -19,6 +20,9 @@ use crate::tree::Tree;
 
 /// Where a program name without a slash is searched if the child has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+/// Longest name of a file on any file system.
+const NAME_BYTES: usize = 255;
 
 /// A child, and the descriptors that the keeper and its owner hold of it.
 #[derive(Debug)]
@@ -101,7 +105,12 @@ impl Spawner {
         let argv: Vec<CString> =
             std::iter::once(arg0).chain(record.argv[1..].iter().map(OsString::as_os_str)).map(c_string).collect();
         let envp: Vec<CString> = launch.environ.iter().map(|variable| c_string(variable)).collect();
-        let candidates = candidates(program, launch.path.as_deref());
+        let candidates = candidates(program, launch.path.as_deref()).map_err(|errno| SpawnError {
+            step: SpawnStep::Exec,
+            errno,
+            subject: program.to_owned(),
+            cgroup_refused: false,
+        })?;
         let cwd = c_string(record.cwd.as_os_str());
         let stdio = match &ends.child {
             ChildEnds::Pipes { stdin, stdout, stderr } => ChildStdio::Pipes {
@@ -202,20 +211,23 @@ fn raise_open_files() -> Option<(u64, u64)> {
     Some((found.current.unwrap_or(u64::MAX), found.maximum.unwrap_or(u64::MAX)))
 }
 
-/// The paths to try, like those of `execvp`, but from the child's `PATH` and not from ours.
-fn candidates(program: &OsStr, path: Option<&OsStr>) -> Vec<CString> {
+/// The paths to try, like those of `execvp`, but from the child's `PATH` and not from ours. What the kernel would not take
+/// is not made: with any `PATH` and any program these are few and short.
+fn candidates(program: &OsStr, path: Option<&OsStr>) -> Result<Vec<CString>, Errno> {
     if program.as_bytes().contains(&b'/') {
-        return vec![c_string(program)];
+        return Ok(vec![c_string(program)]);
     }
-    let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));
+    if program.len() > NAME_BYTES {
+        return Err(Errno::NAMETOOLONG);
+    }
     let join = |directory: &[u8]| {
         // An empty directory in PATH means the current one.
-        let mut full = if directory.is_empty() { b".".to_vec() } else { directory.to_vec() };
-        full.push(b'/');
-        full.extend_from_slice(program.as_bytes());
-        c_string(&OsString::from_vec(full))
+        let directory = if directory.is_empty() { b"." } else { directory };
+        c_string(&OsString::from_vec([directory, b"/", program.as_bytes()].concat()))
     };
-    path.as_bytes().split(|byte| *byte == b':').map(join).collect()
+    let path = path.unwrap_or(OsStr::new(DEFAULT_PATH)).as_bytes();
+    let directories = path.split(|byte| *byte == b':').filter(|directory| directory.len() < libc::PATH_MAX as usize);
+    Ok(directories.take(PATH_DIRECTORIES).map(join).collect())
 }
 
 fn c_string(text: &OsStr) -> CString {

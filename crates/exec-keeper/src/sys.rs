@@ -3,6 +3,7 @@
 pub(crate) mod clone;
 pub(crate) mod own_process;
 pub(crate) mod pidfd;
+pub(crate) mod shared_page;
 
 fn last_errno() -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)

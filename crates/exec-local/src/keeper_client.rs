@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use exec_core::{Exit, Stream};
 use exec_env::process::Unreachable;
 use exec_keeper::channel::{Channel, NO_REQUEST, Received};
+use exec_keeper::lease::{Lease, Moving};
 use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, Message, ProcessNumber, ProcessRecord, VERSION};
 use exec_keeper::spool::OutputSource;
 use rustix::io::Errno;
@@ -19,6 +21,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
 use crate::OpenError;
+
+/// Between two tries to read while there is no memory for it.
+const READ_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where the keeper runs, to be waited for at the end.
 pub(crate) enum KeeperHost {
@@ -74,6 +79,8 @@ pub(crate) struct KeeperClient {
     channel: AsyncFd<Channel>,
     pending: Mutex<PendingRequests>,
     gone: watch::Sender<bool>,
+    /// Our right to move output, as long as we are connected.
+    lease: OnceLock<Lease>,
     host: Mutex<KeeperHost>,
 }
 
@@ -97,16 +104,24 @@ impl KeeperClient {
         // Not for writability as well: that would wake us whenever the keeper has read something.
         let channel = AsyncFd::with_interest(channel, Interest::READABLE);
         let channel = channel.map_err(|error| no_answer(&error.to_string()))?;
-        let keeper =
-            Self { channel, pending: Mutex::default(), gone: watch::Sender::new(false), host: Mutex::new(host) };
+        let keeper = Self {
+            channel,
+            pending: Mutex::default(),
+            gone: watch::Sender::new(false),
+            lease: OnceLock::new(),
+            host: Mutex::new(host),
+        };
         // A keeper that serves another owner says so and closes, maybe before it reads this. What it said counts.
         let _ = keeper.send(&KeeperRequest::Hello { version: VERSION }).await;
         let mut found = Vec::new();
-        let mut expected = None;
-        while expected != Some(found.len()) {
+        let (mut expected, mut skipped) = (None, 0);
+        while expected != Some(found.len() + skipped) {
             match keeper.receive().await {
-                Some((_, KeeperEvent::Welcome { version: VERSION, processes, .. }, _)) => {
-                    expected = Some(processes as usize)
+                Some((_, KeeperEvent::Welcome { version: VERSION, processes, .. }, descriptors)) => {
+                    let lease = descriptors.first().ok_or(Errno::MFILE).and_then(Lease::open);
+                    let lease = lease.map_err(|errno| no_answer(&format!("no right to move output: {errno}")))?;
+                    let _ = keeper.lease.set(lease);
+                    expected = Some(processes as usize);
                 }
                 Some((_, KeeperEvent::Welcome { version, .. }, _)) => {
                     return Err(OpenError::Version { state: state.to_owned(), theirs: version, ours: VERSION });
@@ -115,6 +130,12 @@ impl KeeperClient {
                     return Err(OpenError::Busy { state: state.to_owned(), owner_pid });
                 }
                 Some((_, KeeperEvent::ExistingProcess { number, pid, exit, roles, record }, descriptors)) => {
+                    if roles.len() > descriptors.len() {
+                        // The keeper goes on to hold it, for an owner that may open more.
+                        tracing::error!(id = %record.id, "too many open files: a process of an earlier owner is left to the keeper; raise the limit and start again");
+                        skipped += 1;
+                        continue;
+                    }
                     let descriptors = Descriptors::new(roles, descriptors);
                     found.push((*record, HandedProcess { number, pid, exit, descriptors }));
                 }
@@ -123,6 +144,14 @@ impl KeeperClient {
             }
         }
         Ok((Arc::new(keeper), found))
+    }
+
+    /// A connection on which nobody has said hello.
+    #[cfg(test)]
+    pub(crate) fn unwelcomed(channel: Channel) -> Arc<Self> {
+        let channel = AsyncFd::with_interest(channel, Interest::READABLE).expect("a test runs in a runtime");
+        let (gone, host) = (watch::Sender::new(false), Mutex::new(KeeperHost::None));
+        Arc::new(Self { channel, pending: Mutex::default(), gone, lease: OnceLock::new(), host })
     }
 
     /// Routes replies to their requesters until the connection breaks. The process table owns this task.
@@ -158,7 +187,7 @@ impl KeeperClient {
             pending.replies.insert(request_id, sender);
             request_id
         };
-        if let Err(unreachable) = self.send_with_id(request_id, &request).await {
+        if let Err(unreachable) = self.send_with_id(request_id, &request, &[]).await {
             self.lock().replies.remove(&request_id);
             return Err(unreachable);
         }
@@ -167,20 +196,29 @@ impl KeeperClient {
 
     /// Sends something that has no reply, waiting until the socket takes it.
     pub(crate) async fn send(&self, request: &KeeperRequest) -> Result<(), Unreachable> {
-        self.send_with_id(NO_REQUEST, request).await
+        self.send_with_id(NO_REQUEST, request, &[]).await
     }
 
-    async fn send_with_id(&self, request_id: u64, request: &KeeperRequest) -> Result<(), Unreachable> {
+    /// The same with a descriptor.
+    pub(crate) async fn send_descriptor(&self, request: &KeeperRequest, file: &OwnedFd) -> Result<(), Unreachable> {
+        self.send_with_id(NO_REQUEST, request, &[file.as_fd()]).await
+    }
+
+    async fn send_with_id(
+        &self,
+        request_id: u64,
+        request: &KeeperRequest,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), Unreachable> {
         let message = request.encode();
         let mut writable = None;
         loop {
-            match (self.channel.get_ref().send(request_id, &message, &[]), &writable) {
+            match (self.channel.get_ref().send(request_id, &message, descriptors), &writable) {
                 (Ok(()), _) => return Ok(()),
-                (Err(Errno::AGAIN), None) => writable = Some(self.writable_socket().map_err(|_| keeper_gone())?),
-                (Err(Errno::AGAIN), Some(writable)) => {
-                    writable.writable().await.map_err(|_| keeper_gone())?.clear_ready();
-                }
-                (Err(_), _) => return Err(keeper_gone()),
+                (Err(Errno::AGAIN), None) => writable = Some(self.writable_socket().map_err(not_sent)?),
+                (Err(Errno::AGAIN), Some(writable)) => writable.writable().await.map_err(not_sent)?.clear_ready(),
+                (Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN), _) => return Err(keeper_gone()),
+                (Err(errno), _) => return Err(not_sent(errno.into())),
             }
         }
     }
@@ -220,26 +258,37 @@ impl KeeperClient {
         let _ = tokio::task::spawn_blocking(wait).await;
     }
 
+    /// The right to move output now; `None` once the keeper, or the next owner, moves it.
+    pub(crate) fn begin_move(&self) -> Option<Moving<'_>> {
+        self.lease.get()?.begin_move()
+    }
+
+    /// The next message; `None` when the keeper has closed the connection. One that does not read is the refusal of the
+    /// request that it answers.
     async fn receive(&self) -> Option<(u64, KeeperEvent, Vec<OwnedFd>)> {
         loop {
-            match self.channel.get_ref().receive() {
+            let (request_id, errno) = match self.channel.get_ref().receive() {
                 Ok(Received::Message { request_id, message, descriptors }) => match KeeperEvent::decode(&message) {
                     Ok(event) => return Some((request_id, event, descriptors)),
-                    Err(malformed) => {
-                        tracing::error!(%malformed, "the connection to the keeper is given up");
-                        return None;
-                    }
+                    Err(_) => (request_id, Errno::BADMSG),
                 },
+                Ok(Received::Damaged { request_id, errno }) => (request_id, errno),
                 Ok(Received::Closed) => return None,
-                Err(Errno::AGAIN) => match self.channel.readable().await {
-                    Ok(mut ready) => ready.clear_ready(),
-                    Err(_) => return None,
-                },
-                Err(errno) => {
-                    tracing::error!(%errno, "the connection to the keeper is given up");
-                    return None;
+                Err(Errno::AGAIN) => {
+                    self.channel.readable().await.ok()?.clear_ready();
+                    continue;
                 }
+                Err(errno) => {
+                    // There is no memory to read it now.
+                    tracing::warn!(%errno, "the keeper's socket cannot be read for a moment");
+                    tokio::time::sleep(READ_PAUSE).await;
+                    continue;
+                }
+            };
+            if request_id != NO_REQUEST {
+                return Some((request_id, KeeperEvent::Refused { errno: errno.raw_os_error() }, Vec::new()));
             }
+            tracing::error!(%errno, "a message of the keeper does not read");
         }
     }
 
@@ -255,6 +304,19 @@ impl Drop for KeeperClient {
             // It ends by itself when our socket closes. If it has ended already, it is reaped here.
             let _ = child.try_wait();
         }
+    }
+}
+
+/// The request was not sent, or not taken; others may be.
+fn not_sent(error: std::io::Error) -> Unreachable {
+    Unreachable { why: format!("the keeper was not asked: {error}") }
+}
+
+/// Why a request has no other answer than this.
+pub(crate) fn unanswered(event: &KeeperEvent) -> Unreachable {
+    match event {
+        KeeperEvent::Refused { errno } => not_sent(std::io::Error::from_raw_os_error(*errno)),
+        _ => keeper_gone(),
     }
 }
 

@@ -177,7 +177,11 @@ impl OutputMover {
         };
         let stream = self.stream(at);
         let context = self.pump_context(self.flooding_movers.load(Ordering::Relaxed) > 1);
-        let pumped = self.with_keeper_copy(|spool, register| spool.pump(stream, context, register));
+        let Some(pumped) = self.with_keeper_copy(|spool, register| spool.pump(stream, context, register)) else {
+            // Another moves this process's output now.
+            self.sources = [None, None];
+            return false;
+        };
         self.child_waits_since = match pumped {
             PumpOutcome::WaitingForReader => self.child_waits_since.or(Some(context.now)),
             _ => None,
@@ -257,7 +261,12 @@ impl OutputMover {
         }
     }
 
-    fn with_keeper_copy<T>(&mut self, pump: impl FnOnce(&mut Spool, exec_keeper::spool::RegisterFile<'_>) -> T) -> T {
+    /// `None` if we are not connected to the keeper any more: it has taken over, or the next owner has.
+    fn with_keeper_copy<T>(
+        &mut self,
+        pump: impl FnOnce(&mut Spool, exec_keeper::spool::RegisterFile<'_>) -> T,
+    ) -> Option<T> {
+        let _moving = self.keeper.begin_move()?;
         let (keeper, number, durable) = (&self.keeper, self.number, self.durable);
         let mut register = |kind: LogFileKind, file: &OwnedFd| {
             if !durable {
@@ -269,7 +278,7 @@ impl OutputMover {
                 other => other,
             }
         };
-        pump(&mut self.spool, &mut register)
+        Some(pump(&mut self.spool, &mut register))
     }
 
     fn publish(&self) {

@@ -18,7 +18,7 @@ use exec_core::{Command, Exit, Io, Page, ProcessId, Seq, Signal, TerminalSize, W
 use exec_env::BoxFuture;
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
-    Started, Terminated, Unreachable, WaitCondition, Waited, Written,
+    SpawnStep, Started, Terminated, Unreachable, WaitCondition, Waited, Written,
 };
 use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord};
 use exec_keeper::spool::directory::SpoolDirectory;
@@ -28,7 +28,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone};
+use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone, unanswered};
 use crate::output_mover::MoverNotification;
 use crate::wait;
 pub(crate) use process::Process;
@@ -199,7 +199,7 @@ impl Processes for LocalProcesses {
                     Ok(Signalled::AlreadyExited)
                 }
                 (KeeperEvent::Signalled { errno, .. }, _) => Err(ProcessReason::SignalRefused { errno }),
-                _ => Err(keeper_gone().into()),
+                (other, _) => Err(unanswered(&other).into()),
             }
         })
     }
@@ -215,7 +215,7 @@ impl Processes for LocalProcesses {
                 (KeeperEvent::Terminated { was_running, ended, left, .. }, _) => {
                     Ok(Terminated { was_running, ended, left })
                 }
-                _ => Err(keeper_gone().into()),
+                (other, _) => Err(unanswered(&other).into()),
             }
         })
     }
@@ -311,13 +311,20 @@ impl ProcessTable {
     ) -> Result<Started, ProcessReason> {
         let (event, descriptors) = self.keeper.request(KeeperRequest::Start { launch }).await?;
         let handed = match event {
+            KeeperEvent::Started { number, roles, .. } if roles.len() > descriptors.len() => {
+                // It runs, but we could not take its descriptors. It ends, and nothing else does.
+                let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
+                let (step, errno) = (SpawnStep::Pipe, Errno::MFILE.raw_os_error());
+                let subject = record.argv.into_iter().next().unwrap_or_default().into();
+                return Err(ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject }));
+            }
             KeeperEvent::Started { number, pid, roles, .. } => {
                 HandedProcess { number, pid, exit: None, descriptors: Descriptors::new(roles, descriptors) }
             }
             KeeperEvent::StartFailed { step, errno, subject, .. } => {
                 return Err(ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject: subject.into() }));
             }
-            _ => return Err(keeper_gone().into()),
+            other => return Err(unanswered(&other).into()),
         };
         let (number, pid) = (handed.number, handed.pid);
         if reservation.cancelled() {

@@ -33,6 +33,8 @@ struct StdinShared {
     number: ProcessNumber,
     keeper: Arc<KeeperClient>,
     terminal: bool,
+    /// Held while a new file of the journal is handed to the keeper, for whose socket one may have to wait.
+    journal_turn: tokio::sync::Mutex<()>,
     state: Mutex<StdinState>,
 }
 
@@ -78,7 +80,13 @@ impl Stdin {
     ) -> (Self, impl Future<Output = ()> + Send) {
         let terminal = matches!(handle, StdinHandle::Async(_));
         let state = StdinState { handle, history, journal, queued: 0, in_flight: HashMap::new() };
-        let shared = Arc::new(StdinShared { number, keeper, terminal, state: Mutex::new(state) });
+        let shared = Arc::new(StdinShared {
+            number,
+            keeper,
+            terminal,
+            journal_turn: tokio::sync::Mutex::default(),
+            state: Mutex::new(state),
+        });
         let (queue, jobs) = mpsc::channel(QUEUED_WRITES);
         (Self { shared: shared.clone(), queue }, run_queue(shared, jobs))
     }
@@ -90,6 +98,7 @@ impl Stdin {
     /// Writes `bytes` once.
     pub(crate) async fn write(&self, id: WriteId, bytes: Bytes) -> Written {
         let Ok(reserved) = self.queue.reserve().await else { return Written::StdinClosed };
+        self.shared.provide_journal().await;
         let mut outcome = {
             let mut state = self.shared.lock();
             match state.history.state(&id) {
@@ -172,19 +181,44 @@ impl StdinShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes sure that the keeper holds the file in which the next write is recorded, however long its socket is full.
+    async fn provide_journal(&self) {
+        let needed = |state: &StdinState| state.journal.as_ref().is_some_and(WriteJournal::needs_file);
+        if !needed(&self.lock()) {
+            return;
+        }
+        let _turn = self.journal_turn.lock().await;
+        let (new, in_flight) = {
+            let state = self.lock();
+            let Some(journal) = state.journal.as_ref().filter(|_| needed(&state)) else { return };
+            let in_flight = state.history.iter().filter(|(_, state)| *state == WriteState::InFlight);
+            (journal.with_new_file(&state.history), in_flight.map(|(id, _)| id.clone()).collect::<Vec<_>>())
+        };
+        let mut new = match new {
+            Ok(new) => new,
+            Err(errno) => return tracing::warn!(%errno, "the journal of stdin writes cannot be written"),
+        };
+        if let Some(file) = new.file() {
+            let request = KeeperRequest::AddFd { number: self.number, role: FdRole::WriteJournal };
+            // It fails only if the keeper is gone, and then there is no next owner.
+            let _ = self.keeper.send_descriptor(&request, file).await;
+        }
+        let mut state = self.lock();
+        for id in in_flight.iter().filter(|id| state.history.state(id) == Some(WriteState::Applied)) {
+            new.applied(id);
+        }
+        state.journal = Some(new);
+    }
+
     fn begin(&self, state: &mut StdinState, id: &WriteId) -> Option<Written> {
         if matches!(state.handle, StdinHandle::Closed) {
             return Some(Written::StdinClosed);
         }
-        if let Some(journal) = &mut state.journal {
-            let hand_to_keeper = |file: &OwnedFd| {
-                self.keeper
-                    .try_send(&KeeperRequest::AddFd { number: self.number, role: FdRole::WriteJournal }, Some(file))
-            };
-            if let Err(errno) = journal.begun(id, &state.history, hand_to_keeper) {
-                // No reason to refuse the write: the record is needed only if we are killed during this very write.
-                tracing::warn!(%errno, "a stdin write could not be recorded");
-            }
+        if let Some(journal) = &mut state.journal
+            && let Err(errno) = journal.begun(id)
+        {
+            // No reason to refuse the write: the record is needed only if we are killed during this very write.
+            tracing::warn!(%errno, "a stdin write could not be recorded");
         }
         state.history.begin(id);
         None
@@ -285,5 +319,50 @@ impl StdinShared {
             _ => None,
         };
         attributes.map_or(CTRL_D, |attributes| attributes.special_codes[rustix::termios::SpecialCodeIndex::VEOF])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use exec_keeper::channel::{Channel, Received};
+    use exec_keeper::protocol::Message;
+    use exec_keeper::spool::directory::SpoolDirectory;
+
+    use super::*;
+
+    /// Otherwise the next owner would not know of the write, and would do it again.
+    #[tokio::test]
+    async fn a_write_waits_until_the_keeper_has_the_file_in_which_it_is_recorded() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (ours, theirs) = Channel::pair().expect("two descriptors");
+        let keeper = KeeperClient::unwelcomed(ours);
+        let mut filling = 0;
+        while keeper.try_send(&KeeperRequest::Members { number: 1 }, None).is_ok() {
+            filling += 1;
+        }
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).expect("two descriptors");
+        let journal = WriteJournal::new(Arc::new(SpoolDirectory::new(folder.path(), 1 << 20)));
+        let handle = StdinHandle::Idle(Arc::new(write));
+        let (stdin, _task) = Stdin::new(1, keeper, handle, WriteHistory::default(), Some(journal));
+        let id = WriteId::new("w").expect("short");
+        let mut writing = std::pin::pin!(stdin.write(id, Bytes::from_static(b"once")));
+        let once = std::future::poll_fn(|context| std::task::Poll::Ready(writing.as_mut().poll(context).is_pending()));
+        assert!(once.await, "the line is full");
+        let mut found = [0; 8];
+        assert_eq!(rustix::io::read(&read, &mut found), Err(Errno::AGAIN), "nothing is written before it is recorded");
+        for _ in 0..filling {
+            assert!(matches!(theirs.receive(), Ok(Received::Message { .. })));
+        }
+        assert_eq!(writing.await, Written::Accepted);
+        assert_eq!(rustix::io::read(&read, &mut found), Ok(4));
+        let Ok(Received::Message { message, descriptors, .. }) = theirs.receive() else { panic!("the file comes") };
+        let add = KeeperRequest::AddFd { number: 1, role: FdRole::WriteJournal };
+        assert_eq!(KeeperRequest::decode(&message), Ok(add));
+        let directory = Arc::new(SpoolDirectory::new(folder.path(), 1 << 20));
+        let file = descriptors.into_iter().next().expect("it came with its message");
+        let (_, history) = WriteJournal::recover(directory, file).expect("it reads");
+        assert_eq!(history.state(&WriteId::new("w").expect("short")), Some(WriteState::Applied));
     }
 }

@@ -68,22 +68,28 @@ impl WriteJournal {
         Ok((Self { spool_directory, file: Some(file), end }, history))
     }
 
-    /// Records that `id` is about to be written. A new file is first passed to `hand_to_keeper`.
-    pub(crate) fn begun(
-        &mut self,
-        id: &WriteId,
-        history: &WriteHistory,
-        hand_to_keeper: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
-        if self.file.is_none() || self.end > ROLL_BYTES {
-            let file = self.spool_directory.create_file()?;
-            self.end = 0;
-            self.file = Some(file);
-            for (id, state) in history.iter() {
-                self.append(if state == WriteState::Applied { APPLIED } else { BEGUN }, id)?;
-            }
-            hand_to_keeper(self.file.as_ref().ok_or(Errno::BADF)?)?;
+    /// Whether a new file must be begun before the next write is recorded.
+    pub(crate) fn needs_file(&self) -> bool {
+        self.file.is_none() || self.end > ROLL_BYTES
+    }
+
+    /// A journal with a new file that has all writes which are remembered. It takes the place of this one when the
+    /// keeper has the file: without it, the next owner would not know of a write and would do it again.
+    pub(crate) fn with_new_file(&self, history: &WriteHistory) -> Result<Self, Errno> {
+        let file = self.spool_directory.create_file()?;
+        let mut new = Self { spool_directory: self.spool_directory.clone(), file: Some(file), end: 0 };
+        for (id, state) in history.iter() {
+            new.append(if state == WriteState::Applied { APPLIED } else { BEGUN }, id)?;
         }
+        Ok(new)
+    }
+
+    pub(crate) fn file(&self) -> Option<&OwnedFd> {
+        self.file.as_ref()
+    }
+
+    /// Records that `id` is about to be written.
+    pub(crate) fn begun(&mut self, id: &WriteId) -> Result<(), Errno> {
         self.append(BEGUN, id)
     }
 
@@ -98,7 +104,7 @@ impl WriteJournal {
     }
 
     fn append(&mut self, tag: u8, id: &WriteId) -> Result<(), Errno> {
-        let Some(file) = &self.file else { return Ok(()) };
+        let Some(file) = &self.file else { return Err(Errno::BADF) };
         let id = id.as_str().as_bytes();
         let mut record = Vec::with_capacity(3 + id.len());
         record.push(tag);

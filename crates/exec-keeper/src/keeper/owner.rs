@@ -5,11 +5,14 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
 
 use super::EpollToken;
-use crate::channel::{Channel, Received};
-use crate::protocol::{KeeperEvent, Message};
+use crate::channel::{Channel, NO_REQUEST, Received};
+use crate::lease::Lease;
+use crate::protocol::{KeeperEvent, Message, VERSION};
 
 /// Events that may wait for an owner that does not read. Beyond, we read no more of its requests.
 const UNSENT_EVENTS: usize = 256;
@@ -17,15 +20,24 @@ const UNSENT_EVENTS: usize = 256;
 pub(super) struct OwnerConnection {
     channel: Channel,
     pid: u32,
+    /// The owner's right to move output, and the file by which it gets it with the welcome.
+    lease: Lease,
+    lease_file: OwnedFd,
     /// Before the hello nothing is sent: the owner learns of what happened meanwhile from the list of processes.
     said_hello: bool,
+    /// `None` if it is gone already.
+    process: Option<OwnedFd>,
     /// Bounded: no request is read beyond [`UNSENT_EVENTS`], and what comes unasked is two events for each child.
     unsent: VecDeque<(u64, Vec<u8>, Vec<OwnedFd>)>,
 }
 
 impl OwnerConnection {
-    pub(super) fn new(channel: Channel, pid: u32) -> Self {
-        Self { channel, pid, said_hello: false, unsent: VecDeque::new() }
+    /// `epoch` is the number of this connection.
+    pub(super) fn new(channel: Channel, pid: u32, epoch: u64) -> Result<Self, Errno> {
+        let (lease, lease_file) = Lease::grant(epoch)?;
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let process = process.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        Ok(Self { channel, pid, lease, lease_file, said_hello: false, process, unsent: VecDeque::new() })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -36,8 +48,14 @@ impl OwnerConnection {
         self.channel.socket()
     }
 
-    pub(super) fn accept_hello(&mut self) {
-        self.said_hello = true;
+    pub(super) fn said_hello(&self) -> bool {
+        self.said_hello
+    }
+
+    /// The connection has ended.
+    pub(super) fn into_past(self) -> PastOwner {
+        self.lease.revoke();
+        PastOwner { pid: self.pid, lease: self.lease, process: self.process }
     }
 
     pub(super) fn takes_requests(&self) -> bool {
@@ -46,6 +64,14 @@ impl OwnerConnection {
 
     pub(super) fn receive(&self) -> Result<Received, Errno> {
         self.channel.receive()
+    }
+
+    pub(super) fn welcome(&mut self, processes: u32, epoll: &OwnedFd) {
+        self.said_hello = true;
+        let welcome = KeeperEvent::Welcome { version: VERSION, pid: std::process::id(), processes };
+        let lease = self.lease_file.try_clone();
+        let lease: Vec<BorrowedFd<'_>> = lease.iter().map(AsFd::as_fd).collect();
+        self.send(NO_REQUEST, &welcome, &lease, epoll);
     }
 
     /// Sends an event, or queues it with duplicates of its descriptors.
@@ -62,12 +88,14 @@ impl OwnerConnection {
         let message = event.encode();
         if self.unsent.is_empty() {
             match self.channel.send(request_id, &message, descriptors) {
-                Err(errno) if is_full(errno) => {}
-                // If the owner is gone, its socket becomes readable and says so.
-                Ok(()) | Err(_) => return,
+                Ok(()) => return,
+                // Its socket becomes readable and says so.
+                Err(errno) if is_gone(errno) => return,
+                Err(_) => {}
             }
         }
-        let held = descriptors.iter().filter_map(|descriptor| descriptor.try_clone_to_owned().ok()).collect();
+        // If we may not open so many, the owner gets the first ones, and sees that some are missing.
+        let held = descriptors.iter().map_while(|descriptor| descriptor.try_clone_to_owned().ok()).collect();
         self.unsent.push_back((request_id, message, held));
         self.watch(epoll, EventFlags::IN | EventFlags::OUT);
     }
@@ -82,8 +110,10 @@ impl OwnerConnection {
             let descriptors: Vec<BorrowedFd<'_>> = held.iter().map(AsFd::as_fd).collect();
             match self.channel.send(*request_id, message, &descriptors) {
                 Ok(()) => drop(self.unsent.pop_front()),
-                Err(errno) if is_full(errno) => break,
-                Err(errno) => return Err(errno),
+                Err(errno) if is_gone(errno) => return Err(errno),
+                // No message of ours is too large for the owner; should one be, it must not hold up the others.
+                Err(Errno::MSGSIZE) => drop(self.unsent.pop_front()),
+                Err(_) => break,
             }
         }
         let flags = match self.unsent.len() {
@@ -102,7 +132,24 @@ impl OwnerConnection {
     }
 }
 
-/// There is no space now: in the socket, or in the kernel's count of descriptors that are in flight between processes.
-fn is_full(errno: Errno) -> bool {
-    matches!(errno, Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS)
+/// Nobody will read this socket again. Every other error passes: there is no space in the socket, no memory, no free
+/// descriptor, or too many of them are in flight between processes.
+fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)
+}
+
+/// The last owner whose connection has ended. It may live, and a mover of it may be in the middle of a move.
+pub(super) struct PastOwner {
+    pub(super) pid: u32,
+    lease: Lease,
+    process: Option<OwnedFd>,
+}
+
+impl PastOwner {
+    /// Whether it moves nothing any more.
+    pub(super) fn is_out(&self) -> bool {
+        let Some(process) = &self.process else { return true };
+        let mut exited = [PollFd::new(process, PollFlags::IN)];
+        self.lease.is_idle() || poll(&mut exited, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
+    }
 }

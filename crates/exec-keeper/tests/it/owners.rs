@@ -1,6 +1,9 @@
-//! Owners that misbehave: the keeper closes their connection and serves the next one.
+//! Owners that misbehave: what does not read is refused, the others' processes live on, and two owners never move one
+//! stream.
 
-use std::os::fd::OwnedFd;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -10,14 +13,18 @@ use exec_core::flow::Quota;
 use exec_core::{Io, Overflow, ProcessId};
 use exec_keeper::channel::{Channel, NO_REQUEST, Received};
 use exec_keeper::keeper;
+use exec_keeper::lease::Lease;
 use exec_keeper::protocol::{
-    KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessNumber, ProcessRecord, VERSION,
+    KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessNumber, ProcessRecord, SpawnStep, VERSION,
 };
 use exec_keeper::spool::directory::SpoolDirectory;
 use exec_keeper::{KeeperConfig, OwnerExitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
 
 /// A keeper that answers at all answers within this, on any machine.
 const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
@@ -67,6 +74,94 @@ fn an_owner_that_talks_nonsense_is_let_go() {
         owner.send(NO_REQUEST, nonsense, &[]).expect("there is space");
         assert_eq!(receive(&owner), None, "{nonsense:?}");
     }
+    end(&folder, keeper_thread);
+}
+
+#[test]
+fn a_message_that_does_not_read_costs_its_owner_only_that_request() {
+    let (folder, keeper_thread) = keeper_in_a_thread();
+    let owner = connect_and_say_hello(folder.path());
+    let number = start(&owner, launch(&["/bin/sleep", "600"], None));
+    let header = |kind: u8, id: u64| [&[kind][..], &id.to_le_bytes()].concat();
+    let empty = memory_file(0, true);
+    let oversized = memory_file((64 << 20) + 1, true);
+    let unsealed = memory_file(100_000, false);
+    for (id, bytes, file, errno) in [
+        (11, [header(2, 11), vec![255; 3000]].concat(), None, Errno::BADMSG),
+        (12, [header(2, 12), vec![0; 60_000]].concat(), None, Errno::MSGSIZE),
+        (13, header(3, 13), None, Errno::MFILE),
+        (14, header(3, 14), Some(&empty), Errno::BADMSG),
+        (15, header(3, 15), Some(&oversized), Errno::MSGSIZE),
+        (16, header(3, 16), Some(&unsealed), Errno::BADMSG),
+    ] {
+        send_raw(&owner, &bytes, file);
+        let refused = KeeperEvent::Refused { errno: errno.raw_os_error() };
+        assert_eq!(receive_answer(&owner), Some((id, refused)));
+    }
+    // Without an id there is nobody to tell; the next message is read all the same.
+    for nonsense in [&[0, 77][..], &[2, 1], &[0; 20], &[0, 6, 1, 7]] {
+        send_raw(&owner, nonsense, None);
+    }
+    ask(&owner, 20, KeeperRequest::Members { number });
+    let answer = receive_answer(&owner);
+    assert!(matches!(&answer, Some((20, KeeperEvent::Members { pids })) if pids.len() == 1), "it lives: {answer:?}");
+    send(&owner, KeeperRequest::Forget { number });
+    drop(owner);
+    end(&folder, keeper_thread);
+}
+
+#[test]
+fn a_start_that_no_kernel_could_run_is_refused() {
+    let (folder, keeper_thread) = keeper_in_a_thread();
+    let owner = connect_and_say_hello(folder.path());
+    let mut nul_in_environment = launch(&["/bin/true"], None);
+    nul_in_environment.environ = vec!["A=\0".into()];
+    for impossible in [launch(&[], None), launch(&["/bin/true", "\0"], None), nul_in_environment] {
+        ask(&owner, 1, KeeperRequest::Start { launch: Box::new(impossible) });
+        let refused = KeeperEvent::Refused { errno: Errno::INVAL.raw_os_error() };
+        assert_eq!(receive_answer(&owner), Some((1, refused)));
+    }
+    drop(owner);
+    end(&folder, keeper_thread);
+}
+
+/// Every directory of the path with the program's name behind it would be 700 GB here.
+#[test]
+fn a_long_path_and_a_long_program_are_not_multiplied() {
+    let (folder, keeper_thread) = keeper_in_a_thread();
+    let owner = connect_and_say_hello(folder.path());
+    let path = ":".repeat(1 << 20);
+    let (short, long) = ("x".repeat(255), "x".repeat(700_000));
+    for (program, errno) in [(short, Errno::NOENT), (long, Errno::NAMETOOLONG)] {
+        ask(&owner, 1, KeeperRequest::Start { launch: Box::new(launch(&[&program], Some(&path))) });
+        let subject = program.into();
+        let failed = KeeperEvent::StartFailed { step: SpawnStep::Exec, errno: errno.raw_os_error(), subject };
+        assert_eq!(receive_answer(&owner), Some((1, failed)));
+    }
+    drop(owner);
+    end(&folder, keeper_thread);
+}
+
+#[test]
+fn an_owner_that_has_left_in_the_middle_of_a_move_keeps_others_out_until_it_is_done() {
+    let (folder, keeper_thread) = keeper_in_a_thread();
+    let first = connect(folder.path());
+    send(&first, KeeperRequest::Hello { version: VERSION });
+    let lease = loop {
+        match first.receive() {
+            Ok(Received::Message { descriptors, .. }) => break Lease::open(&descriptors[0]).expect("it is a lease"),
+            Err(Errno::AGAIN) => wait_until_readable(&first),
+            other => panic!("the welcome comes: {other:?}"),
+        }
+    };
+    let moving = lease.begin_move().expect("it is the owner");
+    drop(first);
+    let second = connect(folder.path());
+    assert_eq!(receive(&second), Some(KeeperEvent::Busy { owner_pid: std::process::id() }));
+    assert!(lease.begin_move().is_none(), "it begins nothing more");
+    drop(moving);
+    let third = connect_and_say_hello(folder.path());
+    drop(third);
     end(&folder, keeper_thread);
 }
 
@@ -134,21 +229,49 @@ fn what_ends_before_the_hello_is_not_told_before_the_welcome() {
 
 /// A process that ends only by KILL, and that its owner has asked to terminate before it was killed itself.
 fn process_of_a_dead_owner(folder: &Path, grace: Duration) -> ProcessNumber {
+    let owner = connect_and_say_hello(folder);
+    let number = start(&owner, launch(&["/bin/sh", "-c", "trap '' TERM; sleep 600"], None));
+    ask(&owner, 7, KeeperRequest::Terminate { number, grace });
+    number
+}
+
+fn start(owner: &Channel, launch: LaunchRequest) -> ProcessNumber {
+    ask(owner, 1, KeeperRequest::Start { launch: Box::new(launch) });
+    let Some(KeeperEvent::Started { number, .. }) = receive(owner) else { panic!("it starts") };
+    number
+}
+
+fn launch(argv: &[&str], path: Option<&str>) -> LaunchRequest {
     let record = ProcessRecord {
-        id: ProcessId::new("stubborn").expect("short"),
-        argv: ["/bin/sh", "-c", "trap '' TERM; sleep 600"].map(Into::into).to_vec(),
+        id: ProcessId::new("p").expect("short"),
+        argv: argv.iter().map(Into::into).collect(),
         cwd: "/".into(),
         io: Io::Pipes { stdin: false },
         quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest },
         started: SystemTime::now(),
         label: Vec::new(),
     };
-    let launch = Box::new(LaunchRequest { record, arg0: None, environ: Vec::new(), path: None, time_limit: None });
-    let owner = connect_and_say_hello(folder);
-    ask(&owner, 1, KeeperRequest::Start { launch });
-    let Some(KeeperEvent::Started { number, .. }) = receive(&owner) else { panic!("it starts") };
-    ask(&owner, 7, KeeperRequest::Terminate { number, grace });
-    number
+    LaunchRequest { record, arg0: None, environ: Vec::new(), path: path.map(Into::into), time_limit: None }
+}
+
+/// What a message in a file is sent with.
+fn memory_file(bytes: u64, sealed: bool) -> OwnedFd {
+    let file = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).expect("one more descriptor");
+    rustix::fs::ftruncate(&file, bytes).expect("holes cost nothing");
+    if sealed {
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("it may be sealed");
+    }
+    file
+}
+
+/// Sends bytes that no channel would send.
+fn send_raw(channel: &Channel, bytes: &[u8], file: Option<&OwnedFd>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let files: Vec<_> = file.into_iter().map(AsFd::as_fd).collect();
+    assert!(files.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(&files)));
+    rustix::net::sendmsg(channel.socket(), &[IoSlice::new(bytes)], &mut ancillary, SendFlags::empty())
+        .expect("there is space");
 }
 
 /// The keeper has no owner and serves a new one: it ends when told to.
@@ -225,11 +348,13 @@ fn receive_answer(channel: &Channel) -> Option<(u64, KeeperEvent)> {
                 return Some((request_id, KeeperEvent::decode(&message).expect("it is one of ours")));
             }
             Ok(Received::Closed) => return None,
-            Err(Errno::AGAIN) => {
-                let mut ready = [PollFd::from_borrowed_fd(channel.socket(), PollFlags::IN)];
-                assert_eq!(poll(&mut ready, Some(&ANSWER_TIMEOUT)), Ok(1), "the keeper sends nothing");
-            }
-            Err(errno) => panic!("the connection holds: {errno}"),
+            Err(Errno::AGAIN) => wait_until_readable(channel),
+            other => panic!("the connection holds: {other:?}"),
         }
     }
+}
+
+fn wait_until_readable(channel: &Channel) {
+    let mut ready = [PollFd::from_borrowed_fd(channel.socket(), PollFlags::IN)];
+    assert_eq!(poll(&mut ready, Some(&ANSWER_TIMEOUT)), Ok(1), "the keeper sends nothing");
 }
