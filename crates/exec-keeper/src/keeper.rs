@@ -245,6 +245,8 @@ impl Keeper {
         let due: Vec<ProcessNumber> =
             self.children.iter().filter(|(_, child)| is_due(child)).map(|(number, _)| *number).collect();
         for number in due {
+            // What has ended by itself was not ended by its time limit.
+            self.on_leader_exit(number);
             let events = self.children.get_mut(&number).map(|child| child.on_time(now)).unwrap_or_default();
             self.send_all(events);
             self.watch_streams(number);
@@ -293,9 +295,9 @@ impl Keeper {
         self.listener = None;
         let mut trees = Vec::new();
         for (_, mut child) in std::mem::take(&mut self.children) {
+            child.kill_tree();
             let leader = child.take_unreaped_pidfd();
             if let Some(tree) = child.take_tree() {
-                tree.kill();
                 trees.push((tree, leader));
             }
         }
@@ -433,10 +435,13 @@ impl Keeper {
             KeeperRequest::Start { launch } if launch.can_be_passed() => self.start(request_id, &launch),
             KeeperRequest::Start { .. } => self.refuse(request_id, Errno::INVAL),
             KeeperRequest::Signal { number, signal } => {
+                self.on_leader_exit(number);
                 let errno = self.children.get(&number).map_or(libc::ESRCH, |child| child.signal(signal));
                 self.send(request_id, &KeeperEvent::Signalled { errno }, &[]);
             }
             KeeperRequest::Terminate { number, grace } => {
+                // What has ended by itself was not terminated.
+                self.on_leader_exit(number);
                 let now = Instant::now();
                 let nobody = KeeperEvent::Terminated { was_running: false, ended: 0, left: 0 };
                 let events = self.children.get_mut(&number).map(|child| child.terminate(request_id, grace, now));
@@ -458,6 +463,7 @@ impl Keeper {
             }
             KeeperRequest::Forget { number } => {
                 if let Some(mut child) = self.children.remove(&number) {
+                    child.kill_tree();
                     if let Some(tree) = child.take_tree() {
                         self.trees.kill(tree);
                     }
@@ -483,8 +489,9 @@ impl Keeper {
     fn start(&mut self, request_id: u64, launch: &LaunchRequest) {
         let mut tree = self.trees.create();
         let mut outcome = self.spawner.spawn(launch, &tree, &self.spool_directory);
-        if outcome.as_ref().is_err_and(|error| error.cgroup_refused) {
-            self.trees.give_up_cgroups();
+        while outcome.as_ref().is_err_and(|error| error.cgroup_refused) {
+            self.trees.give_up_this_way();
+            self.trees.recycle(tree);
             tree = self.trees.create();
             outcome = self.spawner.spawn(launch, &tree, &self.spool_directory);
         }
@@ -499,6 +506,7 @@ impl Keeper {
         let number = self.next_number;
         self.next_number += 1;
         let pid = spawned.pid;
+        self.trees.on_spawned(&mut tree, pid, spawned.marked);
         let child = Child::new(number, launch, spawned, tree, Instant::now());
         let _ = self.watch(child.pidfd(), EpollToken::LeaderExit(number));
         let (roles, descriptors) = child.fds();

@@ -29,6 +29,7 @@ const NAME_BYTES: usize = 255;
 pub(crate) struct Spawned {
     pub(crate) pid: u32,
     pub(crate) fds: Vec<(FdRole, OwnedFd)>,
+    pub(crate) marked: bool,
 }
 
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(crate) struct SpawnError {
     pub(crate) step: SpawnStep,
     pub(crate) errno: Errno,
     pub(crate) subject: OsString,
-    /// The kernel may have refused the cgroup. Without one it may work.
+    /// The kernel may have refused the cgroup. Another way into it, or none, may work.
     pub(crate) cgroup_refused: bool,
 }
 
@@ -90,7 +91,7 @@ impl Spawner {
         let cloned = self.clone_child(launch, tree, &ends)?;
         let mut fds = ends.ours;
         fds.push((FdRole::Pidfd, cloned.pidfd));
-        Ok(Spawned { pid: cloned.pid, fds })
+        Ok(Spawned { pid: cloned.pid, fds, marked: cloned.marked })
     }
 
     fn clone_child(
@@ -126,7 +127,7 @@ impl Spawner {
             envp: &envp,
             cwd: &cwd,
             stdio,
-            cgroup: tree.cgroup(),
+            cgroup: tree.cgroup_entry(),
             mark: tree.mark(),
             die_with_parent: self.die_with_keeper,
             open_files: self.open_files,
@@ -134,8 +135,9 @@ impl Spawner {
         };
         self.stack.spawn(&plan).map_err(|(step, errno)| {
             let subject = if step == SpawnStep::Cwd { record.cwd.as_os_str() } else { program }.to_owned();
-            let cgroup_refused =
-                step == SpawnStep::Clone && tree.cgroup().is_some() && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
+            let cgroup_refused = step == SpawnStep::Clone
+                && tree.cgroup_entry().is_some()
+                && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
             SpawnError { step, errno, subject, cgroup_refused }
         })
     }
@@ -194,7 +196,7 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 
 /// A host program may have closed its own descriptor 0, 1 or 2, and the kernel gives us the lowest free number. The
 /// child's stdio is made at these numbers and would overwrite ours, so we move ours up.
-fn above_stdio(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
+pub(crate) fn above_stdio(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
     use std::os::fd::AsRawFd;
     if descriptor.as_raw_fd() > 2 {
         return Ok(descriptor);

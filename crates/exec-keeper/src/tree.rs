@@ -2,51 +2,72 @@
 //!
 //! Where we may create cgroups, each leader starts in one of its own: no descendant leaves it, and one write kills all.
 //! Elsewhere each child gets a mark that descendants inherit and hardly ever lose, a resource limit that nobody reaches,
-//! and we search `/proc` for it.
+//! and we search `/proc` for it. A descendant may have lost the mark (another exec-server sets its own), so we also take
+//! the children of those that have it.
+//!
+//! Nothing is believed without looking: the way into a cgroup is tried out with the first child, and the leader is
+//! signalled through its own pidfd whatever else is found.
 
 mod cgroup;
 
+use std::collections::HashSet;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
 
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit, pidfd_open, pidfd_send_signal};
 
+use crate::sys::clone::CgroupEntry;
 use cgroup::{Cgroup, CgroupPool};
+
+/// Marks are above this, so that none is a limit that somebody meant.
+const LOWEST_MARK: u64 = 1 << 40;
 
 #[derive(Debug)]
 pub(crate) struct Tree {
     mark: u64,
     cgroup: Option<Cgroup>,
+    born_inside: bool,
+}
+
+/// The first process of a tree, as long as it was not reaped: until then its pid is its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leader<'a> {
+    pub(crate) pid: u32,
+    pub(crate) pidfd: BorrowedFd<'a>,
 }
 
 /// Creates trees, and takes them back.
 #[derive(Debug)]
 pub(crate) struct ProcessTrees {
     pool: Option<CgroupPool>,
+    /// Whether children are born in their cgroup, or move there themselves.
+    born_inside: bool,
+    /// Whether a child was found where it should have been born.
+    checked: bool,
+    told_about_marks: bool,
     next_mark: u64,
 }
 
 impl ProcessTrees {
     pub(crate) fn new(cgroups: bool, embedded: bool) -> Self {
-        // Far beyond any real limit, and different for every keeper of the machine. Not made from our pid, because a
-        // keeper in a container may have the same.
-        let next_mark = 1 << 62 | (RandomState::new().build_hasher().finish() >> 34) << 32;
-        Self { pool: if cgroups { CgroupPool::open(embedded) } else { None }, next_mark }
+        let pool = if cgroups { CgroupPool::open(embedded) } else { None };
+        Self { pool, born_inside: true, checked: false, told_about_marks: false, next_mark: first_mark() }
     }
 
     /// The tree is empty until a child is spawned into it.
     pub(crate) fn create(&mut self) -> Tree {
         self.next_mark += 1;
-        Tree { mark: self.next_mark, cgroup: self.pool.as_mut().and_then(CgroupPool::take) }
+        let cgroup = self.pool.as_mut().and_then(CgroupPool::take);
+        Tree { mark: self.next_mark, cgroup, born_inside: self.born_inside }
     }
 
-    /// Kills what is left of a tree, and takes it back.
+    /// Kills what is left of a tree without a leader, and takes it back.
     pub(crate) fn kill(&mut self, tree: Tree) {
         if tree.is_empty() {
             return self.recycle(tree);
         }
-        tree.kill();
+        tree.kill(None);
         if let (Some(pool), Some(cgroup)) = (&mut self.pool, tree.cgroup) {
             pool.give_back(cgroup);
         }
@@ -59,9 +80,35 @@ impl ProcessTrees {
         }
     }
 
-    /// To be called if the kernel refuses to clone a child into a cgroup.
-    pub(crate) fn give_up_cgroups(&mut self) {
-        self.pool = None;
+    /// To be called if a child did not come into its cgroup. The next children move there themselves; if that fails too,
+    /// they are marked only.
+    pub(crate) fn give_up_this_way(&mut self) {
+        if self.born_inside {
+            self.born_inside = false;
+        } else {
+            self.pool = None;
+        }
+    }
+
+    /// A child runs. Looks, for the first one, whether it is where it should be, and makes its tree findable if not.
+    pub(crate) fn on_spawned(&mut self, tree: &mut Tree, pid: u32, marked: bool) {
+        if !self.checked
+            && let Some(cgroup) = &tree.cgroup
+        {
+            self.checked = is_alive(pid);
+            if self.checked && !cgroup.holds(pid) {
+                self.give_up_this_way();
+                self.checked = false;
+                tree.cgroup = None;
+            }
+        }
+        if tree.cgroup.is_none() && !marked && !self.told_about_marks {
+            self.told_about_marks = true;
+            eprintln!(
+                "exec-server keeper: children can be put neither into a cgroup nor under the limit RTTIME; a descendant \
+                 that leaves its parent and its session may outlive its tree"
+            );
+        }
     }
 
     /// Makes cgroups for the next starts. To be called when nobody waits for us.
@@ -77,48 +124,66 @@ impl Tree {
         self.mark
     }
 
-    pub(crate) fn cgroup(&self) -> Option<BorrowedFd<'_>> {
-        self.cgroup.as_ref().map(Cgroup::directory)
+    pub(crate) fn cgroup_entry(&self) -> Option<CgroupEntry<'_>> {
+        let cgroup = self.cgroup.as_ref()?;
+        match cgroup.procs() {
+            Some(procs) if !self.born_inside => Some(CgroupEntry::ByWrite(procs)),
+            _ => Some(CgroupEntry::AtBirth(cgroup.directory())),
+        }
     }
 
-    /// Zombies do not count: they run nothing and hold nothing.
+    /// Whether there is nobody but perhaps a leader. Zombies do not count: they run nothing and hold nothing.
     pub(crate) fn is_empty(&self) -> bool {
         match &self.cgroup {
             Some(cgroup) => !cgroup.is_populated(),
-            None => self.members().is_empty(),
+            None => self.members(None).is_empty(),
         }
     }
 
-    pub(crate) fn members(&self) -> Vec<u32> {
+    pub(crate) fn members(&self, leader: Option<Leader<'_>>) -> Vec<u32> {
         match &self.cgroup {
             Some(cgroup) => cgroup.members(),
-            None => all_with_mark(self.mark),
+            None => self.search(leader).into_iter().map(|found| found.pid).collect(),
         }
     }
 
-    pub(crate) fn signal(&self, number: i32) {
-        for pid in self.members() {
-            self.signal_member(pid, number);
+    pub(crate) fn signal(&self, leader: Option<Leader<'_>>, signal: Signal) {
+        if let Some(leader) = leader {
+            let _ = pidfd_send_signal(leader.pidfd, signal);
+        }
+        let is_leader = |pid: u32| leader.is_some_and(|leader| leader.pid == pid);
+        match &self.cgroup {
+            Some(cgroup) => {
+                for pid in cgroup.members().into_iter().filter(|pid| !is_leader(*pid)) {
+                    signal_pinned(pid, signal, || cgroup.holds(pid));
+                }
+            }
+            None => {
+                for found in self.search(leader).into_iter().filter(|found| !is_leader(found.pid)) {
+                    signal_pinned(found.pid, signal, || {
+                        Found::read(found.pid, 0).is_some_and(|now| now.start == found.start)
+                    });
+                }
+            }
         }
     }
 
     /// Kills every member, also those that are just being forked.
-    pub(crate) fn kill(&self) {
+    pub(crate) fn kill(&self, leader: Option<Leader<'_>>) {
         if let Some(cgroup) = &self.cgroup
             && cgroup.kill()
         {
+            if let Some(leader) = leader {
+                let _ = pidfd_send_signal(leader.pidfd, Signal::KILL);
+            }
             return;
         }
         // A stopped process cannot fork. So each round finds only those that were forked during the last one.
         for _ in 0..16 {
-            let members = self.members();
-            if members.is_empty() {
+            self.signal(leader, Signal::STOP);
+            self.signal(leader, Signal::KILL);
+            if self.members(None).is_empty() {
                 return;
-            }
-            for signal in [libc::SIGSTOP, libc::SIGKILL] {
-                for pid in &members {
-                    self.signal_member(*pid, signal);
-                }
             }
         }
     }
@@ -128,44 +193,100 @@ impl Tree {
         self.cgroup.as_ref().is_some_and(Cgroup::was_out_of_memory)
     }
 
-    /// The pid may belong to another process since it was listed. A pidfd pins it, and then we check again whose it is.
-    fn signal_member(&self, pid: u32, number: i32) {
-        let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
-        let Ok(pidfd) = rustix::process::pidfd_open(raw, PidfdFlags::empty()) else { return };
-        let still_ours = match &self.cgroup {
-            Some(cgroup) => cgroup.holds(pid),
-            None => has_mark(pid, self.mark),
-        };
-        if still_ours && let Some(signal) = Signal::from_named_raw(number) {
-            let _ = rustix::process::pidfd_send_signal(&pidfd, signal);
-        }
+    fn search(&self, leader: Option<Leader<'_>>) -> Vec<Found> {
+        tree_of(all_processes(self.mark), leader.map(|leader| leader.pid))
     }
 }
 
-/// Every process of the machine with this mark, zombies excepted.
-fn all_with_mark(mark: u64) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| has_mark(*pid, mark))
-        .collect()
+/// The pid may belong to another process since it was listed. A pidfd pins it, and then we check again whose it is.
+fn signal_pinned(pid: u32, signal: Signal, still_ours: impl FnOnce() -> bool) {
+    let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    if let Ok(pidfd) = pidfd_open(raw, PidfdFlags::empty())
+        && still_ours()
+    {
+        let _ = pidfd_send_signal(&pidfd, signal);
+    }
 }
 
-fn has_mark(pid: u32, mark: u64) -> bool {
-    let Ok(limits) = fs::read_to_string(format!("/proc/{pid}/limits")) else { return false };
-    hard_limit(&limits) == Some(mark) && !is_zombie(pid)
+/// Far beyond any real limit, and different for every keeper of the machine. Not made from our pid, because a keeper in a
+/// container may have the same. Below the limit that we have ourselves, if we have one (another exec-server has started
+/// us): a limit can be lowered by everybody, and raised by root only.
+fn first_mark() -> u64 {
+    let random = RandomState::new().build_hasher().finish();
+    let far = 1 << 62 | (random >> 34) << 32;
+    match getrlimit(Resource::Rttime).maximum {
+        Some(hard) if hard / 2 >= LOWEST_MARK && hard < u64::MAX / 2 => hard / 2 + random % (hard / 4),
+        _ => far,
+    }
+}
+
+/// A process as `/proc` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Found {
+    pid: u32,
+    parent: u32,
+    session: u32,
+    /// When it started; with the pid it names one process for ever.
+    start: u64,
+    /// Not a zombie, or one with threads that live on.
+    alive: bool,
+    marked: bool,
+}
+
+impl Found {
+    fn read(pid: u32, mark: u64) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let marked = || {
+            let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
+            hard_limit(&limits) == Some(mark)
+        };
+        Self::parse(pid, &stat, mark != 0 && marked())
+    }
+
+    fn parse(pid: u32, stat: &str, marked: bool) -> Option<Self> {
+        // The state follows the name, which stands in parentheses and may contain parentheses itself.
+        let mut fields = stat.rsplit(')').next()?.split_whitespace();
+        let state = fields.next()?;
+        let number = |field: Option<&str>| field?.parse::<u64>().ok();
+        let parent = number(fields.next())? as u32;
+        let session = number(fields.nth(1))? as u32;
+        let threads = number(fields.nth(13))?;
+        let start = number(fields.nth(1))?;
+        let alive = !matches!(state, "Z" | "X") || threads > 1;
+        Some(Self { pid, parent, session, start, alive, marked })
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    Found::read(pid, 0).is_some_and(|found| found.alive)
+}
+
+fn all_processes(mark: u64) -> Vec<Found> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| Found::read(pid, mark)).collect()
+}
+
+/// Those with the mark, the leader, its session, and the children of all these.
+fn tree_of(all: Vec<Found>, leader: Option<u32>) -> Vec<Found> {
+    let ours = std::process::id();
+    let begins = |found: &&Found| found.marked || Some(found.pid) == leader || Some(found.session) == leader;
+    let mut members: HashSet<u32> = all.iter().filter(begins).map(|found| found.pid).collect();
+    loop {
+        let known = members.len();
+        let children = all.iter().filter(|found| members.contains(&found.parent)).map(|found| found.pid);
+        let children: Vec<u32> = children.collect();
+        members.extend(children);
+        members.remove(&ours);
+        if members.len() == known {
+            return all.into_iter().filter(|found| found.alive && members.contains(&found.pid)).collect();
+        }
+    }
 }
 
 fn hard_limit(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"))?;
     line.split_whitespace().nth(1)?.parse().ok()
-}
-
-fn is_zombie(pid: u32) -> bool {
-    // The state follows the name, which stands in parentheses and may contain parentheses itself.
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    matches!(stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()), None | Some("Z" | "X"))
 }
 
 #[cfg(test)]
@@ -177,5 +298,38 @@ mod tests {
         let limits = "Limit  Soft Limit  Hard Limit  Units\nMax realtime timeout      7   4611686018427387905   us\n";
         assert_eq!(hard_limit(limits), Some((1 << 62) + 1));
         assert_eq!(hard_limit("Max realtime timeout unlimited unlimited us\n"), None);
+    }
+
+    fn found(pid: u32, parent: u32, session: u32, marked: bool) -> Found {
+        Found { pid, parent, session, start: 1, alive: true, marked }
+    }
+
+    #[test]
+    fn a_tree_is_the_marked_and_the_children_of_its_members() {
+        let outsider = found(9, 1, 9, false);
+        let zombie = Found { alive: false, ..found(15, 10, 10, true) };
+        let all = vec![found(12, 11, 12, false), outsider, found(10, 2, 10, true), found(11, 10, 11, false), zombie];
+        let pids = |leader| tree_of(all.clone(), leader).into_iter().map(|found| found.pid).collect::<Vec<_>>();
+        assert_eq!(pids(None), [12, 10, 11]);
+        assert_eq!(pids(Some(9)), [12, 9, 10, 11], "a leader without a mark");
+    }
+
+    #[test]
+    fn a_zombie_with_threads_is_alive() {
+        let stat = |state, threads| {
+            format!(
+                "7 (a) b) {state} 3 7 5 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 {threads} 0 987 0 0 18446744073709551615\n"
+            )
+        };
+        let read = |state, threads| Found::parse(7, &stat(state, threads), false).expect("it is one");
+        assert_eq!((read("S", 1).parent, read("S", 1).session, read("S", 1).start), (3, 5, 987));
+        assert!(read("S", 1).alive && read("Z", 2).alive && !read("Z", 1).alive);
+    }
+
+    #[test]
+    fn our_own_tree_is_found_and_we_are_not_in_it() {
+        let all = all_processes(0);
+        assert!(all.iter().any(|found| found.pid == std::process::id() && found.alive));
+        assert!(tree_of(all, Some(std::process::id())).iter().all(|found| found.pid != std::process::id()));
     }
 }

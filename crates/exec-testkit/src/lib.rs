@@ -11,7 +11,7 @@
 //!   log checked;
 //! - [`semaphore`]: lets an actor wait for the test without sleeping;
 //! - [`os_process`]: asks the kernel whether a process is gone; [`proc_status`]: how much memory it uses;
-//! - [`mount`]: a small or read-only file system;
+//! - [`mount`]: a small or read-only file system; [`refused_calls`]: a kernel that refuses system calls;
 //! - [`test_data`]: pseudo-random bytes that can be computed again from any offset.
 //!
 //! For tests of connections and comparisons:
@@ -32,6 +32,7 @@ pub mod os_process;
 pub mod proc_status;
 pub mod process;
 pub mod proxy;
+pub mod refused_calls;
 pub mod runner;
 pub mod semaphore;
 pub mod suite;

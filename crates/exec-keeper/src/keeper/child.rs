@@ -10,13 +10,14 @@ use exec_core::limits::TREE_EXIT_TIMEOUT;
 use exec_core::termination::{Termination, TerminationSignal};
 use exec_core::{Exit, ExitCause, ExitStatus, Io, Stream};
 use rustix::io::Errno;
+use rustix::process::Signal;
 
 use crate::protocol::{FdRole, KeeperEvent, LaunchRequest, ProcessNumber, ProcessRecord};
 use crate::spawn::Spawned;
 use crate::spool::directory::SpoolDirectory;
 use crate::spool::{LogFileKind, OutputSource, PumpContext, PumpOutcome, RecoveredFiles, Spool};
 use crate::sys::pidfd;
-use crate::tree::Tree;
+use crate::tree::{Leader, Tree};
 
 /// How long to wait between two looks at a tree that was signalled. The time doubles from the first to the longest.
 const FIRST_CHECK: Duration = Duration::from_micros(300);
@@ -40,6 +41,8 @@ pub(super) struct Child {
     give_up_at: Option<Instant>,
     /// Members seen since the tree was first signalled, to count how many ended.
     seen_pids: BTreeSet<u32>,
+    /// Whether TERM was sent, after which an exit of its own may still be our doing.
+    term_sent: bool,
     /// Set while there is no owner to move the output.
     spool: Option<Spool>,
 }
@@ -73,6 +76,7 @@ impl Child {
             next_check: None,
             give_up_at: None,
             seen_pids: BTreeSet::new(),
+            term_sent: false,
             spool: None,
         }
     }
@@ -153,6 +157,8 @@ impl Child {
     fn cause(&self, status: ExitStatus) -> ExitCause {
         let killed = matches!(status, ExitStatus::Signal { number: libc::SIGKILL, .. });
         match self.termination.cause() {
+            // KILL leaves no other trace: this one ended by itself, just before.
+            ExitCause::Terminated | ExitCause::TimedOut if !killed && !self.term_sent => ExitCause::Own,
             ExitCause::Own if killed && self.tree.as_ref().is_some_and(Tree::was_out_of_memory) => {
                 ExitCause::OutOfMemory
             }
@@ -187,8 +193,18 @@ impl Child {
         sent.err().map_or(0, Errno::raw_os_error)
     }
 
+    /// The tree, without zombies; the leader is among them until it was reaped.
     pub(super) fn members(&self) -> Vec<u32> {
-        self.tree.as_ref().map(Tree::members).unwrap_or_default()
+        let leader = self.leader();
+        let mut members = self.tree.as_ref().map(|tree| tree.members(leader)).unwrap_or_default();
+        if let Some(leader) = leader.filter(|leader| !members.contains(&leader.pid)) {
+            members.push(leader.pid);
+        }
+        members
+    }
+
+    fn leader(&self) -> Option<Leader<'_>> {
+        self.exit.is_none().then(|| Leader { pid: self.pid, pidfd: self.pidfd() })
     }
 
     pub(super) fn tree_is_empty(&self) -> bool {
@@ -216,19 +232,32 @@ impl Child {
     }
 
     fn signal_tree(&mut self, signal: Option<TerminationSignal>, now: Instant) {
-        let (Some(signal), Some(tree)) = (signal, &self.tree) else { return };
+        let Some(signal) = signal else { return };
         match signal {
             TerminationSignal::Term => {
-                tree.signal(libc::SIGTERM);
-                // A stopped process takes no signal but KILL until it is continued.
-                tree.signal(libc::SIGCONT);
+                self.term_sent = true;
+                if let Some(tree) = &self.tree {
+                    tree.signal(self.leader(), Signal::TERM);
+                    // A stopped process takes no signal but KILL until it is continued.
+                    tree.signal(self.leader(), Signal::CONT);
+                }
             }
             TerminationSignal::Kill => {
-                tree.kill();
+                self.kill_tree();
                 self.give_up_at = Some(now + TREE_EXIT_TIMEOUT);
             }
         }
         self.next_check = Some((now + FIRST_CHECK, FIRST_CHECK));
+    }
+
+    pub(super) fn kill_tree(&self) {
+        if let Some(tree) = &self.tree {
+            tree.kill(self.leader());
+        }
+        if self.exit.is_none() {
+            // Its group too, which is all that we know of where there is neither a cgroup nor /proc.
+            self.signal(libc::SIGKILL);
+        }
     }
 
     /// Answers the pending terminations if the tree is gone or was given up; otherwise sets the time of the next check.
@@ -241,6 +270,10 @@ impl Child {
         let gone = members.is_empty() && self.exit.is_some();
         let given_up = self.give_up_at.is_some_and(|at| now >= at);
         if !gone && !given_up {
+            if self.termination.killed() {
+                // Some may have been forked, or come into sight, since.
+                self.kill_tree();
+            }
             let pause = self.next_check.map_or(FIRST_CHECK, |(_, pause)| (pause * 2).min(LONGEST_CHECK));
             self.next_check = Some((now + pause, pause));
             return Vec::new();

@@ -30,6 +30,15 @@ pub(crate) enum ChildStdio<'a> {
     },
 }
 
+/// How the child comes into its cgroup. Either way it is there before its program runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CgroupEntry<'a> {
+    /// The kernel makes it there: the directory.
+    AtBirth(BorrowedFd<'a>),
+    /// It moves there itself, where the kernel refuses the first: the file `cgroup.procs`, open for writing.
+    ByWrite(BorrowedFd<'a>),
+}
+
 /// Everything that the child needs. It is made before the clone, because the child must not allocate.
 pub(crate) struct SpawnPlan<'a> {
     /// Programs to try in turn, like `execvp`.
@@ -38,7 +47,7 @@ pub(crate) struct SpawnPlan<'a> {
     pub(crate) envp: &'a [CString],
     pub(crate) cwd: &'a CStr,
     pub(crate) stdio: ChildStdio<'a>,
-    pub(crate) cgroup: Option<BorrowedFd<'a>>,
+    pub(crate) cgroup: Option<CgroupEntry<'a>>,
     /// The limit by which descendants are found if there is no cgroup; see `tree`.
     pub(crate) mark: u64,
     /// Whether the kernel kills the child when the thread that spawned it ends.
@@ -53,6 +62,8 @@ pub(crate) struct SpawnPlan<'a> {
 pub(crate) struct ClonedChild {
     pub(crate) pid: u32,
     pub(crate) pidfd: OwnedFd,
+    /// Whether it has the mark.
+    pub(crate) marked: bool,
 }
 
 /// The child's stack, used again for every spawn.
@@ -106,6 +117,8 @@ impl ChildStack {
                 ChildStdio::Pty { master } => [master.as_raw_fd(), -1, -1],
             },
             plan,
+            ran: false,
+            marked: false,
             failed: None,
         };
         let everything = !0u64;
@@ -113,17 +126,22 @@ impl ChildStack {
         // SAFETY: plain values in and out. All signals are blocked (glibc's internal ones too, hence the raw call), so
         // that no handler of ours can run in the child, where it would change our memory.
         unsafe { raw_sigmask(libc::SIG_BLOCK, &everything, &mut before) };
-        let outcome = self.clone_into(plan.cgroup, &mut raw);
+        let outcome = self.clone_raw(&mut raw);
         // SAFETY: as above; it restores the mask.
         unsafe { raw_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) };
-        let cloned = outcome.map_err(|errno| (SpawnStep::Clone, errno))?;
-        let Some((step, errno)) = raw.failed else { return Ok(cloned) };
+        let (pid, pidfd) = outcome.map_err(|errno| (SpawnStep::Clone, errno))?;
+        let (step, errno) = match raw.failed {
+            None if raw.ran => return Ok(ClonedChild { pid, pidfd, marked: raw.marked }),
+            // The kernel (6.18) kills a child that is born into a cgroup which was killed fewer or more times than ours.
+            None => (SpawnStep::Clone, libc::ECANCELED),
+            Some(failed) => failed,
+        };
         // The child has exited. It is reaped here, so that nobody sees it as a process of ours.
-        let _ = rustix::process::waitid(WaitId::PidFd(cloned.pidfd.as_fd()), WaitIdOptions::EXITED);
+        let _ = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
         Err((step, Errno::from_raw_os_error(errno)))
     }
 
-    fn clone_into(&self, cgroup: Option<BorrowedFd<'_>>, raw: &mut RawSpawnPlan<'_>) -> Result<ClonedChild, Errno> {
+    fn clone_raw(&self, raw: &mut RawSpawnPlan<'_>) -> Result<(u32, OwnedFd), Errno> {
         let mut pidfd: RawFd = -1;
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
         // SAFETY: zeroed is a valid value of this plain C struct: nothing is asked for.
@@ -133,40 +151,36 @@ impl ChildStack {
         args.exit_signal = libc::SIGCHLD as u64;
         args.stack = self.bottom() as u64;
         args.stack_size = STACK_BYTES as u64;
-        if let Some(cgroup) = cgroup {
-            args.flags |= CLONE_INTO_CGROUP;
-            args.cgroup = cgroup.as_raw_fd() as u64;
-        }
+        let born_in_cgroup = match raw.plan.cgroup {
+            Some(CgroupEntry::AtBirth(directory)) => {
+                args.flags |= CLONE_INTO_CGROUP;
+                args.cgroup = directory.as_raw_fd() as u64;
+                true
+            }
+            _ => false,
+        };
         let raw: *mut RawSpawnPlan<'_> = raw;
         // SAFETY: the arguments describe a child on its own stack that runs `child(raw)` and never returns; `raw`
         // and all it points to outlive the call, because we are suspended until the child execs or exits.
         let mut result = unsafe {
-            clone_call(
-                libc::SYS_clone3,
-                [&raw const args as usize, size_of::<libc::clone_args>(), 0, 0, 0],
-                child,
-                raw.cast(),
-            )
+            let arguments = [&raw const args as usize, size_of::<libc::clone_args>(), 0, 0, 0];
+            clone_call(libc::SYS_clone3, arguments, child, raw.cast())
         };
-        if result == -(libc::ENOSYS as isize) {
-            // Some container runtimes answer clone3 with ENOSYS. The old call does the same, without the cgroup.
+        // Old kernels, and the seccomp filters of some container runtimes. The old call does the same, except that the
+        // child must move to its cgroup itself.
+        if !born_in_cgroup && [-libc::ENOSYS, -libc::EPERM].contains(&(result as i32)) {
             let top = self.bottom() + STACK_BYTES;
             // SAFETY: as above; the old call takes the top of the stack, and the pidfd in the parent-tid slot.
             result = unsafe {
-                clone_call(
-                    libc::SYS_clone,
-                    [(flags | libc::SIGCHLD) as usize, top, &raw mut pidfd as usize, 0, 0],
-                    child,
-                    raw.cast(),
-                )
+                let arguments = [(flags | libc::SIGCHLD) as usize, top, &raw mut pidfd as usize, 0, 0];
+                clone_call(libc::SYS_clone, arguments, child, raw.cast())
             };
         }
         if result < 0 {
             return Err(Errno::from_raw_os_error(-result as i32));
         }
         // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
-        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-        Ok(ClonedChild { pid: result as u32, pidfd })
+        Ok((result as u32, unsafe { OwnedFd::from_raw_fd(pidfd) }))
     }
 }
 
@@ -189,6 +203,10 @@ struct RawSpawnPlan<'a> {
     envp: *const *const c_char,
     /// For a terminal: its master, -1, -1.
     stdio: [RawFd; 3],
+    /// Set by the child's first instruction.
+    ran: bool,
+    /// Set by the child if it could set the mark.
+    marked: bool,
     /// The step and its errno.
     failed: Option<(SpawnStep, i32)>,
 }
@@ -200,6 +218,12 @@ extern "C" fn child(raw: *mut c_void) -> ! {
     // bare system call on plain values or on strings of the RawSpawnPlan; errno lives in the suspended thread's own slot.
     unsafe {
         let plan = (*raw).plan;
+        (*raw).ran = true;
+        if let Some(CgroupEntry::ByWrite(procs)) = plan.cgroup
+            && libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) < 0
+        {
+            fail(raw, SpawnStep::Clone);
+        }
         if libc::setsid() < 0 {
             fail(raw, SpawnStep::Session);
         }
@@ -209,11 +233,7 @@ extern "C" fn child(raw: *mut c_void) -> ! {
         // The mark is a limit that nobody reaches: it concerns real-time threads only, and means millennia. Descendants
         // inherit it through fork, exec and setsid.
         let mark = libc::rlimit { rlim_cur: plan.mark, rlim_max: plan.mark };
-        libc::setrlimit(libc::RLIMIT_RTTIME, &raw const mark);
-        if let Some((soft, hard)) = plan.open_files {
-            let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-        }
+        (*raw).marked = libc::setrlimit(libc::RLIMIT_RTTIME, &raw const mark) == 0;
         let mut stdio = (*raw).stdio;
         if stdio[1] < 0 {
             // Opened by a session leader, it becomes the controlling terminal.
@@ -234,6 +254,12 @@ extern "C" fn child(raw: *mut c_void) -> ! {
             for descriptor in 3..4096 {
                 libc::close(descriptor);
             }
+        }
+        // Only now: with the keeper's many descriptors open, the child could not have opened its terminal below its own
+        // limit.
+        if let Some((soft, hard)) = plan.open_files {
+            let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
         // Rust programs ignore SIGPIPE, and an ignored signal stays ignored through exec. The raw call, because libc
         // refuses to touch the two signals it uses itself, which an ancestor may have left ignored.

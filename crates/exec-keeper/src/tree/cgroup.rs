@@ -1,7 +1,7 @@
 //! A pool of cgroups below our own. They are made ahead of time and used again, because to make one takes a good part of
 //! the time of a start.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,6 +38,8 @@ pub(crate) struct CgroupPool {
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     directory: OwnedFd,
+    /// The file by which a child moves here; opened when one must.
+    procs: OnceCell<Option<OwnedFd>>,
     path: PathBuf,
     /// Out-of-memory kills counted before this use.
     kills_before: u64,
@@ -108,7 +110,7 @@ impl CgroupPool {
         let path = self.path.join(format!("{}", self.made));
         fs::create_dir(&path).ok()?;
         let directory = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        Some(Cgroup { directory, path, kills_before: 0, killed: Cell::new(false) })
+        Some(Cgroup { directory, procs: OnceCell::new(), path, kills_before: 0, killed: Cell::new(false) })
     }
 }
 
@@ -124,6 +126,15 @@ impl Drop for CgroupPool {
 impl Cgroup {
     pub(super) fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
+    }
+
+    pub(super) fn procs(&self) -> Option<BorrowedFd<'_>> {
+        let open = || {
+            let file =
+                rustix::fs::openat(&self.directory, "cgroup.procs", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+            crate::spawn::above_stdio(file.ok()?).ok()
+        };
+        self.procs.get_or_init(open).as_ref().map(AsFd::as_fd)
     }
 
     pub(super) fn is_populated(&self) -> bool {

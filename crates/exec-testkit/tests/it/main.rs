@@ -8,6 +8,7 @@ mod durability;
 mod endurance;
 mod environments;
 mod hostile;
+mod odd_kernels;
 mod remote;
 mod remote_files;
 mod server_robust;

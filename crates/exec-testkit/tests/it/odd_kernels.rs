@@ -1,0 +1,233 @@
+//! Kernels that are old, that refuse system calls, or that hide what we look for: every kill is a kill all the same, and
+//! what is not possible at all is told in words.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use exec_core::{ExitCause, ExitStatus};
+use exec_env::process::Terminated;
+use exec_keeper::start_keeper::KeeperProgram;
+use exec_local::{KeeperChoice, LocalOptions};
+use exec_testkit::TestEnvironment;
+use exec_testkit::os_process::{OsProcess, eventually};
+use exec_testkit::suite::{limit, terminate};
+
+use crate::durability::support;
+use crate::environments;
+
+/// `clone3` is hidden by some container runtimes (ENOSYS) and by some service managers (EPERM).
+const REFUSALS: [&str; 2] = ["clone3=38", "clone3=1"];
+
+#[test]
+fn where_clone3_is_refused_a_tree_is_ended_and_counted() {
+    support::run(async {
+        kills_are_kills(&refusing(REFUSALS[0]).await).await;
+        // Here the actor cannot start descendants: libc tries another call only after ENOSYS. A shell forks.
+        let env = refusing(REFUSALS[1]).await;
+        assert_eq!(kill_shell(&env, "sleep 600 & setsid sleep 600 & echo ready; wait").await, ended(true, 3));
+    });
+}
+
+#[test]
+fn where_clone3_is_refused_children_are_in_cgroups_as_elsewhere() {
+    support::run(async {
+        let plain = environments::keeper_as_process().await;
+        let expected = is_in_our_cgroup(&plain).await;
+        for refused in REFUSALS {
+            assert_eq!(is_in_our_cgroup(&refusing(refused).await).await, expected, "{refused}");
+        }
+    });
+}
+
+/// The kernel kills what is born from a cgroup that was killed into one that was not.
+#[test]
+fn in_a_cgroup_that_was_once_killed_children_live_and_are_ended_when_asked() {
+    support::run(async {
+        let Some(killed) = KilledCgroup::new() else { return };
+        let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", killed.0.display());
+        let env = wrapped(&script).await;
+        let log = env.run("alive", "say alive ; exit 3").await;
+        let exit = log.exit();
+        assert_eq!((log.stdout().as_str(), exit.status, exit.cause), ("alive\n", ExitStatus::Code(3), ExitCause::Own));
+        kills_are_kills(&env).await;
+        drop(env);
+        eventually("the keeper leaves the cgroup", || killed.is_empty()).await;
+    });
+}
+
+#[test]
+fn with_a_read_only_cgroup_a_tree_is_ended_and_counted() {
+    support::run(async { kills_are_kills(&wrapped(READ_ONLY_CGROUPS).await).await });
+}
+
+/// As inside another exec-server without cgroups, whose mark is a limit that only root may raise.
+#[test]
+fn under_a_lower_hard_limit_a_tree_is_ended_and_counted() {
+    support::run(async {
+        let limited = "exec setpriv --bounding-set -sys_resource --inh-caps -sys_resource \
+                       prlimit --rttime=4611686018427387904:4611686018427387904 \"$@\"";
+        kills_are_kills(&wrapped(&READ_ONLY_CGROUPS.replace("exec \"$@\"", limited)).await).await;
+    });
+}
+
+/// Without `/proc` there is no mark and no cgroup to be found. The leader and its group are ended all the same.
+#[test]
+fn without_proc_the_leader_and_its_group_are_ended() {
+    support::run(async {
+        let env = wrapped("exec unshare -m -- sh -c 'mount -t tmpfs none /proc && exec \"$@\"' sh \"$@\"").await;
+        let answer = kill_shell(&env, "trap \"\" TERM; sleep 600 & echo ready; wait").await;
+        assert_eq!((answer.was_running, answer.left), (true, 0));
+    });
+}
+
+#[test]
+fn a_process_whose_main_thread_has_ended_is_ended_with_or_without_cgroups() {
+    support::run(async {
+        if !std::path::Path::new("/usr/bin/python3").exists() {
+            return eprintln!("skipped: no program can end its main thread alone");
+        }
+        for env in [environments::keeper_as_process().await, wrapped(READ_ONLY_CGROUPS).await] {
+            // Only the calling thread ends by this call; the other one sleeps on.
+            let script = "import ctypes, threading, time\n\
+                          threading.Thread(target=time.sleep, args=(600,)).start()\n\
+                          print('ready', flush=True)\n\
+                          ctypes.CDLL(None).syscall(60, 0)\n";
+            let mut command = env.command("");
+            command.argv = ["/usr/bin/python3".into(), "-c".into(), script.into()].to_vec();
+            command.environ = exec_core::Environ::inherit_and([("A", "b")]);
+            let process = env.start_command("p", command).await;
+            let leader = process.os_process();
+            leader.wait_for_state('Z').await;
+            assert_eq!(process.terminate(Duration::from_millis(100)).await, ended(true, 1));
+            leader.wait_until_gone().await;
+        }
+    });
+}
+
+#[test]
+fn a_bomb_of_a_thousand_is_gone_with_or_without_cgroups() {
+    support::run(async {
+        for env in [environments::keeper_as_process().await, wrapped(READ_ONLY_CGROUPS).await] {
+            let bomb = "i=0; while [ $i -lt 1000 ]; do sleep 600 & i=$((i+1)); done; echo ready; \
+                        while :; do true & wait $!; done";
+            let answer = kill_shell(&env, bomb).await;
+            assert!(answer.ended >= 1001 && answer.left == 0, "{answer:?}");
+        }
+    });
+}
+
+#[test]
+fn what_ended_by_itself_is_never_called_terminated() {
+    support::run(async {
+        let env = environments::keeper_as_process().await;
+        for round in 0..60 {
+            let process = env.start(&format!("p{round}"), "exit 7").await;
+            process.kill().await;
+            let exit = process.read_to_end().await.exit();
+            let expected = match exit.status {
+                ExitStatus::Code(7) => ExitCause::Own,
+                _ => ExitCause::Terminated,
+            };
+            assert_eq!(exit.cause, expected, "round {round}: {exit:?}");
+        }
+    });
+}
+
+/// What the suite asks of every environment, where it is hardest to keep.
+async fn kills_are_kills(env: &TestEnvironment) {
+    terminate::terminate_counts_everybody_it_ended(env).await;
+    env.forget_all().await;
+    terminate::terminate_after_the_leaders_exit_ends_what_it_left_behind(env).await;
+    env.forget_all().await;
+    terminate::descendants_are_asked_before_they_are_killed(env).await;
+    env.forget_all().await;
+    limit::the_limit_ends_the_whole_tree(env).await;
+    env.forget_all().await;
+    // `forget` alone ends a tree too.
+    let process = env.start("p", "daemonise [ ignore-term ; wait-forever ] ; say ready ; wait-forever").await;
+    let mut reader = process.reader().await;
+    let descendant = reader.wait_for_descendant().await;
+    env.forget_all().await;
+    descendant.wait_until_gone().await;
+}
+
+/// Starts a shell, kills it when it is ready, and sees that its children are gone too.
+async fn kill_shell(env: &TestEnvironment, script: &str) -> Terminated {
+    let mut command = env.command("");
+    command.argv = ["/bin/sh".into(), "-c".into(), script.into()].to_vec();
+    command.environ = exec_core::Environ::exactly([("PATH", "/usr/bin:/bin")]);
+    let process = env.start_command("shell", command).await;
+    let reader = process.reader_at_line("ready").await;
+    let children = OsProcess::children_of(process.os_process().pid);
+    assert!(!children.is_empty());
+    let answer = process.kill().await;
+    for child in &children {
+        child.wait_until_gone().await;
+    }
+    assert_eq!(reader.read_to_end().await.exit().cause, ExitCause::Terminated);
+    answer
+}
+
+fn ended(was_running: bool, ended: u32) -> Terminated {
+    Terminated { was_running, ended, left: 0 }
+}
+
+/// Whether a child of this environment is in a cgroup that we made.
+async fn is_in_our_cgroup(env: &TestEnvironment) -> bool {
+    let process = env.start("in-cgroup", "say ready ; wait-forever").await;
+    process.reader_at_line("ready").await;
+    let cgroup = std::fs::read_to_string(format!("/proc/{}/cgroup", process.os_process().pid)).expect("it runs");
+    cgroup.contains("/exec-server-")
+}
+
+async fn refusing(calls: &str) -> TestEnvironment {
+    let mut program = environments::keeper_program();
+    program.args = ["--refuse".into(), calls.into()].to_vec();
+    with_keeper(program).await
+}
+
+/// The keeper is started by this shell script, which ends with `exec "$@"`.
+async fn wrapped(script: &str) -> TestEnvironment {
+    let keeper = environments::keeper_program().program;
+    let args: Vec<OsString> = ["-c".into(), script.into(), "sh".into(), keeper.into()].to_vec();
+    with_keeper(KeeperProgram { program: "/bin/sh".into(), args }).await
+}
+
+async fn with_keeper(program: KeeperProgram) -> TestEnvironment {
+    environments::local(LocalOptions { keeper: KeeperChoice::Process(program), ..LocalOptions::default() }).await
+}
+
+const READ_ONLY_CGROUPS: &str = "exec unshare -m -- sh -c '\
+    for mount in $(grep \" - cgroup2 \" /proc/self/mountinfo | cut -d\" \" -f5); do \
+    mount -o remount,bind,ro $mount; done; exec \"$@\"' sh \"$@\"";
+
+/// A cgroup beside that of the test, which was killed while it was empty.
+struct KilledCgroup(PathBuf);
+
+impl KilledCgroup {
+    /// `None` where we may not make one; then the reason is printed.
+    fn new() -> Option<Self> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").expect("it is there");
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
+        let root = roots.into_iter().find(|root| root.join("cgroup.procs").exists())?;
+        let path = root.join(own).join(format!("exec-test-killed-{}", std::process::id()));
+        if let Err(error) = std::fs::create_dir(&path) {
+            eprintln!("skipped: no cgroup can be made: {error}");
+            return None;
+        }
+        std::fs::write(path.join("cgroup.kill"), "1").expect("nobody is in it");
+        Some(Self(path))
+    }
+
+    fn is_empty(&self) -> bool {
+        std::fs::read_to_string(self.0.join("cgroup.events")).is_ok_and(|events| events.contains("populated 0"))
+    }
+}
+
+impl Drop for KilledCgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
