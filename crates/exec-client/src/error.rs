@@ -80,7 +80,11 @@ pub(crate) fn initialize_error(error: &RpcError) -> AttemptError {
         return AttemptError::Transient(why);
     }
     let unknown = is(error, kind::UNKNOWN_SESSION) || error.message.starts_with("unknown session id");
-    let kind = if unknown { LossKind::UnknownSession } else { LossKind::Refused };
+    let kind = match unknown {
+        true => LossKind::UnknownSession,
+        false if is(error, kind::TAKEN_OVER) => LossKind::TakenOver,
+        false => LossKind::Refused,
+    };
     AttemptError::Permanent(SessionLoss { kind, why: error.message.clone() })
 }
 

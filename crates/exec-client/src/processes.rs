@@ -273,10 +273,7 @@ impl Processes for RemoteProcesses {
                 signal: signal.into(),
                 signal_id: keyed.then(|| self.unique_key()),
             };
-            // A signal without a key would be delivered twice.
-            let retry = if keyed { RetryPolicy::Always } else { RetryPolicy::IfUnsent };
-            let options = CallOptions { retry, ..self.link.default_options(Method::ProcessSignal) };
-            let result = self.link.call_with(&params, options).await.result;
+            let result = self.link.call_with(&params, self.link.default_options(Method::ProcessSignal)).await.result;
             let closed = || self.link.shared().lock().inbox.head(id).is_some_and(|head| head.closed);
             match result.map_err(|error| error::process_reason(id, error))?.status {
                 Some(wire::SignalStatus::Sent) => Ok(Signalled::Sent),

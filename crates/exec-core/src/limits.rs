@@ -49,8 +49,12 @@ pub const QUEUED_WRITES: usize = 128;
 /// Most bytes of one stdin write; a larger one is refused before it is queued.
 pub const WRITE_BYTES: usize = 64 << 20;
 
-/// Longest process id, in bytes. Long enough for any client's scheme, short enough for a log line.
-pub const PROCESS_ID_BYTES: usize = 512;
+/// Longest process id, in bytes: a client's id of a thousand characters, and the session that a server puts before it.
+pub const PROCESS_ID_BYTES: usize = (4 << 10) + 64;
+
+/// Most entries of one page, however small they are. An entry takes some 130 bytes of memory beside its output, and four
+/// values of a JSON message, of which there may be 262,144.
+pub const PAGE_ENTRIES: usize = 16 << 10;
 
 /// Longest write id, in bytes.
 pub const WRITE_ID_BYTES: usize = 256;

@@ -1,8 +1,10 @@
 //! The task of one connection: it reads messages, does the handshake, and starts a task for each request.
 //!
-//! It never waits for a handler or for the writer. Everything that happens to it is one [`Event`]. However it ends, it
-//! first detaches its session, and it lets requests that change something run to their end.
+//! It never waits for a handler or for the writer. Everything that happens to it is one [`Event`]. What arrives is
+//! admitted first ([`admission`]): a peer that does not read its answers is not read from. However the connection ends,
+//! it first detaches its session, and it lets requests that change something run to their end.
 
+mod admission;
 mod handshake;
 mod shared;
 mod stdin_order;
@@ -19,16 +21,18 @@ use exec_wire::envelope::{self, Incoming, RequestId};
 use exec_wire::error::RpcError;
 use exec_wire::method::{Method, NotificationMethod};
 use exec_wire::session::TakenOverParams;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::{self, Params, Request};
-use crate::limits::{ACCEPTED_REQUESTS, CLOSE_TIMEOUT, LARGE_REQUEST_BYTES, LARGE_RESPONSE_BYTES, SMALL_MESSAGE_BYTES};
+use crate::limits::{CLOSE_TIMEOUT, LARGE_RESPONSE_BYTES, REQUEST_ID_BYTES, WHOLE_BODY_BYTES};
+use crate::reply;
 use crate::resources::ConnectionResources;
-use crate::server::Server;
+use crate::server::{Registration, Server};
 use crate::session::Session;
 use crate::writer::{Writer, WriterCommand};
+use admission::{Admission, AdmissionControl, Arrival, ArrivedRequest, Room};
 pub(crate) use handshake::HandshakeState;
 pub(crate) use shared::ConnectionShared;
 use stdin_order::StdinOrder;
@@ -46,21 +50,23 @@ enum Event {
     Received(Received),
     CloseRequested(CloseRequest),
     RequestDone,
+    Admitted(Admission),
     WriterDone(Result<Result<(), SendError>, JoinError>),
 }
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
     let Connection { sender, receiver, peer } = connection;
-    let (id, close_requests) = server.register_connection();
+    let (registration, close_requests) = server.register_connection(&peer);
     // bounded by the accepted requests, see `WriterHandle`
     let (writer_handle, commands) = mpsc::unbounded_channel();
     let carries_binary = sender.carries_binary();
     let writer = Writer::new(server.environment.clone(), sender, commands);
     let shared = Arc::new(ConnectionShared {
-        id,
+        id: registration.id,
         run_permits: Arc::new(Semaphore::new(server.options.concurrent_requests)),
         response_memory: Arc::new(Semaphore::new(LARGE_RESPONSE_BYTES >> 10)),
+        body_memory: Arc::new(Semaphore::new(WHOLE_BODY_BYTES)),
         jsonrpc: AtomicBool::new(false),
         carries_binary,
         binary_frames: AtomicBool::new(false),
@@ -75,8 +81,9 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
         handshake: HandshakeState::NotStarted,
         session: None,
         requests: JoinSet::new(),
-        accepted: Arc::new(Semaphore::new(ACCEPTED_REQUESTS)),
-        request_memory: Arc::new(Semaphore::new(LARGE_REQUEST_BYTES >> 10)),
+        admission: AdmissionControl::default(),
+        arrival: None,
+        registration,
         connection_over: CancellationToken::new(),
         session_closed: false,
         ignored_notifications: 0,
@@ -90,9 +97,11 @@ struct ConnectionTask {
     handshake: HandshakeState,
     session: Option<Arc<Session>>,
     requests: JoinSet<()>,
-    accepted: Arc<Semaphore>,
-    /// One permit per KiB of large requests that may be in memory.
-    request_memory: Arc<Semaphore>,
+    admission: AdmissionControl,
+    /// What has arrived and waits for room. Nothing more is read until it has some.
+    arrival: Option<Arrival>,
+    /// Unregisters the connection and detaches its session, even if the task is dropped.
+    registration: Registration,
     /// Cancelled when the connection ends; requests that change nothing stop then.
     connection_over: CancellationToken,
     session_closed: bool,
@@ -115,7 +124,8 @@ impl ConnectionTask {
                 request = close_requested(&mut close_requests) => Event::CloseRequested(request),
                 done = &mut writer => Event::WriterDone(done),
                 Some(_) = self.requests.join_next(), if !self.requests.is_empty() => Event::RequestDone,
-                received = receiver.next() => Event::Received(received),
+                admission = self.admission.admit(self.arrival.as_ref()), if self.arrival.is_some() => Event::Admitted(admission),
+                received = receiver.next(), if self.arrival.is_none() => Event::Received(received),
             };
             if let ControlFlow::Break(reason) = self.on_event(event).await {
                 break reason;
@@ -123,7 +133,7 @@ impl ConnectionTask {
         };
         tracing::debug!(peer, %reason, "disconnecting");
         // This comes first, so that a client that resumes the session need not wait for the rest of our end.
-        self.shared.server.unregister_connection(self.shared.id, self.session.as_deref());
+        self.registration.end();
         self.connection_over.cancel();
         if self.session_closed {
             // The client that closed its own session waits for the response, which must not come after the close.
@@ -161,6 +171,12 @@ impl ConnectionTask {
                 ControlFlow::Break(CloseReason::normal())
             }
             Event::RequestDone => ControlFlow::Continue(()),
+            Event::Admitted(admission) => {
+                if let Some(arrival) = self.arrival.take() {
+                    self.on_admission(arrival, admission).await;
+                }
+                ControlFlow::Continue(())
+            }
             Event::WriterDone(done) => {
                 match done {
                     Ok(Ok(())) | Ok(Err(SendError::Closed)) => {}
@@ -201,13 +217,22 @@ impl ConnectionTask {
         match envelope::decode(text) {
             Ok(Incoming::Request(request)) => {
                 self.note_jsonrpc(request.jsonrpc);
-                let Some(method) = Method::parse_for_server(&request.method) else {
-                    self.send_error(&request.id, &RpcError::unknown_method(&request.method), request.jsonrpc);
-                    return ControlFlow::Continue(());
-                };
-                let params = Params::Json(SharedJson::new(&frame, request.params));
                 let (id, jsonrpc) = (request.id, request.jsonrpc);
-                self.on_request(id, method, params, jsonrpc, frame.len()).await;
+                if let RequestId::Text(text) = &id
+                    && text.len() > REQUEST_ID_BYTES
+                {
+                    let error = reply::too_long("the id of a request", text.len(), REQUEST_ID_BYTES);
+                    self.on_arrival(Arrival::Refusal { id: RequestId::MALFORMED, error, jsonrpc }).await;
+                    return ControlFlow::Continue(());
+                }
+                self.on_arrival(match Method::parse_for_server(&request.method) {
+                    Some(method) => {
+                        let params = Params::Json(SharedJson::new(&frame, request.params));
+                        Arrival::Request(ArrivedRequest { id, method, params, jsonrpc, frame_bytes: frame.len() })
+                    }
+                    None => Arrival::Refusal { id, error: RpcError::unknown_method(&request.method), jsonrpc },
+                })
+                .await;
                 ControlFlow::Continue(())
             }
             Ok(Incoming::Notification(notification)) => self.on_notification(&notification.method),
@@ -215,7 +240,7 @@ impl ConnectionTask {
                 ControlFlow::Break(CloseReason::new(CloseReason::POLICY, "an answer came to a question nobody asked"))
             }
             Err(malformed) => {
-                self.refuse_malformed(&malformed.reason);
+                self.refuse_malformed(&malformed.reason).await;
                 ControlFlow::Continue(())
             }
         }
@@ -225,41 +250,70 @@ impl ConnectionTask {
     async fn on_binary_frame(&mut self, frame: &Bytes) -> ControlFlow<CloseReason> {
         match request_id_of_frame(frame) {
             Ok(id) => {
-                let params = Params::Frame(frame.clone());
-                self.on_request(id, Method::FsWriteBlock, params, self.shared.jsonrpc(), frame.len()).await;
+                let (method, params) = (Method::FsWriteBlock, Params::Frame(frame.clone()));
+                let (jsonrpc, frame_bytes) = (self.shared.jsonrpc(), frame.len());
+                let request = ArrivedRequest { id, method, params, jsonrpc, frame_bytes };
+                self.on_arrival(Arrival::Request(request)).await;
             }
-            Err(reason) => self.refuse_malformed(&reason),
+            Err(reason) => self.refuse_malformed(&reason).await,
         }
         ControlFlow::Continue(())
     }
 
-    fn refuse_malformed(&self, reason: &str) {
+    async fn refuse_malformed(&mut self, reason: &str) {
         let error = match self.shared.peer.kind() {
             PeerKind::WebSocket => RpcError::malformed_websocket(&self.shared.peer, reason),
             PeerKind::Unix | PeerKind::Stdio | PeerKind::Memory => RpcError::malformed_line(reason),
         };
-        self.send_error(&RequestId::MALFORMED, &error, self.shared.jsonrpc());
+        let jsonrpc = self.shared.jsonrpc();
+        self.on_arrival(Arrival::Refusal { id: RequestId::MALFORMED, error, jsonrpc }).await;
     }
 
-    async fn on_request(&mut self, id: RequestId, method: Method, params: Params, jsonrpc: bool, frame_bytes: usize) {
-        let Some(memory) = self.reserve_request_memory(frame_bytes).await else { return };
+    /// Begins at once what there is room for. Otherwise it is kept, and nothing more is read before there is.
+    async fn on_arrival(&mut self, arrival: Arrival) {
+        match self.admission.try_admit(&arrival) {
+            Some(admission) => self.on_admission(arrival, admission).await,
+            None => {
+                self.admission.begin_waiting();
+                self.arrival = Some(arrival);
+            }
+        }
+    }
+
+    async fn on_admission(&mut self, arrival: Arrival, admission: Admission) {
+        match (arrival, admission) {
+            (Arrival::Refusal { id, error, jsonrpc }, Admission::Room(room)) => {
+                self.send_error(&id, &error, jsonrpc, room);
+            }
+            (Arrival::Request(request), Admission::Room(room)) => self.on_request(request, room).await,
+            // The refusal itself needs room, so it arrives in place of the request.
+            (Arrival::Request(request), Admission::Busy(text)) => {
+                let refusal = Arrival::Refusal { id: request.id, error: reply::busy(text), jsonrpc: request.jsonrpc };
+                Box::pin(self.on_arrival(refusal)).await;
+            }
+            (Arrival::Refusal { .. }, Admission::Busy(_)) => {}
+        }
+    }
+
+    async fn on_request(&mut self, arrived: ArrivedRequest, room: Room) {
+        let ArrivedRequest { id, method, params, jsonrpc, .. } = arrived;
         if method == Method::Initialize {
             // Not in a task of its own: the requests that the client sent right behind it need the session.
             match self.initialize(&params).await {
                 Ok((result, commands)) => {
                     let mut out = Vec::new();
                     envelope::write_response(&mut out, &id, &result, jsonrpc);
-                    self.shared.send(WriterCommand::Message(Bytes::from(out), None));
+                    self.shared.send(WriterCommand::Message(Bytes::from(out), Some((room.slot, None))));
                     for command in commands {
                         self.shared.send(command);
                     }
                     self.become_current_writer();
                 }
-                Err(error) => self.send_error(&id, &error, jsonrpc),
+                Err(error) => self.send_error(&id, &error, jsonrpc, room),
             }
             return;
         }
-        let Ok(accepted) = self.accepted.clone().acquire_owned().await else { return };
+        let Room { slot: accepted, memory } = room;
         let request =
             Request { id, method, params, jsonrpc, handshake: self.handshake.clone(), accepted, _memory: memory };
         let (before, done) = self.stdin_order.enqueue(&request);
@@ -271,29 +325,34 @@ impl ConnectionTask {
             handling.await;
             drop(done);
         };
-        if !method.behaviour().changes {
-            let connection_over = self.connection_over.clone();
+        let connection_over = self.connection_over.clone();
+        let behaviour = method.behaviour();
+        if !behaviour.changes {
             self.requests.spawn(async move {
                 let _ = connection_over.run_until_cancelled(in_order).await;
+            });
+        } else if behaviour.stdin {
+            // A child that does not read its stdin must not hold the place of a connection that is gone. What was handed
+            // to the environment is still written; what waits behind it the client sends again, by its key.
+            let given_up = async move {
+                connection_over.cancelled().await;
+                tokio::time::sleep(CLOSE_TIMEOUT).await;
+            };
+            self.requests.spawn(async move {
+                tokio::select! {
+                    () = in_order => {}
+                    () = given_up => {}
+                }
             });
         } else {
             self.requests.spawn(in_order);
         }
     }
 
-    /// Reserves memory for a large request; small ones need none. `None` if the connection is over.
-    async fn reserve_request_memory(&self, bytes: usize) -> Option<Option<OwnedSemaphorePermit>> {
-        if bytes <= SMALL_MESSAGE_BYTES {
-            return Some(None);
-        }
-        let kib = u32::try_from(bytes.min(LARGE_REQUEST_BYTES) >> 10).unwrap_or(u32::MAX);
-        self.request_memory.clone().acquire_many_owned(kib).await.ok().map(Some)
-    }
-
-    fn send_error(&self, id: &RequestId, error: &RpcError, jsonrpc: bool) {
+    fn send_error(&self, id: &RequestId, error: &RpcError, jsonrpc: bool, room: Room) {
         let mut out = Vec::new();
         envelope::write_error(&mut out, id, error, jsonrpc);
-        self.shared.send(WriterCommand::Message(Bytes::from(out), None));
+        self.shared.send(WriterCommand::Message(Bytes::from(out), Some((room.slot, None))));
     }
 
     fn note_jsonrpc(&self, jsonrpc: bool) {
@@ -303,7 +362,6 @@ impl ConnectionTask {
     }
 }
 
-/// The request that a binary frame of a client carries, or why it carries none.
 /// The request id of a binary frame that a client may send.
 fn request_id_of_frame(frame: &[u8]) -> Result<RequestId, String> {
     match binary::decode(frame) {

@@ -57,6 +57,14 @@ impl Params {
 pub(crate) struct RequestContext {
     pub(crate) connection: Arc<ConnectionShared>,
     pub(crate) session: Arc<Session>,
+    pub(crate) request_id: RequestId,
+}
+
+impl RequestContext {
+    /// What identifies the request in its session, on whichever connection it comes; empty if its client named no scope.
+    pub(crate) fn request_key(&self) -> String {
+        self.connection.request_scope().map(|scope| format!("{scope} {}", self.request_id)).unwrap_or_default()
+    }
 }
 
 pub(crate) type HandlerResult<R> = Result<Response<R>, RpcError>;
@@ -98,9 +106,11 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
             }
         },
     };
-    let _run_permit = match request.method.behaviour().priority {
-        Priority::Control => None,
-        Priority::Ordinary => connection.acquire_run_permit().await,
+    // What waits for a process holds nothing that other requests need.
+    let behaviour = request.method.behaviour();
+    let _run_permit = match behaviour.priority {
+        Priority::Ordinary if !behaviour.waits => connection.acquire_run_permit().await,
+        Priority::Ordinary | Priority::Control => None,
     };
     let mut out = Vec::new();
     let handled = catch_panics(request.method, call_handler(&connection, &request, &mut out)).await;
@@ -249,7 +259,8 @@ impl HandlerCall<'_> {
             HandshakeState::NotStarted => Err(RpcError::not_initialized(family)),
             HandshakeState::AwaitingInitialized => Err(RpcError::not_confirmed(family)),
             HandshakeState::Complete(session) => {
-                Ok((RequestContext { connection: self.connection.clone(), session: session.clone() }, params))
+                let (connection, session) = (self.connection.clone(), session.clone());
+                Ok((RequestContext { connection, session, request_id: self.request.id.clone() }, params))
             }
         }
     }

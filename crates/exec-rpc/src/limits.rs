@@ -14,6 +14,28 @@ pub const DETACHED_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Sessions of a server.
 pub const SESSIONS: usize = 4096;
 
+/// Of these, only peers on this machine may open the last ones, so that an operator always gets in.
+pub const OPERATOR_SESSIONS: usize = 64;
+
+/// Sessions that one peer may have: one address over TCP, or whoever is on this machine.
+pub const SESSIONS_PER_PEER: usize = 1024;
+
+/// Longest name of a client, in bytes. It is kept as long as the session is, and shown to operators.
+pub const CLIENT_NAME_BYTES: usize = 1024;
+
+/// Longest key of a signal, in bytes.
+pub const SIGNAL_ID_BYTES: usize = 256;
+
+/// Longest label that a client may give a process, in bytes. It is kept as long as the process is, and copied when
+/// processes are listed.
+pub const LABEL_BYTES: usize = 64 << 10;
+
+/// Longest key of a streamed HTTP body, or of the reports of a copy, in bytes.
+pub const STREAM_ID_BYTES: usize = 256;
+
+/// Starts that a session remembers after their processes were forgotten, in case they are asked for again.
+pub const REMEMBERED_STARTS: usize = 1024;
+
 /// How often expired sessions and closed processes are looked for.
 pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -38,15 +60,29 @@ pub const SNAPSHOT_SCOPE_BYTES: usize = 256;
 
 // Requests and responses of one connection.
 
-/// Requests that run at once; more wait. Control requests are not counted.
+/// Requests that run at once; more wait. Control requests are not counted, and neither are those that wait for a process.
 pub const CONCURRENT_REQUESTS: usize = 256;
 
-/// Requests that are accepted and whose response was not sent yet. Beyond, the socket is not read; only a client that does
-/// not read its responses gets here.
+/// Messages that are accepted and whose answer was not sent yet, nonsense included. Beyond, the socket is not read; only a
+/// client that does not read its answers gets here.
 pub const ACCEPTED_REQUESTS: usize = 4096;
 
 /// Bytes of large requests in memory. Beyond, the socket is not read until some were handled.
 pub const LARGE_REQUEST_BYTES: usize = 128 << 20;
+
+/// Requests that wait for a process (long polls, `process/wait`, stdin writes) and whose response was not sent yet. Beyond,
+/// they are refused as busy.
+pub const WAITING_REQUESTS: usize = 1024;
+
+/// Bytes of such requests, when they are large: a stuck child's stdin. The largest message fits.
+pub const WAITING_BYTES: usize = 64 << 20;
+
+/// How long such a request waits for its place before it is refused, if none becomes free: a client that writes faster than
+/// its child reads is slowed down, and only one whose child reads nothing is refused.
+pub const WAITING_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Longest id of a request, in bytes. It is kept until the response is sent, and in the response cache.
+pub const REQUEST_ID_BYTES: usize = 1024;
 
 /// Bytes of large responses in memory. One response of the largest size fits.
 pub const LARGE_RESPONSE_BYTES: usize = 64 << 20;

@@ -101,6 +101,17 @@ pub(crate) fn busy(message: impl Into<String>) -> RpcError {
     error_of_kind(kind::BUSY, code::INVALID_REQUEST, message)
 }
 
+/// A string of the client that would be kept, and is longer than may be.
+pub(crate) fn too_long(what: &str, found_bytes: usize, limit_bytes: usize) -> RpcError {
+    let text = format!("{what} takes {found_bytes} bytes: at most {limit_bytes} are allowed");
+    error_of_kind(kind::TOO_LARGE, code::INVALID_PARAMS, text)
+}
+
+pub(crate) fn taken_over(session_id: &str) -> RpcError {
+    let text = format!("session {session_id} was taken over by another client");
+    error_of_kind(kind::TAKEN_OVER, code::INVALID_REQUEST, text)
+}
+
 pub(crate) fn forbidden(message: impl Into<String>) -> RpcError {
     error_of_kind(kind::FORBIDDEN, code::INVALID_REQUEST, message)
 }

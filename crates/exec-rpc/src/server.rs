@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use exec_env::SharedEnvironment;
 use exec_env::process::{ProcessInfo, Unreachable};
-use exec_transport::Connection;
+use exec_transport::{Connection, Peer};
 use exec_wire::error::RpcError;
 use exec_wire::session as wire;
 use tokio::sync::{Notify, watch};
@@ -16,11 +16,13 @@ use tokio::sync::{Notify, watch};
 use crate::connection::{self, CloseRequest};
 use crate::limits::{
     CLOSED_PROCESSES, CLOSED_TTL, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX, HOUSEKEEPING_INTERVAL, SESSIONS,
+    SESSIONS_PER_PEER,
 };
 use crate::reply;
 use crate::reservations::Lookup;
 use crate::session::{
-    Attachment, ConnectionId, ProcessLabel, Session, SessionProcess, SessionStore, SessionTable, unix_ms,
+    Attachment, ConnectionId, NoRoom, ProcessLabel, Session, SessionOwner, SessionProcess, SessionStore, SessionTable,
+    unix_ms,
 };
 
 #[derive(Debug, Clone)]
@@ -135,66 +137,88 @@ impl Server {
         }
     }
 
-    pub(crate) fn register_connection(&self) -> (ConnectionId, watch::Receiver<Option<CloseRequest>>) {
+    pub(crate) fn register_connection(
+        self: &Arc<Self>,
+        peer: &Peer,
+    ) -> (Registration, watch::Receiver<Option<CloseRequest>>) {
         let id = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let mut state = self.lock();
         let (sender, receiver) = watch::channel(state.stopping.then_some(CloseRequest::ServerStopping));
         state.connections.insert(id, sender);
-        (id, receiver)
+        let owner = match self.options.operators_everywhere {
+            true => SessionOwner::Operator,
+            false => SessionOwner::of(peer),
+        };
+        (Registration { server: self.clone(), id, owner, session_id: None, ended: false }, receiver)
     }
 
-    pub(crate) fn unregister_connection(&self, id: ConnectionId, session: Option<&Session>) {
-        let mut state = self.lock();
-        state.connections.remove(&id);
-        if let Some(session) = session {
-            state.sessions.detach(&session.id, id, Instant::now());
-        }
-    }
-
-    /// Also returns the TTL that the session got.
+    /// Opens a session for the client that names this scope. Also returns the TTL that the session got.
     pub(crate) fn open_session(
         &self,
-        connection: ConnectionId,
+        registration: &mut Registration,
         client_name: &str,
+        scope: Option<&str>,
         ttl: Option<Duration>,
     ) -> Result<(Arc<Session>, Duration), RpcError> {
         let ttl = self.granted_ttl(ttl);
         let id = uuid::Uuid::new_v4().to_string();
-        let session = Arc::new(Session::new(id, client_name.to_owned(), unix_ms(SystemTime::now())));
-        {
+        let (name, opened_at_ms) = (client_name.to_owned(), unix_ms(SystemTime::now()));
+        let session = Arc::new(Session::new(id, name, opened_at_ms, registration.owner.clone()));
+        session.set_holder(Some(scope.unwrap_or_default()));
+        let gone = {
             let mut state = self.lock();
-            if state.sessions.len() >= SESSIONS {
-                let text =
-                    format!("the server has {SESSIONS} sessions: close some, or wait for detached ones to expire");
-                return Err(reply::busy(text));
-            }
-            state.sessions.open(session.clone(), connection, ttl);
+            let gone = state.sessions.make_room(&registration.owner).map_err(|no_room| {
+                reply::busy(match no_room {
+                    NoRoom::Server => {
+                        format!("the server has {SESSIONS} sessions: close some, or wait for detached ones to expire")
+                    }
+                    NoRoom::Peer => format!("this address has {SESSIONS_PER_PEER} sessions: close some of them"),
+                })
+            })?;
+            state.sessions.open(session.clone(), registration.id, ttl);
+            gone
+        };
+        if let Some(gone) = gone {
+            tracing::info!(session = gone.id, "gives way to another: it was detached and had no processes");
+            gone.mark_ended();
+            self.store.remove(&gone.id);
         }
+        registration.session_id = Some(session.id.clone());
         self.store_session(&session, ttl);
         Ok((session, ttl))
     }
 
-    /// Also returns the TTL that the session got.
+    /// Also returns the TTL that the session got. `only_if_held`: not if a client with another scope has it by now.
     pub(crate) fn resume_session(
         &self,
-        connection: ConnectionId,
+        registration: &mut Registration,
         id: &str,
+        scope: Option<&str>,
+        only_if_held: bool,
         ttl: Option<Duration>,
     ) -> Result<(Arc<Session>, Duration), RpcError> {
         let new_ttl = ttl.map(|ttl| self.granted_ttl(Some(ttl)));
-        let session = {
+        let scope = scope.unwrap_or_default();
+        let (session, ttl, same_holder) = {
             let mut state = self.lock();
-            let attached = state.sessions.attach(id, connection, new_ttl, Instant::now());
-            let (session, evicted) = attached.ok_or_else(|| RpcError::unknown_session(id))?;
+            let holder = state.sessions.get(id).and_then(|session| session.holder());
+            let same_holder = holder.as_deref() == Some(scope);
+            if only_if_held && holder.is_some() && !same_holder {
+                return Err(reply::taken_over(id));
+            }
+            let attached = state.sessions.attach(id, registration.id, new_ttl, Instant::now());
+            let (session, ttl, evicted) = attached.ok_or_else(|| RpcError::unknown_session(id))?;
+            session.set_holder(Some(scope));
             if let Some(evicted) = evicted.and_then(|evicted| state.connections.get(&evicted)) {
                 evicted.send_replace(Some(CloseRequest::TakenOver));
             }
-            session
+            (session, ttl, same_holder)
         };
-        if let Some(ttl) = new_ttl {
+        registration.session_id = Some(session.id.clone());
+        if new_ttl.is_some() || !same_holder {
             self.store_session(&session, ttl);
         }
-        Ok((session, new_ttl.unwrap_or(self.options.detached_ttl)))
+        Ok((session, ttl))
     }
 
     /// Every session, oldest first.
@@ -280,6 +304,7 @@ impl Server {
 
     /// The session is no longer in the table.
     async fn end_session(&self, session: &Session) {
+        session.mark_ended();
         self.store.remove(&session.id);
         for process in session.processes() {
             self.forget(session, &process).await;
@@ -296,11 +321,15 @@ impl Server {
             let Some(label) = ProcessLabel::decode(&info.label) else { continue };
             let session = state.sessions.get(&label.session).unwrap_or_else(|| {
                 // The session's file was lost, but its processes were not.
-                let session = Session::new(label.session.clone(), String::new(), unix_ms(info.started));
+                let (id, opened_at_ms) = (label.session.clone(), unix_ms(info.started));
+                let session = Session::new(id, String::new(), opened_at_ms, SessionOwner::Operator);
                 let session = Arc::new(session);
                 state.sessions.recover(session.clone(), self.options.detached_ttl, now);
                 session
             });
+            if !label.start_key.is_empty() {
+                session.record_start(label.start_key);
+            }
             session.insert_process(Arc::new(SessionProcess::new(label.wire_id, info.id)));
         }
     }
@@ -317,5 +346,34 @@ impl Server {
 
     fn lock(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The entry of a connection in the server. However the connection ends, even if its task is dropped, its session is
+/// detached.
+pub(crate) struct Registration {
+    server: Arc<Server>,
+    pub(crate) id: ConnectionId,
+    owner: SessionOwner,
+    session_id: Option<String>,
+    ended: bool,
+}
+
+impl Registration {
+    pub(crate) fn end(&mut self) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let mut state = self.server.lock();
+        state.connections.remove(&self.id);
+        if let Some(session_id) = &self.session_id {
+            state.sessions.detach(session_id, self.id, Instant::now());
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.end();
     }
 }

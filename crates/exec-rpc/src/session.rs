@@ -10,14 +10,14 @@ mod store;
 mod table;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use exec_core::id::BadId;
 use exec_core::{ProcessId, Seq};
 
-use crate::limits::ID_REUSE_DELAY;
+use crate::limits::{ID_REUSE_DELAY, REMEMBERED_STARTS};
 use crate::reservations::{Lookup, Reservation, Reservations};
 use crate::writer::{WeakWriterHandle, WriterHandle};
 
@@ -25,7 +25,7 @@ pub(crate) use process_label::ProcessLabel;
 pub(crate) use response_cache::CacheLookup;
 use response_cache::ResponseCache;
 pub(crate) use store::SessionStore;
-pub(crate) use table::{Attachment, ConnectionId, SessionTable};
+pub(crate) use table::{Attachment, ConnectionId, NoRoom, SessionOwner, SessionTable};
 
 /// A client's work on this machine.
 #[derive(Debug)]
@@ -33,6 +33,14 @@ pub(crate) struct Session {
     pub(crate) id: String,
     pub(crate) client_name: String,
     pub(crate) opened_at_ms: u64,
+    /// Whose sessions it counts among.
+    pub(crate) owner: SessionOwner,
+    /// The scope of the client that has the session, as it named it; empty if it named none. `None` if nobody knows.
+    holder: Mutex<Option<Arc<str>>>,
+    /// Set before its processes are ended. A start that is still under way ends its process itself then.
+    ended: AtomicBool,
+    /// The keys of the last starts, so that none is carried out twice.
+    starts: Mutex<VecDeque<String>>,
     /// By the client's ids. An id is reserved while its process is being started.
     processes: Arc<Reservations<String, Arc<SessionProcess>>>,
     pub(crate) responses: ResponseCache,
@@ -77,15 +85,49 @@ impl Drop for ReadInProgress {
 }
 
 impl Session {
-    pub(crate) fn new(id: String, client_name: String, opened_at_ms: u64) -> Self {
+    pub(crate) fn new(id: String, client_name: String, opened_at_ms: u64, owner: SessionOwner) -> Self {
         Self {
             id,
             client_name,
             opened_at_ms,
+            owner,
+            holder: Mutex::default(),
+            ended: AtomicBool::new(false),
+            starts: Mutex::default(),
             // Running processes are not limited here; housekeeping forgets surplus closed ones.
             processes: Reservations::new(usize::MAX),
             responses: ResponseCache::default(),
             writer: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn holder(&self) -> Option<Arc<str>> {
+        self.holder.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_holder(&self, scope: Option<&str>) {
+        *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = scope.map(Arc::from);
+    }
+
+    /// From now on, every process that a start adds is ended by that start.
+    pub(crate) fn mark_ended(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Whether the start with this key was carried out before.
+    pub(crate) fn has_started(&self, key: &str) -> bool {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|known| known == key)
+    }
+
+    pub(crate) fn record_start(&self, key: String) {
+        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        starts.push_back(key);
+        if starts.len() > REMEMBERED_STARTS {
+            starts.pop_front();
         }
     }
 
@@ -171,7 +213,7 @@ impl SessionProcess {
         now.saturating_duration_since(*since.get_or_insert(now))
     }
 
-    /// Records that a signal is sent; `false` if it was sent before.
+    /// Records that a signal is about to be sent; `false` if it was sent before.
     pub(crate) fn record_signal_id(&self, signal_id: &str) -> bool {
         const REMEMBERED_SIGNALS: usize = 256;
         let mut signal_ids = self.signal_ids.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,6 +225,11 @@ impl SessionProcess {
             signal_ids.pop_front();
         }
         true
+    }
+
+    /// The signal could not be sent, so it may be asked for again.
+    pub(crate) fn remove_signal_id(&self, signal_id: &str) {
+        self.signal_ids.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| known != signal_id);
     }
 
     fn closed_for(&self, now: Instant) -> Option<Duration> {

@@ -223,8 +223,12 @@ impl Writer {
     }
 
     async fn follow(&mut self, process: Arc<SessionProcess>, after: Seq) {
-        // A process that was forgotten meanwhile has nothing to send.
-        let Ok(follower) = self.environment.processes().follow(&process.id, after).await else { return };
+        // A process that was forgotten meanwhile has nothing to send. Its push must go, too: one that is overdue and
+        // never begins would be tried again without a pause.
+        let Ok(follower) = self.environment.processes().follow(&process.id, after).await else {
+            self.pushes.remove(&process.wire_id);
+            return;
+        };
         self.last_generation += 1;
         let wire_id = process.wire_id.clone();
         self.waiting_followers.push(ReadyFollower::wait(wire_id.clone(), self.last_generation, follower));

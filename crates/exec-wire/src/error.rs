@@ -36,6 +36,8 @@ pub mod kind {
     pub const UNKNOWN_HANDLE: &str = "unknownHandle";
     /// No such session, or it has expired.
     pub const UNKNOWN_SESSION: &str = "unknownSession";
+    /// Another client has taken the session over since.
+    pub const TAKEN_OVER: &str = "takenOver";
     /// The connection may not do this.
     pub const FORBIDDEN: &str = "forbidden";
     /// The server is at a bound of its own; later may work.

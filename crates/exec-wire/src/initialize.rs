@@ -29,6 +29,10 @@ shapes! {
         /// A string that the client chooses. With it, a request that changes files is known by its id: sent again in the same session,
         /// it is answered and not carried out twice. At most 64 bytes.
         pub request_scope: Option<String>,
+        /// Resume only if the session is still this client's, by its `requestScope`. If another has taken it over meanwhile,
+        /// the server refuses (`takenOver`): a client that missed the notification learns of it here.
+        #[serde(default, skip_serializing_if = "is_false")]
+        pub only_if_held: bool,
     }
 
     pub struct InitializeResult {

@@ -326,7 +326,7 @@ methods! {
     /// Writes to stdin. The server knows a write again by its write id.
     ProcessWrite "process/write" Exec, CHANGES.stdin().waits(), process::WriteParams => process::WriteResult;
     /// Sends a signal to the process group.
-    ProcessSignal "process/signal" Exec, CHANGES.once().control(), process::SignalParams => process::SignalResult;
+    ProcessSignal "process/signal" Exec, CHANGES.remembered().control(), process::SignalParams => process::SignalResult;
     /// Ends a process and everything that it started.
     ProcessTerminate "process/terminate" Exec, CHANGES.control().waits(), process::TerminateParams => process::TerminateResult;
     /// Changes the size of the terminal.

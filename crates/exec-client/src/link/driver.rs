@@ -239,6 +239,8 @@ impl Driver {
             }
             None => BTreeMap::new(),
         };
+        // A session that was ours before must still be ours: the notification that it was taken over may have been lost.
+        let only_if_held = resume.is_some() && self.shared.lock().session_id == resume;
         let params = InitializeParams {
             client_name: self.options.client_name.clone(),
             resume_session_id: resume,
@@ -246,6 +248,7 @@ impl Driver {
             resume_from: (!requested.is_empty()).then(|| requested.clone()),
             binary_frames: self.options.binary_frames && open.carries_binary,
             request_scope: Some(self.shared.request_scope.clone()),
+            only_if_held,
         };
         let id = self.shared.new_id();
         let mut out = Vec::new();

@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use exec_core::limits::ENTRY_BYTES;
+use exec_core::limits::{ENTRY_BYTES, PAGE_ENTRIES};
 use exec_core::{Entry, EntryBody, Head, Page, Seq};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -48,7 +48,7 @@ pub enum DiskWait {
 pub struct ReadRequest {
     /// The page begins after this seq.
     pub after: Seq,
-    /// The page ends before it holds more output than this, but it has at least one entry.
+    /// The page ends before it holds more output than this, or more than [`PAGE_ENTRIES`], but it has at least one entry.
     pub max_bytes: Option<usize>,
     pub disk_wait: DiskWait,
 }
@@ -92,8 +92,9 @@ impl LogFiles {
         let mut entries = Vec::new();
         let mut next = request.after.saturating_add(1).max(head.first_seq);
         let mut budget = PageBudget { left: request.max_bytes.unwrap_or(PAGE_BYTES), any: false };
-        while next < head.next_seq {
-            let count = usize::try_from(head.next_seq - next).unwrap_or(usize::MAX).min(RECORDS_PER_READ);
+        while next < head.next_seq && entries.len() < PAGE_ENTRIES {
+            let count = usize::try_from(head.next_seq - next).unwrap_or(usize::MAX);
+            let count = count.min(RECORDS_PER_READ).min(PAGE_ENTRIES - entries.len());
             let records = self.read_records(next, count, request.disk_wait)?;
             let taken = records.iter().take_while(|record| budget.admits(record)).count();
             self.read_entries(next, &records[..taken], head.exit, request.disk_wait, &mut entries)?;

@@ -18,7 +18,8 @@ use exec_wire::method::NotificationMethod;
 use super::ConnectionTask;
 use crate::convert;
 use crate::dispatch::Params;
-use crate::limits::REQUEST_SCOPE_BYTES;
+use crate::limits::{CLIENT_NAME_BYTES, REQUEST_SCOPE_BYTES};
+use crate::reply;
 use crate::reservations::Lookup;
 use crate::session::Session;
 use crate::writer::WriterCommand;
@@ -41,11 +42,15 @@ impl ConnectionTask {
         if self.session.is_some() {
             return Err(RpcError::initialized_twice());
         }
+        check_length("clientName", &params.client_name, CLIENT_NAME_BYTES)?;
+        let scope = params.request_scope.as_deref();
+        check_length("requestScope", scope.unwrap_or_default(), REQUEST_SCOPE_BYTES)?;
         let server = &self.shared.server;
         let ttl = params.detached_ttl_ms.map(Duration::from_millis);
+        let registration = &mut self.registration;
         let (session, granted) = match &params.resume_session_id {
-            None => server.open_session(self.shared.id, &params.client_name, ttl)?,
-            Some(session_id) => server.resume_session(self.shared.id, session_id, ttl)?,
+            None => server.open_session(registration, &params.client_name, scope, ttl)?,
+            Some(session_id) => server.resume_session(registration, session_id, scope, params.only_if_held, ttl)?,
         };
         let mut commands = Vec::new();
         if params.binary_frames {
@@ -79,11 +84,9 @@ impl ConnectionTask {
         Ok((result, commands))
     }
 
-    /// Caches responses under this scope from now on, and returns the id of the cache. A scope that is empty or too
-    /// long is not adopted.
+    /// Caches responses under this scope from now on, and returns the id of the cache. An empty scope is not adopted.
     fn adopt_request_scope(&self, scope: &str) -> Option<String> {
-        let fits = (1..=REQUEST_SCOPE_BYTES).contains(&scope.len());
-        let adopted = fits && self.shared.request_scope.set(Arc::from(scope)).is_ok();
+        let adopted = !scope.is_empty() && self.shared.request_scope.set(Arc::from(scope)).is_ok();
         adopted.then(|| self.shared.server.response_cache_id.clone())
     }
 
@@ -118,4 +121,9 @@ impl ConnectionTask {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Refuses a string that would be kept and is too long.
+fn check_length(what: &str, text: &str, limit_bytes: usize) -> Result<(), RpcError> {
+    if text.len() > limit_bytes { Err(reply::too_long(what, text.len(), limit_bytes)) } else { Ok(()) }
 }

@@ -21,6 +21,8 @@ pub(crate) struct ConnectionShared {
     pub(super) run_permits: Arc<Semaphore>,
     /// One permit per KiB of large responses that may be in memory.
     pub(super) response_memory: Arc<Semaphore>,
+    /// One permit per byte of HTTP bodies that are being read whole, which may take as long as their sender wants.
+    pub(super) body_memory: Arc<Semaphore>,
     pub(super) jsonrpc: AtomicBool,
     /// Whether the transport can carry binary frames.
     pub(super) carries_binary: bool,
@@ -59,6 +61,11 @@ impl ConnectionShared {
 
     pub(crate) async fn acquire_run_permit(&self) -> Option<OwnedSemaphorePermit> {
         self.run_permits.clone().acquire_owned().await.ok()
+    }
+
+    /// Memory for a piece of an HTTP body that is read as a whole; `None` if other bodies take it all.
+    pub(crate) fn try_reserve_body_memory(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.body_memory.clone().try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()
     }
 
     /// Reserves memory for a response, unless it is small.

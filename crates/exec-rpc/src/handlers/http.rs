@@ -11,11 +11,14 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::notifications::{NotificationSender, spawn_after_response};
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
-use crate::limits::{SMALL_MESSAGE_BYTES, WHOLE_BODY_BYTES};
+use crate::limits::{STREAM_ID_BYTES, WHOLE_BODY_BYTES};
 use crate::reply;
 
 pub(crate) async fn request(context: RequestContext, params: RequestParams) -> HandlerResult<RequestResult> {
     let request_id = params.request_id.clone();
+    if request_id.len() > STREAM_ID_BYTES {
+        return Err(reply::too_long("requestId", request_id.len(), STREAM_ID_BYTES));
+    }
     // Before the request is made, so that none is made whose response could not be streamed.
     let reservation = match params.stream_response {
         true => {
@@ -35,7 +38,8 @@ pub(crate) async fn request(context: RequestContext, params: RequestParams) -> H
     Ok(Response { then: Some(then), ..convert::http_response(response.status, response.headers, Bytes::new()).into() })
 }
 
-/// Reads a whole body. Once it is not small, memory for the largest is reserved, and what was not needed is given back.
+/// Reads a whole body. It may come as slowly as its sender likes, so its memory is not that of other responses, and it is
+/// refused rather than kept waiting when other bodies have all of it.
 async fn read_whole_body(
     context: &RequestContext,
     mut body: Box<dyn HttpBody>,
@@ -46,14 +50,14 @@ async fn read_whole_body(
         if bytes.len() + chunk.len() > WHOLE_BODY_BYTES {
             return Err(reply::body_too_large(WHOLE_BODY_BYTES));
         }
-        if memory.is_none() && bytes.len() + chunk.len() > SMALL_MESSAGE_BYTES {
-            memory = context.connection.reserve_response_memory(WHOLE_BODY_BYTES).await;
+        let taken = context.connection.try_reserve_body_memory(chunk.len());
+        let taken =
+            taken.ok_or_else(|| reply::busy("the bodies of other requests take the memory there is for them"))?;
+        match &mut memory {
+            None => memory = Some(taken),
+            Some(memory) => OwnedSemaphorePermit::merge(memory, taken),
         }
         bytes.extend_from_slice(&chunk);
-    }
-    if let Some(held) = &mut memory {
-        let needed = (bytes.len() / 3 * 4) >> 10;
-        drop(held.split(held.num_permits().saturating_sub(needed)));
     }
     Ok((bytes.freeze(), memory))
 }

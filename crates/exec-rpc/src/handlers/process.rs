@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use exec_core::{EntryBody, Page, TerminalSize, WriteId};
+use exec_core::limits::PAGE_ENTRIES;
+use exec_core::{EntryBody, Page, WriteId};
 use exec_env::process::{ProcessError, ProcessReason, Processes, ReadQuery, Signalled, Written};
 use exec_wire::base64::Base64;
 use exec_wire::error::RpcError;
@@ -17,6 +18,7 @@ use exec_wire::process::{
 
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
+use crate::limits::{LABEL_BYTES, SIGNAL_ID_BYTES};
 use crate::reply;
 use crate::reservations::Lookup;
 use crate::session::{ProcessLabel, ReadInProgress, SessionProcess};
@@ -44,7 +46,17 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     let cwd = params.cwd.to_path().map_err(reply::foreign_cwd)?;
     unsupported::check(&params)?;
     let client_label = params.label.as_ref().map_or_else(Vec::new, |label| label.0.to_vec());
-    let label = ProcessLabel { session: context.session.id.clone(), wire_id: wire_id.clone(), sandboxed, client_label };
+    if client_label.len() > LABEL_BYTES {
+        return Err(reply::too_long("label", client_label.len(), LABEL_BYTES));
+    }
+    let start_key = context.request_key();
+    if context.session.has_started(&start_key) {
+        // It was asked for again. The process may be closed or forgotten by now, but it ran.
+        return Err(reply::process_error(ProcessReason::IdInUse, &wire_id));
+    }
+    let session = context.session.id.clone();
+    let label =
+        ProcessLabel { session, wire_id: wire_id.clone(), sandboxed, start_key: start_key.clone(), client_label };
     let id = context.session.process_id(&wire_id).map_err(reply::bad_id)?;
     let tty = params.tty;
     let command = params.into_command(cwd, label.encode()).map_err(|bad| unsupported::bad_command_error(bad, tty))?;
@@ -57,6 +69,15 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
         context.processes().start(&id, command).await.map_err(|error| reply::process_error(error.reason, &wire_id))?;
     let process = Arc::new(SessionProcess::new(wire_id.clone(), id));
     reservation.commit(process.clone());
+    if !start_key.is_empty() {
+        context.session.record_start(start_key);
+    }
+    if context.session.is_ended() {
+        // The session was closed meanwhile, and whoever ended its processes did not see this one.
+        context.session.remove_process(&process);
+        let _ = context.processes().forget(&process.id).await;
+        return Err(reply::process_error(ProcessReason::StartCancelled, &wire_id));
+    }
     // The client may have lost its connection meanwhile and resumed its session on another one, which must push the
     // output then.
     let follow = WriterCommand::FollowAfterFirstRead { process: process.clone() };
@@ -95,7 +116,9 @@ pub(crate) async fn read(context: RequestContext, params: ReadParams) -> Handler
 }
 
 /// The page as Codex's server reports it, and the last seq that it covers.
-fn read_result(page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
+fn read_result(mut page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
+    // Whatever the environment returns: a client must be able to read the response.
+    page.entries.truncate(PAGE_ENTRIES);
     let head = page.head;
     let reaches_end = page.cursor(after) + 1 >= head.next_seq;
     let mut chunks = Vec::new();
@@ -164,10 +187,21 @@ fn write_status(written: Written) -> WriteStatus {
 pub(crate) async fn signal(context: RequestContext, params: SignalParams) -> HandlerResult<SignalResult> {
     let unknown = SignalResult { status: Some(SignalStatus::UnknownProcess) };
     let Lookup::Present(process) = context.session.find(&params.process_id) else { return Ok(unknown.into()) };
-    if params.signal_id.as_ref().is_some_and(|id| !process.record_signal_id(id)) {
-        return Ok(SignalResult { status: Some(SignalStatus::Sent) }.into());
+    if let Some(signal_id) = &params.signal_id {
+        if signal_id.len() > SIGNAL_ID_BYTES {
+            return Err(reply::too_long("signalId", signal_id.len(), SIGNAL_ID_BYTES));
+        }
+        if !process.record_signal_id(signal_id) {
+            return Ok(SignalResult { status: Some(SignalStatus::Sent) }.into());
+        }
     }
-    match context.processes().signal(&process.id, params.signal.into()).await {
+    let signalled = context.processes().signal(&process.id, params.signal.into()).await;
+    if let Some(signal_id) = &params.signal_id
+        && !matches!(signalled, Ok(Signalled::Sent))
+    {
+        process.remove_signal_id(signal_id);
+    }
+    match signalled {
         Ok(Signalled::Sent) => Ok(SignalResult { status: Some(SignalStatus::Sent) }.into()),
         Ok(Signalled::AlreadyExited) => Ok(SignalResult { status: Some(SignalStatus::AlreadyExited) }.into()),
         Err(ProcessError { reason: ProcessReason::UnknownProcess, .. }) => Ok(unknown.into()),
@@ -199,8 +233,7 @@ pub(crate) async fn terminate(context: RequestContext, params: TerminateParams) 
 
 pub(crate) async fn resize(context: RequestContext, params: ResizeParams) -> HandlerResult<ResizeResult> {
     let process = context.find_process(&params.process_id)?;
-    let size = TerminalSize { rows: params.size.rows, cols: params.size.cols };
-    let resized = context.processes().resize(&process.id, size).await;
+    let resized = context.processes().resize(&process.id, params.size.into()).await;
     resized.map_err(|error| reply::process_error(error.reason, &params.process_id))?;
     Ok(ResizeResult {}.into())
 }

@@ -1,13 +1,17 @@
 //! The label that we give a process, which the environment keeps beside its log. By it the session of a process is found
 //! again after a restart of the server.
 
-const VERSION: u8 = 1;
+/// Labels of the first version, which an older server has written, have no key of the start.
+const FIRST_VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessLabel {
     pub(crate) session: String,
     pub(crate) wire_id: String,
     pub(crate) sandboxed: bool,
+    /// What identifies the request that started it; empty if nothing does.
+    pub(crate) start_key: String,
     /// The label that the client itself gave the process.
     pub(crate) client_label: Vec<u8>,
 }
@@ -15,7 +19,7 @@ pub(crate) struct ProcessLabel {
 impl ProcessLabel {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION, u8::from(self.sandboxed)];
-        for text in [&self.session, &self.wire_id] {
+        for text in [&self.session, &self.wire_id, &self.start_key] {
             bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
         }
@@ -25,10 +29,11 @@ impl ProcessLabel {
 
     /// `None` for a process that was not started by a server like this one.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let [VERSION, sandboxed, rest @ ..] = bytes else { return None };
+        let [version @ (FIRST_VERSION | VERSION), sandboxed, rest @ ..] = bytes else { return None };
         let (session, rest) = text(rest)?;
-        let (wire_id, client_label) = text(rest)?;
-        Some(Self { session, wire_id, sandboxed: *sandboxed != 0, client_label: client_label.to_vec() })
+        let (wire_id, rest) = text(rest)?;
+        let (start_key, rest) = if *version == VERSION { text(rest)? } else { (String::new(), rest) };
+        Some(Self { session, wire_id, sandboxed: *sandboxed != 0, start_key, client_label: rest.to_vec() })
     }
 }
 
@@ -48,10 +53,13 @@ mod tests {
             session: "s".into(),
             wire_id: "ü/1".into(),
             sandboxed: true,
+            start_key: "scope 7".into(),
             client_label: b"\x00mine".to_vec(),
         };
         assert_eq!(ProcessLabel::decode(&label.encode()), Some(label));
         assert_eq!(ProcessLabel::decode(b"\x01\x00\xff\xff\xff\xff"), None);
+        let older = ProcessLabel::decode(b"\x01\x00\x01\0\0\0s\x01\0\0\0pmine").expect("an older server wrote it");
+        assert_eq!((older.wire_id, older.start_key, older.client_label), ("p".into(), String::new(), b"mine".to_vec()));
         assert_eq!(ProcessLabel::decode(b"not ours"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Session;
+use super::{Session, SessionOwner};
 
 /// `None` if the server has no state directory; then nothing is stored.
 #[derive(Debug)]
@@ -53,18 +53,36 @@ impl SessionStore {
 }
 
 fn encode(session: &Session, ttl: Duration) -> String {
+    let owner = match &session.owner {
+        SessionOwner::Operator => "",
+        SessionOwner::Address(address) => address,
+    };
+    let holder = session.holder().map(|scope| serde_json::Value::from(&*scope).to_string()).unwrap_or_default();
     // The name comes last, because it may contain anything, even line ends.
-    format!("1\n{}\n{}\n{}", ttl.as_millis(), session.opened_at_ms, session.client_name)
+    let (ttl, opened, name) = (ttl.as_millis(), session.opened_at_ms, &session.client_name);
+    format!("2\n{ttl}\n{opened}\n{owner}\n{holder}\n{name}")
 }
 
+/// Files of version 1, which an older server has written, have neither owner nor holder.
 fn decode(id: String, text: &str) -> Option<(Session, Duration)> {
-    let mut lines = text.splitn(4, '\n');
-    if lines.next()? != "1" {
-        return None;
-    }
+    let (version, text) = text.split_once('\n')?;
+    let mut lines = text.splitn(if version == "1" { 3 } else { 5 }, '\n');
     let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
     let opened_at_ms = lines.next()?.parse().ok()?;
-    Some((Session::new(id, lines.next()?.to_owned(), opened_at_ms), ttl))
+    let (owner, holder) = match version {
+        "1" => ("", ""),
+        "2" => (lines.next()?, lines.next()?),
+        _ => return None,
+    };
+    let owner = match owner {
+        "" => SessionOwner::Operator,
+        address => SessionOwner::Address(address.to_owned()),
+    };
+    let session = Session::new(id, lines.next()?.to_owned(), opened_at_ms, owner);
+    if !holder.is_empty() {
+        session.set_holder(Some(&serde_json::from_str::<String>(holder).ok()?));
+    }
+    Some((session, ttl))
 }
 
 #[cfg(test)]
@@ -73,11 +91,15 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_what_was_said() {
-        let session = Session::new("x".into(), "two\nlines".into(), 7);
+        let session = Session::new("x".into(), "two\nlines".into(), 7, SessionOwner::Address("::1".into()));
+        session.set_holder(Some("a\nscope"));
         let text = encode(&session, Duration::from_millis(1500));
         let (decoded, ttl) = decode("x".into(), &text).expect("it was encoded here");
+        assert_eq!((decoded.holder().as_deref(), &decoded.owner), (Some("a\nscope"), &session.owner));
         assert_eq!((decoded.id, decoded.client_name, decoded.opened_at_ms), ("x".into(), "two\nlines".into(), 7));
         assert_eq!(ttl, Duration::from_millis(1500));
-        assert!(decode("x".into(), "2\n1\n1\nn").is_none());
+        let (older, _) = decode("x".into(), "1\n1\n1\nn\nn").expect("an older server wrote it");
+        assert_eq!((older.client_name.as_str(), older.holder()), ("n\nn", None));
+        assert!(decode("x".into(), "3\n1\n1\n\n\nn").is_none());
     }
 }

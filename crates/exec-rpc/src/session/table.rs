@@ -1,17 +1,23 @@
-//! The session table: every session, and the connection that it is attached to. Pure: it is told the time and returns what
-//! to do.
+//! The session table: every session, whose it is, and the connection that it is attached to. Pure: it is told the time and
+//! returns what to do.
 //!
 //! ```text
 //!   attached(c) ── c ends ──► detached(until) ── time passes ──► gone
 //!        ▲ └─ d resumes it: c is evicted ─┐  └─ d resumes it ─┐
 //!        └────────────────────────────────┴───────────────────┘
 //! ```
+//!
+//! Sessions count among those of the peer that opened them, so that no peer can take all there are. Where there is no room,
+//! a detached session without processes gives way.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use exec_transport::Peer;
+
 use super::Session;
+use crate::limits::{OPERATOR_SESSIONS, SESSIONS, SESSIONS_PER_PEER};
 
 /// One connection, for as long as it lives; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,6 +27,32 @@ pub(crate) struct ConnectionId(pub(crate) u64);
 pub(crate) enum Attachment {
     Attached(ConnectionId),
     Detached { until: Instant },
+}
+
+/// Whose sessions a session counts among: an address beyond this machine, or this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SessionOwner {
+    /// A unix socket admits only its owner, and stdio and memory belong to whoever started the server.
+    Operator,
+    Address(String),
+}
+
+impl SessionOwner {
+    pub(crate) fn of(peer: &Peer) -> Self {
+        match peer {
+            Peer::WebSocket(address) => Self::Address(address.ip().to_string()),
+            Peer::Unix { .. } | Peer::Stdio | Peer::Program { .. } | Peer::Memory => Self::Operator,
+        }
+    }
+}
+
+/// Why there is no room for one more session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// The server has as many as it may.
+    Server,
+    /// The peer has as many as it may.
+    Peer,
 }
 
 #[derive(Debug, Default)]
@@ -42,21 +74,48 @@ impl SessionTable {
         self.rows.insert(session.id.clone(), SessionRow { session, attachment, ttl });
     }
 
+    /// Makes room for one more session of `owner`. Returns the session that gives way to it, if one must.
+    pub(crate) fn make_room(&mut self, owner: &SessionOwner) -> Result<Option<Arc<Session>>, NoRoom> {
+        let is_operator = *owner == SessionOwner::Operator;
+        let own = |session: &Session| session.owner == *owner;
+        if !is_operator && self.rows.values().filter(|row| own(&row.session)).count() >= SESSIONS_PER_PEER {
+            return self.remove_idle(own).map(Some).ok_or(NoRoom::Peer);
+        }
+        let limit = if is_operator { SESSIONS } else { SESSIONS - OPERATOR_SESSIONS };
+        if self.rows.len() >= limit {
+            return self.remove_idle(|_| true).map(Some).ok_or(NoRoom::Server);
+        }
+        Ok(None)
+    }
+
+    /// Removes the session that has been detached for the longest time, of those without processes.
+    fn remove_idle(&mut self, candidate: impl Fn(&Session) -> bool) -> Option<Arc<Session>> {
+        let detached_since = |row: &SessionRow| match row.attachment {
+            Attachment::Detached { until } if candidate(&row.session) && row.session.process_count() == 0 => {
+                until.checked_sub(row.ttl)
+            }
+            Attachment::Detached { .. } | Attachment::Attached(_) => None,
+        };
+        let idle = self.rows.iter().filter_map(|(id, row)| Some((detached_since(row)?, id)));
+        let id = idle.min().map(|(_, id)| id.clone())?;
+        self.rows.remove(&id).map(|row| row.session)
+    }
+
     /// Adds a session of an earlier server. It is detached.
     pub(crate) fn recover(&mut self, session: Arc<Session>, ttl: Duration, now: Instant) {
         let attachment = Attachment::Detached { until: now + ttl };
         self.rows.insert(session.id.clone(), SessionRow { session, attachment, ttl });
     }
 
-    /// Attaches a session to the connection that resumes it. Also returns the connection that is evicted by that; `None`
-    /// if there is no such session.
+    /// Attaches a session to the connection that resumes it. Also returns its TTL, and the connection that is evicted by
+    /// that; `None` if there is no such session.
     pub(crate) fn attach(
         &mut self,
         id: &str,
         connection: ConnectionId,
         ttl: Option<Duration>,
         now: Instant,
-    ) -> Option<(Arc<Session>, Option<ConnectionId>)> {
+    ) -> Option<(Arc<Session>, Duration, Option<ConnectionId>)> {
         let row = self.rows.get_mut(id)?;
         let evicted = match row.attachment {
             Attachment::Detached { until } if until <= now => return None,
@@ -65,7 +124,7 @@ impl SessionTable {
         };
         row.attachment = Attachment::Attached(connection);
         row.ttl = ttl.unwrap_or(row.ttl);
-        Some((row.session.clone(), evicted))
+        Some((row.session.clone(), row.ttl, evicted))
     }
 
     /// Detaches a session from a connection that has ended. A connection that was evicted may learn of its end late; by
@@ -96,10 +155,6 @@ impl SessionTable {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<Session>, Attachment)> {
         self.rows.values().map(|row| (&row.session, row.attachment))
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len()
-    }
 }
 
 #[cfg(test)]
@@ -110,15 +165,29 @@ mod tests {
     const FIRST: ConnectionId = ConnectionId(1);
     const SECOND: ConnectionId = ConnectionId(2);
 
+    fn session(id: &str, owner: SessionOwner) -> Arc<Session> {
+        Arc::new(Session::new(id.into(), String::new(), 0, owner))
+    }
+
+    fn address(number: usize) -> SessionOwner {
+        SessionOwner::Address(number.to_string())
+    }
+
+    fn fill(table: &mut SessionTable, count: usize, owner: impl Fn(usize) -> SessionOwner) {
+        for number in 0..count {
+            table.open(session(&format!("s{number}"), owner(number)), ConnectionId(number as u64), TTL);
+        }
+    }
+
     fn opened() -> (SessionTable, Instant) {
         let mut table = SessionTable::default();
-        table.open(Arc::new(Session::new("s".into(), String::new(), 0)), FIRST, TTL);
+        table.open(session("s", SessionOwner::Operator), FIRST, TTL);
         (table, Instant::now())
     }
 
     /// Whom an attachment evicts; `None` if there is no session.
     fn attach(table: &mut SessionTable, connection: ConnectionId, now: Instant) -> Option<Option<ConnectionId>> {
-        table.attach("s", connection, None, now).map(|(session, evicted)| {
+        table.attach("s", connection, None, now).map(|(session, _, evicted)| {
             assert_eq!(session.id, "s");
             evicted
         })
@@ -159,5 +228,37 @@ mod tests {
         assert_eq!(expire(&mut table, now + TTL * 2), Vec::<String>::new());
         table.detach("s", SECOND, later);
         assert_eq!(attachment(&table), Some(Attachment::Detached { until: later + TTL }));
+    }
+
+    #[test]
+    fn one_address_cannot_take_every_session_and_its_own_idle_ones_give_way_first() {
+        let mut table = SessionTable::default();
+        fill(&mut table, SESSIONS_PER_PEER, |_| address(1));
+        assert_eq!(table.make_room(&address(1)).err(), Some(NoRoom::Peer));
+        assert!(matches!(table.make_room(&address(2)), Ok(None)), "another address has its own share");
+        let now = Instant::now();
+        table.detach("s7", ConnectionId(7), now + TTL);
+        table.detach("s5", ConnectionId(5), now);
+        let gone = table.make_room(&address(1)).expect("two of its own are idle").expect("one of them gives way");
+        assert_eq!(gone.id, "s5", "the one that was left first");
+    }
+
+    #[test]
+    fn an_operator_gets_in_where_nobody_else_does() {
+        let mut table = SessionTable::default();
+        fill(&mut table, SESSIONS - OPERATOR_SESSIONS, address);
+        assert_eq!(table.make_room(&address(SESSIONS)).err(), Some(NoRoom::Server));
+        assert!(matches!(table.make_room(&SessionOwner::Operator), Ok(None)));
+    }
+
+    #[test]
+    fn a_detached_session_with_a_process_gives_way_to_nobody() {
+        let mut table = SessionTable::default();
+        fill(&mut table, SESSIONS_PER_PEER, |_| address(1));
+        let busy = table.get("s0").expect("it was opened");
+        let id = busy.process_id("p").expect("a short id");
+        busy.insert_process(Arc::new(crate::session::SessionProcess::new("p".into(), id)));
+        table.detach("s0", ConnectionId(0), Instant::now());
+        assert_eq!(table.make_room(&address(1)).err(), Some(NoRoom::Peer));
     }
 }

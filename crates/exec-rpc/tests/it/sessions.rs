@@ -1,0 +1,108 @@
+//! Sessions: who has one, when it ends, and what is carried out once.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+
+use crate::{TestServer, error_of, start_params};
+
+#[tokio::test]
+async fn a_session_that_is_closed_while_a_start_is_under_way_leaves_no_process() {
+    let server = TestServer::start().await;
+    let mut client = server.client().await;
+    let mut operator = server.client().await;
+    server.environment.hold_starts.store(true, Ordering::Relaxed);
+    client.request("process/start", start_params("p")).await;
+    server.environment.start_waits.notified().await;
+    let closed = operator.call("session/close", json!({"sessionId": client.session})).await;
+    assert_eq!(closed["result"]["closed"], true, "{closed}");
+    server.environment.release_starts.notify_one();
+    client.serving.await.expect("the connection of a closed session ends");
+    assert_eq!((server.environment.started.load(Ordering::Relaxed), server.environment.running()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_connection_whose_future_is_dropped_leaves_its_session_detached() {
+    let server = TestServer::start().await;
+    let client = server.client().await;
+    client.serving.abort();
+    assert!(client.serving.await.expect_err("it was aborted").is_cancelled());
+    let mut operator = server.client().await;
+    let listed = operator.call("session/list", json!(null)).await;
+    let sessions = listed["result"]["sessions"].as_array().expect("a list");
+    let left = sessions.iter().find(|session| session["sessionId"] == client.session.as_str()).expect("it is kept");
+    assert_eq!(left["attachment"]["state"], "detached", "{left}");
+}
+
+#[tokio::test]
+async fn a_start_that_is_asked_for_again_is_not_carried_out_again_even_when_its_process_was_forgotten() {
+    let server = TestServer::start().await;
+    let mut client = server.connect();
+    client.initialize(json!({"clientName": "test", "requestScope": "mine"})).await;
+    let (session, id) = (client.session.clone(), client.next_id);
+    assert_eq!(client.start_process("p").await["result"]["processId"], "p");
+    client.call("process/forget", json!({"processId": "p"})).await;
+    drop(client);
+    let mut resumed = server.connect();
+    resumed.initialize(json!({"clientName": "test", "requestScope": "mine", "resumeSessionId": session})).await;
+    resumed.next_id = id;
+    let (_, kind, text) = error_of(&resumed.start_process("p").await);
+    assert_eq!((kind.as_str(), text.as_str()), ("processExists", "process p already exists"));
+    assert_eq!(server.environment.started.load(Ordering::Relaxed), 1);
+    assert_eq!(resumed.start_process("p").await["result"]["processId"], "p", "another request may use the id");
+}
+
+#[tokio::test]
+async fn a_signal_that_failed_is_not_remembered_as_sent() {
+    let server = TestServer::start().await;
+    let mut client = server.client().await;
+    client.start_process("p").await;
+    let signal = json!({"processId": "p", "signal": "terminate", "signalId": "s"});
+    server.environment.refuse_signals.store(true, Ordering::Relaxed);
+    assert_eq!(error_of(&client.call("process/signal", signal.clone()).await).1, "signalRefused");
+    server.environment.refuse_signals.store(false, Ordering::Relaxed);
+    for _ in 0..2 {
+        assert_eq!(client.call("process/signal", signal.clone()).await["result"]["status"], "sent");
+    }
+    assert_eq!(server.environment.signalled.load(Ordering::Relaxed), 1, "the same key is sent once");
+}
+
+#[tokio::test]
+async fn a_client_that_missed_that_its_session_was_taken_over_learns_it_when_it_comes_back() {
+    let server = TestServer::start().await;
+    let mut first = server.connect();
+    first.initialize(json!({"clientName": "first", "requestScope": "first"})).await;
+    let session = first.session.clone();
+    let back = json!({
+        "clientName": "first", "requestScope": "first", "resumeSessionId": session, "onlyIfHeld": true
+    });
+    let mut again = server.connect();
+    let answer = again.initialize(back.clone()).await;
+    assert_eq!(answer["result"]["sessionId"], session.as_str(), "nobody else has it: {answer}");
+    let mut second = server.connect();
+    second.initialize(json!({"clientName": "second", "resumeSessionId": session})).await;
+    let mut late = server.connect();
+    assert_eq!(error_of(&late.initialize(back).await).1, "takenOver");
+    let status = second.call("environment/status", json!(null)).await;
+    assert_eq!(status["result"]["status"], "ready", "the second client still has the session");
+}
+
+#[tokio::test]
+async fn a_resumed_connection_whose_processes_are_gone_does_not_look_for_them_for_ever() {
+    let server = TestServer::start().await;
+    let mut client = server.client().await;
+    client.start_process("p").await;
+    server.environment.follow_tried.notified().await;
+    let session = client.session.clone();
+    drop(client);
+    server.environment.lose_processes();
+    let mut resumed = server.connect();
+    resumed.initialize(json!({"clientName": "test", "resumeSessionId": session})).await;
+    let before = server.environment.followed.load(Ordering::Relaxed);
+    // The push begins by itself when the client reads nothing for a while.
+    server.environment.follow_tried.notified().await;
+    for _ in 0..100 {
+        resumed.call("environment/status", json!(null)).await;
+    }
+    assert_eq!(server.environment.followed.load(Ordering::Relaxed), before + 1);
+}
