@@ -10,6 +10,7 @@
 //!
 //! ```text
 //!   start_keeper   how an owner starts a keeper, or connects to the one that is there
+//!   private_directory    the state directory, which nobody else may touch
 //!   channel        messages with descriptors over the socket between them
 //!   protocol       which messages there are (codec: how they are written)
 //!   keeper         the loop: requests, exits, deadlines        keeper/owner, keeper/child
@@ -24,6 +25,7 @@
 pub mod channel;
 pub mod codec;
 pub mod keeper;
+pub mod private_directory;
 pub mod protocol;
 mod spawn;
 pub mod spool;
