@@ -49,8 +49,8 @@ pub const QUEUED_WRITES: usize = 128;
 /// Most bytes of one stdin write; a larger one is refused before it is queued.
 pub const WRITE_BYTES: usize = 64 << 20;
 
-/// Longest process id, in bytes. Long enough for any client's scheme, short enough for a log line.
-pub const PROCESS_ID_BYTES: usize = 512;
+/// Longest process id, in bytes: a thousand characters of any script, and the session that a server puts before them.
+pub const PROCESS_ID_BYTES: usize = 4 << 10;
 
 /// Longest write id, in bytes.
 pub const WRITE_ID_BYTES: usize = 256;
