@@ -8,11 +8,13 @@ mod shared;
 mod stdin_order;
 
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use exec_transport::{CloseReason, Connection, PeerKind, Received, Receiver, SendError};
+use exec_transport::{CloseReason, Connection, Identity, PeerKind, Received, Receiver, SendError};
 use exec_wire::SharedJson;
 use exec_wire::binary::{self, FrameHeader};
 use exec_wire::envelope::{self, Incoming, RequestId};
@@ -24,7 +26,10 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::{self, Params, Request};
-use crate::limits::{ACCEPTED_REQUESTS, CLOSE_TIMEOUT, LARGE_REQUEST_BYTES, LARGE_RESPONSE_BYTES, SMALL_MESSAGE_BYTES};
+use crate::limits::{
+    ACCEPTED_REQUESTS, CLOSE_TIMEOUT, LARGE_REQUEST_BYTES, LARGE_RESPONSE_BYTES, SMALL_MESSAGE_BYTES,
+    TOKEN_CHECK_INTERVAL,
+};
 use crate::resources::ConnectionResources;
 use crate::server::Server;
 use crate::session::Session;
@@ -40,6 +45,7 @@ pub(crate) enum CloseRequest {
     TakenOver,
     SessionClosed,
     ServerStopping,
+    TokenExpired,
 }
 
 enum Event {
@@ -51,7 +57,7 @@ enum Event {
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
-    let Connection { sender, receiver, peer } = connection;
+    let Connection { sender, receiver, peer, identity } = connection;
     let (id, close_requests) = server.register_connection();
     // bounded by the accepted requests, see `WriterHandle`
     let (writer_handle, commands) = mpsc::unbounded_channel();
@@ -72,6 +78,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
     });
     let task = ConnectionTask {
         shared,
+        identity,
         handshake: HandshakeState::NotStarted,
         session: None,
         requests: JoinSet::new(),
@@ -87,6 +94,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
 
 struct ConnectionTask {
     shared: Arc<ConnectionShared>,
+    identity: Identity,
     handshake: HandshakeState,
     session: Option<Arc<Session>>,
     requests: JoinSet<()>,
@@ -109,9 +117,11 @@ impl ConnectionTask {
     ) {
         let peer = self.shared.peer.to_string();
         tracing::debug!(peer, "connected");
+        let mut expiry = pin!(token_expired(self.identity.expires));
         let reason = loop {
             let event = tokio::select! {
                 biased;
+                () = &mut expiry => Event::CloseRequested(CloseRequest::TokenExpired),
                 request = close_requested(&mut close_requests) => Event::CloseRequested(request),
                 done = &mut writer => Event::WriterDone(done),
                 Some(_) = self.requests.join_next(), if !self.requests.is_empty() => Event::RequestDone,
@@ -188,6 +198,10 @@ impl ConnectionTask {
                 CloseReason::new(CloseReason::NORMAL, "the session was closed")
             }
             CloseRequest::ServerStopping => CloseReason::new(CloseReason::GOING_AWAY, "the server stops"),
+            CloseRequest::TokenExpired => {
+                tracing::info!(peer = %self.shared.peer, "its token has expired");
+                CloseReason::new(CloseReason::POLICY, "the token has expired; connect again with a new one")
+            }
         }
     }
 
@@ -195,8 +209,10 @@ impl ConnectionTask {
         if self.shared.uses_binary_frames() && binary::is_binary(&frame) {
             return self.on_binary_frame(&frame).await;
         }
+        // Only a binary frame can be like this, and it is answered as text that is no JSON is.
         let Ok(text) = std::str::from_utf8(&frame) else {
-            return ControlFlow::Break(CloseReason::new(CloseReason::INVALID_DATA, "a message was not UTF-8"));
+            self.refuse_malformed("the message is neither JSON nor a binary frame that was agreed on");
+            return ControlFlow::Continue(());
         };
         match envelope::decode(text) {
             Ok(Incoming::Request(request)) => {
@@ -303,7 +319,6 @@ impl ConnectionTask {
     }
 }
 
-/// The request that a binary frame of a client carries, or why it carries none.
 /// The request id of a binary frame that a client may send.
 fn request_id_of_frame(frame: &[u8]) -> Result<RequestId, String> {
     match binary::decode(frame) {
@@ -312,6 +327,17 @@ fn request_id_of_frame(frame: &[u8]) -> Result<RequestId, String> {
         }
         Ok(_) => Err("a binary frame of a kind that only servers send".to_owned()),
         Err(malformed) => Err(malformed.to_string()),
+    }
+}
+
+/// Waits until the token of the connection has expired; for ever if it does not.
+async fn token_expired(at: Option<SystemTime>) {
+    let Some(at) = at else { return std::future::pending().await };
+    // In steps, because a timer does not count the time that a machine sleeps.
+    while let Ok(left) = at.duration_since(SystemTime::now())
+        && !left.is_zero()
+    {
+        tokio::time::sleep(left.min(TOKEN_CHECK_INTERVAL)).await;
     }
 }
 

@@ -156,11 +156,13 @@ impl Server {
         &self,
         connection: ConnectionId,
         client_name: &str,
+        subject: Option<&str>,
         ttl: Option<Duration>,
     ) -> Result<(Arc<Session>, Duration), RpcError> {
         let ttl = self.granted_ttl(ttl);
         let id = uuid::Uuid::new_v4().to_string();
-        let session = Arc::new(Session::new(id, client_name.to_owned(), unix_ms(SystemTime::now())));
+        let session = Session::new(id, client_name.to_owned(), unix_ms(SystemTime::now()));
+        let session = Arc::new(session.opened_by(subject.map(str::to_owned)));
         {
             let mut state = self.lock();
             if state.sessions.len() >= SESSIONS {
@@ -179,11 +181,16 @@ impl Server {
         &self,
         connection: ConnectionId,
         id: &str,
+        subject: Option<&str>,
         ttl: Option<Duration>,
     ) -> Result<(Arc<Session>, Duration), RpcError> {
         let new_ttl = ttl.map(|ttl| self.granted_ttl(Some(ttl)));
         let session = {
             let mut state = self.lock();
+            if state.sessions.get(id).is_some_and(|session| !session.may_be_resumed_by(subject)) {
+                tracing::warn!(session = id, "refused to a token of another subject");
+                return Err(RpcError::unknown_session(id));
+            }
             let attached = state.sessions.attach(id, connection, new_ttl, Instant::now());
             let (session, evicted) = attached.ok_or_else(|| RpcError::unknown_session(id))?;
             if let Some(evicted) = evicted.and_then(|evicted| state.connections.get(&evicted)) {

@@ -43,9 +43,10 @@ impl ConnectionTask {
         }
         let server = &self.shared.server;
         let ttl = params.detached_ttl_ms.map(Duration::from_millis);
+        let subject = self.identity.subject.as_deref();
         let (session, granted) = match &params.resume_session_id {
-            None => server.open_session(self.shared.id, &params.client_name, ttl)?,
-            Some(session_id) => server.resume_session(self.shared.id, session_id, ttl)?,
+            None => server.open_session(self.shared.id, &params.client_name, subject, ttl)?,
+            Some(session_id) => server.resume_session(self.shared.id, session_id, subject, ttl)?,
         };
         let mut commands = Vec::new();
         if params.binary_frames {

@@ -2,11 +2,14 @@
 //!
 //! The processes of a session are not stored here: each process carries its session in its label, beside its log.
 
-use std::io;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Session;
+use crate::limits::SESSION_FILE_BYTES;
 
 /// `None` if the server has no state directory; then nothing is stored.
 #[derive(Debug)]
@@ -16,7 +19,7 @@ impl SessionStore {
     pub(crate) fn open(state: Option<&Path>) -> io::Result<Self> {
         let directory = state.map(|state| state.join("sessions"));
         if let Some(directory) = &directory {
-            std::fs::create_dir_all(directory)?;
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
         Ok(Self(directory))
     }
@@ -28,8 +31,12 @@ impl SessionStore {
         entries
             .filter_map(|entry| {
                 let id = entry.file_name().into_string().ok().filter(|name| !name.ends_with(".new"))?;
-                let text = std::fs::read_to_string(entry.path()).ok()?;
-                let decoded = decode(id, &text);
+                // Asked before it is opened, because to open a FIFO would wait for its writer. Nobody else can
+                // put one here in between.
+                let found = entry.metadata().ok()?;
+                let plausible = found.is_file() && found.len() <= SESSION_FILE_BYTES;
+                let text = if plausible { std::fs::read_to_string(entry.path()).ok() } else { None };
+                let decoded = text.and_then(|text| decode(id, &text));
                 if decoded.is_none() {
                     tracing::warn!(file = %entry.path().display(), "a remembered session does not read and is left out");
                 }
@@ -41,7 +48,8 @@ impl SessionStore {
     pub(crate) fn save(&self, session: &Session, ttl: Duration) -> io::Result<()> {
         let Some(directory) = &self.0 else { return Ok(()) };
         let fresh = directory.join(format!("{}.new", session.id));
-        std::fs::write(&fresh, encode(session, ttl))?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(encode(session, ttl).as_bytes())?;
         std::fs::rename(&fresh, directory.join(&session.id))
     }
 
@@ -53,18 +61,23 @@ impl SessionStore {
 }
 
 fn encode(session: &Session, ttl: Duration) -> String {
-    // The name comes last, because it may contain anything, even line ends.
-    format!("1\n{}\n{}\n{}", ttl.as_millis(), session.opened_at_ms, session.client_name)
+    // The name comes last, because it may contain anything, even line ends. The subject is JSON, where they are escaped.
+    let subject = serde_json::to_string(&session.subject).unwrap_or_default();
+    format!("2\n{}\n{}\n{subject}\n{}", ttl.as_millis(), session.opened_at_ms, session.client_name)
 }
 
 fn decode(id: String, text: &str) -> Option<(Session, Duration)> {
-    let mut lines = text.splitn(4, '\n');
-    if lines.next()? != "1" {
-        return None;
-    }
-    let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
-    let opened_at_ms = lines.next()?.parse().ok()?;
-    Some((Session::new(id, lines.next()?.to_owned(), opened_at_ms), ttl))
+    let (version, rest) = text.split_once('\n')?;
+    let (ttl, rest) = rest.split_once('\n')?;
+    let (opened_at_ms, rest) = rest.split_once('\n')?;
+    let (subject, client_name) = match version {
+        // Before there were subjects.
+        "1" => (None, rest),
+        "2" => rest.split_once('\n').and_then(|(json, name)| Some((serde_json::from_str(json).ok()?, name)))?,
+        _ => return None,
+    };
+    let session = Session::new(id, client_name.to_owned(), opened_at_ms.parse().ok()?);
+    Some((session.opened_by(subject), Duration::from_millis(ttl.parse().ok()?)))
 }
 
 #[cfg(test)]
@@ -72,12 +85,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_fifo_or_a_giant_among_the_sessions_holds_nobody_up() {
+        let state = tempfile::tempdir().expect("a temporary folder");
+        let store = SessionStore::open(Some(state.path())).expect("the folder is ours");
+        let session = Session::new("good".into(), "name".into(), 7);
+        store.save(&session, Duration::from_secs(1)).expect("the folder is ours");
+        let giant = std::fs::File::create(state.path().join("sessions/giant")).expect("the folder is ours");
+        giant.set_len(1 << 40).expect("a hole costs nothing");
+        let made = std::process::Command::new("mkfifo").arg(state.path().join("sessions/fifo")).status();
+        assert!(made.expect("mkfifo is everywhere").success());
+        let found: Vec<String> = store.load_all().into_iter().map(|(session, _)| session.id).collect();
+        assert_eq!(found, ["good"]);
+    }
+
+    #[test]
     fn what_is_remembered_is_what_was_said() {
-        let session = Session::new("x".into(), "two\nlines".into(), 7);
+        let session = Session::new("x".into(), "two\nlines".into(), 7).opened_by(Some("a\nb".into()));
         let text = encode(&session, Duration::from_millis(1500));
         let (decoded, ttl) = decode("x".into(), &text).expect("it was encoded here");
         assert_eq!((decoded.id, decoded.client_name, decoded.opened_at_ms), ("x".into(), "two\nlines".into(), 7));
-        assert_eq!(ttl, Duration::from_millis(1500));
-        assert!(decode("x".into(), "2\n1\n1\nn").is_none());
+        assert_eq!((ttl, decoded.subject.as_deref()), (Duration::from_millis(1500), Some("a\nb")));
+        assert_eq!(decode("x".into(), "1\n1\n1\nn").map(|(session, _)| session.client_name), Some("n".into()));
+        assert!(decode("x".into(), "3\n1\n1\nn").is_none());
     }
 }

@@ -11,6 +11,7 @@ mod hostile;
 mod remote;
 mod remote_files;
 mod server_robust;
+mod tokens;
 mod volume;
 
 use exec_testkit::conformance;
