@@ -10,6 +10,7 @@
 //!
 //! ```text
 //!   start_keeper   how an owner starts a keeper, or connects to the one that is there
+//!   private_directory    the state directory, which nobody else may touch
 //!   channel        messages with descriptors over the socket between them
 //!   protocol       which messages there are, and how they are written
 //!   lease          who may move output: the owner of this connection, and nobody after it
@@ -25,6 +26,7 @@
 pub mod channel;
 pub mod keeper;
 pub mod lease;
+pub mod private_directory;
 pub mod protocol;
 mod spawn;
 pub mod spool;

@@ -517,10 +517,11 @@ fn streams(sources: &[(Stream, OutputSource)]) -> StreamSet {
 /// There is no space on the disk or in a table of the kernel, or the directory cannot be reached for now. Nothing is
 /// lost if we try again later.
 fn is_temporary(errno: Errno) -> bool {
-    let space =
-        [Errno::NOSPC, Errno::DQUOT, Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE, Errno::TOOMANYREFS];
+    // FBIG: a limit of this process (`ulimit -f`), which is to it what a full disk is to everybody.
+    let disk = [Errno::NOSPC, Errno::DQUOT, Errno::FBIG];
+    let kernel = [Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE, Errno::TOOMANYREFS];
     let reach = [Errno::NOENT, Errno::ROFS, Errno::ACCESS, Errno::PERM, Errno::IO];
-    space.contains(&errno) || reach.contains(&errno)
+    [&disk[..], &kernel, &reach].iter().any(|errnos| errnos.contains(&errno))
 }
 
 /// Gives the disk back what lies between `from` and `to`, in multiples of [`PUNCH_BYTES`]. If the file system cannot

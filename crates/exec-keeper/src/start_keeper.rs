@@ -4,7 +4,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::channel::Channel;
 use crate::keeper::{self, KeeperConfig, OwnerExitPolicy};
+use crate::private_directory;
 use crate::spool::directory::SpoolDirectory;
 
 /// Name of the socket in the state directory.
@@ -31,6 +31,14 @@ pub enum KeeperStartError {
     /// Its owner could read our logs and connect to the keeper.
     #[error("state folder {path:?} belongs to somebody else (uid {uid}): choose one of your own")]
     Foreign { path: PathBuf, uid: u32 },
+    #[error("state folder {path:?} is a link, or no folder at all: give the path of the folder itself")]
+    Link { path: PathBuf },
+    /// What it says may be somebody else's, down to the sessions and the logs.
+    #[error(
+        "state folder {path:?} could be written to by others, so {entry:?} in it is not trusted: look at it and remove it, \
+         or choose another folder"
+    )]
+    Untrusted { path: PathBuf, entry: PathBuf },
     /// The kernel takes 107 bytes for the path of a socket.
     #[error("the path of socket {path:?} is too long for the kernel: choose a shorter state folder")]
     LongPath { path: PathBuf },
@@ -95,13 +103,13 @@ pub fn connect_or_start(
     total_bytes: u64,
     orphan_ttl: Duration,
 ) -> Result<Channel, KeeperStartError> {
-    create_private_directory(state)?;
+    private_directory::create(state)?;
     let path = state.join(SOCKET);
     let address = SocketAddrUnix::new(&path).map_err(|_| KeeperStartError::LongPath { path: path.clone() })?;
     let at = |error| KeeperStartError::Directory { path: state.to_owned(), error };
     // Two owners that find no keeper at the same time must not both start one. The lock is released when the file is
     // closed: when this returns, or by the kernel if we are killed.
-    let lock = std::fs::File::options().create(true).append(true).open(state.join(LOCK)).map_err(at)?;
+    let lock = private_directory::open_file(&state.join(LOCK)).map_err(at)?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
     if let Some(channel) = connect(&address)? {
         return Ok(channel);
@@ -111,7 +119,7 @@ pub fn connect_or_start(
     let listener = new_socket()?;
     rustix::net::bind(&listener, &address)?;
     rustix::net::listen(&listener, 8)?;
-    let log = std::fs::File::options().create(true).append(true).open(state.join(LOG)).map_err(at)?;
+    let log = private_directory::open_file(&state.join(LOG)).map_err(at)?;
     let args = ["--orphan-ttl-ms".into(), orphan_ttl.as_millis().to_string().into()];
     // We do not wait for it: it is meant to outlive us, and init reaps it then.
     drop(spawn_keeper(program, listener, &args, spool, total_bytes, Stdio::from(log))?);
@@ -120,6 +128,9 @@ pub fn connect_or_start(
 
 /// Runs the loop of a keeper process. Its socket was passed as standard input.
 fn run_process(directory: &Path, total_bytes: u64, on_owner_exit: OwnerExitPolicy) -> Result<(), Errno> {
+    // Its children run as the same user, and must not read its memory or take its descriptors. They can be looked at
+    // themselves again as soon as they run their own program.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     // In a session of its own, it gets no signals from the terminal it was started in.
     let _ = rustix::process::setsid();
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
@@ -165,20 +176,6 @@ fn parse_args(mut args: impl Iterator<Item = std::ffi::OsString>) -> Option<(Pat
     Some((directory?, total_bytes?, on_owner_exit?))
 }
 
-/// Makes sure that the directory exists and that only our user can enter it.
-pub fn create_private_directory(path: &Path) -> Result<(), KeeperStartError> {
-    let at = |error| KeeperStartError::Directory { path: path.to_owned(), error };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at)?;
-    let found = std::fs::metadata(path).map_err(at)?;
-    if found.uid() != rustix::process::getuid().as_raw() {
-        return Err(KeeperStartError::Foreign { path: path.to_owned(), uid: found.uid() });
-    }
-    if found.permissions().mode() & 0o077 != 0 {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).map_err(at)?;
-    }
-    Ok(())
-}
-
 fn spawn_keeper(
     program: &KeeperProgram,
     socket: OwnedFd,
@@ -197,6 +194,9 @@ fn spawn_keeper(
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
         .stderr(stderr)
+        // It outlives us and needs none of our variables, some of which may be secrets; only its loader may need one.
+        .env_clear()
+        .envs(std::env::var_os("LD_LIBRARY_PATH").map(|path| ("LD_LIBRARY_PATH", path)))
         .current_dir("/")
         .spawn()
         .map_err(|error| KeeperStartError::Program { program: program.program.clone(), error })

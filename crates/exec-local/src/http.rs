@@ -1,13 +1,15 @@
 //! HTTP from this machine.
 //!
 //! The client is made with the first request, because making one reads the machine's certificate store. A machine
-//! without such a store can still use plain HTTP. Redirections are followed by `redirect`, not by the library, because
+//! without such a store can still use plain HTTP. Beside the store (or what `SSL_CERT_FILE` names in its place) the
+//! certificates in the file that `CODEX_CA_CERTIFICATE` names are trusted. Redirections are followed by `redirect`, not by the library, because
 //! clients depend on their details. Deliberately absent: cookies, decompression, HTTP/2 (every server still speaks
 //! 1.1), and any header of our own but `accept: */*` and what the protocol demands.
 
 mod redirect;
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -26,6 +28,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Idle connections kept per host.
 const IDLE_PER_HOST: usize = 8;
+
+/// Names a PEM file with further certificates to trust.
+const CA_VARIABLE: &str = "CODEX_CA_CERTIFICATE";
 
 /// Where the values of variables come from.
 type Lookup = Box<dyn Fn(&str) -> Option<OsString> + Send + Sync>;
@@ -51,7 +56,7 @@ impl LocalHttp {
         let (timeout, redirects) = (request.timeout, request.redirects);
         let mut outgoing = self.validate(request)?;
         // The caller's timeout does not include making the client.
-        self.clients.get(outgoing.url.scheme() == "https").await?;
+        self.client(&outgoing).await?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         for _ in 0..=MAX_REDIRECTS {
             let response = self.send_once(&outgoing, deadline).await?;
@@ -69,13 +74,18 @@ impl LocalHttp {
         Err(HttpError::TooManyRedirects)
     }
 
+    async fn client(&self, outgoing: &OutgoingRequest) -> Result<&reqwest::Client, HttpError> {
+        let ca_file = (self.lookup)(CA_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        self.clients.get(outgoing.url.scheme() == "https", ca_file).await
+    }
+
     /// Sends it once. The deadline covers the body of the response, too.
     async fn send_once(
         &self,
         outgoing: &OutgoingRequest,
         deadline: Option<Instant>,
     ) -> Result<reqwest::Response, HttpError> {
-        let client = self.clients.get(outgoing.url.scheme() == "https").await?;
+        let client = self.client(outgoing).await?;
         // The builder turns a name and a password in the URL into a header.
         let mut request =
             client.request(outgoing.method.clone(), outgoing.url.clone()).headers(outgoing.headers.clone());
@@ -148,18 +158,18 @@ struct Clients {
 impl Clients {
     /// The client for a request, made now if it is the first. Two first requests may both make one; one of them is then
     /// dropped.
-    async fn get(&self, needs_trust: bool) -> Result<&reqwest::Client, HttpError> {
+    async fn get(&self, needs_trust: bool, ca_file: Option<PathBuf>) -> Result<&reqwest::Client, HttpError> {
         if let Some(client) = self.trusting.get() {
             return Ok(client);
         }
         if !needs_trust && let Some(client) = self.plain.get() {
             return Ok(client);
         }
-        match build_client(true).await {
+        match build_client(true, ca_file).await {
             Ok(client) => Ok(self.trusting.get_or_init(|| client)),
             Err(error) if needs_trust => Err(error),
             Err(_) => {
-                let client = build_client(false).await?;
+                let client = build_client(false, None).await?;
                 Ok(self.plain.get_or_init(|| client))
             }
         }
@@ -167,15 +177,27 @@ impl Clients {
 }
 
 /// Makes a client on a blocking thread, because reading the certificate store takes milliseconds.
-async fn build_client(trusting: bool) -> Result<reqwest::Client, HttpError> {
+async fn build_client(trusting: bool, ca_file: Option<PathBuf>) -> Result<reqwest::Client, HttpError> {
     let built = tokio::task::spawn_blocking(move || {
+        let further = ca_file.as_deref().map(read_certificates).transpose()?.unwrap_or_default();
         let builder = reqwest::Client::builder().redirect(Policy::none());
         let builder = builder.pool_idle_timeout(IDLE_TIMEOUT).pool_max_idle_per_host(IDLE_PER_HOST);
-        if trusting { builder.build() } else { builder.tls_certs_only([]).build() }
+        let builder = if trusting { builder.tls_certs_merge(further) } else { builder.tls_certs_only([]) };
+        builder.build().map_err(|error| request_failed(&error))
     });
-    match built.await {
-        Ok(built) => built.map_err(|error| request_failed(&error)),
-        Err(error) => Err(HttpError::Failed { why: error.to_string(), causes: String::new() }),
+    built.await.unwrap_or_else(|error| Err(HttpError::Failed { why: error.to_string(), causes: String::new() }))
+}
+
+/// A file that was named and cannot be used is an error: whoever named it would look for the reason elsewhere.
+fn read_certificates(path: &Path) -> Result<Vec<reqwest::Certificate>, HttpError> {
+    let failed = |problem: String| HttpError::Failed {
+        why: format!("the certificates in {} ({CA_VARIABLE}) cannot be used", path.display()),
+        causes: problem,
+    };
+    let pem = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    match reqwest::Certificate::from_pem_bundle(&pem) {
+        Ok(certificates) if certificates.is_empty() => Err(failed("there is none in it".to_owned())),
+        other => other.map_err(|error| failed(error.to_string())),
     }
 }
 

@@ -36,12 +36,13 @@ mod stdin;
 mod wait;
 mod write_journal;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use exec_core::limits::{ORPHAN_TTL, SPOOL_BYTES, SPOOL_TOTAL_BYTES};
 use exec_env::{Environment, Files, Http, MachineInfo, Processes};
+use exec_keeper::private_directory;
 use exec_keeper::spool::directory::SpoolDirectory;
 use exec_keeper::start_keeper::{self, KeeperProgram, KeeperStartError};
 
@@ -161,9 +162,9 @@ impl LocalEnvironment {
         let path = match &options.spool_folder {
             Some(path) => path.clone(),
             None if durable => state.clone(),
-            None => temporary_directory(),
+            None => temporary_directory()?,
         };
-        start_keeper::create_private_directory(&path)?;
+        private_directory::create(&path)?;
         let spool_directory = Arc::new(SpoolDirectory::new(&path, options.spool_total_bytes));
         let total = options.spool_total_bytes;
         let (channel, host) = match &options.keeper {
@@ -226,7 +227,44 @@ const TEMP_REGISTRIES: &str = "writes";
 
 /// Where logs are kept without a state directory. The files have no names, so the directory is always empty and several
 /// environments can share it.
-fn temporary_directory() -> PathBuf {
-    let base = if std::path::Path::new("/var/tmp").is_dir() { PathBuf::from("/var/tmp") } else { std::env::temp_dir() };
-    base.join(format!("exec-server-{}", rustix::process::getuid().as_raw()))
+///
+/// Anybody may make something of that name in `/var/tmp` before we do. Then we keep ours at home, or below a name that
+/// nobody could know.
+fn temporary_directory() -> Result<PathBuf, KeeperStartError> {
+    let shared = if Path::new("/var/tmp").is_dir() { PathBuf::from("/var/tmp") } else { std::env::temp_dir() };
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    choose_temporary_directory(&shared, home.as_deref())
+}
+
+fn choose_temporary_directory(shared: &Path, home: Option<&Path>) -> Result<PathBuf, KeeperStartError> {
+    let name = format!("exec-server-{}", rustix::process::geteuid().as_raw());
+    let unknown = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), &name);
+    let first = shared.join(&name);
+    let Err(error) = private_directory::create(&first) else { return Ok(first) };
+    let home = home.filter(|home| home.is_dir()).map(|home| home.join(".cache/exec-server/spool"));
+    let fallback = home.into_iter().chain([shared.join(format!("{name}-{unknown:016x}"))]);
+    let chosen = fallback.into_iter().find(|path| private_directory::create(path).is_ok()).ok_or(error)?;
+    tracing::warn!(instead = %chosen.display(), "{} cannot be used for logs; remove it", first.display());
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_squatted_temporary_folder_is_left_alone_and_another_is_used() {
+        let (shared, home) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let usual = choose_temporary_directory(shared.path(), None).expect("nobody is in the way");
+        std::fs::remove_dir(&usual).expect("it is empty");
+        let bait = home.path().join("bait");
+        std::fs::create_dir(&bait).expect("the folder is ours");
+        std::os::unix::fs::symlink(&bait, &usual).expect("the folder is ours");
+
+        let at_home = choose_temporary_directory(shared.path(), Some(home.path())).expect("there is a home");
+        assert_eq!(at_home, home.path().join(".cache/exec-server/spool"));
+        let secret = choose_temporary_directory(shared.path(), None).expect("there is a name that nobody knows");
+        assert!(secret.starts_with(shared.path()) && secret != usual, "{secret:?}");
+        assert_eq!(std::fs::read_dir(&bait).expect("it is ours").count(), 0);
+    }
 }

@@ -10,8 +10,10 @@ mod shared;
 mod stdin_order;
 
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use exec_transport::{CloseReason, Connection, PeerKind, Received, Receiver, SendError};
@@ -26,7 +28,7 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::{self, Params, Request};
-use crate::limits::{CLOSE_TIMEOUT, LARGE_RESPONSE_BYTES, REQUEST_ID_BYTES, WHOLE_BODY_BYTES};
+use crate::limits::{CLOSE_TIMEOUT, LARGE_RESPONSE_BYTES, REQUEST_ID_BYTES, TOKEN_CHECK_INTERVAL, WHOLE_BODY_BYTES};
 use crate::reply;
 use crate::resources::ConnectionResources;
 use crate::server::{Registration, Server};
@@ -44,6 +46,7 @@ pub(crate) enum CloseRequest {
     TakenOver,
     SessionClosed,
     ServerStopping,
+    TokenExpired,
 }
 
 enum Event {
@@ -56,8 +59,8 @@ enum Event {
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
-    let Connection { sender, receiver, peer } = connection;
-    let (registration, close_requests) = server.register_connection(&peer);
+    let Connection { sender, receiver, peer, identity } = connection;
+    let (registration, close_requests) = server.register_connection(&peer, identity.subject);
     // bounded by the accepted requests, see `WriterHandle`
     let (writer_handle, commands) = mpsc::unbounded_channel();
     let carries_binary = sender.carries_binary();
@@ -78,6 +81,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
     });
     let task = ConnectionTask {
         shared,
+        token_expires: identity.expires,
         handshake: HandshakeState::NotStarted,
         session: None,
         requests: JoinSet::new(),
@@ -94,6 +98,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
 
 struct ConnectionTask {
     shared: Arc<ConnectionShared>,
+    token_expires: Option<std::time::SystemTime>,
     handshake: HandshakeState,
     session: Option<Arc<Session>>,
     requests: JoinSet<()>,
@@ -118,9 +123,11 @@ impl ConnectionTask {
     ) {
         let peer = self.shared.peer.to_string();
         tracing::debug!(peer, "connected");
+        let mut expiry = pin!(token_expired(self.token_expires));
         let reason = loop {
             let event = tokio::select! {
                 biased;
+                () = &mut expiry => Event::CloseRequested(CloseRequest::TokenExpired),
                 request = close_requested(&mut close_requests) => Event::CloseRequested(request),
                 done = &mut writer => Event::WriterDone(done),
                 Some(_) = self.requests.join_next(), if !self.requests.is_empty() => Event::RequestDone,
@@ -204,6 +211,10 @@ impl ConnectionTask {
                 CloseReason::new(CloseReason::NORMAL, "the session was closed")
             }
             CloseRequest::ServerStopping => CloseReason::new(CloseReason::GOING_AWAY, "the server stops"),
+            CloseRequest::TokenExpired => {
+                tracing::info!(peer = %self.shared.peer, "its token has expired");
+                CloseReason::new(CloseReason::POLICY, "the token has expired; connect again with a new one")
+            }
         }
     }
 
@@ -211,8 +222,10 @@ impl ConnectionTask {
         if self.shared.uses_binary_frames() && binary::is_binary(&frame) {
             return self.on_binary_frame(&frame).await;
         }
+        // Only a binary frame can be like this, and it is answered as text that is no JSON is.
         let Ok(text) = std::str::from_utf8(&frame) else {
-            return ControlFlow::Break(CloseReason::new(CloseReason::INVALID_DATA, "a message was not UTF-8"));
+            self.refuse_malformed("the message is neither JSON nor a binary frame that was agreed on").await;
+            return ControlFlow::Continue(());
         };
         match envelope::decode(text) {
             Ok(Incoming::Request(request)) => {
@@ -370,6 +383,17 @@ fn request_id_of_frame(frame: &[u8]) -> Result<RequestId, String> {
         }
         Ok(_) => Err("a binary frame of a kind that only servers send".to_owned()),
         Err(malformed) => Err(malformed.to_string()),
+    }
+}
+
+/// Waits until the token of the connection has expired; for ever if it does not.
+async fn token_expired(at: Option<SystemTime>) {
+    let Some(at) = at else { return std::future::pending().await };
+    // In steps, because a timer does not count the time that a machine sleeps.
+    while let Ok(left) = at.duration_since(SystemTime::now())
+        && !left.is_zero()
+    {
+        tokio::time::sleep(left.min(TOKEN_CHECK_INTERVAL)).await;
     }
 }
 

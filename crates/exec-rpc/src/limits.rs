@@ -149,3 +149,12 @@ pub const CAPABILITY_ROOT_BYTES: usize = 16 << 20;
 
 /// One file of a capability root, as in Codex's server.
 pub const CAPABILITY_FILE_BYTES: usize = 1 << 20;
+
+/// A file that remembers a session: a few numbers and the client's name. A larger one is not ours.
+pub(crate) const SESSION_FILE_BYTES: u64 = 1 << 20;
+
+/// How often a connection looks whether its token has expired.
+pub(crate) const TOKEN_CHECK_INTERVAL: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// A file of Codex's configuration; people write them.
+pub(crate) const CONFIG_FILE_BYTES: u64 = 1 << 20;

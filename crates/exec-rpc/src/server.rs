@@ -140,6 +140,7 @@ impl Server {
     pub(crate) fn register_connection(
         self: &Arc<Self>,
         peer: &Peer,
+        subject: Option<String>,
     ) -> (Registration, watch::Receiver<Option<CloseRequest>>) {
         let id = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let mut state = self.lock();
@@ -149,7 +150,8 @@ impl Server {
             true => SessionOwner::Operator,
             false => SessionOwner::of(peer),
         };
-        (Registration { server: self.clone(), id, owner, session_id: None, ended: false }, receiver)
+        let server = self.clone();
+        (Registration { server, id, owner, subject, session_id: None, ended: false }, receiver)
     }
 
     /// Opens a session for the client that names this scope. Also returns the TTL that the session got.
@@ -163,7 +165,8 @@ impl Server {
         let ttl = self.granted_ttl(ttl);
         let id = uuid::Uuid::new_v4().to_string();
         let (name, opened_at_ms) = (client_name.to_owned(), unix_ms(SystemTime::now()));
-        let session = Arc::new(Session::new(id, name, opened_at_ms, registration.owner.clone()));
+        let session = Session::new(id, name, opened_at_ms, registration.owner.clone());
+        let session = Arc::new(session.opened_by(registration.subject.clone()));
         session.set_holder(Some(scope.unwrap_or_default()));
         let gone = {
             let mut state = self.lock();
@@ -201,6 +204,12 @@ impl Server {
         let scope = scope.unwrap_or_default();
         let (session, ttl, same_holder) = {
             let mut state = self.lock();
+            if let Some(session) = state.sessions.get(id)
+                && !session.may_be_resumed_by(registration.subject.as_deref())
+            {
+                tracing::warn!(session = id, "refused to a token of another subject");
+                return Err(RpcError::unknown_session(id));
+            }
             let holder = state.sessions.get(id).and_then(|session| session.holder());
             let same_holder = holder.as_deref() == Some(scope);
             if only_if_held && holder.is_some() && !same_holder {
@@ -355,6 +364,8 @@ pub(crate) struct Registration {
     server: Arc<Server>,
     pub(crate) id: ConnectionId,
     owner: SessionOwner,
+    /// Whom its token names; `None` if it needed none.
+    subject: Option<String>,
     session_id: Option<String>,
     ended: bool,
 }

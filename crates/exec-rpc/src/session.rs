@@ -41,6 +41,8 @@ pub(crate) struct Session {
     ended: AtomicBool,
     /// The keys of the last starts, so that none is carried out twice.
     starts: Mutex<VecDeque<String>>,
+    /// Whom the token named with which it was opened; `None` if it was opened without one.
+    pub(crate) subject: Option<String>,
     /// By the client's ids. An id is reserved while its process is being started.
     processes: Arc<Reservations<String, Arc<SessionProcess>>>,
     pub(crate) responses: ResponseCache,
@@ -94,10 +96,23 @@ impl Session {
             holder: Mutex::default(),
             ended: AtomicBool::new(false),
             starts: Mutex::default(),
+            subject: None,
             // Running processes are not limited here; housekeeping forgets surplus closed ones.
             processes: Reservations::new(usize::MAX),
             responses: ResponseCache::default(),
             writer: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn opened_by(self, subject: Option<String>) -> Self {
+        Self { subject, ..self }
+    }
+
+    /// Not by a token that names somebody else. Whoever needs no token (on a unix socket or stdio) is our own user.
+    pub(crate) fn may_be_resumed_by(&self, subject: Option<&str>) -> bool {
+        match (self.subject.as_deref(), subject) {
+            (Some(opener), Some(subject)) => opener == subject,
+            _ => true,
         }
     }
 

@@ -3,7 +3,7 @@
 //! The halves may live in two tasks. Nothing runs unless one of them is polled; pings are
 //! answered and sent, and silence is noticed, while somebody waits in [`Receiver::next`].
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::memory::{MemoryReceiver, MemorySender};
 use crate::message::{CloseReason, Message, Received};
@@ -16,6 +16,17 @@ pub struct Connection {
     pub sender: Sender,
     pub receiver: Receiver,
     pub peer: Peer,
+    /// What the peer's token says of it. Nothing, if no token was asked for.
+    pub identity: Identity,
+}
+
+/// Whom a token names, and how long it counts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// The `sub` of a signed token, empty if it has none; `None` without a signed token.
+    pub subject: Option<String>,
+    /// From then on the token is worth nothing, and neither should be the connection.
+    pub expires: Option<SystemTime>,
 }
 
 /// Sends messages. Dropping it ends our direction of the stream; [`Sender::close`] does it in good order.
@@ -112,6 +123,7 @@ impl Connection {
             sender: Sender(SenderKind::Stream(sender)),
             receiver: Receiver(ReceiverKind::Stream(Box::new(receiver))),
             peer,
+            identity: Identity::default(),
         }
     }
 
@@ -120,6 +132,7 @@ impl Connection {
             sender: Sender(SenderKind::Memory(sender)),
             receiver: Receiver(ReceiverKind::Memory(receiver)),
             peer: Peer::Memory,
+            identity: Identity::default(),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! The modules in the order in which an incoming byte meets them:
 //!
 //! ```text
-//! listen       bind, accept, the HTTP upgrade (Origin, Host, routes, auth), the socket file
+//! listen       bind, accept, the HTTP upgrade (Origin, Host, routes, auth and its throttle), the socket file
 //! connect      URLs, TLS, the upgrade as a client, a program as the peer
 //! stdio        our own stdin and stdout as a byte stream
 //! stream       one byte stream as messages: receiver (reads, pings), sender with the write half that both share, its
@@ -40,7 +40,7 @@ mod stream;
 mod websocket;
 
 pub use connect::{ConnectError, ConnectOptions, ConnectUrl, ConnectUrlError, Program, Target, WebSocketUrl, connect};
-pub use connection::{Connection, Receiver, SendError, Sender};
+pub use connection::{Connection, Identity, Receiver, SendError, Sender};
 pub use limits::Limits;
 pub use listen::{
     AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ListenOptions, ListenUrl, ListenUrlError, Listener, PendingConnection,

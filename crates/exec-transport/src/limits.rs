@@ -60,6 +60,21 @@ pub(crate) const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections at one time, handshakes included. Codex has no cap; 200 were seen in use.
 pub const MAX_CONNECTIONS: usize = 1024;
 
+/// Wrong tokens that an address may send before it is slowed down.
+pub const AUTH_FREE_FAILURES: u32 = 5;
+
+/// Then its tokens are looked at this far apart: four guesses a second are no attack.
+pub const AUTH_PAUSE: Duration = Duration::from_millis(250);
+
+/// A token that would have to wait longer is refused unseen.
+pub const AUTH_MAX_WAIT: Duration = Duration::from_secs(5);
+
+/// An address that sent no wrong token for so long starts anew.
+pub const AUTH_FORGET_AFTER: Duration = Duration::from_secs(60);
+
+/// Addresses whose wrong tokens are counted; beyond, the others are counted as one.
+pub(crate) const AUTH_ADDRESSES: usize = 4096;
+
 /// Connections over the limit that are being answered by a 503. Further ones are dropped unanswered.
 pub(crate) const MAX_REFUSALS: usize = 64;
 

@@ -9,13 +9,14 @@ mod auth;
 mod handshake;
 mod http;
 mod socket_file;
+mod throttle;
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -97,7 +98,9 @@ impl fmt::Display for ListenUrl {
 pub struct ListenOptions {
     /// `None` lets everyone in.
     pub auth: Option<Auth>,
-    /// Names, besides addresses and `localhost`, that a `Host` header may carry.
+    /// Listen without `auth` where others than this machine can reach it. Whoever does may run programs as our user.
+    pub insecure_no_auth: bool,
+    /// Names, besides addresses, `localhost` and the machine's own, that a `Host` header may carry. With `auth` any may.
     pub allow_hosts: Vec<String>,
     /// Connections at one time, handshakes included.
     pub max_connections: usize,
@@ -110,6 +113,7 @@ impl Default for ListenOptions {
     fn default() -> Self {
         Self {
             auth: None,
+            insecure_no_auth: false,
             allow_hosts: Vec::new(),
             max_connections: MAX_CONNECTIONS,
             header_timeout: HEADER_TIMEOUT,
@@ -129,6 +133,11 @@ pub enum BindError {
     NotASocket { path: PathBuf },
     #[error("cannot {operation} {}: {source}", path.display())]
     Unix { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "refusing to listen on ws://{address} without authentication, because whoever reaches it could run programs as \
+         this user: use --ws-auth, a loopback address or a unix socket, or --insecure-no-auth if you mean it"
+    )]
+    AuthMissing { address: SocketAddr },
     /// Bearer tokens need HTTP; on other transports nobody would be asked for one.
     #[error("WebSocket auth requires a WebSocket listener, not {instead}")]
     AuthNeedsWebSocket { instead: &'static str },
@@ -181,9 +190,15 @@ impl Listener {
         }
         let (source, hosts) = match url {
             ListenUrl::WebSocket(address) => {
+                if options.auth.is_none() && !address.ip().to_canonical().is_loopback() {
+                    if !options.insecure_no_auth {
+                        return Err(BindError::AuthMissing { address: *address });
+                    }
+                    tracing::warn!("whoever reaches ws://{address} may run programs here: no token is asked for");
+                }
                 let listener = TcpListener::bind(address).await;
                 let listener = listener.map_err(|source| BindError::Tcp { address: *address, source })?;
-                (ListenSource::Tcp(listener), AllowedHosts::Known(options.allow_hosts))
+                (ListenSource::Tcp(listener), AllowedHosts::of_network(options.auth.as_ref(), options.allow_hosts))
             }
             ListenUrl::Unix(path) => {
                 let (listener, file) = socket_file::listen_at(path).await?;
@@ -197,6 +212,7 @@ impl Listener {
             max_connections,
             header_timeout: options.header_timeout,
             limits: options.limits,
+            throttle: Mutex::default(),
         };
         Ok(Self {
             source,

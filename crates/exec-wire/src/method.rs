@@ -462,8 +462,13 @@ impl Method {
         &self.spec().behaviour
     }
 
+    /// Whether our servers answer it. The shapes of the others are known, because clients may meet them elsewhere.
+    pub const fn is_served(self) -> bool {
+        !matches!(self, Self::NetworkPolicyRequest | Self::CapabilitiesDiscoverV2)
+    }
+
     /// The method of that name, if it is one that a server answers.
     pub fn parse_for_server(name: &str) -> Option<Self> {
-        Self::parse(name).filter(|method| method.spec().family != MethodFamily::Network)
+        Self::parse(name).filter(|method| method.is_served())
     }
 }

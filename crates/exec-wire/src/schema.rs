@@ -9,18 +9,20 @@ use crate::envelope::{RequestId, TraceContext};
 use crate::error::RpcError;
 use crate::method::{Method, NotificationMethod};
 
-/// One document: every method with params and result, every notification, and the definitions they share.
+/// One document: every method that our servers answer, with params and result, every notification that they send or
+/// understand, and the definitions they share.
 pub fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let mut methods = Map::new();
-    for method in Method::ALL {
+    for method in Method::ALL.iter().filter(|method| method.is_served()) {
         let spec = method.spec();
         let params = (spec.params.schema)(&mut generator);
         let result = (spec.result.schema)(&mut generator);
         methods.insert(spec.name.to_owned(), json!({ "params": params, "result": result }));
     }
     let mut notifications = Map::new();
-    for notification in NotificationMethod::ALL {
+    let silent = NotificationMethod::NetworkPolicyDecision; // there is no proxy that would decide anything
+    for notification in NotificationMethod::ALL.iter().filter(|notification| **notification != silent) {
         let params = (notification.params().schema)(&mut generator);
         notifications.insert(notification.name().to_owned(), json!({ "params": params }));
     }

@@ -284,7 +284,7 @@ impl Driver {
 
 impl OpenConnection {
     fn new(connection: Connection, shared: &LinkShared) -> Self {
-        let Connection { sender, receiver, peer } = connection;
+        let Connection { sender, receiver, peer, .. } = connection;
         tracing::debug!(%peer, "connected");
         let carries_binary = sender.carries_binary();
         let writer = LinkWriter::start(sender, Arc::clone(&shared.bytes_out));

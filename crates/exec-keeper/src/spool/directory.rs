@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
+use crate::private_directory;
+
 #[derive(Debug)]
 pub struct SpoolDirectory {
     path: PathBuf,
@@ -39,7 +41,7 @@ impl SpoolDirectory {
     /// Whether output could be written here now. Asked before a start, because a child whose output cannot be written
     /// would only wait, and the caller would not know why.
     pub fn check_writable(&self) -> Result<(), Errno> {
-        let disk = rustix::fs::statvfs(&self.path)?;
+        let disk = self.or_make_again(|| rustix::fs::statvfs(&self.path))?;
         let free = if rustix::process::geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
         if disk.f_flag.contains(StatVfsMountFlags::RDONLY) {
             return Err(Errno::ROFS);
@@ -53,8 +55,21 @@ impl SpoolDirectory {
 
     pub fn create_file(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        match rustix::fs::open(&self.path, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => self.create_unlinked_file(flags),
+        self.or_make_again(|| match rustix::fs::open(&self.path, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
+            Err(Errno::OPNOTSUPP | Errno::ISDIR) => self.create_unlinked_file(flags),
+            other => other,
+        })
+    }
+
+    /// The directory is always empty, so whoever cleans up (systemd-tmpfiles, for one) takes it for garbage. Then it is
+    /// made again, unless somebody else was quicker.
+    fn or_make_again<T>(&self, attempt: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+        match attempt() {
+            Err(Errno::NOENT) => {
+                // Whatever is wrong with it, the errno says that it cannot be used.
+                private_directory::create(&self.path).map_err(|_| Errno::NOENT)?;
+                attempt()
+            }
             other => other,
         }
     }

@@ -249,7 +249,7 @@ fn copy_through_memory(from: BorrowedFd<'_>, file: BorrowedFd<'_>, written: &mut
     while done < count {
         done += match rustix::io::pwrite(file, &buffer[done..count], *written + done as u64) {
             // The bytes are no longer in the pipe, so they would be lost if we gave up. We try until there is space.
-            Err(Errno::NOSPC | Errno::DQUOT) => {
+            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
                 std::thread::sleep(exec_core::limits::STALL_RETRY);
                 0
             }

@@ -15,6 +15,8 @@ pub(crate) fn adopt_orphans() -> Result<OwnedFd, Errno> {
         libc::signal(libc::SIGHUP, libc::SIG_IGN);
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        // A write beyond RLIMIT_FSIZE is then an error like that of a full disk. Children get the signal again.
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGCHLD);

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FlockOperation, flock, fstat};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat};
 
 use super::resolve::proc_path;
 
@@ -30,6 +30,9 @@ const SUFFIX: &str = ".tmp";
 /// Directories remembered as recorded. Beyond this the memory is cleared and some are recorded twice, which is
 /// harmless.
 const REMEMBERED_DIRECTORIES: usize = 1 << 16;
+
+/// How much of a dead owner's registry file is read: the paths of tens of thousands of directories.
+const REGISTRY_BYTES: u64 = 16 << 20;
 
 /// Names for temporary files, and the record of where they are.
 pub(super) struct TempRegistry {
@@ -130,10 +133,15 @@ fn clean_up(directory: &Path) {
 }
 
 fn clean_up_after(registry: &Path, instance: &OsStr) -> io::Result<()> {
-    let mut file = File::open(registry)?;
+    // Not blocking, because to open a FIFO would wait for its writer.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(registry, flags, Mode::empty())?;
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Ok(());
+    }
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     let mut directories = Vec::new();
-    file.read_to_end(&mut directories)?;
+    File::from(file).take(REGISTRY_BYTES).read_to_end(&mut directories)?;
     for directory in directories.split(|byte| *byte == 0) {
         if !directory.is_empty() {
             remove_temporary_files(Path::new(OsStr::from_bytes(directory)), instance);

@@ -50,6 +50,9 @@ impl OutgoingRequest {
         let same_origin = self.url.origin() == next.origin();
         if !same_origin {
             CREDENTIAL_HEADERS.iter().for_each(|name| drop(self.headers.remove(name)));
+            // What was filled from a variable is a secret, whatever the header is called. Only such values are marked.
+            let secret = self.headers.iter().filter(|(_, value)| value.is_sensitive()).map(|(name, _)| name.clone());
+            secret.collect::<Vec<HeaderName>>().iter().for_each(|name| drop(self.headers.remove(name)));
         }
         self.headers.remove(REFERER);
         if let Some(referer) = referer(&self.url, &next, same_origin) {
@@ -109,6 +112,20 @@ mod tests {
         assert_eq!((form.method.as_str(), form.body.is_some()), ("POST", true));
         assert!(!form.headers.contains_key(COOKIE) && form.headers.contains_key(CONTENT_TYPE));
         assert_eq!(form.headers[REFERER], "http://one.invalid/");
+    }
+
+    #[test]
+    fn what_a_variable_filled_goes_nowhere_else() {
+        let key = HeaderName::from_static("x-api-key");
+        let mut request = outgoing(Method::GET, &[(key.clone(), "secret"), (CONTENT_TYPE, "t")]);
+        request.headers.get_mut(&key).expect("just set").set_sensitive(true);
+        assert_eq!(sent_to(&mut request, 302, "/elsewhere"), Ok(true));
+        assert!(request.headers.contains_key(&key), "it is the same origin");
+        for location in ["https://one.invalid/", "http://one.invalid:81/", "http://two.invalid/"] {
+            let mut request = request.clone();
+            assert_eq!(sent_to(&mut request, 307, location), Ok(true));
+            assert!(!request.headers.contains_key(&key) && request.headers.contains_key(CONTENT_TYPE), "{location}");
+        }
     }
 
     #[test]

@@ -301,3 +301,49 @@ fn a_machine_that_trusts_nobody_still_speaks_plain_http() {
     let told = String::from_utf8_lossy(&again.stdout);
     assert!(again.status.success() && told.contains("1 passed"), "{told}");
 }
+
+/// The address of a server that answers one HTTPS request, and its certificate, which nobody knows.
+async fn https_server(folder: &std::path::Path) -> (String, std::path::PathBuf) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("TLS 1.3")
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .expect("key and certificate fit");
+    let file = folder.join("ca.pem");
+    std::fs::write(&file, made.cert.pem()).expect("the folder is ours");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+    let url = format!("https://localhost:{}/", listener.local_addr().expect("it is bound").port());
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.expect("a listener");
+            let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config.clone()));
+            // Who does not trust us ends it here.
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(OK.as_bytes()).await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    (url, file)
+}
+
+#[tokio::test]
+async fn certificates_that_codex_ca_certificate_names_are_trusted() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (url, file) = https_server(folder.path()).await;
+    let asking = |value: Option<std::path::PathBuf>| {
+        let lookup = move |name: &str| value.clone().filter(|_| name == "CODEX_CA_CERTIFICATE").map(Into::into);
+        let (http, url) = (LocalHttp::with_variables(lookup), url.clone());
+        async move { http.request(get(url)).await }
+    };
+    let trusted = asking(Some(file.clone())).await.expect("its certificate is named");
+    assert_eq!(whole(trusted).await, b"ok");
+    asking(None).await.expect_err("nobody knows its certificate");
+    let missing = asking(Some(folder.path().join("absent"))).await.expect_err("there is no such file");
+    assert!(missing.to_string().contains("CODEX_CA_CERTIFICATE"), "{missing}");
+}

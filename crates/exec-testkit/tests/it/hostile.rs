@@ -179,8 +179,30 @@ fn a_start_on_a_full_or_read_only_disk_is_refused_with_advice() {
     });
 }
 
+/// The limit is that of the process that moves the output. Each test is a process of its own.
 #[test]
-fn a_spool_folder_that_vanishes_is_told_and_its_children_wait_for_it() {
+fn a_limit_on_the_size_of_files_is_a_full_disk_and_kills_nobody() {
+    use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+    support::run(async {
+        // The host program decides about its signals; without this, the kernel would end it.
+        let beyond_limit = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        signal_hook::flag::register(Signal::XFSZ.as_raw(), beyond_limit).expect("a signal can be handled");
+        let env = environments::keeper_as_process().await;
+        let before = getrlimit(Resource::Fsize);
+        setrlimit(Resource::Fsize, Rlimit { current: Some(1 << 20), ..before }).expect("a lower limit");
+        let process = env.start("p", &format!("flood stdout {FLOOD_BYTES} 51 9000 ; exit 3")).await;
+        let head = process.wait_until_stalled().await;
+        assert_eq!((head.dropped_bytes, head.exit), (0, None));
+        setrlimit(Resource::Fsize, before).expect("the hard limit was left alone");
+        let seen = process.read_to_end().await;
+        assert!(seen.bytes(Stream::Stdout) == FLOOD.bytes(FLOOD_BYTES), "every byte");
+        assert_eq!((seen.exit().shell_code(), seen.gaps.len()), (3, 0));
+    });
+}
+
+/// As systemd-tmpfiles cleans it: the folder is empty, because its files have no names.
+#[test]
+fn a_spool_folder_that_vanishes_is_made_again_and_nobody_waits() {
     support::run(async {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let spool = folder.path().join("spool");
@@ -188,14 +210,34 @@ fn a_spool_folder_that_vanishes_is_told_and_its_children_wait_for_it() {
         let semaphore = env.semaphore("semaphore");
         let process = env.start("early", &format!("{} ; say here ; exit 3", semaphore.acquire())).await;
         std::fs::remove_dir(&spool).expect("its files have no names, so it is empty");
+        semaphore.release();
+        let seen = process.read_to_end().await;
+        assert_eq!((seen.stdout().as_str(), seen.exit().shell_code()), ("here\n", 3));
+        std::fs::remove_dir(&spool).expect("it was made again");
+        assert_eq!(env.run("late", "say there ; exit 4").await.exit().shell_code(), 4);
+    });
+}
+
+/// But not through somebody's link, and not if it cannot be made: then a start is refused, and children wait.
+#[test]
+fn a_spool_folder_that_cannot_be_made_again_is_told_and_its_children_wait_for_it() {
+    support::run(async {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (spool, elsewhere) = (folder.path().join("spool"), folder.path().join("elsewhere"));
+        let env = environments::local(spooling_to(&spool)).await;
+        let semaphore = env.semaphore("semaphore");
+        let process = env.start("early", &format!("{} ; say here ; exit 3", semaphore.acquire())).await;
+        std::fs::remove_dir(&spool).expect("its files have no names, so it is empty");
+        std::os::unix::fs::symlink(&elsewhere, &spool).expect("the folder above is ours");
         let failure = refused(&env).await;
         assert_eq!((failure.step, failure.errno, failure.subject.as_path()), (SpawnStep::Spool, 2, spool.as_path()));
         assert!(failure.to_string().contains("spool"), "{failure}");
         semaphore.release();
         assert!(process.wait_until_stalled_or_closed().await.stalled);
-        std::fs::create_dir(&spool).expect("the folder above is ours");
+        std::fs::remove_file(&spool).expect("the folder above is ours");
         let seen = process.read_to_end().await;
         assert_eq!((seen.stdout().as_str(), seen.exit().shell_code()), ("here\n", 3));
+        assert!(!elsewhere.exists());
     });
 }
 

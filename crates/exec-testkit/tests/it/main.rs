@@ -12,6 +12,7 @@ mod odd_kernels;
 mod remote;
 mod remote_files;
 mod server_robust;
+mod tokens;
 mod volume;
 
 use exec_testkit::conformance;

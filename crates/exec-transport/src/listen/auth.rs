@@ -6,13 +6,15 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::HeaderValue;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+
+use crate::connection::Identity;
 
 /// Shorter secrets can be guessed from one signed token.
 const SECRET_MIN_BYTES: usize = 32;
@@ -139,12 +141,12 @@ impl Auth {
     }
 
     /// Checks the `Authorization` header of an upgrade. The error is the body of the 401.
-    pub(crate) fn check(&self, header: Option<&HeaderValue>, now: SystemTime) -> Result<(), &'static str> {
+    pub(crate) fn check(&self, header: Option<&HeaderValue>, now: SystemTime) -> Result<Identity, &'static str> {
         let token = bearer(header)?;
         match &self.0 {
             AuthMethod::Capability { sha256 } => {
                 if digest(token.as_bytes()).ct_eq(sha256).into() {
-                    Ok(())
+                    Ok(Identity::default())
                 } else {
                     Err("invalid websocket bearer token")
                 }
@@ -162,12 +164,13 @@ struct SignedTokens {
     skew_seconds: i64,
 }
 
-/// The claims that are checked. `iat` and all others are not.
+/// The claims that are used. `iat` and all others are not.
 #[derive(Deserialize)]
 struct Claims {
     exp: i64,
     nbf: Option<i64>,
     iss: Option<String>,
+    sub: Option<String>,
     aud: Option<Audience>,
 }
 
@@ -188,7 +191,7 @@ impl Audience {
 }
 
 impl SignedTokens {
-    fn check(&self, token: &str, now: SystemTime) -> Result<(), &'static str> {
+    fn check(&self, token: &str, now: SystemTime) -> Result<Identity, &'static str> {
         // The library checks algorithm and signature. We check the claims, because each failure has its own text and
         // `exp` must be an integer.
         let mut signature_only = Validation::new(Algorithm::HS256);
@@ -200,7 +203,8 @@ impl SignedTokens {
             Err(_) => return Err("invalid websocket jwt"),
         };
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
-        if now > claims.exp.saturating_add(self.skew_seconds) {
+        let end = claims.exp.saturating_add(self.skew_seconds);
+        if now > end {
             return Err("expired websocket jwt");
         }
         if claims.nbf.is_some_and(|nbf| now < nbf.saturating_sub(self.skew_seconds)) {
@@ -214,7 +218,10 @@ impl SignedTokens {
         {
             return Err("websocket jwt audience mismatch");
         }
-        Ok(())
+        // The last second counts. A time beyond what the clock can say is no end.
+        let end =
+            u64::try_from(end).ok().and_then(|end| UNIX_EPOCH.checked_add(Duration::from_secs(end.checked_add(1)?)));
+        Ok(Identity { subject: Some(claims.sub.unwrap_or_default()), expires: end })
     }
 }
 

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -19,9 +19,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Identity};
 use crate::limits::{EXCHANGE_TIMEOUT, HEADER_BYTES, Limits};
 use crate::peer::Peer;
 use crate::stream::send_queue::Framing;
@@ -29,6 +29,7 @@ use crate::stream::{self, HeldResource};
 use crate::websocket::Role;
 
 use super::http::{UpgradePolicy, UpgradeResponse, plain};
+use super::throttle::AuthThrottle;
 
 /// Turns accepted streams into connections; shared by all handshakes of a listener.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(super) struct Acceptor {
     pub(super) max_connections: usize,
     pub(super) header_timeout: Duration,
     pub(super) limits: Limits,
+    /// Held for a moment, never while anybody waits.
+    pub(super) throttle: Mutex<AuthThrottle>,
 }
 
 /// Registered with no runtime, so that another thread than the listener's can make the handshake.
@@ -71,12 +74,13 @@ impl Acceptor {
         if let Err(error) = stream::set_low_latency(&stream) {
             tracing::debug!("{address}: its socket stays as it is: {error}");
         }
-        let (stream, already_read) = self.serve_http(stream, &permit).await?;
+        let (stream, already_read, identity) = self.serve_http(stream, Some(address), &permit).await?;
         let HandshakePermit::Serve(permit) = permit else { return None };
         let (read, write) = stream.into_split();
         let framing = (Framing::WebSocket(Role::Server), already_read);
         let held = HeldResource::Permit(permit);
-        Some(stream::open(read, write, framing, &self.limits, held, Peer::WebSocket(address)))
+        let connection = stream::open(read, write, framing, &self.limits, held, Peer::WebSocket(address));
+        Some(Connection { identity, ..connection })
     }
 
     /// Only our own user may connect, and root, who could do anything anyhow. The first byte tells the protocol. There is
@@ -95,7 +99,7 @@ impl Acceptor {
             HandshakePermit::Refuse(_) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
         };
         let (stream, framing) = if first == b'G' {
-            let (stream, already_read) = self.serve_http(stream, &permit).await?;
+            let (stream, already_read, _) = self.serve_http(stream, None, &permit).await?;
             (stream, (Framing::WebSocket(Role::Server), already_read))
         } else {
             (stream, (Framing::Lines, Bytes::new()))
@@ -106,14 +110,18 @@ impl Acceptor {
     }
 
     /// Serves one HTTP exchange. If it upgraded, returns the stream with the bytes that were read beyond the request.
-    async fn serve_http<S>(&self, stream: S, permit: &HandshakePermit) -> Option<(S, Bytes)>
+    async fn serve_http<S>(
+        &self,
+        stream: S,
+        address: Option<SocketAddr>,
+        permit: &HandshakePermit,
+    ) -> Option<(S, Bytes, Identity)>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let upgrade = Mutex::new(None);
-        let service = hyper::service::service_fn(|mut request| {
-            let response = self.respond(&mut request, permit, &upgrade);
-            std::future::ready(Ok::<_, Infallible>(response))
+        let service = hyper::service::service_fn(|request| async {
+            Ok::<_, Infallible>(self.respond(request, address, permit, &upgrade).await)
         });
         let exchange = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -126,29 +134,53 @@ impl Acceptor {
             Ok(Err(error)) => tracing::debug!("a request failed: {error}"),
             Err(_) => tracing::debug!("a request took too long"),
         }
-        let upgrade = upgrade.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        let (upgrade, identity) = upgrade.into_inner().unwrap_or_else(PoisonError::into_inner)?;
         let upgraded = upgrade.await.ok()?;
         let parts = upgraded.downcast::<TokioIo<S>>().ok()?;
-        Some((parts.io.into_inner(), parts.read_buf))
+        Some((parts.io.into_inner(), parts.read_buf, identity))
     }
 
-    fn respond(
+    async fn respond(
         &self,
-        request: &mut Request<Incoming>,
+        mut request: Request<Incoming>,
+        address: Option<SocketAddr>,
         permit: &HandshakePermit,
-        upgrade: &Mutex<Option<OnUpgrade>>,
+        upgrade: &Mutex<Option<(OnUpgrade, Identity)>>,
     ) -> Response<Full<Bytes>> {
         if matches!(permit, HandshakePermit::Refuse(_)) {
             let text = format!("all {} connections are in use; close one or try again later", self.max_connections);
             return plain(StatusCode::SERVICE_UNAVAILABLE, text);
         }
-        match self.policy.respond(request, SystemTime::now()) {
-            UpgradeResponse::Final(response) => response,
-            UpgradeResponse::Upgrade(response) => {
-                *upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(hyper::upgrade::on(request));
+        // Only a listener that asks for tokens can be tried by guessing one.
+        let guesser = address.filter(|_| self.policy.auth.is_some() && request.uri().path() == "/");
+        if let Some(address) = guesser {
+            let turn = self.throttle().wait_for_turn(address.ip(), Instant::now());
+            match turn {
+                Some(wait) => sleep(wait).await,
+                None => {
+                    let text = "too many wrong tokens came from this address; try again in some seconds";
+                    return plain(StatusCode::SERVICE_UNAVAILABLE, text);
+                }
+            }
+        }
+        match self.policy.respond(&request, SystemTime::now()) {
+            UpgradeResponse::Final(response) => {
+                if let Some(address) = guesser.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
+                    tracing::warn!(%address, "refused a connection: its token is missing, wrong or expired");
+                    self.throttle().record_failure(address.ip(), Instant::now());
+                }
+                response
+            }
+            UpgradeResponse::Upgrade(response, identity) => {
+                let upgrading = (hyper::upgrade::on(&mut request), identity);
+                *upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrading);
                 response
             }
         }
+    }
+
+    fn throttle(&self) -> MutexGuard<'_, AuthThrottle> {
+        self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Which HTTP requests may become a WebSocket, and how the others are answered.
 //!
 //! The checks, in this order, with Codex's statuses and texts: `Origin` (a browser sends it; refused), `Host` (an unknown
-//! name means that a browser was misled by DNS; refused; this check is ours), route, upgrade headers, authentication.
+//! name means that a browser was misled by DNS; refused; this check is ours, and made only where no token is asked for,
+//! which a page in a browser could not send), route, upgrade headers, authentication.
 //! Pure: the time is an argument.
 
 use std::borrow::Cow;
@@ -17,6 +18,7 @@ use hyper::header::{
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
+use crate::connection::Identity;
 use crate::websocket::accept_for;
 
 use super::auth::Auth;
@@ -31,7 +33,7 @@ pub(crate) struct UpgradePolicy {
 /// The `Host` headers that are served.
 #[derive(Debug)]
 pub(crate) enum AllowedHosts {
-    /// For a unix socket, which no browser can reach by name.
+    /// For a unix socket, which no browser can reach by name, and for clients that have a token.
     Any,
     /// Addresses, `localhost`, and these names.
     Known(Vec<String>),
@@ -39,7 +41,7 @@ pub(crate) enum AllowedHosts {
 
 pub(crate) enum UpgradeResponse {
     /// After this response the stream is a WebSocket.
-    Upgrade(Response<Full<Bytes>>),
+    Upgrade(Response<Full<Bytes>>, Identity),
     /// After this response the connection is over.
     Final(Response<Full<Bytes>>),
 }
@@ -47,12 +49,16 @@ pub(crate) enum UpgradeResponse {
 impl UpgradePolicy {
     pub(crate) fn respond<B>(&self, request: &Request<B>, now: SystemTime) -> UpgradeResponse {
         match self.accept_key(request, now) {
-            Ok(key) => UpgradeResponse::Upgrade(switching(key)),
+            Ok((key, identity)) => UpgradeResponse::Upgrade(switching(key), identity),
             Err(refusal) => UpgradeResponse::Final(refusal.response()),
         }
     }
 
-    fn accept_key<'a, B>(&self, request: &'a Request<B>, now: SystemTime) -> Result<&'a HeaderValue, FinalResponse> {
+    fn accept_key<'a, B>(
+        &self,
+        request: &'a Request<B>,
+        now: SystemTime,
+    ) -> Result<(&'a HeaderValue, Identity), FinalResponse> {
         let headers = request.headers();
         if headers.contains_key(ORIGIN) {
             return Err(FinalResponse::new(StatusCode::FORBIDDEN, ""));
@@ -70,20 +76,31 @@ impl UpgradePolicy {
             _ => return Err(FinalResponse::new(StatusCode::NOT_FOUND, "")),
         }
         let key = websocket_key(request)?;
-        if let Some(auth) = &self.auth
-            && let Err(text) = auth.check(headers.get(AUTHORIZATION), now)
-        {
-            return Err(FinalResponse::new(StatusCode::UNAUTHORIZED, text));
+        let Some(auth) = &self.auth else { return Ok((key, Identity::default())) };
+        match auth.check(headers.get(AUTHORIZATION), now) {
+            Ok(identity) => Ok((key, identity)),
+            Err(text) => Err(FinalResponse::new(StatusCode::UNAUTHORIZED, text)),
         }
-        Ok(key)
     }
 }
 
 impl AllowedHosts {
+    /// What a listener on a network serves: with a token any name will do.
+    pub(crate) fn of_network(auth: Option<&Auth>, allowed: Vec<String>) -> Self {
+        match auth {
+            Some(_) => Self::Any,
+            None => Self::Known(allowed.into_iter().chain(own_names()).collect()),
+        }
+    }
+
     fn check(&self, headers: &HeaderMap) -> Result<(), FinalResponse> {
         let Self::Known(names) = self else { return Ok(()) };
         let mut hosts = headers.get_all(HOST).iter();
         let refused = |shown: &str| {
+            tracing::warn!(
+                host = shown,
+                "refused a connection by a name that may be a browser's trap; if it is yours, use --allow-host {shown}"
+            );
             let text = format!(
                 "host `{shown}` is not served here: connect by IP address or as `localhost`, \
                  or name the host in allow_hosts (--allow-host) of the server"
@@ -103,6 +120,35 @@ impl AllowedHosts {
         // `user@host` is not a host name, and no honest client sends it.
         if known && !text.contains('@') { Ok(()) } else { refused(text) }
     }
+}
+
+/// The names that this machine has by its own configuration: its host name, alone and with the domains that it searches,
+/// and what `/etc/hosts` calls it. No name server is asked, because it might be the one that misleads the browser.
+fn own_names() -> Vec<String> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    own_names_from(&name, &read("/etc/hosts"), &read("/etc/resolv.conf"))
+}
+
+fn own_names_from(name: &str, hosts: &str, resolver: &str) -> Vec<String> {
+    if name.is_empty() {
+        return Vec::new();
+    }
+    let mut names = vec![name.to_owned()];
+    for line in hosts.lines() {
+        let line = line.split('#').next().unwrap_or_default();
+        let aliases: Vec<&str> = line.split_whitespace().skip(1).collect();
+        if aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name)) {
+            names.extend(aliases.into_iter().map(str::to_owned));
+        }
+    }
+    for line in resolver.lines() {
+        let mut words = line.split_whitespace();
+        if matches!(words.next(), Some("search" | "domain")) {
+            names.extend(words.map(|domain| format!("{name}.{}", domain.trim_end_matches('.'))));
+        }
+    }
+    names
 }
 
 pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
@@ -188,4 +234,18 @@ fn switching(key: &HeaderValue) -> Response<Full<Bytes>> {
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_knows_its_names_from_its_own_files() {
+        let hosts = "127.0.0.1 localhost\n127.0.1.1 devbox.corp.example devbox # mine\n10.0.0.9 other.example other\n";
+        let resolver = "nameserver 10.0.0.1\nsearch lab.example corp.example.\n";
+        let names = own_names_from("devbox", hosts, resolver);
+        assert_eq!(names, ["devbox", "devbox.corp.example", "devbox", "devbox.lab.example", "devbox.corp.example"]);
+        assert_eq!(own_names_from("", hosts, resolver), Vec::<String>::new());
+    }
 }

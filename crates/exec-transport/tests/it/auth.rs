@@ -249,3 +249,74 @@ async fn auth_without_a_websocket_listener_is_refused() {
     let error = Listener::bind(&ListenUrl::Unix("/x".into()), auth(&settings)).await.expect_err("refused");
     assert!(matches!(error, BindError::AuthNeedsWebSocket { .. }));
 }
+
+/// A listener that asks for signed tokens.
+fn signed_tokens_only() -> (tempfile::TempDir, ListenOptions) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let settings = AuthSettings {
+        mode: Some(AuthMode::SignedBearerToken),
+        shared_secret_file: Some(write(folder.path(), SECRET)),
+        ..AuthSettings::default()
+    };
+    let options = auth(&settings);
+    (folder, options)
+}
+
+fn token(claims: &Value) -> String {
+    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key).expect("claims can be signed")
+}
+
+fn in_an_hour() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() + 3600
+}
+
+#[tokio::test]
+async fn a_connection_knows_whom_its_token_names_and_when_it_ends() {
+    let (_folder, options) = signed_tokens_only();
+    let (mut listener, address) = websocket_listener(options).await;
+    let target: Target = format!("ws://{address}").parse().expect("a URL");
+    let exp = in_an_hour();
+    for (claims, subject) in [(json!({"exp": exp, "sub": "alice"}), "alice"), (json!({"exp": exp}), "")] {
+        let options = ConnectOptions { bearer_token: Some(token(&claims)), ..ConnectOptions::default() };
+        let (client, server) = tokio::join!(within(connect(&target, &options)), within(listener.accept()));
+        let (_client, server) = (client.expect("the token is good"), server.expect("a client"));
+        // The clocks may differ by half a minute, and the last second counts.
+        let expires = UNIX_EPOCH + std::time::Duration::from_secs(exp + 31);
+        assert_eq!((server.identity.subject.as_deref(), server.identity.expires), (Some(subject), Some(expires)));
+    }
+}
+
+#[tokio::test]
+async fn with_a_token_any_host_is_served() {
+    let (_folder, options) = signed_tokens_only();
+    let (mut listener, address) = websocket_listener(options).await;
+    let asking = async {
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        let request = format!(
+            "GET / HTTP/1.1\r\nhost: devbox.example:7000\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+             sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nauthorization: Bearer {}\r\n\r\n",
+            token(&json!({"exp": in_an_hour()}))
+        );
+        stream.write_all(request.as_bytes()).await.expect("it reads");
+        (read_head(&mut stream).await, stream)
+    };
+    let ((head, _stream), accepted) = tokio::join!(within(asking), within(listener.accept()));
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    accepted.expect("a client");
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_slowed_down_and_the_right_one_gets_in() {
+    let (_folder, options) = signed_tokens_only();
+    let wrong = Some("Bearer wrong".to_owned());
+    let right = Some(format!("Bearer {}", token(&json!({"exp": in_an_hour()}))));
+    let headers: Vec<Option<String>> = (0..7).map(|_| wrong.clone()).chain([right]).collect();
+    let begun = tokio::time::Instant::now();
+    let answers = answers(options, &headers).await;
+    let mut expected = vec![refused("invalid websocket jwt"); 7];
+    expected.push(WELCOME);
+    assert_eq!(answers, expected);
+    // Two wrong ones and the right one had to wait their turn.
+    assert!(begun.elapsed() >= 2 * exec_transport::limits::AUTH_PAUSE);
+}

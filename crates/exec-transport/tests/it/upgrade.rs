@@ -75,6 +75,22 @@ async fn a_request_with_an_origin_is_refused_on_every_route() {
 }
 
 #[tokio::test]
+async fn the_machine_is_served_by_its_own_name() {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let request = format!("GET /readyz HTTP/1.1\r\nhost: {}:7000\r\n\r\n", name.to_uppercase());
+    ask_all(ListenOptions::default(), &[(&request, 200, "")]).await;
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_is_not_listened_on_without_auth() {
+    let url: ListenUrl = "ws://0.0.0.0:0".parse().expect("a URL");
+    let refused = Listener::bind(&url, ListenOptions::default()).await.expect_err("anybody could come");
+    assert!(refused.to_string().contains("--insecure-no-auth"), "{refused}");
+    let options = ListenOptions { insecure_no_auth: true, ..ListenOptions::default() };
+    Listener::bind(&url, options).await.expect("it was asked for");
+}
+
+#[tokio::test]
 async fn only_addresses_localhost_and_allowed_names_are_hosts() {
     let options = ListenOptions { allow_hosts: vec!["build.example".to_owned()], ..ListenOptions::default() };
     let refusal = |host: &str| {

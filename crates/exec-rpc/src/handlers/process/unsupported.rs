@@ -26,6 +26,10 @@ pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
             return Err(reply::bad_params(format!("shell snapshots are unsupported for shell `{name}`")));
         }
     }
+    // Without a proxy nothing would manage the network of the child, so that it would reach everything.
+    if params.enforce_managed_network && params.sandbox.is_some() {
+        return Err(reply::sandbox_not_enforceable());
+    }
     match &params.sandbox {
         Some(context) if context.windows_sandbox_level == WindowsSandboxLevel::Mxc => {
             Err(reply::bad_params("native MXC is unavailable on this executor"))
