@@ -27,6 +27,7 @@ members! {
     INITIALIZE_RESUME_FROM "initialize.resumeFrom" "";
     INITIALIZE_BINARY_FRAMES "initialize.binaryFrames" "";
     INITIALIZE_REQUEST_SCOPE "initialize.requestScope" "";
+    INITIALIZE_OUTPUT_WINDOW "initialize.outputWindowBytes" "with `process/acknowledge`";
     START_SIZE "process/start.size" "";
     START_TIMEOUT "process/start.timeoutMs" "";
     START_GRACE "process/start.graceMs" "";

@@ -1,7 +1,7 @@
 //! The handshake: `initialize`, and the notification `initialized` that confirms its answer.
 //!
-//! What the client may ask for beyond Codex's server (`detachedTtlMs`, `resumeFrom`, `binaryFrames`, `requestScope`) is echoed as
-//! it was granted, and only if it was asked for. There is no version here; features are told by `environmentInfo`.
+//! What the client may ask for beyond Codex's server (`detachedTtlMs`, `resumeFrom`, `binaryFrames`, `requestScope`,
+//! `outputWindowBytes`) is echoed as it was granted, and only if it was asked for. There is no version here; features are told by `environmentInfo`.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +33,10 @@ pub struct InitializeParams {
     /// it is answered and not carried out twice. At most 64 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_scope: Option<String>,
+    /// The client acknowledges output with `process/acknowledge`, and holds this many bytes of a process that it has not
+    /// acknowledged. Each entry counts 96 bytes more than it carries. If absent, what was sent counts as read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_window_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -55,6 +59,9 @@ pub struct InitializeResult {
     /// The id of the server's record of requests. If it differs from an earlier one, requests made before are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_memory: Option<String>,
+    /// How far the push of a process may be ahead of what the client has acknowledged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_window_bytes: Option<u64>,
 }
 
 empty_params! {

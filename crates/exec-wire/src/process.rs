@@ -14,7 +14,8 @@ pub use control::{
     TerminateResult, Until, WaitOutcome, WaitParams, WaitResult, WriteParams, WriteResult, WriteStatus,
 };
 pub use log::{
-    Chunk, ClosedParams, Exit, ExitKind, ExitedParams, LogHead, OutputParams, ReadParams, ReadResult, Stream,
+    AcknowledgeParams, Chunk, ClosedParams, Exit, ExitKind, ExitedParams, LogHead, OutputParams, ReadParams,
+    ReadResult, Stream,
 };
 pub use start::{
     EnvInherit, EnvPolicy, Metadata, Overflow, SandboxType, ShellSnapshot, Size, StartParams, StartResult, ThreadId,

@@ -19,6 +19,8 @@ use super::index_file::IndexFile;
 const RECORDS_PER_READ: usize = 256;
 /// A page of a request without `max_bytes` ends here.
 const PAGE_BYTES: usize = 32 << 20;
+/// And any page ends here, because an entry costs memory too, however few bytes it has.
+const PAGE_ENTRIES: usize = 4096;
 
 #[derive(Debug)]
 pub struct LogFiles {
@@ -92,7 +94,7 @@ impl LogFiles {
         let mut entries = Vec::new();
         let mut next = request.after.saturating_add(1).max(head.first_seq);
         let mut budget = PageBudget { left: request.max_bytes.unwrap_or(PAGE_BYTES), any: false };
-        while next < head.next_seq {
+        while next < head.next_seq && entries.len() < PAGE_ENTRIES {
             let count = usize::try_from(head.next_seq - next).unwrap_or(usize::MAX).min(RECORDS_PER_READ);
             let records = self.read_records(next, count, request.disk_wait)?;
             let taken = records.iter().take_while(|record| budget.admits(record)).count();

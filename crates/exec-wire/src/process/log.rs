@@ -132,6 +132,16 @@ pub struct ExitedParams {
     pub exit: Option<Exit>,
 }
 
+/// What the client has read of a process's log. Until then the log keeps it, and the child waits if there is no more room.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AcknowledgeParams {
+    pub process_id: String,
+    /// The number of the last entry that was read; 0 for none yet. Absent if nobody reads this process any longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+}
+
 /// No more output can come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
