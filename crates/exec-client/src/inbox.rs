@@ -5,6 +5,9 @@
 //! not fit the window can be dropped: the server keeps the log. A hole in what is pushed (a log that forgot its oldest
 //! entries, a break) is the same case, and the fetched page tells the gap with its seqs.
 //!
+//! The server keeps what its client has not acknowledged, and that is what the slowest follower has not read. The inbox
+//! knows what the server was told and what it should be told next ([`Inbox::acknowledgement`]); the link tells it.
+//!
 //! A full window drops the entries that the fastest follower has read, so that only the slower ones must fetch them. Pure:
 //! no waiting, no clock; the driver wakes followers.
 
@@ -70,8 +73,7 @@ struct Window {
     head: Head,
     /// Whether entries may exist that were not pushed.
     stale: bool,
-    /// The position of each follower: the last seq it has read.
-    readers: HashMap<ReaderId, Seq>,
+    readers: HashMap<ReaderId, Reader>,
     /// Whether anybody has followed it yet. Until then the beginning is kept, because the first follower wants it.
     followed: bool,
     /// The highest seq that was pushed.
@@ -79,6 +81,23 @@ struct Window {
     /// Whether `closed` was pushed. The head says so only once the exit is known, too, so that nobody sees the log closed
     /// without knowing the exit.
     closed_pushed: bool,
+    /// What the server was last told on this connection.
+    told: Option<Acknowledgement>,
+}
+
+/// What the server is told: the last seq that every follower has read; `None` if there is no follower.
+pub type Acknowledgement = Option<Seq>;
+
+/// A follower's position.
+#[derive(Debug, Clone, Copy)]
+struct Reader {
+    /// The last seq it was given.
+    read: Seq,
+    /// The last seq it has done with. The same, unless it acknowledges by itself.
+    acknowledged: Seq,
+    acknowledges_itself: bool,
+    /// What it was given since the server was last told.
+    untold_bytes: usize,
 }
 
 impl Inbox {
@@ -129,7 +148,8 @@ impl Inbox {
         let window = self.windows.get_mut(id)?;
         let reader = ReaderId(self.next_reader);
         self.next_reader += 1;
-        window.readers.insert(reader, after);
+        let new = Reader { read: after, acknowledged: after, acknowledges_itself: false, untold_bytes: 0 };
+        window.readers.insert(reader, new);
         window.followed = true;
         self.held_bytes -= window.trim();
         Some(reader)
@@ -145,10 +165,62 @@ impl Inbox {
 
     /// A follower has read up to `position`.
     pub fn advance_reader(&mut self, id: &ProcessId, reader: ReaderId, position: Seq) {
-        if let Some(window) = self.windows.get_mut(id) {
-            window.readers.insert(reader, position);
+        if let Some(window) = self.windows.get_mut(id)
+            && let Some(reader) = window.readers.get_mut(&reader)
+        {
+            reader.read = position;
+            if !reader.acknowledges_itself {
+                reader.acknowledged = position;
+            }
             self.held_bytes -= window.trim();
         }
+    }
+
+    /// A follower was given these entries.
+    pub(crate) fn count_read(&mut self, id: &ProcessId, reader: ReaderId, entries: &[Entry]) {
+        if let Some(reader) = self.windows.get_mut(id).and_then(|window| window.readers.get_mut(&reader)) {
+            reader.untold_bytes += entries.iter().map(|entry| cost_bytes(&entry.body)).sum::<usize>();
+        }
+    }
+
+    /// A follower has done with everything up to `upto`. From now on only this counts, and not what it is given.
+    pub(crate) fn acknowledge_reader(&mut self, id: &ProcessId, reader: ReaderId, upto: Seq) {
+        if let Some(reader) = self.windows.get_mut(id).and_then(|window| window.readers.get_mut(&reader)) {
+            reader.acknowledged = upto;
+            reader.acknowledges_itself = true;
+        }
+    }
+
+    /// What the server should be told of `id`, if it is not told yet and if `least_bytes` more were read.
+    pub fn acknowledgement(&self, id: &ProcessId, least_bytes: usize) -> Option<Acknowledgement> {
+        self.windows.get(id).and_then(|window| window.acknowledgement(least_bytes))
+    }
+
+    /// The server was told so.
+    pub fn acknowledged(&mut self, id: &ProcessId, told: Acknowledgement) {
+        if let Some(window) = self.windows.get_mut(id) {
+            window.told = Some(told);
+            for reader in window.readers.values_mut() {
+                reader.untold_bytes = 0;
+            }
+        }
+    }
+
+    /// The server may not know what it was told of `id`, or of any process if `None`: the connection or the process is
+    /// another.
+    pub fn tell_again(&mut self, id: Option<&ProcessId>) {
+        match id {
+            Some(id) => self.windows.get_mut(id).into_iter().for_each(|window| window.told = None),
+            None => self.windows.values_mut().for_each(|window| window.told = None),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> InboxLimits {
+        self.limits
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &ProcessId> {
+        self.windows.keys()
     }
 
     /// What a follower at `after` should do, if it wants about `max_bytes`.
@@ -226,6 +298,7 @@ impl Window {
             followed: false,
             pushed: 0,
             closed_pushed: false,
+            told: None,
         }
     }
 
@@ -269,7 +342,21 @@ impl Window {
     }
 
     fn fastest(&self) -> Seq {
-        self.readers.values().copied().max().unwrap_or(0)
+        self.readers.values().map(|reader| reader.read).max().unwrap_or(0)
+    }
+
+    fn acknowledgement(&self, least_bytes: usize) -> Option<Acknowledgement> {
+        let slowest = self.readers.values().min_by_key(|reader| reader.acknowledged);
+        let now = slowest.map(|reader| reader.acknowledged);
+        let due = match (self.told, slowest) {
+            // Nobody has followed it yet. The server keeps the beginning for a while.
+            _ if !self.followed => false,
+            (Some(told), _) if told == now => false,
+            (Some(Some(told)), Some(slowest)) if told < slowest.acknowledged => slowest.untold_bytes >= least_bytes,
+            // A follower has come, or the last one has gone.
+            _ => true,
+        };
+        due.then_some(now)
     }
 
     /// The seq after which the push should go on. What was pushed before is held, or will be fetched.
@@ -295,10 +382,7 @@ impl Window {
     /// Drops what every follower has read; returns how many bytes that were.
     fn trim(&mut self) -> usize {
         let before = self.held_bytes;
-        let passed = match self.readers.values().min() {
-            Some(slowest) => *slowest,
-            None => Seq::MAX,
-        };
+        let passed = self.readers.values().map(|reader| reader.read).min().unwrap_or(Seq::MAX);
         while let Some(oldest) = self.held.first_entry() {
             if *oldest.key() > passed {
                 break;
@@ -321,6 +405,52 @@ fn cost_bytes(body: &EntryBody) -> usize {
 mod tests {
     use super::*;
     use crate::convert;
+
+    fn output(seq: Seq, bytes: usize) -> Entry {
+        let body = EntryBody::Output { stream: exec_core::Stream::Stdout, bytes: vec![b'x'; bytes].into() };
+        Entry { seq, body }
+    }
+
+    #[test]
+    fn the_server_is_told_what_the_slowest_follower_has_read() {
+        let id = ProcessId::new("p").expect("a short name");
+        let mut inbox = Inbox::new(InboxLimits::default());
+        inbox.open(&id);
+        assert_eq!(inbox.acknowledgement(&id, 0), None, "nobody has followed it yet");
+        let slow = inbox.add_reader(&id, 0).expect("it is open");
+        let fast = inbox.add_reader(&id, 0).expect("it is open");
+        assert_eq!(inbox.acknowledgement(&id, 1000), Some(Some(0)), "it is followed now");
+        inbox.acknowledged(&id, Some(0));
+        inbox.count_read(&id, fast, &[output(1, 900)]);
+        inbox.advance_reader(&id, fast, 1);
+        assert_eq!(inbox.acknowledgement(&id, 0), None);
+        inbox.count_read(&id, slow, &[output(1, 900)]);
+        inbox.advance_reader(&id, slow, 1);
+        assert_eq!(inbox.acknowledgement(&id, 1000), None, "it is not worth a message");
+        assert_eq!(inbox.acknowledgement(&id, 996), Some(Some(1)));
+        inbox.acknowledged(&id, Some(1));
+        inbox.tell_again(None);
+        assert_eq!(inbox.acknowledgement(&id, 996), Some(Some(1)), "another connection");
+        inbox.acknowledged(&id, Some(1));
+        inbox.remove_reader(&id, slow);
+        assert_eq!(inbox.acknowledgement(&id, 0), None);
+        inbox.remove_reader(&id, fast);
+        assert_eq!(inbox.acknowledgement(&id, 1000), Some(None), "nobody is left");
+    }
+
+    #[test]
+    fn a_follower_that_acknowledges_by_itself_is_not_taken_to_have_done_with_what_it_was_given() {
+        let id = ProcessId::new("p").expect("a short name");
+        let mut inbox = Inbox::new(InboxLimits::default());
+        inbox.open(&id);
+        let reader = inbox.add_reader(&id, 0).expect("it is open");
+        inbox.acknowledge_reader(&id, reader, 0);
+        inbox.acknowledged(&id, Some(0));
+        inbox.advance_reader(&id, reader, 9);
+        assert_eq!(inbox.acknowledgement(&id, 0), None);
+        inbox.acknowledge_reader(&id, reader, 4);
+        assert_eq!(inbox.acknowledgement(&id, 0), Some(Some(4)));
+    }
 
     #[test]
     fn an_end_that_is_heard_of_before_the_exit_is_an_end_once_both_are_known() {

@@ -27,15 +27,28 @@ pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// The longest delay between two attempts.
 pub const BACKOFF_MOST: Duration = Duration::from_secs(2);
 
-/// Output of one process that was pushed and not yet read. What exceeds it is dropped and fetched again when somebody
+/// Output of one process that was pushed and not yet read. Our server pushes no more until some of it is acknowledged;
+/// with a round trip of 80 ms, that is 50 MB/s. What another server pushes beyond it is dropped, and fetched when somebody
 /// reads it; nothing else waits for that.
-pub const WINDOW_BYTES: usize = 1 << 20;
+pub const WINDOW_BYTES: usize = 4 << 20;
+
+/// Output that a follower has read is acknowledged when it is so much, or after [`ACKNOWLEDGE_DELAY`]. Much less than the
+/// smallest spool holds, so that a child never waits for what was read long ago.
+pub const ACKNOWLEDGE_BYTES: usize = 256 << 10;
+
+/// A follower that has read everything acknowledges it after so long, if nothing new comes. Long enough that most echoes
+/// of keystrokes cost no message of their own.
+pub const ACKNOWLEDGE_DELAY: Duration = Duration::from_millis(20);
+
+/// Acknowledgements that may wait to be written, beside [`CALLS`]. One more is left to the next one, which includes it.
+pub const ACKNOWLEDGEMENTS: usize = 64;
 
 /// The same for all processes of a link together.
 pub const WINDOWS_BYTES: usize = 32 << 20;
 
-/// What a held entry costs beside its bytes. Without it, a child that prints byte by byte could fill our memory.
-pub const ENTRY_OVERHEAD_BYTES: usize = 96;
+/// What a held entry costs beside its bytes. Without it, a child that prints byte by byte could fill our memory. Servers
+/// count the same.
+pub const ENTRY_OVERHEAD_BYTES: usize = exec_wire::limits::ENTRY_OVERHEAD_BYTES;
 
 /// How much a follower that must catch up fetches at once: enough that the round trip does not matter.
 pub const REFETCH_BYTES: usize = 1 << 20;

@@ -24,6 +24,7 @@ use exec_core::{Entry, ProcessId};
 use exec_transport::Message;
 use exec_wire::envelope::{self, RequestId};
 use exec_wire::environment::EnvironmentInfo;
+use exec_wire::process::AcknowledgeParams;
 use exec_wire::{Call, Extension, Method, NotificationMethod, RetryPolicy, RpcError, SharedJson};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -31,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::error::CallError;
 use crate::inbox::Inbox;
-use crate::limits::{ANSWERS, CALLS, LONG_CALL};
+use crate::limits::{ACKNOWLEDGEMENTS, ANSWERS, CALLS, LONG_CALL};
 use crate::process_cache::CachedProcess;
 use crate::session::{LossKind, SessionLoss, random_seed};
 use writer::{OutgoingMessage, WriterQueue};
@@ -296,6 +297,8 @@ pub(crate) struct LinkShared {
     call_permits: Arc<Semaphore>,
     /// One permit per answer of ours that waits to be written.
     answer_permits: Arc<Semaphore>,
+    /// One permit per acknowledgement that waits to be written.
+    acknowledgement_permits: Arc<Semaphore>,
     /// Ids are unique over all connections, so that a call can be sent again as it is.
     next_id: AtomicI64,
     /// A random word for this client. Together with the id of a call it tells the server which calls it has seen before.
@@ -322,6 +325,8 @@ pub(crate) struct SharedState {
     pub(crate) extensions: BTreeSet<String>,
     /// Whether blocks may be sent as raw bytes.
     binary: bool,
+    /// Whether the server keeps what we have not acknowledged.
+    acknowledges: bool,
     pub(crate) info: Option<EnvironmentInfo>,
     session_id: Option<String>,
     /// The name of the server's memory of requests; `None` if it has none.
@@ -373,6 +378,7 @@ impl LinkShared {
             connection_wanted: Notify::new(),
             call_permits: Arc::new(Semaphore::new(CALLS)),
             answer_permits: Arc::new(Semaphore::new(ANSWERS)),
+            acknowledgement_permits: Arc::new(Semaphore::new(ACKNOWLEDGEMENTS)),
             next_id: AtomicI64::new(1),
             call_deadline,
             link_state: watch::Sender::new(LinkState::Connecting),
@@ -412,6 +418,30 @@ impl LinkShared {
         Ok(())
     }
 
+    /// Tells the server what was read of a process's log, if that is at least `least_bytes` more than it knows.
+    pub(crate) fn acknowledge(&self, id: &ProcessId, least_bytes: usize) {
+        self.acknowledge_in(&mut self.lock(), id, least_bytes);
+    }
+
+    fn acknowledge_in(&self, state: &mut SharedState, id: &ProcessId, least_bytes: usize) {
+        let LinkPhase::Live(queue) = &state.phase else { return };
+        let Some(seq) = state.inbox.acknowledgement(id, least_bytes).filter(|_| state.acknowledges) else { return };
+        // Without a permit it is left to the next one, which includes it.
+        let Ok(permit) = Arc::clone(&self.acknowledgement_permits).try_acquire_owned() else { return };
+        let params = AcknowledgeParams { process_id: id.as_str().to_owned(), seq };
+        let mut out = Vec::new();
+        envelope::write_notification(&mut out, NotificationMethod::ProcessAcknowledge.name(), &params, false);
+        queue.send(OutgoingMessage::new(Message::Text(out.into()), permit));
+        state.inbox.acknowledged(id, seq);
+    }
+
+    /// Whether the server should be told what was read of a process's log, and can be told.
+    pub(crate) fn owes_acknowledgement(&self, id: &ProcessId) -> bool {
+        let state = self.lock();
+        let can_tell = state.acknowledges && matches!(state.phase, LinkPhase::Live(_));
+        can_tell && state.inbox.acknowledgement(id, 0).is_some()
+    }
+
     /// Asks for a connection, without a call.
     pub(crate) fn request_connection(&self) {
         self.lock().wanted = true;
@@ -444,6 +474,11 @@ impl LinkShared {
             queue.send(call.outgoing.clone());
         }
         state.phase = LinkPhase::Live(queue);
+        state.inbox.tell_again(None);
+        let ids: Vec<ProcessId> = state.inbox.ids().cloned().collect();
+        for id in &ids {
+            self.acknowledge_in(&mut state, id, 0);
+        }
         for process in state.processes.values() {
             process.notify();
         }

@@ -411,7 +411,10 @@ impl<'a> ReservedId<'a> {
         {
             process.status = ProcessStatus::Known;
         }
+        // What was acknowledged before the process existed, the server did not understand.
+        state.inbox.tell_again(Some(self.id));
         drop(state);
+        self.link.shared().acknowledge(self.id, 0);
         self.fresh = false;
     }
 }

@@ -77,5 +77,9 @@ pub const ORPHAN_TTL: Duration = Duration::from_secs(600);
 /// wait for a reader that takes nothing for so long, which may have been stopped or forgotten.
 pub const READER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The same for a reader that says itself how far it has read, as long as it is attached: a person may have stopped it,
+/// or reads page by page. The child waits as it would at a pipe, and this bound only ends what was forgotten.
+pub const ATTACHED_READER_TIMEOUT: Duration = Duration::from_secs(3600);
+
 /// While a spool has no space (the disk is full, or the spool is full and blocks), the mover tries again this often.
 pub const STALL_RETRY: Duration = Duration::from_millis(50);

@@ -71,6 +71,10 @@ pub trait LogFollower: Send {
     /// Waits for an entry after this position, returns the entries after it (about `max_bytes` of output at most, but at
     /// least one entry) and moves on. After `Closed` it returns `None`. Cancelling it loses nothing.
     fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ProcessError>>;
+
+    /// Says that everything up to `upto` was read, and that a full log shall wait so long for this reader. What
+    /// [`Self::next`] returns counts as read by itself, until this is called for the first time; then only this counts.
+    fn acknowledge(&mut self, upto: Seq, patience: Duration);
 }
 
 /// A process that was started.

@@ -68,7 +68,8 @@ impl ProcessLog {
     }
 
     pub(crate) fn follow(&self, after: Seq) -> LocalFollower {
-        LocalFollower { log: self.clone(), reader: self.readers.register(after), after, finished: false }
+        let reader = self.readers.register(after);
+        LocalFollower { log: self.clone(), reader, after, acknowledges: false, finished: false }
     }
 }
 
@@ -77,6 +78,8 @@ pub(crate) struct LocalFollower {
     log: ProcessLog,
     reader: RegisteredReader,
     after: Seq,
+    /// The reader says itself what it has read; otherwise it has read what it got.
+    acknowledges: bool,
     finished: bool,
 }
 
@@ -88,7 +91,9 @@ impl LocalFollower {
         self.log.wait_for_news(self.after, None).await;
         let page = self.log.page(self.after, Some(max_bytes)).await?;
         self.after = page.cursor(self.after);
-        self.reader.advance_to(self.after);
+        if !self.acknowledges {
+            self.reader.advance_to(self.after);
+        }
         // Everything is read, and the log is complete or the mover is gone.
         let nothing = page.entries.is_empty() && page.gap.is_none();
         self.finished = self.after.saturating_add(1) >= page.head.next_seq && (page.head.closed || nothing);
@@ -110,5 +115,11 @@ impl LogFollower for LocalFollower {
             let page = self.advance(max_bytes).await;
             page.map_err(|reason| ProcessError::new(ProcessVerb::Follow, &self.log.id, reason))
         })
+    }
+
+    fn acknowledge(&mut self, upto: Seq, patience: Duration) {
+        self.acknowledges = true;
+        self.reader.set_patience(patience);
+        self.reader.advance_to(upto);
     }
 }

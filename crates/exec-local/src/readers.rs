@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use exec_core::Seq;
 use exec_core::limits::READER_TIMEOUT;
@@ -26,6 +26,8 @@ struct Position {
     /// Everything up to here was read.
     after: Seq,
     since: Instant,
+    /// How long the child waits for it, if it reads nothing.
+    patience: Duration,
     /// It has read nothing for so long that nobody waits for it, until it reads again.
     ignored: bool,
 }
@@ -35,6 +37,13 @@ struct Position {
 pub(crate) struct RegisteredReader {
     readers: Arc<Readers>,
     number: u64,
+    patience: Duration,
+}
+
+impl Position {
+    fn now(after: Seq, patience: Duration) -> Self {
+        Self { after, since: Instant::now(), patience, ignored: false }
+    }
 }
 
 impl Readers {
@@ -42,8 +51,8 @@ impl Readers {
         let mut positions = self.positions();
         let number = positions.next;
         positions.next += 1;
-        positions.by_reader.insert(number, Position { after, since: Instant::now(), ignored: false });
-        RegisteredReader { readers: self.clone(), number }
+        positions.by_reader.insert(number, Position::now(after, READER_TIMEOUT));
+        RegisteredReader { readers: self.clone(), number, patience: READER_TIMEOUT }
     }
 
     /// The first entry that a reader has not read.
@@ -58,7 +67,7 @@ impl Readers {
         let positions = self.positions();
         let slowest =
             positions.by_reader.values().filter(|position| !position.ignored).min_by_key(|position| position.after)?;
-        Some(slowest.since.max(child_waits_since) + READER_TIMEOUT)
+        slowest.since.max(child_waits_since).checked_add(slowest.patience)
     }
 
     /// Nobody waits for the slowest reader any longer.
@@ -81,8 +90,13 @@ impl Readers {
 }
 
 impl RegisteredReader {
+    /// How long the child waits for it from now on.
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     pub(crate) fn advance_to(&self, after: Seq) {
-        let position = Position { after, since: Instant::now(), ignored: false };
+        let position = Position::now(after, self.patience);
         self.readers.positions().by_reader.insert(self.number, position);
         self.readers.moved.notify_one();
     }
@@ -127,5 +141,18 @@ mod tests {
         let long_ago = Instant::now().checked_sub(READER_TIMEOUT);
         let ends = readers.deadline_of_slowest(long_ago.unwrap_or_else(Instant::now)).expect("there is one");
         assert!(ends > Instant::now() + READER_TIMEOUT / 2);
+    }
+
+    #[test]
+    fn a_reader_may_ask_for_more_patience_and_for_any() {
+        let readers = Arc::new(Readers::default());
+        let mut reader = readers.register(0);
+        reader.set_patience(READER_TIMEOUT * 10);
+        reader.advance_to(1);
+        let ends = readers.deadline_of_slowest(Instant::now()).expect("there is one");
+        assert!(ends > Instant::now() + READER_TIMEOUT * 9);
+        reader.set_patience(Duration::MAX);
+        reader.advance_to(1);
+        assert_eq!(readers.deadline_of_slowest(Instant::now()), None);
     }
 }

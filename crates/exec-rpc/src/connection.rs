@@ -64,7 +64,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
     // bounded by the accepted requests, see `WriterHandle`
     let (writer_handle, commands) = mpsc::unbounded_channel();
     let carries_binary = sender.carries_binary();
-    let writer = Writer::new(server.environment.clone(), sender, commands);
+    let writer = Writer::new(registration.id, server.environment.clone(), sender, commands);
     let shared = Arc::new(ConnectionShared {
         id: registration.id,
         run_permits: Arc::new(Semaphore::new(server.options.concurrent_requests)),
@@ -141,6 +141,9 @@ impl ConnectionTask {
         tracing::debug!(peer, %reason, "disconnecting");
         // This comes first, so that a client that resumes the session need not wait for the rest of our end.
         self.registration.end();
+        if let Some(session) = &self.session {
+            session.loosen_holds(self.shared.id);
+        }
         self.connection_over.cancel();
         if self.session_closed {
             // The client that closed its own session waits for the response, which must not come after the close.
@@ -248,7 +251,7 @@ impl ConnectionTask {
                 .await;
                 ControlFlow::Continue(())
             }
-            Ok(Incoming::Notification(notification)) => self.on_notification(&notification.method),
+            Ok(Incoming::Notification(notification)) => self.on_notification(&notification),
             Ok(Incoming::Response(_) | Incoming::Error(_)) => {
                 ControlFlow::Break(CloseReason::new(CloseReason::POLICY, "an answer came to a question nobody asked"))
             }

@@ -104,6 +104,20 @@ pub const SMALL_PUSH_BYTES: usize = 4 << 10;
 /// After this many small sends in a row, a flood that waits has its turn.
 pub const SMALL_PUSHES_IN_A_ROW: u32 = 8;
 
+/// What one page of a push can cost the client that holds it: its output, and 96 bytes for each of the 4,096 entries that
+/// a page may have.
+pub const PUSH_COST_BYTES: usize = 512 << 10;
+
+/// The largest window of output that a client may ask for. It costs the client memory, and us 16 bytes for each 4 KiB.
+pub const OUTPUT_WINDOW_BYTES: usize = 16 << 20;
+
+/// Pages of a push that are acknowledged together, so that many small ones cost little memory.
+pub const ACKNOWLEDGED_TOGETHER_BYTES: usize = 4 << 10;
+
+/// How long a full log waits for a client that has just started the process and has not said yet whether it reads the
+/// output. Longer than most round trips.
+pub const FIRST_FOLLOW_WAIT: Duration = Duration::from_secs(1);
+
 /// After a resume, the push of a process waits this long for the client's first read of it.
 pub const FIRST_READ_WAIT: Duration = Duration::from_secs(5);
 

@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use exec_core::id::BadId;
+use exec_core::limits::READER_TIMEOUT;
 use exec_core::{ProcessId, Seq};
+use exec_env::process::LogFollower;
 
 use crate::limits::{ID_REUSE_DELAY, REMEMBERED_STARTS};
 use crate::reservations::{Lookup, Reservation, Reservations};
@@ -64,6 +66,26 @@ pub(crate) struct SessionProcess {
     closed_since: Mutex<Option<Instant>>,
     /// Ids of the last signals that were sent: enough for all that can be in flight when a connection breaks.
     signal_ids: Mutex<VecDeque<String>>,
+    /// What the client has last acknowledged and the writer has not handled yet.
+    acknowledged: Mutex<Option<Acknowledgement>>,
+    hold: Mutex<Option<Hold>>,
+}
+
+/// How far a client has read a process's log; `None` if nobody there reads it.
+pub(crate) type Acknowledgement = Option<Seq>;
+
+/// A position in the log behind which everything is kept for a client that acknowledges what it has read. It outlives the
+/// connection for a while, because the client may come back.
+struct Hold {
+    connection: ConnectionId,
+    upto: Seq,
+    follower: Box<dyn LogFollower>,
+}
+
+impl std::fmt::Debug for Hold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Hold({:?}, {})", self.connection, self.upto)
+    }
 }
 
 /// The id of a process that is being started.
@@ -196,6 +218,13 @@ impl Session {
     pub(crate) fn process_count(&self) -> usize {
         self.processes.len()
     }
+
+    /// The connection is gone, and its client may come back.
+    pub(crate) fn loosen_holds(&self, connection: ConnectionId) {
+        for process in self.processes() {
+            process.loosen_hold(connection);
+        }
+    }
 }
 
 impl SessionProcess {
@@ -207,6 +236,46 @@ impl SessionProcess {
             readers: AtomicU64::new(0),
             closed_since: Mutex::default(),
             signal_ids: Mutex::default(),
+            acknowledged: Mutex::default(),
+            hold: Mutex::default(),
+        }
+    }
+
+    /// The client has acknowledged something. The result is whether the writer must be told: it handles the last
+    /// acknowledgement only, so a client that sends many costs no memory.
+    pub(crate) fn record_acknowledgement(&self, acknowledgement: Acknowledgement) -> bool {
+        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).replace(acknowledgement).is_none()
+    }
+
+    pub(crate) fn take_acknowledgement(&self) -> Option<Acknowledgement> {
+        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Moves the hold, for a client on this connection: to `upto`, or not at all if `None`. `false` if there is none.
+    pub(crate) fn move_hold(&self, connection: ConnectionId, upto: Option<Seq>, patience: Duration) -> bool {
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(hold) = hold.as_mut() else { return false };
+        hold.connection = connection;
+        hold.upto = upto.unwrap_or(hold.upto);
+        hold.follower.acknowledge(hold.upto, patience);
+        true
+    }
+
+    pub(crate) fn set_hold(&self, connection: ConnectionId, upto: Seq, follower: Box<dyn LogFollower>) {
+        let hold = Hold { connection, upto, follower };
+        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold);
+    }
+
+    /// Nobody reads the log any longer.
+    pub(crate) fn release_hold(&self) {
+        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The connection is gone. A full log does not wait long for its client, unless that is back already.
+    fn loosen_hold(&self, connection: ConnectionId) {
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hold) = hold.as_mut().filter(|hold| hold.connection == connection) {
+            hold.follower.acknowledge(hold.upto, READER_TIMEOUT);
         }
     }
 

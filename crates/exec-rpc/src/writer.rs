@@ -9,24 +9,29 @@
 //! The output of processes is not queued here: when a process may send, a page is read from its log and sent. So a client
 //! that stops reading costs the memory of one page, however much its processes print; and push, replay and resume differ
 //! only in where in the log they begin.
+//!
+//! A client that asked for a window acknowledges what it has read. A push is never further ahead of that than the window,
+//! and the log keeps what was not acknowledged. To a plain client, what was sent counts as read.
 
 mod fair_queue;
 mod output_push;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use exec_core::Seq;
+use exec_core::limits::ATTACHED_READER_TIMEOUT;
 use exec_env::{BoxFuture, SharedEnvironment};
 use exec_transport::{CloseReason, Message, SendError, Sender};
+use exec_wire::limits::ENTRY_OVERHEAD_BYTES;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::limits::{FIRST_READ_WAIT, PUSH_BYTES};
-use crate::session::{ReadInProgress, SessionProcess};
+use crate::limits::{FIRST_FOLLOW_WAIT, FIRST_READ_WAIT, PUSH_BYTES};
+use crate::session::{ConnectionId, ReadInProgress, SessionProcess};
 use fair_queue::FairQueue;
 use output_push::{OutputPush, ReadyFollower};
 
@@ -45,6 +50,10 @@ pub(crate) enum WriterCommand {
     FollowAfterFirstRead { process: Arc<SessionProcess> },
     /// The client has read a process up to `after`. If the push waits for that, it begins.
     ClientHasRead { read: ReadInProgress, after: Seq },
+    /// The client acknowledges what it reads, and holds so much of each process that it has not acknowledged.
+    UseWindow { bytes: usize },
+    /// The client has acknowledged something of this process.
+    Acknowledged { process: Arc<SessionProcess> },
     /// Ends the push, because the process was forgotten.
     Unfollow { process: Arc<SessionProcess> },
     /// Encodes output as binary frames from now on.
@@ -60,13 +69,15 @@ pub(crate) enum WriterCommand {
 pub(crate) type HeldPermits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
 /// Sends commands to the writer. The channel is bounded by the accepted requests: each holds a permit until its response
-/// is sent, and causes at most one more command. The senders of notifications have bounds of their own.
+/// is sent, and causes at most one more command. There is at most one acknowledgement for each process. The senders of
+/// notifications have bounds of their own.
 pub(crate) type WriterHandle = mpsc::UnboundedSender<WriterCommand>;
 
 /// A handle that does not keep the writer running.
 pub(crate) type WeakWriterHandle = mpsc::WeakUnboundedSender<WriterCommand>;
 
 pub(crate) struct Writer {
+    id: ConnectionId,
     environment: SharedEnvironment,
     sender: Sender,
     /// bounded by what `WriterHandle` says
@@ -81,6 +92,8 @@ pub(crate) struct Writer {
     last_generation: u64,
     jsonrpc: bool,
     binary: bool,
+    /// `None` if the client does not acknowledge what it reads.
+    window: Option<usize>,
     last_output: LastOutput,
 }
 
@@ -99,12 +112,14 @@ impl LastOutput {
 
 impl Writer {
     pub(crate) fn new(
+        id: ConnectionId,
         environment: SharedEnvironment,
         sender: Sender,
         // bounded by what `WriterHandle` says
         commands: mpsc::UnboundedReceiver<WriterCommand>,
     ) -> Self {
         Self {
+            id,
             environment,
             sender,
             commands,
@@ -116,6 +131,7 @@ impl Writer {
             last_generation: 0,
             jsonrpc: false,
             binary: false,
+            window: None,
             last_output: LastOutput::default(),
         }
     }
@@ -184,7 +200,12 @@ impl Writer {
             WriterCommand::Bulk(message, permits) => self.bulk.push_back((message, permits)),
             // An error means that whoever waited has stopped already.
             WriterCommand::Barrier(reached) => drop(reached.send(())),
-            WriterCommand::Follow { process, after } => self.follow(process, after).await,
+            WriterCommand::Follow { process, after } => {
+                if self.window.is_some() {
+                    self.hold_until_client_speaks(&process, after).await;
+                }
+                self.follow(process, after).await;
+            }
             WriterCommand::FollowAfterFirstRead { process } => {
                 if self.push_of(&process).is_none() {
                     self.await_first_read(process, Instant::now());
@@ -196,6 +217,8 @@ impl Writer {
                     self.follow(process, after).await;
                 }
             }
+            WriterCommand::UseWindow { bytes } => self.window = Some(bytes),
+            WriterCommand::Acknowledged { process } => self.on_acknowledged(process).await,
             WriterCommand::Unfollow { process } => {
                 if self.push_of(&process).is_some() {
                     self.pushes.remove(&process.wire_id);
@@ -232,7 +255,45 @@ impl Writer {
         self.last_generation += 1;
         let wire_id = process.wire_id.clone();
         self.waiting_followers.push(ReadyFollower::wait(wire_id.clone(), self.last_generation, follower));
-        self.pushes.insert(wire_id, OutputPush::following(process, self.last_generation, self.jsonrpc));
+        self.pushes.insert(wire_id, OutputPush::following(process, after, self.last_generation, self.jsonrpc));
+    }
+
+    /// The log keeps what comes after `after` until the client says what it has read. The hold of an earlier connection
+    /// goes on: that is where the client's last acknowledgement was.
+    async fn hold_until_client_speaks(&mut self, process: &SessionProcess, after: Seq) {
+        if !process.move_hold(self.id, None, ATTACHED_READER_TIMEOUT) {
+            self.hold(process, after, FIRST_FOLLOW_WAIT).await;
+        }
+    }
+
+    async fn hold(&mut self, process: &SessionProcess, upto: Seq, patience: Duration) {
+        // A process that was forgotten meanwhile keeps nothing.
+        let Ok(mut follower) = self.environment.processes().follow(&process.id, upto).await else { return };
+        follower.acknowledge(upto, patience);
+        process.set_hold(self.id, upto, follower);
+    }
+
+    async fn on_acknowledged(&mut self, process: Arc<SessionProcess>) {
+        let Some(acknowledgement) = process.take_acknowledgement() else { return };
+        let Some(window) = self.window else { return };
+        let Some(upto) = acknowledgement else { return process.release_hold() };
+        if !process.move_hold(self.id, Some(upto), ATTACHED_READER_TIMEOUT) {
+            self.hold(&process, upto, ATTACHED_READER_TIMEOUT).await;
+        }
+        if self.push_of(&process).is_none() {
+            return;
+        }
+        let Some(push) = self.pushes.get_mut(&process.wire_id).and_then(OutputPush::begun) else { return };
+        if upto > push.unacknowledged.last_sent {
+            // The client has fetched what we would push next.
+            return self.follow(process, upto).await;
+        }
+        push.unacknowledged.acknowledge(upto);
+        if push.unacknowledged.leaves_room(window)
+            && let Some(ready) = push.waiting.take()
+        {
+            self.ready_followers.push(ready, push.last_bytes);
+        }
     }
 
     async fn begin_overdue_pushes(&mut self, now: Instant) {
@@ -254,7 +315,10 @@ impl Writer {
         // A follower whose push was replaced or has ended is dropped.
         let push = self.pushes.get_mut(&ready.wire_id).and_then(|push| push.of_follower(&ready));
         if let Some((_, push)) = push {
-            self.ready_followers.push(ready, push.last_bytes);
+            match self.window {
+                Some(window) if !push.unacknowledged.leaves_room(window) => push.waiting = Some(ready),
+                _ => self.ready_followers.push(ready, push.last_bytes),
+            }
         }
     }
 
@@ -284,6 +348,10 @@ impl Writer {
         };
         let over = page.head.closed && page.entries.last().is_some_and(|last| last.seq + 1 >= page.head.next_seq);
         let mut bytes = 0;
+        if let (Some(_), Some(last)) = (self.window, page.entries.last()) {
+            let costs = page.entries.iter().map(|entry| output_bytes(entry) + ENTRY_OVERHEAD_BYTES);
+            push.unacknowledged.add(last.seq, costs.sum());
+        }
         for entry in page.entries {
             bytes += output_bytes(&entry);
             let seq = entry.seq;

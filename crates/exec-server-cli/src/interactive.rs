@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use exec_client::LinkState;
+use exec_core::limits::ATTACHED_READER_TIMEOUT;
 use exec_core::{Exit, Page, ProcessId, Seq, Signal};
 use exec_env::process::{LogFollower, ProcessError, ProcessReason, Signalled, Started, Terminated};
 use exec_env::{BoxFuture, Processes};
@@ -113,6 +114,7 @@ impl<'a> InteractiveLoop<'a> {
             terminated: None,
             output,
         };
+        state.follower.acknowledge(self.after, ATTACHED_READER_TIMEOUT);
         if let Some(started) = started {
             state.output.enqueue(self.formatter.started(started.pid));
         }
@@ -160,6 +162,9 @@ impl<'a> InteractiveLoop<'a> {
             Event::Page(page) => match page.context("cannot read the output")? {
                 Some(page) => {
                     state.exit = state.exit.or(record_end(&page, &mut state.completion));
+                    // Whoever reads our output may be stopped or slow; then the program waits, as at a pipe.
+                    self.after = page.cursor(self.after);
+                    state.follower.acknowledge(self.after, ATTACHED_READER_TIMEOUT);
                     state.output.enqueue(self.formatter.page(page));
                 }
                 None if state.exit.is_none() => bail!("the output ended before the program did"),

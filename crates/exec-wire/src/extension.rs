@@ -28,6 +28,7 @@ members! {
     INITIALIZE_BINARY_FRAMES "initialize.binaryFrames" "";
     INITIALIZE_REQUEST_SCOPE "initialize.requestScope" "";
     INITIALIZE_ONLY_IF_HELD "initialize.onlyIfHeld" "";
+    INITIALIZE_OUTPUT_WINDOW "initialize.outputWindowBytes" "with `process/acknowledge`";
     START_SIZE "process/start.size" "";
     START_TIMEOUT "process/start.timeoutMs" "";
     START_GRACE "process/start.graceMs" "";

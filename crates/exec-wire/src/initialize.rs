@@ -1,7 +1,7 @@
 //! The handshake: `initialize`, and the notification `initialized` that confirms its answer.
 //!
-//! What the client may ask for beyond Codex's server (`detachedTtlMs`, `resumeFrom`, `binaryFrames`, `requestScope`) is echoed as
-//! it was granted, and only if it was asked for. There is no version here; features are told by `environmentInfo`.
+//! What the client may ask for beyond Codex's server (`detachedTtlMs`, `resumeFrom`, `binaryFrames`, `requestScope`,
+//! `outputWindowBytes`) is echoed as it was granted, and only if it was asked for. There is no version here; features are told by `environmentInfo`.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +33,9 @@ shapes! {
         /// the server refuses (`takenOver`): a client that missed the notification learns of it here.
         #[serde(default, skip_serializing_if = "is_false")]
         pub only_if_held: bool,
+        /// The client acknowledges output with `process/acknowledge`, and holds this many bytes of a process that it has not
+        /// acknowledged. Each entry counts 96 bytes more than it carries. If absent, what was sent counts as read.
+        pub output_window_bytes: Option<u64>,
     }
 
     pub struct InitializeResult {
@@ -49,6 +52,8 @@ shapes! {
         pub binary_frames: bool,
         /// The id of the server's record of requests. If it differs from an earlier one, requests made before are not known.
         pub request_memory: Option<String>,
+        /// How far the push of a process may be ahead of what the client has acknowledged.
+        pub output_window_bytes: Option<u64>,
     }
 }
 

@@ -57,5 +57,9 @@ pub const DISCOVERY_ROOTS: usize = 128;
 /// Most decoded bytes of one `http/request/bodyDelta`.
 pub const BODY_DELTA_BYTES: usize = 1 << 20;
 
+/// What an entry of a log costs whoever holds it, beside its bytes. Counted against the window of a client, or a child that
+/// prints byte by byte would fill its memory.
+pub const ENTRY_OVERHEAD_BYTES: usize = 96;
+
 /// Longest id in a binary frame, in bytes: what its length field can say.
 pub const BINARY_ID_BYTES: usize = u16::MAX as usize;

@@ -418,8 +418,10 @@ methods! {
 }
 
 notifications! {
-    /// The client has read the response to `initialize`. The only one that clients send.
+    /// The client has read the response to `initialize`.
     Initialized "initialized" initialize::InitializedParams;
+    /// The client has read a process's log so far (ours). Sent by clients.
+    ProcessAcknowledge "process/acknowledge" process::AcknowledgeParams;
     /// A process has printed something.
     ProcessOutput "process/output" process::OutputParams;
     /// The process itself has ended.

@@ -16,7 +16,8 @@ pub use control::{
 };
 pub use domain::{NotSendable, round_up_to_millis};
 pub use log::{
-    Chunk, ClosedParams, Exit, ExitKind, ExitedParams, LogHead, OutputParams, ReadParams, ReadResult, Stream,
+    AcknowledgeParams, Chunk, ClosedParams, Exit, ExitKind, ExitedParams, LogHead, OutputParams, ReadParams,
+    ReadResult, Stream,
 };
 pub use start::{
     EnvInherit, EnvPolicy, Metadata, Overflow, SandboxType, ShellSnapshot, Size, StartParams, StartResult, ThreadId,

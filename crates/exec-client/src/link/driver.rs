@@ -249,6 +249,7 @@ impl Driver {
             binary_frames: self.options.binary_frames && open.carries_binary,
             request_scope: Some(self.shared.request_scope.clone()),
             only_if_held,
+            output_window_bytes: Some(self.shared.lock().inbox.limits().window_bytes as u64),
         };
         let id = self.shared.new_id();
         let mut out = Vec::new();
@@ -268,6 +269,7 @@ impl Driver {
             }
             let accepts_blocks = state.extensions.contains(Extension::WRITE_BLOCK_BINARY.name());
             state.binary = open.carries_binary && result.binary_frames && accepts_blocks;
+            state.acknowledges = result.output_window_bytes.is_some();
             state.session_id = Some(result.session_id);
             state.set_request_memory(result.request_memory);
             if resumed {

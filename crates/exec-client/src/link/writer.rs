@@ -9,13 +9,13 @@ use exec_transport::{CloseReason, Message, SendError, Sender};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::limits::{ANSWERS, CALLS};
+use crate::limits::{ACKNOWLEDGEMENTS, ANSWERS, CALLS};
 
 /// How long writing what is queued may take when we close the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Room for every call and every answer that may wait, and for the handshake.
-const QUEUE: usize = CALLS + ANSWERS + 2;
+/// Room for every call, answer and acknowledgement that may wait, and for the handshake.
+const QUEUE: usize = CALLS + ANSWERS + ACKNOWLEDGEMENTS + 2;
 
 /// A message to write, and whether it was written. Clones are the same message.
 #[derive(Debug, Clone)]

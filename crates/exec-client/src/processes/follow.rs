@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{reachable, read_once, remove_from_cache};
 use crate::inbox::{NextRead, ReaderId};
-use crate::limits::{EMPTY_FETCH_WAIT, REFETCH_BYTES};
+use crate::limits::{ACKNOWLEDGE_BYTES, ACKNOWLEDGE_DELAY, EMPTY_FETCH_WAIT, REFETCH_BYTES};
 use crate::link::Link;
 use crate::page::take_page;
 use crate::process_cache::CachedProcess;
@@ -19,6 +19,8 @@ use crate::process_cache::CachedProcess;
 pub(super) async fn follow(link: &Link, id: &ProcessId, after: Seq) -> Result<Follower, ProcessReason> {
     let changes = subscribe(link, id).await?;
     let reader = link.shared().lock().inbox.add_reader(id, after).ok_or(ProcessReason::UnknownProcess)?;
+    // From now on, the server keeps what comes after this position.
+    link.shared().acknowledge(id, 0);
     Ok(Follower {
         link: link.clone(),
         id: id.clone(),
@@ -87,7 +89,7 @@ impl Follower {
                 NextRead::Fetch => self.fetch(max_bytes).await?,
                 NextRead::Unknown => return Err(ProcessReason::UnknownProcess),
                 // The sender is gone: the process was forgotten, or its id belongs to another process now.
-                NextRead::Wait => self.changes.changed().await.map_err(|_| ProcessReason::UnknownProcess)?,
+                NextRead::Wait => self.wait_for_change().await.map_err(|_| ProcessReason::UnknownProcess)?,
             }
         }
     }
@@ -96,10 +98,21 @@ impl Follower {
         while !self.ended && self.fetched.is_none() {
             match self.next_from_inbox(0) {
                 // A channel that has ended is something to read, too: the error that the process was forgotten.
-                Ok(NextRead::Wait) if self.changes.changed().await.is_ok() => {}
+                Ok(NextRead::Wait) if self.wait_for_change().await.is_ok() => {}
                 _ => return,
             }
         }
+    }
+
+    /// Everything is read. The server is told so, if nothing comes for a moment.
+    async fn wait_for_change(&mut self) -> Result<(), watch::error::RecvError> {
+        while self.link.shared().owes_acknowledgement(&self.id) {
+            match tokio::time::timeout(ACKNOWLEDGE_DELAY, self.changes.changed()).await {
+                Ok(changed) => return changed,
+                Err(_) => self.link.shared().acknowledge(&self.id, 0),
+            }
+        }
+        self.changes.changed().await
     }
 
     fn next_from_inbox(&mut self, max_bytes: usize) -> Result<NextRead, ProcessReason> {
@@ -139,9 +152,12 @@ impl Follower {
     fn deliver(&mut self, mut page: Page) -> Page {
         self.after = page.cursor(self.after);
         let mut state = self.link.shared().lock();
+        state.inbox.count_read(&self.id, self.reader, &page.entries);
         state.inbox.advance_reader(&self.id, self.reader, self.after);
         // The inbox may know a later head by now; a head never goes back.
         page.head = state.inbox.head(&self.id).unwrap_or(page.head);
+        drop(state);
+        self.link.shared().acknowledge(&self.id, ACKNOWLEDGE_BYTES);
         page
     }
 }
@@ -157,10 +173,17 @@ impl LogFollower for Follower {
             page.map_err(|reason| ProcessError::new(ProcessVerb::Follow, &self.id, reason))
         })
     }
+
+    /// The server has its own patience.
+    fn acknowledge(&mut self, upto: Seq, _patience: Duration) {
+        self.link.shared().lock().inbox.acknowledge_reader(&self.id, self.reader, upto);
+        self.link.shared().acknowledge(&self.id, ACKNOWLEDGE_BYTES);
+    }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
         self.link.shared().lock().inbox.remove_reader(&self.id, self.reader);
+        self.link.shared().acknowledge(&self.id, 0);
     }
 }

@@ -11,14 +11,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use exec_transport::CloseReason;
+use exec_wire::envelope::Notification;
 use exec_wire::error::RpcError;
 use exec_wire::initialize::{InitializeParams, InitializeResult};
 use exec_wire::method::NotificationMethod;
+use exec_wire::process::AcknowledgeParams;
 
 use super::ConnectionTask;
 use crate::convert;
 use crate::dispatch::Params;
-use crate::limits::{CLIENT_NAME_BYTES, REQUEST_SCOPE_BYTES};
+use crate::limits::{CLIENT_NAME_BYTES, OUTPUT_WINDOW_BYTES, REQUEST_SCOPE_BYTES};
 use crate::reply;
 use crate::reservations::Lookup;
 use crate::session::Session;
@@ -57,6 +59,10 @@ impl ConnectionTask {
             self.shared.binary_frames.store(self.shared.carries_binary, Ordering::Relaxed);
             commands.push(WriterCommand::UseBinaryFrames);
         }
+        let output_window = params.output_window_bytes.map(|bytes| bytes.min(OUTPUT_WINDOW_BYTES as u64));
+        if let Some(bytes) = output_window {
+            commands.push(WriterCommand::UseWindow { bytes: bytes as usize });
+        }
         let request_memory = params.request_scope.as_deref().and_then(|scope| self.adopt_request_scope(scope));
         let resumed = params.resume_session_id.is_some();
         let mut resume_from = params.resume_from.clone();
@@ -80,6 +86,7 @@ impl ConnectionTask {
             resume_from,
             binary_frames: params.binary_frames,
             request_memory,
+            output_window_bytes: output_window,
         };
         Ok((result, commands))
     }
@@ -102,12 +109,18 @@ impl ConnectionTask {
         }
     }
 
-    pub(super) fn on_notification(&mut self, method: &str) -> ControlFlow<CloseReason> {
-        if NotificationMethod::parse(method) != Some(NotificationMethod::Initialized) {
-            self.ignored_notifications += 1;
-            let count = self.ignored_notifications;
-            tracing::debug!(peer = %self.shared.peer, method, count, "a notification is ignored");
-            return ControlFlow::Continue(());
+    pub(super) fn on_notification(&mut self, notification: &Notification<'_>) -> ControlFlow<CloseReason> {
+        match NotificationMethod::parse(&notification.method) {
+            Some(NotificationMethod::Initialized) => {}
+            Some(NotificationMethod::ProcessAcknowledge) if self.on_acknowledge(notification) => {
+                return ControlFlow::Continue(());
+            }
+            _ => {
+                self.ignored_notifications += 1;
+                let (method, count) = (&notification.method, self.ignored_notifications);
+                tracing::debug!(peer = %self.shared.peer, %method, count, "a notification is ignored");
+                return ControlFlow::Continue(());
+            }
         }
         match (&self.handshake, &self.session) {
             (HandshakeState::AwaitingInitialized, Some(session)) => {
@@ -120,6 +133,18 @@ impl ConnectionTask {
             _ => {}
         }
         ControlFlow::Continue(())
+    }
+
+    /// The client has read a log so far. `false` if that cannot be understood; a process that was forgotten can.
+    fn on_acknowledge(&self, notification: &Notification<'_>) -> bool {
+        let Ok(params) = notification.params.decode::<AcknowledgeParams>() else { return false };
+        let HandshakeState::Complete(session) = &self.handshake else { return false };
+        if let Lookup::Present(process) = session.find(&params.process_id)
+            && process.record_acknowledgement(params.seq.map(convert::seq))
+        {
+            self.shared.send(WriterCommand::Acknowledged { process });
+        }
+        true
     }
 }
 

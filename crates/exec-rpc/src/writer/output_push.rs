@@ -1,10 +1,11 @@
 //! The push of one process's output on one connection: whether it has begun, and how its entries are encoded.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use exec_core::{Entry, EntryBody};
+use exec_core::{Entry, EntryBody, Seq};
 use exec_env::BoxFuture;
 use exec_env::process::LogFollower;
 use exec_transport::Message;
@@ -14,6 +15,7 @@ use exec_wire::method::NotificationMethod;
 use exec_wire::output_codec::OutputEncoder;
 use exec_wire::process::{ClosedParams, ExitedParams};
 
+use crate::limits::{ACKNOWLEDGED_TOGETHER_BYTES, PUSH_COST_BYTES};
 use crate::session::SessionProcess;
 
 pub(super) struct OutputPush {
@@ -36,6 +38,47 @@ pub(super) struct FollowingPush {
     jsonrpc: bool,
     /// What the push sent the last time it had its turn.
     pub(super) last_bytes: usize,
+    pub(super) unacknowledged: Unacknowledged,
+    /// Has something to send, and waits for the client to acknowledge what it was sent before.
+    pub(super) waiting: Option<ReadyFollower>,
+}
+
+/// What was sent to a client that acknowledges, and was not acknowledged yet. Pure.
+#[derive(Debug)]
+pub(super) struct Unacknowledged {
+    /// The last entry that was sent, or after which the push began.
+    pub(super) last_sent: Seq,
+    /// The last entry of each page, and what the page costs the client.
+    pages: VecDeque<(Seq, usize)>,
+    cost_bytes: usize,
+}
+
+impl Unacknowledged {
+    pub(super) fn after(last_sent: Seq) -> Self {
+        Self { last_sent, pages: VecDeque::new(), cost_bytes: 0 }
+    }
+
+    /// Whether one more page fits the window. One always does if there is nothing else.
+    pub(super) fn leaves_room(&self, window: usize) -> bool {
+        self.pages.is_empty() || self.cost_bytes + PUSH_COST_BYTES <= window
+    }
+
+    pub(super) fn add(&mut self, last: Seq, cost_bytes: usize) {
+        self.last_sent = last;
+        self.cost_bytes += cost_bytes;
+        match self.pages.back_mut() {
+            Some((seq, cost)) if *cost + cost_bytes <= ACKNOWLEDGED_TOGETHER_BYTES => {
+                (*seq, *cost) = (last, *cost + cost_bytes);
+            }
+            _ => self.pages.push_back((last, cost_bytes)),
+        }
+    }
+
+    pub(super) fn acknowledge(&mut self, upto: Seq) {
+        while let Some((_, cost)) = self.pages.pop_front_if(|(last, _)| *last <= upto) {
+            self.cost_bytes -= cost;
+        }
+    }
 }
 
 impl OutputPush {
@@ -43,10 +86,19 @@ impl OutputPush {
         Self { process, state: PushState::AwaitingFirstRead { until } }
     }
 
-    pub(super) fn following(process: Arc<SessionProcess>, generation: u64, jsonrpc: bool) -> Self {
+    pub(super) fn following(process: Arc<SessionProcess>, after: Seq, generation: u64, jsonrpc: bool) -> Self {
         let encoder = OutputEncoder::new(&process.wire_id, jsonrpc);
-        let state = PushState::Following(FollowingPush { generation, encoder, jsonrpc, last_bytes: 0 });
-        Self { process, state }
+        let unacknowledged = Unacknowledged::after(after);
+        let push = FollowingPush { generation, encoder, jsonrpc, last_bytes: 0, unacknowledged, waiting: None };
+        Self { process, state: PushState::Following(push) }
+    }
+
+    /// The push, if it has begun.
+    pub(super) fn begun(&mut self) -> Option<&mut FollowingPush> {
+        match &mut self.state {
+            PushState::Following(push) => Some(push),
+            PushState::AwaitingFirstRead { .. } => None,
+        }
     }
 
     /// When the push begins even without a read; `None` if it has begun.
@@ -121,5 +173,38 @@ impl ReadyFollower {
 
     pub(super) fn wait_again(self) -> BoxFuture<'static, Self> {
         Self::wait(self.wire_id, self.generation, self.follower)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_goes_on_when_enough_of_its_window_is_acknowledged() {
+        let window = PUSH_COST_BYTES * 2;
+        let mut sent = Unacknowledged::after(10);
+        assert!(sent.leaves_room(0), "a first page always fits");
+        sent.add(12, PUSH_COST_BYTES);
+        assert!(sent.leaves_room(window) && !sent.leaves_room(window - 1));
+        sent.add(20, 1);
+        assert!(!sent.leaves_room(window));
+        sent.acknowledge(11);
+        assert!(!sent.leaves_room(window), "half of a page is no page");
+        sent.acknowledge(12);
+        assert!(sent.leaves_room(window));
+        sent.acknowledge(20);
+        assert_eq!((sent.cost_bytes, sent.last_sent, sent.pages.len()), (0, 20, 0));
+    }
+
+    #[test]
+    fn many_small_pages_cost_little_memory() {
+        let mut sent = Unacknowledged::after(0);
+        for seq in 1..=100_000 {
+            sent.add(seq, 97);
+        }
+        assert!(sent.pages.len() <= 100_000 * 97 / (ACKNOWLEDGED_TOGETHER_BYTES / 2));
+        sent.acknowledge(100_000);
+        assert_eq!((sent.cost_bytes, sent.pages.len()), (0, 0));
     }
 }

@@ -229,4 +229,6 @@ impl LogFollower for Silent {
     fn next(&mut self, _: usize) -> BoxFuture<'_, Result<Option<Page>, ProcessError>> {
         Box::pin(async { Ok(None) })
     }
+
+    fn acknowledge(&mut self, _: Seq, _: Duration) {}
 }

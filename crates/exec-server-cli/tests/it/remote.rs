@@ -1,6 +1,6 @@
 //! `run` in a remote environment: the same as locally, over every transport.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
@@ -158,4 +158,34 @@ fn a_program_over_stdio_is_an_environment_but_not_one_to_detach_in() {
     let detached = command(&["run", "--detach", "--", "true"]);
     assert_eq!(code(&detached), 125);
     assert!(stderr(&detached).contains("--detach needs a server that stays when we leave"), "{}", stderr(&detached));
+}
+
+#[test]
+fn a_pipe_that_reads_slowly_gets_every_byte_of_a_flood_many_times_the_spool() {
+    const BYTES: usize = 40 << 20;
+    for transport in [Transport::Unix, Transport::WebSocket] {
+        let server = Server::start(transport);
+        let flood = format!("yes 0123456789abcde | head -c {BYTES}");
+        let mut command =
+            server.command(&["run", "--connect", &server.url, "--spool", "1MiB", "--", "sh", "-c", &flood]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+        let mut output = child.stdout.take().expect("piped");
+        let (mut read, mut buffer) = (0, vec![0; 64 << 10]);
+        loop {
+            let count = output.read(&mut buffer).expect("a pipe can be read");
+            if count == 0 {
+                break;
+            }
+            for (at, byte) in buffer[..count].iter().enumerate() {
+                assert_eq!(*byte, b"0123456789abcde\n"[(read + at) % 16], "at {}, over {transport:?}", read + at);
+            }
+            read += count;
+            if read < BYTES / 4 {
+                // not a wait: this reader is slow
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+        let ended = child.wait_with_output().expect("it is our child");
+        assert_eq!((read, stderr(&ended), code(&ended)), (BYTES, "", 0), "over {transport:?}");
+    }
 }

@@ -60,6 +60,46 @@ pub async fn a_slow_poller_is_told_what_it_missed(env: &TestEnvironment) {
     assert!(!seen.gaps.is_empty());
 }
 
+/// What somebody who follows the log has yet to read is kept: the child waits, as it would at a pipe.
+pub async fn a_follower_slower_than_the_flood_misses_nothing(env: &TestEnvironment) {
+    let semaphore = env.semaphore("semaphore");
+    let script = format!("{} ; flood stdout {FLOOD_BYTES} 21 65536 ; exit 3", semaphore.acquire());
+    let command = Command { spool_bytes: Some(SPOOL_MIN_BYTES), ..env.command(&script) };
+    let process = env.start_command("p", command).await;
+    let mut reader = process.reader().await;
+    semaphore.release();
+    while reader.next_page().await {
+        // not a wait: this reader is slow
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(reader.log.gaps, []);
+    assert_eq!(reader.log.exit().shell_code(), 3);
+    assert_stream(&reader.log, Stream::Stdout, FLOOD, FLOOD_BYTES as usize);
+}
+
+/// The log is kept for the slowest of those who follow it; who leaves holds nobody up.
+pub async fn the_slowest_of_two_followers_misses_nothing_and_who_leaves_is_not_waited_for(env: &TestEnvironment) {
+    let semaphore = env.semaphore("semaphore");
+    let script = format!("{} ; flood stdout {FLOOD_BYTES} 21 65536 ; exit 3", semaphore.acquire());
+    let command = Command { spool_bytes: Some(SPOOL_MIN_BYTES), ..env.command(&script) };
+    let process = env.start_command("p", command).await;
+    let (mut slow, fast, leaves) = (process.reader().await, process.reader().await, process.reader().await);
+    semaphore.release();
+    let slowly = async {
+        slow.next_page().await;
+        drop(leaves);
+        while slow.next_page().await {
+            // not a wait: this reader is slow
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        slow.log
+    };
+    let (slow, fast) = tokio::join!(slowly, fast.read_to_end());
+    assert_eq!((&slow.gaps[..], &fast.gaps[..]), (&[][..], &[][..]));
+    assert_stream(&slow, Stream::Stdout, FLOOD, FLOOD_BYTES as usize);
+    assert_eq!(slow.entries, fast.entries);
+}
+
 /// The head of the log still has it.
 pub async fn the_exit_is_known_even_when_its_entry_is_forgotten(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");

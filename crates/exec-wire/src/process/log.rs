@@ -103,6 +103,14 @@ shapes! {
         pub exit: Option<Exit>,
     }
 
+    /// What the client has read of a process's log. Until then the log keeps it, and the child waits if there is no more
+    /// room.
+    pub struct AcknowledgeParams {
+        pub process_id: String,
+        /// The number of the last entry that was read; 0 for none yet. Absent if nobody reads this process any longer.
+        pub seq: Option<u64>,
+    }
+
     /// No more output can come.
     pub struct ClosedParams {
         pub process_id: String,
