@@ -56,8 +56,6 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let urls = args.urls()?;
     let auth = auth(args, &urls)?;
     let environment = Arc::new(LocalEnvironment::open(local_options(args)?).await?);
-    // The keeper must be started before: its children are to have the old limit, which it inherits.
-    raise_descriptor_limit();
     let options = ServerOptions {
         detached_ttl: args.detached_ttl,
         detached_ttl_max: args.max_detached_ttl.max(args.detached_ttl),
@@ -137,13 +135,6 @@ async fn listen(
     }
 }
 
-/// Each process needs a few descriptors, and the usual limit of 1,024 is soon reached.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let found = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: found.maximum, ..found });
-}
-
 /// Accepts connections until the listener fails.
 async fn accept(mut listener: Listener, accepted: mpsc::Sender<Connection>) -> AcceptError {
     loop {
@@ -168,6 +159,8 @@ fn local_options(args: &ServeArgs) -> anyhow::Result<LocalOptions> {
         keeper,
         spool_bytes: args.max_spool_mib << 20,
         spool_total_bytes: args.max_total_spool_mib << 20,
+        // Each process needs a few descriptors, and the usual limit of 1,024 is soon reached.
+        raise_open_files: true,
         ..LocalOptions::default()
     })
 }
