@@ -44,6 +44,11 @@ pub enum KeeperStartError {
     LongPath { path: PathBuf },
     #[error("cannot start the keeper {program:?}: {error}")]
     Program { program: PathBuf, error: io::Error },
+    /// Without them, a signal could hit a process that has got the pid of another.
+    #[error(
+        "this kernel, or a seccomp filter, has no pidfds ({0}): Linux 5.4 or newer is needed, with pidfd_open allowed"
+    )]
+    NoPidfds(Errno),
     #[error("cannot set up the keeper: {0}")]
     System(#[from] Errno),
     #[error("cannot start the keeper's thread: {0}")]
@@ -56,6 +61,7 @@ pub fn as_thread(
     spool_directory: Arc<SpoolDirectory>,
     cgroups: bool,
 ) -> Result<(Channel, std::thread::JoinHandle<()>), KeeperStartError> {
+    check_kernel()?;
     let (ours, theirs) = Channel::pair()?;
     let config = KeeperConfig {
         owner: Some(theirs),
@@ -89,6 +95,7 @@ pub fn as_process(
     directory: &Path,
     total_bytes: u64,
 ) -> Result<(Channel, std::process::Child), KeeperStartError> {
+    check_kernel()?;
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let child = spawn_keeper(program, theirs, &["--with-owner".into()], directory, total_bytes, Stdio::inherit())?;
@@ -103,6 +110,7 @@ pub fn connect_or_start(
     total_bytes: u64,
     orphan_ttl: Duration,
 ) -> Result<Channel, KeeperStartError> {
+    check_kernel()?;
     private_directory::create(state)?;
     let path = state.join(SOCKET);
     let address = SocketAddrUnix::new(&path).map_err(|_| KeeperStartError::LongPath { path: path.clone() })?;
@@ -124,6 +132,14 @@ pub fn connect_or_start(
     // We do not wait for it: it is meant to outlive us, and init reaps it then.
     drop(spawn_keeper(program, listener, &args, spool, total_bytes, Stdio::from(log))?);
     connect(&address)?.ok_or(KeeperStartError::System(Errno::CONNREFUSED))
+}
+
+/// A keeper would fail later, and say less.
+fn check_kernel() -> Result<(), KeeperStartError> {
+    match rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()) {
+        Err(errno @ (Errno::NOSYS | Errno::PERM)) => Err(KeeperStartError::NoPidfds(errno)),
+        _ => Ok(()),
+    }
 }
 
 /// Runs the loop of a keeper process. Its socket was passed as standard input.

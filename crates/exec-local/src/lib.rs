@@ -10,6 +10,7 @@
 //! - `keeper_client`: requests to the keeper and their replies;
 //! - `output_mover`, `process_log`, `readers`: output on its way to the readers, and how far each of them has read;
 //! - `stdin`, `write_journal`: writes to a child, each of which happens once;
+//! - [`descriptors`]: how many descriptors each of all these may open;
 //! - `wait`: waiting for an exit, for output, for silence or for a port;
 //! - [`files`]: the machine's files; [`http`]: requests from this machine; `machine_info`: what the machine is.
 //!
@@ -20,6 +21,7 @@
 
 #![warn(missing_docs)]
 
+pub mod descriptors;
 pub mod files;
 #[cfg(feature = "http")]
 pub mod http;
@@ -46,6 +48,7 @@ use exec_keeper::private_directory;
 use exec_keeper::spool::directory::SpoolDirectory;
 use exec_keeper::start_keeper::{self, KeeperProgram, KeeperStartError};
 
+use descriptors::DescriptorBudget;
 use files::LocalFiles;
 use http::LocalHttp;
 use keeper_client::{KeeperClient, KeeperHost};
@@ -85,6 +88,9 @@ pub struct LocalOptions {
     /// Where the tasks of processes run that an earlier owner has left, in turn. Empty: on the runtime that opens the
     /// environment. The tasks of a process that is started run where it is started.
     pub runtimes: Vec<tokio::runtime::Handle>,
+    /// Raise our limit of open files as far as it goes, after the keeper was started (its children keep the old one) and
+    /// before its processes are adopted. For programs of our own; a host program may have reasons for its limit.
+    pub raise_open_files: bool,
 }
 
 impl Default for LocalOptions {
@@ -96,6 +102,7 @@ impl Default for LocalOptions {
             spool_total_bytes: SPOOL_TOTAL_BYTES,
             cgroups: true,
             runtimes: Vec::new(),
+            raise_open_files: false,
         }
     }
 }
@@ -149,6 +156,7 @@ pub struct LocalEnvironment {
     /// Makes its client with the first request.
     http: LocalHttp,
     info: MachineInfo,
+    descriptors: DescriptorBudget,
 }
 
 impl LocalEnvironment {
@@ -180,16 +188,32 @@ impl LocalEnvironment {
                 (start_keeper::connect_or_start(program, state, &path, total, *orphan_ttl)?, KeeperHost::None)
             }
         };
+        if options.raise_open_files {
+            descriptors::raise_limit();
+        }
+        let descriptors = DescriptorBudget::of_this_process();
         let (keeper, found) = KeeperClient::open(channel, host, &state).await?;
         let info = machine_info::of_this_machine();
         let shell = info.shell.path.clone().into_os_string();
-        let processes = LocalProcesses::new(keeper, spool_directory, options.spool_bytes, shell, durable);
+        let processes = LocalProcesses::new(
+            keeper,
+            spool_directory,
+            options.spool_bytes,
+            shell,
+            durable,
+            descriptors.clone(),
+        );
         processes.resume(found, &options.runtimes);
         // Beside the logs in either case: the next environment that uses this directory removes what we leave if
         // killed.
         let temp_registries = path.join(TEMP_REGISTRIES);
         let files = LocalFiles::open(Some(&temp_registries));
-        Ok(Self { processes, files, http: LocalHttp::new(), info })
+        Ok(Self { processes, files, http: LocalHttp::new(), info, descriptors })
+    }
+
+    /// The descriptors of this process, from which its fronts take theirs.
+    pub fn descriptors(&self) -> &DescriptorBudget {
+        &self.descriptors
     }
 
     /// Ends every process and waits until the keeper is gone. Dropping does the same without waiting, except that a

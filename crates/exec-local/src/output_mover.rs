@@ -18,6 +18,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
+use crate::descriptors::DescriptorPermit;
 use crate::keeper_client::KeeperClient;
 use crate::readers::Readers;
 
@@ -36,11 +37,15 @@ pub(crate) enum MoverNotification {
 /// Capacity of the channel of [`MoverNotification`]s.
 pub(crate) const NOTIFICATIONS: usize = 8;
 
+/// Descriptors of a process whose log is closed.
+const FINISHED_DESCRIPTORS: usize = 5;
+
 pub(crate) struct OutputMover {
     pub(crate) number: ProcessNumber,
     pub(crate) spool: Spool,
     pub(crate) sources: [Option<AsyncDescriptor>; 2],
     pub(crate) pidfd: Option<OwnedFd>,
+    pub(crate) permit: DescriptorPermit,
     pub(crate) head: watch::Sender<Head>,
     pub(crate) readers: Arc<Readers>,
     /// Since when the child waits for a reader.
@@ -113,6 +118,9 @@ impl OutputMover {
         }
         self.count_flood(&mut flooding, false);
         self.release_keeper_copies();
+        // What is left is the log, and a stdin or a terminal that somebody may still have open.
+        self.pidfd = None;
+        self.permit.shrink_to(FINISHED_DESCRIPTORS);
         self.serve_closed_log().await;
         self.free_log().await;
     }

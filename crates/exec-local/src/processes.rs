@@ -28,10 +28,15 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone, unanswered};
 use crate::output_mover::MoverNotification;
 use crate::wait;
 pub(crate) use process::Process;
+
+/// Descriptors that we hold of a process: its pidfd, stdin and two streams (or a terminal with its relay), three files of
+/// the log, and the journal of its stdin.
+const PROCESS_DESCRIPTORS: usize = 8;
 
 /// The processes of this machine.
 pub(crate) struct LocalProcesses {
@@ -49,6 +54,7 @@ struct ProcessTable {
     shell: OsString,
     /// The keeper outlives us, so it must hold every file that the next owner will need.
     durable: bool,
+    descriptors: DescriptorBudget,
     flooding_movers: Arc<AtomicUsize>,
     over_cap: Arc<Notify>,
     state: Mutex<TableState>,
@@ -77,6 +83,7 @@ impl LocalProcesses {
         spool_bytes: u64,
         shell: OsString,
         durable: bool,
+        descriptors: DescriptorBudget,
     ) -> Self {
         let table = Arc::new(ProcessTable {
             keeper,
@@ -84,6 +91,7 @@ impl LocalProcesses {
             spool_bytes,
             shell,
             durable,
+            descriptors,
             flooding_movers: Arc::default(),
             over_cap: Arc::default(),
             state: Mutex::default(),
@@ -294,18 +302,21 @@ impl ProcessTable {
     async fn start(self: &Arc<Self>, id: &ProcessId, command: Command) -> Result<Started, ProcessReason> {
         command.check()?;
         let reservation = Reservation::new(self, id)?;
+        let permit = self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS);
+        let permit = permit.map_err(|_| too_many_open_files(&command.argv))?;
         let launch = Box::new(launch_request(id, command, self.spool_bytes, &self.shell));
         let record = launch.record.clone();
         // The start goes on if the caller gives up, because the keeper may have started the child already, and somebody
         // must take it over.
         let table = self.clone();
-        let started = tokio::spawn(async move { table.start_with_keeper(reservation, record, launch).await });
+        let started = tokio::spawn(async move { table.start_with_keeper(reservation, permit, record, launch).await });
         started.await.unwrap_or_else(|_| Err(keeper_gone().into()))
     }
 
     async fn start_with_keeper(
         self: Arc<Self>,
         reservation: Reservation,
+        permit: DescriptorPermit,
         record: ProcessRecord,
         launch: Box<LaunchRequest>,
     ) -> Result<Started, ProcessReason> {
@@ -314,9 +325,7 @@ impl ProcessTable {
             KeeperEvent::Started { number, roles, .. } if roles.len() > descriptors.len() => {
                 // It runs, but we could not take its descriptors. It ends, and nothing else does.
                 let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
-                let (step, errno) = (SpawnStep::Pipe, Errno::MFILE.raw_os_error());
-                let subject = record.argv.into_iter().next().unwrap_or_default().into();
-                return Err(ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject }));
+                return Err(too_many_open_files(&record.argv));
             }
             KeeperEvent::Started { number, pid, roles, .. } => {
                 HandedProcess { number, pid, exit: None, descriptors: Descriptors::new(roles, descriptors) }
@@ -331,7 +340,7 @@ impl ProcessTable {
             let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
             return Err(ProcessReason::StartCancelled);
         }
-        self.insert(&Process::new(&self, record, handed));
+        self.insert(&Process::new(&self, record, handed, permit));
         reservation.keep();
         Ok(Started { pid })
     }
@@ -370,6 +379,12 @@ impl Drop for Reservation {
             self.table.lock().by_id.remove(&self.id);
         }
     }
+}
+
+fn too_many_open_files(argv: &[OsString]) -> ProcessReason {
+    let subject = argv.first().cloned().unwrap_or_default().into();
+    let (step, errno) = (SpawnStep::Pipe, Errno::MFILE.raw_os_error());
+    ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject })
 }
 
 /// What the keeper is asked to run: the command with its environment resolved and its quota known.

@@ -57,10 +57,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let auth = auth(args, &urls)?;
     let workers =
         Workers::start(args.workers.unwrap_or_else(Workers::default_count)).context("cannot start threads")?;
-    let environment = LocalEnvironment::open(local_options(args, &workers)?).await?;
-    let environment = Arc::new(environment);
-    // The keeper must be started before: its children are to have the old limit, which it inherits.
-    raise_descriptor_limit();
+    let environment = Arc::new(LocalEnvironment::open(local_options(args, &workers)?).await?);
     let options = ServerOptions {
         detached_ttl: args.detached_ttl,
         detached_ttl_max: args.max_detached_ttl.max(args.detached_ttl),
@@ -148,13 +145,6 @@ async fn serve_connection(server: Arc<Server>, connection: PendingConnection) {
     }
 }
 
-/// Each process needs a few descriptors, and the usual limit of 1,024 is soon reached.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let found = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: found.maximum, ..found });
-}
-
 /// Accepts connections until the listener fails.
 async fn accept(mut listener: Listener, accepted: mpsc::Sender<PendingConnection>) -> AcceptError {
     loop {
@@ -180,6 +170,8 @@ fn local_options(args: &ServeArgs, workers: &Workers) -> anyhow::Result<LocalOpt
         spool_bytes: args.max_spool_mib << 20,
         spool_total_bytes: args.max_total_spool_mib << 20,
         runtimes: workers.runtimes(),
+        // Each process needs a few descriptors, and the usual limit of 1,024 is soon reached.
+        raise_open_files: true,
         ..LocalOptions::default()
     })
 }

@@ -13,7 +13,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::ProcessTable;
+use super::{PROCESS_DESCRIPTORS, ProcessTable};
+use crate::descriptors::{DescriptorPermit, DescriptorUse};
 use crate::keeper_client::HandedProcess;
 use crate::output_mover::{AsyncDescriptor, MoverNotification, NOTIFICATIONS, OutputMover, watch_source};
 use crate::process_log::ProcessLog;
@@ -34,10 +35,15 @@ pub(crate) struct Process {
 
 impl Process {
     /// A process that was just started.
-    pub(super) fn new(table: &ProcessTable, record: ProcessRecord, mut handed: HandedProcess) -> Arc<Self> {
+    pub(super) fn new(
+        table: &ProcessTable,
+        record: ProcessRecord,
+        mut handed: HandedProcess,
+        permit: DescriptorPermit,
+    ) -> Arc<Self> {
         let spool = Spool::begin(table.spool_directory.clone(), record.quota, handed.descriptors.take_sources());
         let journal = table.durable.then(|| WriteJournal::new(table.spool_directory.clone()));
-        Self::assemble(table, record, handed, spool, WriteHistory::default(), journal)
+        Self::assemble(table, record, handed, spool, permit, (WriteHistory::default(), journal))
     }
 
     /// A process of an earlier owner. Fails with its id and the reason.
@@ -57,7 +63,8 @@ impl Process {
             Some(file) => WriteJournal::recover(table.spool_directory.clone(), file).map_err(failed)?,
             None => (WriteJournal::new(table.spool_directory.clone()), WriteHistory::default()),
         };
-        Ok(Self::assemble(table, record, handed, spool, history, Some(journal)))
+        let permit = table.descriptors.take_anyway(DescriptorUse::Processes, PROCESS_DESCRIPTORS);
+        Ok(Self::assemble(table, record, handed, spool, permit, (history, Some(journal))))
     }
 
     fn assemble(
@@ -65,8 +72,8 @@ impl Process {
         record: ProcessRecord,
         handed: HandedProcess,
         spool: Spool,
-        history: WriteHistory,
-        journal: Option<WriteJournal>,
+        permit: DescriptorPermit,
+        (history, journal): (WriteHistory, Option<WriteJournal>),
     ) -> Arc<Self> {
         let HandedProcess { number, pid, exit, mut descriptors } = handed;
         let sources = match record.io {
@@ -99,6 +106,7 @@ impl Process {
             spool,
             sources,
             pidfd: descriptors.take(FdRole::Pidfd),
+            permit,
             head,
             readers,
             child_waits_since: None,

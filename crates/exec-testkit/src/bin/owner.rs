@@ -30,6 +30,10 @@ use tokio::task::JoinSet;
 const PAGE_BYTES: usize = 256 << 10;
 
 fn main() -> ExitCode {
+    // Before there are threads, because a filter is for the thread that asks for it and those that it starts.
+    if let Ok(calls) = std::env::var("EXEC_TEST_REFUSE") {
+        exec_testkit::refused_calls::refuse(&calls);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a process can make a runtime");
     runtime.block_on(serve())
@@ -81,6 +85,7 @@ fn options() -> LocalOptions {
                 orphan_ttl: Duration::from_millis(number(orphan_ttl_ms)),
             },
             spool_bytes: number(spool_bytes),
+            raise_open_files: true,
             ..LocalOptions::default()
         },
         _ => panic!("an owner is embedded or durable, not {args:?}"),

@@ -4,6 +4,7 @@
 mod attached;
 mod codex;
 mod compat;
+mod descriptors;
 mod durability;
 mod endurance;
 mod environments;

@@ -134,6 +134,17 @@ fn what_ended_by_itself_is_never_called_terminated() {
     });
 }
 
+#[test]
+fn a_kernel_without_pidfds_is_refused_by_the_name_of_the_one_needed() {
+    for refused in ["pidfd_open=38", "pidfd_open=1"] {
+        let state = tempfile::tempdir().expect("a temporary folder");
+        let export = format!("export EXEC_TEST_REFUSE={refused}");
+        let mut owner = support::OwnerProcess::durable_after(&export, state.path(), support::LONG_TTL, 1 << 20);
+        let why = owner.expect("failed");
+        assert!(why.contains("Linux 5.4 or newer is needed"), "{why}");
+    }
+}
+
 /// What the suite asks of every environment, where it is hardest to keep.
 async fn kills_are_kills(env: &TestEnvironment) {
     terminate::terminate_counts_everybody_it_ended(env).await;
@@ -188,7 +199,7 @@ async fn refusing(calls: &str) -> TestEnvironment {
 }
 
 /// The keeper is started by this shell script, which ends with `exec "$@"`.
-async fn wrapped(script: &str) -> TestEnvironment {
+pub(crate) async fn wrapped(script: &str) -> TestEnvironment {
     let keeper = environments::keeper_program().program;
     let args: Vec<OsString> = ["-c".into(), script.into(), "sh".into(), keeper.into()].to_vec();
     with_keeper(KeeperProgram { program: "/bin/sh".into(), args }).await

@@ -48,8 +48,14 @@ pub(crate) struct OwnerProcess {
 impl OwnerProcess {
     /// Its first line tells whether it has opened the state directory.
     pub(crate) fn durable(state: &Path, orphan_ttl: Duration, spool_bytes: u64) -> Self {
+        Self::durable_after(":", state, orphan_ttl, spool_bytes)
+    }
+
+    /// The same, started by a shell after this command.
+    pub(crate) fn durable_after(before: &str, state: &Path, orphan_ttl: Duration, spool_bytes: u64) -> Self {
         let keeper = keeper_program().program;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_owner"));
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &format!("{before} && exec \"$@\""), "sh", env!("CARGO_BIN_EXE_owner")]);
         command.arg("durable").arg(state).arg(keeper);
         Self::spawn(command.arg(orphan_ttl.as_millis().to_string()).arg(spool_bytes.to_string()))
     }
