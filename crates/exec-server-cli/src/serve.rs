@@ -1,17 +1,21 @@
 //! `exec-server serve`: serves this machine to clients.
 //!
 //! It opens the environment, listens, prints the URLs, and then handles one event at a time: a new connection, the end of
-//! one, a signal. On stdio there is one connection, and its end is the end of the server.
+//! one, a signal. On stdio there is one connection, and its end is the end of the server; but not of its processes, if
+//! there is a state folder in which the next server finds them.
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
+use exec_env::Environment;
 use exec_keeper::start_keeper::KeeperProgram;
-use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
+use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
 use exec_rpc::limits::CLOSE_TIMEOUT;
 use exec_rpc::{Server, ServerOptions, Workers};
 use exec_transport::{AcceptError, Auth, AuthSettings, ListenOptions, ListenUrl, Listener, PendingConnection};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -24,7 +28,16 @@ use crate::signal_listener::SignalListener;
 /// our memory.
 const ACCEPT_QUEUE: usize = 16;
 
+/// How long a server on stdio waits for the one before it to leave the state folder: longer than an orderly end takes.
+const PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often it looks.
+const PREDECESSOR_PAUSE: Duration = Duration::from_millis(50);
+
 pub(crate) fn main(args: &ServeArgs) -> ExitCode {
+    // The programs that we start run as the same user. They must not be able to read our memory, where tokens and the
+    // variables of others are, or to take our descriptors. Without the right to do this we serve all the same.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -52,12 +65,19 @@ enum Shutdown {
     HandOver,
 }
 
+impl Shutdown {
+    /// What the end of the connection over stdio means, in whatever way we hear of it.
+    fn of_lost_connection(args: &ServeArgs) -> Self {
+        if args.state_dir.is_some() { Self::HandOver } else { Self::Stop }
+    }
+}
+
 async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let urls = args.urls()?;
     let auth = auth(args, &urls)?;
     let workers =
         Workers::start(args.workers.unwrap_or_else(Workers::default_count)).context("cannot start threads")?;
-    let environment = Arc::new(LocalEnvironment::open(local_options(args, &workers)?).await?);
+    let environment = Arc::new(open_environment(args, &urls, &workers).await?);
     let options = ServerOptions {
         detached_ttl: args.detached_ttl,
         detached_ttl_max: args.max_detached_ttl.max(args.detached_ttl),
@@ -68,12 +88,36 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let server = Server::start(environment.clone(), options).await?;
     let end = listen(args, &urls, auth, &server, &workers).await;
     server.stop();
-    match end? {
-        Shutdown::Stop => environment.end().await,
-        Shutdown::HandOver => environment.hand_over().await,
+    // A keeper without processes has nothing to wait for. Sessions are in the state folder.
+    let is_empty = environment.processes().list().await.is_ok_and(|processes| processes.is_empty());
+    match end {
+        Ok(Shutdown::HandOver) | Err(_) if !is_empty => environment.hand_over().await,
+        Ok(_) | Err(_) => environment.end().await,
     }
     workers.stop();
-    Ok(())
+    end.map(drop)
+}
+
+/// Over stdio, the server of a connection that has just broken may still be leaving the state folder when the client
+/// comes back with the next one.
+async fn open_environment(
+    args: &ServeArgs,
+    urls: &[ListenUrl],
+    workers: &Workers,
+) -> anyhow::Result<LocalEnvironment> {
+    let give_up = tokio::time::Instant::now() + PREDECESSOR_TIMEOUT;
+    loop {
+        match LocalEnvironment::open(local_options(args, workers)?).await {
+            Err(OpenError::Busy { .. }) if is_stdio_only(urls) && tokio::time::Instant::now() < give_up => {
+                tokio::time::sleep(PREDECESSOR_PAUSE).await;
+            }
+            other => return Ok(other?),
+        }
+    }
+}
+
+fn is_stdio_only(urls: &[ListenUrl]) -> bool {
+    urls.iter().all(|url| matches!(url, ListenUrl::Stdio))
 }
 
 async fn listen(
@@ -84,18 +128,26 @@ async fn listen(
     workers: &Workers,
 ) -> anyhow::Result<Shutdown> {
     // We listen before the URL is printed, because whoever reads it may send a signal at once.
+    let stdio_only = is_stdio_only(urls);
+    let lost = Shutdown::of_lost_connection(args);
     let actions = [
-        (Shutdown::Stop, SignalKind::terminate()),
+        // Over stdio this is how the program that carried the connection takes leave.
+        (if stdio_only { lost } else { Shutdown::Stop }, SignalKind::terminate()),
+        (lost, SignalKind::hangup()),
         (Shutdown::Stop, SignalKind::interrupt()),
         (Shutdown::HandOver, SignalKind::user_defined2()),
     ];
     let signals = SignalListener::listen(actions.map(|(shutdown, kind)| (shutdown, kind.as_raw_value())));
     let mut signals = signals.context("cannot listen for signals")?;
+    // A write beyond RLIMIT_FSIZE shall be an error, like one to a full disk, and not our end. Having a handler suffices.
+    let beyond_file_size = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    drop(tokio::signal::unix::signal(beyond_file_size).context("cannot listen for signals")?);
     let (accepted, mut incoming) = mpsc::channel(ACCEPT_QUEUE);
     let mut listeners = JoinSet::new();
     for url in urls {
         let options = ListenOptions {
             auth: auth.clone().filter(|_| matches!(url, ListenUrl::WebSocket(_))),
+            insecure_no_auth: args.insecure_no_auth,
             allow_hosts: args.allow_host.clone(),
             max_connections: args.max_connections as usize,
             ..ListenOptions::default()
@@ -111,7 +163,6 @@ async fn listen(
     let mut housekeeping = JoinSet::new();
     housekeeping.spawn(server.clone().run_housekeeping());
     let mut connections = JoinSet::new();
-    let stdio_only = urls.iter().all(|url| matches!(url, ListenUrl::Stdio));
     loop {
         tokio::select! {
             end = signals.next() => {
@@ -126,7 +177,7 @@ async fn listen(
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {
                 if stdio_only {
-                    return Ok(Shutdown::Stop);
+                    return Ok(lost);
                 }
             }
             Some(ended) = listeners.join_next(), if !listeners.is_empty() => match ended {

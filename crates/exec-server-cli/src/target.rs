@@ -107,9 +107,16 @@ impl RemoteTarget {
         }
     }
 
-    /// Whether a session there can be resumed: a server over stdio ends with its connection.
+    /// Whether a session there can be resumed. A server over stdio ends with its connection, but with a state folder the
+    /// next one has its sessions. The folder is named on the program's command line, or in the line that it passes to a
+    /// shell; if it is named elsewhere (in a script), we do not know of it.
     pub(crate) fn survives_disconnect(&self) -> bool {
-        matches!(self.remote.endpoint, Endpoint::Url { .. })
+        match &self.remote.endpoint {
+            Endpoint::Url { .. } => true,
+            Endpoint::Program(program) => {
+                program.args.iter().any(|argument| argument.to_string_lossy().contains("--state-dir"))
+            }
+        }
     }
 
     /// The URL or the program, for the user.

@@ -19,7 +19,8 @@ Examples:
   CODEX_EXEC_SERVER_URL=ws://127.0.0.1:7000 codex exec …
 
 Signals: TERM and INT end it and everything it started; USR2 ends it and leaves everything to the next one on the
-same state folder.";
+same state folder. HUP does the same if there is a state folder. So do, with --listen stdio and a state folder, the end
+of the connection and TERM.";
 
 /// Serve this machine over WebSocket, a unix socket or stdio
 #[derive(Debug, Args)]
@@ -52,9 +53,13 @@ pub(crate) struct ServeArgs {
     /// Output all processes may hold together, in MiB
     #[arg(long, value_name = "MIB", default_value = "4096", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_total_spool_mib: u64,
-    /// A name, besides addresses and localhost, that clients may use for this server (guards against DNS rebinding)
+    /// A name that clients may use for this server, besides its addresses, localhost and the names this machine knows
+    /// itself by (guards against DNS rebinding; with --ws-auth every name will do)
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
+    /// Listen without --ws-auth where other machines can reach it: whoever does may run programs as this user
+    #[arg(long)]
+    pub(crate) insecure_no_auth: bool,
     /// Lets session/list and session/close be used on WebSocket connections too
     #[arg(long)]
     pub(crate) operators_everywhere: bool,

@@ -39,7 +39,7 @@ fn require_lasting_server(target: Target) -> anyhow::Result<RemoteTarget> {
         Target::Remote(remote) if remote.survives_disconnect() => Ok(*remote),
         Target::Remote(remote) => bail!(
             "--detach needs a server that stays when we leave: environment `{}` is a program whose server ends with \
-             its connection; run `exec-server serve` there, on ws:// or unix://",
+             its connection; add `--state-dir DIR` to it, or run `exec-server serve` there, on ws:// or unix://",
             remote.address
         ),
         Target::Local => bail!(

@@ -100,6 +100,10 @@ impl Server {
         entries.map(|entry| entry.path()).collect()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it is our child and not waited for");
     }

@@ -113,3 +113,20 @@ fn gone(pid: i32) {
         std::thread::yield_now();
     }
 }
+
+/// A write beyond `ulimit -f` is an error to them, like one to a full disk, and not the end.
+#[test]
+fn server_and_keeper_do_not_die_of_a_limit_on_the_size_of_files_and_children_may() {
+    let server = super::server::Server::start(super::server::Transport::Unix);
+    let script = "cat /proc/$PPID/status /proc/self/status";
+    let output = server.run(&["--", "sh", "-c", script]);
+    let text = super::support::stdout(&output);
+    let server_status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let masks = |text: &str, name: &str| -> Vec<bool> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+        lines.map(|mask| u64::from_str_radix(mask, 16).expect("hexadecimal") & SIGXFSZ_BIT != 0).collect()
+    };
+    const SIGXFSZ_BIT: u64 = 1 << 24;
+    assert_eq!(masks(text, "SigIgn"), [true, false], "the keeper ignores it, its child does not");
+    assert_eq!(masks(&server_status, "SigCgt"), [true], "the server has a handler");
+}
