@@ -296,6 +296,7 @@ fn dial_error(error: &ConnectError) -> AttemptError {
         ConnectError::Refused { status: 400..=499, .. } => {
             AttemptError::Permanent(SessionLoss { kind: LossKind::Refused, why })
         }
+        ConnectError::OtherUser { .. } => AttemptError::Permanent(SessionLoss { kind: LossKind::Refused, why }),
         ConnectError::Spawn { .. } => AttemptError::Permanent(SessionLoss { kind: LossKind::Unreachable, why }),
         _ => AttemptError::Transient(why),
     }
