@@ -18,7 +18,7 @@ use crate::error::CallError;
 use crate::files::RemoteFiles;
 use crate::http::RemoteHttp;
 use crate::inbox::{Inbox, InboxLimits};
-use crate::limits::{CALL_DEADLINE, INITIALIZE_TIMEOUT};
+use crate::limits::{CALL_DEADLINE, INITIALIZE_TIMEOUT, INTRODUCTION_BYTES};
 use crate::link::driver::{Driver, InitializeOptions};
 use crate::link::{Link, LinkMetrics, LinkShared, LinkState};
 use crate::processes::RemoteProcesses;
@@ -222,6 +222,12 @@ async fn machine_info(link: &Link) -> Result<MachineInfo, CallError> {
         Some(info) => info,
         None => {
             let info = link.call(InfoParams {}).await?;
+            let strings = [&info.shell.name, &info.shell.path].into_iter().chain(&info.extensions);
+            let strings = strings.chain(&info.platform_os).chain(&info.executor_version);
+            if strings.map(String::len).sum::<usize>() > INTRODUCTION_BYTES {
+                let reason = format!("the server's introduction is longer than {INTRODUCTION_BYTES} bytes");
+                return Err(CallError::Undecodable { method: Method::EnvironmentInfo, reason });
+            }
             let mut state = link.shared().lock();
             state.extensions = info.extensions.iter().cloned().collect();
             info

@@ -210,7 +210,7 @@ impl RemoteServer {
 
     /// A new connection that is not shared.
     pub async fn connect(&self, mut options: Options) -> Result<RemoteEnvironment, ConnectFailure> {
-        let mut transport = ConnectOptions::default();
+        let mut transport = ConnectOptions { trusted_uids: trusted_uids(), ..ConnectOptions::default() };
         if let Some(timeout) = self.connect_timeout {
             transport.timeout = timeout;
         }
@@ -227,6 +227,13 @@ impl RemoteServer {
         };
         crate::environment::connect(target, transport, options).await
     }
+}
+
+/// Whose servers on a unix socket are trusted beside our own and root's: those of `EXEC_SERVER_TRUSTED_UID`, and of the
+/// user who became root by sudo.
+fn trusted_uids() -> Vec<u32> {
+    let variables = ["EXEC_SERVER_TRUSTED_UID", "SUDO_UID"].map(|name| std::env::var(name).unwrap_or_default());
+    variables.iter().flat_map(|uids| uids.split(',')).filter_map(|uid| uid.trim().parse().ok()).collect()
 }
 
 /// The directory of the configuration file.

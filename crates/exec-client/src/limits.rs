@@ -27,6 +27,20 @@ pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// The longest delay between two attempts.
 pub const BACKOFF_MOST: Duration = Duration::from_secs(2);
 
+/// How often a connection that was of use is replaced at once when it breaks, within [`QUICK_REDIAL_TIME`]. A server that
+/// answers something and hangs up, again and again, must not keep us and itself busy.
+pub const QUICK_REDIALS: usize = 8;
+
+/// See [`QUICK_REDIALS`].
+pub const QUICK_REDIAL_TIME: Duration = Duration::from_secs(2);
+
+/// How often a call is sent again because its connection broke; one that waits for something has no such bound. A call
+/// whose answer breaks every connection fails then.
+pub const CALL_RESENDS: u32 = 20;
+
+/// What a server may say about itself when it accepts us. It is kept for as long as the session lives.
+pub const INTRODUCTION_BYTES: usize = 1 << 20;
+
 /// Output of one process that was pushed and not yet read. Our server pushes no more until some of it is acknowledged;
 /// with a round trip of 80 ms, that is 50 MB/s. What another server pushes beyond it is dropped, and fetched when somebody
 /// reads it; nothing else waits for that.

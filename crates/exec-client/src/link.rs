@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::error::CallError;
 use crate::inbox::Inbox;
-use crate::limits::{ACKNOWLEDGEMENTS, ANSWERS, CALLS, LONG_CALL};
+use crate::limits::{ACKNOWLEDGEMENTS, ANSWERS, CALL_RESENDS, CALLS, LONG_CALL};
 use crate::process_cache::CachedProcess;
 use crate::session::{LossKind, SessionLoss, random_seed};
 use writer::{OutgoingMessage, WriterQueue};
@@ -159,8 +159,7 @@ impl Link {
         let outgoing = OutgoingMessage::new(self.message(id, params), permit);
         let outgoing = if method.behaviour().bulk { outgoing.bulk() } else { outgoing };
         let (reply, answer) = oneshot::channel();
-        let call =
-            PendingCall { method, retry: options.retry, outgoing, reply, sent_at: Instant::now(), resent: false };
+        let call = PendingCall { method, retry: options.retry, outgoing, reply, sent_at: Instant::now(), resends: 0 };
         if let Err(error) = self.shared.submit(id, call) {
             return failed(error);
         }
@@ -352,13 +351,14 @@ struct PendingCall {
     reply: oneshot::Sender<CallOutcome<RawResult>>,
     /// When it was given to the present connection; when it was made, if there is none.
     sent_at: Instant,
-    resent: bool,
+    /// How often it was sent again.
+    resends: u32,
 }
 
 impl PendingCall {
     fn reply(self, result: Result<RawResult, CallError>) {
         // A caller that is gone removes its call itself.
-        let _ = self.reply.send(CallOutcome { result, resent: self.resent });
+        let _ = self.reply.send(CallOutcome { result, resent: self.resends > 0 });
     }
 }
 
@@ -469,7 +469,7 @@ impl LinkShared {
         }
         queue.send(initialized);
         for call in state.calls.values_mut() {
-            call.resent |= call.outgoing.was_sent();
+            call.resends += u32::from(call.outgoing.was_sent());
             call.sent_at = Instant::now();
             queue.send(call.outgoing.clone());
         }
@@ -489,6 +489,11 @@ impl LinkShared {
         let mut state = self.lock();
         state.phase = LinkPhase::Down;
         state.subscribers.clear();
+        let tired = |call: &PendingCall| call.resends >= CALL_RESENDS && !call.method.behaviour().waits;
+        for (_, call) in state.calls.extract_if(.., |_, call| tired(call)) {
+            let why = format!("the connection broke {} times before {} was answered", call.resends, call.method.name());
+            call.reply(Err(CallError::Lost { why }));
+        }
         let forgetful = state.request_memory.is_none();
         state.fail(|call| {
             call.outgoing.was_sent()

@@ -12,10 +12,11 @@
 //! connection there is one attempt, because somebody waits for it; a session that was live is tried for until the give-up
 //! time. Deliberately absent: sockets, messages, calls.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
-use crate::limits::{BACKOFF_FIRST, BACKOFF_MOST};
+use crate::limits::{BACKOFF_FIRST, BACKOFF_MOST, QUICK_REDIAL_TIME, QUICK_REDIALS};
 
 /// What to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +92,10 @@ pub struct Session {
     /// The session to resume, once there was one.
     id: Option<String>,
     reconnects: u64,
+    /// When we last dialed without a rest, oldest first; at most [`QUICK_REDIALS`].
+    quick_redials: VecDeque<Instant>,
+    /// Whether the server of this session has sent something that cannot be read.
+    was_violated: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,7 +120,15 @@ struct Attempt {
 impl Session {
     /// A session without a connection; the first connection resumes `resume`, if it is given.
     pub fn new(timeouts: SessionTimeouts, resume: Option<String>, seed: u64) -> Self {
-        Self { timeouts, rng: SeededRng::new(seed), state: State::Idle, id: resume, reconnects: 0 }
+        Self {
+            timeouts,
+            rng: SeededRng::new(seed),
+            state: State::Idle,
+            id: resume,
+            reconnects: 0,
+            quick_redials: VecDeque::new(),
+            was_violated: false,
+        }
     }
 
     /// Somebody has made a call.
@@ -182,13 +195,19 @@ impl Session {
 
     /// The connection broke. `carried_data`: something was received on it since the session went live. If not, the next
     /// attempt continues the same series; otherwise a server that hangs up on everybody would be dialed without a pause.
+    /// One that says something before it hangs up is dialed at once only a few times in a row.
     pub fn connection_lost(&mut self, now: Instant, why: &str, carried_data: bool) -> Vec<Effect> {
         match self.state {
             State::Live { attempts } => {
                 let give_up_at = Some(now + self.timeouts.give_up);
                 if carried_data {
-                    self.state = State::Dialing(Attempt { number: 1, give_up_at });
-                    return vec![Effect::DropConnection, Effect::Dial];
+                    let attempt = Attempt { number: 1, give_up_at };
+                    let Some(until) = self.rest_until(now) else {
+                        self.state = State::Dialing(attempt);
+                        return vec![Effect::DropConnection, Effect::Dial];
+                    };
+                    self.state = State::BackingOff { attempt, until };
+                    return vec![Effect::DropConnection];
                 }
                 let until = now + backoff_delay(attempts, &mut self.rng).min(self.timeouts.give_up);
                 let attempt = Attempt { number: attempts.saturating_add(1), give_up_at };
@@ -196,6 +215,34 @@ impl Session {
                 vec![Effect::DropConnection]
             }
             State::Initializing { .. } => self.attempt_failed(now, AttemptError::Transient(why.to_owned())),
+            _ => Vec::new(),
+        }
+    }
+
+    /// When we may dial again after a connection that was of use; `None` at once, which is noted.
+    fn rest_until(&mut self, now: Instant) -> Option<Instant> {
+        if self.quick_redials.len() >= QUICK_REDIALS {
+            let until = *self.quick_redials.front()? + QUICK_REDIAL_TIME;
+            if now < until {
+                return Some(until);
+            }
+            self.quick_redials.pop_front();
+        }
+        self.quick_redials.push_back(now);
+        None
+    }
+
+    /// The server broke the protocol. Another connection may mend it once; after that, whatever asked for it would ask
+    /// for it again and again, so the session is lost.
+    pub fn violated(&mut self, now: Instant, why: String) -> Vec<Effect> {
+        match self.state {
+            State::Live { .. } if !self.was_violated => {
+                self.was_violated = true;
+                self.connection_lost(now, &why, true)
+            }
+            State::Live { .. } | State::Initializing { .. } => {
+                self.lose_session(SessionLoss { kind: LossKind::Refused, why }, true)
+            }
             _ => Vec::new(),
         }
     }
@@ -270,6 +317,7 @@ impl Session {
     fn lose_session(&mut self, loss: SessionLoss, connected: bool) -> Vec<Effect> {
         self.state = State::Idle;
         self.id = None;
+        self.was_violated = false;
         let mut effects = drop_connection(connected);
         effects.push(Effect::LoseSession(loss));
         effects
@@ -317,6 +365,53 @@ pub(crate) fn random_seed() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TIMEOUTS: SessionTimeouts =
+        SessionTimeouts { give_up: Duration::from_secs(25), initialize: Duration::from_secs(10) };
+
+    fn live(now: Instant) -> Session {
+        let mut session = Session::new(TIMEOUTS, None, 1);
+        session.connection_wanted();
+        reconnect(&mut session, now);
+        session
+    }
+
+    fn reconnect(session: &mut Session, now: Instant) {
+        session.connected(now);
+        session.initialized("s");
+        assert!(session.is_live());
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_after_each_answer_is_dialed_at_once_only_so_often() {
+        let mut now = Instant::now();
+        let mut session = live(now);
+        for _ in 0..QUICK_REDIALS {
+            assert_eq!(session.connection_lost(now, "cut", true), [Effect::DropConnection, Effect::Dial]);
+            reconnect(&mut session, now);
+        }
+        assert_eq!(session.connection_lost(now, "cut", true), [Effect::DropConnection]);
+        now += QUICK_REDIAL_TIME;
+        assert_eq!(session.next_deadline(), Some(now));
+        assert_eq!(session.tick(now), [Effect::Dial]);
+        reconnect(&mut session, now);
+        assert_eq!(
+            session.connection_lost(now, "cut", true),
+            [Effect::DropConnection, Effect::Dial],
+            "time has passed"
+        );
+    }
+
+    #[test]
+    fn a_server_that_breaks_the_protocol_twice_is_given_up() {
+        let now = Instant::now();
+        let mut session = live(now);
+        assert_eq!(session.violated(now, "nonsense".into()), [Effect::DropConnection, Effect::Dial]);
+        reconnect(&mut session, now);
+        let loss = SessionLoss { kind: LossKind::Refused, why: "nonsense".into() };
+        assert_eq!(session.violated(now, "nonsense".into()), [Effect::DropConnection, Effect::LoseSession(loss)]);
+        assert!(!session.is_live());
+    }
 
     #[test]
     fn rests_double_up_to_the_longest_and_never_fall_below_half() {

@@ -28,13 +28,16 @@ use crate::failures::Failures;
 use crate::location::{BarePath, FilePath, Locations};
 use crate::signal_listener::SignalListener;
 use crate::{exit_code, messages};
-use copier::{Copier, FileCopy};
+use copier::{Copier, FileCopy, LinkPolicies};
 use error::CopyError;
 use plan::CopyJob;
 use progress::Progress;
 
 /// Concurrent calls to measure: fewer than to copy, which matters more.
 const MEASURE_AT_ONCE: usize = 4;
+
+/// How many directories are measured at the most, and how many may wait for it.
+const MEASURED_DIRECTORIES: usize = 20_000;
 
 pub(crate) async fn run(args: &CpArgs) -> anyhow::Result<u8> {
     let mut locations = Locations::new(&args.common.target, BarePath::Local);
@@ -125,13 +128,13 @@ async fn copy_all(
     progress: &Progress,
     failures: &mut Failures,
 ) -> anyhow::Result<()> {
-    let destination = match plan::Destination::inspect(target, sources.len()).await {
+    let destination = match plan::Destination::inspect(target, sources).await {
         Ok(destination) => destination,
         Err(error) => return error.report(failures),
     };
     for (source, copier) in sources.iter().zip(copiers) {
         let copied = match destination.job_for(source, args.recursive).await {
-            Ok(job) => run_job(job, copier, progress, failures).await,
+            Ok(job) => run_job(job, destination.links(), copier, progress, failures).await,
             Err(error) => Err(error),
         };
         match copied {
@@ -148,14 +151,21 @@ async fn copy_all(
     Ok(())
 }
 
-async fn run_job(job: CopyJob, copier: &Copier, progress: &Progress, failures: &mut Failures) -> Result<(), CopyError> {
+async fn run_job(
+    job: CopyJob,
+    to_links: LinkPolicy,
+    copier: &Copier,
+    progress: &Progress,
+    failures: &mut Failures,
+) -> Result<(), CopyError> {
+    let links = LinkPolicies { from: LinkPolicy::Follow, to: to_links };
     match job {
         CopyJob::File { from, to, metadata } => {
             progress.expect_file(&from, metadata.size_bytes);
-            let file = FileCopy { from: &from, to: &to, metadata: &metadata, links: LinkPolicy::Follow };
+            let file = FileCopy { from: &from, to: &to, metadata: &metadata, links };
             copier.copy_file(file).await
         }
-        CopyJob::Link { from, to } => copier.copy_link(&from, &to, LinkPolicy::Follow).await,
+        CopyJob::Link { from, to } => copier.copy_link(&from, &to, links).await,
         CopyJob::Tree { from, to, is_new } => tree::copy(copier, from, to, is_new, failures).await,
     }
 }
@@ -179,7 +189,13 @@ async fn measure(source: &FilePath, progress: &Progress) {
         FileKind::Symlink | FileKind::Special => return,
     }
     let mut left: Vec<PathBuf> = vec![source.path.clone()];
+    let mut directories = 0;
     while let Some(directory) = left.pop() {
+        directories += 1;
+        // The total is only for the bar, and a tree may have no end.
+        if directories > MEASURED_DIRECTORIES || left.len() > MEASURED_DIRECTORIES {
+            return;
+        }
         let Ok(entries) = files.read_directory(&directory).await else { continue };
         let mut lookups = Vec::new();
         for entry in entries.into_iter().filter(|entry| !entry.is_symlink) {

@@ -1,14 +1,16 @@
 //! Messages for the user on stderr, and short answers on stdout.
 //!
-//! A message begins with our name, so that nobody takes it for output of the child. Writing one cannot fail: a stderr
-//! that nobody reads any more is no reason to stop.
+//! A message begins with our name, so that nobody takes it for output of the child. It is one line without escape
+//! sequences, whoever wrote its parts. Writing one cannot fail: a stderr that nobody reads any more is no reason to stop.
 
 use std::io::Write;
 
 use anyhow::Context;
 
+use crate::output::{json_line, visible};
+
 pub(crate) fn print_note(text: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "exec-server: {text}");
+    let _ = writeln!(std::io::stderr(), "exec-server: {}", visible(text.to_string().as_bytes()));
 }
 
 /// An error and its causes. A cause that the text before it already ends with is left out.
@@ -36,12 +38,11 @@ pub(crate) fn process_count(count: u32) -> String {
 
 /// Like [`print_note`], for a terminal in raw mode: the cursor may be anywhere, and a newline does not return it.
 pub(crate) fn print_raw_note(text: impl std::fmt::Display) {
-    let _ = write!(std::io::stderr(), "\r\nexec-server: {text}\r\n");
+    let _ = write!(std::io::stderr(), "\r\nexec-server: {}\r\n", visible(text.to_string().as_bytes()));
 }
 
 /// Prints one line of JSON to stdout.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    let mut line = serde_json::to_vec(value).context("cannot encode an answer")?;
-    line.push(b'\n');
+    let line = json_line(value).context("cannot encode an answer")?;
     print_stdout(&line).context("cannot write to stdout")
 }

@@ -1,12 +1,16 @@
-//! What the file commands print on stdout: buffered, written outside the runtime's thread, coloured and escaped on a
-//! terminal.
+//! What is printed: text that others wrote made harmless ([`visible`], [`json_line`]), and the stdout of the file
+//! commands, buffered, written outside the runtime's thread and coloured.
 //!
-//! On a terminal, control characters in names and contents are escaped, because anybody may have named those files. In a
-//! pipe, every byte is printed as it is. A reader that has closed the pipe is the error [`BrokenPipe`], for which no
-//! message is printed.
+//! A server, and whoever named a file on it, could send a terminal escape sequences, text that runs backwards or
+//! characters that nobody sees. So all text passes [`visible`] before it reaches a terminal, whoever wrote it: messages
+//! and tables always, names and contents where stdout is a terminal. In a pipe those are printed byte for byte. Only
+//! words in our own source ([`StdoutBuffer::push`]), the output of programs and `fs cat` go past it.
+//!
+//! A reader that has closed the pipe is the error [`BrokenPipe`], for which no message is printed.
 
 use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
+use std::sync::LazyLock;
 
 use anyhow::Context;
 use base64_simd::STANDARD;
@@ -48,20 +52,25 @@ impl StdoutBuffer {
         self.is_terminal
     }
 
-    /// Appends text of our own.
-    pub(crate) fn push_str(&mut self, text: &str) {
+    /// Appends words of our own source.
+    pub(crate) fn push(&mut self, text: &'static str) {
         self.buffer.extend_from_slice(text.as_bytes());
     }
 
-    /// Appends bytes that come from elsewhere; on a terminal, escaped.
+    /// Appends text that is for people, in a pipe too.
+    pub(crate) fn push_text(&mut self, text: &str) {
+        self.buffer.extend_from_slice(visible(text.as_bytes()).as_bytes());
+    }
+
+    /// Appends names or contents; on a terminal, escaped.
     pub(crate) fn push_untrusted(&mut self, bytes: &[u8]) {
         match self.is_terminal {
-            true => self.buffer.extend_from_slice(escape_control(bytes).as_bytes()),
+            true => self.buffer.extend_from_slice(visible(bytes).as_bytes()),
             false => self.buffer.extend_from_slice(bytes),
         }
     }
 
-    /// Appends bytes that come from elsewhere, in a colour.
+    /// Appends names or contents in a colour.
     pub(crate) fn push_styled(&mut self, bytes: &[u8], style: Style) {
         let code = match style {
             Style::Path => "35",
@@ -70,18 +79,17 @@ impl StdoutBuffer {
             Style::Faint => "2",
         };
         if self.colours {
-            self.push_str(&format!("\x1b[{code}m"));
+            self.buffer.extend_from_slice(format!("\x1b[{code}m").as_bytes());
         }
         self.push_untrusted(bytes);
         if self.colours {
-            self.push_str("\x1b[0m");
+            self.push("\x1b[0m");
         }
     }
 
     /// Appends one line of JSON.
     pub(crate) fn push_json(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
-        serde_json::to_writer(&mut self.buffer, value).context("cannot encode an answer")?;
-        self.buffer.push(b'\n');
+        self.buffer.extend_from_slice(&json_line(value).context("cannot encode an answer")?);
         Ok(())
     }
 
@@ -112,20 +120,59 @@ pub(crate) async fn write_stdout(bytes: bytes::Bytes) -> anyhow::Result<()> {
     }
 }
 
-/// Escapes control characters, which could move the cursor of a terminal, and bytes that are not UTF-8.
-pub(crate) fn escape_control(bytes: &[u8]) -> String {
+/// Text as a terminal may have it: what it would act on, turn around or not show is written out, and so are bytes that are
+/// not UTF-8.
+pub(crate) fn visible(bytes: &[u8]) -> String {
     let mut escaped = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            match c {
-                '\t' => escaped.push(c),
-                c if c.is_control() => escaped.extend(c.escape_default()),
-                c => escaped.push(c),
+            match is_harmful(c) {
+                true => escaped.extend(c.escape_default()),
+                false => escaped.push(c),
             }
         }
         chunk.invalid().iter().for_each(|byte| escaped.push_str(&format!("\\x{byte:02x}")));
     }
     escaped
+}
+
+/// One line of JSON. JSON escapes some of what [`visible`] does; on a terminal, the rest is escaped in its way.
+pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    static ON_A_TERMINAL: LazyLock<bool> = LazyLock::new(|| std::io::stdout().is_terminal());
+    let line = serde_json::to_string(value)?;
+    let line = if *ON_A_TERMINAL { visible_json(line) } else { line };
+    Ok((line + "\n").into_bytes())
+}
+
+/// Outside of its strings, JSON is ASCII without controls, so whatever is escaped here stands in one.
+fn visible_json(line: String) -> String {
+    if !line.contains(is_harmful) {
+        return line;
+    }
+    let mut escaped = String::with_capacity(line.len());
+    for c in line.chars() {
+        match is_harmful(c) {
+            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| escaped.push_str(&format!("\\u{unit:04x}"))),
+            false => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// Whether a terminal acts on a character (controls of both sets; a tab does no harm), turns text around because of it,
+/// or does not show it (the format characters of Unicode, and its ends of lines).
+fn is_harmful(c: char) -> bool {
+    match c {
+        '\t' => false,
+        '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}' => {
+            true
+        }
+        '\u{115f}'..='\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' => true,
+        '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' => true,
+        '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1345f}' | '\u{1bca0}'..='\u{1bca3}' => true,
+        '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}' => true,
+        c => c.is_control(),
+    }
 }
 
 /// Contents in a line of JSON: `"text"` if they are UTF-8, else `"base64"`. Contents that are cut within a character are
@@ -159,7 +206,20 @@ mod tests {
 
     #[test]
     fn what_a_name_may_not_do_to_a_terminal_is_written_out() {
-        assert_eq!(escape_control(b"a\x1b[2J\nb\xff\tc\xc3\xa9"), "a\\u{1b}[2J\\nb\\xff\tc\u{e9}");
+        assert_eq!(visible(b"a\x1b[2J\nb\xff\tc\xc3\xa9"), "a\\u{1b}[2J\\nb\\xff\tc\u{e9}");
+        let hidden = "\u{9b}2J\u{7f}\u{202e}exe.gnp\u{2069}\u{200b}\u{e0041}\u{2028}";
+        let shown = "\\u{9b}2J\\u{7f}\\u{202e}exe.gnp\\u{2069}\\u{200b}\\u{e0041}\\u{2028}";
+        assert_eq!(visible(hidden.as_bytes()), shown);
+        let ordinary = "na\u{ef}ve \u{65e5}\u{672c} \u{5d0} \u{1f600}";
+        assert_eq!(visible(ordinary.as_bytes()), ordinary);
+    }
+
+    #[test]
+    fn json_on_a_terminal_means_the_same() {
+        let text = "\u{9b}2J\u{7f}\u{202e}\u{e0041}\u{e9}\u{1b}";
+        let line = visible_json(serde_json::to_string(text).expect("it is text"));
+        assert_eq!(line, "\"\\u009b2J\\u007f\\u202e\\udb40\\udc41\u{e9}\\u001b\"");
+        assert_eq!(serde_json::from_str::<String>(&line).expect("it is JSON"), text);
     }
 
     #[test]

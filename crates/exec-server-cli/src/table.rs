@@ -6,9 +6,10 @@ use anyhow::Context;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Row, Table};
 
+use crate::output::visible;
 use crate::{messages, terminal};
 
-/// Prints a table, at most as wide as the terminal if stdout is one.
+/// Prints a table, at most as wide as the terminal if stdout is one. What is in it does nothing to a terminal.
 pub(crate) fn print<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> anyhow::Result<()> {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_header(head);
@@ -16,7 +17,7 @@ pub(crate) fn print<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> 
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(size.cols);
     }
     for row in rows {
-        let mut row = Row::from(row);
+        let mut row = Row::from(row.map(|cell| visible(cell.as_bytes())));
         // A command line of ten lines must not push the other rows off the screen.
         row.max_height(2);
         table.add_row(row);

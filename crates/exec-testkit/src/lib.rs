@@ -17,6 +17,7 @@
 //! For tests of connections and comparisons:
 //!
 //! - [`faulty_transport`]: a connection that breaks, delays, freezes and repeats; [`proxy`]: a TCP proxy that cuts;
+//! - [`hostile_server`]: a server that means harm to its client;
 //! - [`binaries`] and [`codex`]: find the programs that are compared, our server and Codex;
 //! - [`fake_model`]: the model server that the real Codex CLI talks to in a test.
 //!
@@ -27,6 +28,7 @@ pub mod checked_log;
 pub mod codex;
 pub mod fake_model;
 pub mod faulty_transport;
+pub mod hostile_server;
 pub mod mount;
 pub mod os_process;
 pub mod proc_status;

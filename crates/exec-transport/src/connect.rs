@@ -66,11 +66,14 @@ pub struct ConnectOptions {
     /// For `wss://`; `None` trusts what the machine trusts.
     pub tls: Option<Arc<ClientConfig>>,
     pub limits: Limits,
+    /// Users, beside us and root, whose servers are trusted on a unix socket.
+    pub trusted_uids: Vec<u32>,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self { bearer_token: None, timeout: CONNECT_TIMEOUT, tls: None, limits: Limits::default() }
+        let trusted_uids = Vec::new();
+        Self { bearer_token: None, timeout: CONNECT_TIMEOUT, tls: None, limits: Limits::default(), trusted_uids }
     }
 }
 
@@ -107,6 +110,12 @@ pub enum ConnectError {
     /// The server does not speak WebSocket correctly.
     #[error("cannot connect to {target}: {problem}")]
     Handshake { target: String, problem: String },
+    /// Anybody may listen on a socket in a directory that others can write to.
+    #[error(
+        "refused to talk to {target}: its server runs as user {uid}, and you are {ours}; if you trust that user, set \
+         EXEC_SERVER_TRUSTED_UID={uid}"
+    )]
+    OtherUser { target: String, uid: u32, ours: u32 },
     #[error("cannot start {program}: {source}")]
     Spawn { program: String, source: io::Error },
 }
@@ -145,7 +154,12 @@ fn connect_program(program: &Program, limits: &Limits) -> Result<Connection, Con
 
 async fn connect_unix(path: &std::path::Path, options: &ConnectOptions) -> Result<Connection, ConnectErrorKind> {
     let stream = UnixStream::connect(path).await.map_err(ConnectErrorKind::Unreachable)?;
-    let pid = stream.peer_cred().ok().and_then(|credentials| credentials.pid());
+    let server = stream.peer_cred().map_err(ConnectErrorKind::Unreachable)?;
+    let (uid, ours) = (server.uid(), rustix::process::geteuid().as_raw());
+    if uid != ours && uid != 0 && !options.trusted_uids.contains(&uid) {
+        return Err(ConnectErrorKind::OtherUser { uid, ours });
+    }
+    let pid = server.pid();
     let request = UpgradeRequest { host: "localhost", path_and_query: "/", bearer_token: None };
     let (stream, already_read) = websocket::upgrade(stream, &request).await?;
     let (read, write) = stream.into_split();
@@ -210,6 +224,7 @@ pub(crate) enum ConnectErrorKind {
     Unreachable(io::Error),
     Tls(io::Error),
     Refused { status: u16, body: String },
+    OtherUser { uid: u32, ours: u32 },
     Request(&'static str),
     NotWebSocket(&'static str),
     Http(hyper::Error),
@@ -227,6 +242,7 @@ impl ConnectErrorKind {
             Self::Unreachable(source) => ConnectError::Unreachable { target, source },
             Self::Tls(source) => ConnectError::Tls { target, source },
             Self::Refused { status, body } => ConnectError::Refused { target, status, body },
+            Self::OtherUser { uid, ours } => ConnectError::OtherUser { target, uid, ours },
             Self::Request(problem) => ConnectError::Handshake { target, problem: problem.to_owned() },
             Self::NotWebSocket(problem) => {
                 ConnectError::Handshake { target, problem: format!("this is no WebSocket server: {problem}") }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use exec_core::{Entry, EntryBody};
 use exec_env::BoxFuture;
-use exec_transport::{ConnectError, Connection, Message, Received, Receiver};
+use exec_transport::{ConnectError, Connection, ConnectionEnd, Message, Received, Receiver};
 use exec_wire::envelope::{self, Incoming, Request, RequestId};
 use exec_wire::initialize::{InitializeParams, InitializeResult, InitializedParams};
 use exec_wire::network::{PolicyDecision, PolicyRequestResult};
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::writer::{LinkWriter, OutgoingMessage};
 use super::{LinkShared, LinkState, RawResult};
 use crate::dial::Dial;
+use crate::limits::INTRODUCTION_BYTES;
 use crate::session::{AttemptError, Effect, LossKind, Session, SessionLoss};
 use crate::{convert, error};
 
@@ -147,6 +148,9 @@ impl Driver {
             Event::Received(Received::Message(message)) => self.handle_message(message),
             // The transport reports the same once more, as `Closed`.
             Event::Received(Received::Malformed { .. }) => Vec::new(),
+            Event::Received(Received::Closed(ConnectionEnd::Violation(reason))) => {
+                self.violated(format!("the server sent what cannot be read: {reason}"))
+            }
             Event::Received(Received::Closed(closed)) => self.connection_lost(&closed.to_string()),
             Event::WriterFailed(why) => self.connection_lost(&why),
         }
@@ -157,6 +161,9 @@ impl Driver {
         self.shared.bytes_in.fetch_add(message.bytes().len() as u64, Ordering::Relaxed);
         open.carried_data |= self.session.is_live();
         let initialize_id = open.initialize_request.as_ref().map(|(id, _)| *id);
+        if initialize_id.is_some() && message.bytes().len() > INTRODUCTION_BYTES {
+            return self.violated(format!("the server's introduction is longer than {INTRODUCTION_BYTES} bytes"));
+        }
         match deliver(&self.shared, message, initialize_id) {
             MessageOutcome::Delivered => Vec::new(),
             MessageOutcome::InitializeReply(answer) => self.handle_initialize_reply(answer),
@@ -168,8 +175,13 @@ impl Driver {
                 let why = "the session was taken over by another connection".to_owned();
                 self.session.session_lost(SessionLoss { kind: LossKind::TakenOver, why })
             }
-            MessageOutcome::Malformed(why) => self.connection_lost(&why),
+            MessageOutcome::Malformed(why) => self.violated(why),
         }
+    }
+
+    fn violated(&mut self, why: String) -> Vec<Effect> {
+        tracing::debug!(why, "the server broke the protocol");
+        self.session.violated(now(), why)
     }
 
     fn handle_initialize_reply(&mut self, answer: Result<SharedJson, RpcError>) -> Vec<Effect> {
@@ -301,6 +313,7 @@ fn dial_error(error: &ConnectError) -> AttemptError {
         ConnectError::Refused { status: 400..=499, .. } => {
             AttemptError::Permanent(SessionLoss { kind: LossKind::Refused, why })
         }
+        ConnectError::OtherUser { .. } => AttemptError::Permanent(SessionLoss { kind: LossKind::Refused, why }),
         ConnectError::Spawn { .. } => AttemptError::Permanent(SessionLoss { kind: LossKind::Unreachable, why }),
         _ => AttemptError::Transient(why),
     }

@@ -109,3 +109,34 @@ proptest! {
 fn a_splice_is_one_entry_while_others_wait() {
     assert_eq!((splice_bytes(true), splice_bytes(false)), (ENTRY_BYTES, SPLICE_BYTES));
 }
+
+#[test]
+fn steps_of_a_small_spool_are_an_eighth_of_it() {
+    let decide = |cap_bytes| Quota { cap_bytes, overflow: Overflow::DropOldest }.decide_space(cap_bytes + 1, 0);
+    assert_eq!(decide(800), SpaceDecision::Drop { bytes: 100 });
+    assert_eq!(decide(1), SpaceDecision::Drop { bytes: 1 });
+    assert_eq!(decide(64 * PUNCH_BYTES), SpaceDecision::Drop { bytes: PUNCH_BYTES });
+}
+
+/// The moments of a terminal that floods, one by one.
+#[test]
+fn a_batch_becomes_an_entry_at_its_bounds() {
+    let start = Instant::now();
+    let flooding = || {
+        let mut batcher = PtyBatcher::default();
+        assert_eq!(batcher.on_read(1, true, start), Flush::By(start + Duration::from_micros(1)));
+        assert_eq!(batcher.on_read(1, false, start), Flush::Now);
+        batcher
+    };
+    // A few bytes wait for the short time, more for the long one; both only while the terminal is silent.
+    let (echo, batch) = (start + PTY_ECHO_GAP, start + PTY_BATCH_TIME);
+    assert_eq!(flooding().on_read(PTY_ECHO_BYTES - 1, false, start), Flush::By(echo));
+    assert_eq!(flooding().on_read(PTY_ECHO_BYTES - 1, false, echo), Flush::Now);
+    assert_eq!(flooding().on_read(PTY_ECHO_BYTES, false, echo), Flush::By(batch));
+    assert_eq!(flooding().on_read(PTY_ECHO_BYTES, false, batch), Flush::Now);
+    let soon = batch + Duration::from_micros(1);
+    assert_eq!(flooding().on_read(PTY_ECHO_BYTES, true, batch), Flush::By(soon));
+    assert_eq!(flooding().on_read(PTY_ECHO_BYTES, true, batch + PTY_BATCH_TIME), Flush::Now);
+    assert_eq!(flooding().on_read(ENTRY_BYTES - 1, true, start), Flush::By(batch));
+    assert_eq!(flooding().on_read(ENTRY_BYTES, true, start), Flush::Now);
+}

@@ -8,7 +8,7 @@
 //!
 //! In every case the file appears whole or not at all, and both ends are asked for the BLAKE3 of what they have.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -43,17 +43,29 @@ pub(super) struct Copier {
     pub(super) progress: Arc<Progress>,
     /// Large files are copied one at a time: one uses the whole connection, and two would only double the memory.
     large: Semaphore,
-    /// Temporary files, to be removed if we are interrupted.
-    unfinished: Mutex<HashSet<PathBuf>>,
+    /// Temporary files, to be removed if we are interrupted, with what happens to links in their paths.
+    unfinished: Mutex<HashMap<PathBuf, LinkPolicy>>,
 }
 
-/// A regular file to be copied. With `LinkPolicy::Refuse`, both paths are without links, and a link at `to` is replaced.
+/// A regular file to be copied.
 #[derive(Clone, Copy)]
 pub(super) struct FileCopy<'a> {
     pub(super) from: &'a Path,
     pub(super) to: &'a Path,
     pub(super) metadata: &'a Metadata,
-    pub(super) links: LinkPolicy,
+    pub(super) links: LinkPolicies,
+}
+
+/// What happens to links in the paths at either end. Where they are refused, the path is without links, and a link of
+/// the file's name at the target is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LinkPolicies {
+    pub(super) from: LinkPolicy,
+    pub(super) to: LinkPolicy,
+}
+
+impl LinkPolicies {
+    pub(super) const REFUSE: Self = Self { from: LinkPolicy::Refuse, to: LinkPolicy::Refuse };
 }
 
 #[derive(Debug, Serialize)]
@@ -89,7 +101,7 @@ impl Copier {
 
     pub(super) async fn copy_file(&self, file: FileCopy<'_>) -> Result<(), CopyError> {
         let FileCopy { from, to, metadata, links } = file;
-        if self.is_one_machine() && (links == LinkPolicy::Follow || !self.is_link_at(to).await) {
+        if self.is_one_machine() && (links.to == LinkPolicy::Follow || !self.is_link_at(to).await) {
             return self.copy_on_one_machine(from, to, false).await;
         }
         let small = metadata.size_bytes <= SMALL_BYTES;
@@ -100,7 +112,7 @@ impl Copier {
         let (bytes, hash) = match written {
             // There is a link at that name, which must not be followed. A rename replaces it.
             Err(CopyError::Files { error: FileError { reason: FileReason::Os(ELOOP), .. }, .. })
-                if small && links == LinkPolicy::Refuse && self.is_link_at(to).await =>
+                if small && links.to == LinkPolicy::Refuse && self.is_link_at(to).await =>
             {
                 self.copy_streamed(file).await?
             }
@@ -127,25 +139,25 @@ impl Copier {
     }
 
     /// Copies a link as a link. What has that name already is replaced, unless it is a directory.
-    pub(super) async fn copy_link(&self, from: &Path, to: &Path, links: LinkPolicy) -> Result<(), CopyError> {
-        let text = self.from.files().read_link(from, links).await.at(&self.from)?;
-        match retry_unreachable(|| self.to.files().create_symlink(&text, to, links)).await.0 {
+    pub(super) async fn copy_link(&self, from: &Path, to: &Path, links: LinkPolicies) -> Result<(), CopyError> {
+        let text = self.from.files().read_link(from, links.from).await.at(&self.from)?;
+        match retry_unreachable(|| self.to.files().create_symlink(&text, to, links.to)).await.0 {
             Err(error) if error.errno() == Some(EEXIST) => {
                 if self.is_directory_at(to).await {
                     return Err(CopyError::DirectoryInTheWay { path: self.to.display_path(to) });
                 }
-                let temp = self.new_temp(to);
+                let temp = self.new_temp(to, links.to);
                 let replaced = async {
                     let (created, unsure) =
-                        retry_unreachable(|| self.to.files().create_symlink(&text, &temp, links)).await;
+                        retry_unreachable(|| self.to.files().create_symlink(&text, &temp, links.to)).await;
                     match created {
                         Err(error) if error.errno() == Some(EEXIST) && unsure => {}
                         other => other?,
                     }
-                    self.rename_temp(&temp, to, links).await
+                    self.rename_temp(&temp, to, links.to).await
                 };
                 let replaced = replaced.await.at(&self.to);
-                self.release_temp(&temp, replaced.is_ok()).await;
+                self.release_temp(&temp, links.to, replaced.is_ok()).await;
                 replaced?;
             }
             other => other.at(&self.to)?,
@@ -157,22 +169,22 @@ impl Copier {
     /// Removes the temporary files after an interruption.
     pub(super) async fn remove_unfinished(&self) {
         let unfinished = std::mem::take(&mut *self.unfinished());
-        for path in unfinished {
-            self.remove(&path).await;
+        for (path, links) in unfinished {
+            self.remove(&path, links).await;
         }
     }
 
     async fn copy_whole(&self, file: FileCopy<'_>) -> Result<(u64, Option<ContentHash>), CopyError> {
         let FileCopy { from, to, metadata, links } = file;
-        let bytes = self.from.files().read(from, links).await.at(&self.from)?;
+        let bytes = self.from.files().read(from, links.from).await.at(&self.from)?;
         let size_bytes = bytes.len() as u64;
         let hash = ContentHash(blake3::hash(&bytes));
         let mode = self.to.supports(Extension::WRITE_FILE_MODE).then_some(self.mode(metadata));
-        let options = WriteOptions { mode, links, ..WriteOptions::default() };
+        let options = WriteOptions { mode, links: links.to, ..WriteOptions::default() };
         self.to.files().write(to, bytes, options).await.at(&self.to)?;
         let keep_times = async {
             match self.to.supports(Method::FsSetTimes) {
-                true => self.to.files().set_times(to, metadata.times(), links).await.at(&self.to),
+                true => self.to.files().set_times(to, metadata.times(), links.to).await.at(&self.to),
                 false => Ok(()),
             }
         };
@@ -185,9 +197,9 @@ impl Copier {
     async fn copy_streamed(&self, file: FileCopy<'_>) -> Result<(u64, Option<ContentHash>), CopyError> {
         // The semaphore is never closed, so this cannot fail.
         let _permit = self.large.acquire().await;
-        let temp = self.new_temp(file.to);
+        let temp = self.new_temp(file.to, file.links.to);
         let filled = self.fill_temp(file, &temp).await;
-        self.release_temp(&temp, filled.is_ok()).await;
+        self.release_temp(&temp, file.links.to, filled.is_ok()).await;
         filled
     }
 
@@ -200,11 +212,11 @@ impl Copier {
         let files = self.to.files();
         // Created with mode 0600: while it is filled, nobody may read what the mode of the source forbids.
         if self.to.supports(Extension::WRITE_FILE_MODE) {
-            let private = WriteOptions { mode: Some(0o600), links, ..WriteOptions::default() };
+            let private = WriteOptions { mode: Some(0o600), links: links.to, ..WriteOptions::default() };
             files.write(temp, Bytes::new(), private).await.map_err(at_target)?;
         }
-        let source = self.from.files().open(from, OpenMode::Read, links).await.at(&self.from)?;
-        let target = files.open(temp, OpenMode::Replace, links).await.map_err(at_target)?;
+        let source = self.from.files().open(from, OpenMode::Read, links.from).await.at(&self.from)?;
+        let target = files.open(temp, OpenMode::Replace, links.to).await.map_err(at_target)?;
         let window = Window::between(&self.from, &self.to);
         let copied = copy_blocks(Arc::from(source), Arc::from(target), window, &self.progress).await;
         let (size_bytes, hash) = copied.map_err(|failure| match failure {
@@ -212,13 +224,13 @@ impl Copier {
             BlockCopyError::Target(error) => at_target(error),
         })?;
         if self.to.supports(Method::FsSetPermissions) {
-            files.set_permissions(temp, self.mode(metadata), links).await.map_err(at_target)?;
+            files.set_permissions(temp, self.mode(metadata), links.to).await.map_err(at_target)?;
         }
         if self.to.supports(Method::FsSetTimes) {
-            files.set_times(temp, metadata.times(), links).await.map_err(at_target)?;
+            files.set_times(temp, metadata.times(), links.to).await.map_err(at_target)?;
         }
         let checked = self.compare(file, temp, hash).await?;
-        self.rename_temp(temp, to, links).await.map_err(at_target)?;
+        self.rename_temp(temp, to, links.to).await.map_err(at_target)?;
         Ok((size_bytes, checked.then_some(hash)))
     }
 
@@ -239,10 +251,10 @@ impl Copier {
             match self.from.is_local() {
                 // We have read it ourselves.
                 true => Ok(Some(hash)),
-                false => hash_if_supported(&self.from, from, links).await.at(&self.from),
+                false => hash_if_supported(&self.from, from, links.from).await.at(&self.from),
             }
         };
-        let target = async { hash_if_supported(&self.to, written, links).await.at(&self.to) };
+        let target = async { hash_if_supported(&self.to, written, links.to).await.at(&self.to) };
         let (source, target) = tokio::join!(source, target);
         let (source, target) = (source?, target?);
         if source.is_some_and(|source| source != hash) {
@@ -260,29 +272,29 @@ impl Copier {
     }
 
     /// A temporary name in the same directory as `to`.
-    fn new_temp(&self, to: &Path) -> PathBuf {
+    fn new_temp(&self, to: &Path, links: LinkPolicy) -> PathBuf {
         let temp = to.with_file_name(format!(".exec-server-cp-{:016x}", runtime::random()));
-        self.unfinished().insert(temp.clone());
+        self.unfinished().insert(temp.clone(), links);
         temp
     }
 
-    async fn release_temp(&self, temp: &Path, is_gone: bool) {
+    async fn release_temp(&self, temp: &Path, links: LinkPolicy, is_gone: bool) {
         if !is_gone {
-            self.remove(temp).await;
+            self.remove(temp, links).await;
         }
         self.unfinished().remove(temp);
     }
 
     /// A failure is not reported: the user has seen already why the file is removed.
-    async fn remove(&self, path: &Path) {
-        let options = RemoveOptions { recursive: false, force: true, links: LinkPolicy::Follow };
+    async fn remove(&self, path: &Path, links: LinkPolicy) {
+        let options = RemoveOptions { recursive: false, force: true, links };
         if let Err(error) = self.to.files().remove(path, options).await {
             tracing::debug!(%error, path = %path.display(), "a temporary file stays");
         }
     }
 
-    fn unfinished(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
-        // A panic cannot leave a set of names inconsistent.
+    fn unfinished(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, LinkPolicy>> {
+        // A panic cannot leave a table of names inconsistent.
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

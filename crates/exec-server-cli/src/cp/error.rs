@@ -33,6 +33,9 @@ pub(super) enum CopyError {
     /// A server sent a name that no directory entry can have.
     #[error("refused an entry called {name:?} in {path:?}: such a name would lead out of the target")]
     Outside { path: OsString, name: OsString },
+    /// We would need more and more memory to remember what is left to do.
+    #[error("stopped at {path:?}: the tree is wider and deeper than we can copy at once: copy its parts")]
+    TreeTooLarge { path: OsString },
     #[error("{path:?} changed while it was copied, so the copy was thrown away: copy it again")]
     Changed { path: OsString },
     #[error("{path:?} has not arrived as it was sent: its BLAKE3 differs: copy it again")]
@@ -75,6 +78,7 @@ impl CopyError {
             Self::InTheWay { .. } => "EEXIST",
             Self::DirectoryInTheWay { .. } => "EISDIR",
             Self::Outside { .. } => "outside",
+            Self::TreeTooLarge { .. } => "treeTooLarge",
             Self::Changed { .. } => "changed",
             Self::Corrupt { .. } => "corrupt",
             Self::Stdout(_) => "stdout",

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use exec_env::files::{FileError, FileKind, LinkPolicy, Metadata};
+use exec_env::files::{FileError, FileKind, FileReason, LinkPolicy, Metadata};
 use libc::ENOENT;
 
 use super::error::{AtLocation, CopyError};
@@ -22,18 +22,48 @@ pub(super) struct Destination<'a> {
     file: &'a FilePath,
     /// `None` if it does not exist.
     metadata: Option<Metadata>,
+    /// The path that the user named; without links, if [`Self::links`] are refused.
+    path: PathBuf,
+    /// What happens to links beneath the path. If a server sends what is written here, they are refused by the kernel:
+    /// the server may have sent a link first, which leads wherever it likes.
+    links: LinkPolicy,
+}
+
+/// What has the name of a copy already.
+enum Existing {
+    Nothing,
+    Found(Metadata),
+    /// A link that must not be followed.
+    Link,
 }
 
 impl<'a> Destination<'a> {
     /// Several sources, or a slash at the end, need a directory.
-    pub(super) async fn inspect(file: &'a FilePath, sources: usize) -> Result<Self, CopyError> {
+    pub(super) async fn inspect(file: &'a FilePath, sources: &[FilePath]) -> Result<Self, CopyError> {
         let metadata = metadata_if_exists(&file.location, &file.path).await?;
         let is_directory = metadata.is_some_and(|metadata| metadata.kind == FileKind::Directory);
         // A tree may create the directory that ends with a slash; for a file it must exist.
-        if !is_directory && (sources > 1 || (metadata.is_some() && file.must_be_directory())) {
+        if !is_directory && (sources.len() > 1 || (metadata.is_some() && file.must_be_directory())) {
             return Err(CopyError::NoDirectory { path: file.as_written().to_owned() });
         }
-        Ok(Self { file, metadata })
+        let from_a_server = sources.iter().any(|source| !source.location.is_local());
+        if !(from_a_server && file.location.is_local()) {
+            return Ok(Self { file, metadata, path: file.path.clone(), links: LinkPolicy::Follow });
+        }
+        let path = match metadata {
+            Some(_) => canonical(&file.location, &file.path).await?,
+            None => match canonical_parent(&file.location, &file.path).await {
+                // The write will fail, and say so.
+                Err(CopyError::Files { error, .. }) if error.is_not_found() => file.path.clone(),
+                other => other?,
+            },
+        };
+        Ok(Self { file, metadata, path, links: LinkPolicy::Refuse })
+    }
+
+    /// See the field.
+    pub(super) fn links(&self) -> LinkPolicy {
+        self.links
     }
 
     pub(super) async fn job_for(&self, source: &FilePath, recursive: bool) -> Result<CopyJob, CopyError> {
@@ -77,29 +107,37 @@ impl<'a> Destination<'a> {
     fn path_for(&self, source: &FilePath) -> PathBuf {
         let is_directory = self.metadata.is_some_and(|metadata| metadata.kind == FileKind::Directory);
         match source.path.file_name() {
-            Some(name) if is_directory && !source.names_contents() => self.file.path.join(name),
-            _ => self.file.path.clone(),
+            Some(name) if is_directory && !source.names_contents() => self.path.join(name),
+            _ => self.path.clone(),
         }
     }
 
-    async fn existing_at(&self, path: &Path) -> Result<Option<Metadata>, CopyError> {
-        match path == self.file.path {
-            true => Ok(self.metadata),
-            false => metadata_if_exists(&self.file.location, path).await,
-        }
+    async fn existing_at(&self, path: &Path) -> Result<Existing, CopyError> {
+        let location = &*self.file.location;
+        let found = match (path == self.path, self.links) {
+            (true, _) => self.metadata,
+            (false, LinkPolicy::Follow) => metadata_if_exists(location, path).await?,
+            (false, LinkPolicy::Refuse) => match location.files().metadata(path, LinkPolicy::Refuse).await {
+                Err(error) if error.errno() == Some(ENOENT) => None,
+                Err(FileError { reason: FileReason::SymlinkInPath, .. }) => return Ok(Existing::Link),
+                other => Some(other.at(location)?),
+            },
+        };
+        Ok(found.map_or(Existing::Nothing, Existing::Found))
     }
 
-    /// The path that a file is written to; if there is a link, the file that it leads to.
+    /// The path that a file is written to; if there is a link that may be followed, the file that it leads to.
     async fn file_destination(&self, source: &FilePath, metadata: &Metadata) -> Result<PathBuf, CopyError> {
         let location = &*self.file.location;
         let to = self.path_for(source);
-        let existing = self.existing_at(&to).await?;
-        let Some(existing) = existing else { return Ok(to) };
+        let Existing::Found(existing) = self.existing_at(&to).await? else { return Ok(to) };
         match existing.kind {
             _ if is_same(metadata, &existing) => Err(CopyError::OntoItself { path: source.as_written().to_owned() }),
             FileKind::Directory => Err(CopyError::DirectoryInTheWay { path: location.display_path(&to) }),
             FileKind::Special => Err(CopyError::Special { path: location.display_path(&to) }),
-            FileKind::File | FileKind::Symlink if existing.is_symlink => canonical(location, &to).await,
+            FileKind::File | FileKind::Symlink if existing.is_symlink && self.links == LinkPolicy::Follow => {
+                canonical(location, &to).await
+            }
             FileKind::File | FileKind::Symlink => Ok(to),
         }
     }
@@ -108,15 +146,17 @@ impl<'a> Destination<'a> {
         let location = &*self.file.location;
         let from = canonical(&source.location, &source.path).await?;
         let to = self.path_for(source);
-        let existing = self.existing_at(&to).await?;
-        let to = match existing {
-            Some(existing) if existing.kind == FileKind::Directory => canonical(location, &to).await?,
-            Some(_) => return Err(CopyError::InTheWay { path: location.display_path(&to) }),
-            None => {
-                let parent = to.parent().unwrap_or(Path::new("/"));
-                let parent = canonical(location, parent).await?;
-                parent.join(to.file_name().unwrap_or_default())
+        let existing = match self.existing_at(&to).await? {
+            Existing::Found(existing) if existing.kind == FileKind::Directory => Some(existing),
+            Existing::Found(_) | Existing::Link => {
+                return Err(CopyError::InTheWay { path: location.display_path(&to) });
             }
+            Existing::Nothing => None,
+        };
+        let to = match (self.links, existing) {
+            (LinkPolicy::Refuse, _) => to,
+            (LinkPolicy::Follow, Some(_)) => canonical(location, &to).await?,
+            (LinkPolicy::Follow, None) => canonical_parent(location, &to).await?,
         };
         // Compared by inode, not by path: a server may serve this very machine.
         for above in to.ancestors() {
@@ -143,6 +183,12 @@ async fn metadata_if_exists(location: &Location, path: &Path) -> Result<Option<M
         },
         Err(error) => Err(CopyError::at(location, error)),
     }
+}
+
+/// The path with its directory canonical, for something that does not exist yet.
+async fn canonical_parent(location: &Location, path: &Path) -> Result<PathBuf, CopyError> {
+    let parent = canonical(location, path.parent().unwrap_or(Path::new("/"))).await?;
+    Ok(parent.join(path.file_name().unwrap_or_default()))
 }
 
 async fn canonical(location: &Location, path: &Path) -> Result<PathBuf, CopyError> {

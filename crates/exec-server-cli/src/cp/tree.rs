@@ -15,12 +15,18 @@ use exec_wire::{Extension, Method};
 use futures_util::StreamExt;
 use libc::EEXIST;
 
-use super::copier::{Copier, FileCopy, retry_unreachable};
+use super::copier::{Copier, FileCopy, LinkPolicies, retry_unreachable};
 use super::error::{AtLocation, CopyError};
 use crate::failures::Failures;
 
 /// Concurrent entries: enough to hide the latency of a connection, few enough for memory.
 const AT_ONCE: usize = 8;
+
+/// Entries of one tree. A tree with more has no end, or is a disk, which is better copied by other means.
+const TREE_ENTRIES: u64 = 10_000_000;
+
+/// The paths of directories that were seen and are not copied yet: a hundred thousand, of usual length.
+const TREE_PATH_BYTES: usize = 32 << 20;
 
 /// Copies `from` to `to`. Failures of entries are reported; an error ends the whole command.
 pub(super) async fn copy(
@@ -33,18 +39,61 @@ pub(super) async fn copy(
     if copier.is_one_machine() && is_new && copier.to.supports(Extension::COPY_KEEP_TIMES) {
         return copier.copy_on_one_machine(&from, &to, true).await;
     }
-    let mut created = Vec::new();
-    let copied = copy_entries(copier, from, to, &mut created, failures).await;
+    let mut steps = TreeSteps::default();
+    steps.push(TreeStep::Copy { from, to });
+    let copied = copy_entries(copier, &mut steps, failures).await;
     if let Err(CopyError::Stdout(_)) = copied {
         return copied;
     }
-    // Deepest first: changing something in a directory changes its time.
-    for directory in created.iter().rev() {
-        if let Err(error) = directory.finish(copier).await {
-            error.report(failures)?;
-        }
+    // What was begun before an error gets its mode and times all the same.
+    while let Some(step) = steps.pop() {
+        step.finish(copier, failures).await?;
     }
     copied
+}
+
+/// What is left to do in a tree, the next last. It is bounded: a server can invent a tree without an end.
+#[derive(Default)]
+struct TreeSteps {
+    left: Vec<TreeStep>,
+    path_bytes: usize,
+}
+
+enum TreeStep {
+    /// The directory `from` is to become `to`.
+    Copy { from: PathBuf, to: PathBuf },
+    /// All that is in a directory is copied.
+    Finish(CreatedDirectory),
+}
+
+impl TreeStep {
+    fn path_bytes(&self) -> usize {
+        match self {
+            Self::Copy { from, to } => from.as_os_str().len() + to.as_os_str().len(),
+            Self::Finish(directory) => directory.path.as_os_str().len(),
+        }
+    }
+
+    async fn finish(self, copier: &Copier, failures: &mut Failures) -> anyhow::Result<()> {
+        let Self::Finish(directory) = self else { return Ok(()) };
+        match directory.finish(copier).await {
+            Ok(()) => Ok(()),
+            Err(error) => error.report(failures),
+        }
+    }
+}
+
+impl TreeSteps {
+    fn push(&mut self, step: TreeStep) {
+        self.path_bytes += step.path_bytes();
+        self.left.push(step);
+    }
+
+    fn pop(&mut self) -> Option<TreeStep> {
+        let step = self.left.pop()?;
+        self.path_bytes -= step.path_bytes();
+        Some(step)
+    }
 }
 
 /// A directory that we have created. We can write to it while it is filled; it gets its mode last, because that may
@@ -68,16 +117,14 @@ impl CreatedDirectory {
     }
 }
 
-async fn copy_entries(
-    copier: &Copier,
-    from: PathBuf,
-    to: PathBuf,
-    created: &mut Vec<CreatedDirectory>,
-    failures: &mut Failures,
-) -> Result<(), CopyError> {
-    let mut directories_left = vec![(from, to)];
-    while let Some((from, to)) = directories_left.pop() {
-        let listed = match create_and_list(copier, &from, &to, created).await {
+async fn copy_entries(copier: &Copier, steps: &mut TreeSteps, failures: &mut Failures) -> Result<(), CopyError> {
+    let mut entries = 0_u64;
+    while let Some(step) = steps.pop() {
+        let TreeStep::Copy { from, to } = step else {
+            step.finish(copier, failures).await?;
+            continue;
+        };
+        let (listed, created) = match create_and_list(copier, &from, &to).await {
             Ok(listed) => listed,
             Err(error) if error.ends_all() => return Err(error),
             Err(error) => {
@@ -85,6 +132,13 @@ async fn copy_entries(
                 continue;
             }
         };
+        if let Some(created) = created {
+            steps.push(TreeStep::Finish(created));
+        }
+        entries += listed.len() as u64;
+        if entries > TREE_ENTRIES || steps.path_bytes > TREE_PATH_BYTES {
+            return Err(CopyError::TreeTooLarge { path: copier.from.display_path(&from) });
+        }
         let mut below = Vec::new();
         let mut others = Vec::new();
         for entry in listed {
@@ -92,7 +146,7 @@ async fn copy_entries(
                 let error = CopyError::Outside { path: copier.from.display_path(&from), name: entry.name };
                 error.report(failures)?;
             } else if entry.kind == FileKind::Directory && !entry.is_symlink {
-                below.push((from.join(&entry.name), to.join(&entry.name)));
+                below.push(TreeStep::Copy { from: from.join(&entry.name), to: to.join(&entry.name) });
             } else {
                 others.push(copy_entry(copier, &from, &to, entry));
             }
@@ -106,7 +160,7 @@ async fn copy_entries(
             }
         }
         // Reversed, because `pop` takes them from the end.
-        directories_left.extend(below.into_iter().rev());
+        below.into_iter().rev().for_each(|step| steps.push(step));
     }
     Ok(())
 }
@@ -116,36 +170,36 @@ async fn create_and_list(
     copier: &Copier,
     from: &Path,
     to: &Path,
-    created: &mut Vec<CreatedDirectory>,
-) -> Result<Vec<DirectoryEntry>, CopyError> {
+) -> Result<(Vec<DirectoryEntry>, Option<CreatedDirectory>), CopyError> {
     let metadata = copier.from.files().metadata(from, LinkPolicy::Refuse).await.at(&copier.from)?;
     let mut listed = copier.from.files().read_directory(from).await.at(&copier.from)?;
     let mode = copier.to.supports(Extension::CREATE_DIRECTORY_MODE).then_some(0o700);
     let options = CreateDirectoryOptions { recursive: false, links: LinkPolicy::Refuse, mode };
     let (outcome, unsure) = retry_unreachable(|| copier.to.files().create_directory(to, options)).await;
-    match outcome {
-        Ok(()) => created.push(CreatedDirectory { path: to.to_owned(), metadata }),
+    let created = match outcome {
+        Ok(()) => Some(CreatedDirectory { path: to.to_owned(), metadata }),
         // An earlier attempt, whose reply was lost, has created it.
         Err(error) if error.errno() == Some(EEXIST) && unsure => {
-            created.push(CreatedDirectory { path: to.to_owned(), metadata })
+            Some(CreatedDirectory { path: to.to_owned(), metadata })
         }
         Err(error) if error.errno() == Some(EEXIST) => {
             let existing = copier.to.files().metadata(to, LinkPolicy::Refuse).await;
             if !existing.is_ok_and(|existing| existing.kind == FileKind::Directory) {
                 return Err(CopyError::InTheWay { path: copier.to.display_path(to) });
             }
+            None
         }
         Err(error) => return Err(CopyError::at(&copier.to, error)),
-    }
+    };
     copier.progress.add(&Copied { directories: 1, ..Copied::default() });
     listed.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(listed)
+    Ok((listed, created))
 }
 
 async fn copy_entry(copier: &Copier, from: &Path, to: &Path, entry: DirectoryEntry) -> Result<(), CopyError> {
     let (from, to): (PathBuf, PathBuf) = (from.join(&entry.name), to.join(&entry.name));
     if entry.is_symlink {
-        return copier.copy_link(&from, &to, LinkPolicy::Refuse).await;
+        return copier.copy_link(&from, &to, LinkPolicies::REFUSE).await;
     }
     if entry.kind != FileKind::File {
         copier.progress.add(&Copied { skipped: 1, ..Copied::default() });
@@ -157,7 +211,7 @@ async fn copy_entry(copier: &Copier, from: &Path, to: &Path, entry: DirectoryEnt
         Some(FileKind::Directory) => Err(CopyError::DirectoryInTheWay { path: copier.to.display_path(&to) }),
         Some(FileKind::Special) => Err(CopyError::Special { path: copier.to.display_path(&to) }),
         _ => {
-            let file = FileCopy { from: &from, to: &to, metadata: &metadata, links: LinkPolicy::Refuse };
+            let file = FileCopy { from: &from, to: &to, metadata: &metadata, links: LinkPolicies::REFUSE };
             copier.copy_file(file).await
         }
     }

@@ -98,8 +98,9 @@ async fn glob(file: &FilePath, args: &FindArgs) -> Result<FoundPaths, FileError>
         max_paths: args.limit,
     };
     let found = file.files().glob(query).await?;
-    let paths = found.paths.into_iter().map(|path| (path, None)).collect();
-    Ok(FoundPaths { paths, errors: Vec::new(), truncated: found.truncated })
+    let truncated = found.truncated || found.paths.len() > args.limit;
+    let paths = found.paths.into_iter().take(args.limit).map(|path| (path, None)).collect();
+    Ok(FoundPaths { paths, errors: Vec::new(), truncated })
 }
 
 /// A pattern without a slash is matched with the name alone, at any depth.
@@ -136,7 +137,7 @@ async fn print(file: &FilePath, args: &FindArgs, found: &FoundPaths, stdout: &mu
             true => stdout.push_json(&FileJson::new(&file.location, path, kind, is_symlink))?,
             false => {
                 stdout.push_untrusted(file.display_path(path).as_bytes());
-                stdout.push_str("\n");
+                stdout.push("\n");
             }
         }
         stdout.flush_if_full().await?;

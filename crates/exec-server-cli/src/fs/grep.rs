@@ -72,10 +72,20 @@ async fn search(
     printer: &mut MatchPrinter<'_>,
     failures: &mut Failures,
 ) -> anyhow::Result<u64> {
-    let mut found = file.files().search(query(file, args)).await?;
+    let query = query(file, args);
+    let around = u64::from(query.before_lines) + u64::from(query.after_lines);
+    let mut lines_left = args.limit.saturating_mul(1 + around);
+    let mut found = file.files().search(query).await?;
     let summary = loop {
         match found.next().await? {
-            SearchItem::Lines(lines) => printer.print(file, &lines).await?,
+            SearchItem::Lines(lines) => {
+                let Some(left) = lines_left.checked_sub(lines.lines.len() as u64) else {
+                    failures.report("excess", "the server found more than it was asked for: stopped")?;
+                    return Ok(0);
+                };
+                lines_left = left;
+                printer.print(file, &lines).await?;
+            }
             SearchItem::Done(summary) => break summary,
         }
     };
@@ -151,7 +161,7 @@ impl MatchPrinter<'_> {
             return self.stdout.push_json(&line);
         }
         self.stdout.push_styled(file.display_path(&found.path).as_bytes(), Style::Path);
-        self.stdout.push_str("\n");
+        self.stdout.push("\n");
         Ok(())
     }
 
@@ -162,7 +172,7 @@ impl MatchPrinter<'_> {
         let stdout = &mut *self.stdout;
         if has_context && self.previous.as_ref().is_some_and(|previous| !goes_on(previous)) {
             stdout.push_styled(b"--", Style::Faint);
-            stdout.push_str("\n");
+            stdout.push("\n");
         }
         let between: &[u8] = if line.spans.is_empty() { b"-" } else { b":" };
         stdout.push_styled(file.display_path(&found.path).as_bytes(), Style::Path);
@@ -184,6 +194,6 @@ impl MatchPrinter<'_> {
         if line.cut {
             stdout.push_styled(" … (cut)".as_bytes(), Style::Faint);
         }
-        stdout.push_str("\n");
+        stdout.push("\n");
     }
 }

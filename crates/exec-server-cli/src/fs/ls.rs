@@ -12,7 +12,7 @@ use super::file_info::{self, FileJson, MetadataJson};
 use super::{AT_ONCE, with_files};
 use crate::args::LsArgs;
 use crate::location::FilePath;
-use crate::output::{StdoutBuffer, escape_control, os_text};
+use crate::output::{StdoutBuffer, os_text, visible};
 use crate::{runtime, table};
 
 pub(super) async fn ls(args: &LsArgs) -> anyhow::Result<u8> {
@@ -23,9 +23,9 @@ pub(super) async fn ls(args: &LsArgs) -> anyhow::Result<u8> {
             match list(file, args, as_table).await {
                 Ok(rows) => {
                     if files.len() > 1 && !args.common.json {
-                        stdout.push_str(if number > 0 { "\n" } else { "" });
+                        stdout.push(if number > 0 { "\n" } else { "" });
                         stdout.push_untrusted(file.as_written().as_bytes());
-                        stdout.push_str(":\n");
+                        stdout.push(":\n");
                     }
                     print(file, &rows, args, as_table, stdout).await?;
                 }
@@ -109,7 +109,7 @@ async fn print(
     } else {
         for row in rows {
             stdout.push_untrusted(row.name.as_bytes());
-            stdout.push_str("\n");
+            stdout.push("\n");
             stdout.flush_if_full().await?;
         }
     }
@@ -117,13 +117,13 @@ async fn print(
 }
 
 fn table_row(row: &ListedFile, now_ms: u64) -> [String; 4] {
-    let mut name = escape_control(row.name.as_bytes());
+    let mut name = visible(row.name.as_bytes());
     if row.kind == FileKind::Directory && !row.is_symlink && !name.ends_with('/') {
         name.push('/');
     }
     if let Some(target) = &row.target {
         let nowhere = if row.metadata.is_none() { " (leads nowhere)" } else { "" };
-        name += &format!(" -> {}{nowhere}", escape_control(target.as_os_str().as_bytes()));
+        name += &format!(" -> {}{nowhere}", visible(target.as_os_str().as_bytes()));
     }
     match &row.metadata {
         None => {

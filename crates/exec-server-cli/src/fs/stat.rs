@@ -10,7 +10,7 @@ use super::file_info::{self, FileJson, MetadataJson};
 use super::with_files;
 use crate::args::StatArgs;
 use crate::location::FilePath;
-use crate::output::{StdoutBuffer, escape_control, os_text};
+use crate::output::{StdoutBuffer, os_text, visible};
 use crate::table;
 
 pub(super) async fn stat(args: &StatArgs) -> anyhow::Result<u8> {
@@ -21,7 +21,7 @@ pub(super) async fn stat(args: &StatArgs) -> anyhow::Result<u8> {
             match read_details(file, args.hash).await {
                 Ok(details) if args.common.json => stdout.push_json(&details.to_json(file))?,
                 Ok(details) => {
-                    stdout.push_str(if first { "" } else { "\n" });
+                    stdout.push(if first { "" } else { "\n" });
                     first = false;
                     details.print(file, stdout);
                 }
@@ -76,8 +76,11 @@ impl FileDetails {
     }
 
     fn print(&self, file: &FilePath, stdout: &mut StdoutBuffer) {
-        let mut row = |name: &str, value: String| stdout.push_str(&format!("{name:>10}  {value}\n"));
-        row("path", escape_control(file.as_written().as_bytes()));
+        let mut row = |name: &str, value: String| {
+            stdout.push_text(&format!("{name:>10}  {value}"));
+            stdout.push("\n");
+        };
+        row("path", visible(file.as_written().as_bytes()));
         let kind = match self.kind() {
             FileKind::Symlink => "link that leads nowhere",
             FileKind::Special => "FIFO, socket or device",
@@ -86,7 +89,7 @@ impl FileDetails {
         };
         row("kind", kind.to_owned());
         if let Some(target) = &self.target {
-            row("link to", escape_control(target.as_os_str().as_bytes()));
+            row("link to", visible(target.as_os_str().as_bytes()));
         }
         if let Some(metadata) = &self.metadata {
             row("size", format!("{} ({} bytes)", table::size(metadata.size_bytes), metadata.size_bytes));

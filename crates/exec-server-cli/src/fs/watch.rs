@@ -91,18 +91,18 @@ fn print(batch: &ChangeBatch, file: &FilePath, args: &WatchArgs, stdout: &mut St
             Change::Removed(at) => ("removed", at, None),
             Change::Renamed { from, to } => ("renamed", from, Some(to)),
         };
-        stdout.push_str(&format!("{event:<9} "));
+        stdout.push_text(&format!("{event:<9} "));
         path(stdout, first);
         if let Some(second) = second {
-            stdout.push_str(" -> ");
+            stdout.push(" -> ");
             path(stdout, second);
         }
-        stdout.push_str("\n");
+        stdout.push("\n");
     }
     if let Some(root) = &batch.overflow {
-        stdout.push_str("overflow  ");
+        stdout.push("overflow  ");
         path(stdout, root);
-        stdout.push_str("\n");
+        stdout.push("\n");
         messages::print_note("more changed than could be followed: look through it again");
     }
     Ok(())

@@ -9,7 +9,7 @@ use exec_wire::process as wire;
 use serde::Serialize;
 
 use super::output_thread::{OutputBatch, OutputChunk, OutputStream};
-use crate::output::TextOrBase64;
+use crate::output::{TextOrBase64, json_line};
 
 #[derive(Debug)]
 pub(crate) struct OutputFormatter {
@@ -124,8 +124,7 @@ impl<'a> JsonEvent<'a> {
     }
 
     fn to_chunk(&self) -> OutputChunk {
-        let mut line = serde_json::to_vec(self).expect("strings and numbers, written to memory");
-        line.push(b'\n');
+        let line = json_line(self).expect("strings and numbers, written to memory");
         OutputChunk { to: OutputStream::Stdout, bytes: Bytes::from(line) }
     }
 }

@@ -9,6 +9,7 @@ mod env_command;
 mod exit_codes;
 mod fs;
 mod help;
+mod hostile_server;
 mod json;
 mod json_lines;
 mod other_users;
