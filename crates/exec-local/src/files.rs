@@ -8,13 +8,15 @@
 //! - `read`: whole files and open files; `hash`: one short call for each piece of a file;
 //! - `write`, through `write_target` (what is at the path now), `atomic_replace` (a temporary file and a rename) and
 //!   `temp_registry` (which finds temporary files again after a kill);
-//! - `copy`, `remove`, `walk`, `filtered_walk` (globs and ignore files), `search`, `watch`: verbs over trees.
+//! - `copy`, `remove`, `walk`, `filtered_walk` (globs and ignore files), `search`, `watch`: verbs over trees; some go
+//!   through them by `descent`.
 //!
 //! Nothing here knows of connections, handle names, URIs or JSON.
 
 mod atomic_replace;
 mod blocking;
 mod copy;
+mod descent;
 mod filtered_walk;
 mod hash;
 mod path_ops;
