@@ -2,7 +2,7 @@
 //!
 //! Every verb is a blocking function that runs on a `BlockingPool`. In the order in which a verb meets them:
 //!
-//! - `blocking`: how many calls run at once, and how a long one learns that its caller is gone;
+//! - `blocking`: how many calls run at once and for whom, and how a long one learns that its caller is gone;
 //! - `resolve`: from a path to a handle; symbolic links are followed or refused there and nowhere else;
 //! - `path_ops`: verbs over one path (metadata, listing, create, rename, permissions, links);
 //! - `read`: whole files and open files; `hash`: one short call for each piece of a file;
@@ -46,24 +46,23 @@ use exec_env::files::{
     WalkOptions, WatchOptions, WriteOptions,
 };
 
-use blocking::{BlockingPool, CancelFlag};
+use blocking::{BlockingPool, CancelFlag, PoolSize};
 use hash::PartialHash;
 use resolve::os;
 use temp_registry::TempRegistry;
 use write::FileLocks;
 
-/// Short calls at once. Each occupies a thread while it lasts; more would only queue at the disk.
-const MAX_SHORT_CALLS: usize = 32;
+/// Short calls. More at once would only queue at the disk; those that hang are not counted there, but need a thread.
+const SHORT_CALLS: PoolSize = PoolSize { per_caller: 16, at_once: 32, threads: 256 };
 
-/// Walks, copies and removals of trees at once. They have a pool of their own, so that a short call never waits for a
-/// long one.
-const MAX_LONG_CALLS: usize = 8;
+/// Walks, copies and removals of trees. They have a pool of their own, so that a short call never waits for a long one.
+const LONG_CALLS: PoolSize = PoolSize { per_caller: 4, at_once: 64, threads: 64 };
 
-/// Searches at once. A search whose reader is slow occupies its thread all the while, so searches have a pool of their
-/// own.
-const MAX_SEARCHES: usize = 8;
+/// Searches. A search whose reader is slow occupies its thread all the while, so searches have a pool of their own.
+const SEARCHES: PoolSize = PoolSize { per_caller: 4, at_once: 64, threads: 64 };
 
-/// This machine's files.
+/// This machine's files, for one of its callers.
+#[derive(Clone)]
 pub struct LocalFiles {
     short: BlockingPool,
     long: BlockingPool,
@@ -82,13 +81,23 @@ impl LocalFiles {
     /// of its temporary files; they are removed before this returns. Without it, temporary files of killed writes stay.
     pub fn open(registry_directory: Option<&Path>) -> Self {
         Self {
-            short: BlockingPool::new(MAX_SHORT_CALLS),
-            long: BlockingPool::new(MAX_LONG_CALLS),
-            searches: BlockingPool::new(MAX_SEARCHES),
+            short: BlockingPool::new(SHORT_CALLS),
+            long: BlockingPool::new(LONG_CALLS),
+            searches: BlockingPool::new(SEARCHES),
             shared: Arc::new(Shared {
                 temp_registry: TempRegistry::open(registry_directory),
                 file_locks: FileLocks::new(),
             }),
+        }
+    }
+
+    /// The same files for another caller, who waits for none of this one's calls.
+    pub fn for_caller(&self) -> Self {
+        Self {
+            short: self.short.for_caller(),
+            long: self.long.for_caller(),
+            searches: self.searches.for_caller(),
+            shared: Arc::clone(&self.shared),
         }
     }
 

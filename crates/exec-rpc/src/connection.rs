@@ -66,6 +66,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
         binary_frames: AtomicBool::new(false),
         request_scope: OnceLock::new(),
         resources: ConnectionResources::new(),
+        files: server.environment.files_for_caller(),
         server,
         peer,
         writer: writer_handle,

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bytes::Bytes;
-use exec_env::files::{Change, CopyOptions, Files, RemoveOptions, WatchOptions, WriteOptions};
+use exec_env::files::{
+    Change, CopyOptions, Files, Pattern, RemoveOptions, SearchItem, SearchQuery, WatchOptions, WriteOptions,
+};
 use exec_local::files::LocalFiles;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 
@@ -204,4 +206,25 @@ async fn a_tree_deeper_than_any_path_is_copied_and_removed() {
         files.remove(&path, RemoveOptions::default()).await.expect("depth is no reason to fail");
         assert!(!path.exists());
     }
+}
+
+#[tokio::test]
+async fn a_hundred_searches_of_one_caller_do_not_delay_that_of_another() {
+    let folder = tempfile::tempdir().expect("a test needs a temporary folder");
+    std::fs::write(folder.path().join("file"), "needle\n".repeat(1 << 20)).expect("the folder is ours");
+    let query = || SearchQuery::new(folder.path(), Pattern::Literal("needle".to_owned()));
+    let files = LocalFiles::open(None);
+    // Nobody reads what they find, so none of them ends.
+    let mut searches = Vec::new();
+    for _ in 0..128 {
+        searches.push(files.search(SearchQuery { max_matches: u64::MAX, ..query() }).await.expect("the query is good"));
+    }
+    let other = files.for_caller();
+    let mut found = other.search(SearchQuery { max_matches: 1, ..query() }).await.expect("the query is good");
+    assert!(matches!(found.next().await, Ok(SearchItem::Lines(_))));
+    assert!(matches!(found.next().await, Ok(SearchItem::Done(_))));
+    // Whoever leaves frees what its searches had at once, and the first caller is served again.
+    drop(searches);
+    let mut found = files.search(SearchQuery { max_matches: 1, ..query() }).await.expect("the query is good");
+    assert!(matches!(found.next().await, Ok(SearchItem::Lines(_))));
 }

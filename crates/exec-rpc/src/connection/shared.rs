@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use exec_env::Files;
 use exec_transport::Peer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -16,6 +17,8 @@ pub(crate) struct ConnectionShared {
     pub(super) id: ConnectionId,
     pub(crate) server: Arc<Server>,
     pub(crate) peer: Peer,
+    /// The environment's files, with a share of its own in what they can do at once.
+    pub(crate) files: Arc<dyn Files>,
     pub(super) writer: WriterHandle,
     /// One permit per request that may run at the same time.
     pub(super) run_permits: Arc<Semaphore>,
