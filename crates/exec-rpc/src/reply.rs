@@ -154,6 +154,7 @@ fn file_code(reason: &FileReason) -> i64 {
         | FileReason::ReadBlockLength
         | FileReason::WriteBlockLength
         | FileReason::WriteRange
+        | FileReason::LineTooLong { .. }
         | FileReason::Changed { .. } => code::INVALID_REQUEST,
         FileReason::BadPattern { .. } => code::INVALID_PARAMS,
     }

@@ -47,6 +47,9 @@ pub const SEARCH_MATCHES: u64 = 10_000;
 /// Most bytes of a line that a search reports; minified files have lines of megabytes.
 pub const SEARCH_LINE_BYTES: usize = 4 << 10;
 
+/// Most bytes of lines that a search holds, a line and its context together. The rest of a longer line is not searched.
+pub const SEARCH_WINDOW_BYTES: usize = 1 << 20;
+
 /// The lines of a file are handed to the reader once they take this much memory, or when the file ends.
 pub const SEARCH_BATCH_BYTES: usize = 64 << 10;
 
