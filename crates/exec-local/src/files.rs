@@ -8,7 +8,7 @@
 //! - `read`: whole files and open files; `hash`: one short call for each piece of a file;
 //! - `write`, through `write_target` (what is at the path now), `atomic_replace` (a temporary file and a rename) and
 //!   `temp_registry` (which finds temporary files again after a kill);
-//! - `copy`, `remove`, `walk`, `filtered_walk` (globs and ignore files), `search`, `watch`: verbs over trees; some go
+//! - `copy`, `remove`, `walk`, `walk_page`, `filtered_walk` (globs and ignore files), `search`, `watch`: verbs over trees; some go
 //!   through them by `descent`.
 //!
 //! Nothing here knows of connections, handle names, URIs or JSON.
@@ -30,20 +30,22 @@ mod search;
 mod search;
 mod temp_registry;
 mod walk;
+mod walk_page;
 mod watch;
 mod write;
 mod write_target;
 
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_env::files::{
-    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, FileError, FileFuture, FileHash,
-    FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata,
+    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileError, FileFuture,
+    FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata,
     MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults, WalkListing,
-    WalkOptions, WatchOptions, WriteOptions,
+    WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
 };
 
 use blocking::{BlockingPool, CancelFlag, PoolSize};
@@ -190,10 +192,35 @@ impl Files for LocalFiles {
         self.short(FileVerb::ReadDirectory, path, |path, _| path_ops::read_directory(path))
     }
 
+    fn read_directory_page<'a>(
+        &'a self,
+        path: &'a Path,
+        after: Option<&'a OsStr>,
+        max_entries: usize,
+    ) -> FileFuture<'a, DirectoryPage> {
+        let after = after.map(OsStr::to_owned);
+        self.short(FileVerb::ReadDirectory, path, move |path, _| {
+            path_ops::read_directory_page(path, after.as_deref(), max_entries)
+        })
+    }
+
     fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, WalkListing> {
         let root = root.to_owned();
         self.long(move |_, cancel| {
             walk::walk(&root, options, cancel).map_err(|reason| FileError::new(FileVerb::Walk, root, reason))
+        })
+    }
+
+    fn walk_page<'a>(
+        &'a self,
+        root: &'a Path,
+        options: WalkOptions,
+        after: Option<WalkPosition>,
+    ) -> FileFuture<'a, WalkPage> {
+        let root = root.to_owned();
+        self.long(move |_, cancel| {
+            let page = walk_page::walk_page(&root, options, after, cancel);
+            page.map_err(|reason| FileError::new(FileVerb::Walk, root, reason))
         })
     }
 

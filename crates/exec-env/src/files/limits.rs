@@ -8,7 +8,7 @@ pub const READ_BYTES: u64 = 512 << 20;
 /// Most bytes of one block. Encoded as base64 inside a JSON message it is still well under every known frame limit.
 pub const BLOCK_BYTES: usize = 1 << 20;
 
-/// Most entries `read_directory` returns.
+/// Most entries that `read_directory` or one page of it returns.
 pub const DIRECTORY_ENTRIES: usize = 50_000;
 
 /// Deepest walk.

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::base64::Base64;
 use crate::empty::empty_results;
 use crate::error::ErrorData;
 use crate::initialize::is_false;
@@ -116,19 +117,29 @@ pub struct CanonicalizeResult {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(expecting = "struct WireFsReadDirectoryParams")]
+#[serde(rename_all = "camelCase", expecting = "struct WireFsReadDirectoryParams")]
 pub struct ReadDirectoryParams {
     pub path: PathUri,
     /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
+    /// Ours: asks for a page of at most so many entries, sorted bytewise by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_entries: Option<usize>,
+    /// Ours: asks for the page behind the one that has this as its `nextCursor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Base64>,
 }
 
-/// The entries, in no order.
+/// The entries, in no order; those of a page sorted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct ReadDirectoryResult {
     /// At most [`crate::limits::DIRECTORY_ENTRIES`].
     pub entries: Vec<DirectoryEntry>,
+    /// Ours: of a page behind which there are more; a word that means nothing to anybody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<Base64>,
 }
 
 /// A name in a directory.
@@ -159,6 +170,10 @@ pub struct WalkParams {
     /// The sandbox of this call; no sandbox if absent.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
+    /// Ours: asks for a page of the walk, which is then depth first: the first if this is empty, else the one behind the
+    /// page that has this as its `nextCursor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Base64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -179,6 +194,7 @@ pub struct WalkOptions {
 
 /// A tree, breadth first, names sorted bytewise within each directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct WalkResult {
     /// Files and directories.
     pub entries: Vec<WalkEntry>,
@@ -186,6 +202,9 @@ pub struct WalkResult {
     pub errors: Vec<PathProblem>,
     /// Whether there is more than the limits let through.
     pub truncated: bool,
+    /// Ours: of a page behind which there are more; a word that means nothing to anybody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<Base64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
