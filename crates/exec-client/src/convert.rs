@@ -2,7 +2,8 @@
 //! first, then files and HTTP. What both have from `exec-core`, `exec-wire` converts. Nothing is decided here, and no
 //! error code is known.
 
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,7 +11,8 @@ use exec_core::{Exit, ExitStatus, Head, ProcessId};
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
     Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FileLines, FileReason, FileVerb, Metadata,
-    Pattern, SearchLine, SearchQuery, SearchSummary, WalkEntry, WalkItem, WalkKind, WalkListing, WalkOptions,
+    Pattern, SearchLine, SearchQuery, SearchSummary, WalkEntry, WalkItem, WalkKind, WalkListing, WalkOptions, WalkPage,
+    WalkPosition,
 };
 use exec_env::process::{ProcessInfo, WaitCondition, Waited};
 use exec_env::{MachineInfo, Shell, http};
@@ -163,6 +165,27 @@ pub(crate) fn walk_options(options: WalkOptions) -> fs::WalkOptions {
 }
 
 pub(crate) fn walk(walk: fs::WalkResult) -> WalkListing {
+    WalkListing { truncated: walk.truncated, items: walk_items(walk) }
+}
+
+/// A page of a walk. Where the next one begins is the server's word, and of use to nobody else.
+pub(crate) fn walk_page(walk: fs::WalkResult) -> WalkPage {
+    let next = walk.next_cursor.as_ref().and_then(|cursor| {
+        let (whole, path) = cursor.0.split_first()?;
+        Some(WalkPosition { path: OsStr::from_bytes(path).into(), whole: *whole == b'+' })
+    });
+    WalkPage { items: walk_items(walk), next }
+}
+
+pub(crate) fn walk_cursor(after: Option<&WalkPosition>) -> Base64 {
+    let bytes = after.map(|after| {
+        let whole: &[u8] = if after.whole { b"+" } else { b"-" };
+        [whole, after.path.as_os_str().as_bytes()].concat()
+    });
+    bytes.unwrap_or_default().into()
+}
+
+fn walk_items(walk: fs::WalkResult) -> Vec<WalkItem> {
     let entry = |entry: fs::WalkEntry| {
         let kind = match entry.kind {
             fs::WalkEntryKind::File => WalkKind::File,
@@ -171,7 +194,7 @@ pub(crate) fn walk(walk: fs::WalkResult) -> WalkListing {
         Some(WalkItem::Entry(WalkEntry { path: entry.path.to_path().ok()?, kind, is_symlink: entry.is_symlink }))
     };
     let errors = walk.errors.into_iter().map(|found| WalkItem::Unreadable(problem(FileVerb::Walk, found)));
-    WalkListing { items: walk.entries.into_iter().filter_map(entry).chain(errors).collect(), truncated: walk.truncated }
+    walk.entries.into_iter().filter_map(entry).chain(errors).collect()
 }
 
 fn problem(verb: FileVerb, problem: fs::PathProblem) -> FileError {

@@ -92,7 +92,7 @@ pub async fn connect(
 #[derive(Debug)]
 pub struct RemoteEnvironment {
     processes: RemoteProcesses,
-    files: RemoteFiles,
+    files: Arc<RemoteFiles>,
     http: RemoteHttp,
     info: MachineInfo,
     link: Link,
@@ -125,7 +125,7 @@ impl RemoteEnvironment {
         let info = machine_info(&link).await.map_err(|error| ConnectFailure::Refused { why: error.to_string() })?;
         Ok(Self {
             processes: RemoteProcesses::new(link.clone()),
-            files: RemoteFiles::new(link.clone()),
+            files: Arc::new(RemoteFiles::new(link.clone())),
             http: RemoteHttp::new(link.clone()),
             info,
             link,
@@ -186,7 +186,12 @@ impl Environment for RemoteEnvironment {
     }
 
     fn files(&self) -> &dyn Files {
-        &self.files
+        &*self.files
+    }
+
+    /// Whom its server serves is the server's business: to that, this client is one caller.
+    fn files_for_caller(&self) -> Arc<dyn Files> {
+        Arc::clone(&self.files) as Arc<dyn Files>
     }
 
     fn http(&self) -> &dyn Http {

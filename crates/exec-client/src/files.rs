@@ -12,16 +12,18 @@ mod search;
 pub mod stream;
 mod watch;
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use exec_env::files::tree::CopyProgress;
 use exec_env::files::{
-    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, ExpectedFile, FileError, FileFuture,
-    FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata,
-    MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults, WalkListing,
-    WalkOptions, WatchOptions, WriteOptions, limits,
+    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, ExpectedFile, FileError,
+    FileFuture, FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy,
+    Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults,
+    WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions, limits,
 };
 use exec_wire::fs as wire;
 use exec_wire::{Call, Extension, Method, NotificationMethod, PathUri, RetryPolicy};
@@ -29,7 +31,9 @@ use tokio::sync::mpsc;
 
 use crate::convert;
 use crate::error;
-use crate::limits::{LONG_CALL, NOTIFICATION_QUEUE, STREAM_BLOCK_BYTES, WRITE_FILE_BYTES};
+use crate::limits::{
+    COUNTED_ENTRIES, DIRECTORY_PAGE_ENTRIES, LONG_CALL, NOTIFICATION_QUEUE, STREAM_BLOCK_BYTES, WRITE_FILE_BYTES,
+};
 use crate::link::{CallOptions, Link, Notification};
 use handle::RemoteFile;
 use watch::MissingWatches;
@@ -53,6 +57,15 @@ impl RemoteFiles {
         Operation { link: &self.link, verb, path }
     }
 
+    /// The listing of a server that has no pages.
+    async fn list_at_once(&self, path: &Path) -> Result<Vec<DirectoryEntry>, FileError> {
+        let operation = self.operation(FileVerb::ReadDirectory, path);
+        let path = operation.uri()?;
+        let params = wire::ReadDirectoryParams { path, sandbox: None, max_entries: None, cursor: None };
+        let listed = operation.call(&params).await?;
+        Ok(listed.entries.into_iter().map(convert::directory_entry).collect())
+    }
+
     /// Fetches a file that does not fit one answer in blocks. It must not change meanwhile.
     async fn read_in_blocks(&self, operation: Operation<'_>, links: LinkPolicy) -> Result<Bytes, FileError> {
         let file = RemoteFile::open(self.link.clone(), operation.path, OpenMode::Read, links).await?;
@@ -68,6 +81,15 @@ impl RemoteFiles {
         }
         Ok(bytes.freeze())
     }
+}
+
+/// The page of a listing that a server sent as a whole.
+fn page_of(mut entries: Vec<DirectoryEntry>, after: Option<&OsStr>, max_entries: usize) -> DirectoryPage {
+    entries.retain(|entry| after.is_none_or(|after| entry.name.as_os_str() > after));
+    entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    let more = entries.len() > max_entries;
+    entries.truncate(max_entries);
+    DirectoryPage { next: entries.last().filter(|_| more).map(|entry| entry.name.clone()), entries }
 }
 
 /// One verb on one path, the two things that every error names, and the link over which the server is called.
@@ -312,19 +334,83 @@ impl Files for RemoteFiles {
 
     fn read_directory<'a>(&'a self, path: &'a Path) -> FileFuture<'a, Vec<DirectoryEntry>> {
         Box::pin(async move {
+            if !self.link.has(Extension::READ_DIRECTORY_CURSOR) {
+                return self.list_at_once(path).await;
+            }
+            let (mut entries, mut found) = (Vec::new(), 0);
+            let mut next: Option<OsString> = None;
+            loop {
+                let page = self.read_directory_page(path, next.as_deref(), DIRECTORY_PAGE_ENTRIES).await?;
+                // An empty page counts, too: a server must not keep us here for ever.
+                found += page.entries.len().max(usize::from(page.next.is_some()));
+                match found > limits::DIRECTORY_ENTRIES {
+                    true => entries.clear(),
+                    false => entries.extend(page.entries),
+                }
+                next = page.next;
+                if next.is_none() || found > COUNTED_ENTRIES {
+                    break;
+                }
+            }
+            match found > limits::DIRECTORY_ENTRIES {
+                true => Err(self.operation(FileVerb::ReadDirectory, path).error(FileReason::TooManyEntries { found })),
+                false => Ok(entries),
+            }
+        })
+    }
+
+    fn read_directory_page<'a>(
+        &'a self,
+        path: &'a Path,
+        after: Option<&'a OsStr>,
+        max_entries: usize,
+    ) -> FileFuture<'a, DirectoryPage> {
+        Box::pin(async move {
+            if !self.link.has(Extension::READ_DIRECTORY_CURSOR) {
+                return Ok(page_of(self.list_at_once(path).await?, after, max_entries));
+            }
             let operation = self.operation(FileVerb::ReadDirectory, path);
-            let params = wire::ReadDirectoryParams { path: operation.uri()?, sandbox: None };
+            let params = wire::ReadDirectoryParams {
+                path: operation.uri()?,
+                sandbox: None,
+                max_entries: Some(max_entries),
+                cursor: after.map(|after| after.as_bytes().to_vec().into()),
+            };
             let listed = operation.call(&params).await?;
-            Ok(listed.entries.into_iter().map(convert::directory_entry).collect())
+            let next = listed.next_cursor.map(|cursor| OsString::from_vec(cursor.0.into()));
+            if next.as_deref().is_some_and(|next| after.is_some_and(|after| next <= after)) {
+                return Err(operation.unreachable("the server's pages of a directory do not advance"));
+            }
+            Ok(DirectoryPage { entries: listed.entries.into_iter().map(convert::directory_entry).collect(), next })
         })
     }
 
     fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, WalkListing> {
         Box::pin(async move {
             let operation = self.operation(FileVerb::Walk, root);
-            let params =
-                wire::WalkParams { path: operation.uri()?, options: convert::walk_options(options), sandbox: None };
+            let options = convert::walk_options(options);
+            let params = wire::WalkParams { path: operation.uri()?, options, sandbox: None, cursor: None };
             operation.call(&params).await.map(convert::walk)
+        })
+    }
+
+    fn walk_page<'a>(
+        &'a self,
+        root: &'a Path,
+        options: WalkOptions,
+        after: Option<WalkPosition>,
+    ) -> FileFuture<'a, WalkPage> {
+        Box::pin(async move {
+            let operation = self.operation(FileVerb::Walk, root);
+            operation.require(Extension::WALK_CURSOR)?;
+            let cursor = Some(convert::walk_cursor(after.as_ref()));
+            let options = convert::walk_options(options);
+            let params = wire::WalkParams { path: operation.uri()?, options, sandbox: None, cursor };
+            let page = convert::walk_page(operation.call(&params).await?);
+            if page.next.is_some() && page.next == after {
+                return Err(operation.unreachable("the server's pages of a tree do not advance"));
+            }
+            Ok(page)
         })
     }
 

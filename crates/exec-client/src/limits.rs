@@ -99,6 +99,12 @@ pub const STREAM_WINDOW: usize = 16;
 /// How often a file is opened again for one block. A connection that breaks more often than that carries nothing.
 pub const REOPENS: u32 = 64;
 
+/// Entries of a directory that are asked for at once.
+pub const DIRECTORY_PAGE_ENTRIES: usize = 16_384;
+
+/// Entries of a directory that is too large to be returned are counted up to here, to say how many there are.
+pub const COUNTED_ENTRIES: usize = 1 << 20;
+
 /// Notifications of one watch, search or body that may wait to be received. One more ends the subscription, because
 /// nobody else may wait for a slow subscriber.
 pub const NOTIFICATION_QUEUE: usize = 1024;

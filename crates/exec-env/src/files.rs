@@ -18,17 +18,18 @@ pub mod search;
 pub mod tree;
 pub mod watch;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
 pub use content::{ContentHash, ExpectedFile, FileBlock, OpenMode, WriteOptions};
 pub use error::{FileError, FileReason, FileVerb, WatchLimit};
-pub use metadata::{DirectoryEntry, FileKind, FileTimes, Metadata};
+pub use metadata::{DirectoryEntry, DirectoryPage, FileKind, FileTimes, Metadata};
 pub use search::{FileLines, Pattern, SearchItem, SearchLine, SearchQuery, SearchResults, SearchSummary};
 pub use tree::{
     Copied, CopyOptions, CreateDirectoryOptions, GlobMatches, GlobQuery, RemoveOptions, RenameOptions, WalkEntry,
-    WalkItem, WalkKind, WalkListing, WalkOptions,
+    WalkItem, WalkKind, WalkListing, WalkOptions, WalkPage, WalkPosition,
 };
 pub use watch::{Change, ChangeBatch, ChangeStream, MissingPathWatch, WatchOptions};
 
@@ -75,8 +76,27 @@ pub trait Files: Send + Sync {
     /// The entries of a directory in the kernel's order, at most [`limits::DIRECTORY_ENTRIES`].
     fn read_directory<'a>(&'a self, path: &'a Path) -> FileFuture<'a, Vec<DirectoryEntry>>;
 
+    /// The entries of a directory of any size in pages: at most `max_entries` of those whose names come behind `after` in
+    /// bytewise order. Nothing is held between pages, and what is there all the time is in exactly one of them.
+    fn read_directory_page<'a>(
+        &'a self,
+        path: &'a Path,
+        after: Option<&'a OsStr>,
+        max_entries: usize,
+    ) -> FileFuture<'a, DirectoryPage>;
+
     /// The files and directories below `root`, breadth first, names sorted bytewise within each directory.
     fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, WalkListing>;
+
+    /// The files and directories below `root` in pages: depth first, names sorted bytewise within each directory, those
+    /// behind `after`. The numbers of the options bound each page. Links to directories are not followed; options that ask
+    /// for it fail with `EINVAL`. Nothing is held between pages, and what is there all the time is in exactly one of them.
+    fn walk_page<'a>(
+        &'a self,
+        root: &'a Path,
+        options: WalkOptions,
+        after: Option<WalkPosition>,
+    ) -> FileFuture<'a, WalkPage>;
 
     /// Sets the permission bits, with set-user-id, set-group-id and sticky.
     fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: LinkPolicy) -> FileFuture<'a, ()>;

@@ -36,6 +36,10 @@ pub trait Environment: Send + Sync + 'static {
     /// The machine's files.
     fn files(&self) -> &dyn Files;
 
+    /// The same files for one of several callers, which waits for its own calls and not for those of the others: not for
+    /// their searches, and not for files of theirs that hang.
+    fn files_for_caller(&self) -> Arc<dyn Files>;
+
     /// HTTP requests that the machine makes.
     fn http(&self) -> &dyn Http;
 

@@ -2,19 +2,21 @@
 //!
 //! Every verb is a blocking function that runs on a `BlockingPool`. In the order in which a verb meets them:
 //!
-//! - `blocking`: how many calls run at once, and how a long one learns that its caller is gone;
+//! - `blocking`: how many calls run at once and for whom, and how a long one learns that its caller is gone;
 //! - `resolve`: from a path to a handle; symbolic links are followed or refused there and nowhere else;
 //! - `path_ops`: verbs over one path (metadata, listing, create, rename, permissions, links);
 //! - `read`: whole files and open files; `hash`: one short call for each piece of a file;
 //! - `write`, through `write_target` (what is at the path now), `atomic_replace` (a temporary file and a rename) and
 //!   `temp_registry` (which finds temporary files again after a kill);
-//! - `copy`, `remove`, `walk`, `filtered_walk` (globs and ignore files), `search`, `watch`: verbs over trees.
+//! - `copy`, `remove`, `walk`, `walk_page`, `filtered_walk` (globs and ignore files), `search`, `watch`: verbs over trees; some go
+//!   through them by `descent`.
 //!
 //! Nothing here knows of connections, handle names, URIs or JSON.
 
 mod atomic_replace;
 mod blocking;
 mod copy;
+mod descent;
 mod filtered_walk;
 mod hash;
 mod path_ops;
@@ -28,40 +30,41 @@ mod search;
 mod search;
 mod temp_registry;
 mod walk;
+mod walk_page;
 mod watch;
 mod write;
 mod write_target;
 
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_env::files::{
-    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, FileError, FileFuture, FileHash,
-    FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata,
+    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileError, FileFuture,
+    FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata,
     MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults, WalkListing,
-    WalkOptions, WatchOptions, WriteOptions,
+    WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
 };
 
-use blocking::{BlockingPool, CancelFlag};
+use blocking::{BlockingPool, CancelFlag, PoolSize};
 use hash::PartialHash;
 use resolve::os;
 use temp_registry::TempRegistry;
 use write::FileLocks;
 
-/// Short calls at once. Each occupies a thread while it lasts; more would only queue at the disk.
-const MAX_SHORT_CALLS: usize = 32;
+/// Short calls. More at once would only queue at the disk; those that hang are not counted there, but need a thread.
+const SHORT_CALLS: PoolSize = PoolSize { per_caller: 16, at_once: 32, threads: 256 };
 
-/// Walks, copies and removals of trees at once. They have a pool of their own, so that a short call never waits for a
-/// long one.
-const MAX_LONG_CALLS: usize = 8;
+/// Walks, copies and removals of trees. They have a pool of their own, so that a short call never waits for a long one.
+const LONG_CALLS: PoolSize = PoolSize { per_caller: 4, at_once: 64, threads: 64 };
 
-/// Searches at once. A search whose reader is slow occupies its thread all the while, so searches have a pool of their
-/// own.
-const MAX_SEARCHES: usize = 8;
+/// Searches. A search whose reader is slow occupies its thread all the while, so searches have a pool of their own.
+const SEARCHES: PoolSize = PoolSize { per_caller: 4, at_once: 64, threads: 64 };
 
-/// This machine's files.
+/// This machine's files, for one of its callers.
+#[derive(Clone)]
 pub struct LocalFiles {
     short: BlockingPool,
     long: BlockingPool,
@@ -80,13 +83,23 @@ impl LocalFiles {
     /// of its temporary files; they are removed before this returns. Without it, temporary files of killed writes stay.
     pub fn open(registry_directory: Option<&Path>) -> Self {
         Self {
-            short: BlockingPool::new(MAX_SHORT_CALLS),
-            long: BlockingPool::new(MAX_LONG_CALLS),
-            searches: BlockingPool::new(MAX_SEARCHES),
+            short: BlockingPool::new(SHORT_CALLS),
+            long: BlockingPool::new(LONG_CALLS),
+            searches: BlockingPool::new(SEARCHES),
             shared: Arc::new(Shared {
                 temp_registry: TempRegistry::open(registry_directory),
                 file_locks: FileLocks::new(),
             }),
+        }
+    }
+
+    /// The same files for another caller, who waits for none of this one's calls.
+    pub fn for_caller(&self) -> Self {
+        Self {
+            short: self.short.for_caller(),
+            long: self.long.for_caller(),
+            searches: self.searches.for_caller(),
+            shared: Arc::clone(&self.shared),
         }
     }
 
@@ -179,10 +192,35 @@ impl Files for LocalFiles {
         self.short(FileVerb::ReadDirectory, path, |path, _| path_ops::read_directory(path))
     }
 
+    fn read_directory_page<'a>(
+        &'a self,
+        path: &'a Path,
+        after: Option<&'a OsStr>,
+        max_entries: usize,
+    ) -> FileFuture<'a, DirectoryPage> {
+        let after = after.map(OsStr::to_owned);
+        self.short(FileVerb::ReadDirectory, path, move |path, _| {
+            path_ops::read_directory_page(path, after.as_deref(), max_entries)
+        })
+    }
+
     fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, WalkListing> {
         let root = root.to_owned();
         self.long(move |_, cancel| {
             walk::walk(&root, options, cancel).map_err(|reason| FileError::new(FileVerb::Walk, root, reason))
+        })
+    }
+
+    fn walk_page<'a>(
+        &'a self,
+        root: &'a Path,
+        options: WalkOptions,
+        after: Option<WalkPosition>,
+    ) -> FileFuture<'a, WalkPage> {
+        let root = root.to_owned();
+        self.long(move |_, cancel| {
+            let page = walk_page::walk_page(&root, options, after, cancel);
+            page.map_err(|reason| FileError::new(FileVerb::Walk, root, reason))
         })
     }
 

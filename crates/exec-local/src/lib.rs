@@ -237,6 +237,10 @@ impl Environment for LocalEnvironment {
         &self.files
     }
 
+    fn files_for_caller(&self) -> Arc<dyn Files> {
+        Arc::new(self.files.for_caller())
+    }
+
     fn http(&self) -> &dyn Http {
         &self.http
     }

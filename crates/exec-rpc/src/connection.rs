@@ -75,6 +75,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
         binary_frames: AtomicBool::new(false),
         request_scope: OnceLock::new(),
         resources: ConnectionResources::new(),
+        files: OnceLock::new(),
         server,
         peer,
         writer: writer_handle,

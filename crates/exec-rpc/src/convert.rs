@@ -17,8 +17,8 @@ use exec_wire::process as wire;
 use exec_wire::text::OsText;
 
 pub(crate) use files::{
-    changes, copied, directory_entry, found_lines, glob_query, http_request, http_response, links, metadata, open_mode,
-    search_query, search_summary, times, walk, walk_options,
+    changes, copied, directory_page, found_lines, glob_query, http_request, http_response, links, metadata, open_mode,
+    search_query, search_summary, times, walk, walk_options, walk_page, walk_position, whole_listing,
 };
 
 /// The seq of an entry that a client names. No log ever has half as many entries as a seq can count, so that a larger

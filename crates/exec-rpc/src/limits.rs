@@ -146,6 +146,9 @@ pub const COPY_PROGRESS_REPORTS: usize = 64;
 /// A directory listing, while it is made: 50,000 names of ordinary length.
 pub const LISTING_BYTES: usize = 4 << 20;
 
+/// Entries of a page of a directory: their values fit a message, and a round trip does not matter beside them.
+pub const DIRECTORY_PAGE_ENTRIES: usize = 16_384;
+
 /// The result of a walk or a glob.
 pub const WALK_BYTES: usize = 16 << 20;
 

@@ -122,6 +122,14 @@ pub(crate) fn response_too_large(bytes: usize) -> RpcError {
     error_of_kind(kind::TOO_LARGE, code::INVALID_REQUEST, text)
 }
 
+pub(crate) fn listing_too_large(entries: usize) -> RpcError {
+    let text = format!(
+        "the directory has {entries} entries, more than one answer holds: read it in pages (fs/readDirectory with \
+         maxEntries, and with nextCursor as the next cursor)"
+    );
+    error_of_kind(kind::TOO_LARGE, code::INVALID_REQUEST, text)
+}
+
 pub(crate) fn handler_panicked(method: &str) -> RpcError {
     RpcError::new(code::INTERNAL, format!("{method} broke down: this is a fault of the server, see its log"))
 }
@@ -165,6 +173,7 @@ fn file_code(reason: &FileReason) -> i64 {
         | FileReason::ReadBlockLength
         | FileReason::WriteBlockLength
         | FileReason::WriteRange
+        | FileReason::LineTooLong { .. }
         | FileReason::Changed { .. } => code::INVALID_REQUEST,
         FileReason::BadPattern { .. } => code::INVALID_PARAMS,
     }

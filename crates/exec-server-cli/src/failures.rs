@@ -103,9 +103,7 @@ fn explain(error: &FileError) -> String {
         (FileReason::CopyOntoItself, _) => "source and destination are the same file",
         (FileReason::CopySpecial, _) => "only files, directories and links can be copied",
         (FileReason::SymlinkInPath, _) => "there is a symbolic link in its path",
-        (FileReason::TooManyEntries { .. }, _) => {
-            "the directory has more than 50,000 entries, which is more than one answer holds"
-        }
+        (FileReason::TooManyEntries { .. }, _) => "the directory has more entries than can be listed at once",
         (FileReason::Changed { .. }, _) => "it changed meanwhile: try again",
         _ => return error.reason.to_string(),
     };

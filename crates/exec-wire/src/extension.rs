@@ -56,7 +56,9 @@ members! {
     WRITE_FILE_SYNC "fs/writeFile.sync" "";
     METADATA_MODE "fs/getMetadata.mode" "and everything after it";
     READ_DIRECTORY_PATH "fs/readDirectory.path" "and `isSymlink`";
+    READ_DIRECTORY_CURSOR "fs/readDirectory.cursor" "with `maxEntries` and `nextCursor`";
     WALK_IS_SYMLINK "fs/walk.isSymlink" "";
+    WALK_CURSOR "fs/walk.cursor" "with `nextCursor`";
     SESSION_TAKEN_OVER "session/takenOver" "";
     ERROR_DATA "error.data" "`error.data` is written";
     OS_TEXT "osText" "words that are not UTF-8 may be `{\"base64\": …}`";

@@ -65,6 +65,11 @@ pub enum FileReason {
         /// What it is now; `None` if it does not exist.
         present: Option<ContentHash>,
     },
+    /// A line of a file is longer than a search can hold, and only its beginning was searched.
+    LineTooLong {
+        /// How much of a line is searched.
+        limit_bytes: usize,
+    },
     /// The kernel has no more watches for this user.
     WatchLimit(WatchLimit),
     /// A regular expression or a glob does not parse.
@@ -172,6 +177,7 @@ impl FileReason {
             Self::WriteBlockLength => "writeBlockLength",
             Self::WriteRange => "writeRange",
             Self::Changed { .. } => "changed",
+            Self::LineTooLong { .. } => "lineTooLong",
             Self::WatchLimit(WatchLimit::Watches) => "watchLimit",
             Self::WatchLimit(WatchLimit::Instances) => "watcherLimit",
             Self::BadPattern { .. } => "badPattern",
@@ -185,6 +191,7 @@ impl FileReason {
         match self {
             Self::TooLarge { limit_bytes } => Some(limit_bytes.to_string()),
             Self::TooManyEntries { found } => Some(found.to_string()),
+            Self::LineTooLong { limit_bytes } => Some(limit_bytes.to_string()),
             Self::Changed { present } => present.map(|hash| hash.to_string()),
             Self::BadPattern { why } | Self::Unsupported { why } | Self::Unreachable { why } => Some(why.clone()),
             _ => None,
@@ -216,6 +223,7 @@ impl FileReason {
         ];
         known.extend(detail.and_then(|bytes| bytes.parse().ok()).map(|limit_bytes| Self::TooLarge { limit_bytes }));
         known.extend(detail.and_then(|count| count.parse().ok()).map(|found| Self::TooManyEntries { found }));
+        known.extend(detail.and_then(|bytes| bytes.parse().ok()).map(|limit_bytes| Self::LineTooLong { limit_bytes }));
         known.extend(detail.map(str::parse).transpose().ok().map(|present| Self::Changed { present }));
         known.into_iter().find(|reason| reason.name() == name).or(errno.map(Self::Os))
     }
@@ -251,6 +259,9 @@ impl fmt::Display for FileReason {
                 write!(f, "it is not what was expected: its content hash is {hash}; read it again")
             }
             Self::Changed { present: None } => write!(f, "it is not what was expected: it does not exist; look again"),
+            Self::LineTooLong { limit_bytes } => {
+                write!(f, "it has a line of more than {limit_bytes} bytes, of which only the beginning was searched")
+            }
             Self::WatchLimit(limit) => write!(f, "{limit}"),
             Self::BadPattern { why } => write!(f, "bad pattern: {why}"),
             Self::Unsupported { why } => f.write_str(why),

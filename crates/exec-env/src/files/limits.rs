@@ -8,7 +8,7 @@ pub const READ_BYTES: u64 = 512 << 20;
 /// Most bytes of one block. Encoded as base64 inside a JSON message it is still well under every known frame limit.
 pub const BLOCK_BYTES: usize = 1 << 20;
 
-/// Most entries `read_directory` returns.
+/// Most entries that `read_directory` or one page of it returns.
 pub const DIRECTORY_ENTRIES: usize = 50_000;
 
 /// Deepest walk.
@@ -46,6 +46,9 @@ pub const SEARCH_MATCHES: u64 = 10_000;
 
 /// Most bytes of a line that a search reports; minified files have lines of megabytes.
 pub const SEARCH_LINE_BYTES: usize = 4 << 10;
+
+/// Most bytes of lines that a search holds, a line and its context together. The rest of a longer line is not searched.
+pub const SEARCH_WINDOW_BYTES: usize = 1 << 20;
 
 /// The lines of a file are handed to the reader once they take this much memory, or when the file ends.
 pub const SEARCH_BATCH_BYTES: usize = 64 << 10;

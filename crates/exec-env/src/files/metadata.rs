@@ -63,6 +63,15 @@ pub struct FileTimes {
     pub modified: SystemTime,
 }
 
+/// A part of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DirectoryPage {
+    /// Sorted bytewise by name. May be empty though there is more.
+    pub entries: Vec<DirectoryEntry>,
+    /// The name behind which the next page begins; `None` after the last.
+    pub next: Option<OsString>,
+}
+
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {

@@ -143,6 +143,24 @@ impl WalkListing {
     }
 }
 
+/// A part of a walk.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WalkPage {
+    /// Depth first: a directory, then what is below it. May be empty though there is more.
+    pub items: Vec<WalkItem>,
+    /// Where the next page begins; `None` after the last.
+    pub next: Option<WalkPosition>,
+}
+
+/// A place in a walk, to continue behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WalkPosition {
+    /// What was found last.
+    pub path: PathBuf,
+    /// Whether what is below it comes before the next page, too.
+    pub whole: bool,
+}
+
 /// What a walk found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WalkItem {
@@ -159,6 +177,11 @@ impl WalkItem {
             Self::Entry(entry) => &entry.path,
             Self::Unreadable(error) => &error.path,
         }
+    }
+
+    /// Behind it. Below a directory that could not be read there is nothing to continue with.
+    pub fn position(&self) -> WalkPosition {
+        WalkPosition { path: self.path().to_owned(), whole: matches!(self, Self::Unreadable(_)) }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Copying files and trees: with shared blocks where the file system can, else with the kernel's own copy; holes are
-//! kept.
+//! kept. A tree is copied through handles, so it may be deeper than a path can be long.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use exec_env::files::{
@@ -10,14 +10,15 @@ use exec_env::files::{
 };
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, chmodat, copy_file_range, fstat, ftruncate,
-    futimens, ioctl_ficlone, openat, readlinkat, seek, statat, symlinkat, utimensat,
+    futimens, ioctl_ficlone, mkdirat, openat, readlinkat, seek, statat, symlinkat, utimensat,
 };
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::atomic_replace::{ReplaceOptions, replace_file};
 use super::blocking::CancelFlag;
+use super::descent::{Descent, DirectoryStack};
 use super::path_ops::create_directory;
-use super::resolve::{self, ResolvedPath, kind_of, list, os, proc_path, reopen};
+use super::resolve::{self, ResolvedPath, kind_of, os, proc_path, reopen};
 use super::temp_registry::TempRegistry;
 use super::write::write_all;
 use super::write_target::WriteTarget;
@@ -47,93 +48,127 @@ struct Copier<'a> {
     copied: Copied,
 }
 
+/// A name to copy, and where to.
+struct CopyStep<'a> {
+    from: BorrowedFd<'a>,
+    name: &'a OsStr,
+    /// The directory that `target` is relative to.
+    to: BorrowedFd<'a>,
+    target: &'a Path,
+    source: &'a Path,
+    destination: &'a Path,
+}
+
+impl CopyStep<'_> {
+    fn at_source(&self, reason: FileReason) -> FileError {
+        FileError::new(FileVerb::Copy, self.source, reason)
+    }
+
+    fn at_destination(&self, reason: FileReason) -> FileError {
+        FileError::new(FileVerb::Copy, self.destination, reason)
+    }
+}
+
 impl Copier<'_> {
     fn copy(&mut self, source: &Path, destination: &Path) -> Result<(), FileError> {
         let at_source = |reason| FileError::new(FileVerb::Copy, source, reason);
         let from = ResolvedPath::resolve(source, LinkPolicy::Follow).map_err(|errno| at_source(os(errno)))?;
         let stat = from.stat().map_err(|errno| at_source(os(errno)))?;
+        let (name, to) = (from.name.as_os_str(), CWD);
+        let step = CopyStep { from: from.dir.as_fd(), name, to, target: destination, source, destination };
         match kind_of(&stat) {
-            FileKind::File => self.copy_file(&from, source, destination),
-            FileKind::Symlink => self.copy_link(&from, source, destination),
+            FileKind::File => self.copy_file(&step),
+            FileKind::Symlink => self.copy_link(&step),
             FileKind::Directory if !self.options.recursive => Err(at_source(FileReason::RecursiveRequired)),
             FileKind::Directory => {
                 if is_at_or_below(destination, source).map_err(|errno| at_source(os(errno)))? {
-                    return Err(FileError::new(FileVerb::Copy, destination, FileReason::CopyIntoItself));
+                    return Err(step.at_destination(FileReason::CopyIntoItself));
                 }
-                self.copy_directory(source, &stat, destination)
+                self.copy_tree(&step, stat)
             }
             FileKind::Special => Err(at_source(FileReason::CopySpecial)),
         }
     }
 
-    /// Uses paths and not handles, because a tree may be deeper than the number of files a process may open.
-    fn copy_directory(&mut self, source: &Path, stat: &Stat, destination: &Path) -> Result<(), FileError> {
+    fn copy_tree(&mut self, top: &CopyStep<'_>, stat: Stat) -> Result<(), FileError> {
+        let (mut source, mut destination) = (top.source.to_owned(), top.destination.to_owned());
         let at = |path: &Path, errno| FileError::new(FileVerb::Copy, path, os(errno));
-        let to = resolve_or_create_parent(destination)
-            .map_err(|reason| FileError::new(FileVerb::Copy, destination, reason))?;
-        // Writable for us while it is filled. Its own mode, which may forbid that, is set last.
-        let made = match rustix::fs::mkdirat(&to.dir, &to.name, Mode::from_raw_mode(0o700)) {
-            Ok(()) => true,
-            Err(Errno::EXIST) => {
-                let there = statat(&to.dir, &to.name, AtFlags::empty()).map(|stat| kind_of(&stat));
-                if there != Ok(FileKind::Directory) {
-                    return Err(at(destination, Errno::EXIST));
-                }
-                false
-            }
-            Err(errno) => return Err(at(destination, errno)),
-        };
+        let to = resolve_or_create_parent(top.target).map_err(|reason| top.at_destination(reason))?;
+        let made = make_directory(to.dir.as_fd(), &to.name, stat).map_err(|errno| at(&destination, errno))?;
+        let mut targets = DirectoryStack::new(made.dir).map_err(|errno| at(&destination, errno))?;
+        let mut original_of_level = vec![made.original];
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(top.from, top.name, flags, Mode::empty());
+        let mut tree = opened.and_then(|dir| Descent::new(dir, None)).map_err(|errno| at(&source, errno))?;
         self.copied.directories += 1;
-        for (name, kind) in children(source).map_err(|errno| at(source, errno))? {
-            if self.cancel.is_set() {
-                return Err(at(source, Errno::CANCELED));
-            }
-            let (source, destination) = (source.join(&name), destination.join(&name));
-            let from = ResolvedPath::resolve(&source, LinkPolicy::Follow).map_err(|errno| at(&source, errno))?;
-            match kind {
-                FileKind::File => self.copy_file(&from, &source, &destination)?,
-                FileKind::Symlink => self.copy_link(&from, &source, &destination)?,
-                FileKind::Directory => {
-                    let stat = from.stat().map_err(|errno| at(&source, errno))?;
-                    self.copy_directory(&source, &stat, &destination)?;
+        loop {
+            self.check_cancelled().map_err(|errno| at(&source, errno))?;
+            let Some((name, _)) = tree.next().map_err(|errno| at(&source, errno))? else {
+                let original = original_of_level.pop().flatten();
+                // Left before its mode is set, which may forbid to look at what is above it.
+                let left = tree.leave().map_err(|errno| at(&source, errno))?;
+                match left {
+                    true => targets.leave().and_then(|dir| self.finish_directory(dir.as_fd(), original)),
+                    false => self.finish_directory(targets.current(), original),
                 }
+                .map_err(|errno| at(&destination, errno))?;
+                self.report();
+                if !left {
+                    return Ok(());
+                }
+                source.pop();
+                destination.pop();
+                continue;
+            };
+            source.push(&name);
+            destination.push(&name);
+            let from = tree.directories.current();
+            let stat = statat(from, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| at(&source, errno))?;
+            let (to, target) = (targets.current(), Path::new(&name));
+            let step = CopyStep { from, name: &name, to, target, source: &source, destination: &destination };
+            match kind_of(&stat) {
+                FileKind::File => self.copy_file(&step)?,
+                FileKind::Symlink => self.copy_link(&step)?,
                 FileKind::Special => self.copied.skipped += 1,
+                FileKind::Directory => {
+                    let made = make_directory(to, &name, stat).map_err(|errno| at(&destination, errno))?;
+                    targets.push(made.dir).map_err(|errno| at(&destination, errno))?;
+                    original_of_level.push(made.original);
+                    tree.enter(&name, None).map_err(|errno| at(&source, errno))?;
+                    self.copied.directories += 1;
+                    continue;
+                }
             }
+            source.pop();
+            destination.pop();
         }
-        if made {
-            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            openat(&to.dir, &to.name, flags, Mode::empty())
-                .and_then(|handle| {
-                    self.copy_times(stat, |times| utimensat(CWD, proc_path(&handle), times, AtFlags::empty()))?;
-                    chmodat(CWD, proc_path(&handle), mode, AtFlags::empty())
-                })
-                .map_err(|errno| at(destination, errno))?;
-        }
-        self.report();
-        Ok(())
     }
 
-    fn copy_link(&mut self, from: &ResolvedPath, source: &Path, destination: &Path) -> Result<(), FileError> {
-        let text = readlinkat(&from.dir, &from.name, Vec::new())
-            .map_err(|errno| FileError::new(FileVerb::Copy, source, os(errno)))?;
-        ResolvedPath::resolve(destination, LinkPolicy::Follow)
+    /// Gives a directory that was made for a copy the mode of the original, and its times if they are to be kept.
+    fn finish_directory(&self, dir: BorrowedFd<'_>, original: Option<Stat>) -> Result<(), Errno> {
+        let Some(original) = original else { return Ok(()) };
+        self.copy_times(&original, |times| utimensat(CWD, proc_path(dir), times, AtFlags::empty()))?;
+        chmodat(CWD, proc_path(dir), Mode::from_raw_mode(original.st_mode & 0o7777), AtFlags::empty())
+    }
+
+    fn copy_link(&mut self, step: &CopyStep<'_>) -> Result<(), FileError> {
+        let text = readlinkat(step.from, step.name, Vec::new()).map_err(|errno| step.at_source(os(errno)))?;
+        ResolvedPath::resolve_below(step.to, step.target, LinkPolicy::Follow)
             .and_then(|to| symlinkat(&text, &to.dir, &to.name))
-            .map_err(|errno| FileError::new(FileVerb::Copy, destination, os(errno)))?;
+            .map_err(|errno| step.at_destination(os(errno)))?;
         self.copied.symlinks += 1;
         self.report();
         Ok(())
     }
 
-    fn copy_file(&mut self, from: &ResolvedPath, source: &Path, destination: &Path) -> Result<(), FileError> {
-        let at_source = |reason| FileError::new(FileVerb::Copy, source, reason);
-        let (file, stat) = open_source(from).map_err(at_source)?;
-        let target = WriteTarget::find(destination, LinkPolicy::Follow)
-            .map_err(|errno| FileError::new(FileVerb::Copy, destination, os(errno)))?;
+    fn copy_file(&mut self, step: &CopyStep<'_>) -> Result<(), FileError> {
+        let (file, stat) = open_source(step.from, step.name).map_err(|reason| step.at_source(reason))?;
+        let target = WriteTarget::find_below(step.to, step.target, LinkPolicy::Follow)
+            .map_err(|errno| step.at_destination(os(errno)))?;
         if let Some(existing) = &target.existing
             && (existing.st_dev, existing.st_ino) == (stat.st_dev, stat.st_ino)
         {
-            return Err(FileError::new(FileVerb::Copy, destination, FileReason::CopyOntoItself));
+            return Err(step.at_destination(FileReason::CopyOntoItself));
         }
         let replace = ReplaceOptions { mode: Some(stat.st_mode & 0o7777), ..ReplaceOptions::default() };
         let temp_registry = self.temp_registry;
@@ -143,7 +178,7 @@ impl Copier<'_> {
             self.copy_contents(&file, &stat, to).map_err(os)?;
             self.copy_times(&stat, |times| futimens(to, times)).map_err(os)
         })
-        .map_err(|reason| FileError::new(FileVerb::Copy, destination, reason))?;
+        .map_err(|reason| step.at_destination(reason))?;
         self.copied.files += 1;
         self.report();
         Ok(())
@@ -152,9 +187,11 @@ impl Copier<'_> {
     fn copy_contents(&mut self, from: &OwnedFd, stat: &Stat, to: BorrowedFd<'_>) -> Result<(), Errno> {
         let size_bytes = resolve::size_bytes(stat);
         let regular = kind_of(&fstat(to)?) == FileKind::File;
+        // This may be the second time: the target had to be rewritten in place.
+        ignore_unseekable(seek(from, SeekFrom::Start(0)))?;
         // A file with a size of 0 may be one of /proc, whose contents are known only by reading them.
         if !regular || size_bytes == 0 {
-            return self.copy_through_buffer(from, to, u64::MAX);
+            return self.copy_through_buffer(from, to, u64::MAX).map(drop);
         }
         if ioctl_ficlone(to, from).is_ok() {
             self.copied.bytes += size_bytes;
@@ -164,7 +201,10 @@ impl Copier<'_> {
         while offset < size_bytes {
             let (data, end) = next_data(from, offset, size_bytes)?;
             self.copied.bytes += data - offset;
-            self.copy_range(from, to, data, end)?;
+            // Files of /sys are shorter than their size says.
+            if self.copy_range(from, to, data, end)? < end {
+                return Ok(());
+            }
             offset = end;
         }
         // A hole at the end has no data to copy, only a length. What was appended meanwhile is not copied.
@@ -174,7 +214,8 @@ impl Copier<'_> {
         Ok(())
     }
 
-    fn copy_range(&mut self, from: &OwnedFd, to: BorrowedFd<'_>, begin: u64, end: u64) -> Result<(), Errno> {
+    /// Returns the offset up to which there was something to copy.
+    fn copy_range(&mut self, from: &OwnedFd, to: BorrowedFd<'_>, begin: u64, end: u64) -> Result<u64, Errno> {
         let (mut read, mut written) = (begin, begin);
         while read < end {
             self.check_cancelled()?;
@@ -184,27 +225,27 @@ impl Copier<'_> {
                 copy_file_range(from, Some(&mut read), to, Some(&mut written), len)
             });
             match step {
-                // The file became shorter while we copied.
-                Ok(0) => return Ok(()),
-                Ok(copied) => {
+                Ok(copied) if copied > 0 => {
                     read += copied as u64;
                     written += copied as u64;
                     self.copied.bytes += copied as u64;
                     self.report();
                 }
-                Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                // Nothing: the file became shorter while we copied, or the kernel copies no such file by itself.
+                Ok(_) | Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     seek(from, SeekFrom::Start(read))?;
                     seek(to, SeekFrom::Start(written))?;
-                    return self.copy_through_buffer(from, to, end - read);
+                    return Ok(read + self.copy_through_buffer(from, to, end - read)?);
                 }
                 Err(errno) => return Err(errno),
             }
         }
-        Ok(())
+        Ok(read)
     }
 
-    /// From the current positions of the two files, at most `left` bytes.
-    fn copy_through_buffer(&mut self, from: &OwnedFd, to: BorrowedFd<'_>, mut left: u64) -> Result<(), Errno> {
+    /// From the current positions of the two files, at most `most` bytes. Returns how many there were.
+    fn copy_through_buffer(&mut self, from: &OwnedFd, to: BorrowedFd<'_>, most: u64) -> Result<u64, Errno> {
+        let mut left = most;
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut unreported = 0;
         while left > 0 {
@@ -223,7 +264,7 @@ impl Copier<'_> {
                 self.report();
             }
         }
-        Ok(())
+        Ok(most - left)
     }
 
     fn copy_times(&self, from: &Stat, set: impl FnOnce(&Timestamps) -> Result<(), Errno>) -> Result<(), Errno> {
@@ -262,22 +303,57 @@ fn resolve_or_create_parent(path: &Path) -> Result<ResolvedPath, FileReason> {
     }
 }
 
+/// A directory of the destination, and the original whose mode and times it gets when it is filled; `None` if it was there
+/// before.
+struct MadeDirectory {
+    dir: OwnedFd,
+    original: Option<Stat>,
+}
+
+/// Makes a directory that we may write while it is filled: the mode of the original may forbid that, so it is set last.
+fn make_directory(dir: BorrowedFd<'_>, name: &OsStr, original: Stat) -> Result<MadeDirectory, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match mkdirat(dir, name, Mode::from_raw_mode(0o700)) {
+        Ok(()) => {
+            let dir = openat(dir, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
+            Ok(MadeDirectory { dir, original: Some(original) })
+        }
+        Err(Errno::EXIST) => match openat(dir, name, flags, Mode::empty()) {
+            Err(Errno::NOTDIR | Errno::NOENT) => Err(Errno::EXIST),
+            opened => Ok(MadeDirectory { dir: opened?, original: None }),
+        },
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Opens the file if it is still regular; it may have become something else since it was listed.
-fn open_source(from: &ResolvedPath) -> Result<(OwnedFd, Stat), FileReason> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let handle = openat(&from.dir, &from.name, flags, Mode::empty()).map_err(os)?;
+fn open_source(dir: BorrowedFd<'_>, name: &OsStr) -> Result<(OwnedFd, Stat), FileReason> {
+    let handle = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).map_err(os)?;
     let stat = fstat(&handle).map_err(os)?;
     match kind_of(&stat) {
-        FileKind::File => {
-            let file = match reopen(&handle, OFlags::RDONLY) {
-                // There is no /proc. Opening by name does not follow a link, and regular files do not block.
-                Err(Errno::NOENT | Errno::NOTDIR) => from.open(OFlags::RDONLY, Mode::empty()),
-                other => other,
-            };
-            Ok((file.map_err(os)?, stat))
+        FileKind::File => {}
+        FileKind::Symlink => return Err(os(Errno::LOOP)),
+        _ => return Err(FileReason::CopySpecial),
+    }
+    let file = match reopen(&handle, OFlags::RDONLY) {
+        // There is no /proc. Opening by name does not follow a link, and regular files do not block.
+        Err(Errno::NOENT | Errno::NOTDIR) => {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+            openat(dir, name, flags, Mode::empty())
         }
-        FileKind::Symlink => Err(os(Errno::LOOP)),
-        _ => Err(FileReason::CopySpecial),
+        other => other,
+    }
+    .map_err(os)?;
+    // Some files of /proc can be opened but not read. The target must not be touched for one of those.
+    ignore_unseekable(retry_on_intr(|| pread(&file, &mut [0_u8; 1], 0))).map_err(os)?;
+    Ok((file, stat))
+}
+
+/// Some files of /proc can only be read from the beginning.
+fn ignore_unseekable<T>(sought: Result<T, Errno>) -> Result<(), Errno> {
+    match sought {
+        Err(Errno::SPIPE) => Ok(()),
+        other => other.map(drop),
     }
 }
 
@@ -293,22 +369,6 @@ fn next_data(file: &OwnedFd, offset: u64, size_bytes: u64) -> Result<(u64, u64),
         // This file system does not know its holes.
         Err(_) => Ok((offset, size_bytes)),
     }
-}
-
-/// Sorted by name.
-fn children(path: &Path) -> Result<Vec<(std::ffi::OsString, FileKind)>, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let dir = openat(CWD, path, flags, Mode::empty())?;
-    let mut children = Vec::new();
-    for entry in list(&dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let kind = kind_of(&statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?);
-        let name = std::ffi::OsString::from_vec(name.to_bytes().to_vec());
-        children.push((name, kind));
-    }
-    children.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(children)
 }
 
 /// Whether `path`, which need not exist, is `root` or below it.
@@ -335,4 +395,50 @@ fn is_at_or_below(path: &Path, root: &Path) -> Result<bool, Errno> {
     let names = missing.iter().rev().map(|name| name.as_os_str());
     let whole = names.fold(resolved, |path, name| path.join(name));
     Ok(whole.starts_with(&root))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    /// As when the target turns out to be a file that is mounted, and has to be rewritten in place.
+    #[test]
+    fn a_file_of_proc_is_copied_as_well_the_second_time() {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let (options, registry, cancel) = (CopyOptions::default(), TempRegistry::open(None), CancelFlag::default());
+        let mut copier =
+            Copier { options: &options, temp_registry: &registry, cancel: &cancel, copied: Copied::default() };
+        let (from, stat) = open_source(CWD, OsStr::new("/proc/self/limits")).expect("Linux has it");
+        for name in ["first", "second"] {
+            let path = dir.path().join(name);
+            let to = File::create(&path).expect("it is ours");
+            copier.copy_contents(&from, &stat, to.as_fd()).expect("it can be read");
+            let copied = std::fs::read_to_string(&path).expect("it was just written");
+            assert!(copied.contains("Max open files"), "{name}: {copied}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_proc_that_cannot_be_read_leaves_its_target_alone() {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let target = dir.path().join("target");
+        std::fs::write(&target, "precious").expect("it is ours");
+        let (registry, cancel) = (TempRegistry::open(None), CancelFlag::default());
+        let copied = copy(Path::new("/proc/self/mem"), &target, &CopyOptions::default(), &registry, &cancel);
+        assert_eq!(copied.map_err(|error| error.reason), Err(os(Errno::IO)));
+        assert_eq!(std::fs::read_to_string(&target).expect("it is ours"), "precious");
+    }
+
+    #[test]
+    fn a_file_that_is_shorter_than_its_size_says_is_not_filled_up() {
+        let Ok(contents) = std::fs::read("/sys/kernel/mm/transparent_hugepage/enabled") else { return };
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let target = dir.path().join("target");
+        let (registry, cancel) = (TempRegistry::open(None), CancelFlag::default());
+        let source = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
+        copy(source, &target, &CopyOptions::default(), &registry, &cancel).expect("it can be read");
+        assert_eq!(std::fs::read(&target).expect("it was just written"), contents);
+    }
 }

@@ -95,7 +95,7 @@ mod tests {
     use exec_env::files::Files as _;
 
     use super::super::LocalFiles;
-    use super::super::blocking::BlockingPool;
+    use super::super::blocking::{BlockingPool, PoolSize};
     use super::*;
 
     /// How many descriptors of this process lead to the file.
@@ -110,7 +110,8 @@ mod tests {
         let path = dir.path().canonicalize().expect("it exists").join("hole");
         // To hash that many zeros takes longer than a test may.
         std::fs::File::create(&path).and_then(|file| file.set_len(1 << 42)).expect("a hole takes no space");
-        let files = LocalFiles { short: BlockingPool::new(1), ..LocalFiles::open(None) };
+        let one = PoolSize { per_caller: 1, at_once: 1, threads: 1 };
+        let files = LocalFiles { short: BlockingPool::new(one), ..LocalFiles::open(None) };
         let mut hashing = files.hash(&path, HashAlgorithm::Sha256, LinkPolicy::Follow);
         for _ in 0..3 {
             tokio::select! {

@@ -1,13 +1,15 @@
 //! Verbs over one path, of one or two system calls each: metadata, listing, create, rename, permissions, times, links.
 
 use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use exec_env::files::limits::DIRECTORY_ENTRIES;
 use exec_env::files::{
-    CreateDirectoryOptions, DirectoryEntry, FileKind, FileReason, FileTimes, LinkPolicy, Metadata, RenameOptions,
+    CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileKind, FileReason, FileTimes, LinkPolicy, Metadata,
+    RenameOptions,
 };
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
@@ -16,6 +18,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::descent::names_after;
 use super::resolve::{ResolvedPath, entry_kind, kind_of, kind_of_type, list, open_handle, os, proc_path};
 
 pub(super) fn metadata(path: &Path, links: LinkPolicy) -> Result<Metadata, FileReason> {
@@ -81,29 +84,44 @@ pub(super) fn read_directory(path: &Path) -> Result<Vec<DirectoryEntry>, FileRea
     let mut found = 0;
     for entry in list(&dir).map_err(os)? {
         let entry = entry.map_err(os)?;
-        let name = entry.file_name();
         found += 1;
-        if found > DIRECTORY_ENTRIES {
-            continue;
+        if found <= DIRECTORY_ENTRIES {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            entries.extend(directory_entry(&dir, name, entry.file_type()));
         }
-        let own = match entry_kind(&dir, name, entry.file_type()) {
-            Err(Errno::NOENT) => continue,
-            kind => kind.unwrap_or(FileKind::Special),
-        };
-        let kind = match own {
-            FileKind::Symlink => statat(&dir, name, AtFlags::empty()).map_or(FileKind::Symlink, |stat| kind_of(&stat)),
-            other => other,
-        };
-        entries.push(DirectoryEntry {
-            name: OsStr::from_bytes(name.to_bytes()).to_owned(),
-            kind,
-            is_symlink: own == FileKind::Symlink,
-        });
     }
     if found > DIRECTORY_ENTRIES {
         return Err(FileReason::TooManyEntries { found });
     }
     Ok(entries)
+}
+
+/// Reads the whole directory for every page, so that what is there all the time comes exactly once, and holds no more than
+/// the page.
+pub(super) fn read_directory_page(
+    path: &Path,
+    after: Option<&OsStr>,
+    max_entries: usize,
+) -> Result<DirectoryPage, FileReason> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = openat(CWD, path, flags, Mode::empty()).map_err(os)?;
+    let (names, more) = names_after(dir.as_fd(), after, max_entries.clamp(1, DIRECTORY_ENTRIES)).map_err(os)?;
+    let next = names.last().filter(|_| more).map(|(name, _)| name.clone());
+    let entries = names.iter().filter_map(|(name, file_type)| directory_entry(&dir, name, *file_type));
+    Ok(DirectoryPage { entries: entries.collect(), next })
+}
+
+/// `None` if it is gone again.
+fn directory_entry(dir: &OwnedFd, name: &OsStr, file_type: FileType) -> Option<DirectoryEntry> {
+    let own = match entry_kind(dir, name, file_type) {
+        Err(Errno::NOENT) => return None,
+        kind => kind.unwrap_or(FileKind::Special),
+    };
+    let kind = match own {
+        FileKind::Symlink => statat(dir, name, AtFlags::empty()).map_or(FileKind::Symlink, |stat| kind_of(&stat)),
+        other => other,
+    };
+    Some(DirectoryEntry { name: name.to_owned(), kind, is_symlink: own == FileKind::Symlink })
 }
 
 pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> Result<(), FileReason> {

@@ -3,17 +3,17 @@
 //! A tree is removed through handles: a directory that somebody replaces by a link meanwhile is seen as a link and
 //! unlinked, never entered.
 
-use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::path::Path;
 
 use exec_env::files::{FileError, FileKind, FileReason, FileVerb, LinkPolicy, RemoveOptions};
-use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
 use super::blocking::CancelFlag;
-use super::resolve::{ResolvedPath, entry_kind, kind_of, list, os};
+use super::descent::Descent;
+use super::resolve::{ResolvedPath, entry_kind, kind_of, os};
 
 pub(super) fn remove(path: &Path, options: RemoveOptions, cancel: &CancelFlag) -> Result<(), FileError> {
     let failed = |reason| FileError::new(FileVerb::Remove, path, reason);
@@ -35,8 +35,7 @@ pub(super) fn remove(path: &Path, options: RemoveOptions, cancel: &CancelFlag) -
         // `/` or a path that ends in `..`: the kernel would not remove the directory, so its contents stay, too.
         FileKind::Directory if resolved.name == "." => return Err(failed(os(Errno::BUSY))),
         FileKind::Directory if options.recursive => {
-            let name = CString::new(resolved.name.as_bytes()).map_err(|_| failed(os(Errno::INVAL)))?;
-            remove_tree(&resolved.dir, &name, path.to_owned(), cancel)?;
+            remove_tree(&resolved, path, cancel)?;
         }
         kind => {
             let flags = if kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
@@ -50,41 +49,70 @@ pub(super) fn remove(path: &Path, options: RemoveOptions, cancel: &CancelFlag) -
 }
 
 /// Removes a directory with everything in it. What somebody else removes meanwhile is no error.
-fn remove_tree(parent: &OwnedFd, name: &CStr, path: PathBuf, cancel: &CancelFlag) -> Result<(), FileError> {
-    let failed = |errno: Errno| FileError::new(FileVerb::Remove, path.clone(), os(errno));
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let dir = match openat(parent, name, flags, Mode::empty()) {
-        Ok(dir) => dir,
+fn remove_tree(top: &ResolvedPath, path: &Path, cancel: &CancelFlag) -> Result<(), FileError> {
+    let mut path = path.to_owned();
+    let failed = |path: &Path, errno| FileError::new(FileVerb::Remove, path, os(errno));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(&top.dir, &top.name, flags, Mode::empty());
+    let mut tree = match opened.and_then(|dir| Descent::new(dir, None)) {
+        Ok(tree) => tree,
         Err(Errno::NOENT) => return Ok(()),
         // It became a link or a file meanwhile.
-        Err(Errno::NOTDIR | Errno::LOOP) => {
-            return ignore_missing(unlinkat(parent, name, AtFlags::empty())).map_err(failed);
-        }
-        Err(errno) => return Err(failed(errno)),
+        Err(Errno::NOTDIR | Errno::LOOP) => return unlink(&top.dir, &top.name).map_err(|errno| failed(&path, errno)),
+        Err(errno) => return Err(failed(&path, errno)),
     };
-    // Removing while reading may skip entries on some file systems, so all names are read first.
-    let children: Vec<_> = list(&dir).and_then(Iterator::collect).map_err(failed)?;
-    for child in children {
+    loop {
         if cancel.is_set() {
-            return Err(failed(Errno::CANCELED));
+            return Err(failed(&path, Errno::CANCELED));
         }
-        let kind = match entry_kind(&dir, child.file_name(), child.file_type()) {
-            Err(Errno::NOENT) => continue,
-            kind => kind.map_err(failed)?,
-        };
-        let child = child.file_name();
-        let below = || path.join(OsStr::from_bytes(child.to_bytes()));
-        match kind {
-            FileKind::Directory => remove_tree(&dir, child, below(), cancel)?,
-            _ => match ignore_missing(unlinkat(&dir, child, AtFlags::empty())) {
-                // It became a directory meanwhile.
-                Err(Errno::ISDIR) => remove_tree(&dir, child, below(), cancel)?,
-                other => other.map_err(|errno| FileError::new(FileVerb::Remove, below(), os(errno)))?,
-            },
+        match tree.next().map_err(|errno| failed(&path, errno))? {
+            Some((name, file_type)) => {
+                path.push(&name);
+                if !remove_or_enter(&mut tree, &name, file_type).map_err(|errno| failed(&path, errno))? {
+                    path.pop();
+                }
+            }
+            None => {
+                let left = tree.leave().map_err(|errno| failed(&path, errno))?;
+                let (dir, name) = match &left {
+                    true => (tree.directories.current(), path.file_name().unwrap_or_default()),
+                    false => (top.dir.as_fd(), top.name.as_os_str()),
+                };
+                let removed = ignore_missing(unlinkat(dir, name, AtFlags::REMOVEDIR));
+                removed.map_err(|errno| failed(&path, errno))?;
+                if !left {
+                    return Ok(());
+                }
+                path.pop();
+            }
         }
     }
-    drop(dir);
-    ignore_missing(unlinkat(parent, name, AtFlags::REMOVEDIR)).map_err(failed)
+}
+
+/// Returns whether it is a directory, which was entered.
+fn remove_or_enter(tree: &mut Descent, name: &OsStr, file_type: FileType) -> Result<bool, Errno> {
+    let dir = tree.directories.current();
+    let removed = match entry_kind(dir, name, file_type) {
+        Err(Errno::NOENT) => return Ok(false),
+        Ok(FileKind::Directory) => Err(Errno::ISDIR),
+        kind => kind.and_then(|_| unlink(dir, name)),
+    };
+    match removed {
+        // It is a directory, or became one meanwhile.
+        Err(Errno::ISDIR) => {}
+        other => return other.map(|()| false),
+    }
+    match tree.enter(name, None) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        // It became a link or a file meanwhile.
+        Err(Errno::NOTDIR | Errno::LOOP) => unlink(tree.directories.current(), name).map(|()| false),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn unlink(dir: impl AsFd, name: &OsStr) -> Result<(), Errno> {
+    ignore_missing(unlinkat(dir, name, AtFlags::empty()))
 }
 
 fn ignore_missing(removed: Result<(), Errno>) -> Result<(), Errno> {

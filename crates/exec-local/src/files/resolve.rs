@@ -120,8 +120,8 @@ pub(super) fn reopen(handle: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> 
 }
 
 /// A path that leads to the open file.
-pub(super) fn proc_path(handle: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", handle.as_raw_fd())
+pub(super) fn proc_path(handle: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd())
 }
 
 /// No open may block, become our controlling terminal, or be inherited by a child.
@@ -210,7 +210,7 @@ pub(super) fn list(dir: &OwnedFd) -> Result<impl Iterator<Item = Result<DirEntry
 }
 
 /// The kind of an entry itself, without following a link. Some file systems list names without it.
-pub(super) fn entry_kind(dir: &OwnedFd, name: impl rustix::path::Arg, file_type: FileType) -> Result<FileKind, Errno> {
+pub(super) fn entry_kind(dir: impl AsFd, name: impl rustix::path::Arg, file_type: FileType) -> Result<FileKind, Errno> {
     match file_type {
         FileType::Unknown => Ok(kind_of(&statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?)),
         known => Ok(kind_of_type(known)),

@@ -4,12 +4,16 @@
 //! search; one that goes away ends it, in the middle of a file if need be. Deliberately absent: memory maps, which kill
 //! the process when a file shrinks.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use exec_env::files::limits::{SEARCH_AHEAD, SEARCH_BATCH_BYTES, SEARCH_CONTEXT_LINES, SEARCH_PROBLEMS};
+use exec_env::files::limits::{
+    SEARCH_AHEAD, SEARCH_BATCH_BYTES, SEARCH_CONTEXT_LINES, SEARCH_PROBLEMS, SEARCH_WINDOW_BYTES,
+};
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
     FileError, FileFuture, FileLines, FileReason, FileVerb, LinkPolicy, Pattern, SearchItem, SearchLine, SearchQuery,
@@ -113,11 +117,12 @@ struct SearchWorker {
 
 impl SearchWorker {
     fn run(mut self, walk: ignore::Walk) -> SearchSummary {
+        let (before, after) = self.context_lines();
         let mut searcher = SearcherBuilder::new()
             .line_number(true)
             .binary_detection(BinaryDetection::quit(0))
-            .before_context(self.query.before_lines.min(SEARCH_CONTEXT_LINES) as usize)
-            .after_context(self.query.after_lines.min(SEARCH_CONTEXT_LINES) as usize)
+            .before_context(before)
+            .after_context(after)
             .build();
         for entry in walk {
             if self.cancel.is_set() || self.summary.truncated {
@@ -142,6 +147,11 @@ impl SearchWorker {
         self.summary
     }
 
+    fn context_lines(&self) -> (usize, usize) {
+        let lines = |asked: u32| asked.min(SEARCH_CONTEXT_LINES) as usize;
+        (lines(self.query.before_lines), lines(self.query.after_lines))
+    }
+
     fn search_file(&mut self, searcher: &mut Searcher, path: &Path) {
         let (file, stat) = match open_regular(path, LinkPolicy::Follow, OFlags::RDONLY) {
             Ok(opened) => opened,
@@ -153,8 +163,13 @@ impl SearchWorker {
         }
         self.summary.files += 1;
         let left = self.query.max_matches - self.summary.matches;
+        let (before, after) = self.context_lines();
+        let limit_bytes = SEARCH_WINDOW_BYTES / (1 + before + after);
+        let cuts = RefCell::default();
         let mut sink = FileSink {
             path: path.to_owned(),
+            cuts: &cuts,
+            cut_bytes: 0,
             matcher: &self.matcher,
             lines: &self.lines,
             max_line_bytes: self.query.max_line_bytes,
@@ -166,8 +181,9 @@ impl SearchWorker {
             batch: Vec::new(),
             batch_bytes: 0,
         };
-        let reader = CancellableFile { file: File::from(file), cancel: &self.cancel };
-        let searched = searcher.search_reader(&self.matcher, reader, &mut sink);
+        let file = CancellableFile { file: File::from(file), cancel: &self.cancel };
+        let mut lines = BoundedLines::new(file, limit_bytes, &cuts);
+        let searched = searcher.search_reader(&self.matcher, &mut lines, &mut sink);
         let (matches, truncated) = (sink.matches, sink.truncated);
         self.summary.matches += matches;
         self.summary.files_matched += u64::from(matches > 0);
@@ -177,6 +193,8 @@ impl SearchWorker {
         {
             let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
             self.record_problem(FileError::new(FileVerb::Search, path, FileReason::Os(errno)));
+        } else if lines.has_cut {
+            self.record_problem(FileError::new(FileVerb::Search, path, FileReason::LineTooLong { limit_bytes }));
         }
     }
 
@@ -203,9 +221,98 @@ impl Read for CancellableFile<'_> {
     }
 }
 
+/// A file in which no line is longer than a limit: the rest of a longer one is left out. Without it, the engine would hold
+/// the longest line in memory, and a file may be one line of many gigabytes.
+struct BoundedLines<'a, R> {
+    file: R,
+    limit_bytes: usize,
+    /// Bytes of the current line that were read.
+    line_bytes: usize,
+    /// Bytes that were handed on.
+    kept_bytes: u64,
+    utf16: Option<bool>,
+    has_cut: bool,
+    ended: bool,
+    cuts: &'a RefCell<VecDeque<LineCut>>,
+}
+
+/// Bytes that were left out, and after how many others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LineCut {
+    after_bytes: u64,
+    left_out: u64,
+}
+
+/// Lines of one file that may be cut. A file with more is not searched further.
+const CUT_LINES: usize = 1 << 16;
+
+impl<'a, R: Read> BoundedLines<'a, R> {
+    fn new(file: R, limit_bytes: usize, cuts: &'a RefCell<VecDeque<LineCut>>) -> Self {
+        Self { file, limit_bytes, line_bytes: 0, kept_bytes: 0, utf16: None, has_cut: false, ended: false, cuts }
+    }
+
+    /// Moves what is kept to the front of `bytes` and returns its length.
+    fn keep(&mut self, bytes: &mut [u8]) -> usize {
+        let mut kept = 0;
+        let mut at = 0;
+        while at < bytes.len() && !self.ended {
+            let newline = bytes[at..].iter().position(|byte| *byte == b'\n');
+            let line = newline.unwrap_or(bytes.len() - at);
+            let taken = line.min(self.limit_bytes - self.line_bytes);
+            bytes.copy_within(at..at + taken, kept);
+            kept += taken;
+            self.line_bytes += taken;
+            if taken < line {
+                self.cut(self.kept_bytes + kept as u64, (line - taken) as u64);
+            }
+            if newline.is_some() && !self.ended {
+                bytes[kept] = b'\n';
+                kept += 1;
+                self.line_bytes = 0;
+            }
+            at += line + usize::from(newline.is_some());
+        }
+        self.kept_bytes += kept as u64;
+        kept
+    }
+
+    fn cut(&mut self, after_bytes: u64, left_out: u64) {
+        self.has_cut = true;
+        let mut cuts = self.cuts.borrow_mut();
+        match cuts.back_mut().filter(|last| last.after_bytes == after_bytes) {
+            Some(last) => last.left_out += left_out,
+            None => cuts.push_back(LineCut { after_bytes, left_out }),
+        }
+        // Where a character has two bytes, what is left out could tear one, and everything behind it would be read wrongly.
+        self.ended = self.utf16 == Some(true) || cuts.len() > CUT_LINES;
+    }
+}
+
+impl<R: Read> Read for BoundedLines<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while !self.ended {
+            let got = self.file.read(buffer)?;
+            if got == 0 {
+                break;
+            }
+            let bytes = &mut buffer[..got];
+            self.utf16.get_or_insert_with(|| bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff"));
+            let kept = self.keep(bytes);
+            if kept > 0 {
+                return Ok(kept);
+            }
+        }
+        Ok(0)
+    }
+}
+
 /// Receives the lines of one file from the engine, and sends them to the reader in batches.
 struct FileSink<'a> {
     path: PathBuf,
+    /// What was left out of lines that are not searched yet.
+    cuts: &'a RefCell<VecDeque<LineCut>>,
+    /// What was left out before.
+    cut_bytes: u64,
     matcher: &'a RegexMatcher,
     lines: &'a mpsc::Sender<FileLines>,
     max_line_bytes: usize,
@@ -219,7 +326,8 @@ struct FileSink<'a> {
 
 impl FileSink<'_> {
     /// Returns whether to go on.
-    fn add(&mut self, number: Option<u64>, offset: u64, line: &[u8], is_match: bool) -> bool {
+    fn add(&mut self, number: Option<u64>, kept_before: u64, line: &[u8], is_match: bool) -> bool {
+        let (offset, is_whole) = self.position(kept_before, line.len());
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let text = &line[..line.len().min(self.max_line_bytes)];
@@ -240,10 +348,21 @@ impl FileSink<'_> {
             number: number.unwrap_or(0),
             offset,
             text: Bytes::copy_from_slice(text),
-            cut: text.len() < line.len(),
+            cut: text.len() < line.len() || !is_whole,
             spans,
         });
         self.batch_bytes < SEARCH_BATCH_BYTES || self.send_batch()
+    }
+
+    /// Where a line really begins, and whether nothing of it was left out.
+    fn position(&mut self, kept_before: u64, line_bytes: usize) -> (u64, bool) {
+        let mut cuts = self.cuts.borrow_mut();
+        while let Some(cut) = cuts.front().filter(|cut| cut.after_bytes <= kept_before) {
+            self.cut_bytes += cut.left_out;
+            cuts.pop_front();
+        }
+        let end = kept_before + line_bytes as u64;
+        (kept_before + self.cut_bytes, cuts.front().is_none_or(|cut| cut.after_bytes > end))
     }
 
     fn send_batch(&mut self) -> bool {
@@ -310,5 +429,39 @@ fn is_loop(error: &ignore::Error) -> bool {
         | ignore::Error::WithDepth { err, .. }
         | ignore::Error::WithLineNumber { err, .. } => is_loop(err),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is kept of a text that is read in pieces of `piece` bytes, and what was left out.
+    fn bounded(text: &[u8], limit_bytes: usize, piece: usize) -> (Vec<u8>, Vec<LineCut>) {
+        let cuts = RefCell::default();
+        let mut lines = BoundedLines::new(text, limit_bytes, &cuts);
+        let mut kept = Vec::new();
+        let mut buffer = vec![0; piece];
+        loop {
+            match lines.read(&mut buffer).expect("memory can be read") {
+                0 => return (kept, cuts.take().into()),
+                got => kept.extend_from_slice(&buffer[..got]),
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_at_the_bound_is_whole_and_a_longer_one_loses_its_end() {
+        let text = b"abcd\nabcdef\n\nabcd";
+        let cut = LineCut { after_bytes: 9, left_out: 2 };
+        for piece in 1..text.len() + 1 {
+            assert_eq!(bounded(text, 4, piece), (b"abcd\nabcd\n\nabcd".to_vec(), vec![cut]), "{piece}");
+        }
+    }
+
+    #[test]
+    fn a_text_of_two_bytes_a_character_ends_at_a_line_that_is_too_long() {
+        let text = b"\xff\xfea\0b\0c\0d\0\n\0a\0";
+        assert_eq!(bounded(text, 6, 64).0, b"\xff\xfea\0b\0");
     }
 }

@@ -1,10 +1,10 @@
 //! Where a write goes: the name at the end of a chain of links, and the file that has this name now.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use exec_env::files::{ContentHash, ExpectedFile, FileKind, FileReason, LinkPolicy};
-use rustix::fs::{Mode, OFlags, Stat, fstat};
+use rustix::fs::{CWD, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 
 use super::resolve::{ResolvedPath, io, kind_of, os};
@@ -21,7 +21,12 @@ pub(super) struct WriteTarget {
 impl WriteTarget {
     /// Follows links at the end of `path`, also to a file that does not exist, or refuses them.
     pub(super) fn find(path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
-        let mut resolved = ResolvedPath::resolve(path, links)?;
+        Self::find_below(CWD, path, links)
+    }
+
+    /// The same, for a path relative to `base`.
+    pub(super) fn find_below(base: BorrowedFd<'_>, path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
+        let mut resolved = ResolvedPath::resolve_below(base, path, links)?;
         for _ in 0..MAX_LINKS {
             let stat = match resolved.stat() {
                 Ok(stat) if kind_of(&stat) == FileKind::Symlink => stat,

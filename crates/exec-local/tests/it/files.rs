@@ -1,12 +1,17 @@
 //! The files of this machine: what the waist does not show. The conformance suite runs on them in `exec-testkit`.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bytes::Bytes;
-use exec_env::files::{Change, Files, WatchOptions, WriteOptions};
+use exec_env::files::{
+    Change, CopyOptions, Files, Pattern, RemoveOptions, SearchItem, SearchQuery, WatchOptions, WriteOptions,
+};
 use exec_local::files::LocalFiles;
+use rustix::fs::{Mode, OFlags, mkdirat, openat};
 
 /// Where the victim of a kill writes.
 const VICTIM_FOLDER: &str = "EXEC_LOCAL_VICTIM_FOLDER";
@@ -176,4 +181,50 @@ async fn long_calls_do_not_keep_short_ones_waiting() {
     assert_eq!(told.size_bytes, 200_000);
     let found = files.glob(exec_env::files::GlobQuery::new(&root, "*")).await.expect("the pattern is good");
     assert_eq!(found.paths, [root.join("file")]);
+}
+
+/// Levels of a tree that is far deeper than a path can be long.
+const LEVELS: usize = 10_000;
+
+#[tokio::test]
+async fn a_tree_deeper_than_any_path_is_copied_and_removed() {
+    let folder = tempfile::tempdir().expect("a test needs a temporary folder");
+    let (tree, copy) = (folder.path().join("tree"), folder.path().join("copy"));
+    std::fs::create_dir(&tree).expect("the folder is ours");
+    let mut dir = OwnedFd::from(File::open(&tree).expect("it was just made"));
+    for _ in 0..LEVELS {
+        mkdirat(&dir, "d", Mode::RWXU).expect("the folder is ours");
+        dir = openat(&dir, "d", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("it was just made");
+    }
+    openat(&dir, "leaf", OFlags::CREATE | OFlags::CLOEXEC, Mode::RWXU).expect("the folder is ours");
+    drop(dir);
+    let files = LocalFiles::open(None);
+    let options = CopyOptions { recursive: true, ..CopyOptions::default() };
+    let copied = files.copy(&tree, &copy, options).await.expect("depth is no reason to fail");
+    assert_eq!((copied.directories, copied.files), (LEVELS as u64 + 1, 1));
+    for path in [tree, copy] {
+        files.remove(&path, RemoveOptions::default()).await.expect("depth is no reason to fail");
+        assert!(!path.exists());
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_searches_of_one_caller_do_not_delay_that_of_another() {
+    let folder = tempfile::tempdir().expect("a test needs a temporary folder");
+    std::fs::write(folder.path().join("file"), "needle\n".repeat(1 << 20)).expect("the folder is ours");
+    let query = || SearchQuery::new(folder.path(), Pattern::Literal("needle".to_owned()));
+    let files = LocalFiles::open(None);
+    // Nobody reads what they find, so none of them ends.
+    let mut searches = Vec::new();
+    for _ in 0..128 {
+        searches.push(files.search(SearchQuery { max_matches: u64::MAX, ..query() }).await.expect("the query is good"));
+    }
+    let other = files.for_caller();
+    let mut found = other.search(SearchQuery { max_matches: 1, ..query() }).await.expect("the query is good");
+    assert!(matches!(found.next().await, Ok(SearchItem::Lines(_))));
+    assert!(matches!(found.next().await, Ok(SearchItem::Done(_))));
+    // Whoever leaves frees what its searches had at once, and the first caller is served again.
+    drop(searches);
+    let mut found = files.search(SearchQuery { max_matches: 1, ..query() }).await.expect("the query is good");
+    assert!(matches!(found.next().await, Ok(SearchItem::Lines(_))));
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use exec_env::Files;
 use exec_transport::Peer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -16,6 +17,8 @@ pub(crate) struct ConnectionShared {
     pub(super) id: ConnectionId,
     pub(crate) server: Arc<Server>,
     pub(crate) peer: Peer,
+    /// The environment's files, with a share of its own in what they can do at once; from the first call on.
+    pub(super) files: OnceLock<Arc<dyn Files>>,
     pub(super) writer: WriterHandle,
     /// One permit per request that may run at the same time.
     pub(super) run_permits: Arc<Semaphore>,
@@ -34,6 +37,10 @@ pub(crate) struct ConnectionShared {
 }
 
 impl ConnectionShared {
+    pub(crate) fn files(&self) -> &dyn Files {
+        &**self.files.get_or_init(|| self.server.environment.files_for_caller())
+    }
+
     /// Sends to the writer of the connection that has taken over the session, if there is one.
     pub(crate) fn send_to_successor(&self, session: &Session, command: WriterCommand) {
         if let Some((_, successor)) = session.current_writer().filter(|(current, _)| *current != self.id) {

@@ -1,25 +1,26 @@
 //! The part of [`convert`](super) for files and HTTP.
 
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Duration;
 
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
-    Change, ChangeBatch, Copied, DirectoryEntry, FileError, FileKind, FileLines, FileTimes, GlobQuery, LinkPolicy,
-    Metadata, OpenMode, Pattern, SearchQuery, SearchSummary, WalkEntry, WalkItem, WalkKind, WalkListing, WalkOptions,
-    limits,
+    Change, ChangeBatch, Copied, DirectoryEntry, DirectoryPage, FileError, FileKind, FileLines, FileTimes, GlobQuery,
+    LinkPolicy, Metadata, OpenMode, Pattern, SearchQuery, SearchSummary, WalkEntry, WalkItem, WalkKind, WalkListing,
+    WalkOptions, WalkPage, WalkPosition, limits,
 };
 use exec_env::http;
 use exec_wire::base64::Base64;
 use exec_wire::fs::{self as wire, nanoseconds_of, time_of};
 use exec_wire::http as wire_http;
-use exec_wire::limits::WALK_REPLY_BYTES;
+use exec_wire::limits::{MESSAGE_BYTES, MESSAGE_VALUES, WALK_REPLY_BYTES};
 use exec_wire::path_uri::ForeignPath;
 use exec_wire::text::OsText;
 
 use super::{root, uri};
-use crate::limits::WALK_ENTRY_BYTES;
+use crate::limits::{LISTING_BYTES, WALK_ENTRY_BYTES};
 use crate::reply;
 
 pub(crate) fn links(follow: Option<bool>) -> LinkPolicy {
@@ -74,7 +75,7 @@ pub(crate) fn times(accessed_ns: i64, modified_ns: i64) -> FileTimes {
 
 /// An entry as Codex's server reports it, and what that leaves out: the path byte for byte, and whether it is a symlink,
 /// even one whose target does not exist.
-pub(crate) fn directory_entry(parent: &Path, entry: DirectoryEntry) -> wire::DirectoryEntry {
+fn directory_entry(parent: &Path, entry: DirectoryEntry) -> wire::DirectoryEntry {
     wire::DirectoryEntry {
         path: uri(&parent.join(&entry.name)),
         file_name: entry.name.to_string_lossy().into_owned(),
@@ -83,6 +84,62 @@ pub(crate) fn directory_entry(parent: &Path, entry: DirectoryEntry) -> wire::Dir
         is_symlink: Some(entry.is_symlink),
     }
 }
+
+/// A whole directory, or `None` if that does not fit a message.
+pub(crate) fn whole_listing(parent: &Path, entries: Vec<DirectoryEntry>) -> Option<wire::ReadDirectoryResult> {
+    let mut result = wire::ReadDirectoryResult { entries: Vec::with_capacity(entries.len()), next_cursor: None };
+    if ENVELOPE_VALUES + entries.len() * DIRECTORY_ENTRY_VALUES > MESSAGE_VALUES {
+        return None;
+    }
+    let mut bytes = 0;
+    for entry in entries {
+        let entry = directory_entry(parent, entry);
+        bytes += entry_bytes(&entry);
+        if bytes > MESSAGE_BYTES {
+            return None;
+        }
+        result.entries.push(entry);
+    }
+    Some(result)
+}
+
+/// A page of a directory, or as much of it as it may have in bytes.
+pub(crate) fn directory_page(parent: &Path, page: DirectoryPage) -> wire::ReadDirectoryResult {
+    let mut result = wire::ReadDirectoryResult { entries: Vec::new(), next_cursor: None };
+    let (mut bytes, mut last): (usize, Option<OsString>) = (0, None);
+    let cursor = |name: OsString| Some(name.into_vec().into());
+    for entry in page.entries {
+        let name = entry.name.clone();
+        let entry = directory_entry(parent, entry);
+        bytes += entry_bytes(&entry);
+        if bytes > LISTING_BYTES
+            && let Some(last) = last
+        {
+            result.next_cursor = cursor(last);
+            return result;
+        }
+        last = Some(name);
+        result.entries.push(entry);
+    }
+    result.next_cursor = page.next.and_then(cursor);
+    result
+}
+
+/// What an entry takes in a message, or a little more.
+fn entry_bytes(entry: &wire::DirectoryEntry) -> usize {
+    // The name may have characters that JSON escapes; a URI has none.
+    let names = entry.file_name.len() * 6 + entry.path.as_ref().map_or(0, |path| path.as_str().len());
+    names + DIRECTORY_ENTRY_BYTES
+}
+
+/// What an entry of a directory takes beside its two names.
+const DIRECTORY_ENTRY_BYTES: usize = 96;
+
+// JSON values: an object and its members.
+const ENVELOPE_VALUES: usize = 8;
+const DIRECTORY_ENTRY_VALUES: usize = 6;
+const WALK_ENTRY_VALUES: usize = 4;
+const WALK_ERROR_VALUES: usize = 9;
 
 pub(crate) fn walk_options(options: wire::WalkOptions) -> WalkOptions {
     WalkOptions {
@@ -94,17 +151,38 @@ pub(crate) fn walk_options(options: wire::WalkOptions) -> WalkOptions {
     }
 }
 
-/// No more of a walk than [`WALK_REPLY_BYTES`]: an item counts its URI and [`WALK_ENTRY_BYTES`].
+/// No more of a walk than fits.
 pub(crate) fn walk(walk: WalkListing) -> wire::WalkResult {
-    let mut result = wire::WalkResult { entries: Vec::new(), errors: Vec::new(), truncated: walk.truncated };
-    let mut uri_bytes = 0;
-    for item in walk.items {
+    let (mut result, cut) = walk_items(walk.items);
+    result.truncated = walk.truncated || cut.is_some();
+    result
+}
+
+pub(crate) fn walk_page(page: WalkPage) -> wire::WalkResult {
+    let (mut result, cut) = walk_items(page.items);
+    let next = cut.or(page.next);
+    result.truncated = next.is_some();
+    result.next_cursor = next.as_ref().map(walk_cursor);
+    result
+}
+
+/// As many items as fit [`WALK_REPLY_BYTES`], where each counts its URI and [`WALK_ENTRY_BYTES`], and [`MESSAGE_VALUES`]; and
+/// the position of the last of them, if others are left.
+fn walk_items(items: Vec<WalkItem>) -> (wire::WalkResult, Option<WalkPosition>) {
+    let mut result = wire::WalkResult { entries: Vec::new(), errors: Vec::new(), truncated: false, next_cursor: None };
+    let (mut uri_bytes, mut values) = (0, ENVELOPE_VALUES);
+    let mut last = None;
+    for item in items {
         let Some(path) = uri(item.path()) else { continue };
         uri_bytes += path.as_str().len() + WALK_ENTRY_BYTES;
-        if uri_bytes > WALK_REPLY_BYTES {
-            result.truncated = true;
-            break;
+        values += match &item {
+            WalkItem::Entry(_) => WALK_ENTRY_VALUES,
+            WalkItem::Unreadable(_) => WALK_ERROR_VALUES,
+        };
+        if uri_bytes > WALK_REPLY_BYTES || values > MESSAGE_VALUES {
+            return (result, last);
         }
+        last = Some(item.position());
         match item {
             WalkItem::Entry(WalkEntry { kind, is_symlink, .. }) => {
                 let kind = match kind {
@@ -116,7 +194,25 @@ pub(crate) fn walk(walk: WalkListing) -> wire::WalkResult {
             WalkItem::Unreadable(error) => result.errors.push(problem(&error)),
         }
     }
-    result
+    (result, None)
+}
+
+/// A position as a cursor: whether what is below the path is done, and the path.
+fn walk_cursor(position: &WalkPosition) -> Base64 {
+    let mut bytes = vec![if position.whole { b'+' } else { b'-' }];
+    bytes.extend_from_slice(position.path.as_os_str().as_bytes());
+    bytes.into()
+}
+
+/// The position that a cursor stands for; none for the first page.
+pub(crate) fn walk_position(cursor: &Base64) -> Result<Option<WalkPosition>, ()> {
+    let position = |whole, path: &[u8]| Some(WalkPosition { path: OsStr::from_bytes(path).into(), whole });
+    match cursor.0.split_first() {
+        None => Ok(None),
+        Some((b'+', path)) => Ok(position(true, path)),
+        Some((b'-', path)) => Ok(position(false, path)),
+        Some(_) => Err(()),
+    }
 }
 
 pub(crate) fn problem(error: &FileError) -> wire::PathProblem {

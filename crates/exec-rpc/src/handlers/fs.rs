@@ -23,7 +23,7 @@ use permission::FileAccess;
 
 impl RequestContext {
     pub(super) fn files(&self) -> &dyn Files {
-        self.connection.server.environment.files()
+        self.connection.files()
     }
 }
 

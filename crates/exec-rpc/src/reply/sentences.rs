@@ -60,7 +60,8 @@ pub(super) fn file_error(error: &FileError) -> String {
         FileReason::CopySpecial => "fs/copy only supports regular files, directories, and symlinks",
         FileReason::WalkLimitsZero => "filesystem walk limits must be greater than zero",
         FileReason::WriteRange => "file write range exceeds the signed 64-bit file offset limit",
-        FileReason::WatchLimit(_)
+        FileReason::LineTooLong { .. }
+        | FileReason::WatchLimit(_)
         | FileReason::BadPattern { .. }
         | FileReason::Unsupported { .. }
         | FileReason::Unreachable { .. } => return error.reason.to_string(),

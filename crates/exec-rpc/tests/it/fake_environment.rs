@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -102,6 +102,10 @@ impl Environment for FakeEnvironment {
     }
 
     fn files(&self) -> &dyn Files {
+        unreachable!("these tests have no files")
+    }
+
+    fn files_for_caller(&self) -> Arc<dyn Files> {
         unreachable!("these tests have no files")
     }
 

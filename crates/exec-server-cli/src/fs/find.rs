@@ -6,12 +6,15 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use exec_env::files::{FileError, FileKind, GlobQuery, LinkPolicy, WalkKind, WalkOptions, limits};
+use exec_env::files::{
+    FileError, FileKind, FileReason, GlobQuery, LinkPolicy, WalkEntry, WalkItem, WalkKind, WalkOptions, limits,
+};
 use futures_util::StreamExt;
 
 use super::file_info::FileJson;
 use super::{AT_ONCE, with_files};
 use crate::args::{FindArgs, FindKind};
+use crate::failures::ENOSYS;
 use crate::location::FilePath;
 use crate::output::StdoutBuffer;
 
@@ -65,13 +68,20 @@ async fn walk(file: &FilePath, args: &FindArgs) -> Result<FoundPaths, FileError>
         follow_directory_symlinks: false,
         prune_hidden_directories: false,
     };
-    let walk = file.files().walk(&file.path, options).await?;
     let wanted = match args.kind {
         Some(FindKind::D) => WalkKind::Directory,
         _ => WalkKind::File,
     };
-    let truncated = walk.truncated;
-    let (entries, errors) = walk.into_parts();
+    let (entries, errors, truncated) = match walk_in_pages(file, options, wanted, args.limit).await {
+        // A server that has no pages.
+        Err(error) if error.reason == FileReason::Os(ENOSYS) => {
+            let walk = file.files().walk(&file.path, options).await?;
+            let truncated = walk.truncated;
+            let (entries, errors) = walk.into_parts();
+            (entries, errors, truncated)
+        }
+        walked => walked?,
+    };
     let mut paths: Vec<_> = entries.into_iter().filter(|entry| entry.kind == wanted).collect();
     // In the order of a glob: depth first.
     paths.sort_by(|a, b| a.path.cmp(&b.path));
@@ -83,6 +93,31 @@ async fn walk(file: &FilePath, args: &FindArgs) -> Result<FoundPaths, FileError>
     };
     let paths = paths.into_iter().map(|entry| (entry.path, Some(kind))).collect();
     Ok(FoundPaths { paths, errors, truncated })
+}
+
+/// Walks until there are more entries than wanted, and no further: a tree may have no end.
+async fn walk_in_pages(
+    file: &FilePath,
+    options: WalkOptions,
+    wanted: WalkKind,
+    limit: usize,
+) -> Result<(Vec<WalkEntry>, Vec<FileError>, bool), FileError> {
+    let (mut entries, mut errors) = (Vec::new(), Vec::new());
+    let mut next = None;
+    loop {
+        let page = file.files().walk_page(&file.path, options, next).await?;
+        for item in page.items {
+            match item {
+                WalkItem::Entry(entry) if entry.kind == wanted => entries.push(entry),
+                WalkItem::Entry(_) => {}
+                WalkItem::Unreadable(error) => errors.push(error),
+            }
+        }
+        next = page.next;
+        if next.is_none() || entries.len() > limit || errors.len() > limits::WALK_ENTRIES {
+            return Ok((entries, errors, next.is_some()));
+        }
+    }
 }
 
 async fn glob(file: &FilePath, args: &FindArgs) -> Result<FoundPaths, FileError> {

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use exec_env::files::{FileError, FileKind, Files, LinkPolicy, Metadata};
+use exec_env::files::{DirectoryEntry, FileError, FileKind, FileReason, FileVerb, Files, LinkPolicy, Metadata};
 use futures_util::StreamExt;
 
 use super::file_info::{self, FileJson, MetadataJson};
@@ -47,7 +47,7 @@ struct ListedFile {
 }
 
 async fn list(file: &FilePath, args: &LsArgs, as_table: bool) -> Result<Vec<ListedFile>, FileError> {
-    let entries = match file.files().read_directory(&file.path).await {
+    let entries = match all_entries(file.files(), &file.path).await {
         // The listing of a file is the file itself.
         Err(error) if error.reason.name() == "ENOTDIR" => {
             let metadata = file.files().metadata(&file.path, LinkPolicy::Follow).await.map_err(|_| error)?;
@@ -74,6 +74,29 @@ async fn list(file: &FilePath, args: &LsArgs, as_table: bool) -> Result<Vec<List
     let mut rows: Vec<ListedFile> = futures_util::stream::iter(rows).buffer_unordered(AT_ONCE).collect().await;
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(rows)
+}
+
+/// Entries that are listed of one directory. Beyond, a table of them would take too much memory.
+const LISTED_ENTRIES: usize = 1_000_000;
+
+/// Entries that are asked for at once.
+const PAGE_ENTRIES: usize = 16_384;
+
+async fn all_entries(files: &dyn Files, path: &Path) -> Result<Vec<DirectoryEntry>, FileError> {
+    let mut entries = Vec::new();
+    let mut next: Option<OsString> = None;
+    loop {
+        let page = files.read_directory_page(path, next.as_deref(), PAGE_ENTRIES).await?;
+        entries.extend(page.entries);
+        next = page.next;
+        if next.is_none() {
+            return Ok(entries);
+        }
+        if entries.len() > LISTED_ENTRIES {
+            let reason = FileReason::TooManyEntries { found: entries.len() };
+            return Err(FileError::new(FileVerb::ReadDirectory, path, reason));
+        }
+    }
 }
 
 async fn link_target(files: &dyn Files, path: &Path, is_symlink: bool) -> Option<PathBuf> {

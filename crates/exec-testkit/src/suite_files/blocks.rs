@@ -60,7 +60,7 @@ pub async fn a_block_may_not_be_empty_nor_too_long(env: &FilesTestEnvironment) {
     for len in [0, BLOCK_BYTES + 1] {
         let error = read.read_block(0, len).await.expect_err("no such block");
         assert_eq!(error.reason, FileReason::ReadBlockLength);
-        assert_eq!(error.to_string(), "file read block length must be between 1 and 1048576");
+        assert_eq!(error.reason.to_string(), "a block has 1 to 1048576 bytes");
     }
     let written = env.files().open(&path, OpenMode::Append, LinkPolicy::Follow).await.expect("it is there");
     for len in [0, BLOCK_BYTES + 1] {

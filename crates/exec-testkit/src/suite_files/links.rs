@@ -100,6 +100,6 @@ pub async fn a_whole_tree_is_not_removed_without_following(env: &FilesTestEnviro
     env.file("tree/file", "");
     let options = RemoveOptions { recursive: true, ..REMOVE };
     let error = env.files().remove(&env.path("tree"), options).await.expect_err("it is refused");
-    assert_eq!(error.to_string(), "recursive no-follow removal is unsupported");
+    assert_eq!(error.reason, FileReason::RecursiveNoFollow);
     assert_eq!(names_in(&env.path("tree")), ["file"]);
 }

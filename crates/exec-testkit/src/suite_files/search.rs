@@ -1,7 +1,10 @@
 //! Search in contents.
 
+use exec_env::files::limits::SEARCH_WINDOW_BYTES;
 use exec_env::files::search::CaseSensitivity;
-use exec_env::files::{FileReason, Pattern, SearchItem, SearchLine, SearchQuery, SearchResults, SearchSummary};
+use exec_env::files::{
+    FileError, FileReason, FileVerb, Pattern, SearchItem, SearchLine, SearchQuery, SearchResults, SearchSummary,
+};
 
 use super::{FilesTestEnvironment, reason};
 
@@ -122,6 +125,18 @@ pub async fn long_lines_are_cut_and_binary_files_left_out(env: &FilesTestEnviron
 }
 
 /// By the call itself, not at the end of the search.
+/// The file is one that would take eight times as much memory as a search may.
+pub async fn of_a_line_without_end_the_beginning_is_searched_and_the_summary_says_so(env: &FilesTestEnvironment) {
+    let long = format!("needle {} needle", "x".repeat(8 * SEARCH_WINDOW_BYTES));
+    let path = env.file("file", format!("first needle\n{long}\nlast needle\n"));
+    let (lines, summary) = all(env, regex(env, "needle")).await;
+    let found: Vec<_> = lines.iter().map(|(_, line)| (line.number, line.offset, line.cut, line.spans.len())).collect();
+    assert_eq!(found, [(1, 0, false, 1), (2, 13, true, 1), (3, 14 + long.len() as u64, false, 1)]);
+    let reason = FileReason::LineTooLong { limit_bytes: SEARCH_WINDOW_BYTES };
+    let problem = FileError::new(FileVerb::Search, path, reason);
+    assert_eq!((summary.problems, summary.problem_count, summary.matches), (vec![problem], 1, 3));
+}
+
 pub async fn a_bad_expression_and_a_missing_root_are_told(env: &FilesTestEnvironment) {
     let bad = env.files().search(regex(env, "(")).await;
     assert!(matches!(reason(bad), Some(FileReason::BadPattern { .. })));

@@ -69,7 +69,7 @@ pub async fn a_file_too_large_to_read_is_told_with_the_limit(env: &FilesTestEnvi
     let file = std::fs::File::create(&path).expect("the directory is ours");
     file.set_len(READ_BYTES + 1).expect("a hole takes no room");
     let error = env.files().read(&path, LinkPolicy::Follow).await.expect_err("that is too large");
-    assert_eq!(error.to_string(), "file is too large to read: limit is 536870912 bytes");
+    assert_eq!(error.reason.to_string(), "it is larger than 536870912 bytes");
     let opened = env.files().open(&path, OpenMode::Read, LinkPolicy::Follow).await.expect("blocks are small");
     let block = opened.read_block(READ_BYTES, 2).await.expect("it is there");
     assert_eq!((block.bytes.len(), block.eof), (1, true));

@@ -1,10 +1,12 @@
 //! Listing, walking, removing, globbing.
 
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use exec_env::files::{
-    DirectoryEntry, FileKind, FileReason, GlobQuery, RemoveOptions, WalkKind, WalkListing, WalkOptions,
+    DirectoryEntry, DirectoryPage, FileKind, FileReason, GlobQuery, RemoveOptions, WalkKind, WalkListing, WalkOptions,
+    WalkPage, WalkPosition,
 };
 
 use super::{FilesTestEnvironment, contents, names_in, reason};
@@ -74,9 +76,10 @@ fn fill(folder: &Path, files: usize) {
     }
 }
 
-pub async fn a_folder_of_ten_thousand_entries_is_listed_whole(env: &FilesTestEnvironment) {
+/// More than the JSON of one answer may hold.
+pub async fn a_folder_of_forty_five_thousand_entries_is_listed_whole(env: &FilesTestEnvironment) {
     let folder = env.directory("folder");
-    fill(&folder, 10_000);
+    fill(&folder, 45_000);
     let listed = env.files().read_directory(&folder).await.expect("it is ours");
     let mut names: Vec<_> = listed.into_iter().map(|entry| entry.name).collect();
     names.sort();
@@ -89,6 +92,110 @@ pub async fn a_folder_of_more_than_fifty_thousand_is_refused_with_its_number(env
     let error = env.files().read_directory(&folder).await.expect_err("that is too many");
     assert_eq!(error.reason, FileReason::TooManyEntries { found: 50_002 });
     assert_eq!(error.reason.to_string(), "it has 50002 entries, and a listing has at most 50000");
+}
+
+async fn page(env: &FilesTestEnvironment, folder: &Path, after: Option<&str>, most: usize) -> DirectoryPage {
+    let after = after.map(OsStr::new);
+    env.files().read_directory_page(folder, after, most).await.expect("it is ours")
+}
+
+fn page_names(page: &DirectoryPage) -> Vec<&str> {
+    page.entries.iter().filter_map(|entry| entry.name.to_str()).collect()
+}
+
+pub async fn a_folder_comes_in_sorted_pages_of_any_size(env: &FilesTestEnvironment) {
+    let folder = env.directory("folder");
+    fill(&folder, 25);
+    for most in [1, 7, 24, 25, 26] {
+        let (mut names, mut next): (Vec<OsString>, Option<OsString>) = (Vec::new(), None);
+        loop {
+            let page = env.files().read_directory_page(&folder, next.as_deref(), most).await.expect("it is ours");
+            assert!(page.entries.len() <= most);
+            names.extend(page.entries.into_iter().map(|entry| entry.name));
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        assert_eq!(names, names_in(&folder), "{most}");
+    }
+    assert_eq!(page(env, &env.directory("empty"), None, 7).await, DirectoryPage::default());
+    let missing = env.files().read_directory_page(&env.path("missing"), None, 7).await;
+    assert_eq!(reason(missing), Some(FileReason::Os(2)));
+}
+
+pub async fn what_stays_in_a_changing_folder_is_in_one_page_exactly(env: &FilesTestEnvironment) {
+    for name in ["b", "d", "f", "h"] {
+        env.file(format!("folder/{name}"), "");
+    }
+    let folder = env.path("folder");
+    let first = page(env, &folder, None, 2).await;
+    assert_eq!((page_names(&first), first.next.as_deref()), (vec!["b", "d"], Some(OsStr::new("d"))));
+    // Its own place is gone, and others come before and behind it.
+    std::fs::remove_file(folder.join("d")).expect("it is ours");
+    env.file("folder/a", "");
+    env.file("folder/e", "");
+    let second = page(env, &folder, Some("d"), 2).await;
+    assert_eq!((page_names(&second), second.next.as_deref()), (vec!["e", "f"], Some(OsStr::new("f"))));
+    let last = page(env, &folder, Some("f"), 2).await;
+    assert_eq!((page_names(&last), last.next.clone()), (vec!["h"], None));
+}
+
+/// The names of all pages, and how many pages there were.
+async fn walk_in_pages(env: &FilesTestEnvironment, root: &Path, options: WalkOptions) -> (Vec<String>, usize) {
+    let (mut items, mut next, mut pages) = (Vec::new(), None, 0);
+    loop {
+        let page = env.files().walk_page(root, options, next).await.expect("it is ours");
+        items.extend(page.items);
+        next = page.next;
+        pages += 1;
+        if next.is_none() {
+            return (relative_paths(&WalkListing { items, truncated: false }, root), pages);
+        }
+    }
+}
+
+pub async fn a_tree_comes_in_pages_of_any_size_depth_first(env: &FilesTestEnvironment) {
+    let root = env.directory("root");
+    for file in ["root/b/y", "root/b/a/deep", "root/a/x", "root/Z", "root/c", "root/.hidden/x"] {
+        env.file(file, "");
+    }
+    env.directory("root/a/empty");
+    env.link("root/a/link", "../b");
+    env.fifo("root/b/fifo");
+    let expected = [".hidden/", ".hidden/x", "Z", "a/", "a/empty/", "a/x", "b/", "b/a/", "b/a/deep", "b/y", "c"];
+    for number in 1..14 {
+        let (names, pages) = walk_in_pages(env, &root, WalkOptions { max_entries: number, ..ALL }).await;
+        assert_eq!(names, expected, "{number} entries");
+        assert_eq!(pages, 13_usize.div_ceil(number), "{number} entries");
+        let (names, _) = walk_in_pages(env, &root, WalkOptions { max_directories: number, ..ALL }).await;
+        assert_eq!(names, expected, "{number} directories");
+    }
+    let pruned = WalkOptions { max_entries: 2, prune_hidden_directories: true, max_depth: 1, ..ALL };
+    let (names, _) = walk_in_pages(env, &root, pruned).await;
+    assert_eq!(names, [".hidden/", "Z", "a/", "a/empty/", "a/x", "b/", "b/a/", "b/y", "c"]);
+    assert_eq!(walk_in_pages(env, &root.join("c"), ALL).await, (Vec::new(), 1));
+    let following = env.files().walk_page(&root, WalkOptions { follow_directory_symlinks: true, ..ALL }, None).await;
+    assert_eq!(reason(following), Some(FileReason::Os(22)));
+    let elsewhere = WalkPosition { path: env.scratch(), whole: false };
+    assert_eq!(reason(env.files().walk_page(&root, ALL, Some(elsewhere)).await), Some(FileReason::Os(22)));
+}
+
+pub async fn what_stays_in_a_changing_tree_is_in_one_page_exactly(env: &FilesTestEnvironment) {
+    let root = env.directory("root");
+    for file in ["root/a/1", "root/m/1", "root/m/2", "root/z/1"] {
+        env.file(file, "");
+    }
+    let names = |page: &WalkPage| relative_paths(&WalkListing { items: page.items.clone(), truncated: false }, &root);
+    let four = WalkOptions { max_entries: 4, ..ALL };
+    let first = env.files().walk_page(&root, four, None).await.expect("it is ours");
+    assert_eq!(names(&first), ["a/", "a/1", "m/", "m/1"]);
+    // Where the walk was is gone, something came before it, and something behind it.
+    std::fs::remove_dir_all(root.join("m")).expect("it is ours");
+    env.file("root/b/1", "");
+    env.file("root/n", "");
+    let second = env.files().walk_page(&root, four, first.next).await.expect("it is ours");
+    assert_eq!((names(&second), second.next), (vec!["n".to_owned(), "z/".to_owned(), "z/1".to_owned()], None));
 }
 
 /// Bytewise: capitals first, not by language.

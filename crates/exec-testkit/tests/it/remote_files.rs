@@ -1,6 +1,7 @@
 //! Files at the far end of a connection: the conformance suite of files, and what that cannot see: [`sizes`] and their
-//! error messages, [`streams`], [`requests`].
+//! error messages, [`streams`], [`requests`], [`hung_files`].
 
+mod hung_files;
 mod plain_client;
 mod requests;
 mod sizes;

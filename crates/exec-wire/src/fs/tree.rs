@@ -1,5 +1,6 @@
 //! Names and trees: make, look, list, walk, remove, copy, rename.
 
+use crate::base64::Base64;
 use crate::empty::empty_results;
 use crate::error::ErrorData;
 use crate::initialize::is_false;
@@ -97,12 +98,18 @@ shapes! {
         /// The sandbox of this call; no sandbox if absent.
         #[serde(default)]
         pub sandbox: Nullable<SandboxContext>,
+        /// Ours: asks for a page of at most so many entries, sorted bytewise by name.
+        pub max_entries: Option<usize>,
+        /// Ours: asks for the page behind the one that has this as its `nextCursor`.
+        pub cursor: Option<Base64>,
     }
 
-    /// The entries, in no order.
+    /// The entries, in no order; those of a page sorted.
     pub struct ReadDirectoryResult {
         /// At most [`crate::limits::DIRECTORY_ENTRIES`].
         pub entries: Vec<DirectoryEntry>,
+        /// Ours: of a page behind which there are more; a word that means nothing to anybody else.
+        pub next_cursor: Option<Base64>,
     }
 
     /// A name in a directory.
@@ -128,6 +135,9 @@ shapes! {
         /// The sandbox of this call; no sandbox if absent.
         #[serde(default)]
         pub sandbox: Nullable<SandboxContext>,
+        /// Ours: asks for a page of the walk, which is then depth first: the first if this is empty, else the one behind the
+        /// page that has this as its `nextCursor`.
+        pub cursor: Option<Base64>,
     }
 
     #[derive(Copy)]
@@ -153,6 +163,8 @@ shapes! {
         pub errors: Vec<PathProblem>,
         /// Whether there is more than the limits let through.
         pub truncated: bool,
+        /// Ours: of a page behind which there are more; a word that means nothing to anybody else.
+        pub next_cursor: Option<Base64>,
     }
 
     pub struct WalkEntry {

@@ -1,5 +1,7 @@
 //! Names and trees: create, metadata, list, walk, glob, remove, copy, rename, links, permissions, times.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use exec_env::files::tree::CopyProgress;
@@ -20,7 +22,7 @@ use super::{native_path, permitted_path};
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::handlers::notifications::NotificationSender;
-use crate::limits::{COPY_PROGRESS_REPORTS, LISTING_BYTES, WALK_BYTES};
+use crate::limits::{COPY_PROGRESS_REPORTS, DIRECTORY_PAGE_ENTRIES, LISTING_BYTES, WALK_BYTES};
 use crate::reply;
 
 pub(crate) async fn create_directory(
@@ -63,9 +65,20 @@ pub(crate) async fn read_directory(
     let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
     // The length of a listing is not known before, so it reserves the memory of a long one.
     let memory = context.connection.reserve_response_memory(LISTING_BYTES).await;
-    let entries = context.files().read_directory(&path).await.map_err(reply::file_error)?;
-    let entries = entries.into_iter().map(|entry| convert::directory_entry(&path, entry)).collect();
-    Ok(Response { memory, ..ReadDirectoryResult { entries }.into() })
+    let result = match (&params.cursor, params.max_entries) {
+        (None, None) => {
+            let entries = context.files().read_directory(&path).await.map_err(reply::file_error)?;
+            let count = entries.len();
+            convert::whole_listing(&path, entries).ok_or_else(|| reply::listing_too_large(count))?
+        }
+        (cursor, max_entries) => {
+            let after = cursor.as_ref().map(|cursor| OsStr::from_bytes(&cursor.0));
+            let max_entries = max_entries.unwrap_or(DIRECTORY_PAGE_ENTRIES).min(DIRECTORY_PAGE_ENTRIES);
+            let page = context.files().read_directory_page(&path, after, max_entries).await;
+            convert::directory_page(&path, page.map_err(reply::file_error)?)
+        }
+    };
+    Ok(Response { memory, ..result.into() })
 }
 
 pub(crate) async fn walk(context: RequestContext, params: WalkParams) -> HandlerResult<WalkResult> {
@@ -74,8 +87,15 @@ pub(crate) async fn walk(context: RequestContext, params: WalkParams) -> Handler
     options.check().map_err(|reason| reply::file_error(FileError::new(FileVerb::Walk, "", reason)))?;
     let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
     let memory = context.connection.reserve_response_memory(WALK_BYTES).await;
-    let walk = context.files().walk(&path, options).await.map_err(reply::file_error)?;
-    Ok(Response { memory, ..convert::walk(walk).into() })
+    let result = match &params.cursor {
+        None => convert::walk(context.files().walk(&path, options).await.map_err(reply::file_error)?),
+        Some(cursor) => {
+            let after = convert::walk_position(cursor).map_err(|()| reply::bad_params("cursor is none of ours"))?;
+            let page = context.files().walk_page(&path, options, after).await;
+            convert::walk_page(page.map_err(reply::file_error)?)
+        }
+    };
+    Ok(Response { memory, ..result.into() })
 }
 
 pub(crate) async fn glob(context: RequestContext, params: GlobParams) -> HandlerResult<GlobResult> {

@@ -15,7 +15,9 @@ pub(super) struct PlainClient {
     socket: WebSocketStream<TcpStream>,
     last_id: u64,
     notifications: Vec<Value>,
-    _server: remote::InProcessServer,
+    address: String,
+    /// The server, if it ends with this client.
+    _server: Option<remote::InProcessServer>,
 }
 
 impl PlainClient {
@@ -23,21 +25,35 @@ impl PlainClient {
     pub(super) async fn connected() -> Self {
         let (address, server) = remote::listen(ListenUrl::WebSocket("127.0.0.1:0".parse().expect("an address"))).await;
         let address = address.trim_start_matches("ws://").trim_end_matches('/').to_owned();
+        Self::connect(address, Some(server)).await
+    }
+
+    /// Another client of the same server, with a session of its own.
+    pub(super) async fn another(&self) -> Self {
+        Self::connect(self.address.clone(), None).await
+    }
+
+    async fn connect(address: String, server: Option<remote::InProcessServer>) -> Self {
         let stream = TcpStream::connect(&address).await.expect("the server accepts");
         let request = format!("ws://{address}/").into_client_request().expect("a URL");
         let config = WebSocketConfig::default().max_frame_size(Some(16 << 20)).max_message_size(Some(64 << 20));
         let upgrade = tokio_tungstenite::client_async_with_config(request, stream, Some(config));
         let (socket, _) = upgrade.await.expect("the upgrade succeeds");
-        let mut client = Self { socket, last_id: 0, notifications: Vec::new(), _server: server };
+        let mut client = Self { socket, last_id: 0, notifications: Vec::new(), address, _server: server };
         client.call("initialize", json!({"clientName": "raw"})).await;
         client.send(json!({"method": "initialized", "params": {}})).await;
         client
     }
 
-    /// Sends a request; returns the result, or code and message of the error.
-    pub(super) async fn call(&mut self, method: &str, params: Value) -> Value {
+    /// Sends a request and does not wait for its response.
+    pub(super) async fn send_request(&mut self, method: &str, params: Value) {
         self.last_id += 1;
         self.send(json!({"id": self.last_id, "method": method, "params": params})).await;
+    }
+
+    /// Sends a request; returns the result, or code and message of the error.
+    pub(super) async fn call(&mut self, method: &str, params: Value) -> Value {
+        self.send_request(method, params).await;
         loop {
             let mut message = self.receive().await;
             if message["id"] == self.last_id {

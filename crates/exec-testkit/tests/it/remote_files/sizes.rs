@@ -29,6 +29,43 @@ fn a_file_of_40_mebibytes_reaches_a_client_with_16_mebibyte_frames_and_one_of_60
 }
 
 #[test]
+fn a_folder_that_does_not_fit_one_answer_is_told_to_be_read_in_pages_and_they_fit() {
+    run(async {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        // Each entry has six values, the answer some more, and a message 262,144.
+        for number in 0..43_689 {
+            std::fs::File::create(folder.path().join(number.to_string())).expect("the folder is ours");
+        }
+        let mut client = PlainClient::connected().await;
+        let whole = client.call("fs/readDirectory", json!({"path": uri(folder.path())})).await;
+        assert_eq!(whole["entries"].as_array().map(Vec::len), Some(43_689));
+        for number in 43_689..45_000 {
+            std::fs::File::create(folder.path().join(number.to_string())).expect("the folder is ours");
+        }
+        let refused = client.call("fs/readDirectory", json!({"path": uri(folder.path())})).await;
+        assert_eq!(refused[0], -32600);
+        assert!(refused[1].as_str().is_some_and(|text| text.contains("nextCursor")), "{refused}");
+        let (mut names, mut params) = (Vec::new(), json!({"path": uri(folder.path()), "maxEntries": 1_000_000}));
+        loop {
+            let page = client.call("fs/readDirectory", params.clone()).await;
+            let entries = page["entries"].as_array().expect("a page has entries");
+            assert!(entries.len() <= 16_384);
+            names.extend(entries.iter().map(|entry| entry["fileName"].as_str().expect("a name").to_owned()));
+            params["cursor"] = page["nextCursor"].clone();
+            if params["cursor"].is_null() {
+                break;
+            }
+        }
+        assert_eq!(names.len(), 45_000);
+        assert!(names.is_sorted());
+        let options =
+            json!({"maxDepth": 64, "maxDirectories": 1, "maxEntries": 50_000, "followDirectorySymlinks": false});
+        let walk = json!({"path": uri(folder.path()), "options": options, "cursor": "x"});
+        assert_eq!(client.call("fs/walk", walk).await[0], -32602);
+    });
+}
+
+#[test]
 fn handles_are_few_short_and_unique_and_say_so_in_known_words() {
     run(async {
         let folder = tempfile::tempdir().expect("a temporary folder");
