@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_core::{EntryBody, Exit};
+use exec_core::{Entry, EntryBody, Exit, Seq};
 use exec_env::process::{ProcessReason, WaitCondition, Waited};
 use exec_keeper::protocol::{KeeperEvent, KeeperRequest};
 use regex::bytes::Regex;
@@ -32,7 +32,7 @@ pub(crate) async fn until(
         WaitCondition::Closed => Ok(Waited::Closed(exited(process, true).await?)),
         WaitCondition::Output { regex, after } => {
             let regex = Regex::new(&regex).map_err(|error| ProcessReason::BadRegex { why: error.to_string() })?;
-            output(process, &regex, after).await
+            output(process, regex, after).await
         }
         WaitCondition::Silence(quiet) => {
             silence(process, quiet).await;
@@ -50,25 +50,55 @@ async fn exited(process: &Process, closed: bool) -> Result<Exit, ProcessReason> 
     exit.ok_or(ProcessReason::UnknownProcess)
 }
 
-async fn output(process: &Process, regex: &Regex, after: u64) -> Result<Waited, ProcessReason> {
-    // One for each `Stream`.
-    let mut windows: [Vec<u8>; 3] = Default::default();
+async fn output(process: &Process, regex: Regex, after: u64) -> Result<Waited, ProcessReason> {
+    let mut search = OutputSearch { regex, windows: Default::default() };
     let mut follower = process.log().follow(after);
     while let Some(page) = follower.advance(PAGE_BYTES).await? {
-        for entry in page.entries {
+        // On another thread, because nobody else may wait for an expression that takes long.
+        let searched = tokio::task::spawn_blocking(move || (search.next(page.entries), search)).await;
+        // It can fail only if the runtime is being shut down.
+        let Ok((found, returned)) = searched else { break };
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        search = returned;
+    }
+    Err(ended(process))
+}
+
+/// Looks for an expression in output that comes page by page.
+struct OutputSearch {
+    regex: Regex,
+    /// One for each `Stream`: its end, in which a match may begin.
+    windows: [Vec<u8>; 3],
+}
+
+impl OutputSearch {
+    /// A page is searched as a whole, because to search the window again for each entry of a chatty process would take
+    /// thousands of times as long.
+    fn next(&mut self, entries: Vec<Entry>) -> Option<Waited> {
+        // Per stream: where each new entry ends in the window.
+        let mut ends: [Vec<(usize, Seq)>; 3] = Default::default();
+        for entry in entries {
             let EntryBody::Output { stream, bytes } = entry.body else { continue };
-            let window = &mut windows[stream as usize];
-            window.extend_from_slice(&bytes);
-            if let Some(found) = regex.find(window) {
-                let text = &found.as_bytes()[..found.len().min(MATCH_BYTES)];
-                return Ok(Waited::Matched { seq: entry.seq, text: Bytes::copy_from_slice(text) });
+            self.windows[stream as usize].extend_from_slice(&bytes);
+            ends[stream as usize].push((self.windows[stream as usize].len(), entry.seq));
+        }
+        let mut first: Option<(Seq, Bytes)> = None;
+        for (window, ends) in self.windows.iter_mut().zip(ends).filter(|(_, ends)| !ends.is_empty()) {
+            if let Some(found) = self.regex.find(window) {
+                let completed = ends.iter().find(|(end, _)| *end >= found.end()).map_or(0, |(_, seq)| *seq);
+                let text = Bytes::copy_from_slice(&found.as_bytes()[..found.len().min(MATCH_BYTES)]);
+                if first.as_ref().is_none_or(|(seq, _)| completed < *seq) {
+                    first = Some((completed, text));
+                }
             }
             if window.len() > WINDOW_BYTES {
                 window.drain(..window.len() - WINDOW_BYTES / 2);
             }
         }
+        first.map(|(seq, text)| Waited::Matched { seq, text })
     }
-    Err(ended(process))
 }
 
 async fn silence(process: &Process, quiet: Duration) {
@@ -149,6 +179,20 @@ fn listeners(table: &str) -> impl Iterator<Item = (u16, u64)> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn output(seq: Seq, text: &str) -> Entry {
+        let bytes = Bytes::copy_from_slice(text.as_bytes());
+        Entry { seq, body: EntryBody::Output { stream: exec_core::Stream::Stdout, bytes } }
+    }
+
+    #[test]
+    fn a_match_has_the_seq_of_the_entry_that_completes_it() {
+        let regex = Regex::new("ready").expect("an expression");
+        let mut search = OutputSearch { regex, windows: Default::default() };
+        assert_eq!(search.next(vec![output(1, "not yet r"), output(2, "ea")]), None);
+        let found = search.next(vec![output(3, "d"), output(4, "y, "), output(5, "ready")]);
+        assert_eq!(found, Some(Waited::Matched { seq: 4, text: Bytes::from_static(b"ready") }));
+    }
 
     #[test]
     fn only_listening_sockets_count() {
