@@ -10,11 +10,11 @@ use exec_env::files::{
     FileError, FileKind, FileReason, GlobQuery, LinkPolicy, WalkEntry, WalkItem, WalkKind, WalkOptions, limits,
 };
 use futures_util::StreamExt;
+use libc::ENOSYS;
 
 use super::file_info::FileJson;
 use super::{AT_ONCE, with_files};
 use crate::args::{FindArgs, FindKind};
-use crate::failures::ENOSYS;
 use crate::location::FilePath;
 use crate::output::StdoutBuffer;
 
