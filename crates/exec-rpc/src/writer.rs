@@ -33,7 +33,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use crate::limits::{FIRST_FOLLOW_WAIT, FIRST_READ_WAIT, PUSH_BYTES};
 use crate::session::{ConnectionId, ReadInProgress, SessionProcess};
 use fair_queue::FairQueue;
-use output_push::{OutputPush, ReadyFollower};
+use output_push::{OutputPush, ReadyFollower, WhenFull};
 
 pub(crate) enum WriterCommand {
     /// Sends a response or a notification, and then releases its permits.
@@ -276,7 +276,16 @@ impl Writer {
     async fn on_acknowledged(&mut self, process: Arc<SessionProcess>) {
         let Some(acknowledgement) = process.take_acknowledgement() else { return };
         let Some(window) = self.window else { return };
-        let Some(upto) = acknowledgement else { return process.release_hold() };
+        let Some(upto) = acknowledgement else {
+            process.release_hold();
+            if let Some(push) = self.pushes.get_mut(&process.wire_id).and_then(OutputPush::begun) {
+                push.when_full = match push.when_full {
+                    WhenFull::GiveUp | WhenFull::Wait => WhenFull::GiveUp,
+                    WhenFull::GaveUp | WhenFull::Waiting(_) => WhenFull::GaveUp,
+                };
+            }
+            return;
+        };
         if !process.move_hold(self.id, Some(upto), ATTACHED_READER_TIMEOUT) {
             self.hold(&process, upto, ATTACHED_READER_TIMEOUT).await;
         }
@@ -284,15 +293,21 @@ impl Writer {
             return;
         }
         let Some(push) = self.pushes.get_mut(&process.wire_id).and_then(OutputPush::begun) else { return };
-        if upto > push.unacknowledged.last_sent {
-            // The client has fetched what we would push next.
-            return self.follow(process, upto).await;
+        let last_sent = push.unacknowledged.last_sent;
+        // It may be that the client has fetched what we would push next.
+        if upto > last_sent || matches!(push.when_full, WhenFull::GaveUp) {
+            self.follow(process.clone(), upto.max(last_sent)).await;
+            if let Some(push) = self.pushes.get_mut(&process.wire_id).and_then(OutputPush::begun) {
+                push.when_full = WhenFull::Wait;
+            }
+            return;
         }
         push.unacknowledged.acknowledge(upto);
-        if push.unacknowledged.leaves_room(window)
-            && let Some(ready) = push.waiting.take()
-        {
-            self.ready_followers.push(ready, push.last_bytes);
+        let has_room = push.unacknowledged.leaves_room(window);
+        match std::mem::replace(&mut push.when_full, WhenFull::Wait) {
+            WhenFull::Waiting(ready) if has_room => self.ready_followers.push(ready, push.last_bytes),
+            WhenFull::Waiting(ready) => push.when_full = WhenFull::Waiting(ready),
+            WhenFull::GiveUp | WhenFull::GaveUp | WhenFull::Wait => {}
         }
     }
 
@@ -316,7 +331,12 @@ impl Writer {
         let push = self.pushes.get_mut(&ready.wire_id).and_then(|push| push.of_follower(&ready));
         if let Some((_, push)) = push {
             match self.window {
-                Some(window) if !push.unacknowledged.leaves_room(window) => push.waiting = Some(ready),
+                Some(window) if !push.unacknowledged.leaves_room(window) => {
+                    push.when_full = match push.when_full {
+                        WhenFull::Wait | WhenFull::Waiting(_) => WhenFull::Waiting(ready),
+                        WhenFull::GiveUp | WhenFull::GaveUp => WhenFull::GaveUp,
+                    };
+                }
                 _ => self.ready_followers.push(ready, push.last_bytes),
             }
         }

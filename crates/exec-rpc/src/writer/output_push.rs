@@ -39,8 +39,19 @@ pub(super) struct FollowingPush {
     /// What the push sent the last time it had its turn.
     pub(super) last_bytes: usize,
     pub(super) unacknowledged: Unacknowledged,
-    /// Has something to send, and waits for the client to acknowledge what it was sent before.
-    pub(super) waiting: Option<ReadyFollower>,
+    /// What the push does while the client's window is full.
+    pub(super) when_full: WhenFull,
+}
+
+/// The position of a push whose window is full.
+pub(super) enum WhenFull {
+    /// Nobody at the client reads the process, or it has not said so yet. The push gives its position up, so that the
+    /// child does not wait for it, and begins anew when somebody reads.
+    GiveUp,
+    GaveUp,
+    /// The push waits for the client to acknowledge what it was sent before.
+    Wait,
+    Waiting(ReadyFollower),
 }
 
 /// What was sent to a client that acknowledges, and was not acknowledged yet. Pure.
@@ -89,7 +100,8 @@ impl OutputPush {
     pub(super) fn following(process: Arc<SessionProcess>, after: Seq, generation: u64, jsonrpc: bool) -> Self {
         let encoder = OutputEncoder::new(&process.wire_id, jsonrpc);
         let unacknowledged = Unacknowledged::after(after);
-        let push = FollowingPush { generation, encoder, jsonrpc, last_bytes: 0, unacknowledged, waiting: None };
+        let push =
+            FollowingPush { generation, encoder, jsonrpc, last_bytes: 0, unacknowledged, when_full: WhenFull::GiveUp };
         Self { process, state: PushState::Following(push) }
     }
 
