@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use exec_core::environ::Variables;
 use exec_core::{
     Command, EnvPolicy, Exit, ExitCause, ExitStatus, Head, Inherit, Io, Overflow, ProcessId, ResourceUsage, Signal,
-    Stream, TerminalSize,
+    Stall, Stream, TerminalSize,
 };
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
@@ -62,6 +62,7 @@ pub(crate) fn start_params(id: &ProcessId, command: &Command) -> Result<wire::St
             Overflow::Block => Some(wire::Overflow::Block),
         },
         spool_bytes: command.spool_bytes,
+        keep_ms: command.keep.and_then(millis),
         label: (!command.label.is_empty()).then(|| Base64::from(command.label.clone())),
     })
 }
@@ -98,6 +99,15 @@ fn utf8(word: &OsStr, what: &str) -> Result<String, NotEncodable> {
 /// Whole milliseconds, rounded up; `None` if the number is too large for the wire, which then means for ever.
 pub(crate) fn millis(time: Duration) -> Option<u64> {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).ok().filter(|ms| i64::try_from(*ms).is_ok())
+}
+
+/// A server that does not say why has told of its disk and its spool only.
+pub(crate) fn stall(stalled: bool, reason: Option<wire::StallReason>) -> Option<Stall> {
+    stalled.then_some(match reason {
+        Some(wire::StallReason::DiskFull) => Stall::Disk,
+        Some(wire::StallReason::SpoolFull) | None => Stall::Spool,
+        Some(wire::StallReason::Reader) => Stall::Reader,
+    })
 }
 
 pub(crate) fn wire_size(size: TerminalSize) -> wire::Size {
@@ -176,7 +186,7 @@ pub(crate) fn process_info(info: wire::ProcessInfo) -> Option<ProcessInfo> {
             dropped_bytes: info.dropped_bytes,
             exit: info.exit_seq.zip(exit),
             closed: info.state == wire::ProcessState::Closed,
-            stalled: info.stalled,
+            stalled: stall(info.stalled, info.stalled_by),
         },
         label: info.label.map(|label| label.0.to_vec()).unwrap_or_default(),
     })

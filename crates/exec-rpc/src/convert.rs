@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use exec_core::command::BadCommand;
 use exec_core::{
-    Command, EnvPolicy, Environ, Exit, ExitCause, ExitStatus, Head, Inherit, Io, Overflow, Seq, Signal, TerminalSize,
-    TimeLimit,
+    Command, EnvPolicy, Environ, Exit, ExitCause, ExitStatus, Head, Inherit, Io, Overflow, Seq, Signal, Stall,
+    TerminalSize, TimeLimit,
 };
 use exec_env::MachineInfo;
 use exec_env::process::{ProcessInfo, WaitCondition, Waited};
@@ -86,6 +86,7 @@ pub(crate) fn command(params: wire::StartParams, cwd: PathBuf, label: Vec<u8>) -
             Some(wire::Overflow::DropOldest) | None => Overflow::DropOldest,
         },
         spool_bytes: params.spool_bytes,
+        keep: params.keep_ms.map(Duration::from_millis),
         label,
     };
     command.check()?;
@@ -150,7 +151,16 @@ pub(crate) fn log_head(head: &Head) -> wire::LogHead {
         dropped_bytes: head.dropped_bytes,
         exit_seq: head.exit.map(|(seq, _)| seq),
         closed: head.closed,
-        stalled: head.stalled,
+        stalled: head.stalled.is_some(),
+        stalled_by: head.stalled.map(stall_reason),
+    }
+}
+
+fn stall_reason(stall: Stall) -> wire::StallReason {
+    match stall {
+        Stall::Disk => wire::StallReason::DiskFull,
+        Stall::Spool => wire::StallReason::SpoolFull,
+        Stall::Reader => wire::StallReason::Reader,
     }
 }
 
@@ -175,7 +185,8 @@ pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8
         next_seq: head.next_seq,
         held_bytes: head.held_bytes,
         dropped_bytes: head.dropped_bytes,
-        stalled: head.stalled,
+        stalled: head.stalled.is_some(),
+        stalled_by: head.stalled.map(stall_reason),
         label: (!own_label.is_empty()).then(|| Base64(own_label.into())),
     }
 }

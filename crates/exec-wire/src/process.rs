@@ -15,7 +15,7 @@ pub use control::{
 };
 pub use log::{
     AcknowledgeParams, Chunk, ClosedParams, Exit, ExitKind, ExitedParams, LogHead, OutputParams, ReadParams,
-    ReadResult, Stream,
+    ReadResult, StallReason, Stream,
 };
 pub use start::{
     EnvInherit, EnvPolicy, Metadata, Overflow, SandboxType, ShellSnapshot, Size, StartParams, StartResult, ThreadId,

@@ -44,7 +44,9 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     let cwd = params.cwd.to_path().map_err(reply::foreign_cwd)?;
     unsupported::check(&params)?;
     let client_label = params.label.as_ref().map_or_else(Vec::new, |label| label.0.to_vec());
-    let label = ProcessLabel { session: context.session.id.clone(), wire_id: wire_id.clone(), sandboxed, client_label };
+    let keep = params.keep_ms.map(Duration::from_millis);
+    let session = context.session.id.clone();
+    let label = ProcessLabel { session, wire_id: wire_id.clone(), sandboxed, keep, client_label };
     let id = context.session.process_id(&wire_id).map_err(reply::bad_id)?;
     let tty = params.tty;
     let command =
@@ -56,7 +58,7 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     }
     let started =
         context.processes().start(&id, command).await.map_err(|error| reply::process_error(error.reason, &wire_id))?;
-    let process = Arc::new(SessionProcess::new(wire_id.clone(), id));
+    let process = Arc::new(SessionProcess::new(wire_id.clone(), id, keep));
     reservation.commit(process.clone());
     // The client may have lost its connection meanwhile and resumed its session on another one, which must push the
     // output then.

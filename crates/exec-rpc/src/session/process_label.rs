@@ -1,20 +1,32 @@
 //! The label that we give a process, which the environment keeps beside its log. By it the session of a process is found
 //! again after a restart of the server.
 
+use std::time::Duration;
+
 const VERSION: u8 = 1;
+
+/// Bits of the second byte.
+const SANDBOXED: u8 = 1;
+const HAS_KEEP: u8 = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessLabel {
     pub(crate) session: String,
     pub(crate) wire_id: String,
     pub(crate) sandboxed: bool,
+    /// How long the client wants it to be kept after its end.
+    pub(crate) keep: Option<Duration>,
     /// The label that the client itself gave the process.
     pub(crate) client_label: Vec<u8>,
 }
 
 impl ProcessLabel {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION, u8::from(self.sandboxed)];
+        let flags = if self.sandboxed { SANDBOXED } else { 0 } | if self.keep.is_some() { HAS_KEEP } else { 0 };
+        let mut bytes = vec![VERSION, flags];
+        if let Some(keep) = self.keep {
+            bytes.extend_from_slice(&(keep.as_millis() as u64).to_le_bytes());
+        }
         for text in [&self.session, &self.wire_id] {
             bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
@@ -25,10 +37,18 @@ impl ProcessLabel {
 
     /// `None` for a process that was not started by a server like this one.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let [VERSION, sandboxed, rest @ ..] = bytes else { return None };
+        let [VERSION, flags, rest @ ..] = bytes else { return None };
+        let (keep, rest) = match flags & HAS_KEEP {
+            0 => (None, rest),
+            _ => {
+                let (millis, rest) = rest.split_first_chunk::<8>()?;
+                (Some(Duration::from_millis(u64::from_le_bytes(*millis))), rest)
+            }
+        };
         let (session, rest) = text(rest)?;
         let (wire_id, client_label) = text(rest)?;
-        Some(Self { session, wire_id, sandboxed: *sandboxed != 0, client_label: client_label.to_vec() })
+        let sandboxed = flags & SANDBOXED != 0;
+        Some(Self { session, wire_id, sandboxed, keep, client_label: client_label.to_vec() })
     }
 }
 
@@ -44,13 +64,16 @@ mod tests {
 
     #[test]
     fn a_label_reads_as_it_was_written() {
-        let label = ProcessLabel {
-            session: "s".into(),
-            wire_id: "ü/1".into(),
-            sandboxed: true,
-            client_label: b"\x00mine".to_vec(),
-        };
-        assert_eq!(ProcessLabel::decode(&label.encode()), Some(label));
+        for keep in [None, Some(Duration::from_millis(86_400_001))] {
+            let label = ProcessLabel {
+                session: "s".into(),
+                wire_id: "ü/1".into(),
+                sandboxed: true,
+                keep,
+                client_label: b"\x00mine".to_vec(),
+            };
+            assert_eq!(ProcessLabel::decode(&label.encode()), Some(label));
+        }
         assert_eq!(ProcessLabel::decode(b"\x01\x00\xff\xff\xff\xff"), None);
         assert_eq!(ProcessLabel::decode(b"not ours"), None);
     }

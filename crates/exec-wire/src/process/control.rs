@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::log::{Exit, Stream};
+use super::log::{Exit, StallReason, Stream};
 use super::start::Size;
 use crate::base64::Base64;
 use crate::empty::{empty_params, empty_results};
@@ -203,9 +203,12 @@ pub struct ProcessInfo {
     pub held_bytes: u64,
     /// Output that is gone.
     pub dropped_bytes: u64,
-    /// Whether the child waits because its spool is full.
+    /// Whether the child waits with its output.
     #[serde(default)]
     pub stalled: bool,
+    /// Why it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled_by: Option<StallReason>,
     /// The label that the client gave at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Base64>,

@@ -67,6 +67,9 @@ pub struct StartParams {
     /// Ours: how much output is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spool_bytes: Option<u64>,
+    /// Ours: how long the output and the exit are kept after the end; the server's own limit still holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_ms: Option<u64>,
     /// Ours: opaque; found again in `process/list`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Base64>,
