@@ -51,7 +51,7 @@ pub(crate) fn process_info(info: wire::ProcessInfo) -> Option<ProcessInfo> {
             dropped_bytes: info.dropped_bytes,
             exit: info.exit_seq.zip(exit),
             closed: info.state == wire::ProcessState::Closed,
-            stalled: info.stalled,
+            stalled: wire::stall(info.stalled, info.stalled_by),
         },
         label: info.label.map(|label| label.0.to_vec()).unwrap_or_default(),
     })

@@ -63,7 +63,7 @@ pub enum NextRead {
 
 /// The head of a log without entries.
 pub(crate) const EMPTY_HEAD: Head =
-    Head { first_seq: 1, next_seq: 1, held_bytes: 0, dropped_bytes: 0, exit: None, closed: false, stalled: false };
+    Head { first_seq: 1, next_seq: 1, held_bytes: 0, dropped_bytes: 0, exit: None, closed: false, stalled: None };
 
 #[derive(Debug)]
 struct Window {

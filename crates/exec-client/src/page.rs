@@ -68,7 +68,7 @@ fn page_with_head(after: Seq, chunks: Vec<Chunk>, head: LogHead, exit: Option<Ex
         exit: head.exit_seq.zip(exit),
         // A page that was cut to its size does not tell the exit; then `closed` comes with a later page.
         closed: head.closed && exit.is_some(),
-        stalled: head.stalled,
+        stalled: exec_wire::process::stall(head.stalled, head.stalled_by),
     };
     let exit_seq = head.exit.map(|(seq, _)| seq);
     // The log may have forgotten more entries after the server read its counters and before it read the bytes.
@@ -111,7 +111,7 @@ fn page_from_seqs(after: Seq, result: ReadResult, known_exit: Option<(Seq, Exit)
         dropped_bytes: 0,
         exit,
         closed: closed && exit.is_some(),
-        stalled: false,
+        stalled: None,
     };
     assemble(after, chunks, head, gap)
 }
@@ -224,6 +224,7 @@ mod tests {
                 exit_seq: Some(seq),
                 closed: true,
                 stalled: false,
+                stalled_by: None,
             });
             let page = page_of(after, result, None);
             assert!(page.cursor(after) >= after);
@@ -249,6 +250,7 @@ mod tests {
             exit_seq: Some(3),
             closed: true,
             stalled: false,
+            stalled_by: None,
         };
         let with_head = |seqs: &[Seq], next| ReadResult { head: Some(head), ..result(seqs, next, Some(0), true) };
         assert_eq!(shape(&page_of(0, with_head(&[1], 2), None)).0, "x");

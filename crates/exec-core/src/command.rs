@@ -28,6 +28,9 @@ pub struct Command {
     pub overflow: Overflow,
     /// How much output the spool may hold; the environment's default if `None`.
     pub spool_bytes: Option<u64>,
+    /// How long a server keeps its output and its exit after its end, unless the server allows less; `None` for the
+    /// server's usual time. Where there is no server, it is kept until it is forgotten.
+    pub keep: Option<Duration>,
     /// Opaque to everybody but the owner, who finds it again in `list`.
     pub label: Vec<u8>,
 }
@@ -166,6 +169,7 @@ impl Command {
             time_limit: None,
             overflow: Overflow::default(),
             spool_bytes: None,
+            keep: None,
             label: Vec::new(),
         }
     }

@@ -28,5 +28,5 @@ pub use command::{Command, Io, Overflow, SpawnStep, TerminalSize, TimeLimit};
 pub use environ::{EnvPolicy, Environ, Inherit};
 pub use exit::{Exit, ExitCause, ExitStatus, ResourceUsage};
 pub use id::{ProcessId, WriteId};
-pub use log::{Entry, EntryBody, Gap, Head, Log, Page, Seq, Stream};
+pub use log::{Entry, EntryBody, Gap, Head, Log, Page, Seq, Stall, Stream};
 pub use signal::Signal;

@@ -56,8 +56,19 @@ pub struct Head {
     pub exit: Option<(Seq, Exit)>,
     /// The log is complete.
     pub closed: bool,
-    /// The child waits because the spool or the disk is full. Nothing is lost meanwhile.
-    pub stalled: bool,
+    /// Why the child waits, if it does. Nothing is lost meanwhile.
+    pub stalled: Option<Stall>,
+}
+
+/// Why a child waits with its output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stall {
+    /// The disk is full, or cannot be written for now.
+    Disk,
+    /// The spool is full, and may drop nothing.
+    Spool,
+    /// The spool is full of what a reader has yet to read.
+    Reader,
 }
 
 impl Head {
@@ -167,7 +178,7 @@ impl Log {
         self.held_bytes + (self.next - self.first) * RECORD_BYTES
     }
 
-    pub fn head(&self, stalled: bool) -> Head {
+    pub fn head(&self, stalled: Option<Stall>) -> Head {
         Head {
             first_seq: self.first,
             next_seq: self.next,

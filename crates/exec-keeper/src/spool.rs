@@ -27,7 +27,7 @@ use std::time::{Instant, SystemTime};
 use exec_core::flow::{Quota, SpaceDecision};
 use exec_core::lifecycle::{Append, Lifecycle, StreamSet};
 use exec_core::limits::{ENTRY_BYTES, PTY_BATCH_TIME, PUNCH_BYTES, STALL_RETRY};
-use exec_core::{Exit, Head, Log, Overflow, Seq, Stream};
+use exec_core::{Exit, Head, Log, Overflow, Seq, Stall, Stream};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
@@ -54,6 +54,8 @@ pub struct Spool {
     pending_exit: Option<(Exit, Instant)>,
     /// When to try again what failed for want of space.
     retry_at: Option<Instant>,
+    /// What there was no space in, when that last happened.
+    stall: Option<Stall>,
     /// Streams that found no space. If one of them succeeds, the others still wait for `retry_at`.
     stalled: StreamSet,
     /// Our share of the bytes that `directory` counts.
@@ -86,11 +88,11 @@ pub struct PumpContext {
     pub wanted: Option<Seq>,
 }
 
-/// What to do if the spool is full of entries that a reader still wants.
+/// What to do if the spool is full and may drop nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WhenFull {
     WaitForReader,
-    /// Used for what the leader left in its pipes when it exited, which is bounded.
+    /// Used for what the leader left in its pipes when it exited, which is bounded and comes before the exit.
     Exceed,
 }
 
@@ -143,6 +145,7 @@ impl Spool {
             unwritten: Vec::new(),
             pending_exit: None,
             retry_at: None,
+            stall: None,
             stalled: StreamSet::NONE,
             accounted_bytes: 0,
         }
@@ -154,7 +157,7 @@ impl Spool {
     }
 
     pub fn head(&self) -> Head {
-        self.log.head(self.retry_at.is_some())
+        self.log.head(self.retry_at.and(self.stall))
     }
 
     pub fn open_streams(&self) -> StreamSet {
@@ -187,10 +190,11 @@ impl Spool {
     }
 
     /// Records terminal output that was batched long enough, and appends the exit if it is due.
-    pub fn on_time(&mut self, now: Instant, register_file: RegisterFile<'_>) {
-        let done = self.try_on_time(now, register_file);
+    pub fn on_time(&mut self, now: Instant, wanted: Option<Seq>, register_file: RegisterFile<'_>) {
+        let done = self.with_space(wanted, |spool| spool.try_on_time(now, register_file));
         self.stalled = StreamSet::NONE;
         self.retry_at = done.is_err().then(|| now + STALL_RETRY);
+        self.stall = Some(Stall::Disk);
     }
 
     fn try_on_time(&mut self, now: Instant, register_file: RegisterFile<'_>) -> Result<(), Errno> {
@@ -222,11 +226,13 @@ impl Spool {
         context: PumpContext,
         register_file: RegisterFile<'_>,
     ) -> PumpOutcome {
-        let outcome = self.try_pump(when_full, stream, context, register_file).unwrap_or_else(|errno| {
+        let pumped = self.with_space(context.wanted, |spool| spool.try_pump(when_full, stream, context, register_file));
+        let outcome = pumped.unwrap_or_else(|errno| {
             debug_assert!(is_temporary(errno), "a child must not wait for an error that stays: {errno}");
             PumpOutcome::Stalled
         });
         if outcome == PumpOutcome::Stalled {
+            self.stall = Some(if pumped.is_ok() { Stall::Spool } else { Stall::Disk });
             self.stalled.insert(stream);
             self.retry_at = Some(context.now + STALL_RETRY);
         } else {
@@ -250,15 +256,21 @@ impl Spool {
         };
         let unrecorded_bytes = mover.unrecorded_bytes();
         let full = match self.make_space(unrecorded_bytes, context.wanted)? {
+            _ if when_full == WhenFull::Exceed => None,
             SpaceDecision::Wait => Some(PumpOutcome::Stalled),
-            SpaceDecision::Drop { .. } if context.wanted.is_some() && when_full == WhenFull::WaitForReader => {
-                Some(PumpOutcome::WaitingForReader)
-            }
+            SpaceDecision::Drop { .. } if context.wanted.is_some() => Some(PumpOutcome::WaitingForReader),
             SpaceDecision::Drop { .. } | SpaceDecision::Free => None,
         };
         let Some(mover) = self.movers[slot].as_mut() else { return Ok(PumpOutcome::Eof) };
         if let Some(full) = full {
-            return if mover.peek() == MoveResult::Eof { self.finish_stream(stream) } else { Ok(full) };
+            if mover.peek() == MoveResult::Eof {
+                return self.finish_stream(stream);
+            }
+            // What is left in a stream that nobody writes to any more is bounded. It may pass the cap, because a log
+            // that waits for space would never be complete if nobody frees any.
+            if !mover.has_no_writer() {
+                return Ok(full);
+            }
         }
         if self.log_files.data[slot].get().is_none() {
             match mover.peek() {
@@ -311,7 +323,7 @@ impl Spool {
         if self.unwritten.is_empty() {
             return Ok(());
         }
-        let next = self.log.head(false).next_seq;
+        let next = self.log.head(None).next_seq;
         self.log_files.index.append(next, &self.unwritten)?;
         for record in self.unwritten.drain(..) {
             match record.kind {
@@ -350,8 +362,9 @@ impl Spool {
         }
         self.pending_exit = Some((exit, due));
         // Not `on_time`, which would clear `stalled`: a stream that has just found no space still waits for its retry.
-        if self.try_on_time(context.now, register_file).is_err() {
+        if self.with_space(context.wanted, |spool| spool.try_on_time(context.now, register_file)).is_err() {
             self.retry_at = Some(context.now + STALL_RETRY);
+            self.stall = Some(Stall::Disk);
         }
     }
 
@@ -390,7 +403,7 @@ impl Spool {
             self.log_files.index.ensure_file(&self.directory, register_file)?;
         }
         self.write_records()?;
-        let seq = self.log.head(false).next_seq;
+        let seq = self.log.head(None).next_seq;
         self.log_files.index.write_exit(seq, &exit)?;
         self.log_files.index.append(seq, &[self.record_without_bytes(RecordKind::Exited)])?;
         self.pending_exit = None;
@@ -431,6 +444,30 @@ impl Spool {
         before - self.log.cost_bytes()
     }
 
+    /// Takes a step that needs space on the disk. If there is none, some of what every reader has read is dropped, and
+    /// the step is tried once more.
+    fn with_space<T>(
+        &mut self,
+        wanted: Option<Seq>,
+        mut step: impl FnMut(&mut Self) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match step(self) {
+            Err(Errno::NOSPC | Errno::DQUOT) if self.drop_read(wanted) => step(self),
+            other => other,
+        }
+    }
+
+    /// Whether something was dropped.
+    fn drop_read(&mut self, wanted: Option<Seq>) -> bool {
+        if wanted.is_none() || self.quota.overflow == Overflow::Block {
+            return false;
+        }
+        let before = self.log.head(None).first_seq;
+        let dropped = self.drop_and_punch(PUNCH_BYTES, wanted, PAGE_BYTES);
+        self.update_accounting();
+        dropped.is_ok() && self.log.head(None).first_seq > before
+    }
+
     /// Drops what is too much, but nothing from `wanted` on; then decides whether more may come, if `unrecorded_bytes`
     /// are in the data file without a record.
     fn make_space(&mut self, unrecorded_bytes: u64, wanted: Option<Seq>) -> Result<SpaceDecision, Errno> {
@@ -451,9 +488,14 @@ impl Spool {
         self.quota.decide_space(cost_bytes + unrecorded_bytes, shared_excess)
     }
 
-    /// The order matters: first the index says what is dropped, then readers are told, then the holes are punched.
     fn drop_oldest(&mut self, bytes: u64, wanted: Option<Seq>) -> Result<(), Errno> {
-        let head = self.log.head(false);
+        self.drop_and_punch(bytes, wanted, PUNCH_BYTES)
+    }
+
+    /// The order matters: first the index says what is dropped, then readers are told, then the holes are punched, up to
+    /// a multiple of `punch_bytes`.
+    fn drop_and_punch(&mut self, bytes: u64, wanted: Option<Seq>, punch_bytes: u64) -> Result<(), Errno> {
+        let head = self.log.head(None);
         let end = wanted.map_or(head.next_seq, |wanted| wanted.min(head.next_seq));
         if head.first_seq >= end {
             return Ok(());
@@ -463,16 +505,21 @@ impl Spool {
         let mut held_bytes = head.held_bytes;
         let mut lens = Vec::new();
         while freed < bytes && seq < end {
-            let record = self.log_files.read_record(seq)?;
-            // A damaged record must not make us drop more than there is.
-            held_bytes = held_bytes.checked_sub(u64::from(record.len)).ok_or(Errno::IO)?;
-            if let RecordKind::Output(stream) = record.kind {
-                dropped.starts[slot_of(stream)] = record.offset + u64::from(record.len);
-                dropped.bytes += u64::from(record.len);
+            // Many records at once: of small entries, one step drops tens of thousands.
+            for record in self.log_files.read_some_records(seq, end)? {
+                if freed >= bytes {
+                    break;
+                }
+                // A damaged record must not make us drop more than there is.
+                held_bytes = held_bytes.checked_sub(u64::from(record.len)).ok_or(Errno::IO)?;
+                if let RecordKind::Output(stream) = record.kind {
+                    dropped.starts[slot_of(stream)] = record.offset + u64::from(record.len);
+                    dropped.bytes += u64::from(record.len);
+                }
+                freed += u64::from(record.len) + index::RECORD_BYTES;
+                lens.push(record.len);
+                seq += 1;
             }
-            freed += u64::from(record.len) + index::RECORD_BYTES;
-            lens.push(record.len);
-            seq += 1;
         }
         dropped.first_seq = seq;
         self.log_files.index.write_dropped(&dropped)?;
@@ -483,11 +530,11 @@ impl Spool {
         let before = std::mem::replace(&mut self.dropped, dropped);
         for slot in 0..2 {
             if let Some(file) = self.log_files.data[slot].get() {
-                punch_hole(file, before.starts[slot], dropped.starts[slot]);
+                punch_hole(file, before.starts[slot], dropped.starts[slot], punch_bytes);
             }
         }
         if let Some(file) = self.log_files.index.file() {
-            punch_hole(file, index::position(before.first_seq), index::position(seq));
+            punch_hole(file, index::position(before.first_seq), index::position(seq), punch_bytes);
         }
         Ok(())
     }
@@ -524,13 +571,16 @@ fn is_temporary(errno: Errno) -> bool {
     [&disk[..], &kernel, &reach].iter().any(|errnos| errnos.contains(&errno))
 }
 
-/// Gives the disk back what lies between `from` and `to`, in multiples of [`PUNCH_BYTES`]. If the file system cannot
-/// punch holes, the bytes stay and cost only space.
-fn punch_hole(file: &OwnedFd, from: u64, to: u64) {
+/// The smallest hole that gives something back to the disk.
+const PAGE_BYTES: u64 = 4096;
+
+/// Gives the disk back what lies between `from` and `to`, up to a multiple of `step_bytes`. It begins where an earlier
+/// hole of larger steps may have ended. If the file system cannot punch holes, the bytes stay and cost only space.
+fn punch_hole(file: &OwnedFd, from: u64, to: u64, step_bytes: u64) {
     let from = from / PUNCH_BYTES * PUNCH_BYTES;
-    let to = to / PUNCH_BYTES * PUNCH_BYTES;
+    let to = to / step_bytes * step_bytes;
     // The first page stays: in an index it holds the header.
-    let from = if from == 0 { 4096 } else { from };
+    let from = if from == 0 { PAGE_BYTES } else { from };
     if to > from {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let _ = rustix::fs::fallocate(file, flags, from, to - from);

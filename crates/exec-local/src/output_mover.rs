@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use exec_core::{Exit, Head, Stream};
+use exec_core::{Exit, Head, Stall, Stream};
 use exec_keeper::protocol::{FdRole, KeeperRequest, ProcessNumber};
 use exec_keeper::spool::{LogFileKind, PumpContext, PumpOutcome, Spool};
 use rustix::io::Errno;
@@ -157,7 +157,7 @@ impl OutputMover {
         leader: Option<&AsyncFd<OwnedFd>>,
     ) -> Event {
         let deadline = self.spool.deadline();
-        let waits = self.spool.head().stalled || self.child_waits_since.is_some();
+        let waits = self.spool.head().stalled.is_some() || self.child_waits_since.is_some();
         let patience = self.child_waits_since.and_then(|since| self.readers.deadline_of_slowest(since));
         let [first, second] = &self.sources;
         tokio::select! {
@@ -165,7 +165,8 @@ impl OutputMover {
             biased;
             notification = self.notifications.recv() => notification.map_or(Event::Abandoned, Event::Notification),
             () = until(deadline) => Event::Deadline,
-            () = self.readers.moved(), if self.child_waits_since.is_some() => Event::ReaderMoved,
+            // On a full disk, what was read can be dropped.
+            () = self.readers.moved(), if waits => Event::ReaderMoved,
             () = until(patience) => Event::ReaderTimedOut,
             () = ready(first), if !waits => Event::Ready(0),
             () = ready(second), if !waits => Event::Ready(1),
@@ -231,8 +232,9 @@ impl OutputMover {
     }
 
     fn on_time(&mut self) {
-        let was_stalled = self.spool.head().stalled;
-        self.with_keeper_copy(|spool, register| spool.on_time(Instant::now(), register));
+        let was_stalled = self.spool.head().stalled.is_some();
+        let wanted = self.readers.first_needed();
+        self.with_keeper_copy(|spool, register| spool.on_time(Instant::now(), wanted, register));
         if was_stalled {
             self.pump_all();
         }
@@ -290,7 +292,10 @@ impl OutputMover {
     }
 
     fn publish(&self) {
-        let now = self.spool.head();
+        let mut now = self.spool.head();
+        if self.child_waits_since.is_some() && !now.closed {
+            now.stalled = now.stalled.or(Some(Stall::Reader));
+        }
         self.head.send_if_modified(|head| std::mem::replace(head, now) != now);
     }
 

@@ -69,7 +69,8 @@ pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8
         next_seq: head.next_seq,
         held_bytes: head.held_bytes,
         dropped_bytes: head.dropped_bytes,
-        stalled: head.stalled,
+        stalled: head.stalled.is_some(),
+        stalled_by: head.stalled.map(Into::into),
         label: (!own_label.is_empty()).then(|| Base64(own_label.into())),
     }
 }

@@ -42,8 +42,11 @@ pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(5);
 /// The id of a process may be used again this long after the process was closed, as in Codex's server.
 pub const ID_REUSE_DELAY: Duration = Duration::from_secs(30);
 
-/// How long a closed process is kept.
+/// How long a closed process is kept, unless its client has asked for another time.
 pub const CLOSED_TTL: Duration = Duration::from_secs(600);
+
+/// The longest such time that a client may ask for. Its session lives as long at most.
+pub const KEEP_MAX: Duration = DETACHED_TTL_MAX;
 
 /// Processes of one session beyond which the oldest closed ones are forgotten. Each costs three descriptors in two
 /// processes.

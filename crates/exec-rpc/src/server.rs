@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::connection::{self, CloseRequest};
 use crate::limits::{
-    CLOSED_PROCESSES, CLOSED_TTL, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX, HOUSEKEEPING_INTERVAL, SESSIONS,
+    CLOSED_PROCESSES, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX, HOUSEKEEPING_INTERVAL, KEEP_MAX, SESSIONS,
     SESSIONS_PER_PEER,
 };
 use crate::reply;
@@ -31,6 +31,8 @@ pub struct ServerOptions {
     pub detached_ttl: Duration,
     /// The longest such time that a client may ask for.
     pub detached_ttl_max: Duration,
+    /// The longest time for which a client may have a process kept after its end.
+    pub keep_max: Duration,
     /// Requests of one connection that run at once.
     pub concurrent_requests: usize,
     /// Where sessions are stored, so that the next server finds them; `None` to store nothing.
@@ -44,6 +46,7 @@ impl Default for ServerOptions {
         Self {
             detached_ttl: DETACHED_TTL,
             detached_ttl_max: DETACHED_TTL_MAX,
+            keep_max: KEEP_MAX,
             concurrent_requests: CONCURRENT_REQUESTS,
             state_dir: None,
             operators_everywhere: false,
@@ -290,7 +293,7 @@ impl Server {
         let now = Instant::now();
         for info in listed.iter().filter(|info| info.head.closed) {
             let Some((session, process)) = self.find_listed(info) else { continue };
-            if process.record_closed(now) >= CLOSED_TTL {
+            if process.record_closed(now) >= process.keep_time(self.options.keep_max) {
                 self.forget(&session, &process).await;
             }
         }
@@ -339,7 +342,7 @@ impl Server {
             if !label.start_key.is_empty() {
                 session.record_start(label.start_key);
             }
-            session.insert_process(Arc::new(SessionProcess::new(label.wire_id, info.id)));
+            session.insert_process(Arc::new(SessionProcess::new(label.wire_id, info.id, label.keep)));
         }
     }
 

@@ -19,7 +19,7 @@ use exec_core::limits::READER_TIMEOUT;
 use exec_core::{ProcessId, Seq};
 use exec_env::process::LogFollower;
 
-use crate::limits::{ID_REUSE_DELAY, REMEMBERED_STARTS};
+use crate::limits::{CLOSED_TTL, ID_REUSE_DELAY, REMEMBERED_STARTS};
 use crate::reservations::{Lookup, Reservation, Reservations};
 use crate::writer::{WeakWriterHandle, WriterHandle};
 
@@ -58,6 +58,8 @@ pub(crate) struct SessionProcess {
     pub(crate) wire_id: String,
     /// The environment's id, unique over all sessions.
     pub(crate) id: ProcessId,
+    /// How long the client wants it to be kept after its end.
+    keep: Option<Duration>,
     /// The last entry that was handed to a transport, on any connection.
     last_sent: AtomicU64,
     /// Reads whose response was not sent yet, on any connection.
@@ -228,10 +230,11 @@ impl Session {
 }
 
 impl SessionProcess {
-    pub(crate) fn new(wire_id: String, id: ProcessId) -> Self {
+    pub(crate) fn new(wire_id: String, id: ProcessId, keep: Option<Duration>) -> Self {
         Self {
             wire_id,
             id,
+            keep,
             last_sent: AtomicU64::new(0),
             readers: AtomicU64::new(0),
             closed_since: Mutex::default(),
@@ -289,6 +292,11 @@ impl SessionProcess {
 
     pub(crate) fn is_being_read(&self) -> bool {
         self.readers.load(Ordering::Relaxed) > 0
+    }
+
+    /// How long it is kept after its end, if no client may ask for more than `most`.
+    pub(crate) fn keep_time(&self, most: Duration) -> Duration {
+        self.keep.map_or(CLOSED_TTL, |keep| keep.min(most))
     }
 
     /// Records that the process is closed; returns for how long that has been known.

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use exec_client::LinkState;
+use exec_core::limits::ATTACHED_READER_TIMEOUT;
 use exec_core::{Page, Seq};
 use exec_env::process::{ProcessError, ReadQuery};
 
@@ -9,14 +10,18 @@ use crate::args::LogsArgs;
 use crate::connection_status::LinkMonitor;
 use crate::detached_session::DetachedSession;
 use crate::detached_store::DetachedStore;
-use crate::exit_code;
 use crate::interactive::PAGE_BYTES;
 use crate::interactive::formatter::OutputFormatter;
 use crate::interactive::output_thread::{OutputError, OutputThread};
+use crate::{exit_code, messages, ps};
 
 pub(crate) async fn run(args: &LogsArgs) -> anyhow::Result<u8> {
     let store = DetachedStore::open()?;
     let session = DetachedSession::resume(&store, store.find(&args.id)?, args.take_over).await?;
+    if let Some(stall) = session.info.head.stalled {
+        let why = ps::describe_stall(stall);
+        messages::print_note(format_args!("{} has more to print and waits: {why}", session.process.id));
+    }
     let printed = print(args, &session).await;
     session.close().await;
     match printed {
@@ -54,6 +59,8 @@ async fn print(args: &LogsArgs, session: &DetachedSession) -> anyhow::Result<()>
             Event::Page(page) => match page.context("cannot read the output")? {
                 Some(page) => {
                     cursor = page.cursor(cursor);
+                    // Whoever reads our output may be stopped or slow; then the program waits, as at a pipe.
+                    follower.acknowledge(cursor, ATTACHED_READER_TIMEOUT);
                     output.enqueue(formatter.page(page));
                 }
                 None => cursor = Seq::MAX,

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use exec_client::Options;
-use exec_core::{ExitStatus, signal};
+use exec_core::{ExitStatus, Stall, signal};
 use exec_env::process::ProcessInfo;
 use exec_wire::Method;
 use exec_wire::session::{Attachment, ListParams, SessionInfo};
@@ -147,10 +147,19 @@ fn row(found: &ListedProcess, now_ms: u64) -> [String; 7] {
 
 fn describe_state(info: &ProcessInfo) -> String {
     match info.head.exit.map(|(_, exit)| exit.status) {
-        None => "running".to_owned(),
+        None => info.head.stalled.map_or("running".to_owned(), |stall| format!("stalled: {}", describe_stall(stall))),
         Some(ExitStatus::Code(code)) => format!("exited {code}"),
         Some(ExitStatus::Signal { number, .. }) => format!("ended by {}", signal::name(number)),
         Some(ExitStatus::Lost) => "lost".to_owned(),
+    }
+}
+
+/// Why a program waits with its output.
+pub(crate) fn describe_stall(stall: Stall) -> &'static str {
+    match stall {
+        Stall::Disk => "disk full",
+        Stall::Spool => "spool full",
+        Stall::Reader => "waits for its reader",
     }
 }
 
@@ -175,6 +184,8 @@ struct KnownJson {
     held_bytes: u64,
     dropped_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    stalled: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     exit: Option<exec_wire::process::Exit>,
 }
 
@@ -194,6 +205,7 @@ fn print_json(found: &[ListedProcess], others: &[SessionInfo]) -> anyhow::Result
                 next_seq: info.head.next_seq,
                 held_bytes: info.head.held_bytes,
                 dropped_bytes: info.head.dropped_bytes,
+                stalled: info.head.stalled.map(describe_stall),
                 exit: info.head.exit.map(|(_, exit)| exit.into()),
             }),
             message,

@@ -81,6 +81,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let options = ServerOptions {
         detached_ttl: args.detached_ttl,
         detached_ttl_max: args.max_detached_ttl.max(args.detached_ttl),
+        keep_max: args.max_keep,
         concurrent_requests: args.concurrent_requests as usize,
         state_dir: args.state_dir.clone(),
         operators_everywhere: args.operators_everywhere,

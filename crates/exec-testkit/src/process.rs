@@ -70,7 +70,7 @@ impl<'env> TestProcess<'env> {
     /// Waits until the log is full and the child waits for room.
     pub async fn wait_until_stalled(&self) -> Head {
         let head = self.wait_until_stalled_or_closed().await;
-        assert_eq!((head.exit, head.stalled), (None, true), "a child that waits for room cannot end");
+        assert_eq!((head.exit, head.stalled.is_some()), (None, true), "a child that waits for room cannot end");
         head
     }
 
@@ -81,7 +81,7 @@ impl<'env> TestProcess<'env> {
             let query = ReadQuery { after, max_bytes: Some(0), wait: Duration::from_millis(10) };
             let head = self.read(query).await.head;
             after = head.next_seq - 1;
-            if head.stalled || head.closed {
+            if head.stalled.is_some() || head.closed {
                 return head;
             }
         }

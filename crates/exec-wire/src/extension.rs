@@ -34,10 +34,12 @@ members! {
     START_GRACE "process/start.graceMs" "";
     START_OVERFLOW "process/start.overflow" "";
     START_SPOOL_BYTES "process/start.spoolBytes" "";
+    START_KEEP "process/start.keepMs" "";
     START_LABEL "process/start.label" "";
     READ_FIRST_SEQ "process/read.firstSeq" "with `droppedBytes`";
     READ_EXIT "process/read.exit" "";
     READ_HEAD "process/read.head" "";
+    LIST_STALLED_BY "process/list.stalledBy" "also in `head` of `process/read`";
     EXITED_EXIT "process/exited.exit" "";
     TERMINATE_GRACE "process/terminate.graceMs" "";
     TERMINATE_KNOWN "process/terminate.known" "";

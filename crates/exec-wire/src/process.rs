@@ -14,10 +14,10 @@ pub use control::{
     ProcessState, ResizeParams, ResizeResult, SignalParams, SignalResult, SignalStatus, TerminateParams,
     TerminateResult, Until, WaitOutcome, WaitParams, WaitResult, WriteParams, WriteResult, WriteStatus,
 };
-pub use domain::{NotSendable, round_up_to_millis};
+pub use domain::{NotSendable, round_up_to_millis, stall};
 pub use log::{
     AcknowledgeParams, Chunk, ClosedParams, Exit, ExitKind, ExitedParams, LogHead, OutputParams, ReadParams,
-    ReadResult, Stream,
+    ReadResult, StallReason, Stream,
 };
 pub use start::{
     EnvInherit, EnvPolicy, Metadata, Overflow, SandboxType, ShellSnapshot, Size, StartParams, StartResult, ThreadId,

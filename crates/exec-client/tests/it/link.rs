@@ -28,8 +28,10 @@ async fn the_handshake_says_who_we_are_and_learns_where_we_are() {
         let scope =
             params.as_object_mut().and_then(|params| params.remove("requestScope")).expect("it has its own word");
         assert_eq!(scope.as_str().map(str::len), Some(32), "{scope}");
-        let expected =
-            json!({ "clientName": "tester", "resumeSessionId": null, "detachedTtlMs": 60_000, "binaryFrames": true });
+        let expected = json!({
+            "clientName": "tester", "resumeSessionId": null, "detachedTtlMs": 60_000, "binaryFrames": true,
+            "outputWindowBytes": 4 << 20,
+        });
         assert_eq!(params, expected);
         // An older server does not send its information with the answer.
         peer.reply(&id, json!({ "sessionId": "s" })).await;

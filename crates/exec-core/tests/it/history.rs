@@ -74,7 +74,7 @@ proptest! {
         let mut world = World::new(StreamSet::PIPES, quota);
         for happening in happenings {
             world.step(happening)?;
-            prop_assert_eq!(&Log::resume(&world.log.head(stalled)), &world.log);
+            prop_assert_eq!(&Log::resume(&world.log.head(stalled.then_some(exec_core::Stall::Disk))), &world.log);
         }
     }
 
@@ -148,7 +148,7 @@ impl World {
             }
             Happening::Look(who, budget) => self.look(who, budget)?,
             Happening::Takeover => {
-                self.log = Log::resume(&self.log.head(false));
+                self.log = Log::resume(&self.log.head(None));
                 self.lifecycle =
                     Lifecycle::resume(self.lifecycle.open(), self.lifecycle.exited(), self.lifecycle.closed());
             }
@@ -195,7 +195,7 @@ impl World {
     /// One look of one reader, as an environment answers it.
     fn look(&mut self, who: usize, budget: u64) -> Result<(), TestCaseError> {
         let after = self.readers[who].cursor;
-        let head = self.log.head(false);
+        let head = self.log.head(None);
         let mut page = Page { entries: Vec::new(), gap: head.gap(after), head };
         let mut bytes = 0;
         let from = page.cursor(after);
@@ -213,7 +213,7 @@ impl World {
 
     /// What holds after every step.
     fn check(&self) -> Result<(), TestCaseError> {
-        let head = self.log.head(false);
+        let head = self.log.head(None);
         prop_assert_eq!(head.held_bytes + head.dropped_bytes, self.written_bytes);
         prop_assert_eq!(head.next_seq - head.first_seq, self.held.len() as u64);
         let held: u64 = self.held.iter().map(|entry| u64::from(output_bytes(&entry.body))).sum();
@@ -241,7 +241,7 @@ impl World {
             self.step(Happening::End(stream))?;
         }
         self.check()?;
-        let head = self.log.head(false);
+        let head = self.log.head(None);
         prop_assert!(head.closed);
         prop_assert_eq!(self.held.back().map(|entry| &entry.body), Some(&EntryBody::Closed));
         for who in 0..READERS {
@@ -288,7 +288,7 @@ fn a_position_beyond_every_log_is_legal() {
     let mut log = Log::default();
     log.append_output(5);
     for after in [1, 2, 1000, Seq::MAX - 1] {
-        let head = log.head(false);
+        let head = log.head(None);
         assert!(!head.has_news(after), "after {after}");
         assert_eq!(head.gap(after), None, "after {after}");
     }
@@ -300,17 +300,17 @@ fn a_forgotten_exit_stays_known() {
     let seq = log.append_exit(exit(4));
     log.drop_first(0);
     log.append_output(1);
-    assert_eq!(log.head(false).exit, Some((seq, exit(4))));
-    assert_eq!(log.head(false).first_seq, 2);
+    assert_eq!(log.head(None).exit, Some((seq, exit(4))));
+    assert_eq!(log.head(None).first_seq, 2);
 }
 
 #[test]
 fn a_drop_frees_at_least_what_was_asked_and_in_whole_steps() {
     let mut world = World::new(StreamSet::PIPES, Quota { cap_bytes: 8 * PUNCH_BYTES, overflow: Overflow::DropOldest });
-    while world.log.head(false).dropped_bytes == 0 {
+    while world.log.head(None).dropped_bytes == 0 {
         world.bytes(Stream::Stdout, ENTRY_BYTES);
     }
-    let head = world.log.head(false);
+    let head = world.log.head(None);
     let freed = head.dropped_bytes + (head.first_seq - 1) * RECORD_BYTES;
     assert!(freed >= PUNCH_BYTES, "{head:?}");
     assert!(freed < PUNCH_BYTES + u64::from(ENTRY_BYTES) + RECORD_BYTES);

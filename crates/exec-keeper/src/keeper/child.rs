@@ -99,7 +99,7 @@ impl Child {
         if let Some(spool) = &mut self.spool
             && spool.deadline().is_some_and(|at| at <= now)
         {
-            spool.on_time(now, &mut register_in(&mut self.fds));
+            spool.on_time(now, None, &mut register_in(&mut self.fds));
         }
         let check_is_due = self.next_check.is_some_and(|(at, _)| at <= now);
         if check_is_due || self.exit.is_some() { self.check_tree(now) } else { Vec::new() }

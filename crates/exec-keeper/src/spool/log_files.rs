@@ -154,6 +154,12 @@ impl LogFiles {
         IndexHeader::decode(&bytes).ok_or(Errno::IO)
     }
 
+    /// Records from `from` on and before `end`; at least one, if there are any.
+    pub(crate) fn read_some_records(&self, from: Seq, end: Seq) -> Result<Vec<IndexRecord>, Errno> {
+        let count = usize::try_from(end - from).unwrap_or(usize::MAX).min(RECORDS_PER_READ);
+        self.read_records(from, count, DiskWait::Allowed)
+    }
+
     pub(crate) fn read_record(&self, seq: Seq) -> Result<IndexRecord, Errno> {
         self.read_records(seq, 1, DiskWait::Allowed)?.first().copied().ok_or(Errno::IO)
     }

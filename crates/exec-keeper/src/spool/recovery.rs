@@ -58,7 +58,7 @@ impl Spool {
             dropped_bytes: header.dropped.bytes,
             exit: exited,
             closed,
-            stalled: false,
+            stalled: None,
         });
         let lifecycle = Lifecycle::resume(streams(&sources), false, closed);
         let mut spool = Self::with_files(directory, log_files, quota, log, lifecycle);
@@ -68,7 +68,10 @@ impl Spool {
         let sizes = if closed { ends } else { sizes };
         match spool.record_unfinished(sizes, ends, exited.map(|(_, exit)| exit)) {
             // A full disk must not keep a new owner out. What cannot be recorded now is recorded when there is space.
-            Err(errno) if is_temporary(errno) => spool.retry_at = Some(Instant::now()),
+            Err(errno) if is_temporary(errno) => {
+                spool.retry_at = Some(Instant::now());
+                spool.stall = Some(exec_core::Stall::Disk);
+            }
             other => other?,
         }
         if let (Some((_, exit)), None) = (header.exit, exited) {

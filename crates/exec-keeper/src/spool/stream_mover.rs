@@ -108,6 +108,11 @@ impl StreamMover {
         if found.contains(PollFlags::IN) || self.is_relaying() { MoveResult::Bytes(0) } else { MoveResult::Eof }
     }
 
+    /// Whether everybody who could write has closed the stream. What is left in it is no more than it holds.
+    pub(super) fn has_no_writer(&self) -> bool {
+        self.descriptor().is_none_or(|descriptor| poll_now(descriptor).contains(PollFlags::HUP))
+    }
+
     /// Whether an earlier call left bytes of a terminal in the relay, because the disk was full.
     fn is_relaying(&self) -> bool {
         match &self.source {

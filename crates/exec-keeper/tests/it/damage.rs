@@ -122,7 +122,7 @@ fn an_exit_that_was_noted_and_not_recorded_is_told_after_what_came_between() {
     let header = Header { exit_seq: Some(1), ..PLAIN };
     let mut spool = resumed(header, &[(STDOUT, 10, 0)]).expect("a true index");
     assert_eq!(spool.head().exit, None);
-    spool.on_time(Instant::now(), &mut |_, _| Ok(()));
+    spool.on_time(Instant::now(), None, &mut |_, _| Ok(()));
     let entries = page(&spool, 0).expect("a true index").entries;
     let kinds: Vec<&str> = entries
         .iter()

@@ -118,7 +118,7 @@ impl Whole {
         // The keeper reports the exit again, which counts only if the log does not have it.
         if spool.head().exit.is_none() {
             spool.on_exit(EXIT, pump_context(), &mut register_file);
-            spool.on_time(Instant::now(), &mut register_file);
+            spool.on_time(Instant::now(), None, &mut register_file);
         }
         let head = spool.head();
         assert!(head.closed, "cut after {records} of {} records, it ends all the same: {head:?}", self.records);

@@ -54,9 +54,15 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
         // It was asked for again. The process may be closed or forgotten by now, but it ran.
         return Err(reply::process_error(ProcessReason::IdInUse, &wire_id));
     }
-    let session = context.session.id.clone();
-    let label =
-        ProcessLabel { session, wire_id: wire_id.clone(), sandboxed, start_key: start_key.clone(), client_label };
+    let keep = params.keep_ms.map(Duration::from_millis);
+    let label = ProcessLabel {
+        session: context.session.id.clone(),
+        wire_id: wire_id.clone(),
+        sandboxed,
+        keep,
+        start_key: start_key.clone(),
+        client_label,
+    };
     let id = context.session.process_id(&wire_id).map_err(reply::bad_id)?;
     let tty = params.tty;
     let command = params.into_command(cwd, label.encode()).map_err(|bad| unsupported::bad_command_error(bad, tty))?;
@@ -67,7 +73,7 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     }
     let started =
         context.processes().start(&id, command).await.map_err(|error| reply::process_error(error.reason, &wire_id))?;
-    let process = Arc::new(SessionProcess::new(wire_id.clone(), id));
+    let process = Arc::new(SessionProcess::new(wire_id.clone(), id, keep));
     reservation.commit(process.clone());
     if !start_key.is_empty() {
         context.session.record_start(start_key);

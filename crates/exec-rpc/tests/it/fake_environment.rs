@@ -91,7 +91,7 @@ impl FakeEnvironment {
             dropped_bytes: 0,
             exit: None,
             closed: false,
-            stalled: false,
+            stalled: None,
         }
     }
 }

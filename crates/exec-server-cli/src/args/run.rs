@@ -77,12 +77,12 @@ pub(crate) struct RunArgs {
     /// Start it there, print its id, and leave it running
     ///
     /// Only the id goes to stdout. Our stdin is left alone; the program's stays open for `exec-server attach`, unless
-    /// --no-stdin is given. Its server keeps what it printed, and its exit code, until some minutes after its end.
+    /// --no-stdin is given. Its server keeps what it printed, and its exit code, for a day after its end: see --keep.
     #[arg(short, long, help_heading = "Where", conflicts_with = "wait_all")]
     pub(crate) detach: bool,
 
-    /// How long a detached program may go on without anybody looking at it; its server may allow less
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "7d", help_heading = "Where")]
+    /// How long the output and the exit code of a detached program are kept after its end; its server may allow less
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "24h", help_heading = "Where")]
     pub(crate) keep: Duration,
 
     /// Folder to start in [default: this one; elsewhere, the one its server was started in]

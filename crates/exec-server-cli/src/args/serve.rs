@@ -38,6 +38,9 @@ pub(crate) struct ServeArgs {
     /// The longest time without a connection a client may ask for
     #[arg(long, value_name = "TIME", default_value = "168h", value_parser = values::duration)]
     pub(crate) max_detached_ttl: Duration,
+    /// The longest time for which a client may have the results of a process kept after its end
+    #[arg(long, value_name = "TIME", default_value = "168h", value_parser = values::duration)]
+    pub(crate) max_keep: Duration,
     /// Requests of one connection that run at once; control requests are not counted
     #[arg(long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) concurrent_requests: u32,

@@ -43,7 +43,8 @@ pub(super) fn build(args: &RunArgs, defaults: CommandDefaults) -> anyhow::Result
     let io = if args.tty { Io::Pty(defaults.size.unwrap_or_default()) } else { Io::Pipes { stdin: !args.no_stdin } };
     let time_limit = args.timeout.map(|after| TimeLimit { after, grace: args.grace });
     let spool_bytes = Some(args.spool);
-    Ok(Command { environ, io, time_limit, spool_bytes, ..Command::new(args.argv.clone(), cwd) })
+    let keep = args.detach.then_some(args.keep);
+    Ok(Command { environ, io, time_limit, spool_bytes, keep, ..Command::new(args.argv.clone(), cwd) })
 }
 
 fn cwd(requested: Option<&Path>, base: Option<PathBuf>) -> anyhow::Result<PathBuf> {

@@ -2,6 +2,8 @@
 //!
 //! Each program has a session of its own, so that a command on one does not affect the others.
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use exec_client::{Options, RemoteEnvironment};
 use exec_core::ProcessId;
@@ -17,10 +19,14 @@ use crate::interactive::formatter::JsonEvent;
 use crate::target::{self, RemoteTarget, Target};
 use crate::{exit_code, messages, runtime, terminal};
 
+/// How long a detached program may go on without anybody looking at it, if its server allows that.
+const UNATTENDED: Duration = Duration::from_secs(7 * 24 * 3600);
+
 pub(super) async fn run(args: &RunArgs, target: Target) -> Result<u8, RunFailure> {
     let remote = require_lasting_server(target)?;
     let store = DetachedStore::open()?;
-    let environment = remote.connect(Options { detached_ttl: Some(args.keep), ..Options::default() }).await?;
+    let detached_ttl = Some(UNATTENDED.max(args.keep));
+    let environment = remote.connect(Options { detached_ttl, ..Options::default() }).await?;
     let detached = start_detached(args, &remote, &store, &environment).await;
     match detached {
         Ok((process, started)) => {
@@ -72,7 +78,7 @@ async fn start_detached(
     // The record is written before the start: if we die in between, there is a record without a process rather than a
     // process that nobody finds. It is locked, so that a `ps` does not take the session from us meanwhile.
     store.add(&process)?;
-    let _lock = store.lock_session(&process, std::time::Duration::ZERO).await?;
+    let _lock = store.lock_session(&process, Duration::ZERO).await?;
     match environment.processes().start(&id, command).await {
         Ok(started) => Ok((process, started)),
         Err(error) => {

@@ -188,3 +188,17 @@ fn what_cannot_start_there_leaves_no_record() {
     assert_eq!((stdout(&output), code(&output)), ("", 127));
     assert_eq!(server.detached_files(), Vec::<std::path::PathBuf>::new());
 }
+
+#[test]
+fn results_are_kept_as_long_as_was_asked_for_and_no_longer() {
+    let server = Server::start(Transport::Unix);
+    let short = server.detach(&["--keep", "1s"], "echo short");
+    let long = server.detach(&[], "echo long");
+    let mut following = Running::start(&mut server.command(&["logs", "--follow", &short]));
+    assert_eq!(following.line(), "short");
+    assert_eq!(following.end().2, 0);
+    // The server looks every few seconds.
+    let gone = std::iter::repeat_with(|| server.finish(&["logs", &short])).find(|output| code(output) != 0);
+    assert!(gone.is_some_and(|output| stderr(&output).contains("its server has let go of it")));
+    assert_eq!(stdout(&server.finish(&["logs", &long])), "long\n");
+}

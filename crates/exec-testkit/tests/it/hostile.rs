@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use exec_core::limits::{SPLICE_BYTES, SPOOL_MIN_BYTES};
-use exec_core::{Head, Stream};
+use exec_core::{Head, Stall, Stream};
 use exec_env::Environment;
 use exec_env::process::{ProcessError, ProcessReason, ReadQuery, SpawnFailure, SpawnStep, WaitCondition};
 use exec_local::LocalOptions;
@@ -36,6 +36,7 @@ fn on_a_full_disk_the_child_waits_and_goes_on_when_there_is_room() {
         let process = env.start("p", &format!("flood stdout {FLOOD_BYTES} 51 9000 ; exit 3")).await;
         let head = process.wait_until_stalled().await;
         assert_eq!((head.dropped_bytes, head.first_seq, head.exit), (0, 1, None));
+        assert_eq!(head.stalled, Some(Stall::Disk));
         // What is held can be read, and reading changes nothing.
         let held = read_held(&process, head).await;
         assert_eq!(FLOOD.first_difference(0, &held), None);
@@ -45,7 +46,27 @@ fn on_a_full_disk_the_child_waits_and_goes_on_when_there_is_room() {
         let seen = process.read_to_end().await;
         assert!(seen.bytes(Stream::Stdout) == FLOOD.bytes(FLOOD_BYTES), "every byte");
         assert_eq!((seen.exit().shell_code(), seen.gaps.len()), (3, 0));
-        assert!(!seen.head.expect("pages were read").stalled);
+        assert_eq!(seen.head.expect("pages were read").stalled, None);
+    });
+}
+
+/// What was read is dropped first; nobody who follows the log misses anything.
+#[test]
+fn on_a_full_disk_output_goes_on_for_a_reader_that_takes_it() {
+    support::run(async {
+        let Some(disk) = SmallDisk::new() else { return };
+        let env = environments::local(spooling_to(disk.path())).await;
+        let semaphore = env.semaphore("semaphore");
+        let script = format!("{} ; flood stdout {FLOOD_BYTES} 51 9000 ; exit 3", semaphore.acquire());
+        let process = env.start("p", &script).await;
+        let reader = process.reader().await;
+        disk.fill_but(256 << 10);
+        semaphore.release();
+        let seen = reader.read_to_end().await;
+        assert!(seen.bytes(Stream::Stdout) == FLOOD.bytes(FLOOD_BYTES), "every byte");
+        assert_eq!((seen.exit().shell_code(), &seen.gaps[..]), (3, &[][..]));
+        let head = process.read_now().await.head;
+        assert!(head.dropped_bytes > 0 && head.held_bytes + head.dropped_bytes == FLOOD_BYTES as u64, "{head:?}");
     });
 }
 
@@ -233,7 +254,7 @@ fn a_spool_folder_that_cannot_be_made_again_is_told_and_its_children_wait_for_it
         assert_eq!((failure.step, failure.errno, failure.subject.as_path()), (SpawnStep::Spool, 2, spool.as_path()));
         assert!(failure.to_string().contains("spool"), "{failure}");
         semaphore.release();
-        assert!(process.wait_until_stalled_or_closed().await.stalled);
+        assert!(process.wait_until_stalled_or_closed().await.stalled.is_some());
         std::fs::remove_file(&spool).expect("the folder above is ours");
         let seen = process.read_to_end().await;
         assert_eq!((seen.stdout().as_str(), seen.exit().shell_code()), ("here\n", 3));

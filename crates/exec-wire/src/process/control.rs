@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::log::{Exit, Stream};
+use super::log::{Exit, StallReason, Stream};
 use super::start::Size;
 use crate::base64::Base64;
 use crate::empty::{empty_params, empty_results};
@@ -165,9 +165,11 @@ shapes! {
         pub held_bytes: u64,
         /// Output that is gone.
         pub dropped_bytes: u64,
-        /// Whether the child waits because its spool is full.
+        /// Whether the child waits with its output.
         #[serde(default)]
         pub stalled: bool,
+        /// Why it waits.
+        pub stalled_by: Option<StallReason>,
         /// The label that the client gave at the start.
         pub label: Option<Base64>,
     }

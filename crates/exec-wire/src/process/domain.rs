@@ -13,7 +13,7 @@ use exec_core::command::BadCommand;
 use exec_core::environ::Variables;
 use exec_core::{self as core, Command, Environ, ExitCause, ExitStatus, Io, ProcessId, ResourceUsage, TimeLimit};
 
-use super::{EnvInherit, EnvPolicy, Exit, ExitKind, LogHead, Overflow, ProcessSignal, Size, StartParams, Stream};
+use super::{EnvInherit, EnvPolicy, Exit, ExitKind, LogHead, Overflow, ProcessSignal, Size, StallReason, StartParams, Stream};
 use crate::base64::Base64;
 use crate::path_uri::{PathUri, RelativePath};
 use crate::text::OsText;
@@ -120,9 +120,29 @@ impl From<&core::Head> for LogHead {
             dropped_bytes: head.dropped_bytes,
             exit_seq: head.exit.map(|(seq, _)| seq),
             closed: head.closed,
-            stalled: head.stalled,
+            stalled: head.stalled.is_some(),
+            stalled_by: head.stalled.map(Into::into),
         }
     }
+}
+
+impl From<core::Stall> for StallReason {
+    fn from(stall: core::Stall) -> Self {
+        match stall {
+            core::Stall::Disk => Self::DiskFull,
+            core::Stall::Spool => Self::SpoolFull,
+            core::Stall::Reader => Self::Reader,
+        }
+    }
+}
+
+/// Why a child waits, of what two members say. A server that does not say why has told of its disk and its spool only.
+pub fn stall(stalled: bool, reason: Option<StallReason>) -> Option<core::Stall> {
+    stalled.then_some(match reason {
+        Some(StallReason::DiskFull) => core::Stall::Disk,
+        Some(StallReason::SpoolFull) | None => core::Stall::Spool,
+        Some(StallReason::Reader) => core::Stall::Reader,
+    })
 }
 
 /// A command that this machine could run and the wire cannot carry.
@@ -163,6 +183,7 @@ impl StartParams {
             // What is the default is not said, because Codex's server does not know the member.
             overflow: (command.overflow != core::Overflow::default()).then(|| command.overflow.into()),
             spool_bytes: command.spool_bytes,
+            keep_ms: command.keep.and_then(round_up_to_millis),
             label: (!command.label.is_empty()).then(|| Base64::from(command.label.clone())),
         })
     }
@@ -186,6 +207,7 @@ impl StartParams {
             time_limit: self.timeout_ms.map(|after| TimeLimit { after: Duration::from_millis(after), grace }),
             overflow: self.overflow.unwrap_or_default().into(),
             spool_bytes: self.spool_bytes,
+            keep: self.keep_ms.map(Duration::from_millis),
             label,
         };
         command.check()?;

@@ -62,9 +62,21 @@ shapes! {
         pub exit_seq: Option<u64>,
         /// Whether no more output can come.
         pub closed: bool,
-        /// Whether the child waits because its spool is full.
+        /// Whether the child waits with its output.
         #[serde(default)]
         pub stalled: bool,
+        /// Why it waits.
+        pub stalled_by: Option<StallReason>,
+    }
+
+    /// Why a child waits with its output.
+    pub enum StallReason {
+        /// The server's disk is full, or cannot be written for now.
+        DiskFull,
+        /// Its spool is full, and may drop nothing.
+        SpoolFull,
+        /// Its spool is full of what a reader has yet to read.
+        Reader,
     }
 
     /// A piece of output.

@@ -57,6 +57,8 @@ shapes! {
         pub overflow: Option<Overflow>,
         /// Ours: how much output is held.
         pub spool_bytes: Option<u64>,
+        /// Ours: how long the output and the exit are kept after the end; the server's own limit still holds.
+        pub keep_ms: Option<u64>,
         /// Ours: opaque; found again in `process/list`.
         pub label: Option<Base64>,
     }

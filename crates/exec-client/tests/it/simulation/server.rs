@@ -108,6 +108,7 @@ impl Server {
             exit_seq: self.exit.map(|(seq, _)| seq),
             closed: self.closed,
             stalled: false,
+            stalled_by: None,
         };
         ReadResult {
             next_seq: if chunks.len() == most { chunks.last().map_or(0, |chunk| chunk.seq) + 1 } else { self.next_seq },
