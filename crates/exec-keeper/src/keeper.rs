@@ -375,7 +375,7 @@ impl Keeper {
 
     /// Moves the output ourselves, as soon as the last owner does not.
     fn take_over(&mut self) {
-        if !self.past_owner.take_if(|past| past.is_out()).is_some() {
+        if self.past_owner.take_if(|past| past.is_out()).is_none() {
             return;
         }
         let numbers: Vec<ProcessNumber> = self.children.keys().copied().collect();

@@ -161,7 +161,7 @@ impl Tree {
             None => {
                 for found in self.search(leader).into_iter().filter(|found| !is_leader(found.pid)) {
                     signal_pinned(found.pid, signal, || {
-                        Found::read(found.pid, 0).is_some_and(|now| now.start == found.start)
+                        Found::read(found.pid, false).is_some_and(|now| now.start == found.start)
                     });
                 }
             }
@@ -194,7 +194,8 @@ impl Tree {
     }
 
     fn search(&self, leader: Option<Leader<'_>>) -> Vec<Found> {
-        tree_of(all_processes(self.mark), leader.map(|leader| leader.pid))
+        let leader = leader.map(|leader| leader.pid);
+        tree_of(all_processes(self.mark, leader), leader)
     }
 }
 
@@ -234,13 +235,8 @@ struct Found {
 }
 
 impl Found {
-    fn read(pid: u32, mark: u64) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let marked = || {
-            let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
-            hard_limit(&limits) == Some(mark)
-        };
-        Self::parse(pid, &stat, mark != 0 && marked())
+    fn read(pid: u32, marked: bool) -> Option<Self> {
+        Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, marked)
     }
 
     fn parse(pid: u32, stat: &str, marked: bool) -> Option<Self> {
@@ -258,13 +254,23 @@ impl Found {
 }
 
 fn is_alive(pid: u32) -> bool {
-    Found::read(pid, 0).is_some_and(|found| found.alive)
+    Found::read(pid, false).is_some_and(|found| found.alive)
 }
 
-fn all_processes(mark: u64) -> Vec<Found> {
+fn has_mark(pid: u32, mark: u64) -> bool {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
+    hard_limit(&limits) == Some(mark)
+}
+
+/// All processes of the machine, or none if none of them can be in the tree.
+fn all_processes(mark: u64, leader: Option<u32>) -> Vec<Found> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(|pid| Found::read(pid, mark)).collect()
+    let pids: Vec<(u32, bool)> = pids.map(|pid| (pid, has_mark(pid, mark))).collect();
+    if leader.is_none() && !pids.iter().any(|(_, marked)| *marked) {
+        return Vec::new();
+    }
+    pids.into_iter().filter_map(|(pid, marked)| Found::read(pid, marked)).collect()
 }
 
 /// Those with the mark, the leader, its session, and the children of all these.
@@ -328,7 +334,7 @@ mod tests {
 
     #[test]
     fn our_own_tree_is_found_and_we_are_not_in_it() {
-        let all = all_processes(0);
+        let all = all_processes(0, Some(std::process::id()));
         assert!(all.iter().any(|found| found.pid == std::process::id() && found.alive));
         assert!(tree_of(all, Some(std::process::id())).iter().all(|found| found.pid != std::process::id()));
     }
