@@ -16,7 +16,11 @@ struct StdioServer {
 impl StdioServer {
     /// Starts one and opens a session, or resumes one; the id of the session comes with it.
     fn start(args: &[&str], resume: Option<&str>) -> (Self, String) {
-        let program = Running::start(&mut exec_server(&[&["serve", "--listen", "stdio"], args].concat()));
+        Self::start_command(&mut exec_server(&[&["serve", "--listen", "stdio"], args].concat()), resume)
+    }
+
+    fn start_command(command: &mut Command, resume: Option<&str>) -> (Self, String) {
+        let program = Running::start(command);
         let mut server = Self { program, requests: 0 };
         let session = server.call("initialize", json!({"clientName": "test", "resumeSessionId": resume}));
         server.program.type_in("{\"method\":\"initialized\"}\n");
@@ -127,4 +131,42 @@ fn a_detached_process_over_a_program_outlives_each_connection() {
     assert_eq!((stdout(&logs), code(&logs)), ("first\nlast\n", 0), "{logs:?}");
     let killed = run(&["kill", &id]);
     assert!(killed.status.success(), "{killed:?}");
+}
+
+#[test]
+fn mcp_servers_that_are_configured_on_the_machine_are_found() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let (home, project) = (folder.path().join("codex"), folder.path().join("project"));
+    std::fs::create_dir_all(project.join(".git")).expect("the folder is ours");
+    std::fs::create_dir_all(project.join(".codex")).expect("the folder is ours");
+    std::fs::create_dir_all(&home).expect("the folder is ours");
+    let trust = |level: &str| {
+        let text = format!(
+            "model = \"m\"\n[mcp_servers.docs]\ncommand = \"docs\"\n[projects.\"{}\"]\ntrust_level = \"{level}\"\n",
+            project.display()
+        );
+        std::fs::write(home.join("config.toml"), text).expect("the folder is ours");
+    };
+    std::fs::write(project.join(".codex/config.toml"), "[mcp_servers.mine]\ncommand = \"mine\"\n").expect("ours");
+    let mut command = exec_server(&["serve", "--listen", "stdio"]);
+    let (mut server, _) = StdioServer::start_command(command.env("CODEX_HOME", &home), None);
+    let mut layers = || -> Vec<(String, String)> {
+        let params = json!({
+            "cwd": format!("file://{}", project.join("below").display()),
+            "configPaths": [["mcp_servers"]], "requirementsPaths": [["mcp_servers"]],
+        });
+        let result = server.call("environmentConfig/read", params);
+        let layers = result["config"]["layers"].as_array().expect("a list").iter();
+        let text = |layer: &Value, member: &str| layer[member].as_str().expect("a text").to_owned();
+        let layers = layers.map(|layer| (text(layer, "source"), text(layer, "toml")));
+        // The machine that runs the tests may have a configuration of its own.
+        layers.filter(|(source, _)| !source.starts_with("system")).collect()
+    };
+    trust("untrusted");
+    let user = format!("user ({})", home.join("config.toml").display());
+    let user = (user, "[mcp_servers.docs]\ncommand = \"docs\"\n".to_owned());
+    assert_eq!(layers(), std::slice::from_ref(&user));
+    trust("trusted");
+    let mine = format!("project ({})", project.join(".codex/config.toml").display());
+    assert_eq!(layers(), [user, (mine, "[mcp_servers.mine]\ncommand = \"mine\"\n".to_owned())]);
 }
