@@ -123,10 +123,7 @@ pub(crate) fn response_too_large(bytes: usize) -> RpcError {
 }
 
 pub(crate) fn listing_too_large(entries: usize) -> RpcError {
-    let text = format!(
-        "the directory has {entries} entries, more than one answer holds: read it in pages (fs/readDirectory with \
-         maxEntries, and with nextCursor as the next cursor)"
-    );
+    let text = format!("the names of {entries} entries do not fit one answer: {}", sentences::READ_IN_PAGES);
     error_of_kind(kind::TOO_LARGE, code::INVALID_REQUEST, text)
 }
 

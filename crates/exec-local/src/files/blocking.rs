@@ -116,7 +116,7 @@ impl Drop for CancelOnDrop {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
-    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::sync::mpsc::{self, Receiver, SyncSender};
 
     use super::*;
 
@@ -125,11 +125,12 @@ mod tests {
     /// Calls that hang, and what ends them when it is dropped.
     struct Hung {
         calls: Vec<tokio::task::JoinHandle<()>>,
-        _ends: Vec<Sender<()>>,
+        _ends: Vec<SyncSender<()>>,
     }
 
     fn hang(pool: &BlockingPool, count: usize) -> Hung {
-        let (ends, begins): (Vec<Sender<()>>, Vec<Receiver<()>>) = (0..count).map(|_| mpsc::channel()).unzip();
+        let (ends, begins): (Vec<SyncSender<()>>, Vec<Receiver<()>>) =
+            (0..count).map(|_| mpsc::sync_channel(1)).unzip();
         let calls = begins.into_iter().map(|end| {
             let pool = pool.clone();
             // It blocks its thread, as a read from a dead server does, until the sender is dropped.
@@ -196,9 +197,10 @@ mod tests {
         let barrier = Arc::new(Barrier::new(SIZE.per_caller));
         let calls = (0..SIZE.per_caller).map(|_| {
             let barrier = Arc::clone(&barrier);
-            pool.run(move |_| drop(barrier.wait()))
+            pool.run(move |_| barrier.wait().is_leader())
         });
-        futures_util::future::join_all(calls).await;
+        let leaders = futures_util::future::join_all(calls).await.into_iter().filter(|is_leader| *is_leader);
+        assert_eq!(leaders.count(), 1);
         let hung = hang(&pool, SIZE.per_caller + 1);
         while pool.caller.available_permits() > 0 {
             tokio::task::yield_now().await;

@@ -85,15 +85,16 @@ fn directory_entry(parent: &Path, entry: DirectoryEntry) -> wire::DirectoryEntry
     }
 }
 
-/// A whole directory, or `None` if that does not fit a message.
+/// A whole directory, or `None` if that does not fit a message. Where the values would be too many, what is ours is left out.
 pub(crate) fn whole_listing(parent: &Path, entries: Vec<DirectoryEntry>) -> Option<wire::ReadDirectoryResult> {
+    let is_plain = ENVELOPE_VALUES + entries.len() * DIRECTORY_ENTRY_VALUES > MESSAGE_VALUES;
     let mut result = wire::ReadDirectoryResult { entries: Vec::with_capacity(entries.len()), next_cursor: None };
-    if ENVELOPE_VALUES + entries.len() * DIRECTORY_ENTRY_VALUES > MESSAGE_VALUES {
-        return None;
-    }
     let mut bytes = 0;
     for entry in entries {
-        let entry = directory_entry(parent, entry);
+        let mut entry = directory_entry(parent, entry);
+        if is_plain {
+            (entry.path, entry.is_symlink) = (None, None);
+        }
         bytes += entry_bytes(&entry);
         if bytes > MESSAGE_BYTES {
             return None;

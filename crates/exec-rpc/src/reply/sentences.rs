@@ -29,6 +29,9 @@ pub(super) fn errno(errno: i32) -> String {
     format!("{words} (os error {errno})")
 }
 
+/// What to do about a listing that is too large. Codex's server has no pages, and does not say it.
+pub(super) const READ_IN_PAGES: &str = "read it in pages (maxEntries, and nextCursor as the next cursor)";
+
 pub(super) fn file_error(error: &FileError) -> String {
     let block = limits::BLOCK_BYTES;
     let sentence = match &error.reason {
@@ -38,7 +41,8 @@ pub(super) fn file_error(error: &FileError) -> String {
             return format!("file is too large to read: limit is {limit_bytes} bytes");
         }
         FileReason::TooManyEntries { found } => {
-            return format!("fs/readDirectory returned {found} entries; limit is {}", limits::DIRECTORY_ENTRIES);
+            let limit = limits::DIRECTORY_ENTRIES;
+            return format!("fs/readDirectory returned {found} entries; limit is {limit}: {READ_IN_PAGES}");
         }
         FileReason::WalkLimitsTooLarge => {
             return format!(
@@ -128,7 +132,11 @@ mod tests {
             (FileReason::CopyIntoItself, "fs/copy cannot copy a directory to itself or one of its descendants"),
             (FileReason::CopyOntoItself, "fs/copy cannot copy a file onto itself"),
             (FileReason::CopySpecial, "fs/copy only supports regular files, directories, and symlinks"),
-            (FileReason::TooManyEntries { found: 50_002 }, "fs/readDirectory returned 50002 entries; limit is 50000"),
+            (
+                FileReason::TooManyEntries { found: 50_002 },
+                "fs/readDirectory returned 50002 entries; limit is 50000: read it in pages (maxEntries, and nextCursor as \
+                 the next cursor)",
+            ),
             (
                 FileReason::WalkLimitsTooLarge,
                 "filesystem walk limits exceed maximums: depth=64, directories=10000, entries=50000",

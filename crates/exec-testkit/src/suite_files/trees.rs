@@ -71,24 +71,26 @@ pub async fn a_file_is_no_folder(env: &FilesTestEnvironment) {
 }
 
 fn fill(folder: &Path, files: usize) {
-    for number in 0..files {
+    fill_up(folder, 0..files);
+}
+
+fn fill_up(folder: &Path, numbers: std::ops::Range<usize>) {
+    for number in numbers {
         std::fs::File::create(folder.join(format!("{number:06}"))).expect("the directory is ours");
     }
 }
 
-/// More than the JSON of one answer may hold.
-pub async fn a_folder_of_forty_five_thousand_entries_is_listed_whole(env: &FilesTestEnvironment) {
+/// The first listing is more than the JSON of one answer may hold, the second more than a listing may have.
+pub async fn a_folder_is_listed_whole_up_to_fifty_thousand_entries_and_then_refused_with_their_number(
+    env: &FilesTestEnvironment,
+) {
     let folder = env.directory("folder");
-    fill(&folder, 45_000);
+    fill_up(&folder, 0..45_000);
     let listed = env.files().read_directory(&folder).await.expect("it is ours");
     let mut names: Vec<_> = listed.into_iter().map(|entry| entry.name).collect();
     names.sort();
     assert!(names == names_in(&folder));
-}
-
-pub async fn a_folder_of_more_than_fifty_thousand_is_refused_with_its_number(env: &FilesTestEnvironment) {
-    let folder = env.directory("folder");
-    fill(&folder, 50_002);
+    fill_up(&folder, 45_000..50_002);
     let error = env.files().read_directory(&folder).await.expect_err("that is too many");
     assert_eq!(error.reason, FileReason::TooManyEntries { found: 50_002 });
     assert_eq!(error.reason.to_string(), "it has 50002 entries, and a listing has at most 50000");
