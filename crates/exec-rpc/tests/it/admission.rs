@@ -1,5 +1,7 @@
 //! What waits holds nothing that work needs, and a peer that does not read is not read from.
 
+use std::sync::atomic::Ordering;
+
 use exec_rpc::limits::{ACCEPTED_REQUESTS, WAITING_REQUESTS};
 use serde_json::json;
 
@@ -69,4 +71,17 @@ async fn a_connection_that_is_gone_ends_though_its_stdin_write_is_stuck() {
     client.call("environment/status", json!(null)).await;
     drop(client.connection);
     client.serving.await.expect("serving ends, and nobody panics");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_comes_slowly_does_not_stop_large_answers() {
+    let server = TestServer::start().await;
+    server.environment.claimed_bytes.store(32 << 20, Ordering::Relaxed);
+    let mut client = server.client().await;
+    client.start_process("p").await;
+    client.request("http/request", json!({"method": "GET", "url": "http://a/", "requestId": "r"})).await;
+    // The answer shows that the request before it is under way.
+    client.call("environment/status", json!(null)).await;
+    let page = client.call("process/read", json!({"processId": "p"})).await;
+    assert!(page["result"]["chunks"].is_array(), "{page}");
 }

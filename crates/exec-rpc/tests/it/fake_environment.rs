@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use exec_core::{Command, Entry, EntryBody, Head, Page, ProcessId, Seq, Signal, Stream, TerminalSize, WriteId};
+use exec_env::http::{HttpBody, HttpError, HttpRequest, HttpResponse};
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, Started,
     Terminated, Unreachable, WaitCondition, Waited, Written,
@@ -32,6 +33,8 @@ pub(crate) struct FakeEnvironment {
     pub(crate) follow_tried: Notify,
     /// Entries of a page, each a byte.
     pub(crate) page_entries: AtomicUsize,
+    /// Bytes that every log claims to hold beside its entries.
+    pub(crate) claimed_bytes: AtomicU64,
 }
 
 impl Default for FakeEnvironment {
@@ -60,6 +63,7 @@ impl Default for FakeEnvironment {
             refuse_signals: AtomicBool::default(),
             follow_tried: Notify::default(),
             page_entries: AtomicUsize::default(),
+            claimed_bytes: AtomicU64::default(),
         }
     }
 }
@@ -87,7 +91,7 @@ impl FakeEnvironment {
         Head {
             first_seq: 1,
             next_seq: entries + 1,
-            held_bytes: entries,
+            held_bytes: entries + self.claimed_bytes.load(Ordering::Relaxed),
             dropped_bytes: 0,
             exit: None,
             closed: false,
@@ -110,7 +114,7 @@ impl Environment for FakeEnvironment {
     }
 
     fn http(&self) -> &dyn Http {
-        unreachable!("these tests make no HTTP requests")
+        self
     }
 
     fn info(&self) -> &MachineInfo {
@@ -235,4 +239,28 @@ impl LogFollower for Silent {
     }
 
     fn acknowledge(&mut self, _: Seq, _: Duration) {}
+}
+
+impl Http for FakeEnvironment {
+    fn request(&self, _: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpError>> {
+        let body: Box<dyn HttpBody> = Box::new(BodyWithoutEnd { begun: false });
+        Box::pin(async { Ok(HttpResponse { status: 200, headers: Vec::new(), body }) })
+    }
+}
+
+/// A body whose sender stops in the middle.
+struct BodyWithoutEnd {
+    begun: bool,
+}
+
+impl HttpBody for BodyWithoutEnd {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, HttpError>> {
+        let begun = std::mem::replace(&mut self.begun, true);
+        Box::pin(async move {
+            if begun {
+                std::future::pending::<()>().await;
+            }
+            Ok(Some(Bytes::from(vec![b'x'; 1 << 20])))
+        })
+    }
 }

@@ -260,3 +260,49 @@ fn utf8(word: &OsStr, what: &'static str) -> Result<String, NotSendable> {
 pub fn round_up_to_millis(time: Duration) -> Option<u64> {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).ok().filter(|ms| i64::try_from(*ms).is_ok())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    fn refusal(command: &Command) -> String {
+        let id = ProcessId::new("p").expect("a short id");
+        StartParams::new(&id, command).expect_err("it cannot be sent").to_string()
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_sent_is_refused_for_what_is_wrong_with_it() {
+        let relative = Command::new(["true"], "here");
+        assert_eq!(refusal(&relative), r#"path "here" is not absolute: give a full path"#);
+        let mut odd = Command::new(["true"], "/");
+        odd.environ = Environ::exactly([(std::ffi::OsString::from_vec(b"\xff".to_vec()), "x")]);
+        assert_eq!(refusal(&odd), r#"the name of an environment variable, "\xFF", cannot be sent: it is not UTF-8"#);
+    }
+
+    #[test]
+    fn a_command_arrives_as_it_was_sent() {
+        let mut command = Command::new(["a", "b"], "/w");
+        command.io = Io::Pty(core::TerminalSize { rows: 3, cols: 4 });
+        command.environ = Environ::inherit_and([("N", "v")]);
+        command.time_limit = Some(TimeLimit { after: Duration::from_secs(2), grace: Duration::from_millis(7) });
+        command.overflow = core::Overflow::Block;
+        command.label = b"mine".to_vec();
+        let id = ProcessId::new("p").expect("a short id");
+        let params = StartParams::new(&id, &command).expect("it can be sent");
+        assert_eq!(params.into_command("/w".into(), b"mine".to_vec()), Ok(command));
+    }
+
+    #[test]
+    fn an_exit_arrives_as_it_was_sent() {
+        let usage =
+            ResourceUsage { user: Duration::from_millis(1), system: Duration::from_millis(2), max_rss_bytes: 3 };
+        let statuses = [ExitStatus::Code(7), ExitStatus::Signal { number: 9, core_dumped: true }];
+        let causes = [ExitCause::Own, ExitCause::TimedOut, ExitCause::Terminated, ExitCause::OutOfMemory];
+        for exit in statuses.into_iter().flat_map(|status| causes.map(|cause| core::Exit { status, cause, usage })) {
+            assert_eq!(core::Exit::from(Exit::from(exit)), exit);
+        }
+        assert_eq!(core::Exit::from(Exit::from(core::Exit::LOST)), core::Exit::LOST);
+    }
+}
