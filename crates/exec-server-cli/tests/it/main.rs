@@ -13,6 +13,7 @@ mod hostile_server;
 mod json;
 mod json_lines;
 mod remote;
+mod sequences;
 mod server;
 mod signals;
 mod streams;
