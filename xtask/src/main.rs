@@ -52,7 +52,7 @@ enum Subcommand {
         #[command(subcommand)]
         benchmark: bench::Benchmark,
     },
-    /// Repeat the tests about kills, races and endurance until the time is over
+    /// Repeat the tests about kills, races and hostile peers until the time is over; then sequences and mutants
     Soak {
         /// How long to go on
         #[arg(default_value_t = 10)]

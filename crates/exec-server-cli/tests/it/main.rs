@@ -14,6 +14,7 @@ mod json;
 mod json_lines;
 mod other_users;
 mod remote;
+mod sequences;
 mod server;
 mod signals;
 mod stdio_server;
