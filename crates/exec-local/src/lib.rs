@@ -195,14 +195,8 @@ impl LocalEnvironment {
         let (keeper, found) = KeeperClient::open(channel, host, &state).await?;
         let info = machine_info::of_this_machine();
         let shell = info.shell.path.clone().into_os_string();
-        let processes = LocalProcesses::new(
-            keeper,
-            spool_directory,
-            options.spool_bytes,
-            shell,
-            durable,
-            descriptors.clone(),
-        );
+        let processes =
+            LocalProcesses::new(keeper, spool_directory, options.spool_bytes, shell, durable, descriptors.clone());
         processes.resume(found, &options.runtimes);
         // Beside the logs in either case: the next environment that uses this directory removes what we leave if
         // killed.

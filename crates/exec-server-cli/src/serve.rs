@@ -101,11 +101,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
 
 /// Over stdio, the server of a connection that has just broken may still be leaving the state folder when the client
 /// comes back with the next one.
-async fn open_environment(
-    args: &ServeArgs,
-    urls: &[ListenUrl],
-    workers: &Workers,
-) -> anyhow::Result<LocalEnvironment> {
+async fn open_environment(args: &ServeArgs, urls: &[ListenUrl], workers: &Workers) -> anyhow::Result<LocalEnvironment> {
     let give_up = tokio::time::Instant::now() + PREDECESSOR_TIMEOUT;
     loop {
         match LocalEnvironment::open(local_options(args, workers)?).await {

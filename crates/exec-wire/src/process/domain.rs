@@ -13,7 +13,9 @@ use exec_core::command::BadCommand;
 use exec_core::environ::Variables;
 use exec_core::{self as core, Command, Environ, ExitCause, ExitStatus, Io, ProcessId, ResourceUsage, TimeLimit};
 
-use super::{EnvInherit, EnvPolicy, Exit, ExitKind, LogHead, Overflow, ProcessSignal, Size, StallReason, StartParams, Stream};
+use super::{
+    EnvInherit, EnvPolicy, Exit, ExitKind, LogHead, Overflow, ProcessSignal, Size, StallReason, StartParams, Stream,
+};
 use crate::base64::Base64;
 use crate::path_uri::{PathUri, RelativePath};
 use crate::text::OsText;
