@@ -109,15 +109,15 @@ mod tests {
     #[test]
     fn connections_are_spread_over_the_workers_and_a_blocked_worker_delays_no_other() {
         let workers = Workers::start(NonZeroUsize::new(2).expect("two")).expect("threads can be started");
-        let (release, blocked) = std::sync::mpsc::channel::<()>();
-        let (entered, in_work) = std::sync::mpsc::channel();
+        let (release, blocked) = std::sync::mpsc::sync_channel::<()>(1);
+        let (entered, in_work) = std::sync::mpsc::sync_channel(1);
         // It blocks its whole thread, as no connection should: whoever shares the thread gets nowhere.
         let first = workers.spawn(async move {
             entered.send(()).expect("the test waits");
             let _ = blocked.recv();
         });
         in_work.recv().expect("it runs");
-        let (done, second_done) = std::sync::mpsc::channel();
+        let (done, second_done) = std::sync::mpsc::sync_channel(1);
         drop(workers.spawn(async move { done.send(()).expect("the test waits") }));
         second_done.recv().expect("the other worker is free");
         assert!(!first.is_finished());
