@@ -30,6 +30,9 @@ pub(crate) struct Spawned {
     pub(crate) pid: u32,
     pub(crate) fds: Vec<(FdRole, OwnedFd)>,
     pub(crate) marked: bool,
+    /// The child's end of its terminal. As long as somebody has it open, the terminal is not at its end, even if the child
+    /// has closed it and opens it again; and nobody who moves its output closes it, which would hang the child up.
+    pub(crate) terminal: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
@@ -91,7 +94,7 @@ impl Spawner {
         let cloned = self.clone_child(launch, tree, &ends)?;
         let mut fds = ends.ours;
         fds.push((FdRole::Pidfd, cloned.pidfd));
-        Ok(Spawned { pid: cloned.pid, fds, marked: cloned.marked })
+        Ok(Spawned { pid: cloned.pid, fds, marked: cloned.marked, terminal: ends.terminal })
     }
 
     fn clone_child(
@@ -146,6 +149,7 @@ impl Spawner {
 /// Both ends of the pipes or the terminal between a child and us.
 struct StdioEnds {
     ours: Vec<(FdRole, OwnedFd)>,
+    terminal: Option<OwnedFd>,
     child: ChildEnds,
 }
 
@@ -171,7 +175,7 @@ impl StdioEnds {
             // Only our ends. The flag belongs to one end of a pipe, and a child does not expect it on its own.
             rustix::io::ioctl_fionbio(end, true)?;
         }
-        Ok(Self { ours, child: ChildEnds::Pipes { stdin, stdout, stderr } })
+        Ok(Self { ours, terminal: None, child: ChildEnds::Pipes { stdin, stdout, stderr } })
     }
 
     fn pty(size: Winsize) -> Result<Self, Errno> {
@@ -181,8 +185,10 @@ impl StdioEnds {
         rustix::pty::unlockpt(&master)?;
         rustix::termios::tcsetwinsize(&master, size)?;
         rustix::io::ioctl_fionbio(&master, true)?;
+        let terminal = above_stdio(rustix::pty::ioctl_tiocgptpeer(&master, flags)?)?;
         let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Self {
+            terminal: Some(terminal),
             ours: vec![(FdRole::PtyMaster, master), (FdRole::RelayRead, out), (FdRole::RelayWrite, into)],
             child: ChildEnds::Pty,
         })

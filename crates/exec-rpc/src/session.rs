@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use exec_core::id::BadId;
-use exec_core::limits::READER_TIMEOUT;
+use exec_core::limits::{ATTACHED_READER_TIMEOUT, READER_TIMEOUT};
 use exec_core::{ProcessId, Seq};
 use exec_env::process::LogFollower;
 
-use crate::limits::{CLOSED_TTL, ID_REUSE_DELAY, REMEMBERED_STARTS};
+use crate::limits::{CLOSED_TTL, FIRST_FOLLOW_WAIT, ID_REUSE_DELAY, REMEMBERED_STARTS};
 use crate::reservations::{Lookup, Reservation, Reservations};
 use crate::writer::{WeakWriterHandle, WriterHandle};
 
@@ -81,7 +81,17 @@ pub(crate) type Acknowledgement = Option<Seq>;
 struct Hold {
     connection: ConnectionId,
     upto: Seq,
+    /// Whether the client itself has named the position.
+    acknowledged: bool,
     follower: Box<dyn LogFollower>,
+}
+
+impl Hold {
+    /// A full log does not wait long for a client that is not connected, or has said nothing yet.
+    fn wait_briefly(&mut self) {
+        let patience = if self.acknowledged { READER_TIMEOUT } else { FIRST_FOLLOW_WAIT };
+        self.follower.acknowledge(self.upto, patience);
+    }
 }
 
 impl std::fmt::Debug for Hold {
@@ -254,18 +264,28 @@ impl SessionProcess {
         self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Moves the hold, for a client on this connection: to `upto`, or not at all if `None`. `false` if there is none.
-    pub(crate) fn move_hold(&self, connection: ConnectionId, upto: Option<Seq>, patience: Duration) -> bool {
+    /// The client on this connection has read up to `upto`. `false` if there is no hold.
+    pub(crate) fn move_hold(&self, connection: ConnectionId, upto: Seq) -> bool {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(hold) = hold.as_mut() else { return false };
-        hold.connection = connection;
-        hold.upto = upto.unwrap_or(hold.upto);
-        hold.follower.acknowledge(hold.upto, patience);
+        (hold.connection, hold.upto, hold.acknowledged) = (connection, upto, true);
+        hold.follower.acknowledge(upto, ATTACHED_READER_TIMEOUT);
         true
     }
 
-    pub(crate) fn set_hold(&self, connection: ConnectionId, upto: Seq, follower: Box<dyn LogFollower>) {
-        let hold = Hold { connection, upto, follower };
+    /// The client has come back on this connection, and will say how far it has read. `false` if there is no hold.
+    pub(crate) fn adopt_hold(&self, connection: ConnectionId) -> bool {
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(hold) = hold.as_mut() else { return false };
+        hold.connection = connection;
+        hold.wait_briefly();
+        true
+    }
+
+    /// Begins a hold for a client that has not said yet how far it has read.
+    pub(crate) fn begin_hold(&self, connection: ConnectionId, upto: Seq, follower: Box<dyn LogFollower>) {
+        let mut hold = Hold { connection, upto, acknowledged: false, follower };
+        hold.wait_briefly();
         *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold);
     }
 
@@ -278,7 +298,7 @@ impl SessionProcess {
     fn loosen_hold(&self, connection: ConnectionId) {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(hold) = hold.as_mut().filter(|hold| hold.connection == connection) {
-            hold.follower.acknowledge(hold.upto, READER_TIMEOUT);
+            hold.wait_briefly();
         }
     }
 

@@ -18,11 +18,10 @@ mod output_push;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use exec_core::Seq;
-use exec_core::limits::ATTACHED_READER_TIMEOUT;
 use exec_env::{BoxFuture, SharedEnvironment};
 use exec_transport::{CloseReason, Message, SendError, Sender};
 use exec_wire::limits::ENTRY_OVERHEAD_BYTES;
@@ -30,7 +29,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::limits::{FIRST_FOLLOW_WAIT, FIRST_READ_WAIT, PUSH_BYTES};
+use crate::limits::{FIRST_READ_WAIT, PUSH_BYTES};
 use crate::session::{ConnectionId, ReadInProgress, SessionProcess};
 use fair_queue::FairQueue;
 use output_push::{OutputPush, ReadyFollower, WhenFull};
@@ -261,16 +260,16 @@ impl Writer {
     /// The log keeps what comes after `after` until the client says what it has read. The hold of an earlier connection
     /// goes on: that is where the client's last acknowledgement was.
     async fn hold_until_client_speaks(&mut self, process: &SessionProcess, after: Seq) {
-        if !process.move_hold(self.id, None, ATTACHED_READER_TIMEOUT) {
-            self.hold(process, after, FIRST_FOLLOW_WAIT).await;
+        if !process.adopt_hold(self.id) {
+            self.begin_hold(process, after).await;
         }
     }
 
-    async fn hold(&mut self, process: &SessionProcess, upto: Seq, patience: Duration) {
+    async fn begin_hold(&mut self, process: &SessionProcess, upto: Seq) {
         // A process that was forgotten meanwhile keeps nothing.
-        let Ok(mut follower) = self.environment.processes().follow(&process.id, upto).await else { return };
-        follower.acknowledge(upto, patience);
-        process.set_hold(self.id, upto, follower);
+        if let Ok(follower) = self.environment.processes().follow(&process.id, upto).await {
+            process.begin_hold(self.id, upto, follower);
+        }
     }
 
     async fn on_acknowledged(&mut self, process: Arc<SessionProcess>) {
@@ -286,8 +285,9 @@ impl Writer {
             }
             return;
         };
-        if !process.move_hold(self.id, Some(upto), ATTACHED_READER_TIMEOUT) {
-            self.hold(&process, upto, ATTACHED_READER_TIMEOUT).await;
+        if !process.move_hold(self.id, upto) {
+            self.begin_hold(&process, upto).await;
+            process.move_hold(self.id, upto);
         }
         if self.push_of(&process).is_none() {
             return;

@@ -29,6 +29,8 @@ pub(super) struct Child {
     pid: u32,
     record: ProcessRecord,
     fds: Vec<(FdRole, OwnedFd)>,
+    /// Its end of the terminal, until the leader has exited.
+    terminal: Option<OwnedFd>,
     exit: Option<Exit>,
     /// `None` once it was found empty and given back.
     tree: Option<Tree>,
@@ -69,6 +71,7 @@ impl Child {
             pid: spawned.pid,
             record: launch.record.clone(),
             fds: spawned.fds,
+            terminal: spawned.terminal,
             exit: None,
             tree: Some(tree),
             termination: Termination::new(now, launch.time_limit),
@@ -150,6 +153,7 @@ impl Child {
             Err(_) => Exit::LOST,
         };
         self.exit = Some(exit);
+        self.terminal = None;
         self.termination.on_leader_exit();
         Some(exit)
     }

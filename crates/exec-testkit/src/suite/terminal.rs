@@ -1,7 +1,7 @@
 //! Processes on a pseudo terminal.
 
 use bytes::Bytes;
-use exec_core::{Environ, ExitCause, ExitStatus, Io, Signal, Stream, TerminalSize};
+use exec_core::{Command, Environ, ExitCause, ExitStatus, Io, Signal, Stream, TerminalSize};
 use exec_env::process::{Signalled, Written};
 
 use crate::test_data::SeededRng;
@@ -49,6 +49,20 @@ pub async fn what_is_typed_is_echoed_and_read(env: &TestEnvironment) {
     let mut reader = process.reader_at_line("ready").await;
     assert_eq!(process.write("1", "hello\n").await, Written::Accepted);
     reader.read_until("the echo and the answer", |seen| seen.terminal() == "ready\nhello\nhello\n").await;
+}
+
+/// Programs that go into the background for a while do this.
+pub async fn what_is_printed_on_a_terminal_that_was_closed_for_a_while_arrives(env: &TestEnvironment) {
+    let semaphore = env.semaphore("semaphore");
+    let fifo = semaphore.path().display();
+    let script = format!("echo one; exec </dev/null >/dev/null 2>&1; head -c 1 {fifo}; echo two >/dev/tty; exit 6");
+    let mut command = Command::new(["/bin/sh", "-c", &script], "/");
+    command.io = Io::Pty(TerminalSize::default());
+    let process = env.start_command("p", command).await;
+    let reader = process.reader_at_line("one").await;
+    semaphore.release();
+    let log = reader.read_to_end().await;
+    assert_eq!((log.terminal().as_str(), log.exit().shell_code()), ("one\ntwo\n", 6));
 }
 
 pub async fn a_resize_reaches_the_child(env: &TestEnvironment) {
