@@ -329,7 +329,7 @@ pub(crate) struct SharedState {
     pub(crate) info: Option<EnvironmentInfo>,
     session_id: Option<String>,
     /// The name of the server's memory of requests; `None` if it has none.
-    request_memory: Option<String>,
+    pub(crate) request_memory: Option<String>,
 }
 
 /// Whether a call can be sent at once.

@@ -273,7 +273,12 @@ impl Processes for RemoteProcesses {
                 signal: signal.into(),
                 signal_id: keyed.then(|| self.unique_key()),
             };
-            let result = self.link.call_with(&params, self.link.default_options(Method::ProcessSignal)).await.result;
+            let mut options = self.link.default_options(Method::ProcessSignal);
+            // A server that says whose memory it has forgets keys with it. One that does not say keeps them with the session.
+            if keyed && self.link.shared().lock().request_memory.is_none() {
+                options.retry = RetryPolicy::Always;
+            }
+            let result = self.link.call_with(&params, options).await.result;
             let closed = || self.link.shared().lock().inbox.head(id).is_some_and(|head| head.closed);
             match result.map_err(|error| error::process_reason(id, error))?.status {
                 Some(wire::SignalStatus::Sent) => Ok(Signalled::Sent),
