@@ -28,8 +28,9 @@ pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MOST: Duration = Duration::from_secs(2);
 
 /// How often a connection that was of use is replaced at once when it breaks, within [`QUICK_REDIAL_TIME`]. A server that
-/// answers something and hangs up, again and again, must not keep us and itself busy.
-pub const QUICK_REDIALS: usize = 8;
+/// answers something and hangs up, again and again, must not keep us and itself busy; a network that cuts every few
+/// milliseconds must not make us slow.
+pub const QUICK_REDIALS: usize = 100;
 
 /// See [`QUICK_REDIALS`].
 pub const QUICK_REDIAL_TIME: Duration = Duration::from_secs(2);

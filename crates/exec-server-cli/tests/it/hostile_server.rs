@@ -75,7 +75,7 @@ async fn finish(mut command: Command, args: &[&str], screen: Option<File>) -> En
                 bytes
             })
         });
-        let (done, is_done) = std::sync::mpsc::sync_channel::<()>(1);
+        let (done, is_done) = std::sync::mpsc::sync_channel::<()>(0);
         let watchdog = std::thread::spawn(move || {
             if is_done.recv_timeout(DEADLINE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
