@@ -69,15 +69,15 @@ fn the_smallest_spool_is_accepted_and_a_smaller_one_is_not() {
     assert_eq!(spooled(found_bytes), Err(BadCommand::SmallSpool { found_bytes, limit_bytes: SPOOL_MIN_BYTES }));
 }
 
-/// Each argument costs its NUL, each variable its `=` and its NUL.
+/// Each argument costs its NUL, each variable its `=` and its NUL; the working directory and the label count too.
 #[test]
 fn arguments_and_variables_together_are_bounded() {
     let variables = Environ::exactly([("NAME", "value"), ("B", "")]);
-    let others = "x".len() + 1 + ("NAME=value".len() + 1) + ("B=".len() + 1);
+    let others = "x".len() + 1 + ("NAME=value".len() + 1) + ("B=".len() + 1) + "/w".len() + "label".len();
     let longest = ARGUMENT_BYTES - others - 1;
     let with = |length: usize| {
         let argv = ["x".to_owned(), "y".repeat(length)];
-        Command { environ: variables.clone(), ..Command::new(argv, "/") }.check()
+        Command { environ: variables.clone(), label: b"label".to_vec(), ..Command::new(argv, "/w") }.check()
     };
     assert_eq!(with(longest), Ok(()));
     let refused = BadCommand::TooLarge { found_bytes: ARGUMENT_BYTES + 1, limit_bytes: ARGUMENT_BYTES };

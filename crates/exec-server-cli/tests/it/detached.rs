@@ -67,6 +67,21 @@ fn logs_follow_until_the_end_and_begin_where_they_are_told() {
     assert_eq!(events[2], serde_json::json!({"event": "closed", "seq": 4}));
 }
 
+/// Nobody was attached while it printed more than its spool holds.
+#[test]
+fn output_that_nobody_could_read_in_time_is_missed_aloud() {
+    let server = Server::start(Transport::Unix);
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let fifo = super::support::fifo(folder.path());
+    let script = format!("head -c 20000000 /dev/zero; echo last; echo printed > {}", fifo.display());
+    let id = server.detach(&["--spool", "1M"], &script);
+    assert_eq!(std::fs::read_to_string(&fifo).expect("the child writes it"), "printed\n");
+    let (out, err, code) = Running::start(&mut server.command(&["attach", &id])).end();
+    assert!(out.len() < 20_000_000 && out.ends_with("last\n"), "{} bytes", out.len());
+    assert!(err.contains("bytes of output are lost here") && err.contains("raise --spool"), "{err}");
+    assert_eq!(code, 125, "a success that lost its output is none");
+}
+
 #[test]
 fn kill_ends_the_tree_and_says_how_many() {
     let server = Server::start(Transport::Unix);
