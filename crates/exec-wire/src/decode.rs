@@ -17,7 +17,7 @@ use crate::scan::{RawJson, plain_text_end};
 
 /// Structs to which we have added members, with the number of members that Codex's server has. The number is part of the
 /// text that answers an array where an object belongs. Such a struct also has `#[serde(expecting = "struct Name")]`.
-const EXTENDED: [(&str, usize); 8] = [
+const EXTENDED: [(&str, usize); 10] = [
     ("InitializeParams", 2),
     ("SignalParams", 2),
     ("TerminateParams", 1),
@@ -25,6 +25,8 @@ const EXTENDED: [(&str, usize); 8] = [
     ("WireFsCopyParams", 4),
     ("WireFsCreateDirectoryParams", 4),
     ("WireFsOpenParams", 4),
+    ("WireFsReadDirectoryParams", 2),
+    ("WireFsWalkParams", 3),
     ("WireFsWriteFileParams", 4),
 ];
 
