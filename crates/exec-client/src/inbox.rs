@@ -85,8 +85,17 @@ struct Window {
     told: Option<Acknowledgement>,
 }
 
-/// What the server is told: the last seq that every follower has read; `None` if there is no follower.
-pub type Acknowledgement = Option<Seq>;
+/// What the server is told; `None` if there is no follower.
+pub type Acknowledgement = Option<ReadPositions>;
+
+/// How far the followers of a process have read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadPositions {
+    /// The last seq that every follower has done with: what comes after it, the server must keep.
+    pub slowest: Seq,
+    /// The last seq that some follower was given: what comes after it, the server may push.
+    pub fastest: Seq,
+}
 
 /// A follower's position.
 #[derive(Debug, Clone, Copy)]
@@ -347,12 +356,14 @@ impl Window {
 
     fn acknowledgement(&self, least_bytes: usize) -> Option<Acknowledgement> {
         let slowest = self.readers.values().min_by_key(|reader| reader.acknowledged);
-        let now = slowest.map(|reader| reader.acknowledged);
-        let due = match (self.told, slowest) {
+        let now = slowest.map(|reader| ReadPositions { slowest: reader.acknowledged, fastest: self.fastest() });
+        let due = match (self.told, now) {
             // Nobody has followed it yet. The server keeps the beginning for a while.
             _ if !self.followed => false,
             (Some(told), _) if told == now => false,
-            (Some(Some(told)), Some(slowest)) if told < slowest.acknowledged => slowest.untold_bytes >= least_bytes,
+            (Some(Some(told)), Some(now)) if told.slowest <= now.slowest && told.fastest <= now.fastest => {
+                self.readers.values().any(|reader| reader.untold_bytes >= least_bytes)
+            }
             // A follower has come, or the last one has gone.
             _ => true,
         };
@@ -411,27 +422,32 @@ mod tests {
         Entry { seq, body }
     }
 
+    fn told(slowest: Seq, fastest: Seq) -> Acknowledgement {
+        Some(ReadPositions { slowest, fastest })
+    }
+
     #[test]
-    fn the_server_is_told_what_the_slowest_follower_has_read() {
+    fn the_server_is_told_what_the_slowest_and_the_fastest_follower_have_read() {
         let id = ProcessId::new("p").expect("a short name");
         let mut inbox = Inbox::new(InboxLimits::default());
         inbox.open(&id);
         assert_eq!(inbox.acknowledgement(&id, 0), None, "nobody has followed it yet");
         let slow = inbox.add_reader(&id, 0).expect("it is open");
         let fast = inbox.add_reader(&id, 0).expect("it is open");
-        assert_eq!(inbox.acknowledgement(&id, 1000), Some(Some(0)), "it is followed now");
-        inbox.acknowledged(&id, Some(0));
+        assert_eq!(inbox.acknowledgement(&id, 1000), Some(told(0, 0)), "it is followed now");
+        inbox.acknowledged(&id, told(0, 0));
         inbox.count_read(&id, fast, &[output(1, 900)]);
         inbox.advance_reader(&id, fast, 1);
-        assert_eq!(inbox.acknowledgement(&id, 0), None);
+        assert_eq!(inbox.acknowledgement(&id, 1000), None, "it is not worth a message");
+        assert_eq!(inbox.acknowledgement(&id, 996), Some(told(0, 1)));
+        inbox.acknowledged(&id, told(0, 1));
         inbox.count_read(&id, slow, &[output(1, 900)]);
         inbox.advance_reader(&id, slow, 1);
-        assert_eq!(inbox.acknowledgement(&id, 1000), None, "it is not worth a message");
-        assert_eq!(inbox.acknowledgement(&id, 996), Some(Some(1)));
-        inbox.acknowledged(&id, Some(1));
+        assert_eq!(inbox.acknowledgement(&id, 996), Some(told(1, 1)));
+        inbox.acknowledged(&id, told(1, 1));
         inbox.tell_again(None);
-        assert_eq!(inbox.acknowledgement(&id, 996), Some(Some(1)), "another connection");
-        inbox.acknowledged(&id, Some(1));
+        assert_eq!(inbox.acknowledgement(&id, 996), Some(told(1, 1)), "another connection");
+        inbox.acknowledged(&id, told(1, 1));
         inbox.remove_reader(&id, slow);
         assert_eq!(inbox.acknowledgement(&id, 0), None);
         inbox.remove_reader(&id, fast);
@@ -445,11 +461,11 @@ mod tests {
         inbox.open(&id);
         let reader = inbox.add_reader(&id, 0).expect("it is open");
         inbox.acknowledge_reader(&id, reader, 0);
-        inbox.acknowledged(&id, Some(0));
+        inbox.acknowledged(&id, told(0, 0));
         inbox.advance_reader(&id, reader, 9);
-        assert_eq!(inbox.acknowledgement(&id, 0), None);
+        assert_eq!(inbox.acknowledgement(&id, 0), Some(told(0, 9)));
         inbox.acknowledge_reader(&id, reader, 4);
-        assert_eq!(inbox.acknowledgement(&id, 0), Some(Some(4)));
+        assert_eq!(inbox.acknowledgement(&id, 0), Some(told(4, 9)));
     }
 
     #[test]

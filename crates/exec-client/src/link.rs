@@ -425,14 +425,19 @@ impl LinkShared {
 
     fn acknowledge_in(&self, state: &mut SharedState, id: &ProcessId, least_bytes: usize) {
         let LinkPhase::Live(queue) = &state.phase else { return };
-        let Some(seq) = state.inbox.acknowledgement(id, least_bytes).filter(|_| state.acknowledges) else { return };
+        let due = state.inbox.acknowledgement(id, least_bytes).filter(|_| state.acknowledges);
+        let Some(positions) = due else { return };
         // Without a permit it is left to the next one, which includes it.
         let Ok(permit) = Arc::clone(&self.acknowledgement_permits).try_acquire_owned() else { return };
-        let params = AcknowledgeParams { process_id: id.as_str().to_owned(), seq };
+        let params = AcknowledgeParams {
+            process_id: id.as_str().to_owned(),
+            seq: positions.map(|positions| positions.slowest),
+            fastest_seq: positions.filter(|read| read.fastest > read.slowest).map(|positions| positions.fastest),
+        };
         let mut out = Vec::new();
         envelope::write_notification(&mut out, NotificationMethod::ProcessAcknowledge.name(), &params, false);
         queue.send(OutgoingMessage::new(Message::Text(out.into()), permit));
-        state.inbox.acknowledged(id, seq);
+        state.inbox.acknowledged(id, positions);
     }
 
     /// Whether the server should be told what was read of a process's log, and can be told.

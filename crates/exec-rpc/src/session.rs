@@ -68,13 +68,22 @@ pub(crate) struct SessionProcess {
     closed_since: Mutex<Option<Instant>>,
     /// Ids of the last signals that were sent: enough for all that can be in flight when a connection breaks.
     signal_ids: Mutex<VecDeque<String>>,
-    /// What the client has last acknowledged and the writer has not handled yet.
-    acknowledged: Mutex<Option<Acknowledgement>>,
+    /// What the client has last acknowledged on this connection, and its writer has not handled yet. A connection that is
+    /// gone may leave one behind.
+    acknowledged: Mutex<Option<(ConnectionId, Acknowledgement)>>,
     hold: Mutex<Option<Hold>>,
 }
 
 /// How far a client has read a process's log; `None` if nobody there reads it.
-pub(crate) type Acknowledgement = Option<Seq>;
+pub(crate) type Acknowledgement = Option<ReadPositions>;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadPositions {
+    /// The log keeps what comes after it.
+    pub(crate) slowest: Seq,
+    /// The push may be ahead of it by the client's window. Never before the other.
+    pub(crate) fastest: Seq,
+}
 
 /// A position in the log behind which everything is kept for a client that acknowledges what it has read. It outlives the
 /// connection for a while, because the client may come back.
@@ -256,12 +265,25 @@ impl SessionProcess {
 
     /// The client has acknowledged something. The result is whether the writer must be told: it handles the last
     /// acknowledgement only, so a client that sends many costs no memory.
-    pub(crate) fn record_acknowledgement(&self, acknowledgement: Acknowledgement) -> bool {
-        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).replace(acknowledgement).is_none()
+    pub(crate) fn record_acknowledgement(&self, connection: ConnectionId, acknowledgement: Acknowledgement) -> bool {
+        let mut recorded = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+        match *recorded {
+            // The client has come back meanwhile, and what it said before counts no longer.
+            Some((newer, _)) if newer.0 > connection.0 => false,
+            Some((same, _)) if same == connection => {
+                *recorded = Some((connection, acknowledgement));
+                false
+            }
+            Some(_) | None => {
+                *recorded = Some((connection, acknowledgement));
+                true
+            }
+        }
     }
 
-    pub(crate) fn take_acknowledgement(&self) -> Option<Acknowledgement> {
-        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub(crate) fn take_acknowledgement(&self, connection: ConnectionId) -> Option<Acknowledgement> {
+        let mut recorded = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.take_if(|(of, _)| *of == connection).map(|(_, acknowledgement)| acknowledgement)
     }
 
     /// The client on this connection has read up to `upto`. `false` if there is no hold.
@@ -353,4 +375,24 @@ impl SessionProcess {
 /// Milliseconds since 1970; 0 for earlier times.
 pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_connection_left_unhandled_does_not_silence_the_next_one() {
+        let process = SessionProcess::new("p".into(), ProcessId::new("s/p").expect("short"), None);
+        let read = |seq| Some(ReadPositions { slowest: seq, fastest: seq });
+        let (first, second) = (ConnectionId(1), ConnectionId(2));
+        assert!(process.record_acknowledgement(first, read(1)), "its writer must be told");
+        assert!(!process.record_acknowledgement(first, read(2)), "it was told");
+        // The first connection breaks before its writer has looked.
+        assert!(process.record_acknowledgement(second, read(3)), "another writer must be told");
+        assert!(!process.record_acknowledgement(first, read(2)), "what comes late counts no longer");
+        assert!(process.take_acknowledgement(first).is_none());
+        let taken = process.take_acknowledgement(second).flatten().expect("it was recorded");
+        assert_eq!((taken.slowest, taken.fastest), (3, 3));
+    }
 }

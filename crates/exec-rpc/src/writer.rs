@@ -30,7 +30,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::limits::{FIRST_READ_WAIT, PUSH_BYTES};
-use crate::session::{ConnectionId, ReadInProgress, SessionProcess};
+use crate::session::{ConnectionId, ReadInProgress, ReadPositions, SessionProcess};
 use fair_queue::FairQueue;
 use output_push::{OutputPush, ReadyFollower, WhenFull};
 
@@ -273,9 +273,9 @@ impl Writer {
     }
 
     async fn on_acknowledged(&mut self, process: Arc<SessionProcess>) {
-        let Some(acknowledgement) = process.take_acknowledgement() else { return };
+        let Some(acknowledgement) = process.take_acknowledgement(self.id) else { return };
         let Some(window) = self.window else { return };
-        let Some(upto) = acknowledgement else {
+        let Some(ReadPositions { slowest, fastest }) = acknowledgement else {
             process.release_hold();
             if let Some(push) = self.pushes.get_mut(&process.wire_id).and_then(OutputPush::begun) {
                 push.when_full = match push.when_full {
@@ -285,9 +285,9 @@ impl Writer {
             }
             return;
         };
-        if !process.move_hold(self.id, upto) {
-            self.begin_hold(&process, upto).await;
-            process.move_hold(self.id, upto);
+        if !process.move_hold(self.id, slowest) {
+            self.begin_hold(&process, slowest).await;
+            process.move_hold(self.id, slowest);
         }
         if self.push_of(&process).is_none() {
             return;
@@ -295,14 +295,14 @@ impl Writer {
         let Some(push) = self.pushes.get_mut(&process.wire_id).and_then(OutputPush::begun) else { return };
         let last_sent = push.unacknowledged.last_sent;
         // It may be that the client has fetched what we would push next.
-        if upto > last_sent || matches!(push.when_full, WhenFull::GaveUp) {
-            self.follow(process.clone(), upto.max(last_sent)).await;
+        if fastest > last_sent || matches!(push.when_full, WhenFull::GaveUp) {
+            self.follow(process.clone(), fastest.max(last_sent)).await;
             if let Some(push) = self.pushes.get_mut(&process.wire_id).and_then(OutputPush::begun) {
                 push.when_full = WhenFull::Wait;
             }
             return;
         }
-        push.unacknowledged.acknowledge(upto);
+        push.unacknowledged.acknowledge(fastest);
         let has_room = push.unacknowledged.leaves_room(window);
         match std::mem::replace(&mut push.when_full, WhenFull::Wait) {
             WhenFull::Waiting(ready) if has_room => self.ready_followers.push(ready, push.last_bytes),

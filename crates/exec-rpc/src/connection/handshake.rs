@@ -23,7 +23,7 @@ use crate::dispatch::Params;
 use crate::limits::{CLIENT_NAME_BYTES, OUTPUT_WINDOW_BYTES, REQUEST_SCOPE_BYTES};
 use crate::reply;
 use crate::reservations::Lookup;
-use crate::session::Session;
+use crate::session::{ReadPositions, Session};
 use crate::writer::WriterCommand;
 
 /// How far the handshake was when a request came.
@@ -140,7 +140,7 @@ impl ConnectionTask {
         let Ok(params) = notification.params.decode::<AcknowledgeParams>() else { return false };
         let HandshakeState::Complete(session) = &self.handshake else { return false };
         if let Lookup::Present(process) = session.find(&params.process_id)
-            && process.record_acknowledgement(params.seq.map(convert::seq))
+            && process.record_acknowledgement(self.shared.id, read_positions(&params))
         {
             self.shared.send(WriterCommand::Acknowledged { process });
         }
@@ -151,4 +151,10 @@ impl ConnectionTask {
 /// Refuses a string that would be kept and is too long.
 fn check_length(what: &str, text: &str, limit_bytes: usize) -> Result<(), RpcError> {
     if text.len() > limit_bytes { Err(reply::too_long(what, text.len(), limit_bytes)) } else { Ok(()) }
+}
+
+fn read_positions(params: &AcknowledgeParams) -> Option<ReadPositions> {
+    let slowest = params.seq?;
+    let fastest = params.fastest_seq.map_or(slowest, |fastest| fastest.max(slowest));
+    Some(ReadPositions { slowest: convert::seq(slowest), fastest: convert::seq(fastest) })
 }

@@ -121,6 +121,9 @@ shapes! {
         pub process_id: String,
         /// The number of the last entry that was read; 0 for none yet. Absent if nobody reads this process any longer.
         pub seq: Option<u64>,
+        /// Where several read at the client: what the fastest of them has read, if that is more. The push goes by it, and the
+        /// others fetch what they need.
+        pub fastest_seq: Option<u64>,
     }
 
     /// No more output can come.
