@@ -1,7 +1,9 @@
 //! The sandbox that a client asks for, for a process or a file operation.
 //!
-//! Types only, mostly for decoding; whether a sandbox can be enforced is decided elsewhere. The mix of camelCase (the
+//! Types, and how they become the domain's policy; whether that can be enforced is decided elsewhere. The mix of camelCase (the
 //! context) and snake_case (the profile) is Codex's, and so are the type names, which appear in error texts.
+
+mod domain;
 
 use std::num::NonZeroUsize;
 
@@ -10,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::path_uri::PathUri;
 use crate::shape::{Nullable, shapes};
+pub use domain::BadSandbox;
 
 shapes! {
     /// A permission profile, and what its dynamic parts refer to.
