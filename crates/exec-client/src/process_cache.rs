@@ -44,6 +44,7 @@ impl CachedProcess {
             stdin_open,
             started: SystemTime::now(),
             head: EMPTY_HEAD,
+            sandbox: None,
             label: command.label.clone(),
         };
         Self { status: ProcessStatus::Starting, changes: watch::Sender::new(0), started: Some(started) }

@@ -78,10 +78,10 @@ impl RemoteProcesses {
         id: &ProcessId,
         command: &Command,
         params: &wire::StartParams,
-    ) -> Result<u32, ProcessReason> {
+    ) -> Result<Started, ProcessReason> {
         let link = &self.link;
         if !link.has(Method::ProcessList) {
-            return Ok(0);
+            return Ok(Started { pid: 0, sandbox: None });
         }
         let options = link.default_options(Method::ProcessStart);
         let until = Instant::now() + options.deadline;
@@ -89,11 +89,12 @@ impl RemoteProcesses {
             let listed = self.list_all().await.map_err(Unreachable::from)?;
             if let Some(info) = listed.iter().find(|info| info.id == *id) {
                 let ours = link.shared().lock().processes.get(id).is_some_and(|process| process.matches(info));
-                return if ours { Ok(info.pid) } else { Err(ProcessReason::IdInUse) };
+                let started = Started { pid: info.pid, sandbox: info.sandbox.clone() };
+                return if ours { Ok(started) } else { Err(ProcessReason::IdInUse) };
             }
             let result = link.call_with(params, options).await.result;
             match result.map_err(|error| error::start_reason(id, command, error)) {
-                Ok(result) => return Ok(result.pid.unwrap_or(0)),
+                Ok(result) => return Ok(started(result)),
                 Err(ProcessReason::IdInUse) if Instant::now() < until => {
                     tokio::time::sleep(START_POLL_INTERVAL).await;
                 }
@@ -138,6 +139,10 @@ impl RemoteProcesses {
     }
 }
 
+fn started(result: wire::StartResult) -> Started {
+    Started { pid: result.pid.unwrap_or(0), sandbox: result.sandbox.map(Into::into) }
+}
+
 impl Processes for RemoteProcesses {
     fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, ProcessError>> {
         ProcessVerb::Start.perform(id, async move {
@@ -148,8 +153,8 @@ impl Processes for RemoteProcesses {
                 wire::StartParams::new(id, &command).map_err(|error| Unreachable { why: error.to_string() })?;
             let reserved = ReservedId::take(link, id, &command)?;
             let outcome = link.call_with(&params, link.default_options(Method::ProcessStart)).await;
-            let pid = match outcome.result.map_err(|error| error::start_reason(id, &command, error)) {
-                Ok(result) => result.pid.unwrap_or(0),
+            let started = match outcome.result.map_err(|error| error::start_reason(id, &command, error)) {
+                Ok(result) => started(result),
                 // It was sent twice, and nobody else of ours asked for that id: the first one was carried out.
                 Err(ProcessReason::IdInUse) if outcome.resent && reserved.fresh => {
                     self.find_started(id, &command, &params).await?
@@ -157,7 +162,7 @@ impl Processes for RemoteProcesses {
                 Err(reason) => return Err(reason),
             };
             reserved.confirm();
-            Ok(Started { pid })
+            Ok(started)
         })
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::environ::Environ;
 use crate::limits::{ARGUMENT_BYTES, SPOOL_MIN_BYTES};
+use crate::sandbox::SandboxPolicy;
 
 /// What to run, where, and with which standard streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Command {
     /// How long a server keeps its output and its exit after its end, unless the server allows less; `None` for the
     /// server's usual time. Where there is no server, it is kept until it is forgotten.
     pub keep: Option<Duration>,
+    /// What it may reach; everything that its account may, if `None`.
+    pub sandbox: Option<SandboxPolicy>,
     /// Opaque to everybody but the owner, who finds it again in `list`.
     pub label: Vec<u8>,
 }
@@ -170,6 +173,7 @@ impl Command {
             overflow: Overflow::default(),
             spool_bytes: None,
             keep: None,
+            sandbox: None,
             label: Vec::new(),
         }
     }

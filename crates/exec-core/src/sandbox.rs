@@ -63,3 +63,41 @@ impl SandboxPolicy {
         self.files == FilePolicy::Unrestricted && self.network == NetworkPolicy::Enabled
     }
 }
+
+/// What confines a process, told to whoever started it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxReport {
+    /// In the order in which they were applied; never empty.
+    pub means: Vec<SandboxMeans>,
+}
+
+/// A part of the kernel, or a program, that confines a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxMeans {
+    /// Namespaces of its own, made by the program `bwrap`.
+    Bubblewrap,
+    /// Rules for files that the kernel checks, by the version of its interface.
+    Landlock { abi: u32 },
+    /// A filter of system calls.
+    Seccomp,
+}
+
+impl SandboxMeans {
+    /// For programs and people: `bubblewrap`, `landlock-7`, `seccomp`.
+    pub fn name(self) -> String {
+        match self {
+            Self::Bubblewrap => "bubblewrap".to_owned(),
+            Self::Landlock { abi } => format!("landlock-{abi}"),
+            Self::Seccomp => "seccomp".to_owned(),
+        }
+    }
+
+    /// The means of that name; `None` if it is one of a later version.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "bubblewrap" => Some(Self::Bubblewrap),
+            "seccomp" => Some(Self::Seccomp),
+            _ => Some(Self::Landlock { abi: name.strip_prefix("landlock-")?.parse().ok()? }),
+        }
+    }
+}

@@ -14,6 +14,7 @@ use exec_core::{Command, Entry, Exit, Gap, Head, Page, ProcessId, Seq, Signal, T
 use crate::BoxFuture;
 pub use error::{ProcessError, ProcessReason, ProcessVerb, SpawnFailure, Unreachable};
 pub use exec_core::SpawnStep;
+pub use exec_core::sandbox::{SandboxMeans, SandboxReport};
 
 /// The verbs over processes, each addressed by the id its starter chose.
 pub trait Processes: Send + Sync {
@@ -78,10 +79,12 @@ pub trait LogFollower: Send {
 }
 
 /// A process that was started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
     /// The pid on its machine; for people to read, never to send signals to.
     pub pid: u32,
+    /// What confines it; `None` if nothing does.
+    pub sandbox: Option<SandboxReport>,
 }
 
 /// What to read.
@@ -190,6 +193,8 @@ pub struct ProcessInfo {
     pub started: SystemTime,
     /// The state of its log.
     pub head: Head,
+    /// What confines it; `None` if nothing does.
+    pub sandbox: Option<SandboxReport>,
     /// What the command carried as its label.
     pub label: Vec<u8>,
 }

@@ -19,13 +19,14 @@ use std::time::{Duration, SystemTime};
 
 pub use exec_core::SpawnStep;
 use exec_core::flow::Quota;
+use exec_core::sandbox::SandboxReport;
 use exec_core::{Exit, Io, ProcessId, TimeLimit};
 use serde::{Deserialize, Serialize};
 
 use crate::spool::LogFileKind;
 
 /// The keeper refuses an owner of another version, and names its own.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The keeper's name of a process; never used twice.
 pub type ProcessNumber = u64;
@@ -167,6 +168,9 @@ pub struct ProcessRecord {
     pub quota: Quota,
     /// When the owner asked for it; not before 1970.
     pub started: SystemTime,
+    /// What confines it.
+    #[serde(with = "plain")]
+    pub sandbox: Option<SandboxReport>,
     /// The owner's own data; the keeper does not read it.
     pub label: Vec<u8>,
 }

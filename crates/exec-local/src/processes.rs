@@ -301,6 +301,9 @@ impl ProcessTable {
 
     async fn start(self: &Arc<Self>, id: &ProcessId, command: Command) -> Result<Started, ProcessReason> {
         command.check()?;
+        if command.sandbox.is_some() {
+            return Err(ProcessReason::SandboxUnavailable { why: "there is no sandbox yet".to_owned() });
+        }
         let reservation = Reservation::new(self, id)?;
         let permit = self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS);
         let permit = permit.map_err(|_| too_many_open_files(&command.argv))?;
@@ -342,7 +345,7 @@ impl ProcessTable {
         }
         self.insert(&Process::new(&self, record, handed, permit));
         reservation.keep();
-        Ok(Started { pid })
+        Ok(Started { pid, sandbox: None })
     }
 }
 
@@ -405,6 +408,7 @@ fn launch_request(id: &ProcessId, command: Command, default_spool_bytes: u64, sh
             io: command.io,
             quota: Quota { cap_bytes: command.spool_bytes.unwrap_or(default_spool_bytes), overflow: command.overflow },
             started: SystemTime::now().max(SystemTime::UNIX_EPOCH),
+            sandbox: None,
             label: command.label,
         },
         arg0: command.arg0,

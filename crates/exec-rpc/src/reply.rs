@@ -12,6 +12,7 @@ use exec_env::http::HttpError;
 use exec_env::process::{ProcessReason, SpawnFailure};
 use exec_wire::error::{ErrorData, RpcError, code, kind};
 use exec_wire::path_uri::ForeignPath;
+use exec_wire::sandbox::BadSandbox;
 
 use crate::convert;
 use crate::reservations::ReserveError;
@@ -36,6 +37,7 @@ pub(crate) fn process_error(reason: ProcessReason, wire_id: &str) -> RpcError {
         ProcessReason::BadCommand(BadCommand::Nul { .. }) => {
             (code::INTERNAL, "nul byte found in provided data".to_owned())
         }
+        ProcessReason::SandboxUnavailable { .. } => (code::INVALID_PARAMS, sentences::SANDBOX_UNAVAILABLE.to_owned()),
         ProcessReason::BadCommand(_) | ProcessReason::NoCells { .. } | ProcessReason::BadRegex { .. } => {
             (code::INVALID_PARAMS, text)
         }
@@ -57,7 +59,9 @@ fn process_data(reason: ProcessReason) -> Option<ErrorData> {
     let data = ErrorData::new(reason.name()?);
     Some(match reason {
         ProcessReason::BadCommand(bad) => ErrorData { detail: Some(bad.to_string()), ..data },
-        ProcessReason::BadRegex { why } => ErrorData { detail: Some(why), ..data },
+        ProcessReason::BadRegex { why } | ProcessReason::SandboxUnavailable { why } => {
+            ErrorData { detail: Some(why), ..data }
+        }
         ProcessReason::SpoolUnreadable { errno } | ProcessReason::SignalRefused { errno } => {
             ErrorData { errno: Some(errno), ..data }
         }
@@ -90,7 +94,14 @@ pub(crate) fn foreign_cwd(foreign: ForeignPath) -> RpcError {
 }
 
 pub(crate) fn sandbox_not_enforceable() -> RpcError {
-    error_of_kind(kind::SANDBOX, code::INVALID_PARAMS, "sandbox intent cannot be enforced on this executor")
+    error_of_kind(kind::SANDBOX, code::INVALID_PARAMS, sentences::SANDBOX_UNAVAILABLE)
+}
+
+pub(crate) fn bad_sandbox(bad: BadSandbox) -> RpcError {
+    match bad {
+        BadSandbox::WithoutCwd => sandbox_without_cwd(),
+        BadSandbox::ForeignPath(foreign) => foreign_sandbox_path(foreign),
+    }
 }
 
 pub(crate) fn bad_params(message: impl Into<String>) -> RpcError {

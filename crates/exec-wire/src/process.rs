@@ -20,5 +20,6 @@ pub use log::{
     ReadResult, StallReason, Stream,
 };
 pub use start::{
-    EnvInherit, EnvPolicy, Metadata, Overflow, SandboxType, ShellSnapshot, Size, StartParams, StartResult, ThreadId,
+    EnvInherit, EnvPolicy, Metadata, Overflow, SandboxReport, SandboxType, ShellSnapshot, Size, StartParams,
+    StartResult, ThreadId,
 };

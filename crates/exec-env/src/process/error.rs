@@ -30,6 +30,11 @@ pub enum ProcessReason {
     IdInUse,
     /// The kernel refused one of the steps of a start.
     SpawnFailed(SpawnFailure),
+    /// The machine cannot enforce the sandbox that the command asks for, so it was not started.
+    SandboxUnavailable {
+        /// What is missing and what would bring it, for a person.
+        why: String,
+    },
     /// The process was terminated while it was being started.
     StartCancelled,
     /// No process has this id.
@@ -141,6 +146,7 @@ impl ProcessReason {
             Self::BadCommand(_) => "badCommand",
             Self::IdInUse => "processExists",
             Self::SpawnFailed(_) => "spawnFailed",
+            Self::SandboxUnavailable { .. } => "sandbox",
             Self::StartCancelled => "startCancelled",
             Self::UnknownProcess => "unknownProcess",
             Self::SpoolUnreadable { .. } => "spoolRead",
@@ -157,7 +163,7 @@ impl ProcessReason {
     pub fn from_name(name: &str, errno: Option<i32>, why: &str) -> Option<Self> {
         let units = [Self::IdInUse, Self::StartCancelled, Self::UnknownProcess, Self::NoTerminal];
         let with_errno = errno.map(|errno| [Self::SpoolUnreadable { errno }, Self::SignalRefused { errno }]);
-        let with_words = [Self::BadRegex { why: why.to_owned() }];
+        let with_words = [Self::BadRegex { why: why.to_owned() }, Self::SandboxUnavailable { why: why.to_owned() }];
         let mut known = units.into_iter().chain(with_errno.into_iter().flatten()).chain(with_words);
         known.find(|reason| reason.name() == Some(name))
     }
@@ -170,6 +176,7 @@ impl ProcessReason {
                 format!("process {id} already exists: choose another id, or forget the old one first")
             }
             Self::SpawnFailed(failure) => format!("cannot start process {id}: {failure}"),
+            Self::SandboxUnavailable { why } => format!("cannot start process {id} in its sandbox: {why}"),
             Self::StartCancelled => format!("process {id} start was cancelled"),
             Self::UnknownProcess => format!("unknown process id {id}"),
             Self::SpoolUnreadable { errno } => {

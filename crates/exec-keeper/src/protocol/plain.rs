@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use exec_core::flow::Quota;
+use exec_core::sandbox::{SandboxMeans, SandboxReport};
 use exec_core::{Exit, Io, Overflow, ProcessId, SpawnStep, TerminalSize, TimeLimit};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -75,6 +76,10 @@ plain!(
 );
 // As in the index of a log, which keeps it too.
 plain!(Exit, Vec<u8>, |exit| encode_exit(0, &exit).to_vec(), |bytes| Some(decode_exit(&bytes)?.1));
+
+plain!(SandboxReport, Vec<String>, |report| report.means.into_iter().map(SandboxMeans::name).collect(), |names| Some(
+    SandboxReport { means: names.iter().map(|name| SandboxMeans::from_name(name)).collect::<Option<_>>()? }
+));
 
 impl<T: Plain> Plain for Option<T> {
     type Form = Option<T::Form>;

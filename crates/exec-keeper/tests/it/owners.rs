@@ -249,6 +249,7 @@ fn launch(argv: &[&str], path: Option<&str>) -> LaunchRequest {
         io: Io::Pipes { stdin: false },
         quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest },
         started: SystemTime::now(),
+        sandbox: None,
         label: Vec::new(),
     };
     LaunchRequest { record, arg0: None, environ: Vec::new(), path: path.map(Into::into), time_limit: None }

@@ -60,8 +60,8 @@ proptest! {
 
 /// A keeper may be older than the owner that finds it. Who changes these bytes must change [`VERSION`] too.
 #[test]
-fn version_2_is_written_as_it_always_was() {
-    assert_eq!(VERSION, 2);
+fn version_3_is_written_as_it_always_was() {
+    assert_eq!(VERSION, 3);
     let record = ProcessRecord {
         id: ProcessId::new("p").expect("short"),
         argv: vec!["true".into()],
@@ -69,9 +69,10 @@ fn version_2_is_written_as_it_always_was() {
         io: Io::Pty(TerminalSize { rows: 24, cols: 80 }),
         quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::Block },
         started: SystemTime::UNIX_EPOCH + Duration::from_micros(3),
+        sandbox: None,
         label: b"L".to_vec(),
     };
-    let record_hex = "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 014c";
+    let record_hex = "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 00 014c";
     let launch = LaunchRequest {
         record: record.clone(),
         arg0: Some("a".into()),
@@ -211,6 +212,7 @@ fn process_record() -> impl Strategy<Value = ProcessRecord> {
             io,
             quota,
             started,
+            sandbox: None,
             label,
         },
     )

@@ -171,6 +171,7 @@ impl Process {
             stdin_open: self.stdin().is_open(),
             started: self.record.started,
             head: self.head(),
+            sandbox: self.record.sandbox.clone(),
             label: self.record.label.clone(),
         }
     }

@@ -15,6 +15,7 @@ use exec_wire::process::{
     StartResult, TerminateParams, TerminateResult, WaitOutcome, WaitParams, WaitResult, WriteParams, WriteResult,
     WriteStatus,
 };
+use exec_wire::sandbox::SandboxContext;
 
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
@@ -42,9 +43,11 @@ impl RequestContext {
 
 pub(crate) async fn start(context: RequestContext, params: StartParams) -> HandlerResult<StartResult> {
     let wire_id = params.process_id.clone();
-    let sandboxed = params.sandbox.is_some();
     let cwd = params.cwd.to_path().map_err(reply::foreign_cwd)?;
     unsupported::check(&params)?;
+    let sandbox = params.sandbox.as_ref().map(SandboxContext::policy).transpose().map_err(reply::bad_sandbox)?;
+    let sandbox = sandbox.flatten().filter(|policy| !policy.allows_everything());
+    let sandboxed = sandbox.is_some();
     let client_label = params.label.as_ref().map_or_else(Vec::new, |label| label.0.to_vec());
     if client_label.len() > LABEL_BYTES {
         return Err(reply::too_long("label", client_label.len(), LABEL_BYTES));
@@ -65,7 +68,8 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     };
     let id = context.session.process_id(&wire_id).map_err(reply::bad_id)?;
     let tty = params.tty;
-    let command = params.into_command(cwd, label.encode()).map_err(|bad| unsupported::bad_command_error(bad, tty))?;
+    let command =
+        params.into_command(cwd, sandbox, label.encode()).map_err(|bad| unsupported::bad_command_error(bad, tty))?;
     let reserved = context.session.reserve(&wire_id, Instant::now());
     let (reservation, old) = reserved.ok_or_else(|| reply::process_error(ProcessReason::IdInUse, &wire_id))?;
     if old.is_some() {
@@ -89,10 +93,17 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     let follow = WriterCommand::FollowAfterFirstRead { process: process.clone() };
     context.connection.send_to_successor(&context.session, follow);
     context.connection.server.wake_housekeeping_if_crowded(&context.session);
-    // Nothing is enforced here: a sandbox that would restrict something was refused above.
-    let sandbox_type = Some(SandboxType::None);
+    let sandbox_type = Some(match started.sandbox {
+        Some(_) => SandboxType::LinuxSeccomp,
+        None => SandboxType::None,
+    });
     Ok(Response {
-        result: StartResult { process_id: wire_id, sandbox_type, pid: Some(started.pid) },
+        result: StartResult {
+            process_id: wire_id,
+            sandbox_type,
+            pid: Some(started.pid),
+            sandbox: started.sandbox.map(Into::into),
+        },
         then: Some(WriterCommand::Follow { process, after: 0 }),
         memory: None,
     })

@@ -29,6 +29,8 @@ pub(super) fn errno(errno: i32) -> String {
     format!("{words} (os error {errno})")
 }
 
+pub(super) const SANDBOX_UNAVAILABLE: &str = "sandbox intent cannot be enforced on this executor";
+
 /// What to do about a listing that is too large. Codex's server has no pages, and does not say it.
 pub(super) const READ_IN_PAGES: &str = "read it in pages (maxEntries, and nextCursor as the next cursor)";
 

@@ -131,7 +131,7 @@ impl Processes for FakeEnvironment {
             }
             self.started.fetch_add(1, Ordering::Relaxed);
             self.lock().insert(id.clone(), command);
-            Ok(Started { pid: 1 })
+            Ok(Started { pid: 1, sandbox: None })
         })
     }
 
@@ -212,6 +212,7 @@ impl Processes for FakeEnvironment {
             stdin_open: true,
             started: SystemTime::UNIX_EPOCH,
             head: self.head(),
+            sandbox: None,
             label: command.label.clone(),
         });
         let listed: Vec<ProcessInfo> = listed.collect();

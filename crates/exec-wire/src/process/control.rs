@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::log::{Exit, StallReason, Stream};
-use super::start::Size;
+use super::start::{SandboxReport, Size};
 use crate::base64::Base64;
 use crate::empty::{empty_params, empty_results};
 use crate::path_uri::PathUri;
@@ -170,6 +170,8 @@ shapes! {
         pub stalled: bool,
         /// Why it waits.
         pub stalled_by: Option<StallReason>,
+        /// What confines it; absent if nothing does.
+        pub sandbox: Option<SandboxReport>,
         /// The label that the client gave at the start.
         pub label: Option<Base64>,
     }

@@ -11,13 +11,16 @@ use std::time::Duration;
 
 use exec_core::command::BadCommand;
 use exec_core::environ::Variables;
+use exec_core::sandbox::SandboxMeans;
 use exec_core::{self as core, Command, Environ, ExitCause, ExitStatus, Io, ProcessId, ResourceUsage, TimeLimit};
 
 use super::{
-    EnvInherit, EnvPolicy, Exit, ExitKind, LogHead, Overflow, ProcessSignal, Size, StallReason, StartParams, Stream,
+    EnvInherit, EnvPolicy, Exit, ExitKind, LogHead, Overflow, ProcessSignal, SandboxReport, Size, StallReason,
+    StartParams, Stream,
 };
 use crate::base64::Base64;
 use crate::path_uri::{PathUri, RelativePath};
+use crate::sandbox::SandboxContext;
 use crate::text::OsText;
 
 /// Two enums with the same variants.
@@ -175,7 +178,7 @@ impl StartParams {
             pipe_stdin,
             arg0: command.arg0.clone().map(OsText::from),
             shell_snapshot: None,
-            sandbox: None,
+            sandbox: command.sandbox.as_ref().map(SandboxContext::of_policy).transpose()?,
             enforce_managed_network: false,
             managed_network: None,
             network_proxy: None,
@@ -190,9 +193,14 @@ impl StartParams {
         })
     }
 
-    /// The command that the request asks for, checked. The caller has converted `cwd`, because that error has a message
-    /// of its own, and chosen the label.
-    pub fn into_command(self, cwd: PathBuf, label: Vec<u8>) -> Result<Command, BadCommand> {
+    /// The command that the request asks for, checked. The caller has converted `cwd` and `sandbox`, because those errors
+    /// have messages of their own, and chosen the label.
+    pub fn into_command(
+        self,
+        cwd: PathBuf,
+        sandbox: Option<core::SandboxPolicy>,
+        label: Vec<u8>,
+    ) -> Result<Command, BadCommand> {
         let grace = Duration::from_millis(self.grace_ms.unwrap_or(0));
         let command = Command {
             argv: self.argv.into_iter().map(|argument| argument.0).collect(),
@@ -210,10 +218,24 @@ impl StartParams {
             overflow: self.overflow.unwrap_or_default().into(),
             spool_bytes: self.spool_bytes,
             keep: self.keep_ms.map(Duration::from_millis),
+            sandbox,
             label,
         };
         command.check()?;
         Ok(command)
+    }
+}
+
+impl From<core::sandbox::SandboxReport> for SandboxReport {
+    fn from(report: core::sandbox::SandboxReport) -> Self {
+        Self { means: report.means.into_iter().map(SandboxMeans::name).collect() }
+    }
+}
+
+impl From<SandboxReport> for core::sandbox::SandboxReport {
+    /// Means that we do not know are left out.
+    fn from(report: SandboxReport) -> Self {
+        Self { means: report.means.iter().filter_map(|name| SandboxMeans::from_name(name)).collect() }
     }
 }
 
@@ -293,7 +315,7 @@ mod tests {
         command.label = b"mine".to_vec();
         let id = ProcessId::new("p").expect("a short id");
         let params = StartParams::new(&id, &command).expect("it can be sent");
-        assert_eq!(params.into_command("/w".into(), b"mine".to_vec()), Ok(command));
+        assert_eq!(params.into_command("/w".into(), None, b"mine".to_vec()), Ok(command));
     }
 
     #[test]

@@ -127,6 +127,14 @@ shapes! {
         pub sandbox_type: Option<SandboxType>,
         /// Ours: the kernel's process id; for people, never for signals.
         pub pid: Option<u32>,
+        /// Ours: what confines it; absent if nothing does.
+        pub sandbox: Option<SandboxReport>,
+    }
+
+    /// What confines a process.
+    pub struct SandboxReport {
+        /// `bubblewrap`, `landlock-7`, `seccomp`, in the order in which they were applied.
+        pub means: Vec<String>,
     }
 
     /// The kind of sandbox that is enforced.

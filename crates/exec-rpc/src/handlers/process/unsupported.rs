@@ -4,7 +4,7 @@
 use exec_core::command::BadCommand;
 use exec_wire::error::RpcError;
 use exec_wire::process::StartParams;
-use exec_wire::sandbox::{FileSystemPermissions, NetworkPermission, PermissionProfile, WindowsSandboxLevel};
+use exec_wire::sandbox::WindowsSandboxLevel;
 
 use crate::limits::SNAPSHOT_SCOPE_BYTES;
 use crate::reply;
@@ -34,19 +34,7 @@ pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
         Some(context) if context.windows_sandbox_level == WindowsSandboxLevel::Mxc => {
             Err(reply::bad_params("native MXC is unavailable on this executor"))
         }
-        Some(context) if !allows_everything(&context.permissions) => Err(reply::sandbox_not_enforceable()),
         _ => Ok(()),
-    }
-}
-
-/// Whether there is nothing in a profile that we would have to enforce.
-fn allows_everything(profile: &PermissionProfile) -> bool {
-    match profile {
-        PermissionProfile::Disabled => true,
-        PermissionProfile::External { network } => *network == NetworkPermission::Enabled,
-        PermissionProfile::Managed { file_system, network } => {
-            matches!(file_system, FileSystemPermissions::Unrestricted) && *network == NetworkPermission::Enabled
-        }
     }
 }
 
