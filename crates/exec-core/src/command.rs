@@ -134,13 +134,15 @@ pub enum SpawnStep {
     Clone,
     /// Making the child the leader of a session of its own.
     Session,
+    /// Confining the child, if it has a sandbox.
+    Sandbox,
     Cwd,
     Exec,
 }
 
 impl SpawnStep {
-    pub const ALL: [SpawnStep; 7] =
-        [Self::Spool, Self::Pipe, Self::Pty, Self::Clone, Self::Session, Self::Cwd, Self::Exec];
+    pub const ALL: [SpawnStep; 8] =
+        [Self::Spool, Self::Pipe, Self::Pty, Self::Clone, Self::Session, Self::Sandbox, Self::Cwd, Self::Exec];
 
     /// One word for programs to compare.
     pub fn name(self) -> &'static str {
@@ -150,6 +152,7 @@ impl SpawnStep {
             Self::Pty => "pty",
             Self::Clone => "clone",
             Self::Session => "session",
+            Self::Sandbox => "sandbox",
             Self::Cwd => "cwd",
             Self::Exec => "exec",
         }

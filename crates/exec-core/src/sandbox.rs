@@ -57,7 +57,33 @@ pub enum NetworkPolicy {
     Enabled,
 }
 
+/// What stays read-only in a workspace: what decides which commands run later, and credentials.
+const PROTECTED_NAMES: [&str; 4] = [".git", ".agents", ".codex", ".aws"];
+
 impl SandboxPolicy {
+    /// All files can be read and none written.
+    pub fn read_only(network: NetworkPolicy) -> Self {
+        let everything = FileRule { target: RuleTarget::Path("/".into()), access: FileAccess::Read };
+        Self { files: FilePolicy::Restricted { rules: vec![everything], glob_scan_depth: None }, network }
+    }
+
+    /// All files can be read; those in the workspace can be written, but for its repository and configuration, and so can
+    /// temporary files. As Codex's sandbox of that name.
+    pub fn workspace_write(roots: &[PathBuf], network: NetworkPolicy) -> Self {
+        let rule = |target, access| FileRule { target, access };
+        let path = |path: PathBuf, access| rule(RuleTarget::Path(path), access);
+        let mut rules = vec![
+            path("/".into(), FileAccess::Read),
+            path("/tmp".into(), FileAccess::Write),
+            rule(RuleTarget::TemporaryDirectory, FileAccess::Write),
+        ];
+        for root in roots {
+            rules.push(path(root.clone(), FileAccess::Write));
+            rules.extend(PROTECTED_NAMES.map(|name| path(root.join(name), FileAccess::Read)));
+        }
+        Self { files: FilePolicy::Restricted { rules, glob_scan_depth: None }, network }
+    }
+
     /// Whether there is nothing to enforce.
     pub fn allows_everything(&self) -> bool {
         self.files == FilePolicy::Unrestricted && self.network == NetworkPolicy::Enabled
@@ -71,11 +97,11 @@ pub struct SandboxReport {
     pub means: Vec<SandboxMeans>,
 }
 
-/// A part of the kernel, or a program, that confines a process.
+/// A part of the kernel that confines a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxMeans {
-    /// Namespaces of its own, made by the program `bwrap`.
-    Bubblewrap,
+    /// Namespaces of its own, with mounts of its own in them.
+    Namespaces,
     /// Rules for files that the kernel checks, by the version of its interface.
     Landlock { abi: u32 },
     /// A filter of system calls.
@@ -83,10 +109,10 @@ pub enum SandboxMeans {
 }
 
 impl SandboxMeans {
-    /// For programs and people: `bubblewrap`, `landlock-7`, `seccomp`.
+    /// For programs and people: `namespaces`, `landlock-7`, `seccomp`.
     pub fn name(self) -> String {
         match self {
-            Self::Bubblewrap => "bubblewrap".to_owned(),
+            Self::Namespaces => "namespaces".to_owned(),
             Self::Landlock { abi } => format!("landlock-{abi}"),
             Self::Seccomp => "seccomp".to_owned(),
         }
@@ -95,9 +121,43 @@ impl SandboxMeans {
     /// The means of that name; `None` if it is one of a later version.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
-            "bubblewrap" => Some(Self::Bubblewrap),
+            "namespaces" => Some(Self::Namespaces),
             "seccomp" => Some(Self::Seccomp),
             _ => Some(Self::Landlock { abi: name.strip_prefix("landlock-")?.parse().ok()? }),
         }
     }
+}
+
+/// What a child does to itself before its program runs, and cannot undo afterwards. It loses all capabilities in any
+/// case. Made from a policy in `exec-sandbox`, carried out in `exec-keeper`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Confinement {
+    /// A user namespace comes with it, as a descriptor. Without the rights of root, mounts can be changed only in one.
+    pub user_namespace: bool,
+    /// In a mount namespace of its own. Empty: it stays in that of the machine.
+    pub mounts: Vec<MountStep>,
+    /// A Landlock ruleset comes with it, as a descriptor: the rights that it restricts, as the kernel's bits.
+    pub landlock: Option<u64>,
+    /// Programs for the kernel's filter of system calls, in their order; an instruction is eight bytes as the kernel has
+    /// them in memory.
+    pub filters: Vec<Vec<u64>>,
+}
+
+/// A step in making what a sandboxed process sees of the machine's files. Paths are absolute and without links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountStep {
+    /// Nothing is visible but what the following steps show. If it comes at all, it comes first.
+    EmptyRoot,
+    /// Everything that is mounted becomes read-only.
+    ReadOnlyRoot,
+    /// What the machine has at this path, and all below it, is here. Nobody can rename or remove it: it is a mount.
+    Bind { path: PathBuf, writable: bool },
+    /// In an empty root: a link.
+    Link { path: PathBuf, target: PathBuf },
+    /// Nobody can look into this directory; if `passable`, one can go through it to what later steps show below.
+    HideDirectory { path: PathBuf, passable: bool },
+    /// Nobody can open this file.
+    HideFile { path: PathBuf },
+    /// `/dev` has harmless devices only, and terminals and shared memory of its own.
+    Devices,
 }

@@ -24,7 +24,7 @@ use rustix::net::SocketFlags;
 
 use crate::channel::{Channel, NO_REQUEST, Received};
 use crate::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessNumber, VERSION};
-use crate::spawn::Spawner;
+use crate::spawn::{Spawner, above_stdio};
 use crate::spool::directory::SpoolDirectory;
 use crate::spool::{PumpContext, PumpOutcome};
 use crate::tree::ProcessTrees;
@@ -432,7 +432,7 @@ impl Keeper {
     fn on_request(&mut self, request_id: u64, request: KeeperRequest, descriptors: Vec<OwnedFd>) {
         match request {
             KeeperRequest::Hello { version } => self.on_hello(version),
-            KeeperRequest::Start { launch } if launch.can_be_passed() => self.start(request_id, &launch),
+            KeeperRequest::Start { launch } if launch.can_be_passed() => self.start(request_id, &launch, descriptors),
             KeeperRequest::Start { .. } => self.refuse(request_id, Errno::INVAL),
             KeeperRequest::Signal { number, signal } => {
                 self.on_leader_exit(number);
@@ -486,14 +486,19 @@ impl Keeper {
         }
     }
 
-    fn start(&mut self, request_id: u64, launch: &LaunchRequest) {
+    fn start(&mut self, request_id: u64, launch: &LaunchRequest, descriptors: Vec<OwnedFd>) {
+        let descriptors: Result<Vec<_>, _> = descriptors.into_iter().map(above_stdio).collect();
+        let descriptors = match descriptors {
+            Ok(descriptors) => descriptors,
+            Err(errno) => return self.refuse(request_id, errno),
+        };
         let mut tree = self.trees.create();
-        let mut outcome = self.spawner.spawn(launch, &tree, &self.spool_directory);
+        let mut outcome = self.spawner.spawn(launch, &descriptors, &tree, &self.spool_directory);
         while outcome.as_ref().is_err_and(|error| error.cgroup_refused) {
             self.trees.give_up_this_way();
             self.trees.recycle(tree);
             tree = self.trees.create();
-            outcome = self.spawner.spawn(launch, &tree, &self.spool_directory);
+            outcome = self.spawner.spawn(launch, &descriptors, &tree, &self.spool_directory);
         }
         let spawned = match outcome {
             Ok(spawned) => spawned,

@@ -15,7 +15,8 @@
 //!   protocol       which messages there are, and how they are written
 //!   lease          who may move output: the owner of this connection, and nobody after it
 //!   keeper         the loop: requests, exits, deadlines        keeper/owner, keeper/child
-//!   spawn          a child with its pipes or its terminal      sys/clone
+//!   spawn          a child with its pipes or its terminal      sys/clone, sys/confine (its sandbox)
+//!   trial          whether a sandbox works on this machine
 //!   tree           all descendants of a child, to kill them    tree/cgroup
 //!   spool          from the child's output to the log          spool/stream_mover, index_file, index
 //!   spool/log_files    from the log to a reader
@@ -35,3 +36,4 @@ mod sys;
 mod tree;
 
 pub use keeper::{KeeperConfig, OwnerExitPolicy};
+pub use sys::trial;

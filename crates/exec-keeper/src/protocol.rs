@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 pub use exec_core::SpawnStep;
 use exec_core::flow::Quota;
-use exec_core::sandbox::SandboxReport;
+use exec_core::sandbox::{Confinement, SandboxReport};
 use exec_core::{Exit, Io, ProcessId, TimeLimit};
 use serde::{Deserialize, Serialize};
 
@@ -171,6 +171,8 @@ pub struct ProcessRecord {
     /// What confines it.
     #[serde(with = "plain")]
     pub sandbox: Option<SandboxReport>,
+    /// Directories that its owner has made for its sandbox, to be removed when its tree is gone.
+    pub placeholders: Vec<OsString>,
     /// The owner's own data; the keeper does not read it.
     pub label: Vec<u8>,
 }
@@ -186,6 +188,10 @@ pub struct LaunchRequest {
     pub path: Option<OsString>,
     #[serde(with = "plain")]
     pub time_limit: Option<TimeLimit>,
+    /// What the child does to itself before its program runs. Its descriptors come with the message: the user
+    /// namespace, then the Landlock ruleset, as far as there are any.
+    #[serde(with = "plain")]
+    pub confinement: Option<Confinement>,
 }
 
 impl LaunchRequest {

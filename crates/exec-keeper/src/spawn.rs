@@ -14,7 +14,8 @@ use rustix::termios::Winsize;
 
 use crate::protocol::{FdRole, LaunchRequest, SpawnStep};
 use crate::spool::directory::SpoolDirectory;
-use crate::sys::clone::{ChildStack, ChildStdio, ClonedChild, SpawnPlan};
+use crate::sys::clone::{ChildStack, ChildStdio, CloneError, ClonedChild, SpawnPlan};
+use crate::sys::confine::PreparedConfinement;
 use crate::sys::own_process;
 use crate::tree::Tree;
 
@@ -72,9 +73,11 @@ impl Spawner {
         })
     }
 
+    /// `descriptors` are those of the confinement that the launch asks for.
     pub(crate) fn spawn(
         &mut self,
         launch: &LaunchRequest,
+        descriptors: &[OwnedFd],
         tree: &Tree,
         directory: &SpoolDirectory,
     ) -> Result<Spawned, SpawnError> {
@@ -91,7 +94,7 @@ impl Spawner {
                 StdioEnds::pty(size).map_err(failed(SpawnStep::Pty, program))?
             }
         };
-        let cloned = self.clone_child(launch, tree, &ends)?;
+        let cloned = self.clone_child(launch, descriptors, tree, &ends)?;
         let mut fds = ends.ours;
         fds.push((FdRole::Pidfd, cloned.pidfd));
         Ok(Spawned { pid: cloned.pid, fds, marked: cloned.marked, terminal: ends.terminal })
@@ -100,6 +103,7 @@ impl Spawner {
     fn clone_child(
         &mut self,
         launch: &LaunchRequest,
+        descriptors: &[OwnedFd],
         tree: &Tree,
         ends: &StdioEnds,
     ) -> Result<ClonedChild, SpawnError> {
@@ -124,7 +128,14 @@ impl Spawner {
             },
             ChildEnds::Pty => ChildStdio::Pty { master: ends.ours[0].1.as_fd() },
         };
-        let plan = SpawnPlan {
+        let confinement = launch.confinement.as_ref().map(|asked| PreparedConfinement::new(asked, descriptors));
+        let confinement = confinement.transpose().map_err(|errno| SpawnError {
+            step: SpawnStep::Sandbox,
+            errno,
+            subject: "reading what was asked for".into(),
+            cgroup_refused: false,
+        })?;
+        let mut plan = SpawnPlan {
             candidates: &candidates,
             argv: &argv,
             envp: &envp,
@@ -135,9 +146,14 @@ impl Spawner {
             die_with_parent: self.die_with_keeper,
             open_files: self.open_files,
             reset_signals: self.reset_signals,
+            confinement,
         };
-        self.stack.spawn(&plan).map_err(|(step, errno)| {
-            let subject = if step == SpawnStep::Cwd { record.cwd.as_os_str() } else { program }.to_owned();
+        self.stack.spawn(&mut plan).map_err(|CloneError { step, errno, confine_step }| {
+            let subject = match (step, confine_step, &plan.confinement) {
+                (SpawnStep::Cwd, ..) => record.cwd.clone().into(),
+                (_, Some(at), Some(confinement)) => confinement.describe(at).into(),
+                _ => program.to_owned(),
+            };
             let cgroup_refused = step == SpawnStep::Clone
                 && tree.cgroup_entry().is_some()
                 && !matches!(errno, Errno::AGAIN | Errno::NOMEM);

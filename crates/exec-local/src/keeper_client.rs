@@ -176,6 +176,12 @@ impl KeeperClient {
 
     /// Sends a request and waits for its reply.
     pub(crate) async fn request(&self, request: KeeperRequest) -> Result<Reply, Unreachable> {
+        self.request_with(request, &[]).await
+    }
+
+    /// The same with descriptors.
+    pub(crate) async fn request_with(&self, request: KeeperRequest, with: &[OwnedFd]) -> Result<Reply, Unreachable> {
+        let descriptors: Vec<BorrowedFd<'_>> = with.iter().map(AsFd::as_fd).collect();
         let (sender, receiver) = oneshot::channel();
         let request_id = {
             let mut pending = self.lock();
@@ -187,7 +193,7 @@ impl KeeperClient {
             pending.replies.insert(request_id, sender);
             request_id
         };
-        if let Err(unreachable) = self.send_with_id(request_id, &request, &[]).await {
+        if let Err(unreachable) = self.send_with_id(request_id, &request, &descriptors).await {
             self.lock().replies.remove(&request_id);
             return Err(unreachable);
         }

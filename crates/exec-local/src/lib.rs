@@ -7,6 +7,7 @@
 //! ```
 //!
 //! - `processes`, with `processes/process`: the verbs over processes, and the table behind them;
+//! - `sandbox`: what this host can enforce, and a plan for each sandboxed start;
 //! - `keeper_client`: requests to the keeper and their replies;
 //! - `output_mover`, `process_log`, `readers`: output on its way to the readers, and how far each of them has read;
 //! - `stdin`, `write_journal`: writes to a child, each of which happens once;
@@ -34,6 +35,7 @@ mod output_mover;
 mod process_log;
 mod processes;
 mod readers;
+mod sandbox;
 mod stdin;
 mod wait;
 mod write_journal;
@@ -52,7 +54,9 @@ use descriptors::DescriptorBudget;
 use files::LocalFiles;
 use http::LocalHttp;
 use keeper_client::{KeeperClient, KeeperHost};
-use processes::LocalProcesses;
+use processes::{LocalProcesses, ProcessSettings};
+use sandbox::SandboxPlanner;
+pub use sandbox::host_means;
 
 /// Where the keeper runs.
 #[derive(Debug, Clone)]
@@ -88,6 +92,9 @@ pub struct LocalOptions {
     /// Where the tasks of processes run that an earlier owner has left, in turn. Empty: on the runtime that opens the
     /// environment. The tasks of a process that is started run where it is started.
     pub runtimes: Vec<tokio::runtime::Handle>,
+    /// What no sandboxed process and no sandboxed file call reaches, beside the logs and the state directory: the sockets
+    /// on which whoever embeds us listens, and its secrets.
+    pub private_paths: Vec<PathBuf>,
     /// Raise our limit of open files as far as it goes, after the keeper was started (its children keep the old one) and
     /// before its processes are adopted. For programs of our own; a host program may have reasons for its limit.
     pub raise_open_files: bool,
@@ -102,6 +109,7 @@ impl Default for LocalOptions {
             spool_total_bytes: SPOOL_TOTAL_BYTES,
             cgroups: true,
             runtimes: Vec::new(),
+            private_paths: Vec::new(),
             raise_open_files: false,
         }
     }
@@ -194,9 +202,16 @@ impl LocalEnvironment {
         let descriptors = DescriptorBudget::of_this_process();
         let (keeper, found) = KeeperClient::open(channel, host, &state).await?;
         let info = machine_info::of_this_machine();
-        let shell = info.shell.path.clone().into_os_string();
-        let processes =
-            LocalProcesses::new(keeper, spool_directory, options.spool_bytes, shell, durable, descriptors.clone());
+        let mut private = options.private_paths.clone();
+        private.push(path.clone());
+        private.extend(durable.then(|| state.clone()));
+        let planner = SandboxPlanner::new(info.temporary_directories.clone(), private);
+        let settings = ProcessSettings {
+            spool_bytes: options.spool_bytes,
+            shell: info.shell.path.clone().into_os_string(),
+            durable,
+        };
+        let processes = LocalProcesses::new(keeper, spool_directory, settings, planner, descriptors.clone());
         processes.resume(found, &options.runtimes);
         // Beside the logs in either case: the next environment that uses this directory removes what we leave if
         // killed.

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_core::flow::Quota;
 use exec_core::limits::WRITE_BYTES;
-use exec_core::{Command, Exit, Io, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
+use exec_core::{Command, Exit, Io, Page, ProcessId, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
 use exec_env::BoxFuture;
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
@@ -31,6 +31,7 @@ use tokio::task::JoinHandle;
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone, unanswered};
 use crate::output_mover::MoverNotification;
+use crate::sandbox::{PlannedSandbox, SandboxPlanner};
 use crate::wait;
 pub(crate) use process::Process;
 
@@ -45,15 +46,22 @@ pub(crate) struct LocalProcesses {
     cap_enforcer: JoinHandle<()>,
 }
 
+/// What holds for all processes.
+pub(crate) struct ProcessSettings {
+    /// How much output one may hold, unless its command says otherwise.
+    pub(crate) spool_bytes: u64,
+    /// The account's login shell, for the environment of children on a terminal.
+    pub(crate) shell: OsString,
+    /// The keeper outlives us, so it must hold every file that the next owner will need.
+    pub(crate) durable: bool,
+}
+
 /// What the verbs and the tasks of the processes share.
 struct ProcessTable {
     keeper: Arc<KeeperClient>,
     spool_directory: Arc<SpoolDirectory>,
-    spool_bytes: u64,
-    /// The account's login shell, for the environment of children on a terminal.
-    shell: OsString,
-    /// The keeper outlives us, so it must hold every file that the next owner will need.
-    durable: bool,
+    settings: ProcessSettings,
+    planner: Arc<SandboxPlanner>,
     descriptors: DescriptorBudget,
     flooding_movers: Arc<AtomicUsize>,
     over_cap: Arc<Notify>,
@@ -80,17 +88,15 @@ impl LocalProcesses {
     pub(crate) fn new(
         keeper: Arc<KeeperClient>,
         spool_directory: Arc<SpoolDirectory>,
-        spool_bytes: u64,
-        shell: OsString,
-        durable: bool,
+        settings: ProcessSettings,
+        planner: SandboxPlanner,
         descriptors: DescriptorBudget,
     ) -> Self {
         let table = Arc::new(ProcessTable {
             keeper,
             spool_directory,
-            spool_bytes,
-            shell,
-            durable,
+            settings,
+            planner: Arc::new(planner),
             descriptors,
             flooding_movers: Arc::default(),
             over_cap: Arc::default(),
@@ -129,6 +135,7 @@ impl LocalProcesses {
         let processes: Vec<Arc<Process>> = self.table.lock().by_number.drain().map(|(_, process)| process).collect();
         for process in &processes {
             process.stop().await;
+            process.leave_placeholders();
         }
         // Somebody may still hold this environment. The connection is closed now, because the keeper takes no other
         // owner while it is open.
@@ -142,6 +149,9 @@ impl Drop for LocalProcesses {
         self.cap_enforcer.abort();
         for process in self.table.lock().by_number.values() {
             process.abort();
+            if self.table.settings.durable {
+                process.leave_placeholders();
+            }
         }
     }
 }
@@ -301,29 +311,43 @@ impl ProcessTable {
 
     async fn start(self: &Arc<Self>, id: &ProcessId, command: Command) -> Result<Started, ProcessReason> {
         command.check()?;
-        if command.sandbox.is_some() {
-            return Err(ProcessReason::SandboxUnavailable { why: "there is no sandbox yet".to_owned() });
-        }
         let reservation = Reservation::new(self, id)?;
         let permit = self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS);
         let permit = permit.map_err(|_| too_many_open_files(&command.argv))?;
-        let launch = Box::new(launch_request(id, command, self.spool_bytes, &self.shell));
-        let record = launch.record.clone();
+        let sandbox = match command.sandbox.clone() {
+            Some(policy) => Some(self.plan_sandbox(policy).await?),
+            None => None,
+        };
+        let mut launch = Box::new(launch_request(id, command, &self.settings));
+        if let Some(planned) = &sandbox {
+            launch.record.sandbox = Some(planned.report.clone());
+            launch.record.placeholders = planned.placeholders.paths().iter().map(OsString::from).collect();
+            launch.confinement = Some(planned.confinement.clone());
+        }
         // The start goes on if the caller gives up, because the keeper may have started the child already, and somebody
         // must take it over.
         let table = self.clone();
-        let started = tokio::spawn(async move { table.start_with_keeper(reservation, permit, record, launch).await });
+        let started = tokio::spawn(async move { table.start_with_keeper(reservation, permit, launch, sandbox).await });
         started.await.unwrap_or_else(|_| Err(keeper_gone().into()))
+    }
+
+    /// On a thread that may wait, because a policy's files may be slow to answer.
+    async fn plan_sandbox(&self, policy: SandboxPolicy) -> Result<PlannedSandbox, ProcessReason> {
+        let planner = self.planner.clone();
+        let planned = tokio::task::spawn_blocking(move || planner.plan(&policy)).await;
+        planned.unwrap_or_else(|_| Err(keeper_gone().into()))
     }
 
     async fn start_with_keeper(
         self: Arc<Self>,
         reservation: Reservation,
         permit: DescriptorPermit,
-        record: ProcessRecord,
         launch: Box<LaunchRequest>,
+        sandbox: Option<PlannedSandbox>,
     ) -> Result<Started, ProcessReason> {
-        let (event, descriptors) = self.keeper.request(KeeperRequest::Start { launch }).await?;
+        let record = launch.record.clone();
+        let with = sandbox.as_ref().map_or(&[][..], |planned| &planned.descriptors);
+        let (event, descriptors) = self.keeper.request_with(KeeperRequest::Start { launch }, with).await?;
         let handed = match event {
             KeeperEvent::Started { number, roles, .. } if roles.len() > descriptors.len() => {
                 // It runs, but we could not take its descriptors. It ends, and nothing else does.
@@ -343,9 +367,10 @@ impl ProcessTable {
             let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
             return Err(ProcessReason::StartCancelled);
         }
-        self.insert(&Process::new(&self, record, handed, permit));
+        let report = record.sandbox.clone();
+        self.insert(&Process::new(&self, record, handed, permit, sandbox.map(|planned| planned.placeholders)));
         reservation.keep();
-        Ok(Started { pid, sandbox: None })
+        Ok(Started { pid, sandbox: report })
     }
 }
 
@@ -391,12 +416,12 @@ fn too_many_open_files(argv: &[OsString]) -> ProcessReason {
 }
 
 /// What the keeper is asked to run: the command with its environment resolved and its quota known.
-fn launch_request(id: &ProcessId, command: Command, default_spool_bytes: u64, shell: &OsStr) -> LaunchRequest {
+fn launch_request(id: &ProcessId, command: Command, settings: &ProcessSettings) -> LaunchRequest {
     let mut variables = command.environ.resolve(std::env::vars_os());
     if matches!(command.io, Io::Pty(_)) {
         // The only addition to what was requested, as in Codex's server: programs on a terminal (editors, pagers,
         // `script`) start the shell that this variable names.
-        variables.entry("SHELL".into()).or_insert_with(|| shell.to_owned());
+        variables.entry("SHELL".into()).or_insert_with(|| settings.shell.clone());
     }
     let path = variables.get(OsStr::new("PATH")).cloned();
     let environ = variables.into_iter().map(|(name, value)| variable(name, &value)).collect();
@@ -406,15 +431,17 @@ fn launch_request(id: &ProcessId, command: Command, default_spool_bytes: u64, sh
             argv: command.argv,
             cwd: command.cwd,
             io: command.io,
-            quota: Quota { cap_bytes: command.spool_bytes.unwrap_or(default_spool_bytes), overflow: command.overflow },
+            quota: Quota { cap_bytes: command.spool_bytes.unwrap_or(settings.spool_bytes), overflow: command.overflow },
             started: SystemTime::now().max(SystemTime::UNIX_EPOCH),
             sandbox: None,
+            placeholders: Vec::new(),
             label: command.label,
         },
         arg0: command.arg0,
         environ,
         path,
         time_limit: command.time_limit,
+        confinement: None,
     }
 }
 

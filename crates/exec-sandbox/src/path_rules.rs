@@ -135,6 +135,11 @@ impl PathRules {
             || (here > PathAccess::Denied && rules.globs.iter().any(|glob| may_match_below(glob, path)))
     }
 
+    /// Whether a glob denies `path`, or a directory above it.
+    pub fn is_denied_by_glob(&self, path: &Path) -> bool {
+        self.restricted.as_ref().is_some_and(|rules| rules.is_denied_by_glob(path))
+    }
+
     /// Whether files are restricted at all.
     pub fn is_restricted(&self) -> bool {
         self.restricted.is_some()

@@ -6,6 +6,7 @@
 mod files;
 mod remote;
 mod run;
+mod sandbox;
 mod serve;
 mod values;
 
@@ -18,6 +19,7 @@ pub(crate) use files::{
 };
 pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvCommand, KillArgs, ListArgs, LogsArgs, PsArgs, TargetArgs};
 pub(crate) use run::RunArgs;
+pub(crate) use sandbox::{SandboxArgs, SandboxMode};
 pub(crate) use serve::{LogFormat, ServeArgs};
 pub(crate) use values::EnvArg;
 

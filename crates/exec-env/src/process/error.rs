@@ -245,6 +245,7 @@ impl fmt::Display for SpawnFailure {
                 write!(f, "cannot make a process: {error}: too many processes, or too little memory")
             }
             (SpawnStep::Session, _) => write!(f, "cannot make a session: {error}"),
+            (SpawnStep::Sandbox, _) => write!(f, "cannot confine it: {}: {error}", subject.display()),
         }
     }
 }

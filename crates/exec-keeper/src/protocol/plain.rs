@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use exec_core::flow::Quota;
-use exec_core::sandbox::{SandboxMeans, SandboxReport};
+use exec_core::sandbox::{Confinement, MountStep, SandboxMeans, SandboxReport};
 use exec_core::{Exit, Io, Overflow, ProcessId, SpawnStep, TerminalSize, TimeLimit};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -80,6 +80,59 @@ plain!(Exit, Vec<u8>, |exit| encode_exit(0, &exit).to_vec(), |bytes| Some(decode
 plain!(SandboxReport, Vec<String>, |report| report.means.into_iter().map(SandboxMeans::name).collect(), |names| Some(
     SandboxReport { means: names.iter().map(|name| SandboxMeans::from_name(name)).collect::<Option<_>>()? }
 ));
+
+plain!(
+    MountStep,
+    (u8, OsString, OsString),
+    |step| match step {
+        MountStep::EmptyRoot => (0, OsString::new(), OsString::new()),
+        MountStep::ReadOnlyRoot => (1, OsString::new(), OsString::new()),
+        MountStep::Bind { path, writable } => (if writable { 3 } else { 2 }, path.into(), OsString::new()),
+        MountStep::Link { path, target } => (4, path.into(), target.into()),
+        MountStep::HideDirectory { path, passable } => (if passable { 6 } else { 5 }, path.into(), OsString::new()),
+        MountStep::HideFile { path } => (7, path.into(), OsString::new()),
+        MountStep::Devices => (8, OsString::new(), OsString::new()),
+    },
+    |(kind, path, target)| {
+        let path = PathBuf::from(path);
+        Some(match kind {
+            0 => MountStep::EmptyRoot,
+            1 => MountStep::ReadOnlyRoot,
+            2 => MountStep::Bind { path, writable: false },
+            3 => MountStep::Bind { path, writable: true },
+            4 => MountStep::Link { path, target: target.into() },
+            5 => MountStep::HideDirectory { path, passable: false },
+            6 => MountStep::HideDirectory { path, passable: true },
+            7 => MountStep::HideFile { path },
+            8 => MountStep::Devices,
+            _ => return None,
+        })
+    }
+);
+plain!(
+    Confinement,
+    ConfinementForm,
+    |confinement| ConfinementForm {
+        user_namespace: confinement.user_namespace,
+        mounts: confinement.mounts.into_iter().map(MountStep::to_form).collect(),
+        landlock: confinement.landlock,
+        filters: confinement.filters,
+    },
+    |form| Some(Confinement {
+        user_namespace: form.user_namespace,
+        mounts: form.mounts.into_iter().map(MountStep::from_form).collect::<Option<_>>()?,
+        landlock: form.landlock,
+        filters: form.filters,
+    })
+);
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ConfinementForm {
+    user_namespace: bool,
+    mounts: Vec<<MountStep as Plain>::Form>,
+    landlock: Option<u64>,
+    filters: Vec<Vec<u64>>,
+}
 
 impl<T: Plain> Plain for Option<T> {
     type Form = Option<T::Form>;

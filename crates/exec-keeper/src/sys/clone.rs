@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions};
 
 use crate::protocol::SpawnStep;
+use crate::sys::confine::{ConfineStep, PreparedConfinement};
 
 /// Enough for a few frames of system calls. The page below it is a guard.
 const STACK_BYTES: usize = 64 << 10;
@@ -56,6 +57,17 @@ pub(crate) struct SpawnPlan<'a> {
     pub(crate) open_files: Option<(u64, u64)>,
     /// Signals to be set to their default, signal n as bit n - 1. It must have all that are not.
     pub(crate) reset_signals: u64,
+    /// What the child does to itself before its program runs.
+    pub(crate) confinement: Option<PreparedConfinement<'a>>,
+}
+
+/// Why there is no child.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CloneError {
+    pub(crate) step: SpawnStep,
+    pub(crate) errno: Errno,
+    /// What of the confinement failed, if `step` is that.
+    pub(crate) confine_step: Option<ConfineStep>,
 }
 
 /// A child that runs its program.
@@ -101,7 +113,7 @@ impl ChildStack {
     }
 
     /// Returns when the child runs its program, or has failed.
-    pub(crate) fn spawn(&mut self, plan: &SpawnPlan<'_>) -> Result<ClonedChild, (SpawnStep, Errno)> {
+    pub(crate) fn spawn(&mut self, plan: &mut SpawnPlan<'_>) -> Result<ClonedChild, CloneError> {
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
             strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
         };
@@ -120,6 +132,7 @@ impl ChildStack {
             ran: false,
             marked: false,
             failed: None,
+            confine_step: None,
         };
         let everything = !0u64;
         let mut before = 0u64;
@@ -129,7 +142,8 @@ impl ChildStack {
         let outcome = self.clone_raw(&mut raw);
         // SAFETY: as above; it restores the mask.
         unsafe { raw_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) };
-        let (pid, pidfd) = outcome.map_err(|errno| (SpawnStep::Clone, errno))?;
+        let failed = |step, errno| CloneError { step, errno, confine_step: raw.confine_step };
+        let (pid, pidfd) = outcome.map_err(|errno| failed(SpawnStep::Clone, errno))?;
         let (step, errno) = match raw.failed {
             None if raw.ran => return Ok(ClonedChild { pid, pidfd, marked: raw.marked }),
             // The kernel (6.18) kills a child that is born into a cgroup which was killed fewer or more times than ours.
@@ -138,10 +152,10 @@ impl ChildStack {
         };
         // The child has exited. It is reaped here, so that nobody sees it as a process of ours.
         let _ = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
-        Err((step, Errno::from_raw_os_error(errno)))
+        Err(failed(step, Errno::from_raw_os_error(errno)))
     }
 
-    fn clone_raw(&self, raw: &mut RawSpawnPlan<'_>) -> Result<(u32, OwnedFd), Errno> {
+    fn clone_raw(&self, raw: &mut RawSpawnPlan<'_, '_>) -> Result<(u32, OwnedFd), Errno> {
         let mut pidfd: RawFd = -1;
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
         // SAFETY: zeroed is a valid value of this plain C struct: nothing is asked for.
@@ -159,7 +173,7 @@ impl ChildStack {
             }
             _ => false,
         };
-        let raw: *mut RawSpawnPlan<'_> = raw;
+        let raw: *mut RawSpawnPlan<'_, '_> = raw;
         // SAFETY: the arguments describe a child on its own stack that runs `child(raw)` and never returns; `raw`
         // and all it points to outlive the call, because we are suspended until the child execs or exits.
         let mut result = unsafe {
@@ -195,8 +209,8 @@ impl Drop for ChildStack {
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// What the child reads, and where it reports a failure. Two processes use it in turn.
-struct RawSpawnPlan<'a> {
-    plan: &'a SpawnPlan<'a>,
+struct RawSpawnPlan<'a, 'p> {
+    plan: &'a mut SpawnPlan<'p>,
     /// Arrays that end with null, as `execve` wants them.
     candidates: *const *const c_char,
     argv: *const *const c_char,
@@ -209,15 +223,16 @@ struct RawSpawnPlan<'a> {
     marked: bool,
     /// The step and its errno.
     failed: Option<(SpawnStep, i32)>,
+    confine_step: Option<ConfineStep>,
 }
 
 /// What the child does before its program: system calls only, no allocation, no lock, no panic.
 extern "C" fn child(raw: *mut c_void) -> ! {
-    let raw: *mut RawSpawnPlan<'_> = raw.cast();
+    let raw: *mut RawSpawnPlan<'_, '_> = raw.cast();
     // SAFETY: the parent passes its own live RawSpawnPlan and is suspended, so we are its only user. Every call below is a
     // bare system call on plain values or on strings of the RawSpawnPlan; errno lives in the suspended thread's own slot.
     unsafe {
-        let plan = (*raw).plan;
+        let plan = &mut *(*raw).plan;
         (*raw).ran = true;
         if let Some(CgroupEntry::ByWrite(procs)) = plan.cgroup
             && libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) < 0
@@ -226,9 +241,6 @@ extern "C" fn child(raw: *mut c_void) -> ! {
         }
         if libc::setsid() < 0 {
             fail(raw, SpawnStep::Session);
-        }
-        if plan.die_with_parent {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         }
         // The mark is a limit that nobody reaches: it concerns real-time threads only, and means millennia. Descendants
         // inherit it through fork, exec and setsid.
@@ -248,6 +260,15 @@ extern "C" fn child(raw: *mut c_void) -> ! {
             if libc::dup2(source, target as RawFd) < 0 {
                 fail(raw, SpawnStep::Pipe);
             }
+        }
+        if let Some(confinement) = &mut plan.confinement
+            && let Err(failure) = confinement.enter()
+        {
+            fail_confinement(raw, failure);
+        }
+        // Only now, because whoever enters a namespace may lose it.
+        if plan.die_with_parent {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         }
         // The host program may have descriptors open without CLOEXEC.
         if libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) < 0 {
@@ -275,7 +296,23 @@ extern "C" fn child(raw: *mut c_void) -> ! {
         }
         let none = 0u64;
         raw_sigmask(libc::SIG_SETMASK, &none, ptr::null_mut());
+        if let Some(confinement) = &plan.confinement
+            && let Err(failure) = confinement.seal()
+        {
+            fail_confinement(raw, failure);
+        }
         exec(raw)
+    }
+}
+
+/// # Safety
+/// As in [`child`].
+unsafe fn fail_confinement(raw: *mut RawSpawnPlan<'_, '_>, (step, errno): (ConfineStep, i32)) -> ! {
+    // SAFETY: as in `child`.
+    unsafe {
+        (*raw).confine_step = Some(step);
+        *libc::__errno_location() = errno;
+        fail(raw, SpawnStep::Sandbox)
     }
 }
 
@@ -284,7 +321,7 @@ extern "C" fn child(raw: *mut c_void) -> ! {
 ///
 /// # Safety
 /// As in [`child`].
-unsafe fn exec(raw: *mut RawSpawnPlan<'_>) -> ! {
+unsafe fn exec(raw: *mut RawSpawnPlan<'_, '_>) -> ! {
     let mut refused = false;
     // SAFETY: as in `child`; the candidate array ends with null.
     unsafe {
@@ -307,7 +344,7 @@ unsafe fn exec(raw: *mut RawSpawnPlan<'_>) -> ! {
 
 /// # Safety
 /// As in [`child`].
-unsafe fn fail(raw: *mut RawSpawnPlan<'_>, step: SpawnStep) -> ! {
+unsafe fn fail(raw: *mut RawSpawnPlan<'_, '_>, step: SpawnStep) -> ! {
     // SAFETY: as in `child`.
     unsafe {
         (*raw).failed = Some((step, *libc::__errno_location()));

@@ -250,9 +250,17 @@ fn launch(argv: &[&str], path: Option<&str>) -> LaunchRequest {
         quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest },
         started: SystemTime::now(),
         sandbox: None,
+        placeholders: Vec::new(),
         label: Vec::new(),
     };
-    LaunchRequest { record, arg0: None, environ: Vec::new(), path: path.map(Into::into), time_limit: None }
+    LaunchRequest {
+        record,
+        arg0: None,
+        environ: Vec::new(),
+        path: path.map(Into::into),
+        time_limit: None,
+        confinement: None,
+    }
 }
 
 /// What a message in a file is sent with.

@@ -70,17 +70,19 @@ fn version_3_is_written_as_it_always_was() {
         quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::Block },
         started: SystemTime::UNIX_EPOCH + Duration::from_micros(3),
         sandbox: None,
+        placeholders: Vec::new(),
         label: b"L".to_vec(),
     };
-    let record_hex = "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 00 014c";
+    let record_hex = "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 00 00 014c";
     let launch = LaunchRequest {
         record: record.clone(),
         arg0: Some("a".into()),
         environ: vec!["K=V".into()],
         path: None,
         time_limit: Some(TimeLimit { after: Duration::from_micros(5), grace: Duration::from_micros(6) }),
+        confinement: None,
     };
-    let launch_hex = "01 00 0161 01 00 034b3d56 00 01 00 8827 00 f02e";
+    let launch_hex = "01 00 0161 01 00 034b3d56 00 01 00 8827 00 f02e 00";
     let exit = Exit {
         status: ExitStatus::Code(7),
         cause: ExitCause::TimedOut,
@@ -190,8 +192,16 @@ fn event() -> impl Strategy<Value = KeeperEvent> {
 
 fn launch() -> impl Strategy<Value = LaunchRequest> {
     let limit = (duration(), duration()).prop_map(|(after, grace)| TimeLimit { after, grace });
-    (process_record(), option::of(text()), vec(text(), 0..8), option::of(text()), option::of(limit))
-        .prop_map(|(record, arg0, environ, path, time_limit)| LaunchRequest { record, arg0, environ, path, time_limit })
+    (process_record(), option::of(text()), vec(text(), 0..8), option::of(text()), option::of(limit)).prop_map(
+        |(record, arg0, environ, path, time_limit)| LaunchRequest {
+            record,
+            arg0,
+            environ,
+            path,
+            time_limit,
+            confinement: None,
+        },
+    )
 }
 
 fn process_record() -> impl Strategy<Value = ProcessRecord> {
@@ -213,6 +223,7 @@ fn process_record() -> impl Strategy<Value = ProcessRecord> {
             quota,
             started,
             sandbox: None,
+            placeholders: Vec::new(),
             label,
         },
     )

@@ -1,12 +1,13 @@
 //! One process: its record, its log, its stdin, and the two tasks that move its output and write its stdin.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use exec_core::write_history::WriteHistory;
 use exec_core::{Head, Io, Overflow, ProcessId, Stream};
 use exec_env::process::ProcessInfo;
-use exec_keeper::protocol::{FdRole, ProcessNumber, ProcessRecord};
+use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, ProcessNumber, ProcessRecord};
 use exec_keeper::spool::{RecoveredFiles, Spool};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
@@ -15,10 +16,11 @@ use tokio::task::JoinHandle;
 
 use super::{PROCESS_DESCRIPTORS, ProcessTable};
 use crate::descriptors::{DescriptorPermit, DescriptorUse};
-use crate::keeper_client::HandedProcess;
+use crate::keeper_client::{HandedProcess, KeeperClient};
 use crate::output_mover::{AsyncDescriptor, MoverNotification, NOTIFICATIONS, OutputMover, watch_source};
 use crate::process_log::ProcessLog;
 use crate::readers::Readers;
+use crate::sandbox::PlaceholderGuard;
 use crate::stdin::{Stdin, StdinHandle};
 use crate::write_journal::WriteJournal;
 
@@ -31,6 +33,8 @@ pub(crate) struct Process {
     terminal: Option<AsyncDescriptor>,
     notifications: mpsc::Sender<MoverNotification>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// What its sandbox needs on the machine; gone when its whole tree is.
+    placeholders: Arc<Mutex<Option<PlaceholderGuard>>>,
 }
 
 impl Process {
@@ -40,10 +44,11 @@ impl Process {
         record: ProcessRecord,
         mut handed: HandedProcess,
         permit: DescriptorPermit,
+        placeholders: Option<PlaceholderGuard>,
     ) -> Arc<Self> {
         let spool = Spool::begin(table.spool_directory.clone(), record.quota, handed.descriptors.take_sources());
-        let journal = table.durable.then(|| WriteJournal::new(table.spool_directory.clone()));
-        Self::assemble(table, record, handed, spool, permit, (WriteHistory::default(), journal))
+        let journal = table.settings.durable.then(|| WriteJournal::new(table.spool_directory.clone()));
+        Self::assemble(table, record, handed, spool, permit, (WriteHistory::default(), journal), placeholders)
     }
 
     /// A process of an earlier owner. Fails with its id and the reason.
@@ -64,7 +69,9 @@ impl Process {
             None => (WriteJournal::new(table.spool_directory.clone()), WriteHistory::default()),
         };
         let permit = table.descriptors.take_anyway(DescriptorUse::Processes, PROCESS_DESCRIPTORS);
-        Ok(Self::assemble(table, record, handed, spool, permit, (history, Some(journal))))
+        let placeholders: Vec<PathBuf> = record.placeholders.iter().map(PathBuf::from).collect();
+        let placeholders = (!placeholders.is_empty()).then(|| table.planner.adopt(placeholders));
+        Ok(Self::assemble(table, record, handed, spool, permit, (history, Some(journal)), placeholders))
     }
 
     fn assemble(
@@ -74,6 +81,7 @@ impl Process {
         spool: Spool,
         permit: DescriptorPermit,
         (history, journal): (WriteHistory, Option<WriteJournal>),
+        placeholders: Option<PlaceholderGuard>,
     ) -> Arc<Self> {
         let HandedProcess { number, pid, exit, mut descriptors } = handed;
         let sources = match record.io {
@@ -112,12 +120,18 @@ impl Process {
             child_waits_since: None,
             notifications: notification_receiver,
             keeper: table.keeper.clone(),
-            durable: table.durable,
+            durable: table.settings.durable,
             flooding_movers: table.flooding_movers.clone(),
             over_cap: table.over_cap.clone(),
         };
-        let tasks = Mutex::new(vec![tokio::spawn(mover.run()), tokio::spawn(stdin_task)]);
-        Arc::new(Self { number, pid, record, log, stdin, terminal, notifications, tasks })
+        let mut tasks = vec![tokio::spawn(mover.run()), tokio::spawn(stdin_task)];
+        let placeholders = Arc::new(Mutex::new(placeholders));
+        if placeholders.lock().is_ok_and(|guard| guard.is_some()) {
+            let (keeper, held) = (table.keeper.clone(), placeholders.clone());
+            tasks.push(tokio::spawn(remove_placeholders(number, log.watch(), keeper, held)));
+        }
+        let tasks = Mutex::new(tasks);
+        Arc::new(Self { number, pid, record, log, stdin, terminal, notifications, tasks, placeholders })
     }
 
     pub(crate) fn id(&self) -> &ProcessId {
@@ -176,7 +190,12 @@ impl Process {
         }
     }
 
-    /// Ends both tasks and waits for them. Afterwards nothing of the process is touched by us.
+    /// The process lives on without us, and its placeholders with it.
+    pub(crate) fn leave_placeholders(&self) {
+        std::mem::forget(self.placeholders.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Ends its tasks and waits for them. Afterwards nothing of the process is touched by us.
     pub(crate) async fn stop(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
@@ -190,5 +209,23 @@ impl Process {
         for task in self.tasks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             task.abort();
         }
+    }
+}
+
+/// Removes the placeholders of a process once nobody of its tree is left. What has closed its output and lives on still
+/// needs them: then they go when the process is forgotten.
+async fn remove_placeholders(
+    number: ProcessNumber,
+    mut head: watch::Receiver<Head>,
+    keeper: Arc<KeeperClient>,
+    held: Arc<Mutex<Option<PlaceholderGuard>>>,
+) {
+    if head.wait_for(|head| head.closed).await.is_err() {
+        return;
+    }
+    if let Ok((KeeperEvent::Members { pids }, _)) = keeper.request(KeeperRequest::Members { number }).await
+        && pids.is_empty()
+    {
+        drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::TargetArgs;
+use super::sandbox::SandboxArgs;
 use super::values::{EnvArg, bytes, duration, env_arg};
 
 const LONG: &str = "\
@@ -51,6 +52,7 @@ Examples:
   exec-server run --tty -- vim notes.txt
   tar c src | exec-server run -- sha256sum
   exec-server run --json -- sh -c 'echo out; echo err >&2; exit 3'
+  exec-server run --sandbox workspace-write -- make test
   exec-server run --connect ws://127.0.0.1:7000 --tty -- bash
   exec-server run --environment build --detach -- make all";
 
@@ -96,6 +98,9 @@ pub(crate) struct RunArgs {
     /// Pass on no variables of ours, only those of --env
     #[arg(long, help_heading = "Environment")]
     pub(crate) clear_env: bool,
+
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
 
     /// End the program and all it started after this long, with exit code 124
     ///

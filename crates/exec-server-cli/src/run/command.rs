@@ -3,11 +3,14 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use exec_core::{Command, Environ, Io, TerminalSize, TimeLimit};
+use anyhow::{Context, bail};
+use exec_core::sandbox::NetworkPolicy;
+use exec_core::{Command, Environ, Io, SandboxPolicy, TerminalSize, TimeLimit};
 use exec_env::MachineInfo;
+use exec_wire::PathUri;
+use exec_wire::sandbox::{BadSandbox, SandboxContext};
 
-use crate::args::{EnvArg, RunArgs};
+use crate::args::{EnvArg, RunArgs, SandboxArgs, SandboxMode};
 use crate::target;
 
 /// What applies where the arguments say nothing.
@@ -44,7 +47,48 @@ pub(super) fn build(args: &RunArgs, defaults: CommandDefaults) -> anyhow::Result
     let time_limit = args.timeout.map(|after| TimeLimit { after, grace: args.grace });
     let spool_bytes = Some(args.spool);
     let keep = args.detach.then_some(args.keep);
-    Ok(Command { environ, io, time_limit, spool_bytes, keep, ..Command::new(args.argv.clone(), cwd) })
+    let sandbox = sandbox(&args.sandbox, &cwd)?;
+    Ok(Command { environ, io, time_limit, spool_bytes, keep, sandbox, ..Command::new(args.argv.clone(), cwd) })
+}
+
+fn sandbox(args: &SandboxArgs, cwd: &Path) -> anyhow::Result<Option<SandboxPolicy>> {
+    let network = if args.network { NetworkPolicy::Enabled } else { NetworkPolicy::Restricted };
+    if let Some(file) = &args.policy {
+        return policy_file(file, cwd).with_context(|| format!("policy {}", file.display()));
+    }
+    Ok(match args.sandbox {
+        None => None,
+        Some(SandboxMode::ReadOnly) => {
+            if !args.writable.is_empty() {
+                bail!("--writable goes with --sandbox workspace-write: with read-only nothing is");
+            }
+            Some(SandboxPolicy::read_only(network))
+        }
+        Some(SandboxMode::WorkspaceWrite) => {
+            let more = args.writable.iter().map(|root| cwd.join(root));
+            let roots: Vec<PathBuf> = std::iter::once(cwd.to_owned()).chain(more).collect();
+            Some(SandboxPolicy::workspace_write(&roots, network))
+        }
+    })
+}
+
+/// A policy as Codex writes it: a permission profile, or a context that has one. What the profile calls project roots is
+/// the working directory, unless the file says otherwise.
+fn policy_file(file: &Path, cwd: &Path) -> anyhow::Result<Option<SandboxPolicy>> {
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(file)?)?;
+    if json.get("permissions").is_none() {
+        json = serde_json::json!({ "permissions": json });
+    }
+    let members = json.as_object_mut().context("it is not a JSON object")?;
+    let here = serde_json::to_value(PathUri::from_path(cwd)?)?;
+    members.entry("windowsSandboxLevel").or_insert_with(|| "disabled".into());
+    members.entry("cwd").or_insert_with(|| here.clone());
+    members.entry("workspaceRoots").or_insert_with(|| [here].into_iter().collect());
+    let context: SandboxContext = serde_json::from_value(json)?;
+    context.policy().map_err(|bad| match bad {
+        BadSandbox::WithoutCwd => anyhow::anyhow!("it needs a cwd"),
+        BadSandbox::ForeignPath(foreign) => anyhow::anyhow!("{foreign}"),
+    })
 }
 
 fn cwd(requested: Option<&Path>, base: Option<PathBuf>) -> anyhow::Result<PathBuf> {

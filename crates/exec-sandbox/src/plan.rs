@@ -1,0 +1,233 @@
+//! What will be enforced on this host, by which means; or why it cannot be, and what would help.
+//!
+//! The plan decides before anything is started: what the host cannot enforce is refused, never left out.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use exec_core::sandbox::{Confinement, FilePolicy, NetworkPolicy, SandboxMeans, SandboxPolicy, SandboxReport};
+
+use crate::landlock::{self, Grant, LandlockError, NEEDED_ABI};
+use crate::mounts::{self, FileFact, MountPlan, ProtectedLink};
+use crate::path_rules::{BadGlob, MachinePaths, PathAccess, PathRules};
+use crate::seccomp::{self, FilterScope};
+
+/// Most files that are looked at to find those which a policy's globs deny.
+const GLOB_SCAN_FILES: usize = 200_000;
+
+/// What this host can enforce; found out by trying.
+#[derive(Debug)]
+pub struct HostMeans {
+    /// The version of Landlock's interface; 0 if there is none.
+    pub landlock_abi: u32,
+    pub mounts: MountMeans,
+}
+
+/// How a process gets mounts of its own.
+#[derive(Debug)]
+pub enum MountMeans {
+    /// We have the rights of the machine's administrator.
+    Privileged,
+    /// In this user namespace, in which every user may mount.
+    UserNamespace(OwnedFd),
+    Unavailable {
+        /// What failed, for a person.
+        why: String,
+    },
+}
+
+/// A sandbox that can be carried out.
+#[derive(Debug)]
+pub struct SandboxPlan {
+    pub confinement: Confinement,
+    /// Those that come with the confinement.
+    pub descriptors: Vec<OwnedFd>,
+    /// Directories that must exist while the process runs; see [`MountPlan`].
+    pub placeholders: Vec<PathBuf>,
+    pub report: SandboxReport,
+}
+
+/// Why a policy cannot be enforced here.
+#[derive(Debug, thiserror::Error)]
+pub enum Unenforceable {
+    #[error(
+        "the kernel keeps no signals inside a sandbox: Landlock version {needed} is needed (Linux 6.12), this one has \
+         {found}; use a newer kernel, or enable Landlock in it (lsm=landlock,…)"
+    )]
+    OldLandlock { found: u32, needed: u32 },
+    #[error(
+        "this policy has writable directories, denied files or a network, for which a process needs mounts of its own, and \
+         those cannot be had: {why}; allow user namespaces (sysctl user.max_user_namespaces, \
+         kernel.apparmor_restrict_unprivileged_userns=0), or run the server as root with CAP_SYS_ADMIN"
+    )]
+    NoMounts { why: String },
+    #[error(transparent)]
+    ProtectedLink(#[from] ProtectedLink),
+    #[error(transparent)]
+    BadGlob(#[from] BadGlob),
+    #[error(
+        "the policy's globs would have to be looked for among more than {limit} files: give them a longer fixed part, or \
+         set glob_scan_max_depth"
+    )]
+    GlobTooWide { limit: usize },
+    #[error(transparent)]
+    Landlock(#[from] LandlockError),
+    #[error("a descriptor cannot be shared: {0}")]
+    Descriptor(#[from] std::io::Error),
+}
+
+/// The plan for `policy`. Looks at the files that the policy names; may take as long as they take to answer.
+pub fn plan(policy: &SandboxPolicy, machine: &MachinePaths, host: &HostMeans) -> Result<SandboxPlan, Unenforceable> {
+    if policy.files == FilePolicy::Unrestricted {
+        return network_only(policy.network, host);
+    }
+    if host.landlock_abi < NEEDED_ABI {
+        return Err(Unenforceable::OldLandlock { found: host.landlock_abi, needed: NEEDED_ABI });
+    }
+    let rules = PathRules::resolve(&policy.files, machine)?;
+    match &host.mounts {
+        MountMeans::Privileged => with_mounts(policy.network, &rules, None),
+        MountMeans::UserNamespace(namespace) => with_mounts(policy.network, &rules, Some(namespace.try_clone()?)),
+        MountMeans::Unavailable { why } => without_mounts(policy, &rules, machine, why),
+    }
+}
+
+/// Files are not restricted, so nothing but the network is.
+fn network_only(network: NetworkPolicy, host: &HostMeans) -> Result<SandboxPlan, Unenforceable> {
+    let filters = seccomp::filters(FilterScope { network, without_mounts: false });
+    let mut confinement = Confinement { filters, ..Confinement::default() };
+    let (mut means, mut descriptors) = (Vec::new(), Vec::new());
+    if host.landlock_abi >= NEEDED_ABI {
+        let ruleset = landlock::ruleset(None)?;
+        confinement.landlock = Some(ruleset.handled);
+        descriptors.push(ruleset.descriptor);
+        means.push(SandboxMeans::Landlock { abi: host.landlock_abi });
+    }
+    means.push(SandboxMeans::Seccomp);
+    Ok(SandboxPlan { confinement, descriptors, placeholders: Vec::new(), report: SandboxReport { means } })
+}
+
+fn with_mounts(
+    network: NetworkPolicy,
+    rules: &PathRules,
+    user_namespace: Option<OwnedFd>,
+) -> Result<SandboxPlan, Unenforceable> {
+    let denied = glob_matches(rules)?;
+    let MountPlan { steps, placeholders } = mounts::plan(rules, &denied, &fact)?;
+    let granted = rules.by_path().iter().filter_map(|(path, access)| match access {
+        PathAccess::Read => Some((path.as_path(), Grant::Read)),
+        PathAccess::Write => Some((path.as_path(), Grant::Write)),
+        PathAccess::Denied | PathAccess::Hidden => None,
+    });
+    let granted: Vec<_> = granted.chain([(Path::new("/proc"), Grant::Read)]).collect();
+    let ruleset = landlock::ruleset(Some(&granted))?;
+    let abi = landlock::kernel_abi();
+    let confinement = Confinement {
+        user_namespace: user_namespace.is_some(),
+        mounts: steps,
+        landlock: Some(ruleset.handled),
+        filters: seccomp::filters(FilterScope { network, without_mounts: false }),
+    };
+    let means = vec![SandboxMeans::Namespaces, SandboxMeans::Landlock { abi }, SandboxMeans::Seccomp];
+    Ok(SandboxPlan {
+        confinement,
+        descriptors: user_namespace.into_iter().chain([ruleset.descriptor]).collect(),
+        placeholders,
+        report: SandboxReport { means },
+    })
+}
+
+/// Landlock alone can say what may be read, but cannot take anything away from what it grants.
+fn without_mounts(
+    policy: &SandboxPolicy,
+    rules: &PathRules,
+    machine: &MachinePaths,
+    why: &str,
+) -> Result<SandboxPlan, Unenforceable> {
+    let is_private = |path: &Path| machine.private.iter().any(|private| path.starts_with(private));
+    let expressible = |(path, access): &(PathBuf, PathAccess)| match access {
+        PathAccess::Read => true,
+        PathAccess::Denied => is_private(path),
+        PathAccess::Write | PathAccess::Hidden => false,
+    };
+    // Landlock does not know who may connect to a socket with a name, and the server's own may be one.
+    let reaches_sockets = policy.network == NetworkPolicy::Enabled;
+    if reaches_sockets || !rules.by_path().iter().all(expressible) || !rules.denied_globs().0.is_empty() {
+        return Err(Unenforceable::NoMounts { why: why.to_owned() });
+    }
+    // Devices belong to others, and the server's own directories to the server.
+    let excluded: Vec<&Path> = machine.private.iter().map(PathBuf::as_path).chain([Path::new("/dev")]).collect();
+    let mut granted = vec![(PathBuf::from("/proc"), Grant::Read)];
+    for (path, _) in rules.by_path().iter().filter(|(_, access)| *access == PathAccess::Read) {
+        grant_around(path.clone(), &excluded, &mut granted);
+    }
+    let granted: Vec<_> = granted.iter().map(|(path, grant)| (path.as_path(), *grant)).collect();
+    let ruleset = landlock::ruleset(Some(&granted))?;
+    let abi = landlock::kernel_abi();
+    let confinement = Confinement {
+        landlock: Some(ruleset.handled),
+        filters: seccomp::filters(FilterScope { network: policy.network, without_mounts: true }),
+        ..Confinement::default()
+    };
+    let means = vec![SandboxMeans::Landlock { abi }, SandboxMeans::Seccomp];
+    Ok(SandboxPlan {
+        confinement,
+        descriptors: vec![ruleset.descriptor],
+        placeholders: Vec::new(),
+        report: SandboxReport { means },
+    })
+}
+
+/// Grants reading at `path` and below it, but for what is at or below `excluded`: there only the names can be read. What
+/// comes to lie beside something excluded later is not granted.
+fn grant_around(path: PathBuf, excluded: &[&Path], granted: &mut Vec<(PathBuf, Grant)>) {
+    if excluded.iter().any(|out| path.starts_with(out)) {
+        return;
+    }
+    if !excluded.iter().any(|out| out.starts_with(&path)) {
+        return granted.push((path, Grant::Read));
+    }
+    let children = std::fs::read_dir(&path).into_iter().flatten().flatten();
+    children.for_each(|child| grant_around(child.path(), excluded, granted));
+    granted.push((path, Grant::List));
+}
+
+/// What the globs of the rules deny now.
+fn glob_matches(rules: &PathRules) -> Result<Vec<PathBuf>, Unenforceable> {
+    let (globs, depth) = rules.denied_globs();
+    let mut matches = Vec::new();
+    let mut looked_at = 0;
+    for glob in globs {
+        let wildcard = glob.find(['*', '?', '[', '{', '\\']).unwrap_or(glob.len());
+        let root = PathBuf::from(&glob[..glob[..wildcard].rfind('/').map_or(0, |slash| slash.max(1))]);
+        let mut left = vec![(root, 0)];
+        while let Some((directory, at)) = left.pop() {
+            for child in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+                looked_at += 1;
+                if looked_at > GLOB_SCAN_FILES {
+                    return Err(Unenforceable::GlobTooWide { limit: GLOB_SCAN_FILES });
+                }
+                let path = child.path();
+                if rules.is_denied_by_glob(&path) {
+                    matches.push(path);
+                } else if child.file_type().is_ok_and(|kind| kind.is_dir()) && depth.is_none_or(|depth| at + 1 < depth)
+                {
+                    left.push((path, at + 1));
+                }
+            }
+        }
+    }
+    Ok(matches)
+}
+
+/// What is at a path now, without following a link.
+fn fact(path: &Path) -> Option<FileFact> {
+    let metadata = std::fs::symlink_metadata(path).ok()?;
+    Some(if metadata.is_symlink() {
+        FileFact::Link { target: std::fs::read_link(path).ok()? }
+    } else if metadata.is_dir() {
+        FileFact::Directory
+    } else {
+        FileFact::File
+    })
+}

@@ -1,0 +1,283 @@
+//! Which system calls a sandboxed process may make.
+//!
+//! A filter sees numbers only, so it forbids what no sandboxed program needs, whatever it would be called with: other
+//! processes' memory, ways around the other means (`io_uring`, new namespaces, mounts, handles without paths), and parts of
+//! the kernel that only the machine's administrator uses. Files are the concern of mounts and Landlock.
+
+use std::collections::BTreeMap;
+
+use exec_core::sandbox::NetworkPolicy;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
+
+/// What else the filter must forbid, because nothing else does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilterScope {
+    pub network: NetworkPolicy,
+    /// There are no mounts and no IPC namespace of its own: Landlock does not know who may change modes, owners, times and
+    /// attributes of files, so nobody may; and System V objects belong to others.
+    pub without_mounts: bool,
+}
+
+/// A system call, and when it is forbidden; without conditions always.
+type Forbidden = (libc::c_long, Vec<SeccompRule>);
+
+/// The filters, each an array of the kernel's instructions, to be installed in this order.
+pub fn filters(scope: FilterScope) -> Vec<Vec<u64>> {
+    let mut forbidden: Vec<Forbidden> = ALWAYS.iter().map(|number| (*number, Vec::new())).collect();
+    forbidden.extend(conditional());
+    if scope.without_mounts {
+        forbidden.extend(FILE_ATTRIBUTES.iter().chain(SHARED_OBJECTS).map(|number| (*number, Vec::new())));
+    }
+    if scope.network == NetworkPolicy::Restricted {
+        forbidden.extend(NETWORK.iter().map(|number| (*number, Vec::new())));
+        forbidden.extend(sockets());
+    }
+    // The C library makes processes with `clone3`, whose flags no filter can see, and with `clone` where that is missing.
+    let missing = vec![(libc::SYS_clone3, Vec::new())];
+    vec![other_tables(), program(missing, libc::ENOSYS), program(forbidden, libc::EPERM)]
+}
+
+/// Calls that have no number in libc yet.
+const SYS_FCHMODAT2: libc::c_long = 452;
+const SYS_SETXATTRAT: libc::c_long = 463;
+const SYS_REMOVEXATTRAT: libc::c_long = 466;
+const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
+const SYS_FILE_SETATTR: libc::c_long = 469;
+
+const ALWAYS: &[libc::c_long] = &[
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_move_pages,
+    libc::SYS_migrate_pages,
+    // Calls that are carried out behind the filter's back, and what made exploits easy.
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_userfaultfd,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // Mounts and namespaces.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    SYS_OPEN_TREE_ATTR,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fanotify_init,
+    // The machine.
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_nfsservctl,
+    libc::SYS_vhangup,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lookup_dcookie,
+];
+
+const FILE_ATTRIBUTES: &[libc::c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    SYS_FCHMODAT2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    SYS_SETXATTRAT,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SYS_REMOVEXATTRAT,
+    SYS_FILE_SETATTR,
+];
+
+const SHARED_OBJECTS: &[libc::c_long] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semctl,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_msgget,
+    libc::SYS_msgctl,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];
+
+/// What is left is a pair of connected sockets between a program and its children. On those, unlike in Codex's sandbox,
+/// all calls work that cannot lead elsewhere.
+const NETWORK: &[libc::c_long] =
+    &[libc::SYS_connect, libc::SYS_accept, libc::SYS_accept4, libc::SYS_bind, libc::SYS_listen];
+
+const NEW_NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP) as u64;
+/// For `unshare` only: the same bit means something else to `clone`.
+const CLONE_NEWTIME: u64 = 0x80;
+
+/// Requests that put words into a terminal's mouth, or change a file's attributes through a handle that may only read.
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541c;
+const FS_IOC_SETFLAGS: u64 = 0x4008_6602;
+const FS_IOC_SETVERSION: u64 = 0x4008_7602;
+const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;
+
+fn conditional() -> Vec<Forbidden> {
+    // The kernel takes 32 bits of a request; with 64 compared, a set bit among the others would slip through.
+    let requests = [TIOCSTI, TIOCLINUX, FS_IOC_SETFLAGS, FS_IOC_SETVERSION, FS_IOC_FSSETXATTR];
+    let requests = requests.map(|request| rule(vec![condition(1, SeccompCmpOp::Eq, request)]));
+    let any_flag = |flags: u64| {
+        let bits = (0..64).map(|bit| 1u64 << bit).filter(|bit| flags & bit != 0);
+        bits.map(|bit| rule(vec![condition(0, SeccompCmpOp::MaskedEq(bit), bit)])).collect::<Vec<_>>()
+    };
+    let of_others = |argument: u8| vec![rule(vec![condition(argument, SeccompCmpOp::Ne, 0)])];
+    vec![
+        (libc::SYS_ioctl, requests.to_vec()),
+        (libc::SYS_unshare, any_flag(NEW_NAMESPACES | CLONE_NEWTIME)),
+        (libc::SYS_clone, any_flag(NEW_NAMESPACES)),
+        // Limits and priorities of others that run as the same user.
+        (libc::SYS_prlimit64, of_others(0)),
+        (libc::SYS_setpriority, of_others(1)),
+        (libc::SYS_ioprio_set, of_others(1)),
+    ]
+}
+
+/// Only sockets between a program and its children: of one kind, and not the one that can send to any address.
+fn sockets() -> Vec<Forbidden> {
+    let foreign = rule(vec![condition(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)]);
+    let datagram = rule(vec![condition(1, SeccompCmpOp::MaskedEq(0xf), libc::SOCK_DGRAM as u64)]);
+    [libc::SYS_socket, libc::SYS_socketpair].map(|number| (number, vec![foreign.clone(), datagram.clone()])).to_vec()
+}
+
+fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> SeccompCondition {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value).expect("a call has six arguments")
+}
+
+fn rule(conditions: Vec<SeccompCondition>) -> SeccompRule {
+    SeccompRule::new(conditions).expect("it has a condition")
+}
+
+fn program(forbidden: Vec<Forbidden>, errno: i32) -> Vec<u64> {
+    let rules: BTreeMap<i64, Vec<SeccompRule>> = forbidden.into_iter().collect();
+    let refuse = SeccompAction::Errno(errno as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, ARCHITECTURE);
+    let program: BpfProgram = filter
+        .and_then(TryInto::try_into)
+        .expect("a fixed list of calls, far smaller than the largest program; a test makes each of them");
+    program
+        .iter()
+        .map(|instruction| {
+            let [code0, code1] = instruction.code.to_ne_bytes();
+            let [k0, k1, k2, k3] = instruction.k.to_ne_bytes();
+            u64::from_ne_bytes([code0, code1, instruction.jt, instruction.jf, k0, k1, k2, k3])
+        })
+        .collect()
+}
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: TargetArch = TargetArch::x86_64;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: TargetArch = TargetArch::aarch64;
+
+/// x86-64 has a second table of the same calls under other numbers, which the lists do not name. (Calls of another
+/// architecture end the process; every program made by seccompiler begins with that.)
+fn other_tables() -> Vec<u64> {
+    const X32_BIT: u32 = 0x4000_0000;
+    let instruction = |code: u32, jt: u8, jf: u8, k: u32| {
+        let [code0, code1] = (code as u16).to_ne_bytes();
+        let [k0, k1, k2, k3] = k.to_ne_bytes();
+        u64::from_ne_bytes([code0, code1, jt, jf, k0, k1, k2, k3])
+    };
+    // The number of the call is the first word that a filter is given.
+    vec![
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, X32_BIT),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scope_makes_programs_that_the_kernel_could_take() {
+        for network in [NetworkPolicy::Restricted, NetworkPolicy::Enabled] {
+            for without_mounts in [false, true] {
+                let filters = filters(FilterScope { network, without_mounts });
+                // The kernel's BPF_MAXINSNS.
+                assert!(filters.iter().all(|filter| (1..=4096).contains(&filter.len())), "{filters:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_call_is_named_twice() {
+        let all = [ALWAYS, FILE_ATTRIBUTES, SHARED_OBJECTS, NETWORK].concat();
+        let conditions = conditional().into_iter().chain(sockets()).map(|(number, _)| number);
+        let mut numbers: Vec<libc::c_long> = all.into_iter().chain(conditions).collect();
+        let count = numbers.len();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), count);
+    }
+}

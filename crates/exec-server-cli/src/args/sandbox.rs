@@ -1,0 +1,35 @@
+//! The arguments that say what a program may reach.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// What the program may reach.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub(crate) struct SandboxArgs {
+    /// Confine the program: to reading, or to writing in its folder and in temporary ones
+    ///
+    /// Without --network it has no network. What this machine cannot enforce is refused; `exec-server doctor` says why.
+    #[arg(long, value_name = "MODE", help_heading = "Sandbox")]
+    pub(crate) sandbox: Option<SandboxMode>,
+
+    /// Confine the program by a policy in a JSON file, in the shape that Codex uses (`permissions`, or a whole context)
+    #[arg(long, value_name = "FILE", help_heading = "Sandbox", conflicts_with = "sandbox")]
+    pub(crate) policy: Option<PathBuf>,
+
+    /// With --sandbox: let it use the network
+    #[arg(long, help_heading = "Sandbox", requires = "sandbox")]
+    pub(crate) network: bool,
+
+    /// With --sandbox workspace-write: one more folder to write in (may be repeated)
+    #[arg(long, value_name = "DIR", help_heading = "Sandbox", requires = "sandbox")]
+    pub(crate) writable: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SandboxMode {
+    /// All files can be read, none written
+    ReadOnly,
+    /// Files can be written in its working folder (but not in .git, .agents, .codex, .aws), in /tmp and in TMPDIR
+    WorkspaceWrite,
+}
