@@ -357,6 +357,10 @@ impl ProcessTable {
             KeeperEvent::Started { number, pid, roles, .. } => {
                 HandedProcess { number, pid, exit: None, descriptors: Descriptors::new(roles, descriptors) }
             }
+            KeeperEvent::StartFailed { step: SpawnStep::Sandbox, errno, subject } => {
+                let why = format!("{}: {}", subject.display(), std::io::Error::from_raw_os_error(errno));
+                return Err(ProcessReason::SandboxUnavailable { why });
+            }
             KeeperEvent::StartFailed { step, errno, subject, .. } => {
                 return Err(ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject: subject.into() }));
             }

@@ -342,7 +342,7 @@ impl Server {
             if !label.start_key.is_empty() {
                 session.record_start(label.start_key);
             }
-            session.insert_process(Arc::new(SessionProcess::new(label.wire_id, info.id, label.keep)));
+            session.insert_process(Arc::new(SessionProcess::new(label.wire_id, info.id, label.keep, label.sandboxed)));
         }
     }
 

@@ -4,6 +4,7 @@
 //! [`process_label`], how the processes of a session are found again; [`response_cache`], requests that must not be
 //! carried out twice.
 
+pub(crate) mod denial;
 mod process_label;
 mod response_cache;
 mod store;
@@ -11,13 +12,14 @@ mod table;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use exec_core::id::BadId;
 use exec_core::limits::{ATTACHED_READER_TIMEOUT, READER_TIMEOUT};
 use exec_core::{ProcessId, Seq};
 use exec_env::process::LogFollower;
+use exec_wire::process::DenialEvidence;
 
 use crate::limits::{CLOSED_TTL, FIRST_FOLLOW_WAIT, ID_REUSE_DELAY, REMEMBERED_STARTS};
 use crate::reservations::{Lookup, Reservation, Reservations};
@@ -60,6 +62,10 @@ pub(crate) struct SessionProcess {
     pub(crate) id: ProcessId,
     /// How long the client wants it to be kept after its end.
     keep: Option<Duration>,
+    /// Whether a sandbox confines it.
+    sandboxed: bool,
+    /// Whether that sandbox seems to be why it failed; known once somebody was told of its exit.
+    denial: OnceLock<Option<DenialEvidence>>,
     /// The last entry that was handed to a transport, on any connection.
     last_sent: AtomicU64,
     /// Reads whose response was not sent yet, on any connection.
@@ -249,11 +255,13 @@ impl Session {
 }
 
 impl SessionProcess {
-    pub(crate) fn new(wire_id: String, id: ProcessId, keep: Option<Duration>) -> Self {
+    pub(crate) fn new(wire_id: String, id: ProcessId, keep: Option<Duration>, sandboxed: bool) -> Self {
         Self {
             wire_id,
             id,
             keep,
+            sandboxed,
+            denial: OnceLock::new(),
             last_sent: AtomicU64::new(0),
             readers: AtomicU64::new(0),
             closed_since: Mutex::default(),
@@ -261,6 +269,15 @@ impl SessionProcess {
             acknowledged: Mutex::default(),
             hold: Mutex::default(),
         }
+    }
+
+    pub(crate) fn is_sandboxed(&self) -> bool {
+        self.sandboxed
+    }
+
+    /// What says that its sandbox stopped it, as far as that is known by now.
+    pub(crate) fn denial(&self) -> Option<DenialEvidence> {
+        self.denial.get().copied().flatten()
     }
 
     /// The client has acknowledged something. The result is whether the writer must be told: it handles the last
@@ -383,7 +400,7 @@ mod tests {
 
     #[test]
     fn what_a_connection_left_unhandled_does_not_silence_the_next_one() {
-        let process = SessionProcess::new("p".into(), ProcessId::new("s/p").expect("short"), None);
+        let process = SessionProcess::new("p".into(), ProcessId::new("s/p").expect("short"), None, false);
         let read = |seq| Some(ReadPositions { slowest: seq, fastest: seq });
         let (first, second) = (ConnectionId(1), ConnectionId(2));
         assert!(process.record_acknowledgement(first, read(1)), "its writer must be told");

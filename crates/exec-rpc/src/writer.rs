@@ -30,6 +30,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::limits::{FIRST_READ_WAIT, PUSH_BYTES};
+use crate::session::denial::DenialFollower;
 use crate::session::{ConnectionId, ReadInProgress, ReadPositions, SessionProcess};
 use fair_queue::FairQueue;
 use output_push::{OutputPush, ReadyFollower, WhenFull};
@@ -251,6 +252,12 @@ impl Writer {
             self.pushes.remove(&process.wire_id);
             return;
         };
+        let follower = match process.is_sandboxed() {
+            true => {
+                Box::new(DenialFollower { follower, process: process.clone(), environment: self.environment.clone() })
+            }
+            false => follower,
+        };
         self.last_generation += 1;
         let wire_id = process.wire_id.clone();
         self.waiting_followers.push(ReadyFollower::wait(wire_id.clone(), self.last_generation, follower));
@@ -375,7 +382,7 @@ impl Writer {
         for entry in page.entries {
             bytes += output_bytes(&entry);
             let seq = entry.seq;
-            let message = push.encode(&process.wire_id, entry, self.binary, self.last_output.take_memory());
+            let message = push.encode(process, entry, self.binary, self.last_output.take_memory());
             self.last_output = LastOutput(message.bytes().clone());
             self.sender.feed(message).await?;
             process.record_sent(seq);

@@ -16,8 +16,8 @@ pub use control::{
 };
 pub use domain::{NotSendable, round_up_to_millis, stall};
 pub use log::{
-    AcknowledgeParams, Chunk, ClosedParams, Exit, ExitKind, ExitedParams, LogHead, OutputParams, ReadParams,
-    ReadResult, StallReason, Stream,
+    AcknowledgeParams, Chunk, ClosedParams, DenialEvidence, Exit, ExitKind, ExitedParams, LogHead, OutputParams,
+    ReadParams, ReadResult, StallReason, Stream,
 };
 pub use start::{
     EnvInherit, EnvPolicy, Metadata, Overflow, SandboxReport, SandboxType, ShellSnapshot, Size, StartParams,

@@ -10,10 +10,10 @@ use exec_wire::base64::Base64;
 use exec_wire::error::RpcError;
 use exec_wire::limits::READ_PAGE_BYTES;
 use exec_wire::process::{
-    Chunk, CloseStdinParams, CloseStdinResult, ForgetParams, ForgetResult, ListParams, ListResult, ReadParams,
-    ReadResult, ResizeParams, ResizeResult, SandboxType, SignalParams, SignalResult, SignalStatus, StartParams,
-    StartResult, TerminateParams, TerminateResult, WaitOutcome, WaitParams, WaitResult, WriteParams, WriteResult,
-    WriteStatus,
+    Chunk, CloseStdinParams, CloseStdinResult, DenialEvidence, Exit, ForgetParams, ForgetResult, ListParams,
+    ListResult, ReadParams, ReadResult, ResizeParams, ResizeResult, SandboxType, SignalParams, SignalResult,
+    SignalStatus, StartParams, StartResult, TerminateParams, TerminateResult, WaitOutcome, WaitParams, WaitResult,
+    WriteParams, WriteResult, WriteStatus,
 };
 use exec_wire::sandbox::SandboxContext;
 
@@ -22,6 +22,7 @@ use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::limits::{LABEL_BYTES, SIGNAL_ID_BYTES};
 use crate::reply;
 use crate::reservations::Lookup;
+use crate::session::denial;
 use crate::session::{ProcessLabel, ReadInProgress, SessionProcess};
 use crate::writer::WriterCommand;
 
@@ -77,7 +78,7 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     }
     let started =
         context.processes().start(&id, command).await.map_err(|error| reply::process_error(error.reason, &wire_id))?;
-    let process = Arc::new(SessionProcess::new(wire_id.clone(), id, keep));
+    let process = Arc::new(SessionProcess::new(wire_id.clone(), id, keep, sandboxed));
     reservation.commit(process.clone());
     if !start_key.is_empty() {
         context.session.record_start(start_key);
@@ -128,12 +129,15 @@ pub(crate) async fn read(context: RequestContext, params: ReadParams) -> Handler
     let expected = usize::try_from(head.held_bytes).unwrap_or(usize::MAX).min(max_bytes);
     let memory = context.connection.reserve_if_large(expected).await;
     let page = load(max_bytes, Duration::ZERO).await?;
-    let (result, upto) = read_result(page, after, params.max_bytes.is_some());
+    if let Some((exit_seq, exit)) = page.head.exit {
+        denial::find(context.processes(), &process, exit_seq, exit).await;
+    }
+    let (result, upto) = read_result(page, after, params.max_bytes.is_some(), process.denial());
     Ok(Response { result, then: Some(WriterCommand::ClientHasRead { read, after: upto }), memory })
 }
 
 /// The page as Codex's server reports it, and the last seq that it covers.
-fn read_result(mut page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
+fn read_result(mut page: Page, after: u64, limited: bool, denial: Option<DenialEvidence>) -> (ReadResult, u64) {
     // Whatever the environment returns: a client must be able to read the response.
     page.entries.truncate(PAGE_ENTRIES);
     let head = page.head;
@@ -158,10 +162,10 @@ fn read_result(mut page: Page, after: u64, limited: bool) -> (ReadResult, u64) {
         exit_code: exit.map(|exit| exit.shell_code()),
         closed: head.closed && report_end,
         failure: None,
-        sandbox_denied: false,
+        sandbox_denied: exit.is_some() && denial.is_some(),
         first_seq: Some(head.first_seq),
         dropped_bytes: Some(head.dropped_bytes),
-        exit: exit.map(Into::into),
+        exit: exit.map(|exit| Exit { denial, ..exit.into() }),
         head: Some((&head).into()),
     };
     let upto = next_seq - 1;

@@ -257,7 +257,7 @@ mod tests {
         fill(&mut table, SESSIONS_PER_PEER, |_| address(1));
         let busy = table.get("s0").expect("it was opened");
         let id = busy.process_id("p").expect("a short id");
-        busy.insert_process(Arc::new(crate::session::SessionProcess::new("p".into(), id, None)));
+        busy.insert_process(Arc::new(crate::session::SessionProcess::new("p".into(), id, None, false)));
         table.detach("s0", ConnectionId(0), Instant::now());
         assert_eq!(table.make_room(&address(1)).err(), Some(NoRoom::Peer));
     }

@@ -13,7 +13,7 @@ use exec_wire::binary::{self, FrameHeader};
 use exec_wire::envelope;
 use exec_wire::method::NotificationMethod;
 use exec_wire::output_codec::OutputEncoder;
-use exec_wire::process::{ClosedParams, ExitedParams};
+use exec_wire::process::{ClosedParams, Exit, ExitedParams};
 
 use crate::limits::{ACKNOWLEDGED_TOGETHER_BYTES, PUSH_COST_BYTES};
 use crate::session::SessionProcess;
@@ -132,7 +132,8 @@ impl OutputPush {
 
 impl FollowingPush {
     /// Encodes an entry for the wire, into the memory of `out`.
-    pub(super) fn encode(&self, process_id: &str, entry: Entry, binary: bool, mut out: Vec<u8>) -> Message {
+    pub(super) fn encode(&self, process: &SessionProcess, entry: Entry, binary: bool, mut out: Vec<u8>) -> Message {
+        let process_id = process.wire_id.as_str();
         match entry.body {
             EntryBody::Output { stream, bytes } => {
                 let stream = stream.into();
@@ -149,8 +150,8 @@ impl FollowingPush {
                     process_id: process_id.to_owned(),
                     seq: entry.seq,
                     exit_code: exit.shell_code(),
-                    sandbox_denied: Some(false),
-                    exit: Some(exit.into()),
+                    sandbox_denied: Some(process.denial().is_some()),
+                    exit: Some(Exit { denial: process.denial(), ..exit.into() }),
                 };
                 envelope::write_notification(&mut out, NotificationMethod::ProcessExited.name(), &params, self.jsonrpc);
             }

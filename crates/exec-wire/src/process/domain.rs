@@ -90,6 +90,7 @@ impl From<core::Exit> for Exit {
             user_ms: millis(exit.usage.user),
             system_ms: millis(exit.usage.system),
             max_rss_bytes: exit.usage.max_rss_bytes,
+            denial: None,
         }
     }
 }

@@ -153,6 +153,16 @@ shapes! {
         /// Largest resident set.
         #[serde(default)]
         pub max_rss_bytes: u64,
+        /// What says that its sandbox stopped it; absent if nothing does, or it has none.
+        pub denial: Option<DenialEvidence>,
+    }
+
+    /// What says that a sandbox stopped a process.
+    pub enum DenialEvidence {
+        /// The kernel ended it for a system call that it may not make.
+        Signal,
+        /// It failed, and printed words that programs print then.
+        Words,
     }
 
     /// Who or what ended a process.
