@@ -154,6 +154,8 @@ pub enum MountStep {
     Bind { path: PathBuf, writable: bool },
     /// In an empty root: a link.
     Link { path: PathBuf, target: PathBuf },
+    /// An empty directory that nobody can write.
+    EmptyDirectory { path: PathBuf },
     /// Nobody can look into this directory; if `passable`, one can go through it to what later steps show below.
     HideDirectory { path: PathBuf, passable: bool },
     /// Nobody can open this file.

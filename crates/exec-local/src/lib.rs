@@ -56,7 +56,7 @@ use http::LocalHttp;
 use keeper_client::{KeeperClient, KeeperHost};
 use processes::{LocalProcesses, ProcessSettings};
 use sandbox::SandboxPlanner;
-pub use sandbox::host_means;
+pub use sandbox::{SandboxDiagnosis, diagnose};
 
 /// Where the keeper runs.
 #[derive(Debug, Clone)]

@@ -3,14 +3,16 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use exec_core::sandbox::{Confinement, MountStep, SandboxPolicy, SandboxReport};
+use exec_core::sandbox::{Confinement, MountStep, NetworkPolicy, SandboxPolicy, SandboxReport};
 use exec_env::process::ProcessReason;
 use exec_keeper::trial;
 use exec_sandbox::landlock::{self, NEEDED_ABI};
-use exec_sandbox::{HostMeans, MachinePaths, MountMeans, SandboxPlan};
+use exec_sandbox::{FileFact, HostMeans, MachinePaths, MountMeans, SandboxPlan};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 /// Plans sandboxes for this machine.
 #[derive(Debug)]
@@ -38,7 +40,10 @@ impl SandboxPlanner {
     /// Plans the sandbox that `policy` asks for. Looks at files, so that it may take its time.
     pub(crate) fn plan(&self, policy: &SandboxPolicy) -> Result<PlannedSandbox, ProcessReason> {
         let host = self.host.get_or_init(host_means);
-        let planned = exec_sandbox::plan(policy, &self.machine, host);
+        // What is not there needs no protection, and must be left free for whoever makes it.
+        let private = self.machine.private.iter().filter(|path| path.symlink_metadata().is_ok()).cloned().collect();
+        let machine = MachinePaths { private, ..self.machine.clone() };
+        let planned = exec_sandbox::plan(policy, &machine, host, &|path| self.placeholders.fact(path));
         let SandboxPlan { confinement, descriptors, placeholders, report } =
             planned.map_err(|error| ProcessReason::SandboxUnavailable { why: error.to_string() })?;
         let placeholders = self.placeholders.make(placeholders).map_err(|(path, error)| {
@@ -48,14 +53,50 @@ impl SandboxPlanner {
         Ok(PlannedSandbox { confinement, descriptors, report, placeholders })
     }
 
-    /// Takes over placeholders of a process that an earlier owner has started.
-    pub(crate) fn adopt(&self, paths: Vec<PathBuf>) -> PlaceholderGuard {
-        self.placeholders.hold(paths)
+    /// Takes over placeholders of a process that an earlier owner has started. What cannot be held any more was removed.
+    pub(crate) fn adopt(&self, paths: Vec<PathBuf>) -> Option<PlaceholderGuard> {
+        let there = paths.into_iter().filter(|path| is_placeholder(path)).collect();
+        self.placeholders.make(there).ok()
     }
 }
 
-/// What this host can enforce. Tries it, in a process that ends at once.
-pub fn host_means() -> HostMeans {
+/// What this host can enforce, for a person or a program that asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxDiagnosis {
+    /// The version of Landlock's interface; 0 if there is none.
+    pub landlock_abi: u32,
+    /// The version that is needed.
+    pub landlock_needed: u32,
+    /// How a process gets mounts of its own, or why it does not.
+    pub mounts: Result<&'static str, String>,
+    /// The usual policies by name, each with what would confine a process, or why it cannot be enforced and what to do.
+    pub policies: Vec<(&'static str, Result<SandboxReport, String>)>,
+}
+
+/// Finds out what this host can enforce. Tries it, in processes that end at once.
+pub fn diagnose() -> SandboxDiagnosis {
+    let host = host_means();
+    let machine = MachinePaths::default();
+    let planned = |policy: SandboxPolicy| match exec_sandbox::plan(&policy, &machine, &host, &exec_sandbox::file_fact) {
+        Ok(plan) => Ok(plan.report),
+        Err(error) => Err(error.to_string()),
+    };
+    let workspace = [PathBuf::from("/tmp")];
+    let policies = vec![
+        ("read-only", planned(SandboxPolicy::read_only(NetworkPolicy::Restricted))),
+        ("read-only with network", planned(SandboxPolicy::read_only(NetworkPolicy::Enabled))),
+        ("workspace-write", planned(SandboxPolicy::workspace_write(&workspace, NetworkPolicy::Restricted))),
+        ("workspace-write with network", planned(SandboxPolicy::workspace_write(&workspace, NetworkPolicy::Enabled))),
+    ];
+    let mounts = match &host.mounts {
+        MountMeans::Privileged => Ok("as root"),
+        MountMeans::UserNamespace(_) => Ok("in a user namespace"),
+        MountMeans::Unavailable { why } => Err(why.clone()),
+    };
+    SandboxDiagnosis { landlock_abi: host.landlock_abi, landlock_needed: NEEDED_ABI, mounts, policies }
+}
+
+fn host_means() -> HostMeans {
     let landlock_abi = landlock::kernel_abi();
     HostMeans { landlock_abi, mounts: mount_means(landlock_abi) }
 }
@@ -93,11 +134,29 @@ fn mount_means(landlock_abi: u32) -> MountMeans {
     }
 }
 
-/// Empty directories that stand for protected paths which do not exist, with the number of processes that need each.
+/// Empty directories that stand for protected paths which do not exist.
+///
+/// Other servers and other `exec-server run` may protect the same paths, and a directory that is removed takes the mounts
+/// of everybody on it along. So whoever needs one holds a shared lock on it, and it is removed only by somebody who gets
+/// the exclusive lock. By its mode everybody knows it from a directory that somebody else has made.
 #[derive(Debug, Default)]
 struct Placeholders {
-    needed: Mutex<HashMap<PathBuf, usize>>,
+    held: Mutex<HashMap<PathBuf, HeldPlaceholder>>,
 }
+
+#[derive(Debug)]
+struct HeldPlaceholder {
+    /// Has the shared lock.
+    directory: OwnedFd,
+    /// How many processes need it.
+    count: usize,
+}
+
+/// Nobody makes such a directory by accident.
+const PLACEHOLDER_MODE: u32 = 0o1755;
+
+/// How often it is tried to make one that others remove.
+const PLACEHOLDER_TRIES: usize = 100;
 
 /// Holds the placeholders of one process. When the last process that needs one is gone, it is removed, unless somebody has
 /// put something into it.
@@ -108,35 +167,69 @@ pub(crate) struct PlaceholderGuard {
 }
 
 impl Placeholders {
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, usize>> {
-        self.needed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, HeldPlaceholder>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn make(self: &Arc<Self>, paths: Vec<PathBuf>) -> Result<PlaceholderGuard, (PathBuf, std::io::Error)> {
-        let mut guard = self.hold(Vec::new());
+    /// What is at a path: a placeholder is nothing.
+    fn fact(&self, path: &Path) -> Option<FileFact> {
+        exec_sandbox::file_fact(path).filter(|_| !is_placeholder(path))
+    }
+
+    fn make(self: &Arc<Self>, paths: Vec<PathBuf>) -> Result<PlaceholderGuard, (PathBuf, Errno)> {
+        let mut guard = PlaceholderGuard { paths: Vec::new(), all: Arc::clone(self) };
         for path in paths {
-            // Under the lock, so that nobody removes it as the last one who needs it meanwhile.
-            let mut needed = self.lock();
-            match std::fs::create_dir(&path) {
-                Ok(()) => {}
-                // Another process needs it too, or it has come into existence since the plan was made: then the process sees
-                // what is there, and cannot change it either.
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err((path, error)),
+            let mut held = self.lock();
+            if let Some(placeholder) = held.get_mut(&path) {
+                placeholder.count += 1;
+            } else {
+                let directory = make_and_lock(&path).map_err(|errno| (path.clone(), errno))?;
+                held.insert(path.clone(), HeldPlaceholder { directory, count: 1 });
             }
-            *needed.entry(path.clone()).or_insert(0) += 1;
             guard.paths.push(path);
         }
         Ok(guard)
     }
+}
 
-    fn hold(self: &Arc<Self>, paths: Vec<PathBuf>) -> PlaceholderGuard {
-        let mut needed = self.lock();
-        for path in &paths {
-            *needed.entry(path.clone()).or_insert(0) += 1;
+/// Makes a placeholder, or takes the one that is there, and locks it.
+fn make_and_lock(path: &Path) -> Result<OwnedFd, Errno> {
+    for _ in 0..PLACEHOLDER_TRIES {
+        match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
+            Ok(()) => rustix::fs::chmod(path, Mode::from_raw_mode(PLACEHOLDER_MODE))?,
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
         }
-        drop(needed);
-        PlaceholderGuard { paths, all: Arc::clone(self) }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => continue,
+            other => other?,
+        };
+        // Somebody who has the exclusive lock is just removing it.
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => continue,
+            other => other?,
+        }
+        if is_still_at(&directory, path) {
+            return Ok(directory);
+        }
+    }
+    Err(Errno::BUSY)
+}
+
+fn is_placeholder(path: &Path) -> bool {
+    let ours = rustix::process::geteuid().as_raw();
+    rustix::fs::lstat(path).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode).is_dir()
+            && stat.st_mode & 0o7777 == PLACEHOLDER_MODE
+            && stat.st_uid == ours
+    })
+}
+
+fn is_still_at(directory: &OwnedFd, path: &Path) -> bool {
+    match (rustix::fs::fstat(directory), rustix::fs::lstat(path)) {
+        (Ok(held), Ok(found)) => (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino),
+        _ => false,
     }
 }
 
@@ -148,15 +241,19 @@ impl PlaceholderGuard {
 
 impl Drop for PlaceholderGuard {
     fn drop(&mut self) {
-        let mut needed = self.all.lock();
+        let mut all = self.all.lock();
         for path in &self.paths {
-            let Some(count) = needed.get_mut(path) else { continue };
-            *count -= 1;
-            if *count == 0 {
-                needed.remove(path);
-                // Fails if it is not empty: somebody outside uses that name now.
-                let _ = std::fs::remove_dir(path);
+            let Some(placeholder) = all.get_mut(path) else { continue };
+            placeholder.count -= 1;
+            if placeholder.count > 0 {
+                continue;
             }
+            let alone = rustix::fs::flock(&placeholder.directory, FlockOperation::NonBlockingLockExclusive).is_ok();
+            if alone && is_placeholder(path) && is_still_at(&placeholder.directory, path) {
+                // Fails if it is not empty: somebody outside uses that name now.
+                let _ = rustix::fs::rmdir(path);
+            }
+            all.remove(path);
         }
     }
 }
@@ -175,6 +272,14 @@ mod tests {
         drop(first);
         assert!(git.is_dir() && !used.exists());
         drop(second);
+        assert!(!git.exists());
+
+        let elsewhere = Arc::new(Placeholders::default());
+        let (ours, theirs) = (placeholders.make(vec![git.clone()]), elsewhere.make(vec![git.clone()]));
+        assert_eq!(elsewhere.fact(&git), None, "a placeholder is nothing");
+        drop(ours);
+        assert!(git.is_dir(), "another server needs it");
+        drop(theirs);
         assert!(!git.exists());
 
         let third = placeholders.make(vec![git.clone()]).expect("the directory is ours");

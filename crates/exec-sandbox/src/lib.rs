@@ -13,5 +13,6 @@ pub mod path_rules;
 pub mod plan;
 pub mod seccomp;
 
+pub use mounts::FileFact;
 pub use path_rules::{MachinePaths, PathAccess, PathRules};
-pub use plan::{HostMeans, MountMeans, SandboxPlan, Unenforceable, plan};
+pub use plan::{HostMeans, MountMeans, SandboxPlan, Unenforceable, file_fact, plan};

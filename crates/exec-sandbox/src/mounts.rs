@@ -96,7 +96,8 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        if self.access_at(devices) != PathAccess::Write {
+        // Devices are no files: a policy that means them must name them.
+        if !self.entries.contains(&(devices, PathAccess::Write)) {
             self.plan.steps.push(MountStep::Devices);
             self.mounted.insert(devices);
         }
@@ -156,7 +157,7 @@ impl<'a> Planner<'a> {
         self.plan.placeholders.push(at.clone());
         self.plan.steps.push(match access {
             PathAccess::Denied => MountStep::HideDirectory { path: at, passable: false },
-            _ => MountStep::Bind { path: at, writable: false },
+            _ => MountStep::EmptyDirectory { path: at },
         });
         self.mounted.insert(missing);
     }
@@ -236,7 +237,8 @@ mod tests {
             ("/no-gone", FileAccess::Write),
         ];
         let plan = planned(&rules, &[], &[("/no-w", DIR)]).expect("there is no link");
-        assert_eq!(plan.steps[2..], [bind("/no-w", true), bind("/no-w/a", false)]);
+        let expected = [bind("/no-w", true), MountStep::EmptyDirectory { path: "/no-w/a".into() }];
+        assert_eq!(plan.steps[2..], expected);
         assert_eq!(plan.placeholders, [PathBuf::from("/no-w/a")]);
     }
 
@@ -286,9 +288,12 @@ mod tests {
     }
 
     #[test]
-    fn a_writable_root_keeps_the_machines_devices() {
-        let rules = [("/", FileAccess::Write), ("/no-w/.git", FileAccess::Read)];
-        let plan = planned(&rules, &[], &[("/no-w", DIR), ("/no-w/.git", DIR)]).expect("there is no link");
-        assert_eq!(plan.steps, [bind("/no-w", true), bind("/no-w/.git", false)]);
+    fn a_writable_root_has_the_machines_devices_only_if_they_are_named() {
+        let rules = [("/", FileAccess::Write), ("/no-w/.git", FileAccess::Read), ("/dev", FileAccess::Write)];
+        let files = [("/no-w", DIR), ("/no-w/.git", DIR), ("/dev", DIR)];
+        let expected = [bind("/no-w", true), bind("/no-w/.git", false)];
+        assert_eq!(planned(&rules, &[], &files).expect("there is no link").steps, expected);
+        let plan = planned(&rules[..2], &[], &files).expect("there is no link");
+        assert_eq!((&plan.steps[0], &plan.steps[1..]), (&MountStep::Devices, &expected[..]));
     }
 }

@@ -20,7 +20,6 @@ const SYSTEM_DIRECTORIES: &[&str] = &[
     "/lib64",
     "/libx32",
     "/etc",
-    "/opt",
     "/nix/store",
     "/run/current-system/sw",
 ];

@@ -76,8 +76,14 @@ pub enum Unenforceable {
     Descriptor(#[from] std::io::Error),
 }
 
-/// The plan for `policy`. Looks at the files that the policy names; may take as long as they take to answer.
-pub fn plan(policy: &SandboxPolicy, machine: &MachinePaths, host: &HostMeans) -> Result<SandboxPlan, Unenforceable> {
+/// The plan for `policy`. `fact` says what is at a path, mostly [`file_fact`]. Looks at the files that the policy names; may
+/// take as long as they take to answer.
+pub fn plan(
+    policy: &SandboxPolicy,
+    machine: &MachinePaths,
+    host: &HostMeans,
+    fact: &dyn Fn(&Path) -> Option<FileFact>,
+) -> Result<SandboxPlan, Unenforceable> {
     if policy.files == FilePolicy::Unrestricted {
         return network_only(policy.network, host);
     }
@@ -86,8 +92,8 @@ pub fn plan(policy: &SandboxPolicy, machine: &MachinePaths, host: &HostMeans) ->
     }
     let rules = PathRules::resolve(&policy.files, machine)?;
     match &host.mounts {
-        MountMeans::Privileged => with_mounts(policy.network, &rules, None),
-        MountMeans::UserNamespace(namespace) => with_mounts(policy.network, &rules, Some(namespace.try_clone()?)),
+        MountMeans::Privileged => with_mounts(policy.network, &rules, fact, None),
+        MountMeans::UserNamespace(namespace) => with_mounts(policy.network, &rules, fact, Some(namespace.try_clone()?)),
         MountMeans::Unavailable { why } => without_mounts(policy, &rules, machine, why),
     }
 }
@@ -110,10 +116,11 @@ fn network_only(network: NetworkPolicy, host: &HostMeans) -> Result<SandboxPlan,
 fn with_mounts(
     network: NetworkPolicy,
     rules: &PathRules,
+    fact: &dyn Fn(&Path) -> Option<FileFact>,
     user_namespace: Option<OwnedFd>,
 ) -> Result<SandboxPlan, Unenforceable> {
     let denied = glob_matches(rules)?;
-    let MountPlan { steps, placeholders } = mounts::plan(rules, &denied, &fact)?;
+    let MountPlan { steps, placeholders } = mounts::plan(rules, &denied, fact)?;
     let granted = rules.by_path().iter().filter_map(|(path, access)| match access {
         PathAccess::Read => Some((path.as_path(), Grant::Read)),
         PathAccess::Write => Some((path.as_path(), Grant::Write)),
@@ -221,7 +228,7 @@ fn glob_matches(rules: &PathRules) -> Result<Vec<PathBuf>, Unenforceable> {
 }
 
 /// What is at a path now, without following a link.
-fn fact(path: &Path) -> Option<FileFact> {
+pub fn file_fact(path: &Path) -> Option<FileFact> {
     let metadata = std::fs::symlink_metadata(path).ok()?;
     Some(if metadata.is_symlink() {
         FileFact::Link { target: std::fs::read_link(path).ok()? }

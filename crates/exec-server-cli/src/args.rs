@@ -19,7 +19,7 @@ pub(crate) use files::{
 };
 pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvCommand, KillArgs, ListArgs, LogsArgs, PsArgs, TargetArgs};
 pub(crate) use run::RunArgs;
-pub(crate) use sandbox::{SandboxArgs, SandboxMode};
+pub(crate) use sandbox::{DoctorArgs, SandboxArgs, SandboxMode};
 pub(crate) use serve::{LogFormat, ServeArgs};
 pub(crate) use values::EnvArg;
 
@@ -35,6 +35,8 @@ Examples:
   exec-server env check                        which environments there are, and whether they answer
   exec-server fs ls build:/srv                 files there; also cat, stat, rm, mkdir, mv, find, grep, watch
   exec-server cp -r src build:/srv/app         copy files there, back, or between environments
+  exec-server run --sandbox workspace-write -- make     confined to its folder, without network
+  exec-server doctor                           which sandboxes this machine can enforce
   exec-server completions bash                 what bash needs to complete our options
   exec-server man run | man -l -               the manual of a command
 
@@ -59,6 +61,7 @@ pub(crate) enum CliCommand {
     Env(EnvArgs),
     Fs(FsArgs),
     Cp(CpArgs),
+    Doctor(DoctorArgs),
     /// Print the JSON Schema of the wire
     Schema,
     /// Print the completion script of a shell

@@ -104,7 +104,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
 async fn open_environment(args: &ServeArgs, urls: &[ListenUrl], workers: &Workers) -> anyhow::Result<LocalEnvironment> {
     let give_up = tokio::time::Instant::now() + PREDECESSOR_TIMEOUT;
     loop {
-        match LocalEnvironment::open(local_options(args, workers)?).await {
+        match LocalEnvironment::open(local_options(args, urls, workers)?).await {
             Err(OpenError::Busy { .. }) if is_stdio_only(urls) && tokio::time::Instant::now() < give_up => {
                 tokio::time::sleep(PREDECESSOR_PAUSE).await;
             }
@@ -203,7 +203,7 @@ async fn accept(mut listener: Listener, accepted: mpsc::Sender<PendingConnection
     }
 }
 
-fn local_options(args: &ServeArgs, workers: &Workers) -> anyhow::Result<LocalOptions> {
+fn local_options(args: &ServeArgs, urls: &[ListenUrl], workers: &Workers) -> anyhow::Result<LocalOptions> {
     let own = std::env::current_exe().context("cannot find our own program, which is also the keeper's")?;
     let program = KeeperProgram { program: own, args: vec!["keeper".into()] };
     let keeper = match &args.state_dir {
@@ -218,10 +218,22 @@ fn local_options(args: &ServeArgs, workers: &Workers) -> anyhow::Result<LocalOpt
         spool_bytes: args.max_spool_mib << 20,
         spool_total_bytes: args.max_total_spool_mib << 20,
         runtimes: workers.runtimes(),
+        private_paths: private_paths(args, urls)?,
         // Each process needs a few descriptors, and the usual limit of 1,024 is soon reached.
         raise_open_files: true,
         ..LocalOptions::default()
     })
+}
+
+/// What a sandboxed program must not reach, or it would ask us to run something without a sandbox.
+fn private_paths(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Vec<std::path::PathBuf>> {
+    let sockets = urls.iter().filter_map(|url| match url {
+        ListenUrl::Unix(path) => Some(path),
+        _ => None,
+    });
+    let secrets = args.auth.ws_token_file.iter().chain(&args.auth.ws_shared_secret_file);
+    let absolute = sockets.chain(secrets).map(std::path::absolute);
+    absolute.collect::<Result<_, _>>().context("cannot make a path of ours absolute")
 }
 
 fn auth(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Option<Auth>> {

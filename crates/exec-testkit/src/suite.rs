@@ -21,6 +21,7 @@ pub mod list;
 pub mod log;
 pub mod overflow;
 pub mod refusal;
+pub mod sandbox;
 pub mod signal;
 pub mod start;
 pub mod stdin;

@@ -106,7 +106,7 @@ fn a_refusal_says_what_to_do() {
 #[test]
 fn every_step_of_a_start_is_found_by_its_name() {
     let names = SpawnStep::ALL.map(SpawnStep::name);
-    assert_eq!(names, ["spool", "pipe", "pty", "clone", "session", "cwd", "exec"]);
+    assert_eq!(names, ["spool", "pipe", "pty", "clone", "session", "sandbox", "cwd", "exec"]);
     assert_eq!(names.map(SpawnStep::from_name), SpawnStep::ALL.map(Some));
     assert_eq!(SpawnStep::from_name("fork"), None);
 }

@@ -85,6 +85,7 @@ enum StepKind {
     ReadOnlyRoot,
     Bind { writable: bool },
     Link,
+    EmptyDirectory,
     HideDirectory { passable: bool },
     HideFile,
     Devices,
@@ -275,8 +276,12 @@ impl<'a> PreparedConfinement<'a> {
                     let result = libc::symlinkat(step.target.as_ptr(), parent, name);
                     check(ConfineStep::Mount(at), result.into())?;
                 }
-                StepKind::HideDirectory { passable } => {
-                    let mode = if passable { c"0111" } else { c"0000" };
+                StepKind::EmptyDirectory | StepKind::HideDirectory { .. } => {
+                    let (mode, passable) = match step.kind {
+                        StepKind::EmptyDirectory => (c"0555", false),
+                        StepKind::HideDirectory { passable: true } => (c"0111", true),
+                        _ => (c"0000", false),
+                    };
                     let mask = new_file_system(c"tmpfs", &[(c"mode", mode)]).map_err(failed)?;
                     if !passable {
                         make_read_only(mask, false).map_err(failed)?;
@@ -389,6 +394,7 @@ impl PreparedStep {
             MountStep::ReadOnlyRoot => (StepKind::ReadOnlyRoot, none, none),
             MountStep::Bind { path, writable } => (StepKind::Bind { writable: *writable }, path.as_path(), none),
             MountStep::Link { path, target } => (StepKind::Link, path.as_path(), target.as_path()),
+            MountStep::EmptyDirectory { path } => (StepKind::EmptyDirectory, path.as_path(), none),
             MountStep::HideDirectory { path, passable } => {
                 (StepKind::HideDirectory { passable: *passable }, path.as_path(), none)
             }
@@ -412,6 +418,7 @@ impl PreparedStep {
             StepKind::Bind { writable: true } => format!("making /{path} writable"),
             StepKind::Bind { writable: false } => format!("making /{path} read-only"),
             StepKind::Link => format!("making the link /{path}"),
+            StepKind::EmptyDirectory => format!("keeping /{path} empty"),
             StepKind::HideDirectory { .. } | StepKind::HideFile => format!("hiding /{path}"),
             StepKind::Devices => "making /dev".to_owned(),
         }

@@ -70,7 +70,7 @@ impl Process {
         };
         let permit = table.descriptors.take_anyway(DescriptorUse::Processes, PROCESS_DESCRIPTORS);
         let placeholders: Vec<PathBuf> = record.placeholders.iter().map(PathBuf::from).collect();
-        let placeholders = (!placeholders.is_empty()).then(|| table.planner.adopt(placeholders));
+        let placeholders = if placeholders.is_empty() { None } else { table.planner.adopt(placeholders) };
         Ok(Self::assemble(table, record, handed, spool, permit, (history, Some(journal)), placeholders))
     }
 

@@ -1,4 +1,4 @@
-//! The arguments that say what a program may reach.
+//! The arguments that say what a program may reach, and of the commands that are about that.
 
 use std::path::PathBuf;
 
@@ -32,4 +32,14 @@ pub(crate) enum SandboxMode {
     ReadOnly,
     /// Files can be written in its working folder (but not in .git, .agents, .codex, .aws), in /tmp and in TMPDIR
     WorkspaceWrite,
+}
+
+/// Say what sandboxes this machine can enforce, and what to do about the rest
+///
+/// Exits with 1 if one of the usual sandboxes cannot be enforced.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON array
+    #[arg(long)]
+    pub(crate) json: bool,
 }

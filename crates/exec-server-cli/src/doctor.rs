@@ -1,0 +1,61 @@
+//! `exec-server doctor`: what this machine can enforce on a program, and what to do about the rest.
+
+use exec_local::SandboxDiagnosis;
+use serde::Serialize;
+
+use crate::args::DoctorArgs;
+use crate::messages;
+
+/// One line of the report.
+#[derive(Debug, Serialize)]
+struct Finding {
+    name: String,
+    works: bool,
+    /// How it works, or why not and what would help.
+    detail: String,
+}
+
+pub(crate) async fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
+    let diagnosis = tokio::task::spawn_blocking(exec_local::diagnose).await?;
+    let findings = findings(&diagnosis);
+    if args.json {
+        messages::print_json(&findings)?;
+    } else {
+        let lines = findings.iter().map(|Finding { name, works, detail }| {
+            let mark = if *works { "ok" } else { "NO" };
+            format!("{mark}  {name}: {detail}\n")
+        });
+        messages::print_stdout(lines.collect::<String>().as_bytes())?;
+    }
+    // For scripts: whether the usual sandboxes work.
+    let all = diagnosis.policies.iter().all(|(_, planned)| planned.is_ok());
+    Ok(u8::from(!all))
+}
+
+fn findings(diagnosis: &SandboxDiagnosis) -> Vec<Finding> {
+    let SandboxDiagnosis { landlock_abi, landlock_needed, mounts, policies } = diagnosis;
+    let landlock = match landlock_abi {
+        0 => "the kernel has none, or does not allow it: boot with lsm=landlock,… or relax the container's seccomp profile".to_owned(),
+        found if found < landlock_needed => {
+            format!("version {found}, and {landlock_needed} is needed to keep signals inside: use Linux 6.12 or later")
+        }
+        found => format!("version {found}"),
+    };
+    let mut findings = vec![
+        Finding { name: "landlock".to_owned(), works: landlock_abi >= landlock_needed, detail: landlock },
+        Finding {
+            name: "mounts of its own".to_owned(),
+            works: mounts.is_ok(),
+            detail: mounts.clone().map_or_else(|why| why, str::to_owned),
+        },
+    ];
+    findings.extend(policies.iter().map(|(name, planned)| Finding {
+        name: format!("sandbox {name}"),
+        works: planned.is_ok(),
+        detail: match planned {
+            Ok(report) => report.means.iter().map(|means| means.name()).collect::<Vec<_>>().join(", "),
+            Err(why) => why.clone(),
+        },
+    }));
+    findings
+}
