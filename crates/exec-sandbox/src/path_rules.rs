@@ -11,18 +11,8 @@ use exec_core::sandbox::{FileAccess, FilePolicy, FileRule, RuleTarget};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 /// Directories of programs, libraries and their configuration; nothing below them belongs to a user.
-const SYSTEM_DIRECTORIES: &[&str] = &[
-    "/bin",
-    "/sbin",
-    "/usr",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/etc",
-    "/nix/store",
-    "/run/current-system/sw",
-];
+const SYSTEM_DIRECTORIES: &[&str] =
+    &["/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/nix/store", "/run/current-system/sw"];
 
 /// What a policy refers to without naming it.
 #[derive(Debug, Clone, Default)]

@@ -13,45 +13,58 @@ mod report;
 mod commands;
 mod cuts;
 mod files;
+mod sandboxed;
 mod terminals;
 
 use exec_testkit::codex::codex_binary;
 
 use crate::compat::server_program::Implementation;
 use crate::durability::support::run;
-use agent::Agent;
+use agent::{Agent, Setting};
+
+/// Commands that may do what their user may.
+const FREE: Setting = Setting { sandbox: "danger-full-access", unprivileged: false };
+const WORKSPACE_WRITE: Setting = Setting { sandbox: "workspace-write", unprivileged: false };
+const WORKSPACE_WRITE_AS_NOBODY: Setting = Setting { sandbox: "workspace-write", unprivileged: true };
+const READ_ONLY: Setting = Setting { sandbox: "read-only", unprivileged: false };
+const READ_ONLY_AS_NOBODY: Setting = Setting { sandbox: "read-only", unprivileged: true };
 
 /// Runs a behaviour of a Codex that uses this server.
-fn run_behaviour(implementation: Implementation, behaviour: impl AsyncFnOnce(&mut Agent)) {
+fn run_behaviour(implementation: Implementation, setting: Setting, behaviour: impl AsyncFnOnce(&mut Agent)) {
     let Some(codex) = codex_binary() else { return };
+    if setting.unprivileged && !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can start a server as another user");
+        return;
+    }
     run(async {
-        let mut agent = Agent::start(implementation, &codex).await;
+        let mut agent = Agent::start(implementation, &codex, setting).await;
         behaviour(&mut agent).await;
         agent.finish().await;
     });
 }
 
 macro_rules! behaviours {
-    ($implementation:ident: $($module:ident::$name:ident;)*) => { $(
+    ($implementation:ident, $setting:ident: $($module:ident::$name:ident;)*) => { $(
         #[test]
         fn $name() {
-            super::run_behaviour(super::Implementation::$implementation, super::$module::$name);
+            use $crate::codex::*;
+            run_behaviour(Implementation::$implementation, $setting, $module::$name);
         }
     )* };
 }
 
 macro_rules! on_both {
-    ($($behaviours:tt)*) => {
+    ($setting:ident: $($behaviours:tt)*) => {
         mod ours {
-            behaviours! { Ours: $($behaviours)* }
+            behaviours! { Ours, $setting: $($behaviours)* }
         }
         mod theirs {
-            behaviours! { Codex: $($behaviours)* }
+            behaviours! { Codex, $setting: $($behaviours)* }
         }
     };
 }
 
-on_both! {
+on_both! { FREE:
     commands::a_command_over_pipes_tells_its_output_and_exit_code;
     commands::both_streams_of_a_command_arrive;
     commands::a_command_runs_where_it_is_told_to;
@@ -74,8 +87,44 @@ on_both! {
 /// What only ours can show. These move megabytes and the client waits only seconds for them, so they must run alone,
 /// which nextest recognises by the name.
 mod ours_alone {
-    behaviours! { Ours:
+    behaviours! { Ours, FREE:
         cuts::megabytes_printed_while_nobody_was_connected_are_counted_to_the_last_byte;
         cuts::a_flood_survives_cut_after_cut;
+    }
+}
+
+mod workspace_write {
+    on_both! { WORKSPACE_WRITE:
+        sandboxed::a_command_writes_in_the_workspace_and_is_told_that_the_rest_is_read_only;
+        sandboxed::the_repository_of_the_workspace_is_protected;
+        sandboxed::a_command_has_no_network;
+        sandboxed::a_patch_in_the_workspace_is_applied;
+    }
+
+    mod ours_with_a_terminal {
+        behaviours! { Ours, WORKSPACE_WRITE: sandboxed::a_shell_on_a_terminal_works; }
+    }
+
+    mod ours_as_nobody {
+        behaviours! { Ours, WORKSPACE_WRITE_AS_NOBODY:
+            sandboxed::a_command_writes_in_the_workspace_and_is_told_that_the_rest_is_read_only;
+            sandboxed::a_command_has_no_network;
+            sandboxed::a_patch_in_the_workspace_is_applied;
+            sandboxed::a_shell_on_a_terminal_works;
+        }
+    }
+}
+
+mod read_only {
+    on_both! { READ_ONLY:
+        sandboxed::a_command_reads_and_writes_nothing;
+        sandboxed::a_patch_is_refused_and_changes_nothing;
+    }
+
+    mod ours_as_nobody {
+        behaviours! { Ours, READ_ONLY_AS_NOBODY:
+            sandboxed::a_command_reads_and_writes_nothing;
+            sandboxed::a_patch_is_refused_and_changes_nothing;
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! end there, and [`Agent::finish`] checks that there was none.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -35,19 +36,36 @@ pub(crate) struct Agent {
     scratch: TempDir,
 }
 
+/// As whom and how confined the commands run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting {
+    /// The value of Codex's option `--sandbox`.
+    pub(crate) sandbox: &'static str,
+    /// The server runs as a user without any rights. Only for ours.
+    pub(crate) unprivileged: bool,
+}
+
+/// The user and group `nobody` of Debian.
+const NOBODY: u32 = 65534;
+
 impl Agent {
     /// Starts a server, and Codex, and waits for Codex's first request to the model.
-    pub(crate) async fn start(implementation: Implementation, codex: &Path) -> Self {
-        let scratch = tempfile::tempdir().expect("a temporary folder");
+    pub(crate) async fn start(implementation: Implementation, codex: &Path, setting: Setting) -> Self {
+        // Not in /tmp, which every command in a sandboxed workspace may write.
+        let scratch = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
         for folder in ["work", "home", "server"] {
             std::fs::create_dir(scratch.path().join(folder)).expect("the scratch folder is ours");
         }
-        let binary = if implementation == Implementation::Ours { binaries::exec_server() } else { codex.to_owned() };
+        let binary = match implementation {
+            Implementation::Ours if setting.unprivileged => as_nobody(scratch.path(), &binaries::exec_server()),
+            Implementation::Ours => binaries::exec_server(),
+            Implementation::Codex => codex.to_owned(),
+        };
         let listening = ServerProgram::new(implementation, binary, &scratch.path().join("server")).listen(&[]).await;
         let server: SocketAddr = listening.address.parse().expect("the server prints its address");
         let proxy = CuttingProxy::start(server).await;
         let model = FakeModelServer::start().await;
-        let child = client(codex, scratch.path(), &model, &proxy);
+        let child = client(codex, scratch.path(), &model, &proxy, setting.sandbox);
         let mut agent = Self { proxy, model, request: None, calls: 0, codex: child, _server: listening, scratch };
         agent.next_request().await;
         agent
@@ -171,13 +189,28 @@ impl Drop for Agent {
     }
 }
 
-fn client(codex: &Path, scratch: &Path, model: &FakeModelServer, proxy: &CuttingProxy) -> Child {
+/// A program that runs a copy of `program` as nobody, to whom the folders of server and commands belong from now on.
+fn as_nobody(scratch: &Path, program: &Path) -> PathBuf {
+    let (copy, wrapper) = (scratch.join("exec-server"), scratch.join("as-nobody"));
+    std::fs::copy(program, &copy).expect("the scratch folder is ours");
+    for folder in ["work", "server"] {
+        let folder = scratch.join(folder);
+        std::os::unix::fs::chown(folder, Some(NOBODY), Some(NOBODY)).expect("these tests run as root");
+    }
+    std::fs::set_permissions(scratch, std::fs::Permissions::from_mode(0o755)).expect("the scratch folder is ours");
+    let drop = format!("setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups");
+    std::fs::write(&wrapper, format!("#!/bin/sh\nexec {drop} {} \"$@\"\n", copy.display())).expect("it is ours");
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    wrapper
+}
+
+fn client(codex: &Path, scratch: &Path, model: &FakeModelServer, proxy: &CuttingProxy, sandbox: &str) -> Child {
     let home = scratch.join("home");
     let model_url = format!("http://{}", model.address());
     std::fs::write(home.join("config.toml"), config(&model_url)).expect("the scratch folder is ours");
     let log = |name| std::fs::File::create(scratch.join(name)).expect("the scratch folder is ours");
     let mut command = Command::new(codex);
-    command.args(["exec", "--json", "--skip-git-repo-check", "--sandbox", "danger-full-access", "--cd"]);
+    command.args(["exec", "--json", "--skip-git-repo-check", "--sandbox", sandbox, "--cd"]);
     command.arg(scratch.join("work")).arg("do as the model says").current_dir(scratch).env_clear();
     command.envs([("PATH", "/usr/local/bin:/usr/bin:/bin"), ("RUST_LOG", "warn"), (KEY_VARIABLE, "none")]);
     command.env("HOME", &home).env("CODEX_HOME", &home);

@@ -68,10 +68,10 @@ pub(super) async fn an_image_reaches_the_model_unchanged(agent: &mut Agent) {
     assert!(matches!(&missing, Value::String(output) if output.contains("none.png")), "{missing}");
 }
 
-fn put(agent: &Agent, name: &str, text: &str) {
+pub(super) fn put(agent: &Agent, name: &str, text: &str) {
     std::fs::write(agent.path(name), text).expect("the working directory is ours");
 }
 
-fn content(agent: &Agent, name: &str) -> Option<String> {
+pub(super) fn content(agent: &Agent, name: &str) -> Option<String> {
     std::fs::read_to_string(agent.path(name)).ok()
 }
