@@ -19,7 +19,7 @@ pub(crate) use files::{
 };
 pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvCommand, KillArgs, ListArgs, LogsArgs, PsArgs, TargetArgs};
 pub(crate) use run::RunArgs;
-pub(crate) use sandbox::{DoctorArgs, SandboxArgs, SandboxMode};
+pub(crate) use sandbox::{DoctorArgs, SandboxArgs, SandboxMode, TrySandboxArgs};
 pub(crate) use serve::{LogFormat, ServeArgs};
 pub(crate) use values::EnvArg;
 
@@ -61,6 +61,7 @@ pub(crate) enum CliCommand {
     Env(EnvArgs),
     Fs(FsArgs),
     Cp(CpArgs),
+    Sandbox(TrySandboxArgs),
     Doctor(DoctorArgs),
     /// Print the JSON Schema of the wire
     Schema,

@@ -53,16 +53,21 @@ fn main() -> ExitCode {
     if first.as_deref().is_some_and(|arg| arg == "keeper") {
         return exec_keeper::start_keeper::main(args);
     }
-    let args = match Args::try_parse() {
+    let parsed = Args::try_parse().and_then(|args| match &args.command {
+        CliCommand::Sandbox(sandbox) => Args::try_parse_from(sandbox.as_run()),
+        _ => Ok(args),
+    });
+    let args = match parsed {
         Ok(args) => args,
         Err(error) => {
-            let has_a_child = first.is_some_and(|arg| arg == "run" || arg == "attach");
+            let has_a_child = first.is_some_and(|arg| arg == "run" || arg == "sandbox" || arg == "attach");
             return report_usage_error(&error, has_a_child);
         }
     };
     logging::init(args.command.log_format());
     match args.command {
         CliCommand::Run(args) => runtime::run(run::run(&args), exit_code::OWN_FAILURE),
+        CliCommand::Sandbox(_) => unreachable!("it was turned into `run` above"),
         CliCommand::Serve(args) => serve::main(&args),
         CliCommand::Ps(args) => runtime::run(ps::run(&args), exit_code::FAILED),
         CliCommand::Attach(args) => runtime::run(attach::run(&args), exit_code::OWN_FAILURE),
