@@ -1,0 +1,136 @@
+//! A program that tries to get out of its sandbox. For tests only.
+//!
+//! ```text
+//!   prober list                                    every probe, a line each: GROUP NAME
+//!   prober NAME KEY=VALUE…                         one probe
+//!   prober all GROUP… KEY=VALUE…                   every probe of these groups, each in a process of its own
+//!   prober prepare KEY=VALUE…                      makes the files that the probes attack; run it without a sandbox
+//!   prober under CONDITION… -- PROGRAM ARGUMENTS   runs a program on a host that lacks something (`host_condition`)
+//! ```
+//!
+//! A probe tries one thing and prints exactly one line: `NAME escaped: WHAT IT GOT`, `NAME denied: ERRNO`, or `NAME
+//! absent: WHY` if it cannot be tried. It exits with 0. A probe that the kernel kills by SIGSYS was denied. What is a
+//! success for some policies and none for others (a write in the workspace, a socket pair) says `escaped` as well: the
+//! test that runs this program knows what each policy allows.
+//!
+//! The keys name what is attacked, see [`targets`]. A probe that gets through does no harm: it changes only files that
+//! `prepare` made for it, opens files of the system without writing to them, and hands system calls that would change
+//! the machine arguments that the kernel refuses after it has checked who asks.
+//!
+//! The sources are in this crate because raw system calls are unsafe code; the binary is built by `exec-testkit`, so
+//! that nothing of it is published.
+
+#![allow(unsafe_code)]
+
+mod attempt;
+mod system_call;
+mod targets;
+
+mod confinement;
+mod daily_work;
+mod host_condition;
+mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod legacy_calls;
+mod network;
+mod processes;
+mod protected;
+mod reading;
+mod system_files;
+mod writing;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode, Stdio};
+
+use attempt::{Failure, Probe};
+use targets::Targets;
+
+/// What `list` shows, and the order in which `all` tries them.
+const GROUPS: &[(&str, &[Probe])] = &[
+    ("confinement", confinement::PROBES),
+    ("daily-work", daily_work::PROBES),
+    ("writing", writing::PROBES),
+    ("system-files", system_files::PROBES),
+    ("protected", protected::PROBES),
+    ("reading", reading::PROBES),
+    ("processes", processes::PROBES),
+    ("network", network::PROBES),
+    ("kernel", kernel::PROBES),
+    #[cfg(target_arch = "x86_64")]
+    ("legacy-calls", legacy_calls::PROBES),
+];
+
+/// A probe that takes longer has hung, which is neither an escape nor a denial.
+const PROBE_SECONDS: u32 = 10;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((verb, rest)) = arguments.split_first() else { return usage("a verb or a probe is needed") };
+    match verb.as_str() {
+        "list" => list(),
+        "all" => return all(rest),
+        "prepare" => return prepare(rest),
+        "under" => return usage(&host_condition::run(rest)),
+        "privileges" => println!("{}", confinement::privileges()),
+        name => return one(name, rest),
+    }
+    ExitCode::SUCCESS
+}
+
+fn list() {
+    for (group, probes) in GROUPS {
+        for probe in *probes {
+            println!("{group} {}", probe.name);
+        }
+    }
+}
+
+fn one(name: &str, arguments: &[String]) -> ExitCode {
+    let mut probes = GROUPS.iter().flat_map(|(_, probes)| *probes);
+    let Some(probe) = probes.find(|probe| probe.name == name) else {
+        return usage(&format!("{name:?} is neither a verb nor a probe"));
+    };
+    system_call::end_after(PROBE_SECONDS);
+    let line = match (probe.attempt)(&Targets::new(name, arguments)) {
+        Ok(gain) => format!("{name} escaped: {gain}\n"),
+        Err(Failure::Errno(errno)) => format!("{name} denied: {}\n", attempt::errno_name(errno)),
+        Err(Failure::Refused(why)) => format!("{name} denied: {why}\n"),
+        Err(Failure::Absent(why)) => format!("{name} absent: {why}\n"),
+    };
+    // One write, so that lines of two processes never mix.
+    let _ = rustix::io::write(rustix::stdio::stdout(), line.as_bytes());
+    ExitCode::SUCCESS
+}
+
+fn all(arguments: &[String]) -> ExitCode {
+    let (keys, groups): (Vec<String>, Vec<String>) = arguments.iter().cloned().partition(|word| word.contains('='));
+    if let Some(unknown) = groups.iter().find(|name| !GROUPS.iter().any(|(group, _)| group == name)) {
+        return usage(&format!("there is no group {unknown:?}"));
+    }
+    let program = std::env::args_os().next().expect("a program has a name");
+    for (_, probes) in GROUPS.iter().filter(|(group, _)| groups.iter().any(|name| name == group)) {
+        for probe in *probes {
+            let mut child = Command::new(&program);
+            match child.arg(probe.name).args(&keys).stderr(Stdio::null()).status() {
+                Ok(status) if status.success() => {}
+                Ok(status) if status.signal() == Some(libc::SIGSYS) => println!("{} denied: SIGSYS", probe.name),
+                Ok(status) => println!("{} broken: {status}", probe.name),
+                Err(error) => println!("{} broken: it cannot be started: {error}", probe.name),
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn prepare(arguments: &[String]) -> ExitCode {
+    let names = GROUPS.iter().flat_map(|(_, probes)| probes.iter().map(|probe| probe.name));
+    match targets::prepare(&Targets::new("prepare", arguments), names) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => usage(&format!("the files cannot be made: {error}")),
+    }
+}
+
+fn usage(mistake: &str) -> ExitCode {
+    eprintln!("prober: {mistake}");
+    ExitCode::from(64)
+}
