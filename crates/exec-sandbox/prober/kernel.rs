@@ -17,7 +17,9 @@ pub(crate) const PROBES: &[Probe] = &[
         got("a ring")
     }),
     probe("io-uring-enter", |_| reached(call!(libc::SYS_io_uring_enter, -1i32, 0, 0, 0, 0, 0), &[libc::EBADF])),
-    probe("io-uring-register", |_| reached(call!(libc::SYS_io_uring_register, -1i32, 0, 0, 0), &[libc::EBADF])),
+    probe("io-uring-register", |_| {
+        reached(call!(libc::SYS_io_uring_register, -1i32, 0, 0, 0), &[libc::EBADF, libc::EINVAL])
+    }),
     probe("key-ring", |_| reached(call!(libc::SYS_keyctl, 0, -3i32, 1), &[])),
     probe("key-add", |_| {
         // Into the ring of this process, which ends with it.

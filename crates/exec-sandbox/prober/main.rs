@@ -3,7 +3,7 @@
 //! ```text
 //!   prober list                                    every probe, a line each: GROUP NAME
 //!   prober NAME KEY=VALUE…                         one probe
-//!   prober all GROUP… KEY=VALUE…                   every probe of these groups, each in a process of its own
+//!   prober all GROUP-OR-NAME… KEY=VALUE…           every probe of these groups, each in a process of its own
 //!   prober prepare KEY=VALUE…                      makes the files that the probes attack; run it without a sandbox
 //!   prober under CONDITION… -- PROGRAM ARGUMENTS   runs a program on a host that lacks something (`host_condition`)
 //! ```
@@ -40,7 +40,7 @@ mod system_files;
 mod writing;
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use attempt::{Failure, Probe};
 use targets::Targets;
@@ -90,33 +90,40 @@ fn one(name: &str, arguments: &[String]) -> ExitCode {
     let Some(probe) = probes.find(|probe| probe.name == name) else {
         return usage(&format!("{name:?} is neither a verb nor a probe"));
     };
-    system_call::end_after(PROBE_SECONDS);
-    let line = match (probe.attempt)(&Targets::new(name, arguments)) {
-        Ok(gain) => format!("{name} escaped: {gain}\n"),
-        Err(Failure::Errno(errno)) => format!("{name} denied: {}\n", attempt::errno_name(errno)),
-        Err(Failure::Refused(why)) => format!("{name} denied: {why}\n"),
-        Err(Failure::Absent(why)) => format!("{name} absent: {why}\n"),
-    };
-    // One write, so that lines of two processes never mix.
-    let _ = rustix::io::write(rustix::stdio::stdout(), line.as_bytes());
+    attempt(probe, arguments);
     ExitCode::SUCCESS
 }
 
+fn attempt(probe: &Probe, arguments: &[String]) {
+    system_call::end_after(PROBE_SECONDS);
+    let name = probe.name;
+    let verdict = match (probe.attempt)(&Targets::new(name, arguments)) {
+        Ok(gain) => format!("escaped: {gain}"),
+        Err(Failure::Errno(errno)) => format!("denied: {}", attempt::errno_name(errno)),
+        Err(Failure::Refused(why)) => format!("denied: {why}"),
+        Err(Failure::Absent(why)) => format!("absent: {why}"),
+    };
+    // One write, so that lines of two processes never mix, and one line, whatever was told.
+    let line = format!("{name} {}\n", verdict.replace('\n', " "));
+    let _ = rustix::io::write(rustix::stdio::stdout(), line.as_bytes());
+}
+
 fn all(arguments: &[String]) -> ExitCode {
-    let (keys, groups): (Vec<String>, Vec<String>) = arguments.iter().cloned().partition(|word| word.contains('='));
-    if let Some(unknown) = groups.iter().find(|name| !GROUPS.iter().any(|(group, _)| group == name)) {
-        return usage(&format!("there is no group {unknown:?}"));
+    let (keys, wanted): (Vec<String>, Vec<String>) = arguments.iter().cloned().partition(|word| word.contains('='));
+    let is_wanted = |group: &str, name: &str| wanted.iter().any(|word| word == group || word == name);
+    let probes = GROUPS.iter().flat_map(|(group, probes)| probes.iter().map(move |probe| (*group, probe)));
+    let probes: Vec<&Probe> =
+        probes.filter(|(group, probe)| is_wanted(group, probe.name)).map(|found| found.1).collect();
+    if probes.is_empty() {
+        return usage("no group and no probe has one of these names");
     }
-    let program = std::env::args_os().next().expect("a program has a name");
-    for (_, probes) in GROUPS.iter().filter(|(group, _)| groups.iter().any(|name| name == group)) {
-        for probe in *probes {
-            let mut child = Command::new(&program);
-            match child.arg(probe.name).args(&keys).stderr(Stdio::null()).status() {
-                Ok(status) if status.success() => {}
-                Ok(status) if status.signal() == Some(libc::SIGSYS) => println!("{} denied: SIGSYS", probe.name),
-                Ok(status) => println!("{} broken: {status}", probe.name),
-                Err(error) => println!("{} broken: it cannot be started: {error}", probe.name),
-            }
+    for probe in probes {
+        // Whatever a probe does to itself, and whatever kills it, the next one begins where this one did.
+        match system_call::in_a_child(|| attempt(probe, &keys)) {
+            Ok(status) if status.success() => {}
+            Ok(status) if status.signal() == Some(libc::SIGSYS) => println!("{} denied: SIGSYS", probe.name),
+            Ok(status) => println!("{} broken: {status}", probe.name),
+            Err(failure) => println!("{} broken: it cannot be started: {failure:?}", probe.name),
         }
     }
     ExitCode::SUCCESS

@@ -141,7 +141,6 @@ pub(crate) const PROBES: &[Probe] = &[
     probe("proc-personality", |t| reads(t, "personality")),
     probe("proc-auxiliary-vector", |t| reads(t, "auxv")),
     probe("proc-io", |t| reads(t, "io")),
-    probe("proc-timers", |t| reads(t, "timers")),
     probe("proc-descriptors", |t| {
         fs::read_dir(proc_path(t, "fd")?)?;
         got("the list of its descriptors")
