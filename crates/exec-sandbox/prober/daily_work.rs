@@ -118,7 +118,11 @@ pub(crate) const PROBES: &[Probe] = &[
         rustix::fs::inotify::add_watch(&watcher, t.in_workspace("")?, rustix::fs::inotify::WatchFlags::CREATE)?;
         got("a watch")
     }),
-    probe("work-lower-priority", |_| reached_call(call!(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, 5))),
+    probe("work-lower-priority", |_| {
+        // The raw call answers 20 - nice, and 19 is the lowest priority.
+        let nice = 20 - call!(libc::SYS_getpriority, libc::PRIO_PROCESS, 0)?.cast_signed();
+        reached_call(call!(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, (nice + 1).min(19)))
+    }),
     probe("work-read-protected", |t| {
         fs::read(t.protected()?)?;
         got("it can be read")

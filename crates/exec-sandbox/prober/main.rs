@@ -130,7 +130,7 @@ fn all(arguments: &[String]) -> ExitCode {
 }
 
 fn prepare(arguments: &[String]) -> ExitCode {
-    let names = GROUPS.iter().flat_map(|(_, probes)| probes.iter().map(|probe| probe.name));
+    let names = GROUPS.iter().flat_map(|(group, probes)| probes.iter().map(|probe| (*group, probe.name)));
     match targets::prepare(&Targets::new("prepare", arguments), names) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => usage(&format!("the files cannot be made: {error}")),

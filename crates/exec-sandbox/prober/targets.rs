@@ -89,14 +89,18 @@ pub(crate) fn c_path(path: impl AsRef<Path>) -> CString {
     CString::new(path.as_ref().as_os_str().as_bytes()).expect("paths of tests contain no NUL")
 }
 
-/// Makes the files of every probe. What exists already is left as it is.
-pub(crate) fn prepare<'a>(targets: &Targets<'_>, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+/// Makes the files of every probe, which are given by group and name.
+pub(crate) fn prepare<'a>(
+    targets: &Targets<'_>,
+    probes: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<(), String> {
     let workspace = targets.get("workspace").map(PathBuf::from).ok();
     let outside = targets.get("outside").map(PathBuf::from).ok();
     let fixtures = Fixtures { workspace, outside };
     let text = |error: io::Error| error.to_string();
-    for name in names {
-        fixtures.make(name).map_err(text)?;
+    fixtures.make_protected_directories().map_err(text)?;
+    for (group, name) in probes {
+        fixtures.make(group, name).map_err(text)?;
     }
     for directory in [targets.get("secret").ok(), fixtures.workspace.as_deref().and_then(Path::to_str)] {
         directory.map_or(Ok(()), |directory| make_secrets(Path::new(directory))).map_err(text)?;
@@ -110,25 +114,58 @@ struct Fixtures {
 }
 
 impl Fixtures {
-    fn make(&self, name: &str) -> io::Result<()> {
-        if let Some(workspace) = &self.workspace {
-            fs::create_dir_all(workspace.join(".git/hooks"))?;
-            fs::create_dir_all(workspace.join("project/.git"))?;
-            for directory in ["", ".git", "project/.git"] {
+    fn make_protected_directories(&self) -> io::Result<()> {
+        let Some(workspace) = &self.workspace else { return Ok(()) };
+        fs::create_dir_all(workspace.join(".git/hooks"))?;
+        fs::create_dir_all(workspace.join("project/.git"))
+    }
+
+    /// Only what the probe uses: files take time to make and to remove. What is missing here is noticed, because a probe
+    /// without its files does not get through where there is no sandbox.
+    fn make(&self, group: &str, name: &str) -> io::Result<()> {
+        if let Some(workspace) = &self.workspace
+            && (["daily-work", "writing", "protected"].contains(&group) || name.contains("exchange"))
+        {
+            fs::write(workspace.join(name), "workspace\n")?;
+        }
+        if let Some(workspace) = &self.workspace
+            && name.contains("protected")
+        {
+            for directory in [".git", "project/.git"] {
                 fs::write(workspace.join(directory).join(name), "workspace\n")?;
             }
         }
-        if let Some(outside) = &self.outside {
-            fs::create_dir_all(outside.join(format!("{name}.d")))?;
-            let victim = outside.join(name);
-            fs::write(&victim, "outside\n")?;
-            fs::set_permissions(&victim, fs::Permissions::from_mode(0o644))?;
-            // Where the file system keeps no attributes, the probes that remove one are told so by the kernel.
-            let _ = rustix::fs::setxattr(&victim, "user.kept", b"kept", rustix::fs::XattrFlags::empty());
+        if let Some(outside) = &self.outside
+            && ["confinement", "writing", "kernel", "legacy-calls"].contains(&group)
+        {
+            Self::make_victim(&outside.join(name))?;
+            if group == "kernel" || WITH_A_DIRECTORY.contains(&name) {
+                fs::create_dir_all(outside.join(format!("{name}.d")))?;
+            }
         }
         Ok(())
     }
+
+    fn make_victim(path: &Path) -> io::Result<()> {
+        fs::write(path, "outside\n")?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644))?;
+        // Where the file system keeps no attributes, the probes that remove one are told so by the kernel.
+        let _ = rustix::fs::setxattr(path, "user.kept", b"kept", rustix::fs::XattrFlags::empty());
+        Ok(())
+    }
 }
+
+/// Probes, besides those of the kernel, that attack a directory.
+const WITH_A_DIRECTORY: &[&str] = &[
+    "create-from-inside",
+    "create-at-a-path-descriptor",
+    "temporary-file",
+    "remove-directory",
+    "rename-directory-in",
+    "symlinked-directory-and-create",
+    "change-mode-of-directory",
+    "legacy-rmdir",
+];
 
 /// In the workspace these are what the globs of a policy deny: files that end in `.key`.
 fn make_secrets(directory: &Path) -> io::Result<()> {

@@ -245,7 +245,6 @@ fn enforced_or_refused(hosts: &[&[&str]]) {
     support::run(async {
         for conditions in hosts {
             for (policy, account) in [
-                (Policy::ReadOnly, Account::Own),
                 (Policy::WithDenials, Account::Own),
                 (Policy::ReadOnly, Account::Ordinary),
                 (Policy::WithDenials, Account::Ordinary),

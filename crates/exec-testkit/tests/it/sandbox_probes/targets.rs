@@ -143,7 +143,7 @@ pub(crate) struct Daemon {
     pub(crate) state: PathBuf,
     /// Of the loopback; without authentication.
     pub(crate) port: String,
-    child: Child,
+    child: ServerProcess,
 }
 
 impl Daemon {
@@ -163,11 +163,14 @@ impl Daemon {
         command.arg(&program).args(["serve", "--listen", &format!("unix://{}", socket.display())]);
         command.args(["--listen", "ws://127.0.0.1:0", "--state-dir"]).arg(&state);
         command.current_dir("/").env("HOME", targets.directory.path()).env("SECRET", "yes");
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the prober can be run");
-        let mut lines = BufReader::new(child.stdout.take().expect("it was asked for")).lines();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the prober can be run");
+        let mut child = ServerProcess(child);
+        let mut lines = BufReader::new(child.0.stdout.take().expect("it was asked for")).lines();
         let mut line = || lines.next().expect("the server prints where it listens").expect("it is text");
+        assert_eq!(line(), format!("unix://{}", socket.display()));
+        // Not by the unix socket: a client trusts only servers of its own user there.
         let url = line();
-        let port = line().rsplit(':').next().expect("a URL has a port").to_owned();
+        let port = url.rsplit(':').next().expect("a URL has a port").to_owned();
         let target: Target = url.parse().expect("what is listened on can be connected to");
         let options = ClientOptions { give_up: Some(Duration::from_secs(50)), ..ClientOptions::default() };
         let dial = TargetDial::new(target, ConnectOptions::default());
@@ -177,16 +180,17 @@ impl Daemon {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 }
 
-impl Drop for Daemon {
+struct ServerProcess(Child);
+
+impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It ends everything that it started.
-        let pid = rustix::process::Pid::from_child(&self.child);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.child.wait();
+        // Asked to end, it ends everything that it started.
+        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), rustix::process::Signal::TERM);
+        let _ = self.0.wait();
     }
 }
 
