@@ -191,6 +191,52 @@ fn without_a_sandbox_the_probes_of_an_ordinary_user_get_through() {
     the_probes_get_through(Account::Ordinary);
 }
 
+/// A judge that has never found anything may be blind. Bubblewrap alone keeps files apart, and leaves much of the kernel.
+#[test]
+fn the_judge_finds_what_bubblewrap_alone_lets_through() {
+    support::run(async {
+        let mut trial = std::process::Command::new("bwrap");
+        if !trial.args(["--unshare-user", "--ro-bind", "/", "/", "true"]).status().is_ok_and(|status| status.success())
+        {
+            return eprintln!("skipped: bubblewrap does not start here");
+        }
+        let targets = ProbeTargets::new(Account::Own);
+        let (before, workspace) = (targets.facts(), targets.path("workspace"));
+        let git = workspace.join(".git");
+        let root = std::path::Path::new("/");
+        let mut argv: Vec<std::ffi::OsString> = ["bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc"]
+            .into_iter()
+            .chain(["--unshare-net", "--cap-drop", "ALL", "--new-session"])
+            .map(Into::into)
+            .collect();
+        for (mount, path) in [("--ro-bind", root), ("--bind", &workspace), ("--ro-bind", &git)] {
+            argv.extend([mount.into(), path.into(), path.into()]);
+            if path == root {
+                argv.extend(["--dev", "/dev", "--proc", "/proc"].map(Into::into));
+            }
+        }
+        let mut command = command(&targets, ALL_GROUPS, &[]);
+        argv.append(&mut command.argv);
+        command.argv = argv;
+        let verdicts = run(&targets.local().await, command).await.expect("bubblewrap was tried");
+        let found = mismatches(Policy::WorkspaceWrite, &verdicts);
+        let finds = |name: &str| found.iter().any(|line| line.split(' ').next() == Some(name));
+        for name in ["without-filter", "unshare-user", "protected-deeper-write", "missing-protected-filled", "key-ring"]
+        {
+            assert!(finds(name), "{name} is let through: {found:?}");
+        }
+        for name in ["write-file", "protected-write", "proc-memory", "connect-tcp", "mount-tmpfs", "work-write"] {
+            assert!(!finds(name), "{name} is as it should be: {found:?}");
+        }
+        let after = targets.facts();
+        let changed = changes(&before, &after);
+        assert!(
+            !changed.is_empty() && changed.iter().all(|path| path.starts_with(workspace.join("project"))),
+            "{changed:?}"
+        );
+    });
+}
+
 const NONE: [String; 0] = [];
 
 /// Runs every probe under the policy: on this machine directly, and for another account in a server of its own.
@@ -215,6 +261,8 @@ fn judge(policy: Policy, account: Account) {
             }
         }
         assert_eq!(changes(&before, &after), [] as [&PathBuf; 0], "nothing out of reach was changed");
+        let missing = targets.path("workspace/.codex");
+        assert!(policy == Policy::LimitedRead || !missing.exists(), "what was missing and protected is still missing");
     });
 }
 
@@ -289,10 +337,16 @@ async fn assert_denied(
 fn the_probes_get_through(account: Account) {
     support::run(async {
         let targets = ProbeTargets::new(account);
-        let command = command(&targets, ALL_GROUPS, &[]);
         let verdicts = match account {
-            Account::Own => run(&targets.local().await, command).await,
-            Account::Ordinary => run(&targets.serve(&[]).await.environment, command).await,
+            Account::Own => run(&targets.local().await, command(&targets, ALL_GROUPS, &[])).await,
+            Account::Ordinary => {
+                let daemon = targets.serve(&[]).await;
+                let server = ("server", daemon.port.clone());
+                let verdicts = run(&daemon.environment, command(&targets, ALL_GROUPS, &[server])).await;
+                let of_server = verdicts.as_ref().ok().and_then(|verdicts| verdicts.get("connect-server"));
+                assert_eq!(of_server.map(String::as_str), Some("escaped: the server's service"));
+                verdicts
+            }
         };
         let verdicts = verdicts.expect("a process without a sandbox can be started");
         // A container's root may have few rights; then it is judged as a user would be.
