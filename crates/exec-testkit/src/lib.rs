@@ -12,7 +12,9 @@
 //! - [`semaphore`]: lets an actor wait for the test without sleeping;
 //! - [`os_process`]: asks the kernel whether a process is gone; [`proc_status`]: how much memory it uses;
 //! - [`mount`]: a small or read-only file system; [`refused_calls`]: a kernel that refuses system calls;
-//! - [`test_data`]: pseudo-random bytes that can be computed again from any offset.
+//! - [`test_data`]: pseudo-random bytes that can be computed again from any offset;
+//! - the binary `prober`: tries to get out of a sandbox, and runs programs on hosts that lack something. Its sources are
+//!   beside those of `exec-sandbox`, where raw system calls may be made.
 //!
 //! For tests of connections and comparisons:
 //!

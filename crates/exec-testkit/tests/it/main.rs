@@ -12,6 +12,7 @@ mod hostile;
 mod odd_kernels;
 mod remote;
 mod remote_files;
+mod sandbox_probes;
 mod server_robust;
 mod tokens;
 mod volume;

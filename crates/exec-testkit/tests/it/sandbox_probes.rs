@@ -1,0 +1,401 @@
+//! Escapes from sandboxes: a program of ours (`prober`) tries hundreds under every policy, as root and as a user without
+//! rights, and finds what the tables in [`expectations`] say. Files that must not change are compared before and after, so
+//! that not only the probe's own word counts.
+
+mod expectations;
+mod targets;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use exec_core::{Command, Environ, Io, TerminalSize};
+use exec_env::process::{ProcessError, ProcessReason};
+use exec_testkit::TestEnvironment;
+use exec_testkit::os_process::OsProcess;
+use exec_testkit::process::LogReader;
+use exec_testkit::test_environment::process_id;
+
+use crate::durability::support;
+use expectations::{Expected, NEEDS_HOST, NEEDS_ROOT, Policy, expected_of_server, is_met};
+use targets::{Account, Daemon, ProbeTargets, changes, prober_itself, prober_under, probes};
+
+const ALL_GROUPS: &[&str] = &[
+    "confinement",
+    "daily-work",
+    "writing",
+    "system-files",
+    "protected",
+    "reading",
+    "processes",
+    "network",
+    "kernel",
+    "legacy-calls",
+];
+
+#[test]
+fn under_a_read_only_policy_no_probe_gets_out() {
+    judge(Policy::ReadOnly, Account::Own);
+}
+
+#[test]
+fn under_a_read_only_policy_no_probe_of_an_ordinary_user_gets_out() {
+    judge(Policy::ReadOnly, Account::Ordinary);
+}
+
+#[test]
+fn with_a_writable_workspace_no_probe_gets_out_and_daily_work_is_done() {
+    judge(Policy::WorkspaceWrite, Account::Own);
+}
+
+#[test]
+fn with_a_writable_workspace_no_probe_of_an_ordinary_user_gets_out_and_daily_work_is_done() {
+    judge(Policy::WorkspaceWrite, Account::Ordinary);
+}
+
+#[test]
+fn with_denied_paths_no_probe_reads_or_writes_them() {
+    judge(Policy::WithDenials, Account::Own);
+}
+
+#[test]
+fn with_denied_paths_no_probe_of_an_ordinary_user_reads_or_writes_them() {
+    judge(Policy::WithDenials, Account::Ordinary);
+}
+
+#[test]
+fn with_a_limited_read_set_no_probe_finds_the_rest() {
+    judge(Policy::LimitedRead, Account::Own);
+}
+
+#[test]
+fn with_a_limited_read_set_no_probe_of_an_ordinary_user_finds_the_rest() {
+    judge(Policy::LimitedRead, Account::Ordinary);
+}
+
+#[test]
+fn with_the_network_no_probe_gets_out_by_other_ways() {
+    judge(Policy::NetworkEnabled, Account::Own);
+}
+
+#[test]
+fn with_the_network_no_probe_of_an_ordinary_user_gets_out_by_other_ways() {
+    judge(Policy::NetworkEnabled, Account::Ordinary);
+}
+
+#[test]
+fn a_terminal_takes_no_input_from_the_process_that_it_controls() {
+    support::run(async {
+        let targets = ProbeTargets::new(Account::Own);
+        let env = targets.local().await;
+        let names =
+            ["terminal-input", "terminal-input-upper-bits", "terminal-selection", "terminal-selection-upper-bits"];
+        let mut command = command(&targets, &names, &[]);
+        command.sandbox = Some(Policy::WorkspaceWrite.sandbox(&targets));
+        command.io = Io::Pty(TerminalSize::default());
+        let verdicts = run(&env, command).await.expect("this host can enforce the policy");
+        assert_eq!(mismatches(Policy::WorkspaceWrite, &verdicts), NONE);
+        assert_eq!(verdicts.len(), names.len());
+    });
+}
+
+#[test]
+fn a_sandboxed_process_reaches_neither_the_server_nor_its_keeper_nor_its_files() {
+    the_server_is_out_of_reach(Account::Own);
+}
+
+#[test]
+fn a_sandboxed_process_of_an_ordinary_user_reaches_neither_the_server_nor_its_keeper_nor_its_files() {
+    the_server_is_out_of_reach(Account::Ordinary);
+}
+
+#[test]
+fn a_sandboxed_process_reaches_no_other_process_of_its_server_sandboxed_or_not() {
+    support::run(async {
+        let targets = ProbeTargets::new(Account::Ordinary);
+        let daemon = targets.serve(&[]).await;
+        for sandbox in [None, Some(Policy::WorkspaceWrite.sandbox(&targets))] {
+            let name = if sandbox.is_some() { "sandboxed" } else { "plain" };
+            let sleeper = Command { sandbox, ..Command::new(["/bin/sleep", "600"], targets.path("workspace")) };
+            let sleeper = daemon.environment.start_command(name, sleeper).await;
+            // In a pid namespace the pid that the server tells is that of a program which waits for it.
+            let victims = OsProcess::children_of(sleeper.pid).into_iter().map(|child| child.pid).chain([sleeper.pid]);
+            for victim in victims {
+                let keys = [("pid", victim.to_string())];
+                assert_denied(&targets, &daemon, Policy::WorkspaceWrite, &["processes"], &keys).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn in_a_container_as_docker_makes_it_a_policy_is_enforced_or_refused() {
+    enforced_or_refused(&[&["docker-like"], &["docker-like", "no-landlock"]]);
+}
+
+#[test]
+fn without_user_namespaces_a_policy_is_enforced_or_refused() {
+    enforced_or_refused(&[&["no-user-namespaces"], &["no-user-namespaces", "no-landlock"]]);
+}
+
+#[test]
+fn without_landlock_a_policy_is_enforced_or_refused() {
+    enforced_or_refused(&[&["no-landlock"], &["landlock-disabled"]]);
+}
+
+#[test]
+fn without_bubblewrap_a_policy_is_enforced_or_refused() {
+    enforced_or_refused(&[&["no-bubblewrap"], &["no-bubblewrap", "no-landlock"]]);
+}
+
+#[test]
+fn without_filters_of_system_calls_a_policy_is_enforced_or_refused() {
+    enforced_or_refused(&[&["no-seccomp"]]);
+}
+
+#[test]
+fn each_condition_takes_from_a_host_what_it_says_and_no_more() {
+    let probe = prober_itself();
+    for (condition, name, verdict) in [
+        ("no-landlock", "landlock-version", "denied: ENOSYS"),
+        ("landlock-disabled", "landlock-version", "denied: EOPNOTSUPP"),
+        ("no-seccomp", "filter-of-its-own", "denied: ENOSYS"),
+        ("no-user-namespaces", "unshare-user", "denied: EPERM"),
+        ("no-user-namespaces", "clone-user", "denied: EPERM"),
+        ("no-user-namespaces", "clone3-user", "denied: ENOSYS"),
+        ("docker-like", "unshare-user", "denied: EPERM"),
+        ("docker-like", "clone-user", "denied: EPERM"),
+        ("docker-like", "clone3-user", "denied: ENOSYS"),
+        ("docker-like", "key-ring", "denied: EPERM"),
+        ("docker-like", "unmount-proc", "denied: EPERM"),
+    ] {
+        assert_eq!(prober_under(&[condition], &[probe, name]), format!("{name} {verdict}\n"), "{condition}");
+    }
+    for condition in ["no-landlock", "no-seccomp", "no-user-namespaces", "docker-like", "no-bubblewrap"] {
+        for name in ["work-shell", "work-thread"] {
+            let found = prober_under(&[condition], &[probe, name]);
+            assert!(found.starts_with(&format!("{name} escaped")), "{condition}: {found}");
+        }
+    }
+    let without = prober_under(&["no-bubblewrap"], &["/bin/sh", "-c", "bwrap --version >/dev/null 2>&1; echo $?"]);
+    assert!(["126\n", "127\n"].contains(&without.as_str()), "{without}");
+}
+
+/// A probe that never gets anywhere would prove nothing where it is denied.
+#[test]
+fn without_a_sandbox_the_probes_get_through() {
+    the_probes_get_through(Account::Own);
+}
+
+#[test]
+fn without_a_sandbox_the_probes_of_an_ordinary_user_get_through() {
+    the_probes_get_through(Account::Ordinary);
+}
+
+/// A judge that has never found anything may be blind. Bubblewrap alone keeps files apart, and leaves much of the kernel.
+#[test]
+fn the_judge_finds_what_bubblewrap_alone_lets_through() {
+    support::run(async {
+        let mut trial = std::process::Command::new("bwrap");
+        if !trial.args(["--unshare-user", "--ro-bind", "/", "/", "true"]).status().is_ok_and(|status| status.success())
+        {
+            return eprintln!("skipped: bubblewrap does not start here");
+        }
+        let targets = ProbeTargets::new(Account::Own);
+        let (before, workspace) = (targets.facts(), targets.path("workspace"));
+        let git = workspace.join(".git");
+        let root = std::path::Path::new("/");
+        let mut argv: Vec<std::ffi::OsString> = ["bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc"]
+            .into_iter()
+            .chain(["--unshare-net", "--cap-drop", "ALL", "--new-session"])
+            .map(Into::into)
+            .collect();
+        for (mount, path) in [("--ro-bind", root), ("--bind", &workspace), ("--ro-bind", &git)] {
+            argv.extend([mount.into(), path.into(), path.into()]);
+            if path == root {
+                argv.extend(["--dev", "/dev", "--proc", "/proc"].map(Into::into));
+            }
+        }
+        let mut command = command(&targets, ALL_GROUPS, &[]);
+        argv.append(&mut command.argv);
+        command.argv = argv;
+        let verdicts = run(&targets.local().await, command).await.expect("bubblewrap was tried");
+        let found = mismatches(Policy::WorkspaceWrite, &verdicts);
+        let finds = |name: &str| found.iter().any(|line| line.split(' ').next() == Some(name));
+        for name in ["without-filter", "unshare-user", "protected-deeper-write", "missing-protected-filled", "key-ring"]
+        {
+            assert!(finds(name), "{name} is let through: {found:?}");
+        }
+        for name in ["write-file", "protected-write", "proc-memory", "connect-tcp", "mount-tmpfs", "work-write"] {
+            assert!(!finds(name), "{name} is as it should be: {found:?}");
+        }
+        let after = targets.facts();
+        let changed = changes(&before, &after);
+        assert!(
+            !changed.is_empty() && changed.iter().all(|path| path.starts_with(workspace.join("project"))),
+            "{changed:?}"
+        );
+    });
+}
+
+const NONE: [String; 0] = [];
+
+/// Runs every probe under the policy: on this machine directly, and for another account in a server of its own.
+fn judge(policy: Policy, account: Account) {
+    support::run(async {
+        let targets = ProbeTargets::new(account);
+        let before = targets.facts();
+        let mut command = command(&targets, ALL_GROUPS, &[]);
+        command.sandbox = Some(policy.sandbox(&targets));
+        let verdicts = match account {
+            Account::Own => run(&targets.local().await, command).await,
+            Account::Ordinary => run(&targets.serve(&[]).await.environment, command).await,
+        };
+        let verdicts = verdicts.expect("this host can enforce the policy");
+        assert_eq!(mismatches(policy, &verdicts), NONE);
+        assert_eq!(verdicts.len(), probes().len(), "every probe has its verdict");
+        let (mut before, mut after) = (before, targets.facts());
+        if policy == Policy::LimitedRead {
+            // Nothing is protected in this policy, so what is in the workspace may change.
+            for facts in [&mut before, &mut after] {
+                facts.retain(|path, _| !path.starts_with(targets.path("workspace")));
+            }
+        }
+        assert_eq!(changes(&before, &after), [] as [&PathBuf; 0], "nothing out of reach was changed");
+        let missing = targets.path("workspace/.codex");
+        assert!(policy == Policy::LimitedRead || !missing.exists(), "what was missing and protected is still missing");
+    });
+}
+
+fn the_server_is_out_of_reach(account: Account) {
+    support::run(async {
+        let targets = ProbeTargets::new(account);
+        let daemon = targets.serve(&[]).await;
+        let keeper = support::keeper_of(&daemon.state).pid;
+        // What is in the server's own directory is as secret as what a policy denies.
+        let secret = daemon.state.join("probed").display().to_string();
+        targets.prepare(&[format!("secret={secret}")]);
+        for (pid, socket) in [(daemon.pid(), "daemon.sock"), (keeper, "keeper.sock")] {
+            let socket = daemon.state.join(socket).display().to_string();
+            let (pid, port) = (pid.to_string(), daemon.port.clone());
+            let keys = [("pid", pid), ("socket", socket), ("secret", secret.clone()), ("server", port)];
+            for policy in [Policy::WithDenials, Policy::NetworkEnabled] {
+                // Whatever other sockets a policy lets be reached, not these.
+                let sockets = ["connect-unix", "connect-unix-by-root-of-self", "connect-unix-by-path-descriptor"];
+                let wanted = [&["processes", "reading", "connect-server"], &sockets[..]].concat();
+                assert_denied(&targets, &daemon, policy, &wanted, &keys).await;
+            }
+        }
+    });
+}
+
+/// On each of these hosts: never silently weaker.
+fn enforced_or_refused(hosts: &[&[&str]]) {
+    support::run(async {
+        for conditions in hosts {
+            for (policy, account) in [
+                (Policy::WithDenials, Account::Own),
+                (Policy::ReadOnly, Account::Ordinary),
+                (Policy::WithDenials, Account::Ordinary),
+            ] {
+                let targets = ProbeTargets::new(account);
+                let daemon = targets.serve(conditions).await;
+                let context = format!("{policy:?} of {account:?} under {conditions:?}");
+                let before = targets.facts();
+                let mut command = command(&targets, ALL_GROUPS, &[]);
+                command.sandbox = Some(policy.sandbox(&targets));
+                match run(&daemon.environment, command).await {
+                    Ok(verdicts) => assert_eq!(mismatches(policy, &verdicts), NONE, "{context}"),
+                    Err(ProcessError { reason: ProcessReason::SandboxUnavailable { why }, .. }) => {
+                        eprintln!("{context}: refused: {why}");
+                    }
+                    Err(error) => panic!("{context}: {error}"),
+                }
+                assert_eq!(changes(&before, &targets.facts()), [] as [&PathBuf; 0], "{context}");
+            }
+        }
+    });
+}
+
+/// Every one of these probes is denied, whatever the policy lets happen to others.
+async fn assert_denied(
+    targets: &ProbeTargets,
+    daemon: &Daemon,
+    policy: Policy,
+    wanted: &[&str],
+    keys: &[(&str, String)],
+) {
+    let mut command = command(targets, wanted, keys);
+    command.sandbox = Some(policy.sandbox(targets));
+    let verdicts = run(&daemon.environment, command).await.expect("this host can enforce the policy");
+    let escaped = verdicts
+        .iter()
+        .filter(|(name, verdict)| verdict.starts_with("escaped:") && expected_of_server(name) == Expected::Denied);
+    assert_eq!(escaped.collect::<Vec<_>>(), [] as [(&String, &String); 0], "{policy:?} {keys:?}");
+    assert!(verdicts.len() >= wanted.len(), "every probe has its verdict");
+}
+
+fn the_probes_get_through(account: Account) {
+    support::run(async {
+        let targets = ProbeTargets::new(account);
+        let verdicts = match account {
+            Account::Own => run(&targets.local().await, command(&targets, ALL_GROUPS, &[])).await,
+            Account::Ordinary => {
+                let daemon = targets.serve(&[]).await;
+                let server = ("server", daemon.port.clone());
+                let verdicts = run(&daemon.environment, command(&targets, ALL_GROUPS, &[server])).await;
+                let of_server = verdicts.as_ref().ok().and_then(|verdicts| verdicts.get("connect-server"));
+                assert_eq!(of_server.map(String::as_str), Some("escaped: the server's service"));
+                verdicts
+            }
+        };
+        let verdicts = verdicts.expect("a process without a sandbox can be started");
+        // A container's root may have few rights; then it is judged as a user would be.
+        let all_rights = account == Account::Own && rustix::process::geteuid().is_root() && may_administrate();
+        let is_excused = |name: &str| NEEDS_HOST.contains(&name) || (!all_rights && NEEDS_ROOT.contains(&name));
+        let denied = verdicts.iter().filter(|(name, verdict)| !verdict.starts_with("escaped:") && !is_excused(name));
+        assert_eq!(denied.map(|(name, verdict)| format!("{name} {verdict}")).collect::<Vec<_>>(), NONE);
+        let escaped = verdicts.values().filter(|verdict| verdict.starts_with("escaped:")).count();
+        assert!(escaped >= 300, "only {escaped} of {} get through", verdicts.len());
+        assert_eq!(verdicts.len(), probes().len(), "every probe has its verdict");
+    });
+}
+
+/// `CAP_SYS_ADMIN`.
+fn may_administrate() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("it is always there");
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("every Linux tells it");
+    u64::from_str_radix(effective.trim(), 16).expect("it is a number") & (1 << 21) != 0
+}
+
+/// The prober with these groups or probes, in the workspace.
+fn command(targets: &ProbeTargets, wanted: &[&str], keys: &[(&str, String)]) -> Command {
+    let program = targets.prober().display().to_string();
+    let words = [program, "all".to_owned()].into_iter().chain(wanted.iter().map(|word| (*word).to_owned()));
+    let environ = Environ::exactly([("PATH", "/usr/bin:/bin")]);
+    Command { environ, ..Command::new(words.chain(targets.keys(keys)), targets.path("workspace")) }
+}
+
+/// The verdict on every probe, by its name.
+async fn run(env: &TestEnvironment, command: Command) -> Result<BTreeMap<String, String>, ProcessError> {
+    let id = process_id("prober");
+    env.processes().start(&id, command).await?;
+    let log = LogReader::open(env.processes(), &id, 0).await.read_to_end().await;
+    let text = log.printed();
+    assert_eq!(log.exit().shell_code(), 0, "{text}");
+    env.processes().forget(&id).await?;
+    let lines = text.lines().filter_map(|line| line.trim_end().split_once(' '));
+    Ok(lines.map(|(name, verdict)| (name.to_owned(), verdict.to_owned())).collect())
+}
+
+/// What is not as the policy wants it, one line each.
+fn mismatches(policy: Policy, verdicts: &BTreeMap<String, String>) -> Vec<String> {
+    let groups = probes();
+    let mut found = Vec::new();
+    for (name, verdict) in verdicts {
+        let expected = groups.get(name).map_or(Expected::Denied, |group| policy.expected(group, name));
+        if !is_met(expected, name, verdict) {
+            found.push(format!("{name} {verdict} (expected: {expected:?})"));
+        }
+    }
+    found
+}
