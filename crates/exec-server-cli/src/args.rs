@@ -7,6 +7,7 @@ mod files;
 mod remote;
 mod run;
 mod serve;
+mod tls;
 mod values;
 
 use clap::{Parser, Subcommand};
@@ -19,6 +20,7 @@ pub(crate) use files::{
 pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvCommand, KillArgs, ListArgs, LogsArgs, PsArgs, TargetArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{LogFormat, ServeArgs};
+pub(crate) use tls::ClientTlsArgs;
 pub(crate) use values::EnvArg;
 
 const EXAMPLES: &str = "\

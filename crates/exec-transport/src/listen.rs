@@ -1,4 +1,4 @@
-//! Accepting connections: TCP with WebSocket, a unix socket, our own stdio.
+//! Accepting connections: TCP with WebSocket, TLS in front of it or not, a unix socket, our own stdio.
 //!
 //! There is no accept task. [`Listener::accept`] takes streams and runs their handshakes as tasks
 //! in a set that the listener owns, so a slow handshake delays nobody and none outlives the
@@ -31,6 +31,7 @@ use crate::peer::Peer;
 use crate::stdio;
 use crate::stream::send_queue::Framing;
 use crate::stream::{self, HeldResource};
+use crate::tls::ServerTls;
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
 
@@ -42,20 +43,25 @@ use socket_file::SocketFile;
 pub enum ListenUrl {
     /// WebSocket over TCP. Port 0 lets the system choose.
     WebSocket(SocketAddr),
+    /// The same inside TLS; see [`ListenOptions::tls`].
+    SecureWebSocket(SocketAddr),
     /// A unix socket, with WebSocket or lines as the client chooses.
     Unix(PathBuf),
     /// Our own stdin and stdout; one connection.
     Stdio,
 }
 
-/// The texts are Codex's, with `unix://` added.
+/// The texts are Codex's, with `wss://` and `unix://` added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenUrlError {
-    #[error("unsupported --listen URL `{0}`; expected `ws://IP:PORT`, `unix://PATH` or `stdio`")]
+    #[error("unsupported --listen URL `{0}`; expected `ws://IP:PORT`, `wss://IP:PORT`, `unix://PATH` or `stdio`")]
     Unsupported(String),
     /// `ws://` without a literal address and a port.
     #[error("invalid websocket --listen URL `{0}`; expected `ws://IP:PORT`")]
     InvalidWebSocket(String),
+    /// `wss://` without a literal address and a port.
+    #[error("invalid websocket --listen URL `{0}`; expected `wss://IP:PORT`")]
+    InvalidSecureWebSocket(String),
     /// `unix://` without a path.
     #[error("invalid unix --listen URL `{0}`; expected `unix://PATH`")]
     InvalidUnix(String),
@@ -74,12 +80,22 @@ impl FromStr for ListenUrl {
                 path => Ok(Self::Unix(PathBuf::from(path))),
             };
         }
-        match text.strip_prefix("ws://") {
-            Some(address) => match address.parse() {
-                Ok(address) => Ok(Self::WebSocket(address)),
-                Err(_) => Err(ListenUrlError::InvalidWebSocket(text.to_owned())),
-            },
-            None => Err(ListenUrlError::Unsupported(text.to_owned())),
+        if let Some(address) = text.strip_prefix("wss://") {
+            let address = address.parse().map_err(|_| ListenUrlError::InvalidSecureWebSocket(text.to_owned()))?;
+            return Ok(Self::SecureWebSocket(address));
+        }
+        let address = text.strip_prefix("ws://").ok_or_else(|| ListenUrlError::Unsupported(text.to_owned()))?;
+        let address = address.parse().map_err(|_| ListenUrlError::InvalidWebSocket(text.to_owned()))?;
+        Ok(Self::WebSocket(address))
+    }
+}
+
+impl ListenUrl {
+    /// Where a WebSocket listener, with TLS or without, listens.
+    pub fn socket_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::WebSocket(address) | Self::SecureWebSocket(address) => Some(*address),
+            Self::Unix(_) | Self::Stdio => None,
         }
     }
 }
@@ -88,6 +104,7 @@ impl fmt::Display for ListenUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WebSocket(address) => write!(f, "ws://{address}"),
+            Self::SecureWebSocket(address) => write!(f, "wss://{address}"),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
             Self::Stdio => write!(f, "stdio"),
         }
@@ -98,6 +115,8 @@ impl fmt::Display for ListenUrl {
 pub struct ListenOptions {
     /// `None` lets everyone in.
     pub auth: Option<Auth>,
+    /// The certificate of a `wss://` listener; there must be one for it, and none for others.
+    pub tls: Option<ServerTls>,
     /// Listen without `auth` where others than this machine can reach it. Whoever does may run programs as our user.
     pub insecure_no_auth: bool,
     /// Names, besides addresses, `localhost` and the machine's own, that a `Host` header may carry. With `auth` any may.
@@ -113,6 +132,7 @@ impl Default for ListenOptions {
     fn default() -> Self {
         Self {
             auth: None,
+            tls: None,
             insecure_no_auth: false,
             allow_hosts: Vec::new(),
             max_connections: MAX_CONNECTIONS,
@@ -124,8 +144,8 @@ impl Default for ListenOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    #[error("cannot listen on ws://{address}: {source}")]
-    Tcp { address: SocketAddr, source: io::Error },
+    #[error("cannot listen on {url}: {source}")]
+    Tcp { url: ListenUrl, source: io::Error },
     #[error("cannot listen on {}: another server is listening there; stop it or choose another path", path.display())]
     SocketInUse { path: PathBuf },
     /// The path names something that is not a socket, and is not ours to remove.
@@ -134,10 +154,18 @@ pub enum BindError {
     #[error("cannot {operation} {}: {source}", path.display())]
     Unix { operation: &'static str, path: PathBuf, source: io::Error },
     #[error(
-        "refusing to listen on ws://{address} without authentication, because whoever reaches it could run programs as \
-         this user: use --ws-auth, a loopback address or a unix socket, or --insecure-no-auth if you mean it"
+        "refusing to listen on {url} without authentication, because whoever reaches it could run programs as this \
+         user: use --ws-auth, a loopback address or a unix socket, or --insecure-no-auth if you mean it"
     )]
-    AuthMissing { address: SocketAddr },
+    AuthMissing { url: ListenUrl },
+    /// Begins as the refusal of a URL that we do not know, which `wss://` is to Codex.
+    #[error(
+        "unsupported --listen URL `{url}` without a certificate: give --tls-cert and --tls-key, or --tls-self-signed"
+    )]
+    CertificateMissing { url: ListenUrl },
+    /// Whoever gives a certificate expects that connections are encrypted.
+    #[error("a certificate is of use to `wss://` listeners only, not to {url}: listen on `wss://IP:PORT`")]
+    CertificateUnused { url: ListenUrl },
     /// Bearer tokens need HTTP; on other transports nobody would be asked for one.
     #[error("WebSocket auth requires a WebSocket listener, not {instead}")]
     AuthNeedsWebSocket { instead: &'static str },
@@ -183,21 +211,28 @@ impl Listener {
     pub async fn bind(url: &ListenUrl, options: ListenOptions) -> Result<Self, BindError> {
         if options.auth.is_some() {
             match url {
-                ListenUrl::WebSocket(_) => {}
+                ListenUrl::WebSocket(_) | ListenUrl::SecureWebSocket(_) => {}
                 ListenUrl::Unix(_) => return Err(BindError::AuthNeedsWebSocket { instead: "a unix socket" }),
                 ListenUrl::Stdio => return Err(BindError::AuthNeedsWebSocket { instead: "stdio" }),
             }
         }
+        match (url, &options.tls) {
+            (ListenUrl::SecureWebSocket(_), None) => return Err(BindError::CertificateMissing { url: url.clone() }),
+            (ListenUrl::SecureWebSocket(_), Some(_)) | (_, None) => {}
+            (_, Some(_)) => return Err(BindError::CertificateUnused { url: url.clone() }),
+        }
         let (source, hosts) = match url {
-            ListenUrl::WebSocket(address) => {
-                if options.auth.is_none() && !address.ip().to_canonical().is_loopback() {
+            ListenUrl::WebSocket(address) | ListenUrl::SecureWebSocket(address) => {
+                let identifies =
+                    options.auth.is_some() || options.tls.as_ref().is_some_and(ServerTls::asks_for_certificates);
+                if !identifies && !address.ip().to_canonical().is_loopback() {
                     if !options.insecure_no_auth {
-                        return Err(BindError::AuthMissing { address: *address });
+                        return Err(BindError::AuthMissing { url: url.clone() });
                     }
-                    tracing::warn!("whoever reaches ws://{address} may run programs here: no token is asked for");
+                    tracing::warn!("whoever reaches {url} may run programs here: no token is asked for");
                 }
                 let listener = TcpListener::bind(address).await;
-                let listener = listener.map_err(|source| BindError::Tcp { address: *address, source })?;
+                let listener = listener.map_err(|source| BindError::Tcp { url: url.clone(), source })?;
                 (ListenSource::Tcp(listener), AllowedHosts::of_network(options.auth.as_ref(), options.allow_hosts))
             }
             ListenUrl::Unix(path) => {
@@ -209,6 +244,7 @@ impl Listener {
         let max_connections = options.max_connections.clamp(1, Semaphore::MAX_PERMITS);
         let acceptor = Acceptor {
             policy: UpgradePolicy { auth: options.auth, hosts },
+            tls: options.tls.as_ref().map(ServerTls::acceptor),
             max_connections,
             header_timeout: options.header_timeout,
             limits: options.limits,
@@ -228,7 +264,8 @@ impl Listener {
     pub fn url(&self) -> String {
         match &self.source {
             ListenSource::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => format!("ws://{address}"),
+                Ok(address) if self.acceptor.tls.is_some() => ListenUrl::SecureWebSocket(address).to_string(),
+                Ok(address) => ListenUrl::WebSocket(address).to_string(),
                 Err(error) => format!("ws://(unknown: {error})"),
             },
             ListenSource::Unix(_, file) => format!("unix://{}", file.path.display()),

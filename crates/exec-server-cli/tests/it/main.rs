@@ -21,4 +21,5 @@ mod stdio_server;
 mod streams;
 mod support;
 mod terminal;
+mod tls;
 mod variables;

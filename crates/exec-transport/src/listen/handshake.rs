@@ -1,4 +1,4 @@
-//! Turns an accepted stream into a connection: checks the user, finds the protocol, serves one HTTP exchange.
+//! Turns an accepted stream into a connection: TLS, or the check of the user; finds the protocol, serves one HTTP exchange.
 //!
 //! Each handshake is a task that the listener owns, bounded in time except for the first byte on a
 //! unix socket. Deliberately absent: the rules of the HTTP exchange; they are in `http`.
@@ -19,7 +19,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_rustls::TlsAcceptor;
 
 use crate::connection::{Connection, Identity};
 use crate::limits::{EXCHANGE_TIMEOUT, HEADER_BYTES, Limits};
@@ -32,9 +33,10 @@ use super::http::{UpgradePolicy, UpgradeResponse, plain};
 use super::throttle::AuthThrottle;
 
 /// Turns accepted streams into connections; shared by all handshakes of a listener.
-#[derive(Debug)]
 pub(super) struct Acceptor {
     pub(super) policy: UpgradePolicy,
+    /// For a `wss://` listener.
+    pub(super) tls: Option<TlsAcceptor>,
     pub(super) max_connections: usize,
     pub(super) header_timeout: Duration,
     pub(super) limits: Limits,
@@ -47,6 +49,12 @@ pub(super) struct Acceptor {
 pub(super) enum AcceptedStream {
     Tcp(std::net::TcpStream, SocketAddr),
     Unix(std::os::unix::net::UnixStream, PathBuf),
+}
+
+impl std::fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Acceptor").field("policy", &self.policy).finish_non_exhaustive()
+    }
 }
 
 /// Whether the handshake may lead to a connection, or only to a refusal.
@@ -74,12 +82,40 @@ impl Acceptor {
         if let Err(error) = stream::set_low_latency(&stream) {
             tracing::debug!("{address}: its socket stays as it is: {error}");
         }
-        let (stream, already_read, identity) = self.serve_http(stream, Some(address), &permit).await?;
+        // Encrypted or not, the head must be complete by then.
+        let deadline = Instant::now() + self.header_timeout;
+        let Some(tls) = &self.tls else {
+            let (stream, already_read, identity) = self.serve_http(stream, Some(address), deadline, &permit).await?;
+            let (read, write) = stream.into_split();
+            return self.websocket(read, write, already_read, (permit, Peer::WebSocket(address), identity));
+        };
+        let stream = match timeout_at(deadline, tls.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!("{address}: no TLS came about: {error}");
+                return None;
+            }
+            Err(_) => {
+                tracing::debug!("{address}: TLS took too long");
+                return None;
+            }
+        };
+        let (stream, already_read, identity) = self.serve_http(stream, Some(address), deadline, &permit).await?;
+        // TLS keeps one state for both directions, so the halves share a lock, which tokio's split holds for one poll.
+        let (read, write) = tokio::io::split(stream);
+        self.websocket(read, write, already_read, (permit, Peer::WebSocket(address), identity))
+    }
+
+    fn websocket(
+        &self,
+        read: impl AsyncRead + Send + Unpin + 'static,
+        write: impl AsyncWrite + Send + Unpin + 'static,
+        already_read: Bytes,
+        (permit, peer, identity): (HandshakePermit, Peer, Identity),
+    ) -> Option<Connection> {
         let HandshakePermit::Serve(permit) = permit else { return None };
-        let (read, write) = stream.into_split();
         let framing = (Framing::WebSocket(Role::Server), already_read);
-        let held = HeldResource::Permit(permit);
-        let connection = stream::open(read, write, framing, &self.limits, held, Peer::WebSocket(address));
+        let connection = stream::open(read, write, framing, &self.limits, HeldResource::Permit(permit), peer);
         Some(Connection { identity, ..connection })
     }
 
@@ -99,7 +135,8 @@ impl Acceptor {
             HandshakePermit::Refuse(_) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
         };
         let (stream, framing) = if first == b'G' {
-            let (stream, already_read, _) = self.serve_http(stream, None, &permit).await?;
+            let deadline = Instant::now() + self.header_timeout;
+            let (stream, already_read, _) = self.serve_http(stream, None, deadline, &permit).await?;
             (stream, (Framing::WebSocket(Role::Server), already_read))
         } else {
             (stream, (Framing::Lines, Bytes::new()))
@@ -114,6 +151,7 @@ impl Acceptor {
         &self,
         stream: S,
         address: Option<SocketAddr>,
+        deadline: Instant,
         permit: &HandshakePermit,
     ) -> Option<(S, Bytes, Identity)>
     where
@@ -125,11 +163,11 @@ impl Acceptor {
         });
         let exchange = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.header_timeout)
+            .header_read_timeout(deadline.saturating_duration_since(Instant::now()))
             .max_buf_size(HEADER_BYTES)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
-        match timeout(self.header_timeout + EXCHANGE_TIMEOUT, exchange).await {
+        match timeout_at(deadline + EXCHANGE_TIMEOUT, exchange).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!("a request failed: {error}"),
             Err(_) => tracing::debug!("a request took too long"),

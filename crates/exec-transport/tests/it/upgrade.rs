@@ -190,17 +190,15 @@ fn listen_urls_are_parsed_with_the_texts_of_the_wire() {
         ("stdio://", ListenUrl::Stdio),
         ("ws://127.0.0.1:0", ListenUrl::WebSocket("127.0.0.1:0".parse().expect("an address"))),
         ("ws://[::]:80", ListenUrl::WebSocket("[::]:80".parse().expect("an address"))),
+        ("wss://127.0.0.1:1", ListenUrl::SecureWebSocket("127.0.0.1:1".parse().expect("an address"))),
         ("unix:///run/x.sock", ListenUrl::Unix("/run/x.sock".into())),
     ] {
         assert_eq!(text.parse(), Ok(url));
     }
     for (text, message) in [
         ("ws://localhost:1", "invalid websocket --listen URL `ws://localhost:1`; expected `ws://IP:PORT`"),
-        (
-            "wss://127.0.0.1:1",
-            "unsupported --listen URL `wss://127.0.0.1:1`; expected `ws://IP:PORT`, `unix://PATH` or `stdio`",
-        ),
-        ("", "unsupported --listen URL ``; expected `ws://IP:PORT`, `unix://PATH` or `stdio`"),
+        ("wss://localhost:1", "invalid websocket --listen URL `wss://localhost:1`; expected `wss://IP:PORT`"),
+        ("", "unsupported --listen URL ``; expected `ws://IP:PORT`, `wss://IP:PORT`, `unix://PATH` or `stdio`"),
         ("unix://", "invalid unix --listen URL `unix://`; expected `unix://PATH`"),
     ] {
         assert_eq!(text.parse::<ListenUrl>().expect_err("refused").to_string(), message);
