@@ -8,6 +8,7 @@ mod remote;
 mod run;
 mod serve;
 mod tls;
+mod token;
 mod values;
 
 use clap::{Parser, Subcommand};
@@ -20,7 +21,8 @@ pub(crate) use files::{
 pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvCommand, KillArgs, ListArgs, LogsArgs, PsArgs, TargetArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{LogFormat, ServeArgs};
-pub(crate) use tls::ClientTlsArgs;
+pub(crate) use tls::ConnectArgs;
+pub(crate) use token::{InspectArgs, KeygenArgs, NewTokenArgs, ScopeArgs, TokenArgs, TokenCommand};
 pub(crate) use values::EnvArg;
 
 const EXAMPLES: &str = "\
@@ -35,6 +37,7 @@ Examples:
   exec-server env check                        which environments there are, and whether they answer
   exec-server fs ls build:/srv                 files there; also cat, stat, rm, mkdir, mv, find, grep, watch
   exec-server cp -r src build:/srv/app         copy files there, back, or between environments
+  exec-server token new                        a token for those who may connect
   exec-server completions bash                 what bash needs to complete our options
   exec-server man run | man -l -               the manual of a command
 
@@ -59,6 +62,7 @@ pub(crate) enum CliCommand {
     Env(EnvArgs),
     Fs(FsArgs),
     Cp(CpArgs),
+    Token(TokenArgs),
     /// Print the JSON Schema of the wire
     Schema,
     /// Print the completion script of a shell

@@ -11,7 +11,7 @@ use exec_wire::environment::InfoParams;
 use futures_util::StreamExt;
 use serde::Serialize;
 
-use crate::args::{CheckArgs, ClientTlsArgs, EnvCommand, ListArgs};
+use crate::args::{CheckArgs, ConnectArgs, EnvCommand, ListArgs};
 use crate::target::{self, RemoteTarget, Target};
 use crate::{exit_code, messages, table};
 
@@ -119,10 +119,10 @@ async fn check(args: &CheckArgs) -> anyhow::Result<u8> {
 /// An argument is a URL if it looks like one, else an id.
 fn checked_targets(args: &CheckArgs) -> anyhow::Result<Vec<(String, Target)>> {
     let (urls, ids): (Vec<&String>, Vec<&String>) = args.which.iter().partition(|which| which.contains("://"));
-    let tls = ClientTlsArgs::default();
+    let connection = ConnectArgs::default();
     let mut targets = Vec::new();
     for url in urls {
-        targets.push((url.clone(), Target::Remote(Box::new(RemoteTarget::from_url(url, &tls)?))));
+        targets.push((url.clone(), Target::Remote(Box::new(RemoteTarget::from_url(url, &connection)?))));
     }
     if !ids.is_empty() || args.which.is_empty() {
         // The file is read only if it is needed: a mistake in it does not prevent the check of a URL.
@@ -130,7 +130,7 @@ fn checked_targets(args: &CheckArgs) -> anyhow::Result<Vec<(String, Target)>> {
         let all = || known.all().iter().map(|environment| environment.id.clone()).collect();
         let ids: Vec<String> = if ids.is_empty() { all() } else { ids.into_iter().cloned().collect() };
         for id in ids {
-            let target = target::by_id(&known, &id, &tls)?;
+            let target = target::by_id(&known, &id, &connection)?;
             targets.push((id, target));
         }
     }

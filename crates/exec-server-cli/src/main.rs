@@ -3,7 +3,8 @@
 //! In the order in which a command meets them:
 //!
 //! - [`args`]: the command line; [`logging`].
-//! - One file per command: [`run`], [`serve`], [`ps`], [`attach`], [`logs`], [`kill`], [`env`], [`fs`], [`cp`], [`manual`].
+//! - One file per command: [`run`], [`serve`], [`ps`], [`attach`], [`logs`], [`kill`], [`env`], [`fs`], [`cp`], [`token`],
+//!   [`manual`].
 //! - [`target`]: which environment, and the connection to it; [`connection_status`]: what the user sees of connections.
 //! - [`interactive`]: the loop between the user's terminal and a process; [`terminal`].
 //! - [`detached_store`], [`detached_session`]: processes that `run --detach` started.
@@ -38,6 +39,7 @@ mod signal_listener;
 mod table;
 mod target;
 mod terminal;
+mod token;
 
 use std::process::ExitCode;
 
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         CliCommand::Env(args) => runtime::run(env::run(&args.command), exit_code::FAILED),
         CliCommand::Fs(args) => runtime::run(fs::run(&args.command), fs::failure_code(&args.command)),
         CliCommand::Cp(args) => runtime::run(cp::run(&args), exit_code::FAILED),
+        CliCommand::Token(args) => runtime::run(token::run(&args.command), exit_code::FAILED),
         CliCommand::Schema => manual::schema(),
         CliCommand::Completions { shell } => manual::completions(shell),
         CliCommand::Man { command } => manual::page(&command),

@@ -241,6 +241,7 @@ fn auth(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Option<Auth>> {
         token_file: flags.ws_token_file.clone(),
         token_sha256: flags.ws_token_sha256.clone(),
         shared_secret_file: flags.ws_shared_secret_file.clone(),
+        public_key_file: flags.ws_public_key.clone(),
         issuer: flags.ws_issuer.clone(),
         audience: flags.ws_audience.clone(),
         max_clock_skew_seconds: flags.ws_max_clock_skew_seconds,

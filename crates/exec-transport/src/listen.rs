@@ -209,12 +209,13 @@ enum Event {
 impl Listener {
     /// Starts to listen. A stale socket file is replaced; one on which a server listens is an error.
     pub async fn bind(url: &ListenUrl, options: ListenOptions) -> Result<Self, BindError> {
-        if options.auth.is_some() {
+        if let Some(auth) = &options.auth {
             match url {
                 ListenUrl::WebSocket(_) | ListenUrl::SecureWebSocket(_) => {}
                 ListenUrl::Unix(_) => return Err(BindError::AuthNeedsWebSocket { instead: "a unix socket" }),
                 ListenUrl::Stdio => return Err(BindError::AuthNeedsWebSocket { instead: "stdio" }),
             }
+            auth.warn_if_exposed();
         }
         match (url, &options.tls) {
             (ListenUrl::SecureWebSocket(_), None) => return Err(BindError::CertificateMissing { url: url.clone() }),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use exec_transport::ConnectUrl;
 
-use super::tls::ClientTlsArgs;
+use super::tls::ConnectArgs;
 use super::values::duration;
 
 /// The choice of an environment.
@@ -20,7 +20,7 @@ pub(crate) struct TargetArgs {
     pub(crate) connect: Option<String>,
 
     #[command(flatten)]
-    pub(crate) tls: ClientTlsArgs,
+    pub(crate) connection: ConnectArgs,
 }
 
 const FOUND_AGAIN: &str = "\

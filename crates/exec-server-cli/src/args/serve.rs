@@ -90,7 +90,7 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Authentication")]
 pub(crate) struct AuthArgs {
-    /// Ask every WebSocket client for a bearer token
+    /// Ask every WebSocket client for a bearer token: capability-token, signed-bearer-token or scoped-token
     #[arg(long, value_name = "MODE", value_parser = auth_mode)]
     pub(crate) ws_auth: Option<AuthMode>,
     /// File with the capability token
@@ -102,6 +102,9 @@ pub(crate) struct AuthArgs {
     /// File with the secret that signs bearer tokens (JWT, HS256); at least 32 bytes
     #[arg(long, value_name = "PATH")]
     pub(crate) ws_shared_secret_file: Option<PathBuf>,
+    /// File with the public key that scoped tokens are signed by, from `exec-server token keygen`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ws_public_key: Option<PathBuf>,
     /// Issuer that signed tokens must name
     #[arg(long, value_name = "NAME")]
     pub(crate) ws_issuer: Option<String>,
@@ -117,7 +120,8 @@ fn auth_mode(word: &str) -> Result<AuthMode, String> {
     match word {
         "capability-token" => Ok(AuthMode::CapabilityToken),
         "signed-bearer-token" => Ok(AuthMode::SignedBearerToken),
-        _ => Err("expected `capability-token` or `signed-bearer-token`".to_owned()),
+        "scoped-token" => Ok(AuthMode::ScopedToken),
+        _ => Err("expected `capability-token`, `signed-bearer-token` or `scoped-token`".to_owned()),
     }
 }
 

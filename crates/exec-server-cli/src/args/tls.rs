@@ -1,10 +1,12 @@
-//! The arguments for TLS: the certificate that `serve` shows, and the servers that the other commands trust.
+//! The arguments for TLS and tokens: the certificate that `serve` shows, the servers that the other commands trust, and the
+//! token that they have.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use exec_transport::token::{Exposure, read_secret_file};
 use exec_transport::{
     BindError, CertificateSource, ClientCertificate, Fingerprint, ListenUrl, ServerTlsOptions, TlsOptions,
     TrustedServers,
@@ -63,10 +65,10 @@ impl ServerTlsArgs {
     }
 }
 
-/// Whom to trust over `wss://`, and who we are there.
+/// Whom to trust, and who we are there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 #[command(next_help_heading = "Where")]
-pub(crate) struct ClientTlsArgs {
+pub(crate) struct ConnectArgs {
     /// PEM file with the authorities that a wss:// server is trusted by, instead of the machine's [env:
     /// EXEC_SERVER_TLS_CA]
     #[arg(long, value_name = "FILE", conflicts_with = "tls_fingerprint")]
@@ -81,9 +83,31 @@ pub(crate) struct ClientTlsArgs {
     /// PEM file with its private key [env: EXEC_SERVER_TLS_CLIENT_KEY]
     #[arg(long, value_name = "FILE", requires = "tls_client_cert")]
     pub(crate) tls_client_key: Option<PathBuf>,
+    /// File with the token that the server asks for, if environments.toml has none; readable for nobody else [env:
+    /// EXEC_SERVER_TOKEN_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
-impl ClientTlsArgs {
+impl ConnectArgs {
+    /// The token of the flag, else the one that is configured, else that of the variable.
+    pub(crate) fn token(
+        &self,
+        configured: Option<String>,
+        variable: &dyn Fn(&str) -> Option<OsString>,
+    ) -> anyhow::Result<Option<String>> {
+        let named = variable("EXEC_SERVER_TOKEN_FILE").filter(|value| !value.is_empty()).map(PathBuf::from);
+        let path = match (&self.token_file, configured, named) {
+            (Some(path), _, _) => path.clone(),
+            (None, Some(token), _) => return Ok(Some(token)),
+            (None, None, Some(path)) => path,
+            (None, None, None) => return Ok(None),
+        };
+        let token = read_secret_file(&path, Exposure::Refused)?.content;
+        let token = String::from_utf8(token).ok().filter(|token| !token.is_empty());
+        Ok(Some(token.with_context(|| format!("there is no token in {}", path.display()))?))
+    }
+
     /// What the flags say; what they do not say, the variables. These are for commands that find their server by a note
     /// or by environments.toml, which cannot say it: Codex reads that file too, and refuses keys that it does not know.
     pub(crate) fn options(&self, variable: &dyn Fn(&str) -> Option<OsString>) -> anyhow::Result<TlsOptions> {
@@ -126,15 +150,15 @@ mod tests {
     fn flags_come_before_variables_and_variables_before_the_machine() {
         let pinned = fingerprint("b").to_string();
         let variable = |name: &str| (name == "EXEC_SERVER_TLS_FINGERPRINT").then(|| pinned.clone().into());
-        let flags = ClientTlsArgs { tls_fingerprint: Some(fingerprint("a")), ..ClientTlsArgs::default() };
-        let trust = |args: &ClientTlsArgs, variable: &dyn Fn(&str) -> Option<OsString>| {
+        let flags = ConnectArgs { tls_fingerprint: Some(fingerprint("a")), ..ConnectArgs::default() };
+        let trust = |args: &ConnectArgs, variable: &dyn Fn(&str) -> Option<OsString>| {
             args.options(variable).expect("well formed").trust
         };
         assert_eq!(trust(&flags, &variable), TrustedServers::Fingerprint(fingerprint("a")));
-        let ca = ClientTlsArgs { tls_ca: Some("/ca".into()), ..ClientTlsArgs::default() };
+        let ca = ConnectArgs { tls_ca: Some("/ca".into()), ..ConnectArgs::default() };
         assert_eq!(trust(&ca, &variable), TrustedServers::Ca("/ca".into()));
-        assert_eq!(trust(&ClientTlsArgs::default(), &variable), TrustedServers::Fingerprint(fingerprint("b")));
-        assert_eq!(trust(&ClientTlsArgs::default(), &|_| None), TrustedServers::System);
+        assert_eq!(trust(&ConnectArgs::default(), &variable), TrustedServers::Fingerprint(fingerprint("b")));
+        assert_eq!(trust(&ConnectArgs::default(), &|_| None), TrustedServers::System);
     }
 
     #[test]
@@ -146,7 +170,7 @@ mod tests {
             &["EXEC_SERVER_TLS_CLIENT_KEY"],
         ] {
             let variable = |name: &str| names.contains(&name).then(|| "x".into());
-            assert!(ClientTlsArgs::default().options(&variable).is_err(), "{names:?}");
+            assert!(ConnectArgs::default().options(&variable).is_err(), "{names:?}");
         }
     }
 }

@@ -22,4 +22,5 @@ mod streams;
 mod support;
 mod terminal;
 mod tls;
+mod tokens;
 mod variables;

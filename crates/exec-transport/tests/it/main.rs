@@ -8,6 +8,7 @@ mod memory;
 mod our_client;
 mod our_server;
 mod program;
+mod scoped_tokens;
 mod stall;
 mod stdio;
 mod support;
