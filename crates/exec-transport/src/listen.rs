@@ -2,11 +2,13 @@
 //!
 //! There is no accept task. [`Listener::accept`] takes streams and runs their handshakes as tasks
 //! in a set that the listener owns, so a slow handshake delays nobody and none outlives the
-//! listener. A handshake counts as a connection from the moment it is accepted; over the limit it is answered by a
-//! 503.
+//! listener. On a unix socket, a stream counts as a connection from the moment it is accepted. Over TCP, where anybody may
+//! open streams and say nothing, handshakes have slots of their own (`handshake_slots`), and only a request that may enter
+//! counts as a connection. Over the limit of connections it is answered by a 503.
 
 mod auth;
 mod handshake;
+mod handshake_slots;
 mod http;
 mod socket_file;
 mod throttle;
@@ -20,13 +22,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::connection::Connection;
-use crate::limits::{ACCEPT_PAUSE, HEADER_TIMEOUT, Limits, MAX_CONNECTIONS, MAX_REFUSALS};
+use crate::limits::{
+    ACCEPT_BACKLOG, ACCEPT_PAUSE, HEADER_TIMEOUT, Limits, MAX_CONNECTIONS, MAX_HANDSHAKES, MAX_REFUSALS,
+};
 use crate::peer::Peer;
 use crate::stdio;
 use crate::stream::send_queue::Framing;
@@ -35,7 +39,8 @@ use crate::tls::ServerTls;
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
 
-use handshake::{AcceptedStream, Acceptor, HandshakePermit};
+use handshake::{Acceptor, UnixAdmission};
+use handshake_slots::{HandshakeSlot, HandshakeSlots};
 use http::{AllowedHosts, UpgradePolicy};
 use socket_file::SocketFile;
 
@@ -121,8 +126,10 @@ pub struct ListenOptions {
     pub insecure_no_auth: bool,
     /// Names, besides addresses, `localhost` and the machine's own, that a `Host` header may carry. With `auth` any may.
     pub allow_hosts: Vec<String>,
-    /// Connections at one time, handshakes included.
+    /// Connections at one time; on a unix socket handshakes included.
     pub max_connections: usize,
+    /// Handshakes over TCP under way at one time; beyond, the oldest end.
+    pub max_handshakes: usize,
     /// The time within which a request's head must be complete.
     pub header_timeout: Duration,
     pub limits: Limits,
@@ -136,6 +143,7 @@ impl Default for ListenOptions {
             insecure_no_auth: false,
             allow_hosts: Vec::new(),
             max_connections: MAX_CONNECTIONS,
+            max_handshakes: MAX_HANDSHAKES,
             header_timeout: HEADER_TIMEOUT,
             limits: Limits::default(),
         }
@@ -185,9 +193,10 @@ pub enum AcceptError {
 pub struct Listener {
     source: ListenSource,
     acceptor: Arc<Acceptor>,
-    /// At most `max_connections` and [`MAX_REFUSALS`] tasks, by the two semaphores.
+    /// At most `max_handshakes` tasks over TCP, by the slots; `max_connections` and [`MAX_REFUSALS`] on a unix socket, by
+    /// the semaphores.
     handshakes: JoinSet<Option<Box<Connection>>>,
-    connection_permits: Arc<Semaphore>,
+    slots: Arc<HandshakeSlots>,
     refusal_permits: Arc<Semaphore>,
     /// Set while the machine is out of descriptors or memory.
     paused_until: Option<Instant>,
@@ -232,7 +241,7 @@ impl Listener {
                     }
                     tracing::warn!("whoever reaches {url} may run programs here: no token is asked for");
                 }
-                let listener = TcpListener::bind(address).await;
+                let listener = listen_tcp(*address);
                 let listener = listener.map_err(|source| BindError::Tcp { url: url.clone(), source })?;
                 (ListenSource::Tcp(listener), AllowedHosts::of_network(options.auth.as_ref(), options.allow_hosts))
             }
@@ -247,6 +256,7 @@ impl Listener {
             policy: UpgradePolicy { auth: options.auth, hosts },
             tls: options.tls.as_ref().map(ServerTls::acceptor),
             max_connections,
+            connection_permits: Arc::new(Semaphore::new(max_connections)),
             header_timeout: options.header_timeout,
             limits: options.limits,
             throttle: Mutex::default(),
@@ -255,7 +265,7 @@ impl Listener {
             source,
             acceptor: Arc::new(acceptor),
             handshakes: JoinSet::new(),
-            connection_permits: Arc::new(Semaphore::new(max_connections)),
+            slots: HandshakeSlots::new(options.max_handshakes),
             refusal_permits: Arc::new(Semaphore::new(MAX_REFUSALS)),
             paused_until: None,
         })
@@ -345,14 +355,22 @@ impl Listener {
         }
     }
 
-    /// `None` if there are too many connections, and too many refusals as well: this client is only disconnected.
+    /// `None` if a unix socket has too many connections, and too many refusals as well: this client is only disconnected.
     fn admit(&self, stream: AcceptedStream) -> Option<PendingConnection> {
-        let permit = match Arc::clone(&self.connection_permits).try_acquire_owned() {
-            Ok(permit) => HandshakePermit::Serve(permit),
-            Err(_) => HandshakePermit::Refuse(Arc::clone(&self.refusal_permits).try_acquire_owned().ok()?),
-        };
         let acceptor = Arc::clone(&self.acceptor);
-        Some(PendingConnection(PendingStream::Socket { acceptor, stream, permit }))
+        Some(PendingConnection(match stream {
+            AcceptedStream::Tcp(stream, address) => {
+                let slot = self.slots.take(address.ip());
+                PendingStream::Tcp { acceptor, stream, address, slot }
+            }
+            AcceptedStream::Unix(stream, path) => {
+                let admission = match Arc::clone(&acceptor.connection_permits).try_acquire_owned() {
+                    Ok(permit) => UnixAdmission::Connection(permit),
+                    Err(_) => UnixAdmission::Refusal(Arc::clone(&self.refusal_permits).try_acquire_owned().ok()?),
+                };
+                PendingStream::Unix { acceptor, stream, path, admission }
+            }
+        }))
     }
 
     /// Most errors of `accept` belong to the one connection that failed, or pass by themselves.
@@ -362,6 +380,7 @@ impl Listener {
             Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => Err(AcceptError::Listener { source: error }),
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 tracing::warn!("cannot accept connections for now: {error}");
+                self.slots.end_half();
                 self.paused_until = Some(Instant::now() + ACCEPT_PAUSE);
                 Ok(())
             }
@@ -373,13 +392,20 @@ impl Listener {
     }
 }
 
+/// Registered with no runtime, so that another thread than the listener's can make the handshake.
+enum AcceptedStream {
+    Tcp(std::net::TcpStream, SocketAddr),
+    Unix(std::os::unix::net::UnixStream, PathBuf),
+}
+
 /// A stream that was accepted and has yet to make its handshake. It belongs to no runtime.
 #[derive(Debug)]
 pub struct PendingConnection(PendingStream);
 
 #[derive(Debug)]
 enum PendingStream {
-    Socket { acceptor: Arc<Acceptor>, stream: AcceptedStream, permit: HandshakePermit },
+    Tcp { acceptor: Arc<Acceptor>, stream: std::net::TcpStream, address: SocketAddr, slot: HandshakeSlot },
+    Unix { acceptor: Arc<Acceptor>, stream: std::os::unix::net::UnixStream, path: PathBuf, admission: UnixAdmission },
     Stdio { limits: Limits },
 }
 
@@ -387,7 +413,12 @@ impl PendingConnection {
     /// Makes the handshake, on the runtime that polls this; `None` if no connection came of it.
     pub async fn handshake(self) -> Option<Connection> {
         match self.0 {
-            PendingStream::Socket { acceptor, stream, permit } => acceptor.accept(stream, permit).await,
+            PendingStream::Tcp { acceptor, stream, address, slot } => {
+                slot.unless_ended(acceptor.accept_tcp(stream, address)).await
+            }
+            PendingStream::Unix { acceptor, stream, path, admission } => {
+                acceptor.accept_unix(stream, path, admission).await
+            }
             PendingStream::Stdio { limits } => {
                 let (read, write) = (stdio::stdin(), stdio::stdout());
                 let lines = (Framing::Lines, Bytes::new());
@@ -395,6 +426,14 @@ impl PendingConnection {
             }
         }
     }
+}
+
+/// As tokio's own, with a longer queue.
+fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(ACCEPT_BACKLOG)
 }
 
 impl ListenSource {

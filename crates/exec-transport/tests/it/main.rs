@@ -3,6 +3,7 @@
 
 mod auth;
 mod cost;
+mod half_open;
 mod keepalive;
 mod memory;
 mod our_client;
