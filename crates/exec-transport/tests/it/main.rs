@@ -17,3 +17,4 @@ mod tls;
 mod unix;
 mod upgrade;
 mod violations;
+mod who_enters;
