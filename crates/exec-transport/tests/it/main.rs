@@ -2,6 +2,7 @@
 //! behaviour.
 
 mod auth;
+mod browser;
 mod cost;
 mod half_open;
 mod keepalive;

@@ -35,9 +35,9 @@ enum Encryption {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    NoToken,
-    CapabilityToken,
-    ScopedToken,
+    Nothing,
+    Capability,
+    Scoped,
 }
 
 /// How a client speaks.
@@ -95,12 +95,12 @@ fn may_enter(encryption: Encryption, asked: Asked, attempt: &Attempt) -> bool {
         Encryption::MutualTls => attempt.scheme == Scheme::TlsWithOurCertificate,
     };
     let is_known = match asked {
-        Asked::NoToken => true,
-        Asked::CapabilityToken => attempt.token == Token::Capability,
-        Asked::ScopedToken => attempt.token == Token::Scoped,
+        Asked::Nothing => true,
+        Asked::Capability => attempt.token == Token::Capability,
+        Asked::Scoped => attempt.token == Token::Scoped,
     };
     // A page in a browser cannot send a token, so whoever has one may call us what he likes.
-    let is_no_trap = asked != Asked::NoToken || matches!(attempt.hosts, ["HERE"] | ["localhost:1"]);
+    let is_no_trap = asked != Asked::Nothing || matches!(attempt.hosts, ["HERE"] | ["localhost:1"]);
     let is_the_door = attempt.path == "/" || attempt.path.starts_with("/?");
     speaks && is_known && is_no_trap && is_the_door && attempt.origin.is_none()
 }
@@ -114,9 +114,9 @@ fn attempts(encryption: Encryption, asked: Asked) -> Vec<Attempt> {
         Encryption::MutualTls => Scheme::TlsWithOurCertificate,
     };
     let good_token = match asked {
-        Asked::NoToken => Token::None,
-        Asked::CapabilityToken => Token::Capability,
-        Asked::ScopedToken => Token::Scoped,
+        Asked::Nothing => Token::None,
+        Asked::Capability => Token::Capability,
+        Asked::Scoped => Token::Scoped,
     };
     let good = Attempt { scheme: good_scheme, origin: None, hosts: HOSTS[0], path: "/", token: good_token };
     let mut attempts = Vec::new();
@@ -181,13 +181,13 @@ impl World {
 
     async fn listen(&self, encryption: Encryption, asked: Asked) -> Listener {
         let settings = match asked {
-            Asked::NoToken => AuthSettings::default(),
-            Asked::CapabilityToken => AuthSettings {
+            Asked::Nothing => AuthSettings::default(),
+            Asked::Capability => AuthSettings {
                 mode: Some(AuthMode::CapabilityToken),
                 token_sha256: Some(exec_transport::token::sha256_of_token(CAPABILITY)),
                 ..AuthSettings::default()
             },
-            Asked::ScopedToken => AuthSettings {
+            Asked::Scoped => AuthSettings {
                 mode: Some(AuthMode::ScopedToken),
                 public_key_file: Some(self.public_key.clone()),
                 ..AuthSettings::default()
@@ -291,7 +291,7 @@ async fn nobody_enters_who_should_not_and_everybody_who_should() {
     let world = World::new();
     let (mut tried, mut entered, mut mistakes) = (0, 0, Vec::new());
     for encryption in [Encryption::Plain, Encryption::Tls, Encryption::MutualTls] {
-        for asked in [Asked::NoToken, Asked::CapabilityToken, Asked::ScopedToken] {
+        for asked in [Asked::Nothing, Asked::Capability, Asked::Scoped] {
             let mut listener = world.listen(encryption, asked).await;
             let address = listener.url().split_once("://").expect("a URL").1.parse().expect("an address");
             let accepted = Arc::new(AtomicUsize::new(0));
@@ -330,7 +330,7 @@ async fn nobody_enters_who_should_not_and_everybody_who_should() {
 #[tokio::test]
 async fn a_resumed_tls_session_asks_for_the_token_again() {
     let world = World::new();
-    let mut listener = world.listen(Encryption::MutualTls, Asked::CapabilityToken).await;
+    let mut listener = world.listen(Encryption::MutualTls, Asked::Capability).await;
     let address = listener.url()["wss://".len()..].parse().expect("an address");
     let serving = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     let scheme = Scheme::TlsWithOurCertificate;
