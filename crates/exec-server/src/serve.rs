@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 pub use exec_rpc::{Server, ServerOptions, ServerStartError};
 pub use exec_transport::{
     AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, CertificateSource, Connection, Fingerprint,
-    ListenOptions, ListenUrl, ListenUrlError, Listener, ServerTls, ServerTlsOptions, TlsError, memory_pair,
+    ListenOptions, ListenUrl, ListenUrlError, Listener, ServerTls, ServerTlsOptions, TlsError, memory_pair, token,
 };
 
 /// Serves every connection that `listener` accepts, until `shutdown` is ready or nothing can be accepted any more.

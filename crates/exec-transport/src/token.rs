@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use grant::{Grant, MethodPattern, MethodPatternError};
-pub use secret_file::{Exposure, SecretFileError, create_secret_file, read_secret_file};
+pub use secret_file::{Exposure, SecretFile, SecretFileError, create_secret_file, read_secret_file};
 
 /// How an Ed25519 public key in its container begins (RFC 8410); the 32 bytes of the key follow.
 const ED25519_PREFIX: [u8; 12] = [0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x03, 0x21, 0x00];
