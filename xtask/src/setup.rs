@@ -31,6 +31,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("tmux", &["tmux"]),
     ("bwrap", &["bubblewrap"]),
     ("socat", &["socat"]),
+    ("chromium", &["chromium"]),
     ("npm", &["nodejs", "npm"]),
     // Builds libFuzzer, for `cargo xtask fuzz`.
     ("c++", &["g++"]),

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use exec_transport::{ConnectOptions, ConnectUrl, Program, Target};
+use exec_transport::{ClientTls, ConnectOptions, ConnectUrl, Program, Target};
 use tokio::sync::OnceCell;
 
 use crate::environment::{ConnectFailure, Options, RemoteEnvironment};
@@ -89,6 +89,9 @@ pub struct RemoteServer {
     pub initialize_timeout: Option<Duration>,
     /// Skills that the environment must have. They are not interpreted here, only kept for callers that know skills.
     pub required_skills: Vec<String>,
+    /// Whom to trust over `wss://`; what the machine trusts if `None`. No key of the file says it, because Codex, which
+    /// reads the same file, refuses keys that it does not know.
+    pub tls: Option<ClientTls>,
     environment: OnceCell<Arc<RemoteEnvironment>>,
 }
 
@@ -198,6 +201,7 @@ impl RemoteServer {
             connect_timeout: None,
             initialize_timeout: None,
             required_skills: Vec::new(),
+            tls: None,
             environment: OnceCell::new(),
         }
     }
@@ -210,7 +214,8 @@ impl RemoteServer {
 
     /// A new connection that is not shared.
     pub async fn connect(&self, mut options: Options) -> Result<RemoteEnvironment, ConnectFailure> {
-        let mut transport = ConnectOptions { trusted_uids: trusted_uids(), ..ConnectOptions::default() };
+        let trusted_uids = trusted_uids();
+        let mut transport = ConnectOptions { trusted_uids, tls: self.tls.clone(), ..ConnectOptions::default() };
         if let Some(timeout) = self.connect_timeout {
             transport.timeout = timeout;
         }

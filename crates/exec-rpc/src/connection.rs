@@ -64,7 +64,9 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
     // bounded by the accepted requests, see `WriterHandle`
     let (writer_handle, commands) = mpsc::unbounded_channel();
     let carries_binary = sender.carries_binary();
-    let writer = Writer::new(registration.id, server.environment.clone(), sender, commands);
+    // What a token does not let its client read is not pushed to it either.
+    let pushes_output = identity.grant.allows(Method::ProcessRead.name());
+    let writer = Writer::new(registration.id, server.environment.clone(), sender, commands, pushes_output);
     let shared = Arc::new(ConnectionShared {
         id: registration.id,
         run_permits: Arc::new(Semaphore::new(server.options.concurrent_requests)),
@@ -78,6 +80,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
         files: OnceLock::new(),
         server,
         peer,
+        grant: identity.grant,
         writer: writer_handle,
     });
     let task = ConnectionTask {

@@ -1,6 +1,7 @@
 //! Dispatch: finds the handler of a request's method, gives it typed params and a context, and sends its response.
 //!
-//! The order of checks is that of Codex's server: the method is known, its params decode, the handshake is complete, and
+//! What the token of a connection does not permit is refused first. After that, the order of checks is that of Codex's
+//! server: the method is known, its params decode, the handshake is complete, and
 //! only then the operation itself.
 
 use std::panic::AssertUnwindSafe;
@@ -96,6 +97,10 @@ struct ResponseDelivery {
 /// Carries a request out and sends its response. Dropping this future cancels the request; only requests that change
 /// nothing are ever dropped.
 pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: Request) {
+    // Before anything else, so that not even a response that is remembered is repeated to whoever may not ask for it.
+    if !connection.grant.allows(request.method.name()) {
+        return refuse(&connection, request);
+    }
     let cached_in = response_cache(&connection, &request);
     let pending = match &cached_in {
         None => None,
@@ -139,6 +144,15 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
     if let Some(then) = then {
         connection.send(then);
     }
+}
+
+/// The answer to a method that the token of the connection does not permit.
+fn refuse(connection: &ConnectionShared, request: Request) {
+    let error = reply::beyond_the_token(request.method.name());
+    tracing::info!(peer = %connection.peer, method = request.method.name(), "its token does not permit this");
+    let mut out = Vec::new();
+    envelope::write_error(&mut out, &request.id, &error, request.jsonrpc);
+    connection.send(WriterCommand::Message(Bytes::from(out), Some((request.accepted, None))));
 }
 
 /// Where the response to a request is cached: only if the table says so and its client has named a scope.

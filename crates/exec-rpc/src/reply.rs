@@ -127,6 +127,10 @@ pub(crate) fn forbidden(message: impl Into<String>) -> RpcError {
     error_of_kind(kind::FORBIDDEN, code::INVALID_REQUEST, message)
 }
 
+pub(crate) fn beyond_the_token(method: &str) -> RpcError {
+    forbidden(format!("the token of this connection does not permit {method}: connect with one that does"))
+}
+
 pub(crate) fn response_too_large(bytes: usize) -> RpcError {
     let text =
         format!("the answer would take {bytes} bytes, more than a message may: read in parts (fs/open, maxBytes)");

@@ -82,6 +82,8 @@ pub(crate) struct Writer {
     sender: Sender,
     /// bounded by what `WriterHandle` says
     commands: mpsc::UnboundedReceiver<WriterCommand>,
+    /// Whether the client may hear of processes unasked.
+    pushes_output: bool,
     /// By the client's id of the process.
     pushes: HashMap<String, OutputPush>,
     waiting_followers: FuturesUnordered<BoxFuture<'static, ReadyFollower>>,
@@ -117,12 +119,14 @@ impl Writer {
         sender: Sender,
         // bounded by what `WriterHandle` says
         commands: mpsc::UnboundedReceiver<WriterCommand>,
+        pushes_output: bool,
     ) -> Self {
         Self {
             id,
             environment,
             sender,
             commands,
+            pushes_output,
             pushes: HashMap::new(),
             waiting_followers: FuturesUnordered::new(),
             ready_followers: FairQueue::default(),
@@ -200,6 +204,7 @@ impl Writer {
             WriterCommand::Bulk(message, permits) => self.bulk.push_back((message, permits)),
             // An error means that whoever waited has stopped already.
             WriterCommand::Barrier(reached) => drop(reached.send(())),
+            WriterCommand::Follow { .. } | WriterCommand::FollowAfterFirstRead { .. } if !self.pushes_output => {}
             WriterCommand::Follow { process, after } => {
                 if self.window.is_some() {
                     self.hold_until_client_speaks(&process, after).await;

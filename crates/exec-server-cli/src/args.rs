@@ -8,6 +8,8 @@ mod remote;
 mod run;
 mod sandbox;
 mod serve;
+mod tls;
+mod token;
 mod values;
 
 use clap::{Parser, Subcommand};
@@ -21,6 +23,8 @@ pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvCommand, KillArgs, Li
 pub(crate) use run::RunArgs;
 pub(crate) use sandbox::{DoctorArgs, SandboxArgs, SandboxMode, TrySandboxArgs};
 pub(crate) use serve::{LogFormat, ServeArgs};
+pub(crate) use tls::ConnectArgs;
+pub(crate) use token::{InspectArgs, KeygenArgs, NewTokenArgs, ScopeArgs, TokenArgs, TokenCommand};
 pub(crate) use values::EnvArg;
 
 const EXAMPLES: &str = "\
@@ -37,6 +41,7 @@ Examples:
   exec-server cp -r src build:/srv/app         copy files there, back, or between environments
   exec-server run --sandbox workspace-write -- make     confined to its folder, without network
   exec-server doctor                           which sandboxes this machine can enforce
+  exec-server token new                        a token for those who may connect
   exec-server completions bash                 what bash needs to complete our options
   exec-server man run | man -l -               the manual of a command
 
@@ -63,6 +68,7 @@ pub(crate) enum CliCommand {
     Cp(CpArgs),
     Sandbox(TrySandboxArgs),
     Doctor(DoctorArgs),
+    Token(TokenArgs),
     /// Print the JSON Schema of the wire
     Schema,
     /// Print the completion script of a shell

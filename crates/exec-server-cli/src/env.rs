@@ -11,7 +11,7 @@ use exec_wire::environment::InfoParams;
 use futures_util::StreamExt;
 use serde::Serialize;
 
-use crate::args::{CheckArgs, EnvCommand, ListArgs};
+use crate::args::{CheckArgs, ConnectArgs, EnvCommand, ListArgs};
 use crate::target::{self, RemoteTarget, Target};
 use crate::{exit_code, messages, table};
 
@@ -119,15 +119,18 @@ async fn check(args: &CheckArgs) -> anyhow::Result<u8> {
 /// An argument is a URL if it looks like one, else an id.
 fn checked_targets(args: &CheckArgs) -> anyhow::Result<Vec<(String, Target)>> {
     let (urls, ids): (Vec<&String>, Vec<&String>) = args.which.iter().partition(|which| which.contains("://"));
-    let mut targets: Vec<(String, Target)> =
-        urls.into_iter().map(|url| (url.clone(), Target::Remote(Box::new(RemoteTarget::from_url(url))))).collect();
+    let connection = ConnectArgs::default();
+    let mut targets = Vec::new();
+    for url in urls {
+        targets.push((url.clone(), Target::Remote(Box::new(RemoteTarget::from_url(url, &connection)?))));
+    }
     if !ids.is_empty() || args.which.is_empty() {
         // The file is read only if it is needed: a mistake in it does not prevent the check of a URL.
         let known = Environments::discover()?;
         let all = || known.all().iter().map(|environment| environment.id.clone()).collect();
         let ids: Vec<String> = if ids.is_empty() { all() } else { ids.into_iter().cloned().collect() };
         for id in ids {
-            let target = target::by_id(&known, &id)?;
+            let target = target::by_id(&known, &id, &connection)?;
             targets.push((id, target));
         }
     }

@@ -16,7 +16,7 @@ use exec_env::{Environment, Files};
 use exec_local::files::LocalFiles;
 use exec_wire::Extension;
 
-use crate::args::TargetArgs;
+use crate::args::{ConnectArgs, TargetArgs};
 use crate::connection_status::LinkMonitors;
 use crate::target::{self, OpenConnection, OpenTarget, RemoteTarget, Target};
 
@@ -85,7 +85,7 @@ impl<'a> Locations<'a> {
         let location = match prefix {
             PathPrefix::None if self.bare == BarePath::Local => self.open(Target::Local).await?,
             PathPrefix::None | PathPrefix::Empty => self.open(target::choose(self.chosen)?).await?,
-            PathPrefix::Environment(id) => self.open(named_environment(id, arg)?).await?,
+            PathPrefix::Environment(id) => self.open(named_environment(id, arg, &self.chosen.connection)?).await?,
         };
         if path.as_os_str().is_empty() && prefix == PathPrefix::None {
             bail!("a path is empty: write . for the current folder");
@@ -130,10 +130,12 @@ impl<'a> Locations<'a> {
 }
 
 /// The environment with that id. The error says what else the argument might have meant.
-fn named_environment(id: &str, arg: &OsStr) -> anyhow::Result<Target> {
-    target::by_id(&Environments::discover()?, id).with_context(|| match arg.to_string_lossy().contains("://") {
-        true => format!("cannot tell where {arg:?} is: name a URL with --connect, and a path there as :/path"),
-        false => format!("cannot tell where {arg:?} is (a local file of that name is written ./{})", arg.display()),
+fn named_environment(id: &str, arg: &OsStr, connection: &ConnectArgs) -> anyhow::Result<Target> {
+    target::by_id(&Environments::discover()?, id, connection).with_context(|| {
+        match arg.to_string_lossy().contains("://") {
+            true => format!("cannot tell where {arg:?} is: name a URL with --connect, and a path there as :/path"),
+            false => format!("cannot tell where {arg:?} is (a local file of that name is written ./{})", arg.display()),
+        }
     })
 }
 

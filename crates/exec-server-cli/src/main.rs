@@ -3,7 +3,8 @@
 //! In the order in which a command meets them:
 //!
 //! - [`args`]: the command line; [`logging`].
-//! - One file per command: [`run`], [`serve`], [`ps`], [`attach`], [`logs`], [`kill`], [`env`], [`fs`], [`cp`], [`doctor`], [`manual`].
+//! - One file per command: [`run`], [`serve`], [`ps`], [`attach`], [`logs`], [`kill`], [`env`], [`fs`], [`cp`], [`token`],
+//!   [`doctor`], [`manual`].
 //! - [`target`]: which environment, and the connection to it; [`connection_status`]: what the user sees of connections.
 //! - [`interactive`]: the loop between the user's terminal and a process; [`terminal`].
 //! - [`detached_store`], [`detached_session`]: processes that `run --detach` started.
@@ -39,6 +40,7 @@ mod signal_listener;
 mod table;
 mod target;
 mod terminal;
+mod token;
 
 use std::process::ExitCode;
 
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         CliCommand::Fs(args) => runtime::run(fs::run(&args.command), fs::failure_code(&args.command)),
         CliCommand::Cp(args) => runtime::run(cp::run(&args), exit_code::FAILED),
         CliCommand::Doctor(args) => runtime::run(doctor::run(&args), exit_code::FAILED),
+        CliCommand::Token(args) => runtime::run(token::run(&args.command), exit_code::FAILED),
         CliCommand::Schema => manual::schema(),
         CliCommand::Completions { shell } => manual::completions(shell),
         CliCommand::Man { command } => manual::page(&command),

@@ -34,7 +34,7 @@ enum ListedState {
 
 pub(crate) async fn run(args: &PsArgs) -> anyhow::Result<u8> {
     let remote = match &args.target {
-        TargetArgs { environment: None, connect: None } => None,
+        TargetArgs { environment: None, connect: None, .. } => None,
         named => match target::choose(named)? {
             Target::Remote(remote) => Some(remote),
             Target::Local => {

@@ -14,7 +14,9 @@ use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
 use exec_rpc::limits::CLOSE_TIMEOUT;
 use exec_rpc::{Server, ServerOptions, Workers};
-use exec_transport::{AcceptError, Auth, AuthSettings, ListenOptions, ListenUrl, Listener, PendingConnection};
+use exec_transport::{
+    AcceptError, Auth, AuthSettings, ListenOptions, ListenUrl, Listener, PendingConnection, ServerTls, ServerTlsOptions,
+};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
@@ -75,6 +77,7 @@ impl Shutdown {
 async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let urls = args.urls()?;
     let auth = auth(args, &urls)?;
+    let tls = args.tls.options(&urls, args.state_dir.as_ref())?;
     let workers =
         Workers::start(args.workers.unwrap_or_else(Workers::default_count)).context("cannot start threads")?;
     let environment = Arc::new(open_environment(args, &urls, &workers).await?);
@@ -87,7 +90,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         operators_everywhere: args.operators_everywhere,
     };
     let server = Server::start(environment.clone(), options).await?;
-    let end = listen(args, &urls, auth, &server, &workers).await;
+    let end = listen(args, &urls, (auth, tls), &server, &workers).await;
     server.stop();
     // A keeper without processes has nothing to wait for. Sessions are in the state folder.
     let is_empty = environment.processes().list().await.is_ok_and(|processes| processes.is_empty());
@@ -120,7 +123,7 @@ fn is_stdio_only(urls: &[ListenUrl]) -> bool {
 async fn listen(
     args: &ServeArgs,
     urls: &[ListenUrl],
-    auth: Option<Auth>,
+    (auth, tls): (Option<Auth>, Option<ServerTlsOptions>),
     server: &Arc<Server>,
     workers: &Workers,
 ) -> anyhow::Result<Shutdown> {
@@ -139,11 +142,18 @@ async fn listen(
     // A write beyond RLIMIT_FSIZE shall be an error, like one to a full disk, and not our end. Having a handler suffices.
     let beyond_file_size = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
     drop(tokio::signal::unix::signal(beyond_file_size).context("cannot listen for signals")?);
+    // Only now, because a self-signed certificate is kept in the state folder, which is ours from here on.
+    let tls = tls.map(|options| ServerTls::load(&options)).transpose()?;
+    if let Some(tls) = &tls {
+        let fingerprint = tls.fingerprint();
+        messages::print_note(format_args!("the certificate's fingerprint, for --tls-fingerprint: {fingerprint}"));
+    }
     let (accepted, mut incoming) = mpsc::channel(ACCEPT_QUEUE);
     let mut listeners = JoinSet::new();
     for url in urls {
         let options = ListenOptions {
-            auth: auth.clone().filter(|_| matches!(url, ListenUrl::WebSocket(_))),
+            auth: auth.clone().filter(|_| url.socket_address().is_some()),
+            tls: tls.clone().filter(|_| matches!(url, ListenUrl::SecureWebSocket(_))),
             insecure_no_auth: args.insecure_no_auth,
             allow_hosts: args.allow_host.clone(),
             max_connections: args.max_connections as usize,
@@ -243,11 +253,12 @@ fn auth(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Option<Auth>> {
         token_file: flags.ws_token_file.clone(),
         token_sha256: flags.ws_token_sha256.clone(),
         shared_secret_file: flags.ws_shared_secret_file.clone(),
+        public_key_file: flags.ws_public_key.clone(),
         issuer: flags.ws_issuer.clone(),
         audience: flags.ws_audience.clone(),
         max_clock_skew_seconds: flags.ws_max_clock_skew_seconds,
     })?;
-    let has_websocket = urls.iter().any(|url| matches!(url, ListenUrl::WebSocket(_)));
+    let has_websocket = urls.iter().any(|url| url.socket_address().is_some());
     anyhow::ensure!(auth.is_none() || has_websocket, "WebSocket auth requires a WebSocket listener, not stdio");
     Ok(auth)
 }

@@ -12,10 +12,11 @@ use anyhow::{Context, bail};
 use exec_client::environments::{self, ConfigurationSource, Endpoint, EnvironmentKind, RemoteServer};
 use exec_client::{ConnectFailure, Environments, LinkState, Options, RemoteEnvironment};
 use exec_env::MachineInfo;
+use exec_transport::{ClientTls, ConnectUrl};
 use exec_wire::Extension;
 use serde::{Deserialize, Serialize};
 
-use crate::args::TargetArgs;
+use crate::args::{ConnectArgs, TargetArgs};
 use crate::connection_status::{LinkMonitor, Spinner};
 
 /// The client name that we send to servers.
@@ -56,7 +57,7 @@ impl std::fmt::Display for Address {
 }
 
 /// The environment with that id.
-pub(crate) fn by_id(known: &Environments, id: &str) -> anyhow::Result<Target> {
+pub(crate) fn by_id(known: &Environments, id: &str, connection: &ConnectArgs) -> anyhow::Result<Target> {
     let found = match known.get(id) {
         Ok(found) => found,
         // A variable or a file may leave `local` out of the choices, but this machine is there all the same.
@@ -71,7 +72,7 @@ pub(crate) fn by_id(known: &Environments, id: &str) -> anyhow::Result<Target> {
                 (ConfigurationSource::Variable(_), Endpoint::Url { url, .. }) => Address::Url(url.clone()),
                 _ => Address::Environment(id.to_owned()),
             };
-            Target::Remote(Box::new(RemoteTarget { address, remote: RemoteServer::clone(remote) }))
+            Target::Remote(Box::new(RemoteTarget::new(address, RemoteServer::clone(remote), connection)?))
         }
     })
 }
@@ -79,11 +80,11 @@ pub(crate) fn by_id(known: &Environments, id: &str) -> anyhow::Result<Target> {
 /// The environment that the options of a command name, or the default.
 pub(crate) fn choose(args: &TargetArgs) -> anyhow::Result<Target> {
     if let Some(url) = &args.connect {
-        return Ok(Target::Remote(Box::new(RemoteTarget::from_url(url))));
+        return Ok(Target::Remote(Box::new(RemoteTarget::from_url(url, &args.connection)?)));
     }
     let known = Environments::discover()?;
     match args.environment.as_deref().or(known.default_id()) {
-        Some(id) => by_id(&known, id),
+        Some(id) => by_id(&known, id, &args.connection),
         None => bail!(
             "no environment is the default, says {}: name one with --environment or --connect, or `local`",
             known.source()
@@ -92,15 +93,33 @@ pub(crate) fn choose(args: &TargetArgs) -> anyhow::Result<Target> {
 }
 
 impl RemoteTarget {
-    pub(crate) fn from_url(url: &str) -> Self {
+    fn new(address: Address, mut remote: RemoteServer, connection: &ConnectArgs) -> anyhow::Result<Self> {
+        let variable = |name: &str| std::env::var_os(name);
+        // What is no URL is told when it is used, with the others' reasons why there is no connection.
+        if let Endpoint::Url { url, bearer_token } = &mut remote.endpoint
+            && let Ok(ConnectUrl::WebSocket(parsed)) = url.parse()
+        {
+            *bearer_token = connection.token(bearer_token.take(), &variable)?;
+            if bearer_token.is_some() && !parsed.keeps_secrets() {
+                bail!("a token is not sent to {url}, where others could read it: use wss://, or a loopback address");
+            }
+            if parsed.is_encrypted() {
+                remote.tls = Some(ClientTls::load(&connection.options(&variable)?)?);
+            }
+        }
+        Ok(Self { address, remote })
+    }
+
+    pub(crate) fn from_url(url: &str, connection: &ConnectArgs) -> anyhow::Result<Self> {
         let remote = RemoteServer::new(Endpoint::Url { url: url.to_owned(), bearer_token: None });
-        Self { address: Address::Url(url.to_owned()), remote }
+        Self::new(Address::Url(url.to_owned()), remote, connection)
     }
 
     pub(crate) fn from_address(address: &Address) -> anyhow::Result<Self> {
+        let connection = ConnectArgs::default();
         match address {
-            Address::Url(url) => Ok(Self::from_url(url)),
-            Address::Environment(id) => match by_id(&Environments::discover()?, id)? {
+            Address::Url(url) => Self::from_url(url, &connection),
+            Address::Environment(id) => match by_id(&Environments::discover()?, id, &connection)? {
                 Target::Remote(remote) => Ok(*remote),
                 Target::Local => bail!("environment `{id}` is this machine now, which has no server to ask"),
             },
@@ -147,7 +166,7 @@ impl RemoteTarget {
         let why = failure.to_string();
         let advice = match failure {
             _ if why.contains("HTTP 401") => {
-                ": put its token into environments.toml, as auth_bearer_token, and use --environment"
+                ": name the file of its token with --token-file, or put it into environments.toml as auth_bearer_token"
             }
             ConnectFailure::Unreachable { .. } if matches!(self.remote.endpoint, Endpoint::Program(_)) => {
                 ": does the program work by hand, and speak only the protocol on its stdout?"
@@ -268,14 +287,16 @@ mod tests {
     fn with_nothing_configured_the_default_is_here() {
         let known = known(&[]);
         assert_eq!((known.default_id(), known.source()), (Some("local"), &ConfigurationSource::BuiltIn));
-        assert!(matches!(by_id(&known, "local"), Ok(Target::Local)));
+        assert!(matches!(by_id(&known, "local", &ConnectArgs::default()), Ok(Target::Local)));
     }
 
     #[test]
     fn a_target_of_a_variable_is_remembered_by_its_url_and_one_of_a_file_by_its_id() {
         let of_variable = known(&[("CODEX_EXEC_SERVER_URL", "ws://127.0.0.1:1")]);
         assert_eq!(of_variable.source(), &ConfigurationSource::Variable("CODEX_EXEC_SERVER_URL"));
-        let Ok(Target::Remote(remote)) = by_id(&of_variable, "remote") else { panic!("it is far") };
+        let Ok(Target::Remote(remote)) = by_id(&of_variable, "remote", &ConnectArgs::default()) else {
+            panic!("it is far")
+        };
         assert_eq!(remote.address, Address::Url("ws://127.0.0.1:1".into()));
 
         let home = tempfile::tempdir().expect("a folder can be made");
@@ -283,13 +304,13 @@ mod tests {
         std::fs::write(&path, "[[environments]]\nid = \"b\"\nurl = \"ws://127.0.0.1:1\"\n").expect("it is ours");
         let of_file = known(&[("EXEC_SERVER_HOME", &home.path().to_string_lossy())]);
         assert_eq!(of_file.source(), &ConfigurationSource::File(path));
-        let Ok(Target::Remote(remote)) = by_id(&of_file, "b") else { panic!("it is far") };
+        let Ok(Target::Remote(remote)) = by_id(&of_file, "b", &ConnectArgs::default()) else { panic!("it is far") };
         assert_eq!(remote.address, Address::Environment("b".into()));
     }
 
     #[test]
     fn an_environment_nobody_has_heard_of_is_told_with_those_there_are() {
-        let error = by_id(&known(&[]), "x").expect_err("there is none");
+        let error = by_id(&known(&[]), "x", &ConnectArgs::default()).expect_err("there is none");
         assert_eq!(error.to_string(), "environment `x` is not configured; there is `local`: they come from built in");
     }
 }

@@ -3,7 +3,10 @@
 pub use exec_client::{
     CallError, ConnectFailure, Dial, LinkMetrics, LinkState, Options, RemoteEnvironment, TargetDial, connect,
 };
-pub use exec_transport::{ConnectError, ConnectOptions, ConnectUrlError, Connection, Program, Target};
+pub use exec_transport::{
+    ClientCertificate, ClientTls, ConnectError, ConnectOptions, ConnectUrlError, Connection, Fingerprint, Program,
+    Target, TlsError, TlsOptions, TrustedServers,
+};
 
 /// Why [`connect_url`] did not connect.
 #[derive(Debug, thiserror::Error)]

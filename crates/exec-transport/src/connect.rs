@@ -7,14 +7,10 @@ mod websocket;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustls::ClientConfig;
-use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
-use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -25,6 +21,7 @@ use crate::limits::{CONNECT_TIMEOUT, Limits};
 use crate::peer::Peer;
 use crate::stream::send_queue::Framing;
 use crate::stream::{self, HeldResource};
+use crate::tls::{ClientTls, TlsFailure};
 use crate::websocket::{MaskKeys, Role};
 
 pub use program::Program;
@@ -64,7 +61,7 @@ pub struct ConnectOptions {
     /// For name lookup, TCP, TLS and upgrade together.
     pub timeout: Duration,
     /// For `wss://`; `None` trusts what the machine trusts.
-    pub tls: Option<Arc<ClientConfig>>,
+    pub tls: Option<ClientTls>,
     pub limits: Limits,
     /// Users, beside us and root, whose servers are trusted on a unix socket.
     pub trusted_uids: Vec<u32>,
@@ -96,9 +93,15 @@ pub enum ConnectError {
     /// Nobody listens, the name is unknown, or the network does not reach it.
     #[error("cannot connect to {target}: {source}")]
     Unreachable { target: String, source: io::Error },
-    /// TLS failed, or the server is not trusted.
-    #[error("cannot connect to {target}: TLS failed: {source}")]
-    Tls { target: String, source: io::Error },
+    #[error("cannot connect to {target}: {problem}")]
+    Tls { target: String, problem: String },
+    /// One side does not trust the certificate of the other, and will not the next time.
+    #[error("cannot connect to {target}: {problem}")]
+    Certificate {
+        target: String,
+        /// Which side, and what to do about it.
+        problem: String,
+    },
     /// It answered, but not with an upgrade; 401 means that the token is missing or wrong.
     #[error("{target} refused the connection: HTTP {status}{}{body}", if body.is_empty() { "" } else { ": " })]
     Refused {
@@ -182,14 +185,25 @@ async fn connect_websocket(url: &WebSocketUrl, options: &ConnectOptions) -> Resu
         let (read, write) = stream.into_split();
         return Ok(client_connection(read, write, already_read, options, peer));
     }
-    let config = match &options.tls {
-        Some(config) => Arc::clone(config),
-        None => platform_tls_config().map_err(|error| ConnectErrorKind::Tls(io::Error::other(error)))?,
+    let ClientTls(config) = match &options.tls {
+        Some(tls) => tls.clone(),
+        None => ClientTls::system().map_err(|error| TlsFailure::Other(error.to_string()))?,
     };
-    let name =
-        ServerName::try_from(url.host.clone()).map_err(|error| ConnectErrorKind::Tls(io::Error::other(error)))?;
-    let stream = TlsConnector::from(config).connect(name, stream).await.map_err(ConnectErrorKind::Tls)?;
-    let (stream, already_read) = websocket::upgrade(stream, &request).await?;
+    let name = ServerName::try_from(url.host.clone()).map_err(|error| TlsFailure::Other(error.to_string()))?;
+    let stream = TlsConnector::from(config).connect(name, stream).await;
+    let stream = stream.map_err(|error| match TlsFailure::find(&error) {
+        Some(failure) => ConnectErrorKind::Tls(failure),
+        None => ConnectErrorKind::Unreachable(error),
+    })?;
+    let upgraded = websocket::upgrade(stream, &request).await;
+    // A server refuses a client's certificate only after the client has seen the handshake succeed.
+    let (stream, already_read) = upgraded.map_err(|error| match error {
+        ConnectErrorKind::Http(error) => match TlsFailure::find(&error) {
+            Some(failure) => ConnectErrorKind::Tls(failure),
+            None => ConnectErrorKind::Http(error),
+        },
+        other => other,
+    })?;
     // TLS keeps one state for both directions, so the halves share a lock, which tokio's split holds for one poll.
     let (read, write) = tokio::io::split(stream);
     Ok(client_connection(read, write, already_read, options, peer))
@@ -204,25 +218,11 @@ where
     stream::open(read, write, (framing, already_read), &options.limits, HeldResource::Nothing, peer)
 }
 
-/// The configuration used when the caller brings none. Loading a trust store takes milliseconds,
-/// and a client reconnects, so it is loaded once; a change of the store needs a restart.
-fn platform_tls_config() -> Result<Arc<ClientConfig>, rustls::Error> {
-    static LOADED: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    if let Some(config) = LOADED.get() {
-        return Ok(Arc::clone(config));
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_platform_verifier()?
-        .with_no_client_auth();
-    Ok(Arc::clone(LOADED.get_or_init(|| Arc::new(config))))
-}
-
 /// A [`ConnectError`] without its target.
 #[derive(Debug)]
 pub(crate) enum ConnectErrorKind {
     Unreachable(io::Error),
-    Tls(io::Error),
+    Tls(TlsFailure),
     Refused { status: u16, body: String },
     OtherUser { uid: u32, ours: u32 },
     Request(&'static str),
@@ -236,11 +236,18 @@ impl From<hyper::Error> for ConnectErrorKind {
     }
 }
 
+impl From<TlsFailure> for ConnectErrorKind {
+    fn from(failure: TlsFailure) -> Self {
+        Self::Tls(failure)
+    }
+}
+
 impl ConnectErrorKind {
     fn with_target(self, target: String) -> ConnectError {
         match self {
             Self::Unreachable(source) => ConnectError::Unreachable { target, source },
-            Self::Tls(source) => ConnectError::Tls { target, source },
+            Self::Tls(TlsFailure::Certificate(problem)) => ConnectError::Certificate { target, problem },
+            Self::Tls(TlsFailure::Other(problem)) => ConnectError::Tls { target, problem },
             Self::Refused { status, body } => ConnectError::Refused { target, status, body },
             Self::OtherUser { uid, ours } => ConnectError::OtherUser { target, uid, ours },
             Self::Request(problem) => ConnectError::Handshake { target, problem: problem.to_owned() },

@@ -10,6 +10,7 @@ use crate::message::{CloseReason, Message, Received};
 use crate::peer::Peer;
 use crate::stream::receiver::StreamReceiver;
 use crate::stream::sender::StreamSender;
+use crate::token::Grant;
 
 #[derive(Debug)]
 pub struct Connection {
@@ -20,13 +21,15 @@ pub struct Connection {
     pub identity: Identity,
 }
 
-/// Whom a token names, and how long it counts.
+/// Whom a token names, how long it counts, and what for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Identity {
     /// The `sub` of a signed token, empty if it has none; `None` without a signed token.
     pub subject: Option<String>,
     /// From then on the token is worth nothing, and neither should be the connection.
     pub expires: Option<SystemTime>,
+    /// What the connection may do.
+    pub grant: Grant,
 }
 
 /// Sends messages. Dropping it ends our direction of the stream; [`Sender::close`] does it in good order.

@@ -57,8 +57,16 @@ pub const HEADER_BYTES: usize = 16 << 10;
 /// The whole of an HTTP exchange that is not an upgrade, the peer's reading of it included.
 pub(crate) const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections at one time, handshakes included. Codex has no cap; 200 were seen in use.
+/// Connections at one time. Codex has no cap; 200 were seen in use.
 pub const MAX_CONNECTIONS: usize = 1024;
+
+/// Handshakes over TCP under way at one time; beyond, the oldest end. An honest one takes milliseconds, so that as many
+/// would have to begin within those to end one.
+pub const MAX_HANDSHAKES: usize = 512;
+
+/// Streams that the kernel accepts for us while we are busy; it may allow fewer. What does not fit tries again only after
+/// a second.
+pub(crate) const ACCEPT_BACKLOG: u32 = 4096;
 
 /// Wrong tokens that an address may send before it is slowed down.
 pub const AUTH_FREE_FAILURES: u32 = 5;
@@ -75,7 +83,7 @@ pub const AUTH_FORGET_AFTER: Duration = Duration::from_secs(60);
 /// Addresses whose wrong tokens are counted; beyond, the others are counted as one.
 pub(crate) const AUTH_ADDRESSES: usize = 4096;
 
-/// Connections over the limit that are being answered by a 503. Further ones are dropped unanswered.
+/// Connections to a unix socket over the limit that are being answered by a 503. Further ones are dropped unanswered.
 pub(crate) const MAX_REFUSALS: usize = 64;
 
 /// How long accepting pauses when the machine is out of descriptors or memory.

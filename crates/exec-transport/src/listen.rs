@@ -1,12 +1,14 @@
-//! Accepting connections: TCP with WebSocket, a unix socket, our own stdio.
+//! Accepting connections: TCP with WebSocket, TLS in front of it or not, a unix socket, our own stdio.
 //!
 //! There is no accept task. [`Listener::accept`] takes streams and runs their handshakes as tasks
 //! in a set that the listener owns, so a slow handshake delays nobody and none outlives the
-//! listener. A handshake counts as a connection from the moment it is accepted; over the limit it is answered by a
-//! 503.
+//! listener. On a unix socket, a stream counts as a connection from the moment it is accepted. Over TCP, where anybody may
+//! open streams and say nothing, handshakes have slots of their own (`handshake_slots`), and only a request that may enter
+//! counts as a connection. Over the limit of connections it is answered by a 503.
 
 mod auth;
 mod handshake;
+mod handshake_slots;
 mod http;
 mod socket_file;
 mod throttle;
@@ -20,21 +22,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::connection::Connection;
-use crate::limits::{ACCEPT_PAUSE, HEADER_TIMEOUT, Limits, MAX_CONNECTIONS, MAX_REFUSALS};
+use crate::limits::{
+    ACCEPT_BACKLOG, ACCEPT_PAUSE, HEADER_TIMEOUT, Limits, MAX_CONNECTIONS, MAX_HANDSHAKES, MAX_REFUSALS,
+};
 use crate::peer::Peer;
 use crate::stdio;
 use crate::stream::send_queue::Framing;
 use crate::stream::{self, HeldResource};
+use crate::tls::ServerTls;
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
 
-use handshake::{AcceptedStream, Acceptor, HandshakePermit};
+use handshake::{Acceptor, UnixAdmission};
+use handshake_slots::{HandshakeSlot, HandshakeSlots};
 use http::{AllowedHosts, UpgradePolicy};
 use socket_file::SocketFile;
 
@@ -42,20 +48,25 @@ use socket_file::SocketFile;
 pub enum ListenUrl {
     /// WebSocket over TCP. Port 0 lets the system choose.
     WebSocket(SocketAddr),
+    /// The same inside TLS; see [`ListenOptions::tls`].
+    SecureWebSocket(SocketAddr),
     /// A unix socket, with WebSocket or lines as the client chooses.
     Unix(PathBuf),
     /// Our own stdin and stdout; one connection.
     Stdio,
 }
 
-/// The texts are Codex's, with `unix://` added.
+/// The texts are Codex's, with `wss://` and `unix://` added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenUrlError {
-    #[error("unsupported --listen URL `{0}`; expected `ws://IP:PORT`, `unix://PATH` or `stdio`")]
+    #[error("unsupported --listen URL `{0}`; expected `ws://IP:PORT`, `wss://IP:PORT`, `unix://PATH` or `stdio`")]
     Unsupported(String),
     /// `ws://` without a literal address and a port.
     #[error("invalid websocket --listen URL `{0}`; expected `ws://IP:PORT`")]
     InvalidWebSocket(String),
+    /// `wss://` without a literal address and a port.
+    #[error("invalid websocket --listen URL `{0}`; expected `wss://IP:PORT`")]
+    InvalidSecureWebSocket(String),
     /// `unix://` without a path.
     #[error("invalid unix --listen URL `{0}`; expected `unix://PATH`")]
     InvalidUnix(String),
@@ -74,12 +85,22 @@ impl FromStr for ListenUrl {
                 path => Ok(Self::Unix(PathBuf::from(path))),
             };
         }
-        match text.strip_prefix("ws://") {
-            Some(address) => match address.parse() {
-                Ok(address) => Ok(Self::WebSocket(address)),
-                Err(_) => Err(ListenUrlError::InvalidWebSocket(text.to_owned())),
-            },
-            None => Err(ListenUrlError::Unsupported(text.to_owned())),
+        if let Some(address) = text.strip_prefix("wss://") {
+            let address = address.parse().map_err(|_| ListenUrlError::InvalidSecureWebSocket(text.to_owned()))?;
+            return Ok(Self::SecureWebSocket(address));
+        }
+        let address = text.strip_prefix("ws://").ok_or_else(|| ListenUrlError::Unsupported(text.to_owned()))?;
+        let address = address.parse().map_err(|_| ListenUrlError::InvalidWebSocket(text.to_owned()))?;
+        Ok(Self::WebSocket(address))
+    }
+}
+
+impl ListenUrl {
+    /// Where a WebSocket listener, with TLS or without, listens.
+    pub fn socket_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::WebSocket(address) | Self::SecureWebSocket(address) => Some(*address),
+            Self::Unix(_) | Self::Stdio => None,
         }
     }
 }
@@ -88,6 +109,7 @@ impl fmt::Display for ListenUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WebSocket(address) => write!(f, "ws://{address}"),
+            Self::SecureWebSocket(address) => write!(f, "wss://{address}"),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
             Self::Stdio => write!(f, "stdio"),
         }
@@ -98,12 +120,16 @@ impl fmt::Display for ListenUrl {
 pub struct ListenOptions {
     /// `None` lets everyone in.
     pub auth: Option<Auth>,
+    /// The certificate of a `wss://` listener; there must be one for it, and none for others.
+    pub tls: Option<ServerTls>,
     /// Listen without `auth` where others than this machine can reach it. Whoever does may run programs as our user.
     pub insecure_no_auth: bool,
     /// Names, besides addresses, `localhost` and the machine's own, that a `Host` header may carry. With `auth` any may.
     pub allow_hosts: Vec<String>,
-    /// Connections at one time, handshakes included.
+    /// Connections at one time; on a unix socket handshakes included.
     pub max_connections: usize,
+    /// Handshakes over TCP under way at one time; beyond, the oldest end.
+    pub max_handshakes: usize,
     /// The time within which a request's head must be complete.
     pub header_timeout: Duration,
     pub limits: Limits,
@@ -113,9 +139,11 @@ impl Default for ListenOptions {
     fn default() -> Self {
         Self {
             auth: None,
+            tls: None,
             insecure_no_auth: false,
             allow_hosts: Vec::new(),
             max_connections: MAX_CONNECTIONS,
+            max_handshakes: MAX_HANDSHAKES,
             header_timeout: HEADER_TIMEOUT,
             limits: Limits::default(),
         }
@@ -124,8 +152,8 @@ impl Default for ListenOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    #[error("cannot listen on ws://{address}: {source}")]
-    Tcp { address: SocketAddr, source: io::Error },
+    #[error("cannot listen on {url}: {source}")]
+    Tcp { url: ListenUrl, source: io::Error },
     #[error("cannot listen on {}: another server is listening there; stop it or choose another path", path.display())]
     SocketInUse { path: PathBuf },
     /// The path names something that is not a socket, and is not ours to remove.
@@ -134,10 +162,18 @@ pub enum BindError {
     #[error("cannot {operation} {}: {source}", path.display())]
     Unix { operation: &'static str, path: PathBuf, source: io::Error },
     #[error(
-        "refusing to listen on ws://{address} without authentication, because whoever reaches it could run programs as \
-         this user: use --ws-auth, a loopback address or a unix socket, or --insecure-no-auth if you mean it"
+        "refusing to listen on {url} without authentication, because whoever reaches it could run programs as this \
+         user: use --ws-auth, a loopback address or a unix socket, or --insecure-no-auth if you mean it"
     )]
-    AuthMissing { address: SocketAddr },
+    AuthMissing { url: ListenUrl },
+    /// Begins as the refusal of a URL that we do not know, which `wss://` is to Codex.
+    #[error(
+        "unsupported --listen URL `{url}` without a certificate: give --tls-cert and --tls-key, or --tls-self-signed"
+    )]
+    CertificateMissing { url: ListenUrl },
+    /// Whoever gives a certificate expects that connections are encrypted.
+    #[error("a certificate is of use to `wss://` listeners only, not to {url}: listen on `wss://IP:PORT`")]
+    CertificateUnused { url: ListenUrl },
     /// Bearer tokens need HTTP; on other transports nobody would be asked for one.
     #[error("WebSocket auth requires a WebSocket listener, not {instead}")]
     AuthNeedsWebSocket { instead: &'static str },
@@ -157,9 +193,10 @@ pub enum AcceptError {
 pub struct Listener {
     source: ListenSource,
     acceptor: Arc<Acceptor>,
-    /// At most `max_connections` and [`MAX_REFUSALS`] tasks, by the two semaphores.
+    /// At most `max_handshakes` tasks over TCP, by the slots; `max_connections` and [`MAX_REFUSALS`] on a unix socket, by
+    /// the semaphores.
     handshakes: JoinSet<Option<Box<Connection>>>,
-    connection_permits: Arc<Semaphore>,
+    slots: Arc<HandshakeSlots>,
     refusal_permits: Arc<Semaphore>,
     /// Set while the machine is out of descriptors or memory.
     paused_until: Option<Instant>,
@@ -181,23 +218,31 @@ enum Event {
 impl Listener {
     /// Starts to listen. A stale socket file is replaced; one on which a server listens is an error.
     pub async fn bind(url: &ListenUrl, options: ListenOptions) -> Result<Self, BindError> {
-        if options.auth.is_some() {
+        if let Some(auth) = &options.auth {
             match url {
-                ListenUrl::WebSocket(_) => {}
+                ListenUrl::WebSocket(_) | ListenUrl::SecureWebSocket(_) => {}
                 ListenUrl::Unix(_) => return Err(BindError::AuthNeedsWebSocket { instead: "a unix socket" }),
                 ListenUrl::Stdio => return Err(BindError::AuthNeedsWebSocket { instead: "stdio" }),
             }
+            auth.warn_if_exposed();
+        }
+        match (url, &options.tls) {
+            (ListenUrl::SecureWebSocket(_), None) => return Err(BindError::CertificateMissing { url: url.clone() }),
+            (ListenUrl::SecureWebSocket(_), Some(_)) | (_, None) => {}
+            (_, Some(_)) => return Err(BindError::CertificateUnused { url: url.clone() }),
         }
         let (source, hosts) = match url {
-            ListenUrl::WebSocket(address) => {
-                if options.auth.is_none() && !address.ip().to_canonical().is_loopback() {
+            ListenUrl::WebSocket(address) | ListenUrl::SecureWebSocket(address) => {
+                let identifies =
+                    options.auth.is_some() || options.tls.as_ref().is_some_and(ServerTls::asks_for_certificates);
+                if !identifies && !address.ip().to_canonical().is_loopback() {
                     if !options.insecure_no_auth {
-                        return Err(BindError::AuthMissing { address: *address });
+                        return Err(BindError::AuthMissing { url: url.clone() });
                     }
-                    tracing::warn!("whoever reaches ws://{address} may run programs here: no token is asked for");
+                    tracing::warn!("whoever reaches {url} may run programs here: no token is asked for");
                 }
-                let listener = TcpListener::bind(address).await;
-                let listener = listener.map_err(|source| BindError::Tcp { address: *address, source })?;
+                let listener = listen_tcp(*address);
+                let listener = listener.map_err(|source| BindError::Tcp { url: url.clone(), source })?;
                 (ListenSource::Tcp(listener), AllowedHosts::of_network(options.auth.as_ref(), options.allow_hosts))
             }
             ListenUrl::Unix(path) => {
@@ -209,7 +254,9 @@ impl Listener {
         let max_connections = options.max_connections.clamp(1, Semaphore::MAX_PERMITS);
         let acceptor = Acceptor {
             policy: UpgradePolicy { auth: options.auth, hosts },
+            tls: options.tls.as_ref().map(ServerTls::acceptor),
             max_connections,
+            connection_permits: Arc::new(Semaphore::new(max_connections)),
             header_timeout: options.header_timeout,
             limits: options.limits,
             throttle: Mutex::default(),
@@ -218,7 +265,7 @@ impl Listener {
             source,
             acceptor: Arc::new(acceptor),
             handshakes: JoinSet::new(),
-            connection_permits: Arc::new(Semaphore::new(max_connections)),
+            slots: HandshakeSlots::new(options.max_handshakes),
             refusal_permits: Arc::new(Semaphore::new(MAX_REFUSALS)),
             paused_until: None,
         })
@@ -228,7 +275,8 @@ impl Listener {
     pub fn url(&self) -> String {
         match &self.source {
             ListenSource::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => format!("ws://{address}"),
+                Ok(address) if self.acceptor.tls.is_some() => ListenUrl::SecureWebSocket(address).to_string(),
+                Ok(address) => ListenUrl::WebSocket(address).to_string(),
                 Err(error) => format!("ws://(unknown: {error})"),
             },
             ListenSource::Unix(_, file) => format!("unix://{}", file.path.display()),
@@ -307,14 +355,22 @@ impl Listener {
         }
     }
 
-    /// `None` if there are too many connections, and too many refusals as well: this client is only disconnected.
+    /// `None` if a unix socket has too many connections, and too many refusals as well: this client is only disconnected.
     fn admit(&self, stream: AcceptedStream) -> Option<PendingConnection> {
-        let permit = match Arc::clone(&self.connection_permits).try_acquire_owned() {
-            Ok(permit) => HandshakePermit::Serve(permit),
-            Err(_) => HandshakePermit::Refuse(Arc::clone(&self.refusal_permits).try_acquire_owned().ok()?),
-        };
         let acceptor = Arc::clone(&self.acceptor);
-        Some(PendingConnection(PendingStream::Socket { acceptor, stream, permit }))
+        Some(PendingConnection(match stream {
+            AcceptedStream::Tcp(stream, address) => {
+                let slot = self.slots.take(address.ip());
+                PendingStream::Tcp { acceptor, stream, address, slot }
+            }
+            AcceptedStream::Unix(stream, path) => {
+                let admission = match Arc::clone(&acceptor.connection_permits).try_acquire_owned() {
+                    Ok(permit) => UnixAdmission::Connection(permit),
+                    Err(_) => UnixAdmission::Refusal(Arc::clone(&self.refusal_permits).try_acquire_owned().ok()?),
+                };
+                PendingStream::Unix { acceptor, stream, path, admission }
+            }
+        }))
     }
 
     /// Most errors of `accept` belong to the one connection that failed, or pass by themselves.
@@ -324,6 +380,7 @@ impl Listener {
             Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => Err(AcceptError::Listener { source: error }),
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 tracing::warn!("cannot accept connections for now: {error}");
+                self.slots.end_half();
                 self.paused_until = Some(Instant::now() + ACCEPT_PAUSE);
                 Ok(())
             }
@@ -335,13 +392,20 @@ impl Listener {
     }
 }
 
+/// Registered with no runtime, so that another thread than the listener's can make the handshake.
+enum AcceptedStream {
+    Tcp(std::net::TcpStream, SocketAddr),
+    Unix(std::os::unix::net::UnixStream, PathBuf),
+}
+
 /// A stream that was accepted and has yet to make its handshake. It belongs to no runtime.
 #[derive(Debug)]
 pub struct PendingConnection(PendingStream);
 
 #[derive(Debug)]
 enum PendingStream {
-    Socket { acceptor: Arc<Acceptor>, stream: AcceptedStream, permit: HandshakePermit },
+    Tcp { acceptor: Arc<Acceptor>, stream: std::net::TcpStream, address: SocketAddr, slot: HandshakeSlot },
+    Unix { acceptor: Arc<Acceptor>, stream: std::os::unix::net::UnixStream, path: PathBuf, admission: UnixAdmission },
     Stdio { limits: Limits },
 }
 
@@ -349,7 +413,12 @@ impl PendingConnection {
     /// Makes the handshake, on the runtime that polls this; `None` if no connection came of it.
     pub async fn handshake(self) -> Option<Connection> {
         match self.0 {
-            PendingStream::Socket { acceptor, stream, permit } => acceptor.accept(stream, permit).await,
+            PendingStream::Tcp { acceptor, stream, address, slot } => {
+                slot.unless_ended(acceptor.accept_tcp(stream, address)).await
+            }
+            PendingStream::Unix { acceptor, stream, path, admission } => {
+                acceptor.accept_unix(stream, path, admission).await
+            }
             PendingStream::Stdio { limits } => {
                 let (read, write) = (stdio::stdin(), stdio::stdout());
                 let lines = (Framing::Lines, Bytes::new());
@@ -357,6 +426,14 @@ impl PendingConnection {
             }
         }
     }
+}
+
+/// As tokio's own, with a longer queue.
+fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(ACCEPT_BACKLOG)
 }
 
 impl ListenSource {

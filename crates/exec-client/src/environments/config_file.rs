@@ -210,6 +210,7 @@ fn validate_table(table: &EnvironmentTable, directory: &Path) -> Result<RemoteSe
         time.map(Some).map_err(|_| problem_at(value, ConfigProblem::BadTimeout { id: id(), key }))
     };
     Ok(RemoteServer {
+        tls: None,
         connect_timeout: seconds("connect_timeout_sec", &table.connect_timeout_sec)?,
         initialize_timeout: seconds("initialize_timeout_sec", &table.initialize_timeout_sec)?,
         required_skills: table.skills.required.clone(),

@@ -306,14 +306,16 @@ impl OpenConnection {
     }
 }
 
-/// Whether dialing again may help. It will not if the server refuses us, or if the program to start does not exist.
+/// Whether dialing again may help. It will not if one side refuses the other, or if the program to start does not exist.
 fn dial_error(error: &ConnectError) -> AttemptError {
     let why = error.to_string();
     match error {
         ConnectError::Refused { status: 400..=499, .. } => {
             AttemptError::Permanent(SessionLoss { kind: LossKind::Refused, why })
         }
-        ConnectError::OtherUser { .. } => AttemptError::Permanent(SessionLoss { kind: LossKind::Refused, why }),
+        ConnectError::OtherUser { .. } | ConnectError::Certificate { .. } => {
+            AttemptError::Permanent(SessionLoss { kind: LossKind::Refused, why })
+        }
         ConnectError::Spawn { .. } => AttemptError::Permanent(SessionLoss { kind: LossKind::Unreachable, why }),
         _ => AttemptError::Transient(why),
     }

@@ -14,7 +14,7 @@ use exec_transport::CloseReason;
 use exec_wire::envelope::Notification;
 use exec_wire::error::RpcError;
 use exec_wire::initialize::{InitializeParams, InitializeResult};
-use exec_wire::method::NotificationMethod;
+use exec_wire::method::{Method, NotificationMethod};
 use exec_wire::process::AcknowledgeParams;
 
 use super::ConnectionTask;
@@ -137,6 +137,10 @@ impl ConnectionTask {
 
     /// The client has read a log so far. `false` if that cannot be understood; a process that was forgotten can.
     fn on_acknowledge(&self, notification: &Notification<'_>) -> bool {
+        // What was acknowledged may be dropped, and others of the session may have yet to read it.
+        if !self.shared.grant.allows(Method::ProcessRead.name()) {
+            return false;
+        }
         let Ok(params) = notification.params.decode::<AcknowledgeParams>() else { return false };
         let HandshakeState::Complete(session) = &self.handshake else { return false };
         if let Lookup::Present(process) = session.find(&params.process_id)

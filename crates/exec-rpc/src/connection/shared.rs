@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use exec_env::Files;
-use exec_transport::Peer;
+use exec_transport::{Grant, Peer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::{LARGE_RESPONSE_BYTES, SMALL_MESSAGE_BYTES};
@@ -17,6 +17,8 @@ pub(crate) struct ConnectionShared {
     pub(super) id: ConnectionId,
     pub(crate) server: Arc<Server>,
     pub(crate) peer: Peer,
+    /// What the token of the connection permits.
+    pub(crate) grant: Grant,
     /// The environment's files, with a share of its own in what they can do at once; from the first call on.
     pub(super) files: OnceLock<Arc<dyn Files>>,
     pub(super) writer: WriterHandle,

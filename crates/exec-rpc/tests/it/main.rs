@@ -5,13 +5,14 @@
 mod admission;
 mod bounds;
 mod fake_environment;
+mod grants;
 mod sessions;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_rpc::{Server, ServerOptions};
-use exec_transport::{Connection, Message, Received, memory_pair};
+use exec_transport::{Connection, Grant, Identity, Message, Received, memory_pair};
 use fake_environment::FakeEnvironment;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -33,7 +34,13 @@ impl TestServer {
     }
 
     fn connect(&self) -> TestClient {
+        self.connect_with(Grant::Everything)
+    }
+
+    /// A connection whose token permits so much.
+    fn connect_with(&self, grant: Grant) -> TestClient {
         let (client, served) = memory_pair(PAIR_MESSAGES);
+        let served = Connection { identity: Identity { grant, ..Identity::default() }, ..served };
         let server = self.server.clone();
         let serving = tokio::spawn(async move { server.serve(served).await });
         TestClient { connection: client, serving, next_id: 1, session: String::new() }

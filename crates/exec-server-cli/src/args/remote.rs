@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use exec_transport::ConnectUrl;
 
+use super::tls::ConnectArgs;
 use super::values::duration;
 
 /// The choice of an environment.
@@ -17,13 +18,17 @@ pub(crate) struct TargetArgs {
     /// A server, by its URL: ws://HOST:PORT, wss://HOST:PORT or unix://PATH
     #[arg(long, value_name = "URL", value_parser = server_url, help_heading = "Where")]
     pub(crate) connect: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) connection: ConnectArgs,
 }
 
 const FOUND_AGAIN: &str = "\
 Processes are found by notes that `run --detach` leaves in $EXEC_SERVER_HOME/detached, else in
 ~/.local/state/exec-server/detached: one small file each, with the environment, the session and the id. An id may be
 shortened as long as it fits one process only. A session has one client at a time: while a process is attached in
-one place, ps only says so, attach and logs ask for --take-over, and kill takes it.";
+one place, ps only says so, attach and logs ask for --take-over, and kill takes it. Whom to trust over wss:// is not
+in the notes: set EXEC_SERVER_TLS_CA or EXEC_SERVER_TLS_FINGERPRINT.";
 
 /// List the processes that `run --detach` has left somewhere
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use exec_transport::{AuthMode, ListenUrl};
 
+use super::tls::ServerTlsArgs;
 use super::values;
 
 const EXAMPLES: &str = "\
@@ -15,6 +16,8 @@ Examples:
   exec-server serve --listen ws://127.0.0.1:7000 --state-dir ~/.exec-server
                                                        survives its own death: start it again and go on
   exec-server serve --listen unix:///run/user/1000/exec.sock
+  exec-server serve --listen wss://0.0.0.0:7000 --tls-self-signed --state-dir ~/.exec-server \
+    --ws-auth capability-token --ws-token-file token   encrypted, for other machines; clients pin the fingerprint
   ssh host exec-server serve --listen stdio            one connection, over whatever carries stdin and stdout
   CODEX_EXEC_SERVER_URL=ws://127.0.0.1:7000 codex exec …
 
@@ -26,7 +29,7 @@ of the connection and TERM.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Where to listen: ws://IP:PORT (0 for any port), unix://PATH, or stdio; may be given several times
+    /// Where to listen: ws://IP:PORT (0 for any port), wss://IP:PORT, unix://PATH, or stdio; may be given several times
     #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:0")]
     pub(crate) listen: Vec<String>,
     /// Keep sessions, processes and output here; a server started again with it goes on where the last one ended
@@ -60,7 +63,7 @@ pub(crate) struct ServeArgs {
     /// itself by (guards against DNS rebinding; with --ws-auth every name will do)
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
-    /// Listen without --ws-auth where other machines can reach it: whoever does may run programs as this user
+    /// Listen without --ws-auth and --tls-client-ca where other machines can reach it: whoever does may run programs as this user
     #[arg(long)]
     pub(crate) insecure_no_auth: bool,
     /// Lets session/list and session/close be used on WebSocket connections too
@@ -71,6 +74,8 @@ pub(crate) struct ServeArgs {
     pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) auth: AuthArgs,
+    #[command(flatten)]
+    pub(crate) tls: ServerTlsArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -85,7 +90,7 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Authentication")]
 pub(crate) struct AuthArgs {
-    /// Ask every WebSocket client for a bearer token
+    /// Ask every WebSocket client for a bearer token: capability-token, signed-bearer-token or scoped-token
     #[arg(long, value_name = "MODE", value_parser = auth_mode)]
     pub(crate) ws_auth: Option<AuthMode>,
     /// File with the capability token
@@ -97,6 +102,9 @@ pub(crate) struct AuthArgs {
     /// File with the secret that signs bearer tokens (JWT, HS256); at least 32 bytes
     #[arg(long, value_name = "PATH")]
     pub(crate) ws_shared_secret_file: Option<PathBuf>,
+    /// File with the public key that scoped tokens are signed by, from `exec-server token keygen`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ws_public_key: Option<PathBuf>,
     /// Issuer that signed tokens must name
     #[arg(long, value_name = "NAME")]
     pub(crate) ws_issuer: Option<String>,
@@ -112,7 +120,8 @@ fn auth_mode(word: &str) -> Result<AuthMode, String> {
     match word {
         "capability-token" => Ok(AuthMode::CapabilityToken),
         "signed-bearer-token" => Ok(AuthMode::SignedBearerToken),
-        _ => Err("expected `capability-token` or `signed-bearer-token`".to_owned()),
+        "scoped-token" => Ok(AuthMode::ScopedToken),
+        _ => Err("expected `capability-token`, `signed-bearer-token` or `scoped-token`".to_owned()),
     }
 }
 

@@ -21,4 +21,6 @@ mod stdio_server;
 mod streams;
 mod support;
 mod terminal;
+mod tls;
+mod tokens;
 mod variables;

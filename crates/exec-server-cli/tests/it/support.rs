@@ -15,7 +15,8 @@ pub(crate) fn exec_server(args: &[&str]) -> Command {
 
 /// Variables and files of whoever runs the tests must not decide what they test.
 pub(crate) fn unconfigured(command: &mut Command) {
-    for name in ["CODEX_HOME", "EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL", "XDG_STATE_HOME"] {
+    let tls = ["EXEC_SERVER_TLS_CA", "EXEC_SERVER_TLS_FINGERPRINT", "EXEC_SERVER_TOKEN_FILE"];
+    for name in ["CODEX_HOME", "EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL", "XDG_STATE_HOME"].iter().chain(&tls) {
         command.env_remove(name);
     }
     command.env("EXEC_SERVER_HOME", "/nonexistent");

@@ -25,7 +25,7 @@ impl TokenServer {
     /// A connection whose token says this of it.
     fn connect(&mut self, subject: Option<&str>, expires: Option<SystemTime>) -> Connection {
         let (client, server_end) = memory_pair(64);
-        let identity = Identity { subject: subject.map(str::to_owned), expires };
+        let identity = Identity { subject: subject.map(str::to_owned), expires, ..Identity::default() };
         let (server, connection) = (self.server.clone(), Connection { identity, ..server_end });
         self.tasks.spawn(async move { server.serve(connection).await });
         client

@@ -39,6 +39,20 @@ pub enum ConnectUrlError {
     },
 }
 
+impl WebSocketUrl {
+    /// Whether it is `wss://`.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls
+    }
+
+    /// Whether nobody on the way can read what is sent: it is encrypted, or stays on this machine. A host name other than
+    /// `localhost` may be that of any machine.
+    pub fn keeps_secrets(&self) -> bool {
+        let is_loopback = self.host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+        self.tls || is_loopback || self.host.eq_ignore_ascii_case("localhost")
+    }
+}
+
 impl FromStr for ConnectUrl {
     type Err = ConnectUrlError;
 
@@ -115,6 +129,21 @@ mod tests {
         assert_eq!((url.authority.as_str(), url.path_and_query.as_str()), ("h:81", "/a%20b/c?d=e&f"));
         assert_eq!(websocket("wss://h?x=1").path_and_query, "/?x=1");
         assert_eq!(websocket("ws://h").path_and_query, "/");
+    }
+
+    #[test]
+    fn secrets_are_kept_by_encryption_and_by_the_loopback() {
+        for (url, kept) in [
+            ("wss://build.example", true),
+            ("ws://127.0.0.1:1", true),
+            ("ws://[::1]:1", true),
+            ("ws://LocalHost", true),
+            ("ws://build.example", false),
+            ("ws://10.0.0.1", false),
+            ("ws://localhost.example", false),
+        ] {
+            assert_eq!(websocket(url).keeps_secrets(), kept, "{url}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Turns an accepted stream into a connection: checks the user, finds the protocol, serves one HTTP exchange.
+//! Turns an accepted stream into a connection: TLS, or the check of the user; finds the protocol, serves one HTTP exchange.
 //!
 //! Each handshake is a task that the listener owns, bounded in time except for the first byte on a
 //! unix socket. Deliberately absent: the rules of the HTTP exchange; they are in `http`.
@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -18,8 +18,9 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_rustls::TlsAcceptor;
 
 use crate::connection::{Connection, Identity};
 use crate::limits::{EXCHANGE_TIMEOUT, HEADER_BYTES, Limits};
@@ -32,61 +33,103 @@ use super::http::{UpgradePolicy, UpgradeResponse, plain};
 use super::throttle::AuthThrottle;
 
 /// Turns accepted streams into connections; shared by all handshakes of a listener.
-#[derive(Debug)]
 pub(super) struct Acceptor {
     pub(super) policy: UpgradePolicy,
+    /// For a `wss://` listener.
+    pub(super) tls: Option<TlsAcceptor>,
     pub(super) max_connections: usize,
+    pub(super) connection_permits: Arc<Semaphore>,
     pub(super) header_timeout: Duration,
     pub(super) limits: Limits,
     /// Held for a moment, never while anybody waits.
     pub(super) throttle: Mutex<AuthThrottle>,
 }
 
-/// Registered with no runtime, so that another thread than the listener's can make the handshake.
-#[derive(Debug)]
-pub(super) enum AcceptedStream {
-    Tcp(std::net::TcpStream, SocketAddr),
-    Unix(std::os::unix::net::UnixStream, PathBuf),
+impl std::fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Acceptor").field("policy", &self.policy).finish_non_exhaustive()
+    }
 }
 
-/// Whether the handshake may lead to a connection, or only to a refusal.
+/// By what right the handshake on a unix socket goes on.
 #[derive(Debug)]
-pub(super) enum HandshakePermit {
-    Serve(OwnedSemaphorePermit),
+pub(super) enum UnixAdmission {
+    /// It counts as a connection.
+    Connection(OwnedSemaphorePermit),
     /// The limit of connections is reached; the client is told so.
-    Refuse(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit),
+    Refusal(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit),
+}
+
+/// What came of an HTTP exchange that upgraded.
+struct Upgraded<S> {
+    stream: S,
+    /// What was read beyond the request.
+    already_read: Bytes,
+    identity: Identity,
+    permit: OwnedSemaphorePermit,
+}
+
+/// The permit of the connection that an exchange may become.
+enum Place {
+    Held(OwnedSemaphorePermit),
+    /// Taken when the request may enter, so that those who may not take nobody's.
+    AtUpgrade,
+    /// There is none left, and every request is told so.
+    None,
 }
 
 impl Acceptor {
-    /// Makes the handshake; `None` if no connection came of it.
-    pub(super) async fn accept(&self, stream: AcceptedStream, permit: HandshakePermit) -> Option<Connection> {
-        match stream {
-            AcceptedStream::Tcp(stream, address) => {
-                self.accept_tcp(TcpStream::from_std(stream).ok()?, address, permit).await
-            }
-            AcceptedStream::Unix(stream, path) => {
-                self.accept_unix(UnixStream::from_std(stream).ok()?, path, permit).await
-            }
-        }
-    }
-
-    async fn accept_tcp(&self, stream: TcpStream, address: SocketAddr, permit: HandshakePermit) -> Option<Connection> {
+    /// Makes the handshake on a TCP stream; `None` if no connection came of it.
+    pub(super) async fn accept_tcp(&self, stream: std::net::TcpStream, address: SocketAddr) -> Option<Connection> {
+        let stream = TcpStream::from_std(stream).ok()?;
         if let Err(error) = stream::set_low_latency(&stream) {
             tracing::debug!("{address}: its socket stays as it is: {error}");
         }
-        let (stream, already_read, identity) = self.serve_http(stream, Some(address), &permit).await?;
-        let HandshakePermit::Serve(permit) = permit else { return None };
-        let (read, write) = stream.into_split();
+        // Encrypted or not, the head must be complete by then.
+        let deadline = Instant::now() + self.header_timeout;
+        let peer = Peer::WebSocket(address);
+        let Some(tls) = &self.tls else {
+            let upgraded = self.serve_http(stream, Some(address), deadline, Place::AtUpgrade).await?;
+            return Some(self.websocket(upgraded, TcpStream::into_split, peer));
+        };
+        let stream = match timeout_at(deadline, tls.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!("{address}: no TLS came about: {error}");
+                return None;
+            }
+            Err(_) => {
+                tracing::debug!("{address}: TLS took too long");
+                return None;
+            }
+        };
+        let upgraded = self.serve_http(stream, Some(address), deadline, Place::AtUpgrade).await?;
+        // TLS keeps one state for both directions, so the halves share a lock, which tokio's split holds for one poll.
+        Some(self.websocket(upgraded, tokio::io::split, peer))
+    }
+
+    fn websocket<S, R, W>(&self, upgraded: Upgraded<S>, split: impl FnOnce(S) -> (R, W), peer: Peer) -> Connection
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let Upgraded { stream, already_read, identity, permit } = upgraded;
+        let (read, write) = split(stream);
         let framing = (Framing::WebSocket(Role::Server), already_read);
-        let held = HeldResource::Permit(permit);
-        let connection = stream::open(read, write, framing, &self.limits, held, Peer::WebSocket(address));
-        Some(Connection { identity, ..connection })
+        let connection = stream::open(read, write, framing, &self.limits, HeldResource::Permit(permit), peer);
+        Connection { identity, ..connection }
     }
 
     /// Only our own user may connect, and root, who could do anything anyhow. The first byte tells the protocol. There is
     /// no time limit for it, because a human with `socat` may be slow, and the user who makes us wait may do all that we
     /// may.
-    async fn accept_unix(&self, stream: UnixStream, path: PathBuf, permit: HandshakePermit) -> Option<Connection> {
+    pub(super) async fn accept_unix(
+        &self,
+        stream: std::os::unix::net::UnixStream,
+        path: PathBuf,
+        admission: UnixAdmission,
+    ) -> Option<Connection> {
+        let stream = UnixStream::from_std(stream).ok()?;
         let credentials = stream.peer_cred().ok()?;
         let ours = rustix::process::geteuid().as_raw();
         if credentials.uid() != ours && credentials.uid() != 0 {
@@ -94,62 +137,76 @@ impl Acceptor {
             return None;
         }
         let peer = Peer::Unix { path, pid: credentials.pid() };
-        let first = match &permit {
-            HandshakePermit::Serve(_) => peek_byte(&stream).await?,
-            HandshakePermit::Refuse(_) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
+        let first = match &admission {
+            UnixAdmission::Connection(_) => peek_byte(&stream).await?,
+            UnixAdmission::Refusal(_) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
         };
-        let (stream, framing) = if first == b'G' {
-            let (stream, already_read, _) = self.serve_http(stream, None, &permit).await?;
-            (stream, (Framing::WebSocket(Role::Server), already_read))
-        } else {
-            (stream, (Framing::Lines, Bytes::new()))
-        };
-        let HandshakePermit::Serve(permit) = permit else { return None };
+        if first == b'G' {
+            let deadline = Instant::now() + self.header_timeout;
+            let place = match admission {
+                UnixAdmission::Connection(permit) => Place::Held(permit),
+                UnixAdmission::Refusal(_) => Place::None,
+            };
+            let upgraded = self.serve_http(stream, None, deadline, place).await?;
+            return Some(self.websocket(upgraded, UnixStream::into_split, peer));
+        }
+        let UnixAdmission::Connection(permit) = admission else { return None };
         let (read, write) = stream.into_split();
-        Some(stream::open(read, write, framing, &self.limits, HeldResource::Permit(permit), peer))
+        let lines = (Framing::Lines, Bytes::new());
+        Some(stream::open(read, write, lines, &self.limits, HeldResource::Permit(permit), peer))
     }
 
-    /// Serves one HTTP exchange. If it upgraded, returns the stream with the bytes that were read beyond the request.
+    /// Serves one HTTP exchange; `None` if it did not upgrade.
     async fn serve_http<S>(
         &self,
         stream: S,
         address: Option<SocketAddr>,
-        permit: &HandshakePermit,
-    ) -> Option<(S, Bytes, Identity)>
+        deadline: Instant,
+        place: Place,
+    ) -> Option<Upgraded<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let place = Mutex::new(place);
         let upgrade = Mutex::new(None);
         let service = hyper::service::service_fn(|request| async {
-            Ok::<_, Infallible>(self.respond(request, address, permit, &upgrade).await)
+            Ok::<_, Infallible>(self.respond(request, address, &place, &upgrade).await)
         });
         let exchange = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.header_timeout)
+            .header_read_timeout(deadline.saturating_duration_since(Instant::now()))
             .max_buf_size(HEADER_BYTES)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
-        match timeout(self.header_timeout + EXCHANGE_TIMEOUT, exchange).await {
+        match timeout_at(deadline + EXCHANGE_TIMEOUT, exchange).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!("a request failed: {error}"),
             Err(_) => tracing::debug!("a request took too long"),
         }
-        let (upgrade, identity) = upgrade.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        let PendingUpgrade { upgrade, identity, permit } = unlocked(upgrade)?;
         let upgraded = upgrade.await.ok()?;
         let parts = upgraded.downcast::<TokioIo<S>>().ok()?;
-        Some((parts.io.into_inner(), parts.read_buf, identity))
+        Some(Upgraded { stream: parts.io.into_inner(), already_read: parts.read_buf, identity, permit })
+    }
+
+    /// A permit for the connection that a request may become; `None` if there are too many.
+    fn take_place(&self, place: &Mutex<Place>) -> Option<OwnedSemaphorePermit> {
+        match std::mem::replace(&mut *locked(place), Place::None) {
+            Place::Held(permit) => Some(permit),
+            Place::AtUpgrade => Arc::clone(&self.connection_permits).try_acquire_owned().ok(),
+            Place::None => None,
+        }
     }
 
     async fn respond(
         &self,
         mut request: Request<Incoming>,
         address: Option<SocketAddr>,
-        permit: &HandshakePermit,
-        upgrade: &Mutex<Option<(OnUpgrade, Identity)>>,
+        place: &Mutex<Place>,
+        upgrade: &Mutex<Option<PendingUpgrade>>,
     ) -> Response<Full<Bytes>> {
-        if matches!(permit, HandshakePermit::Refuse(_)) {
-            let text = format!("all {} connections are in use; close one or try again later", self.max_connections);
-            return plain(StatusCode::SERVICE_UNAVAILABLE, text);
+        if matches!(*locked(place), Place::None) {
+            return self.too_many();
         }
         // Only a listener that asks for tokens can be tried by guessing one.
         let guesser = address.filter(|_| self.policy.auth.is_some() && request.uri().path() == "/");
@@ -172,16 +229,37 @@ impl Acceptor {
                 response
             }
             UpgradeResponse::Upgrade(response, identity) => {
-                let upgrading = (hyper::upgrade::on(&mut request), identity);
-                *upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrading);
+                let Some(permit) = self.take_place(place) else { return self.too_many() };
+                let upgrading = PendingUpgrade { upgrade: hyper::upgrade::on(&mut request), identity, permit };
+                *locked(upgrade) = Some(upgrading);
                 response
             }
         }
     }
 
-    fn throttle(&self) -> MutexGuard<'_, AuthThrottle> {
-        self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn too_many(&self) -> Response<Full<Bytes>> {
+        let text = format!("all {} connections are in use; close one or try again later", self.max_connections);
+        plain(StatusCode::SERVICE_UNAVAILABLE, text)
     }
+
+    fn throttle(&self) -> MutexGuard<'_, AuthThrottle> {
+        locked(&self.throttle)
+    }
+}
+
+/// An exchange whose response promises an upgrade.
+struct PendingUpgrade {
+    upgrade: OnUpgrade,
+    identity: Identity,
+    permit: OwnedSemaphorePermit,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unlocked<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The first byte of the stream, without consuming it. `None` if the stream ends before.

@@ -54,18 +54,22 @@ impl AuthThrottle {
         failures.last = now;
     }
 
-    /// A network of IPv6 has more addresses than anybody could count, so its first half counts. When there are too many
-    /// addresses, all new ones are counted as one.
+    /// When there are too many addresses, all new ones are counted as one.
     fn key(&self, address: IpAddr) -> IpAddr {
-        let key = match address.to_canonical() {
-            IpAddr::V6(address) => {
-                let [a, b, c, d, ..] = address.segments();
-                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-            }
-            address => address,
-        };
+        let key = network_of(address);
         let full = self.addresses.len() >= AUTH_ADDRESSES && !self.addresses.contains_key(&key);
         if full { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { key }
+    }
+}
+
+/// What counts as one address. A network of IPv6 has more addresses than anybody could count, so its first half counts.
+pub(super) fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        address => address,
     }
 }
 

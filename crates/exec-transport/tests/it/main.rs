@@ -2,12 +2,15 @@
 //! behaviour.
 
 mod auth;
+mod browser;
 mod cost;
+mod half_open;
 mod keepalive;
 mod memory;
 mod our_client;
 mod our_server;
 mod program;
+mod scoped_tokens;
 mod stall;
 mod stdio;
 mod support;
@@ -15,3 +18,4 @@ mod tls;
 mod unix;
 mod upgrade;
 mod violations;
+mod who_enters;

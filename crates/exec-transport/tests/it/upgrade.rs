@@ -135,19 +135,28 @@ async fn a_query_does_not_hinder_the_upgrade_and_subprotocols_are_ignored() {
 }
 
 #[tokio::test]
-async fn a_slow_head_loses_its_place_and_the_next_gets_it() {
+async fn a_slow_head_takes_nobodys_place_and_is_cut_off() {
     let options =
         ListenOptions { max_connections: 1, header_timeout: Duration::from_millis(100), ..ListenOptions::default() };
     let (mut listener, address) = websocket_listener(options).await;
     let asking = async {
         let mut slow = TcpStream::connect(address).await.expect("it listens");
         slow.write_all(b"GET / HTTP/1.1\r\nhost:").await.expect("it reads");
+        let client = raw_upgrade(address).await;
         let mut rest = Vec::new();
         // However it ends, it ends.
         let _ = slow.read_to_end(&mut rest).await;
-        raw_upgrade(address).await
+        client
     };
-    let (_connection, _client) = tokio::join!(accept(&mut listener), within(asking));
+    let serving = async {
+        let connection = accept(&mut listener).await;
+        // Nobody else comes.
+        (listener.accept().await, connection)
+    };
+    tokio::select! {
+        (next, _connection) = serving => panic!("only one was to come: {next:?}"),
+        _client = within(asking) => {}
+    }
 }
 
 #[tokio::test]
@@ -190,17 +199,15 @@ fn listen_urls_are_parsed_with_the_texts_of_the_wire() {
         ("stdio://", ListenUrl::Stdio),
         ("ws://127.0.0.1:0", ListenUrl::WebSocket("127.0.0.1:0".parse().expect("an address"))),
         ("ws://[::]:80", ListenUrl::WebSocket("[::]:80".parse().expect("an address"))),
+        ("wss://127.0.0.1:1", ListenUrl::SecureWebSocket("127.0.0.1:1".parse().expect("an address"))),
         ("unix:///run/x.sock", ListenUrl::Unix("/run/x.sock".into())),
     ] {
         assert_eq!(text.parse(), Ok(url));
     }
     for (text, message) in [
         ("ws://localhost:1", "invalid websocket --listen URL `ws://localhost:1`; expected `ws://IP:PORT`"),
-        (
-            "wss://127.0.0.1:1",
-            "unsupported --listen URL `wss://127.0.0.1:1`; expected `ws://IP:PORT`, `unix://PATH` or `stdio`",
-        ),
-        ("", "unsupported --listen URL ``; expected `ws://IP:PORT`, `unix://PATH` or `stdio`"),
+        ("wss://localhost:1", "invalid websocket --listen URL `wss://localhost:1`; expected `wss://IP:PORT`"),
+        ("", "unsupported --listen URL ``; expected `ws://IP:PORT`, `wss://IP:PORT`, `unix://PATH` or `stdio`"),
         ("unix://", "invalid unix --listen URL `unix://`; expected `unix://PATH`"),
     ] {
         assert_eq!(text.parse::<ListenUrl>().expect_err("refused").to_string(), message);

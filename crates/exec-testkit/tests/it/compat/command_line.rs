@@ -6,24 +6,26 @@ use super::raw_connection::RawConnection;
 use super::server_program::{Implementation, ServerProgram};
 use super::{DEADLINE, Programs, TRIES, report};
 
-/// Arguments, and the message of ours where it differs because ours supports more (WIRE A.2: unix sockets).
+/// Arguments, and the message of ours where it differs because ours supports more (WIRE A.2: unix sockets; TLS).
 fn refused_arguments(home: &str) -> Vec<(Vec<String>, Option<String>)> {
     let arguments = |line: &str| {
         let line = line.replace("$HOME", home);
         line.split(' ').map(|word| if word == "''" { String::new() } else { word.to_owned() }).collect()
     };
     let more = |line: &str, url: &str| {
-        let message = format!("unsupported --listen URL `{url}`; expected `ws://IP:PORT`, `unix://PATH` or `stdio`");
-        (arguments(line), Some(message))
+        let expected = "expected `ws://IP:PORT`, `wss://IP:PORT`, `unix://PATH` or `stdio`";
+        (arguments(line), Some(format!("unsupported --listen URL `{url}`; {expected}")))
     };
     let mut refused = vec![
         more("--listen foo", "foo"),
         more("--listen ''", ""),
         more("--listen http://127.0.0.1:1", "http://127.0.0.1:1"),
-        more("--listen wss://127.0.0.1:0", "wss://127.0.0.1:0"),
         more("--listen 127.0.0.1:0", "127.0.0.1:0"),
         more("--listen STDIO", "STDIO"),
     ];
+    let no_certificate = "unsupported --listen URL `wss://127.0.0.1:0` without a certificate: give --tls-cert and \
+                          --tls-key, or --tls-self-signed";
+    refused.push((arguments("--listen wss://127.0.0.1:0"), Some(no_certificate.to_owned())));
     let same = [
         "--listen ws://localhost:1",
         "--listen ws://127.0.0.1",
