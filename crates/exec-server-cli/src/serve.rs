@@ -241,7 +241,7 @@ fn private_paths(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Vec<std
         ListenUrl::Unix(path) => Some(path),
         _ => None,
     });
-    let secrets = args.auth.ws_token_file.iter().chain(&args.auth.ws_shared_secret_file);
+    let secrets = args.auth.ws_token_file.iter().chain(&args.auth.ws_shared_secret_file).chain(&args.tls.tls_key);
     let absolute = sockets.chain(secrets).map(std::path::absolute);
     absolute.collect::<Result<_, _>>().context("cannot make a path of ours absolute")
 }
