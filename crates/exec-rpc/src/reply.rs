@@ -155,6 +155,7 @@ fn file_code(reason: &FileReason) -> i64 {
         | FileReason::RecursiveNoFollow
         | FileReason::TooManyEntries { .. }
         | FileReason::WatchLimit(_)
+        | FileReason::TooManyOpenFiles { .. }
         | FileReason::Unsupported { .. }
         | FileReason::Unreachable { .. } => code::INTERNAL,
         FileReason::NotAFile

@@ -30,8 +30,8 @@ use tokio::task::JoinSet;
 
 pub use exec_rpc::{Server, ServerOptions, ServerStartError};
 pub use exec_transport::{
-    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, Connection, ListenOptions, ListenUrl,
-    ListenUrlError, Listener, memory_pair,
+    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, Connection, ConnectionBudget, ListenOptions,
+    ListenUrl, ListenUrlError, Listener, SharedRoom, memory_pair,
 };
 
 /// Serves every connection that `listener` accepts, until `shutdown` is ready or nothing can be accepted any more.

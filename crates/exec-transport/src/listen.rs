@@ -3,9 +3,10 @@
 //! There is no accept task. [`Listener::accept`] takes streams and runs their handshakes as tasks
 //! in a set that the listener owns, so a slow handshake delays nobody and none outlives the
 //! listener. A handshake counts as a connection from the moment it is accepted; over the limit it is answered by a
-//! 503.
+//! 503, and the log says so once, until there is room again.
 
 mod auth;
+mod budget;
 mod handshake;
 mod http;
 mod socket_file;
@@ -33,7 +34,9 @@ use crate::stream::send_queue::Framing;
 use crate::stream::{self, HeldResource};
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
+pub use budget::{ConnectionBudget, SharedRoom};
 
+pub(crate) use handshake::ConnectionPermit;
 use handshake::{AcceptedStream, Acceptor, HandshakePermit};
 use http::{AllowedHosts, UpgradePolicy};
 use socket_file::SocketFile;
@@ -104,6 +107,8 @@ pub struct ListenOptions {
     pub allow_hosts: Vec<String>,
     /// Connections at one time, handshakes included.
     pub max_connections: usize,
+    /// What connections share with others, if it may run out before: the descriptors of this process.
+    pub budget: Option<ConnectionBudget>,
     /// The time within which a request's head must be complete.
     pub header_timeout: Duration,
     pub limits: Limits,
@@ -116,6 +121,7 @@ impl Default for ListenOptions {
             insecure_no_auth: false,
             allow_hosts: Vec::new(),
             max_connections: MAX_CONNECTIONS,
+            budget: None,
             header_timeout: HEADER_TIMEOUT,
             limits: Limits::default(),
         }
@@ -160,7 +166,11 @@ pub struct Listener {
     /// At most `max_connections` and [`MAX_REFUSALS`] tasks, by the two semaphores.
     handshakes: JoinSet<Option<Box<Connection>>>,
     connection_permits: Arc<Semaphore>,
+    max_connections: usize,
     refusal_permits: Arc<Semaphore>,
+    budget: Option<ConnectionBudget>,
+    /// Whether the last connection could not be served; then the log has it.
+    overloaded: bool,
     /// Set while the machine is out of descriptors or memory.
     paused_until: Option<Instant>,
 }
@@ -209,7 +219,6 @@ impl Listener {
         let max_connections = options.max_connections.clamp(1, Semaphore::MAX_PERMITS);
         let acceptor = Acceptor {
             policy: UpgradePolicy { auth: options.auth, hosts },
-            max_connections,
             header_timeout: options.header_timeout,
             limits: options.limits,
             throttle: Mutex::default(),
@@ -219,7 +228,10 @@ impl Listener {
             acceptor: Arc::new(acceptor),
             handshakes: JoinSet::new(),
             connection_permits: Arc::new(Semaphore::new(max_connections)),
+            max_connections,
             refusal_permits: Arc::new(Semaphore::new(MAX_REFUSALS)),
+            budget: options.budget,
+            overloaded: false,
             paused_until: None,
         })
     }
@@ -308,13 +320,34 @@ impl Listener {
     }
 
     /// `None` if there are too many connections, and too many refusals as well: this client is only disconnected.
-    fn admit(&self, stream: AcceptedStream) -> Option<PendingConnection> {
-        let permit = match Arc::clone(&self.connection_permits).try_acquire_owned() {
-            Ok(permit) => HandshakePermit::Serve(permit),
-            Err(_) => HandshakePermit::Refuse(Arc::clone(&self.refusal_permits).try_acquire_owned().ok()?),
+    fn admit(&mut self, stream: AcceptedStream) -> Option<PendingConnection> {
+        let permit = match self.take_room() {
+            Ok(permit) => {
+                self.overloaded = false;
+                HandshakePermit::Serve(permit)
+            }
+            Err(why) => {
+                self.log_overload(&why);
+                HandshakePermit::Refuse(Arc::clone(&self.refusal_permits).try_acquire_owned().ok()?, why)
+            }
         };
         let acceptor = Arc::clone(&self.acceptor);
         Some(PendingConnection(PendingStream::Socket { acceptor, stream, permit }))
+    }
+
+    fn take_room(&self) -> Result<ConnectionPermit, String> {
+        let place = Arc::clone(&self.connection_permits).try_acquire_owned().map_err(|_| {
+            format!("all {} connections are in use; close one or try again later", self.max_connections)
+        })?;
+        let shared = self.budget.as_ref().map(ConnectionBudget::take).transpose()?;
+        Ok(ConnectionPermit { _place: place, _shared: shared })
+    }
+
+    /// Says it once, however many clients come meanwhile.
+    fn log_overload(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.overloaded, true) {
+            tracing::warn!("{}: connections are refused for now: {why}", self.url());
+        }
     }
 
     /// Most errors of `accept` belong to the one connection that failed, or pass by themselves.
@@ -323,7 +356,7 @@ impl Listener {
         match Errno::from_io_error(&error) {
             Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => Err(AcceptError::Listener { source: error }),
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                tracing::warn!("cannot accept connections for now: {error}");
+                self.log_overload(&error.to_string());
                 self.paused_until = Some(Instant::now() + ACCEPT_PAUSE);
                 Ok(())
             }

@@ -5,6 +5,7 @@
 
 mod client;
 mod hostile_clients;
+mod open_files;
 
 use serde_json::{Value, json};
 

@@ -28,6 +28,7 @@ use crate::stream::send_queue::Framing;
 use crate::stream::{self, HeldResource};
 use crate::websocket::Role;
 
+use super::budget::SharedRoom;
 use super::http::{UpgradePolicy, UpgradeResponse, plain};
 use super::throttle::AuthThrottle;
 
@@ -35,7 +36,6 @@ use super::throttle::AuthThrottle;
 #[derive(Debug)]
 pub(super) struct Acceptor {
     pub(super) policy: UpgradePolicy,
-    pub(super) max_connections: usize,
     pub(super) header_timeout: Duration,
     pub(super) limits: Limits,
     /// Held for a moment, never while anybody waits.
@@ -52,9 +52,16 @@ pub(super) enum AcceptedStream {
 /// Whether the handshake may lead to a connection, or only to a refusal.
 #[derive(Debug)]
 pub(super) enum HandshakePermit {
-    Serve(OwnedSemaphorePermit),
-    /// The limit of connections is reached; the client is told so.
-    Refuse(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit),
+    Serve(ConnectionPermit),
+    /// There is no room for one more connection; the client is told why.
+    Refuse(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit, String),
+}
+
+/// The room of one connection. Dropped when it ends.
+#[derive(Debug)]
+pub(crate) struct ConnectionPermit {
+    pub(super) _place: OwnedSemaphorePermit,
+    pub(super) _shared: Option<SharedRoom>,
 }
 
 impl Acceptor {
@@ -96,7 +103,7 @@ impl Acceptor {
         let peer = Peer::Unix { path, pid: credentials.pid() };
         let first = match &permit {
             HandshakePermit::Serve(_) => peek_byte(&stream).await?,
-            HandshakePermit::Refuse(_) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
+            HandshakePermit::Refuse(..) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
         };
         let (stream, framing) = if first == b'G' {
             let (stream, already_read, _) = self.serve_http(stream, None, &permit).await?;
@@ -147,9 +154,8 @@ impl Acceptor {
         permit: &HandshakePermit,
         upgrade: &Mutex<Option<(OnUpgrade, Identity)>>,
     ) -> Response<Full<Bytes>> {
-        if matches!(permit, HandshakePermit::Refuse(_)) {
-            let text = format!("all {} connections are in use; close one or try again later", self.max_connections);
-            return plain(StatusCode::SERVICE_UNAVAILABLE, text);
+        if let HandshakePermit::Refuse(_, why) = permit {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, why.clone());
         }
         // Only a listener that asks for tokens can be tried by guessing one.
         let guesser = address.filter(|_| self.policy.auth.is_some() && request.uri().path() == "/");
