@@ -10,13 +10,14 @@ use exec_env::SharedEnvironment;
 use exec_env::process::{ProcessInfo, Unreachable};
 use exec_transport::{Connection, Peer};
 use exec_wire::error::RpcError;
+use exec_wire::limits::{MESSAGE_BYTES, MESSAGE_VALUES};
 use exec_wire::session as wire;
 use tokio::sync::{Notify, watch};
 
 use crate::connection::{self, CloseRequest};
 use crate::limits::{
-    CLOSED_PROCESSES, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX, HOUSEKEEPING_INTERVAL, KEEP_MAX, SESSIONS,
-    SESSIONS_PER_PEER,
+    CLIENT_NAME_BYTES, CLOSED_PROCESSES, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX, HOUSEKEEPING_INTERVAL,
+    KEEP_MAX, SESSIONS, SESSIONS_PER_PEER,
 };
 use crate::reply;
 use crate::reservations::Lookup;
@@ -74,6 +75,8 @@ pub struct Server {
     /// Wakes the housekeeping, because some session has too many processes.
     too_many_processes: Notify,
 }
+
+const _: () = assert!(SESSIONS * 9 + 8 <= MESSAGE_VALUES && SESSIONS * (CLIENT_NAME_BYTES * 6 + 512) <= MESSAGE_BYTES);
 
 #[derive(Default)]
 struct ServerState {
@@ -233,7 +236,7 @@ impl Server {
         Ok((session, ttl))
     }
 
-    /// Every session, oldest first.
+    /// Every session, oldest first. All fit a message: each is nine values, and its client's name may be all escapes.
     pub(crate) fn sessions(&self) -> Vec<wire::SessionInfo> {
         let now = Instant::now();
         let info = |(session, attachment): (&Arc<Session>, Attachment)| wire::SessionInfo {
