@@ -15,7 +15,7 @@ pub(crate) mod driver;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::error::CallError;
 use crate::inbox::Inbox;
-use crate::limits::{ACKNOWLEDGEMENTS, ANSWERS, CALL_RESENDS, CALLS, LONG_CALL};
+use crate::limits::{ACKNOWLEDGEMENTS, ANSWERS, CALL_RESENDS, CALLS, LONG_CALL, NOTIFICATION_BYTES};
 use crate::process_cache::CachedProcess;
 use crate::session::{LossKind, SessionLoss, random_seed};
 use writer::{OutgoingMessage, WriterQueue};
@@ -106,6 +106,32 @@ pub struct Notification {
     pub method: NotificationMethod,
     /// Its params, not yet decoded.
     pub params: SharedJson,
+    _waiting: Arc<WaitingBytes>,
+}
+
+/// What a notification adds to those of its subscription that wait; until it is dropped.
+#[derive(Debug)]
+struct WaitingBytes {
+    waiting: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl WaitingBytes {
+    /// `None` if too much waits already.
+    fn add(waiting: &Arc<AtomicUsize>, bytes: usize) -> Option<Self> {
+        // Only the holder of the link's lock adds.
+        if waiting.load(Ordering::Relaxed) + bytes > NOTIFICATION_BYTES {
+            return None;
+        }
+        waiting.fetch_add(bytes, Ordering::Relaxed);
+        Some(Self { waiting: Arc::clone(waiting), bytes })
+    }
+}
+
+impl Drop for WaitingBytes {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Receives the params of the next notification that can be decoded and for which `is_wanted` holds; `None` at the end of
@@ -207,7 +233,8 @@ impl Link {
     /// Subscribes to these notifications: to those about the watch, search, body or copy with the id `about`, or to all.
     ///
     /// The channel ends when the connection breaks, because what is notified this way (changes, bodies, search results)
-    /// belongs to it; and when `capacity` of them wait, because nobody else may wait for a slow subscriber.
+    /// belongs to it; and when `capacity` of them wait, or [`NOTIFICATION_BYTES`], because nobody else may wait for a slow
+    /// subscriber.
     pub fn subscribe(
         &self,
         methods: &[NotificationMethod],
@@ -218,7 +245,8 @@ impl Link {
         let mut state = self.shared.lock();
         // Subscribers that are gone would otherwise stay until a notification comes for them.
         state.subscribers.retain(|subscriber| !subscriber.sender.is_closed());
-        state.subscribers.push(Subscriber { methods: methods.into(), about: about.map(str::to_owned), sender });
+        let (methods, about) = (methods.into(), about.map(str::to_owned));
+        state.subscribers.push(Subscriber { methods, about, sender, waiting: Arc::default() });
         notifications
     }
 
@@ -368,6 +396,16 @@ struct Subscriber {
     /// Only notifications about the watch, search, body or copy with this id; all of them if `None`.
     about: Option<String>,
     sender: mpsc::Sender<Notification>,
+    /// Bytes of the messages that it has not received yet.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Subscriber {
+    /// `false` if the subscription must end.
+    fn send(&self, method: NotificationMethod, params: &SharedJson, frame_bytes: usize) -> bool {
+        let Some(waiting) = WaitingBytes::add(&self.waiting, frame_bytes) else { return false };
+        self.sender.try_send(Notification { method, params: params.clone(), _waiting: Arc::new(waiting) }).is_ok()
+    }
 }
 
 impl LinkShared {
@@ -565,11 +603,37 @@ impl SharedState {
     }
 
     /// Passes a notification on to its subscribers; `about` is the id of what it is about.
-    fn notify(&mut self, method: NotificationMethod, about: Option<&str>, params: &SharedJson) {
+    fn notify(&mut self, method: NotificationMethod, about: Option<&str>, params: &SharedJson, frame_bytes: usize) {
         self.subscribers.retain(|subscriber| {
             let concerned = subscriber.methods.contains(&method)
                 && subscriber.about.as_deref().is_none_or(|wanted| about == Some(wanted));
-            !concerned || subscriber.sender.try_send(Notification { method, params: params.clone() }).is_ok()
+            !concerned || subscriber.send(method, params, frame_bytes)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use exec_wire::RawJson;
+
+    use super::*;
+
+    #[test]
+    fn a_subscription_holds_so_many_bytes_and_ends_with_the_next_one_unless_some_were_received() {
+        let mut state = SharedState::default();
+        let (sender, mut notifications) = mpsc::channel(1024);
+        let methods = Box::new([NotificationMethod::HttpBodyDelta]);
+        state.subscribers.push(Subscriber { methods, about: None, sender, waiting: Arc::default() });
+        let params = SharedJson::new(&Bytes::from_static(b"null"), RawJson::NULL);
+        let notify = |state: &mut SharedState, bytes| {
+            state.notify(NotificationMethod::HttpBodyDelta, None, &params, bytes);
+            !state.subscribers.is_empty()
+        };
+        assert!(notify(&mut state, NOTIFICATION_BYTES - 1) && notify(&mut state, 1));
+        drop(notifications.try_recv().expect("two wait"));
+        assert!(notify(&mut state, NOTIFICATION_BYTES - 1), "the largest was received");
+        assert!(!notify(&mut state, 1), "there is no room");
+        let left = std::iter::from_fn(|| notifications.try_recv().ok()).count();
+        assert!(left == 2 && notifications.is_closed(), "what was received before is not lost");
     }
 }
