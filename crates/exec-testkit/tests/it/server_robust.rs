@@ -5,6 +5,7 @@
 
 mod client;
 mod hostile_clients;
+mod idle;
 mod open_files;
 
 use serde_json::{Value, json};
