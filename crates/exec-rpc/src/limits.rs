@@ -17,7 +17,7 @@ pub const SESSIONS: usize = 4096;
 /// Of these, only peers on this machine may open the last ones, so that an operator always gets in.
 pub const OPERATOR_SESSIONS: usize = 64;
 
-/// Sessions that one peer may have: one address over TCP, or whoever is on this machine.
+/// Sessions that one peer may have: a user of this machine, the subject of a token, or an address without one.
 pub const SESSIONS_PER_PEER: usize = 1024;
 
 /// Longest name of a client, in bytes. It is kept as long as the session is, and shown to operators.

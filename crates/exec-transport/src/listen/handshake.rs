@@ -100,7 +100,7 @@ impl Acceptor {
             tracing::warn!("{}: refused a connection of user {}", path.display(), credentials.uid());
             return None;
         }
-        let peer = Peer::Unix { path, pid: credentials.pid() };
+        let peer = Peer::Unix { path, pid: credentials.pid(), uid: credentials.uid() };
         let first = match &permit {
             HandshakePermit::Serve(_) => peek_byte(&stream).await?,
             HandshakePermit::Refuse(..) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
