@@ -12,10 +12,11 @@
 //! and [`crate::retry`]. Of processes and files, the link knows only where their notifications go.
 
 pub(crate) mod driver;
+mod subscription;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,15 +27,17 @@ use exec_wire::envelope::{self, RequestId};
 use exec_wire::environment::EnvironmentInfo;
 use exec_wire::process::AcknowledgeParams;
 use exec_wire::{Call, Extension, Method, NotificationMethod, RetryPolicy, RpcError, SharedJson};
-use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::error::CallError;
 use crate::inbox::Inbox;
-use crate::limits::{ACKNOWLEDGEMENTS, ANSWERS, CALL_RESENDS, CALLS, LONG_CALL, NOTIFICATION_BYTES};
+use crate::limits::{ACKNOWLEDGEMENTS, ANSWERS, CALL_RESENDS, CALLS, LONG_CALL};
 use crate::process_cache::CachedProcess;
 use crate::session::{LossKind, SessionLoss, random_seed};
+pub use subscription::Notification;
+use subscription::Subscriber;
+pub(crate) use subscription::next_params;
 use writer::{OutgoingMessage, WriterQueue};
 
 /// Makes calls to one server and receives its notifications, over one connection after the other. Cheap to clone; it ends
@@ -97,55 +100,6 @@ pub struct LinkMetrics {
     pub held_bytes: usize,
     /// Entries that are known to be there and that nobody has read yet, over all followed processes.
     pub lag_entries: u64,
-}
-
-/// A notification of the server, as subscribers get it.
-#[derive(Debug, Clone)]
-pub struct Notification {
-    /// Its method, one of those that were subscribed to.
-    pub method: NotificationMethod,
-    /// Its params, not yet decoded.
-    pub params: SharedJson,
-    _waiting: Arc<WaitingBytes>,
-}
-
-/// What a notification adds to those of its subscription that wait; until it is dropped.
-#[derive(Debug)]
-struct WaitingBytes {
-    waiting: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl WaitingBytes {
-    /// `None` if too much waits already.
-    fn add(waiting: &Arc<AtomicUsize>, bytes: usize) -> Option<Self> {
-        // Only the holder of the link's lock adds.
-        if waiting.load(Ordering::Relaxed) + bytes > NOTIFICATION_BYTES {
-            return None;
-        }
-        waiting.fetch_add(bytes, Ordering::Relaxed);
-        Some(Self { waiting: Arc::clone(waiting), bytes })
-    }
-}
-
-impl Drop for WaitingBytes {
-    fn drop(&mut self) {
-        self.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// Receives the params of the next notification that can be decoded and for which `is_wanted` holds; `None` at the end of
-/// the subscription.
-pub(crate) async fn next_params<P: DeserializeOwned>(
-    notifications: &mut mpsc::Receiver<Notification>,
-    is_wanted: impl Fn(&P) -> bool,
-) -> Option<P> {
-    loop {
-        match notifications.recv().await?.params.decode() {
-            Ok(params) if is_wanted(&params) => return Some(params),
-            _ => {}
-        }
-    }
 }
 
 impl Link {
@@ -233,7 +187,7 @@ impl Link {
     /// Subscribes to these notifications: to those about the watch, search, body or copy with the id `about`, or to all.
     ///
     /// The channel ends when the connection breaks, because what is notified this way (changes, bodies, search results)
-    /// belongs to it; and when `capacity` of them wait, or [`NOTIFICATION_BYTES`], because nobody else may wait for a slow
+    /// belongs to it; and when `capacity` of them wait, or [`NOTIFICATION_BYTES`](crate::limits::NOTIFICATION_BYTES), because nobody else may wait for a slow
     /// subscriber.
     pub fn subscribe(
         &self,
@@ -244,9 +198,8 @@ impl Link {
         let (sender, notifications) = mpsc::channel(capacity.max(1));
         let mut state = self.shared.lock();
         // Subscribers that are gone would otherwise stay until a notification comes for them.
-        state.subscribers.retain(|subscriber| !subscriber.sender.is_closed());
-        let (methods, about) = (methods.into(), about.map(str::to_owned));
-        state.subscribers.push(Subscriber { methods, about, sender, waiting: Arc::default() });
+        state.subscribers.retain(|subscriber| !subscriber.is_gone());
+        state.subscribers.push(Subscriber::new(methods, about, sender));
         notifications
     }
 
@@ -387,24 +340,6 @@ impl PendingCall {
     fn reply(self, result: Result<RawResult, CallError>) {
         // A caller that is gone removes its call itself.
         let _ = self.reply.send(CallOutcome { result, resent: self.resends > 0 });
-    }
-}
-
-#[derive(Debug)]
-struct Subscriber {
-    methods: Box<[NotificationMethod]>,
-    /// Only notifications about the watch, search, body or copy with this id; all of them if `None`.
-    about: Option<String>,
-    sender: mpsc::Sender<Notification>,
-    /// Bytes of the messages that it has not received yet.
-    waiting: Arc<AtomicUsize>,
-}
-
-impl Subscriber {
-    /// `false` if the subscription must end.
-    fn send(&self, method: NotificationMethod, params: &SharedJson, frame_bytes: usize) -> bool {
-        let Some(waiting) = WaitingBytes::add(&self.waiting, frame_bytes) else { return false };
-        self.sender.try_send(Notification { method, params: params.clone(), _waiting: Arc::new(waiting) }).is_ok()
     }
 }
 
@@ -605,35 +540,7 @@ impl SharedState {
     /// Passes a notification on to its subscribers; `about` is the id of what it is about.
     fn notify(&mut self, method: NotificationMethod, about: Option<&str>, params: &SharedJson, frame_bytes: usize) {
         self.subscribers.retain(|subscriber| {
-            let concerned = subscriber.methods.contains(&method)
-                && subscriber.about.as_deref().is_none_or(|wanted| about == Some(wanted));
-            !concerned || subscriber.send(method, params, frame_bytes)
+            !subscriber.is_concerned(method, about) || subscriber.send(method, params, frame_bytes)
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use exec_wire::RawJson;
-
-    use super::*;
-
-    #[test]
-    fn a_subscription_holds_so_many_bytes_and_ends_with_the_next_one_unless_some_were_received() {
-        let mut state = SharedState::default();
-        let (sender, mut notifications) = mpsc::channel(1024);
-        let methods = Box::new([NotificationMethod::HttpBodyDelta]);
-        state.subscribers.push(Subscriber { methods, about: None, sender, waiting: Arc::default() });
-        let params = SharedJson::new(&Bytes::from_static(b"null"), RawJson::NULL);
-        let notify = |state: &mut SharedState, bytes| {
-            state.notify(NotificationMethod::HttpBodyDelta, None, &params, bytes);
-            !state.subscribers.is_empty()
-        };
-        assert!(notify(&mut state, NOTIFICATION_BYTES - 1) && notify(&mut state, 1));
-        drop(notifications.try_recv().expect("two wait"));
-        assert!(notify(&mut state, NOTIFICATION_BYTES - 1), "the largest was received");
-        assert!(!notify(&mut state, 1), "there is no room");
-        let left = std::iter::from_fn(|| notifications.try_recv().ok()).count();
-        assert!(left == 2 && notifications.is_closed(), "what was received before is not lost");
     }
 }
