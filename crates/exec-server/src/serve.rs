@@ -18,6 +18,9 @@
 //! # }
 //! ```
 //!
+//! Connections share the limit of open files with everything else that the environment opens. A server with many clients
+//! gives its listeners a [`ListenOptions::budget`] that takes their share of `LocalEnvironment::descriptors`.
+//!
 //! Whoever may connect may do whatever this program may do. A unix socket is for the same user only; a WebSocket
 //! listener on anything but the loopback interface needs [`ListenOptions::auth`].
 
