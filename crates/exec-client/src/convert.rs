@@ -40,6 +40,7 @@ pub(crate) fn process_info(info: wire::ProcessInfo) -> Option<ProcessInfo> {
         id: ProcessId::new(&info.process_id).ok()?,
         pid: info.pid,
         argv: info.argv.into_iter().map(|word| word.0).collect(),
+        argv_cut: info.argv_cut,
         cwd: native(&info.cwd),
         tty: info.tty,
         stdin_open: info.stdin_open,

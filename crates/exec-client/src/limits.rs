@@ -100,6 +100,12 @@ pub const STREAM_WINDOW: usize = 16;
 /// How often a file is opened again for one block. A connection that breaks more often than that carries nothing.
 pub const REOPENS: u32 = 64;
 
+/// A list of processes, over all its pages. Our server lists at most 64 KiB of words and 64 KiB of a label for each.
+pub const LISTED_BYTES: usize = 64 << 20;
+
+/// What a listed process counts beside its words and its label.
+pub const LISTED_PROCESS_BYTES: usize = 512;
+
 /// Entries of a directory that are asked for at once.
 pub const DIRECTORY_PAGE_ENTRIES: usize = 16_384;
 
@@ -109,3 +115,6 @@ pub const COUNTED_ENTRIES: usize = 1 << 20;
 /// Notifications of one watch, search or body that may wait to be received. One more ends the subscription, because
 /// nobody else may wait for a slow subscriber.
 pub const NOTIFICATION_QUEUE: usize = 1024;
+
+/// What these may take together, as they came. The largest message fits, so that whoever keeps up gets everything.
+pub const NOTIFICATION_BYTES: usize = exec_wire::limits::MESSAGE_BYTES;

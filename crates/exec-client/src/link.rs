@@ -12,6 +12,7 @@
 //! and [`crate::retry`]. Of processes and files, the link knows only where their notifications go.
 
 pub(crate) mod driver;
+mod subscription;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,7 +27,6 @@ use exec_wire::envelope::{self, RequestId};
 use exec_wire::environment::EnvironmentInfo;
 use exec_wire::process::AcknowledgeParams;
 use exec_wire::{Call, Extension, Method, NotificationMethod, RetryPolicy, RpcError, SharedJson};
-use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -35,6 +35,9 @@ use crate::inbox::Inbox;
 use crate::limits::{ACKNOWLEDGEMENTS, ANSWERS, CALL_RESENDS, CALLS, LONG_CALL};
 use crate::process_cache::CachedProcess;
 use crate::session::{LossKind, SessionLoss, random_seed};
+pub use subscription::Notification;
+use subscription::Subscriber;
+pub(crate) use subscription::next_params;
 use writer::{OutgoingMessage, WriterQueue};
 
 /// Makes calls to one server and receives its notifications, over one connection after the other. Cheap to clone; it ends
@@ -97,29 +100,6 @@ pub struct LinkMetrics {
     pub held_bytes: usize,
     /// Entries that are known to be there and that nobody has read yet, over all followed processes.
     pub lag_entries: u64,
-}
-
-/// A notification of the server, as subscribers get it.
-#[derive(Debug, Clone)]
-pub struct Notification {
-    /// Its method, one of those that were subscribed to.
-    pub method: NotificationMethod,
-    /// Its params, not yet decoded.
-    pub params: SharedJson,
-}
-
-/// Receives the params of the next notification that can be decoded and for which `is_wanted` holds; `None` at the end of
-/// the subscription.
-pub(crate) async fn next_params<P: DeserializeOwned>(
-    notifications: &mut mpsc::Receiver<Notification>,
-    is_wanted: impl Fn(&P) -> bool,
-) -> Option<P> {
-    loop {
-        match notifications.recv().await?.params.decode() {
-            Ok(params) if is_wanted(&params) => return Some(params),
-            _ => {}
-        }
-    }
 }
 
 impl Link {
@@ -207,7 +187,8 @@ impl Link {
     /// Subscribes to these notifications: to those about the watch, search, body or copy with the id `about`, or to all.
     ///
     /// The channel ends when the connection breaks, because what is notified this way (changes, bodies, search results)
-    /// belongs to it; and when `capacity` of them wait, because nobody else may wait for a slow subscriber.
+    /// belongs to it; and when `capacity` of them wait, or [`NOTIFICATION_BYTES`](crate::limits::NOTIFICATION_BYTES), because nobody else may wait for a slow
+    /// subscriber.
     pub fn subscribe(
         &self,
         methods: &[NotificationMethod],
@@ -217,8 +198,8 @@ impl Link {
         let (sender, notifications) = mpsc::channel(capacity.max(1));
         let mut state = self.shared.lock();
         // Subscribers that are gone would otherwise stay until a notification comes for them.
-        state.subscribers.retain(|subscriber| !subscriber.sender.is_closed());
-        state.subscribers.push(Subscriber { methods: methods.into(), about: about.map(str::to_owned), sender });
+        state.subscribers.retain(|subscriber| !subscriber.is_gone());
+        state.subscribers.push(Subscriber::new(methods, about, sender));
         notifications
     }
 
@@ -360,14 +341,6 @@ impl PendingCall {
         // A caller that is gone removes its call itself.
         let _ = self.reply.send(CallOutcome { result, resent: self.resends > 0 });
     }
-}
-
-#[derive(Debug)]
-struct Subscriber {
-    methods: Box<[NotificationMethod]>,
-    /// Only notifications about the watch, search, body or copy with this id; all of them if `None`.
-    about: Option<String>,
-    sender: mpsc::Sender<Notification>,
 }
 
 impl LinkShared {
@@ -565,11 +538,9 @@ impl SharedState {
     }
 
     /// Passes a notification on to its subscribers; `about` is the id of what it is about.
-    fn notify(&mut self, method: NotificationMethod, about: Option<&str>, params: &SharedJson) {
+    fn notify(&mut self, method: NotificationMethod, about: Option<&str>, params: &SharedJson, frame_bytes: usize) {
         self.subscribers.retain(|subscriber| {
-            let concerned = subscriber.methods.contains(&method)
-                && subscriber.about.as_deref().is_none_or(|wanted| about == Some(wanted));
-            !concerned || subscriber.sender.try_send(Notification { method, params: params.clone() }).is_ok()
+            !subscriber.is_concerned(method, about) || subscriber.send(method, params, frame_bytes)
         });
     }
 }

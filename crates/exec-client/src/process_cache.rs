@@ -39,6 +39,7 @@ impl CachedProcess {
             id: id.clone(),
             pid: 0,
             argv: command.argv.clone(),
+            argv_cut: false,
             cwd: command.cwd.clone(),
             tty,
             stdin_open,
@@ -78,7 +79,13 @@ impl CachedProcess {
 
     /// Whether `listed` is the process that we started, and not one of another client with the same id.
     pub(crate) fn matches(&self, listed: &ProcessInfo) -> bool {
-        self.started.as_ref().is_some_and(|started| (&started.argv, &started.cwd) == (&listed.argv, &listed.cwd))
+        self.started.as_ref().is_some_and(|started| {
+            let same_words = match listed.argv_cut {
+                true => started.argv.starts_with(&listed.argv),
+                false => started.argv == listed.argv,
+            };
+            same_words && started.cwd == listed.cwd
+        })
     }
 
     /// What `process/list` would say of it, from memory.

@@ -10,6 +10,7 @@
 mod follow;
 mod wait;
 
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use exec_wire::{Extension, Method, RetryPolicy};
 use tokio::time::Instant;
 
 use crate::error::{self, CallError};
-use crate::limits::{LONG_CALL, WRITE_PIECE_BYTES};
+use crate::limits::{LISTED_BYTES, LISTED_PROCESS_BYTES, LONG_CALL, WRITE_PIECE_BYTES};
 use crate::link::{CallOptions, Link};
 use crate::page::{page_of, take_page};
 use crate::process_cache::{CachedProcess, ProcessStatus};
@@ -60,8 +61,7 @@ impl RemoteProcesses {
 
     async fn list_all(&self) -> Result<Vec<ProcessInfo>, CallError> {
         if self.link.has(Method::ProcessList) {
-            let listed = self.link.call(wire::ListParams {}).await?;
-            return Ok(listed.processes.into_iter().filter_map(convert::process_info).collect());
+            return self.list_on_server().await;
         }
         let state = self.link.shared().lock();
         let known = state.processes.iter().filter_map(|(id, process)| process.info(state.inbox.head(id)?));
@@ -69,6 +69,30 @@ impl RemoteProcesses {
         drop(state);
         known.sort_by_key(|info| info.started);
         Ok(known)
+    }
+
+    /// In pages, if the server has them. A server that never comes to an end is not asked for ever.
+    async fn list_on_server(&self) -> Result<Vec<ProcessInfo>, CallError> {
+        let mut cursor = self.link.has(Extension::LIST_CURSOR).then(String::new);
+        let (mut processes, mut bytes) = (Vec::new(), 0);
+        loop {
+            let page = self.link.call(wire::ListParams { cursor: cursor.take() }).await?;
+            let is_empty = page.processes.is_empty();
+            for info in page.processes.into_iter().filter_map(convert::process_info) {
+                bytes +=
+                    info.argv.iter().map(|word| word.len()).sum::<usize>() + info.argv.len() * size_of::<OsString>();
+                bytes += info.label.len() + LISTED_PROCESS_BYTES;
+                if bytes > LISTED_BYTES {
+                    let reason = format!("the list takes more than {LISTED_BYTES} bytes");
+                    return Err(CallError::Undecodable { method: Method::ProcessList, reason });
+                }
+                processes.push(info);
+            }
+            match page.next_cursor {
+                Some(next) if !is_empty => cursor = Some(next),
+                _ => return Ok(processes),
+            }
+        }
     }
 
     /// The pid of the process that the first of two sent starts began. That start may still be under way, or fail after

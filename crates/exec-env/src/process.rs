@@ -183,6 +183,8 @@ pub struct ProcessInfo {
     pub pid: u32,
     /// The program and its arguments, as requested.
     pub argv: Vec<std::ffi::OsString>,
+    /// Whether `argv` has only the first words: a remote machine does not list very many or long ones.
+    pub argv_cut: bool,
     /// The working directory it was started in.
     pub cwd: std::path::PathBuf,
     /// Whether it has a terminal.

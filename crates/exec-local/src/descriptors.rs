@@ -1,16 +1,19 @@
 //! The budget of descriptors: how many this process may open, shared out among those who open many.
 //!
-//! Whoever opens descriptors for a client takes a permit first. What does not fit is refused there, with words, instead of
-//! failing anywhere with EMFILE. Each use has its share, so that file handles cannot stop starts, and some are left over for
-//! what needs a few for a moment: starting, adopting, logs, replies of the keeper.
+//! Whoever opens descriptors for a client, and keeps them, takes a permit first. What does not fit is refused there, with
+//! words, instead of failing anywhere with EMFILE. Each use has its share, so that file handles cannot stop starts, and some
+//! are left over for what needs a few for a moment: starting, adopting, logs, replies of the keeper, connections that are
+//! told that there is no room for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Left over for everybody.
+/// Left over for everybody, what was open from the beginning included.
 const RESERVE: usize = 64;
+/// Of these, at least so many are for later, even if very much was open from the beginning: each worker has some.
+const FREE_RESERVE: usize = 40;
 /// Counted if there is no limit.
 const UNLIMITED: usize = 1 << 20;
 
@@ -19,7 +22,7 @@ const UNLIMITED: usize = 1 << 20;
 pub enum DescriptorUse {
     /// Pipes, terminals and logs of processes.
     Processes,
-    /// Files that a client holds open.
+    /// Files that a client holds open, and those that are being hashed.
     FileHandles,
     /// Sockets of clients, and of HTTP requests.
     Connections,
@@ -52,7 +55,8 @@ pub struct NoDescriptors {
 /// The descriptors of this process. Clones share them.
 #[derive(Debug, Clone)]
 pub struct DescriptorBudget {
-    limit: usize,
+    /// All but the reserve.
+    shared_out: usize,
     taken: Arc<[AtomicUsize; 4]>,
 }
 
@@ -60,16 +64,19 @@ impl DescriptorBudget {
     /// All that this process may open now.
     pub fn of_this_process() -> Self {
         let limit = getrlimit(Resource::Nofile).current.map_or(UNLIMITED, |limit| limit as usize);
-        Self::new(limit)
+        // Without /proc nobody knows; the reserve is enough for an ordinary machine.
+        let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        Self::new(limit, open)
     }
 
-    fn new(limit: usize) -> Self {
-        Self { limit, taken: Arc::default() }
+    fn new(limit: usize, open: usize) -> Self {
+        let reserve = RESERVE.max(open + FREE_RESERVE);
+        Self { shared_out: limit.saturating_sub(reserve), taken: Arc::default() }
     }
 
     /// Takes `count` for this use, or refuses if that exceeds its share.
     pub fn take(&self, purpose: DescriptorUse, count: usize) -> Result<DescriptorPermit, NoDescriptors> {
-        let limit = self.limit.saturating_sub(RESERVE) * purpose.share() / 100;
+        let limit = self.shared_out * purpose.share() / 100;
         let add = |taken: usize| Some(taken + count).filter(|taken| *taken <= limit);
         self.taken(purpose)
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
@@ -125,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_use_gets_its_share_and_not_more_whatever_the_others_take() {
-        let budget = DescriptorBudget::new(RESERVE + 100);
+        let budget = DescriptorBudget::new(RESERVE + 100, 3);
         let mut processes = budget.take(DescriptorUse::Processes, 60).expect("its share");
         assert_eq!(budget.take(DescriptorUse::Processes, 1).err(), Some(NoDescriptors { limit: 60 }));
         let handles = budget.take(DescriptorUse::FileHandles, 20).expect("another share");
@@ -139,5 +146,11 @@ mod tests {
         assert!(
             budget.take(DescriptorUse::Processes, 60).is_ok() && budget.take(DescriptorUse::FileHandles, 20).is_ok()
         );
+    }
+
+    #[test]
+    fn what_was_open_from_the_beginning_is_not_shared_out() {
+        let budget = DescriptorBudget::new(1000, 500);
+        assert_eq!(budget.take(DescriptorUse::Processes, 300).err(), Some(NoDescriptors { limit: 276 }));
     }
 }

@@ -48,6 +48,7 @@ use exec_env::files::{
     WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
 };
 
+use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use blocking::{BlockingPool, CancelFlag, PoolSize};
 use hash::PartialHash;
 use resolve::os;
@@ -70,6 +71,7 @@ pub struct LocalFiles {
     long: BlockingPool,
     searches: BlockingPool,
     shared: Arc<Shared>,
+    descriptors: DescriptorBudget,
 }
 
 /// What running calls share with each other.
@@ -90,7 +92,13 @@ impl LocalFiles {
                 temp_registry: TempRegistry::open(registry_directory),
                 file_locks: FileLocks::new(),
             }),
+            descriptors: DescriptorBudget::of_this_process(),
         }
+    }
+
+    /// The same files, whose handles and watches share the descriptors of this process with others.
+    pub fn with_descriptors(self, descriptors: DescriptorBudget) -> Self {
+        Self { descriptors, ..self }
     }
 
     /// The same files for another caller, who waits for none of this one's calls.
@@ -100,7 +108,13 @@ impl LocalFiles {
             long: self.long.for_caller(),
             searches: self.searches.for_caller(),
             shared: Arc::clone(&self.shared),
+            descriptors: self.descriptors.clone(),
         }
+    }
+
+    /// The right to hold one descriptor open for a caller.
+    fn take_descriptor(&self, purpose: DescriptorUse) -> Result<DescriptorPermit, FileReason> {
+        self.descriptors.take(purpose, 1).map_err(|full| FileReason::TooManyOpenFiles { limit: full.limit })
     }
 
     /// Runs a verb that takes microseconds, unless the disk is slow.
@@ -131,6 +145,8 @@ impl Files for LocalFiles {
 
     fn hash<'a>(&'a self, path: &'a Path, algorithm: HashAlgorithm, links: LinkPolicy) -> FileFuture<'a, FileHash> {
         Box::pin(async move {
+            let permit = self.take_descriptor(DescriptorUse::FileHandles);
+            let _permit = permit.map_err(|reason| FileError::new(FileVerb::Read, path, reason))?;
             let opened = self.short(FileVerb::Read, path, move |path, _| PartialHash::open(path, algorithm, links));
             let mut partial = opened.await?;
             // A call of its own for each piece: a file of any size occupies no thread for long, and when the caller drops
@@ -147,7 +163,9 @@ impl Files for LocalFiles {
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>> {
         let (path, pool) = (path.to_owned(), self.short.clone());
         Box::pin(async move {
-            let opened = self.short.run(move |_| read::open(path, mode, links, pool));
+            let permit = self.take_descriptor(DescriptorUse::FileHandles);
+            let permit = permit.map_err(|reason| FileError::new(FileVerb::Open, path.clone(), reason))?;
+            let opened = self.short.run(move |_| read::open(path, mode, links, permit, pool));
             Ok(Box::new(opened.await?) as Box<dyn OpenFile>)
         })
     }
@@ -249,13 +267,17 @@ impl Files for LocalFiles {
         present: Option<&'a Path>,
     ) -> FileFuture<'a, Option<Box<dyn MissingPathWatch>>> {
         let (missing, present) = (missing.to_vec(), present.map(Path::to_owned));
-        Box::pin(watch::watch_missing(missing, present, &self.short))
+        Box::pin(async move {
+            let permit = self.take_descriptor(DescriptorUse::Watches);
+            watch::watch_missing(missing, present, permit, &self.short).await
+        })
     }
 
     fn watch<'a>(&'a self, root: &'a Path, options: WatchOptions) -> FileFuture<'a, Box<dyn ChangeStream>> {
         Box::pin(async move {
             let root = root.to_owned();
-            let changes = watch::watch(root, options, &self.long, self.short.clone()).await?;
+            let permit = self.take_descriptor(DescriptorUse::Watches);
+            let changes = watch::watch(root, options, permit, &self.long, self.short.clone()).await?;
             Ok(Box::new(changes) as Box<dyn ChangeStream>)
         })
     }

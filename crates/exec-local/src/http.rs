@@ -21,6 +21,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Method, Url};
 use tokio::time::Instant;
 
+use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use redirect::OutgoingRequest;
 
 /// How long an idle connection stays open for the next request.
@@ -39,6 +40,7 @@ type Lookup = Box<dyn Fn(&str) -> Option<OsString> + Send + Sync>;
 pub struct LocalHttp {
     clients: Clients,
     lookup: Lookup,
+    descriptors: DescriptorBudget,
 }
 
 impl LocalHttp {
@@ -49,12 +51,20 @@ impl LocalHttp {
 
     /// A client that takes variables from `lookup`.
     pub fn with_variables(lookup: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static) -> Self {
-        Self { clients: Clients::default(), lookup: Box::new(lookup) }
+        let descriptors = DescriptorBudget::of_this_process();
+        Self { clients: Clients::default(), lookup: Box::new(lookup), descriptors }
+    }
+
+    /// The same client, whose requests share the descriptors of this process with others.
+    pub fn with_descriptors(self, descriptors: DescriptorBudget) -> Self {
+        Self { descriptors, ..self }
     }
 
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (timeout, redirects) = (request.timeout, request.redirects);
         let mut outgoing = self.validate(request)?;
+        let permit = self.descriptors.take(DescriptorUse::Connections, 1);
+        let permit = permit.map_err(|full| HttpError::Failed { why: full.to_string(), causes: String::new() })?;
         // The caller's timeout does not include making the client.
         self.client(&outgoing).await?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -69,7 +79,7 @@ impl LocalHttp {
                 Some((name.as_str().to_owned(), value.to_owned()))
             });
             let (status, headers) = (response.status().as_u16(), headers.collect());
-            return Ok(HttpResponse { status, headers, body: Box::new(LocalHttpBody { response }) });
+            return Ok(HttpResponse { status, headers, body: Box::new(LocalHttpBody { response, _permit: permit }) });
         }
         Err(HttpError::TooManyRedirects)
     }
@@ -216,6 +226,7 @@ impl Http for LocalHttp {
 /// The body of a response, read from the connection only when it is asked for.
 struct LocalHttpBody {
     response: reqwest::Response,
+    _permit: DescriptorPermit,
 }
 
 impl HttpBody for LocalHttpBody {

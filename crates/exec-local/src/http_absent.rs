@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use exec_env::BoxFuture;
 use exec_env::http::{Http, HttpError, HttpRequest, HttpResponse};
 
+use crate::descriptors::DescriptorBudget;
+
 /// This machine's HTTP, which this build does not have.
 #[derive(Default)]
 pub struct LocalHttp;
@@ -18,6 +20,11 @@ impl LocalHttp {
     /// See the build with the feature.
     pub fn with_variables(_lookup: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static) -> Self {
         Self
+    }
+
+    /// See the build with the feature.
+    pub fn with_descriptors(self, _descriptors: DescriptorBudget) -> Self {
+        self
     }
 }
 

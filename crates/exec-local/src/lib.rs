@@ -216,8 +216,9 @@ impl LocalEnvironment {
         // Beside the logs in either case: the next environment that uses this directory removes what we leave if
         // killed.
         let temp_registries = path.join(TEMP_REGISTRIES);
-        let files = LocalFiles::open(Some(&temp_registries));
-        Ok(Self { processes, files, http: LocalHttp::new(), info, descriptors })
+        let files = LocalFiles::open(Some(&temp_registries)).with_descriptors(descriptors.clone());
+        let http = LocalHttp::new().with_descriptors(descriptors.clone());
+        Ok(Self { processes, files, http, info, descriptors })
     }
 
     /// The descriptors of this process, from which its fronts take theirs.

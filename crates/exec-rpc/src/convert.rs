@@ -3,6 +3,7 @@
 
 mod files;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,9 +17,12 @@ use exec_wire::path_uri::PathUri;
 use exec_wire::process as wire;
 use exec_wire::text::OsText;
 
+use crate::limits::{LISTED_ARGV, LISTED_ARGV_BYTES, LISTED_PROCESS_BYTES, LISTED_WORD_BYTES};
+
 pub(crate) use files::{
-    changes, copied, directory_page, found_lines, glob_query, http_request, http_response, links, metadata, open_mode,
-    search_query, search_summary, times, walk, walk_options, walk_page, walk_position, whole_listing,
+    changes, copied, directory_page, found_lines, glob_matches, glob_query, http_request, http_response, links,
+    metadata, open_mode, search_query, search_summary, times, walk, walk_options, walk_page, walk_position,
+    whole_listing,
 };
 
 /// The seq of an entry that a client names. No log ever has half as many entries as a seq can count, so that a larger
@@ -50,10 +54,12 @@ pub(crate) fn waited(waited: Waited) -> wire::WaitOutcome {
 
 pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8>) -> wire::ProcessInfo {
     let head = info.head;
+    let (argv, argv_cut) = listed_words(info.argv);
     wire::ProcessInfo {
         process_id: wire_id,
         pid: info.pid,
-        argv: info.argv.into_iter().map(OsText).collect(),
+        argv,
+        argv_cut: argv_cut || info.argv_cut,
         cwd: uri(&info.cwd).unwrap_or_else(root),
         tty: info.tty,
         stdin_open: info.stdin_open,
@@ -74,6 +80,30 @@ pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8
         sandbox: info.sandbox.map(Into::into),
         label: (!own_label.is_empty()).then(|| Base64(own_label.into())),
     }
+}
+
+/// The first words of a command line, and whether there are more than a list has room for.
+fn listed_words(argv: Vec<OsString>) -> (Vec<OsText>, bool) {
+    let words = argv.len();
+    let mut left_bytes = LISTED_ARGV_BYTES;
+    let fits = |word: &OsString| match left_bytes.checked_sub(word.len()) {
+        Some(left) => {
+            left_bytes = left;
+            true
+        }
+        None => false,
+    };
+    let listed: Vec<OsText> = argv.into_iter().take(LISTED_ARGV).take_while(fits).map(OsText).collect();
+    let cut = listed.len() < words;
+    (listed, cut)
+}
+
+/// What a listed process takes in a message, or a little more.
+pub(crate) fn process_info_bytes(info: &wire::ProcessInfo) -> usize {
+    // JSON may need six bytes for one of a text, and base64 four for three.
+    let words: usize = info.argv.iter().map(|word| word.0.len() * 6 + LISTED_WORD_BYTES).sum();
+    let label = info.label.as_ref().map_or(0, |label| label.0.len() * 4 / 3);
+    words + label + info.process_id.len() * 6 + info.cwd.as_str().len() + LISTED_PROCESS_BYTES
 }
 
 pub(crate) fn environment_info(info: &MachineInfo) -> EnvironmentInfo {

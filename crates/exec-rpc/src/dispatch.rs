@@ -12,7 +12,7 @@ use exec_transport::Message;
 use exec_wire::SharedJson;
 use exec_wire::envelope::{self, RequestId};
 use exec_wire::error::RpcError;
-use exec_wire::limits::MESSAGE_BYTES;
+use exec_wire::limits::{MESSAGE_BYTES, MESSAGE_VALUES};
 use exec_wire::method::{Call, Method, Priority};
 use futures_util::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
@@ -92,6 +92,8 @@ struct ResponseDelivery {
     memory: Option<OwnedSemaphorePermit>,
     /// Whether it is a binary frame, not text.
     binary: bool,
+    /// The JSON values of the message.
+    values: usize,
 }
 
 /// Carries a request out and sends its response. Dropping this future cancels the request; only requests that change
@@ -119,13 +121,15 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
     };
     let mut out = Vec::new();
     let handled = catch_panics(request.method, call_handler(&connection, &request, &mut out)).await;
-    let ResponseDelivery { then, memory, binary } = handled.unwrap_or_else(|error| {
+    let ResponseDelivery { then, memory, binary, values } = handled.unwrap_or_else(|error| {
         out.clear();
         envelope::write_error(&mut out, &request.id, &error, request.jsonrpc);
         ResponseDelivery::default()
     });
-    if out.len() > MESSAGE_BYTES {
-        let error = reply::response_too_large(out.len());
+    // Handlers bound what they return, and say there what to ask for instead. Whatever they missed ends here: a client of
+    // ours could not read it.
+    if out.len() > MESSAGE_BYTES || values > MESSAGE_VALUES {
+        let error = reply::response_too_large(out.len(), values);
         out.clear();
         envelope::write_error(&mut out, &request.id, &error, request.jsonrpc);
     }
@@ -254,15 +258,15 @@ impl HandlerCall<'_> {
     {
         let (context, params) = self.decode_and_check()?;
         let response = handler(context, params).await?;
-        envelope::write_response(self.out, &self.request.id, &response.result, self.request.jsonrpc);
-        Ok(ResponseDelivery { then: response.then, memory: response.memory, binary: false })
+        let values = envelope::write_response(self.out, &self.request.id, &response.result, self.request.jsonrpc);
+        Ok(ResponseDelivery { then: response.then, memory: response.memory, binary: false, values })
     }
 
     /// The one method whose result may be a binary frame. The file is read right behind the header of the frame.
     async fn read_binary_block(self) -> Result<ResponseDelivery, RpcError> {
         let (context, params) = self.decode_and_check()?;
         let memory = handlers::fs::content::read_binary_block(context, params, &self.request.id, self.out).await?;
-        Ok(ResponseDelivery { then: None, memory, binary: true })
+        Ok(ResponseDelivery { then: None, memory, binary: true, values: 0 })
     }
 
     /// Refuses params that do not decode, and then a request that came before the handshake was complete.

@@ -17,7 +17,7 @@ pub const SESSIONS: usize = 4096;
 /// Of these, only peers on this machine may open the last ones, so that an operator always gets in.
 pub const OPERATOR_SESSIONS: usize = 64;
 
-/// Sessions that one peer may have: one address over TCP, or whoever is on this machine.
+/// Sessions that one peer may have: a user of this machine, the subject of a token, or an address without one.
 pub const SESSIONS_PER_PEER: usize = 1024;
 
 /// Longest name of a client, in bytes. It is kept as long as the session is, and shown to operators.
@@ -146,6 +146,23 @@ pub const COPY_PROGRESS_REPORTS: usize = 64;
 
 // Memory that the responses of some methods reserve, and what they may contain.
 
+/// Words of a command line that are listed with its process, and their bytes together. A list is to show what runs; the
+/// words of some programs are megabytes.
+pub const LISTED_ARGV: usize = 1024;
+
+/// See [`LISTED_ARGV`].
+pub const LISTED_ARGV_BYTES: usize = 64 << 10;
+
+/// A page of the list of processes. One process fits, whatever it has; the values of all do, because each word counts
+/// [`LISTED_WORD_BYTES`], and each process [`LISTED_PROCESS_BYTES`], beside its text.
+pub const PROCESS_PAGE_BYTES: usize = 4 << 20;
+
+/// See [`PROCESS_PAGE_BYTES`]. A word that is no text is two values.
+pub const LISTED_WORD_BYTES: usize = 64;
+
+/// See [`PROCESS_PAGE_BYTES`].
+pub const LISTED_PROCESS_BYTES: usize = 1024;
+
 /// A directory listing, while it is made: 50,000 names of ordinary length.
 pub const LISTING_BYTES: usize = 4 << 20;
 
@@ -178,3 +195,15 @@ pub(crate) const TOKEN_CHECK_INTERVAL: std::time::Duration = std::time::Duration
 
 /// A file of Codex's configuration; people write them.
 pub(crate) const CONFIG_FILE_BYTES: u64 = 1 << 20;
+
+/// All files of Codex's configuration that one request reads: as JSON text, each character escaped, they fit a message.
+pub(crate) const CONFIG_BYTES: u64 = 8 << 20;
+
+/// Files and warnings in the result of one discovery. A file is at most five JSON values.
+pub(crate) const DISCOVERY_ITEMS: usize = 32_768;
+
+/// What the paths of these files and the warnings take together.
+pub(crate) const DISCOVERY_PATH_BYTES: usize = 8 << 20;
+
+/// JSON values of one `fs/searchMatches`, or a line more: a line with all the matches that it may have is some 50,000.
+pub(crate) const FOUND_VALUES: usize = 65_536;

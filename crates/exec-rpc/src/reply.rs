@@ -131,15 +131,26 @@ pub(crate) fn beyond_the_token(method: &str) -> RpcError {
     forbidden(format!("the token of this connection does not permit {method}: connect with one that does"))
 }
 
-pub(crate) fn response_too_large(bytes: usize) -> RpcError {
-    let text =
-        format!("the answer would take {bytes} bytes, more than a message may: read in parts (fs/open, maxBytes)");
+pub(crate) fn response_too_large(bytes: usize, values: usize) -> RpcError {
+    let text = format!(
+        "the answer would have {bytes} bytes and {values} values, more than a message may: read in parts (fs/open, \
+         maxBytes), list in pages (cursor), or ask for less"
+    );
     error_of_kind(kind::TOO_LARGE, code::INVALID_REQUEST, text)
 }
 
 pub(crate) fn listing_too_large(entries: usize) -> RpcError {
     let text = format!("the names of {entries} entries do not fit one answer: {}", sentences::READ_IN_PAGES);
     error_of_kind(kind::TOO_LARGE, code::INVALID_REQUEST, text)
+}
+
+pub(crate) fn config_too_large(limit_bytes: u64) -> RpcError {
+    let text = format!("the files of the configuration take more than {limit_bytes} bytes together: remove some");
+    error_of_kind(kind::TOO_LARGE, code::INVALID_REQUEST, text)
+}
+
+pub(crate) fn bad_cursor() -> RpcError {
+    bad_params("cursor: it is not one that an earlier page has returned as nextCursor")
 }
 
 pub(crate) fn handler_panicked(method: &str) -> RpcError {
@@ -170,6 +181,7 @@ fn file_code(reason: &FileReason) -> i64 {
         | FileReason::RecursiveNoFollow
         | FileReason::TooManyEntries { .. }
         | FileReason::WatchLimit(_)
+        | FileReason::TooManyOpenFiles { .. }
         | FileReason::Unsupported { .. }
         | FileReason::Unreachable { .. } => code::INTERNAL,
         FileReason::NotAFile

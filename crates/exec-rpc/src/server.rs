@@ -10,13 +10,14 @@ use exec_env::SharedEnvironment;
 use exec_env::process::{ProcessInfo, Unreachable};
 use exec_transport::{Connection, Peer};
 use exec_wire::error::RpcError;
+use exec_wire::limits::{MESSAGE_BYTES, MESSAGE_VALUES};
 use exec_wire::session as wire;
 use tokio::sync::{Notify, watch};
 
 use crate::connection::{self, CloseRequest};
 use crate::limits::{
-    CLOSED_PROCESSES, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX, HOUSEKEEPING_INTERVAL, KEEP_MAX, SESSIONS,
-    SESSIONS_PER_PEER,
+    CLIENT_NAME_BYTES, CLOSED_PROCESSES, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX, HOUSEKEEPING_INTERVAL,
+    KEEP_MAX, SESSIONS, SESSIONS_PER_PEER,
 };
 use crate::reply;
 use crate::reservations::Lookup;
@@ -74,6 +75,8 @@ pub struct Server {
     /// Wakes the housekeeping, because some session has too many processes.
     too_many_processes: Notify,
 }
+
+const _: () = assert!(SESSIONS * 9 + 8 <= MESSAGE_VALUES && SESSIONS * (CLIENT_NAME_BYTES * 6 + 512) <= MESSAGE_BYTES);
 
 #[derive(Default)]
 struct ServerState {
@@ -149,10 +152,7 @@ impl Server {
         let mut state = self.lock();
         let (sender, receiver) = watch::channel(state.stopping.then_some(CloseRequest::ServerStopping));
         state.connections.insert(id, sender);
-        let owner = match self.options.operators_everywhere {
-            true => SessionOwner::Operator,
-            false => SessionOwner::of(peer),
-        };
+        let owner = SessionOwner::of(peer, subject.as_deref());
         let server = self.clone();
         (Registration { server, id, owner, subject, session_id: None, ended: false }, receiver)
     }
@@ -173,12 +173,14 @@ impl Server {
         session.set_holder(Some(scope.unwrap_or_default()));
         let gone = {
             let mut state = self.lock();
-            let gone = state.sessions.make_room(&registration.owner).map_err(|no_room| {
+            let owner = &registration.owner;
+            let is_operator = owner.is_local() || self.options.operators_everywhere;
+            let gone = state.sessions.make_room(owner, is_operator).map_err(|no_room| {
                 reply::busy(match no_room {
                     NoRoom::Server => {
                         format!("the server has {SESSIONS} sessions: close some, or wait for detached ones to expire")
                     }
-                    NoRoom::Peer => format!("this address has {SESSIONS_PER_PEER} sessions: close some of them"),
+                    NoRoom::Peer => format!("{owner} has {SESSIONS_PER_PEER} sessions: close some of them"),
                 })
             })?;
             state.sessions.open(session.clone(), registration.id, ttl);
@@ -233,7 +235,7 @@ impl Server {
         Ok((session, ttl))
     }
 
-    /// Every session, oldest first.
+    /// Every session, oldest first. All fit a message: each is nine values, and its client's name may be all escapes.
     pub(crate) fn sessions(&self) -> Vec<wire::SessionInfo> {
         let now = Instant::now();
         let info = |(session, attachment): (&Arc<Session>, Attachment)| wire::SessionInfo {
@@ -334,7 +336,7 @@ impl Server {
             let session = state.sessions.get(&label.session).unwrap_or_else(|| {
                 // The session's file was lost, but its processes were not.
                 let (id, opened_at_ms) = (label.session.clone(), unix_ms(info.started));
-                let session = Session::new(id, String::new(), opened_at_ms, SessionOwner::Operator);
+                let session = Session::new(id, String::new(), opened_at_ms, SessionOwner::Host);
                 let session = Arc::new(session);
                 state.sessions.recover(session.clone(), self.options.detached_ttl, now);
                 session

@@ -11,11 +11,13 @@ use std::time::Duration;
 use anyhow::Context;
 use exec_env::Environment;
 use exec_keeper::start_keeper::KeeperProgram;
+use exec_local::descriptors::{DescriptorBudget, DescriptorUse};
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
 use exec_rpc::limits::CLOSE_TIMEOUT;
 use exec_rpc::{Server, ServerOptions, Workers};
 use exec_transport::{
-    AcceptError, Auth, AuthSettings, ListenOptions, ListenUrl, Listener, PendingConnection, ServerTls, ServerTlsOptions,
+    AcceptError, Auth, AuthSettings, ConnectionBudget, ListenOptions, ListenUrl, Listener, PendingConnection,
+    ServerTls, ServerTlsOptions, SharedRoom,
 };
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::signal::unix::SignalKind;
@@ -90,7 +92,8 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         operators_everywhere: args.operators_everywhere,
     };
     let server = Server::start(environment.clone(), options).await?;
-    let end = listen(args, &urls, (auth, tls), &server, &workers).await;
+    let budget = connection_budget(environment.descriptors().clone());
+    let end = listen(args, &urls, (auth, tls, budget), &server, &workers).await;
     server.stop();
     // A keeper without processes has nothing to wait for. Sessions are in the state folder.
     let is_empty = environment.processes().list().await.is_ok_and(|processes| processes.is_empty());
@@ -123,7 +126,7 @@ fn is_stdio_only(urls: &[ListenUrl]) -> bool {
 async fn listen(
     args: &ServeArgs,
     urls: &[ListenUrl],
-    (auth, tls): (Option<Auth>, Option<ServerTlsOptions>),
+    (auth, tls, budget): (Option<Auth>, Option<ServerTlsOptions>, ConnectionBudget),
     server: &Arc<Server>,
     workers: &Workers,
 ) -> anyhow::Result<Shutdown> {
@@ -157,6 +160,7 @@ async fn listen(
             insecure_no_auth: args.insecure_no_auth,
             allow_hosts: args.allow_host.clone(),
             max_connections: args.max_connections as usize,
+            budget: Some(budget.clone()),
             ..ListenOptions::default()
         };
         let listener = Listener::bind(url, options).await?;
@@ -194,6 +198,14 @@ async fn listen(
             },
         }
     }
+}
+
+/// Each connection has one of the descriptors that are set aside for them, over all listeners.
+fn connection_budget(descriptors: DescriptorBudget) -> ConnectionBudget {
+    ConnectionBudget::new(move || match descriptors.take(DescriptorUse::Connections, 1) {
+        Ok(permit) => Ok(Box::new(permit) as SharedRoom),
+        Err(full) => Err(full.to_string()),
+    })
 }
 
 /// Runs on a worker, so that the handshake is made there too.

@@ -1,6 +1,6 @@
 //! This machine as an environment, inside your own program.
 
-pub use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
+pub use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError, descriptors};
 
 /// Opens this machine with default [`LocalOptions`]. Must be called inside a tokio runtime.
 ///

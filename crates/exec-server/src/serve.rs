@@ -18,6 +18,9 @@
 //! # }
 //! ```
 //!
+//! Connections share the limit of open files with everything else that the environment opens. A server with many clients
+//! gives its listeners a [`ListenOptions::budget`] that takes their share of `LocalEnvironment::descriptors`.
+//!
 //! Whoever may connect may do whatever this program may do. A unix socket is for the same user only; a WebSocket
 //! listener on anything but the loopback interface needs [`ListenOptions::auth`].
 
@@ -30,8 +33,9 @@ use tokio::task::JoinSet;
 
 pub use exec_rpc::{Server, ServerOptions, ServerStartError};
 pub use exec_transport::{
-    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, CertificateSource, Connection, Fingerprint,
-    ListenOptions, ListenUrl, ListenUrlError, Listener, ServerTls, ServerTlsOptions, TlsError, memory_pair, token,
+    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, CertificateSource, Connection, ConnectionBudget,
+    Fingerprint, ListenOptions, ListenUrl, ListenUrlError, Listener, ServerTls, ServerTlsOptions, SharedRoom, TlsError,
+    memory_pair, token,
 };
 
 /// Serves every connection that `listener` accepts, until `shutdown` is ready or nothing can be accepted any more.

@@ -61,6 +61,11 @@ impl OsProcess {
         self.stat().map(|stat| stat.session)
     }
 
+    /// The processor time that it has used, in user and in kernel mode: in ticks, of which a second has a hundred.
+    pub fn processor_ticks(&self) -> Option<u64> {
+        self.stat().map(|stat| stat.processor_ticks)
+    }
+
     /// Sends a signal. The process must be ours and present.
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw).expect("the kernel gave it");
@@ -101,6 +106,7 @@ struct ProcStat {
     state: char,
     group: u32,
     session: u32,
+    processor_ticks: u64,
     start_ticks: u64,
 }
 
@@ -112,11 +118,14 @@ impl ProcStat {
         let fields = String::from_utf8_lossy(&stat[name_end + 1..]).into_owned();
         let mut fields = fields.split_whitespace();
         let state = fields.next()?.chars().next()?;
-        // The state is field 3 of proc_pid_stat(5), the group 5, the session 6, the start time 22.
+        // The state is field 3 of proc_pid_stat(5), the group 5, the session 6, user and kernel time 14 and 15, the
+        // start time 22.
         let group = fields.nth(1)?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
-        let start_ticks = fields.nth(15)?.parse().ok()?;
-        Some(Self { state, group, session, start_ticks })
+        let user_ticks: u64 = fields.nth(7)?.parse().ok()?;
+        let kernel_ticks: u64 = fields.next()?.parse().ok()?;
+        let start_ticks = fields.nth(6)?.parse().ok()?;
+        Some(Self { state, group, session, processor_ticks: user_ticks + kernel_ticks, start_ticks })
     }
 }
 

@@ -166,7 +166,7 @@ async fn connect_unix(path: &std::path::Path, options: &ConnectOptions) -> Resul
     let request = UpgradeRequest { host: "localhost", path_and_query: "/", bearer_token: None };
     let (stream, already_read) = websocket::upgrade(stream, &request).await?;
     let (read, write) = stream.into_split();
-    let peer = Peer::Unix { path: path.to_owned(), pid };
+    let peer = Peer::Unix { path: path.to_owned(), pid, uid };
     Ok(client_connection(read, write, already_read, options, peer))
 }
 

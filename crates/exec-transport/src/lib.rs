@@ -49,8 +49,8 @@ pub use connect::{ConnectError, ConnectOptions, ConnectUrl, ConnectUrlError, Pro
 pub use connection::{Connection, Identity, Receiver, SendError, Sender};
 pub use limits::Limits;
 pub use listen::{
-    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ListenOptions, ListenUrl, ListenUrlError,
-    Listener, PendingConnection,
+    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ConnectionBudget, ListenOptions, ListenUrl,
+    ListenUrlError, Listener, PendingConnection, SharedRoom,
 };
 pub use memory::memory_pair;
 pub use message::{CloseReason, ConnectionEnd, Message, Received};

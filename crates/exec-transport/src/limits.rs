@@ -83,8 +83,9 @@ pub const AUTH_FORGET_AFTER: Duration = Duration::from_secs(60);
 /// Addresses whose wrong tokens are counted; beyond, the others are counted as one.
 pub(crate) const AUTH_ADDRESSES: usize = 4096;
 
-/// Connections to a unix socket over the limit that are being answered by a 503. Further ones are dropped unanswered.
-pub(crate) const MAX_REFUSALS: usize = 64;
+/// Connections to a unix socket over the limit that are being answered by a 503. Further ones are dropped unanswered: each
+/// costs a descriptor that nobody has set aside.
+pub(crate) const MAX_REFUSALS: usize = 16;
 
 /// How long accepting pauses when the machine is out of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -4,9 +4,11 @@
 //! in a set that the listener owns, so a slow handshake delays nobody and none outlives the
 //! listener. On a unix socket, a stream counts as a connection from the moment it is accepted. Over TCP, where anybody may
 //! open streams and say nothing, handshakes have slots of their own (`handshake_slots`), and only a request that may enter
-//! counts as a connection. Over the limit of connections it is answered by a 503.
+//! counts as a connection. Over the limit of connections it is answered by a 503, and the log says so once, until there is
+//! room again.
 
 mod auth;
+mod budget;
 mod handshake;
 mod handshake_slots;
 mod http;
@@ -38,7 +40,10 @@ use crate::stream::{self, HeldResource};
 use crate::tls::ServerTls;
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
+pub use budget::{ConnectionBudget, SharedRoom};
 
+pub(crate) use budget::ConnectionPermit;
+use budget::ConnectionRoom;
 use handshake::{Acceptor, UnixAdmission};
 use handshake_slots::{HandshakeSlot, HandshakeSlots};
 use http::{AllowedHosts, UpgradePolicy};
@@ -130,6 +135,8 @@ pub struct ListenOptions {
     pub max_connections: usize,
     /// Handshakes over TCP under way at one time; beyond, the oldest end.
     pub max_handshakes: usize,
+    /// What connections share with others, if it may run out before: the descriptors of this process.
+    pub budget: Option<ConnectionBudget>,
     /// The time within which a request's head must be complete.
     pub header_timeout: Duration,
     pub limits: Limits,
@@ -144,6 +151,7 @@ impl Default for ListenOptions {
             allow_hosts: Vec::new(),
             max_connections: MAX_CONNECTIONS,
             max_handshakes: MAX_HANDSHAKES,
+            budget: None,
             header_timeout: HEADER_TIMEOUT,
             limits: Limits::default(),
         }
@@ -255,8 +263,7 @@ impl Listener {
         let acceptor = Acceptor {
             policy: UpgradePolicy { auth: options.auth, hosts },
             tls: options.tls.as_ref().map(ServerTls::acceptor),
-            max_connections,
-            connection_permits: Arc::new(Semaphore::new(max_connections)),
+            room: ConnectionRoom::new(max_connections, options.budget),
             header_timeout: options.header_timeout,
             limits: options.limits,
             throttle: Mutex::default(),
@@ -364,9 +371,11 @@ impl Listener {
                 PendingStream::Tcp { acceptor, stream, address, slot }
             }
             AcceptedStream::Unix(stream, path) => {
-                let admission = match Arc::clone(&acceptor.connection_permits).try_acquire_owned() {
+                let admission = match acceptor.room.take() {
                     Ok(permit) => UnixAdmission::Connection(permit),
-                    Err(_) => UnixAdmission::Refusal(Arc::clone(&self.refusal_permits).try_acquire_owned().ok()?),
+                    Err(why) => {
+                        UnixAdmission::Refusal(Arc::clone(&self.refusal_permits).try_acquire_owned().ok()?, why)
+                    }
                 };
                 PendingStream::Unix { acceptor, stream, path, admission }
             }
@@ -379,7 +388,7 @@ impl Listener {
         match Errno::from_io_error(&error) {
             Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => Err(AcceptError::Listener { source: error }),
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                tracing::warn!("cannot accept connections for now: {error}");
+                self.acceptor.room.log_overload(&error.to_string());
                 self.slots.end_half();
                 self.paused_until = Some(Instant::now() + ACCEPT_PAUSE);
                 Ok(())

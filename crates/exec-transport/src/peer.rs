@@ -15,6 +15,8 @@ pub enum Peer {
         path: PathBuf,
         /// The other process, if the kernel tells it.
         pid: Option<i32>,
+        /// The user it runs as.
+        uid: u32,
     },
     /// Our own stdin and stdout.
     Stdio,
@@ -54,8 +56,8 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WebSocket(address) => write!(f, "{address}"),
-            Self::Unix { path, pid: Some(pid) } => write!(f, "unix:{} (pid {pid})", path.display()),
-            Self::Unix { path, pid: None } => write!(f, "unix:{}", path.display()),
+            Self::Unix { path, pid: Some(pid), .. } => write!(f, "unix:{} (pid {pid})", path.display()),
+            Self::Unix { path, pid: None, .. } => write!(f, "unix:{}", path.display()),
             Self::Stdio => write!(f, "stdio"),
             Self::Program { program, pid } => write!(f, "stdio of {program} (pid {pid})"),
             Self::Memory => write!(f, "memory"),

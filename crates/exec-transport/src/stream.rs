@@ -25,12 +25,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connect::program::Child;
 use crate::connection::Connection;
 use crate::limits::{Limits, UNSENT_BYTES};
 use crate::lines::LineDecoder;
+use crate::listen::ConnectionPermit;
 use crate::peer::Peer;
 use crate::websocket::Role;
 use crate::websocket::decoder::WebSocketDecoder;
@@ -48,7 +48,7 @@ pub(crate) type WriteIo = Box<dyn AsyncWrite + Send + Unpin>;
 pub(crate) enum HeldResource {
     Nothing,
     /// One of the connections that a listener allows.
-    Permit(#[expect(dead_code, reason = "held for its drop, which frees the place")] OwnedSemaphorePermit),
+    Permit(#[expect(dead_code, reason = "held for its drop, which frees the place")] ConnectionPermit),
     Child(Box<Child>),
 }
 

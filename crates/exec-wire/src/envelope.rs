@@ -11,11 +11,12 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::ser::Formatter;
 
 use crate::decode::DecodeError;
 use crate::error::RpcError;
@@ -253,14 +254,36 @@ fn missing(member: &str) -> MalformedMessage {
 
 const INFALLIBLE: &str = "wire shapes have string keys, and a vector takes every byte";
 
-/// Appends a response.
-pub fn write_response(out: &mut Vec<u8>, id: &RequestId, result: &impl Serialize, jsonrpc: bool) {
+/// Appends a response. Returns how many JSON values the message has, which a reader bounds by
+/// [`MESSAGE_VALUES`](crate::limits::MESSAGE_VALUES).
+pub fn write_response(out: &mut Vec<u8>, id: &RequestId, result: &impl Serialize, jsonrpc: bool) -> usize {
     out.extend_from_slice(opening(jsonrpc));
     out.extend_from_slice(b"\"id\":");
     write_id(out, id);
     out.extend_from_slice(b",\"result\":");
-    serde_json::to_writer(&mut *out, result).expect(INFALLIBLE);
+    // The root, its id and its result; and what marks the version.
+    let mut counter = ValueCounter { values: 3 + usize::from(jsonrpc) };
+    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, &mut counter);
+    result.serialize(&mut serializer).expect(INFALLIBLE);
     out.push(b'}');
+    counter.values
+}
+
+/// Writes as `serde_json` does, and counts the values in arrays and objects.
+struct ValueCounter {
+    values: usize,
+}
+
+impl Formatter for &mut ValueCounter {
+    fn begin_array_value<W: io::Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.values += 1;
+        if first { Ok(()) } else { out.write_all(b",") }
+    }
+
+    fn begin_object_value<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.values += 1;
+        out.write_all(b":")
+    }
 }
 
 /// Appends an error reply.

@@ -39,6 +39,7 @@ members! {
     READ_FIRST_SEQ "process/read.firstSeq" "with `droppedBytes`";
     READ_EXIT "process/read.exit" "";
     READ_HEAD "process/read.head" "";
+    LIST_CURSOR "process/list.cursor" "with `nextCursor`";
     LIST_STALLED_BY "process/list.stalledBy" "also in `head` of `process/read`";
     EXITED_EXIT "process/exited.exit" "";
     TERMINATE_GRACE "process/terminate.graceMs" "";

@@ -457,7 +457,7 @@ fn handle_notification(
         NotificationMethod::SessionTakenOver => return MessageOutcome::TakenOver,
         other => {
             let about = params.decode::<NotificationSubject>().unwrap_or_default().id();
-            shared.lock().notify(other, about.as_deref(), &SharedJson::new(frame, params));
+            shared.lock().notify(other, about.as_deref(), &SharedJson::new(frame, params), frame.len());
             return MessageOutcome::Delivered;
         }
     };

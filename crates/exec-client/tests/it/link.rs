@@ -80,7 +80,8 @@ async fn a_server_that_does_not_answer_hello_is_given_up() {
 async fn answers_find_their_callers_in_any_order() {
     let (environment, _stage, mut peer) = connect(OURS, options()).await;
     let link = environment.link();
-    let calls = async { tokio::join!(link.call(StatusParams {}), link.call(ListParams {}), link.call(InfoParams {})) };
+    let calls =
+        async { tokio::join!(link.call(StatusParams {}), link.call(ListParams::default()), link.call(InfoParams {})) };
     let serve = async {
         let (status, _) = peer.expect("environment/status").await;
         let (list, _) = peer.expect("process/list").await;
@@ -311,4 +312,39 @@ async fn an_answer_that_cannot_be_read_fails_its_call_only() {
     let ((first, second), ()) = tokio::join!(calls, serve);
     assert!(matches!(first, Err(CallError::Undecodable { method: Method::EnvironmentStatus, .. })), "{first:?}");
     assert_eq!(second.expect("answered").status, "ready");
+}
+
+#[tokio::test]
+async fn a_list_of_processes_without_an_end_is_given_up() {
+    let (environment, _stage, mut peer) = connect(&["process/list", "process/list.cursor"], options()).await;
+    // A label of 16 MiB; four of them are more than a list may take with what else there is.
+    let label = "AAAA".repeat((16 << 20) / 3);
+    let process = |label: &str| {
+        json!({
+            "processId": "p", "pid": 1, "argv": ["x"], "cwd": "file:///", "tty": false, "stdinOpen": false,
+            "startedAtMs": 0, "state": "running", "firstSeq": 1, "nextSeq": 1, "heldBytes": 0, "droppedBytes": 0,
+            "label": label,
+        })
+    };
+    let (small, large) = (json!([process("")]), json!([process(&label)]));
+    let serve = async {
+        let mut cursors = Vec::new();
+        for (processes, next) in [(&small, Some("a")), (&large, Some("b")), (&small, None)] {
+            let (id, params) = peer.expect("process/list").await;
+            cursors.push(params["cursor"].clone());
+            peer.reply(&id, json!({"processes": processes, "nextCursor": next})).await;
+        }
+        for _ in 0..4 {
+            peer.answer("process/list", json!({"processes": &large, "nextCursor": "more"})).await;
+        }
+        cursors
+    };
+    let lists = async {
+        let listed = environment.processes().list().await.expect("it has an end");
+        (listed.len(), environment.processes().list().await)
+    };
+    let ((listed, beyond), cursors) = within(async { tokio::join!(lists, serve) }).await;
+    assert_eq!((listed, cursors), (3, vec![json!(""), json!("a"), json!("b")]));
+    let why = beyond.expect_err("it has no end").why;
+    assert!(why.contains("67108864 bytes"), "{why}");
 }

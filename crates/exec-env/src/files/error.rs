@@ -72,6 +72,11 @@ pub enum FileReason {
     },
     /// The kernel has no more watches for this user.
     WatchLimit(WatchLimit),
+    /// As many files are open, or watches made, as may be at once.
+    TooManyOpenFiles {
+        /// How many descriptors are set aside for this.
+        limit: usize,
+    },
     /// A regular expression or a glob does not parse.
     BadPattern {
         /// The parser's message.
@@ -136,7 +141,7 @@ impl FileError {
         match self.reason {
             FileReason::Os(errno) => Some(errno),
             FileReason::WatchLimit(WatchLimit::Watches) => Some(28),
-            FileReason::WatchLimit(WatchLimit::Instances) => Some(24),
+            FileReason::WatchLimit(WatchLimit::Instances) | FileReason::TooManyOpenFiles { .. } => Some(24),
             _ => None,
         }
     }
@@ -180,6 +185,7 @@ impl FileReason {
             Self::LineTooLong { .. } => "lineTooLong",
             Self::WatchLimit(WatchLimit::Watches) => "watchLimit",
             Self::WatchLimit(WatchLimit::Instances) => "watcherLimit",
+            Self::TooManyOpenFiles { .. } => "tooManyOpenFiles",
             Self::BadPattern { .. } => "badPattern",
             Self::Unsupported { .. } => "unsupported",
             Self::Unreachable { .. } => "unreachable",
@@ -192,6 +198,7 @@ impl FileReason {
             Self::TooLarge { limit_bytes } => Some(limit_bytes.to_string()),
             Self::TooManyEntries { found } => Some(found.to_string()),
             Self::LineTooLong { limit_bytes } => Some(limit_bytes.to_string()),
+            Self::TooManyOpenFiles { limit } => Some(limit.to_string()),
             Self::Changed { present } => present.map(|hash| hash.to_string()),
             Self::BadPattern { why } | Self::Unsupported { why } | Self::Unreachable { why } => Some(why.clone()),
             _ => None,
@@ -224,6 +231,7 @@ impl FileReason {
         known.extend(detail.and_then(|bytes| bytes.parse().ok()).map(|limit_bytes| Self::TooLarge { limit_bytes }));
         known.extend(detail.and_then(|count| count.parse().ok()).map(|found| Self::TooManyEntries { found }));
         known.extend(detail.and_then(|bytes| bytes.parse().ok()).map(|limit_bytes| Self::LineTooLong { limit_bytes }));
+        known.extend(detail.and_then(|count| count.parse().ok()).map(|limit| Self::TooManyOpenFiles { limit }));
         known.extend(detail.map(str::parse).transpose().ok().map(|present| Self::Changed { present }));
         known.into_iter().find(|reason| reason.name() == name).or(errno.map(Self::Os))
     }
@@ -263,6 +271,10 @@ impl fmt::Display for FileReason {
                 write!(f, "it has a line of more than {limit_bytes} bytes, of which only the beginning was searched")
             }
             Self::WatchLimit(limit) => write!(f, "{limit}"),
+            Self::TooManyOpenFiles { limit } => write!(
+                f,
+                "too many open files: {limit} descriptors are set aside for this: close some, or raise the limit of open files"
+            ),
             Self::BadPattern { why } => write!(f, "bad pattern: {why}"),
             Self::Unsupported { why } => f.write_str(why),
             Self::Unreachable { why } => write!(f, "the environment cannot be reached: {why}"),

@@ -47,6 +47,9 @@ pub const SEARCH_MATCHES: u64 = 10_000;
 /// Most bytes of a line that a search reports; minified files have lines of megabytes.
 pub const SEARCH_LINE_BYTES: usize = 4 << 10;
 
+/// Most matches within one line that a search reports. A line of a megabyte may have as many matches.
+pub const SEARCH_SPANS: usize = 16_384;
+
 /// Most bytes of lines that a search holds, a line and its context together. The rest of a longer line is not searched.
 pub const SEARCH_WINDOW_BYTES: usize = 1 << 20;
 
@@ -62,5 +65,5 @@ pub const SEARCH_CONTEXT_LINES: u32 = 100;
 /// Of the files that a search cannot read, so many are named; the rest are only counted.
 pub const SEARCH_PROBLEMS: usize = 100;
 
-/// Paths of a glob, unless the query has another number.
+/// Paths of a glob, unless the query has another number. They take at most [`WALK_BYTES`].
 pub const GLOB_PATHS: usize = 10_000;

@@ -115,9 +115,9 @@ pub struct SearchLine {
     pub offset: u64,
     /// The line without its end.
     pub text: Bytes,
-    /// Whether `text` is only the line's beginning.
+    /// Whether `text` is only the line's beginning, or `spans` are only the first matches.
     pub cut: bool,
-    /// The matches: begin and end within `text`. Empty for a line of context.
+    /// The matches: begin and end within `text`, at most [`limits::SEARCH_SPANS`](super::limits::SEARCH_SPANS). Empty for a line of context.
     pub spans: Vec<(u32, u32)>,
 }
 

@@ -31,6 +31,7 @@ fn a_reason_of_files_is_found_again_by_its_name_errno_and_detail() {
         FileReason::Changed { present: Some(ContentHash([7; 32].into())) },
         FileReason::WatchLimit(WatchLimit::Watches),
         FileReason::WatchLimit(WatchLimit::Instances),
+        FileReason::TooManyOpenFiles { limit: 7 },
         FileReason::BadPattern { why: why() },
         FileReason::Unsupported { why: why() },
         FileReason::Unreachable { why: why() },

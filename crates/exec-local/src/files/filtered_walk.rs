@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use exec_env::files::limits::{WALK_BYTES, WALK_ENTRY_BYTES};
 use exec_env::files::{FileError, FileReason, FileVerb, GlobMatches, GlobQuery};
 use globset::{GlobBuilder, GlobSetBuilder};
 use ignore::WalkBuilder;
@@ -58,7 +59,7 @@ pub(super) fn glob(query: &GlobQuery, cancel: &CancelFlag) -> Result<GlobMatches
         follow_symlinks: false,
     })
     .map_err(failed)?;
-    let mut matches = GlobMatches::default();
+    let (mut matches, mut bytes) = (GlobMatches::default(), 0);
     // Errors are skipped: a directory that cannot be read has no paths to report.
     for entry in tree.flatten() {
         if cancel.is_set() {
@@ -70,7 +71,8 @@ pub(super) fn glob(query: &GlobQuery, cancel: &CancelFlag) -> Result<GlobMatches
         if below.as_os_str().is_empty() || !patterns.is_match(below) {
             continue;
         }
-        if matches.paths.len() >= query.max_paths {
+        bytes += entry.path().as_os_str().len() + WALK_ENTRY_BYTES;
+        if matches.paths.len() >= query.max_paths || bytes > WALK_BYTES {
             matches.truncated = true;
             break;
         }

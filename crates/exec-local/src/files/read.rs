@@ -15,6 +15,7 @@ use rustix::io::{Errno, pread, pwrite, read as read_some, retry_on_intr};
 
 use super::blocking::BlockingPool;
 use super::resolve::{ResolvedPath, kind_of, not_a_file, open_handle, open_regular, os, size_bytes};
+use crate::descriptors::DescriptorPermit;
 
 pub(super) fn read(path: &Path, links: LinkPolicy) -> Result<Bytes, FileReason> {
     let too_large = FileReason::TooLarge { limit_bytes: READ_BYTES };
@@ -44,6 +45,7 @@ pub(super) fn open(
     path: PathBuf,
     mode: OpenMode,
     links: LinkPolicy,
+    permit: DescriptorPermit,
     pool: BlockingPool,
 ) -> Result<LocalFile, FileError> {
     let opened = match mode {
@@ -56,7 +58,8 @@ pub(super) fn open(
         OpenMode::Append => open_for_writing(&path, links),
     };
     let (file, stat) = opened.map_err(|reason| FileError::new(FileVerb::Open, path.clone(), reason))?;
-    Ok(LocalFile { file: Arc::new(file), size_bytes: size_bytes(&stat), path, pool })
+    let file = Arc::new(HeldFile { descriptor: file, _permit: permit });
+    Ok(LocalFile { file, size_bytes: size_bytes(&stat), path, pool })
 }
 
 fn open_for_writing(path: &Path, links: LinkPolicy) -> Result<(OwnedFd, rustix::fs::Stat), FileReason> {
@@ -82,10 +85,16 @@ fn open_for_writing(path: &Path, links: LinkPolicy) -> Result<(OwnedFd, rustix::
     }
 }
 
+/// An open file, and the right to have it open, which ends after it.
+struct HeldFile {
+    descriptor: OwnedFd,
+    _permit: DescriptorPermit,
+}
+
 /// A file of this machine, open for blocks.
 pub(super) struct LocalFile {
     /// Shared with calls that are running, which may outlive a caller that stopped waiting.
-    file: Arc<OwnedFd>,
+    file: Arc<HeldFile>,
     path: PathBuf,
     size_bytes: u64,
     pool: BlockingPool,
@@ -111,7 +120,7 @@ impl OpenFile for LocalFile {
             // Allocated here and not on the blocking thread: the allocator keeps freed memory per thread, and there are
             // many of those threads.
             let block = Vec::with_capacity(len);
-            let read = self.pool.run(move |_| read_at(&file, offset, len, block)).await;
+            let read = self.pool.run(move |_| read_at(&file.descriptor, offset, len, block)).await;
             let bytes = read.map_err(|errno| self.error(FileVerb::ReadBlock, os(errno)))?;
             Ok(FileBlock { eof: bytes.len() < len, bytes: Bytes::from(bytes) })
         })
@@ -127,7 +136,7 @@ impl OpenFile for LocalFile {
                 return Err(self.error(FileVerb::WriteBlock, FileReason::WriteRange));
             }
             let file = Arc::clone(&self.file);
-            let written = self.pool.run(move |_| write_at(&file, offset, &bytes)).await;
+            let written = self.pool.run(move |_| write_at(&file.descriptor, offset, &bytes)).await;
             written.map_err(|errno| self.error(FileVerb::WriteBlock, os(errno)))
         })
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use exec_env::files::limits::{
-    SEARCH_AHEAD, SEARCH_BATCH_BYTES, SEARCH_CONTEXT_LINES, SEARCH_PROBLEMS, SEARCH_WINDOW_BYTES,
+    SEARCH_AHEAD, SEARCH_BATCH_BYTES, SEARCH_CONTEXT_LINES, SEARCH_PROBLEMS, SEARCH_SPANS, SEARCH_WINDOW_BYTES,
 };
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
@@ -331,11 +331,12 @@ impl FileSink<'_> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let text = &line[..line.len().min(self.max_line_bytes)];
-        let mut spans = Vec::new();
+        let (mut spans, mut all_spans) = (Vec::new(), true);
         if is_match {
             // A match beyond the cut is not reported, but its line counts.
             let _never_fails = self.matcher.find_iter(line, |found| {
-                let shown = found.end() <= text.len();
+                all_spans = spans.len() < SEARCH_SPANS;
+                let shown = found.end() <= text.len() && all_spans;
                 if shown {
                     let position = |at| u32::try_from(at).unwrap_or(u32::MAX);
                     spans.push((position(found.start()), position(found.end())));
@@ -348,7 +349,7 @@ impl FileSink<'_> {
             number: number.unwrap_or(0),
             offset,
             text: Bytes::copy_from_slice(text),
-            cut: text.len() < line.len() || !is_whole,
+            cut: text.len() < line.len() || !is_whole || !all_spans,
             spans,
         });
         self.batch_bytes < SEARCH_BATCH_BYTES || self.send_batch()

@@ -16,7 +16,7 @@ mod ignore_rules;
 mod missing;
 mod watched_tree;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -34,29 +34,32 @@ pub(super) use missing::watch_missing;
 
 use super::blocking::BlockingPool;
 use super::resolve::{io, os};
+use crate::descriptors::DescriptorPermit;
 use watched_tree::{Drained, WatchedTree};
 
 pub(super) async fn watch(
     root: PathBuf,
     options: WatchOptions,
+    permit: Result<DescriptorPermit, FileReason>,
     long: &BlockingPool,
     short: BlockingPool,
 ) -> Result<LocalChangeStream, FileError> {
+    let permit = permit.map_err(|reason| FileError::new(FileVerb::Watch, root.clone(), reason))?;
     let failed = {
         let root = root.clone();
         move |errno| FileError::new(FileVerb::Watch, root.clone(), watch_error(errno))
     };
     let begun = long
         .run(move |cancel| {
-            let queue = queue()?;
-            let tree = WatchedTree::watch(&queue, root, options, cancel)?;
+            let queue = EventQueue::new(permit)?;
+            let tree = WatchedTree::watch(&queue.descriptor, root, options, cancel)?;
             Ok((queue, tree))
         })
         .await;
     let (queue, tree) = begun.map_err(&failed)?;
     Ok(LocalChangeStream {
         root: tree.root().to_owned(),
-        queue: Arc::new(async_queue(queue).map_err(failed)?),
+        queue: Arc::new(queue.into_async().map_err(failed)?),
         tree: Arc::new(Mutex::new(tree)),
         pool: short,
     })
@@ -65,7 +68,7 @@ pub(super) async fn watch(
 /// A watch of a tree.
 pub(super) struct LocalChangeStream {
     root: PathBuf,
-    queue: Arc<AsyncFd<OwnedFd>>,
+    queue: Arc<AsyncFd<EventQueue>>,
     /// Contains the changes since the last batch, so that a caller that stops waiting loses nothing.
     tree: Arc<Mutex<WatchedTree>>,
     pool: BlockingPool,
@@ -83,7 +86,7 @@ impl LocalChangeStream {
             .pool
             .run(move |_| {
                 let mut tree = tree.lock().expect("no holder of this lock panics");
-                tree.drain(queue.get_ref())
+                tree.drain(&queue.get_ref().descriptor)
             })
             .await;
         drained.map_err(|errno| FileError::new(FileVerb::Watch, self.root.clone(), watch_error(errno)))
@@ -98,7 +101,7 @@ impl LocalChangeStream {
             };
             let is_complete = match ready {
                 None => {
-                    self.tree().expire_rename(self.queue.get_ref());
+                    self.tree().expire_rename(&self.queue.get_ref().descriptor);
                     true
                 }
                 Some(ready) => {
@@ -138,14 +141,29 @@ impl ChangeStream for LocalChangeStream {
     }
 }
 
-fn queue() -> Result<OwnedFd, Errno> {
-    inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
+/// A queue of the kernel's events, and the right to have it open, which ends after it.
+struct EventQueue {
+    descriptor: OwnedFd,
+    _permit: DescriptorPermit,
 }
 
-/// Registers the queue with the runtime.
-fn async_queue(queue: OwnedFd) -> Result<AsyncFd<OwnedFd>, Errno> {
-    AsyncFd::with_interest(queue, tokio::io::Interest::READABLE)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+impl EventQueue {
+    fn new(permit: DescriptorPermit) -> Result<Self, Errno> {
+        let descriptor = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        Ok(Self { descriptor, _permit: permit })
+    }
+
+    /// Registers it with the runtime.
+    fn into_async(self) -> Result<AsyncFd<Self>, Errno> {
+        AsyncFd::with_interest(self, tokio::io::Interest::READABLE)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+}
+
+impl AsRawFd for EventQueue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
 }
 
 /// The kernel reports its two limits on watches with errors that usually mean something else.

@@ -180,6 +180,7 @@ impl Process {
             id: self.record.id.clone(),
             pid: self.pid,
             argv: self.record.argv.clone(),
+            argv_cut: false,
             cwd: self.record.cwd.clone(),
             tty: matches!(self.record.io, Io::Pty(_)),
             stdin_open: self.stdin().is_open(),

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
-    Change, ChangeBatch, Copied, DirectoryEntry, DirectoryPage, FileError, FileKind, FileLines, FileTimes, GlobQuery,
-    LinkPolicy, Metadata, OpenMode, Pattern, SearchQuery, SearchSummary, WalkEntry, WalkItem, WalkKind, WalkListing,
-    WalkOptions, WalkPage, WalkPosition, limits,
+    Change, ChangeBatch, Copied, DirectoryEntry, DirectoryPage, FileError, FileKind, FileLines, FileTimes, GlobMatches,
+    GlobQuery, LinkPolicy, Metadata, OpenMode, Pattern, SearchQuery, SearchSummary, WalkEntry, WalkItem, WalkKind,
+    WalkListing, WalkOptions, WalkPage, WalkPosition, limits,
 };
 use exec_env::http;
 use exec_wire::base64::Base64;
@@ -20,7 +20,7 @@ use exec_wire::path_uri::ForeignPath;
 use exec_wire::text::OsText;
 
 use super::{root, uri};
-use crate::limits::{LISTING_BYTES, WALK_ENTRY_BYTES};
+use crate::limits::{FOUND_VALUES, LISTING_BYTES, WALK_ENTRY_BYTES};
 use crate::reply;
 
 pub(crate) fn links(follow: Option<bool>) -> LinkPolicy {
@@ -141,6 +141,8 @@ const ENVELOPE_VALUES: usize = 8;
 const DIRECTORY_ENTRY_VALUES: usize = 6;
 const WALK_ENTRY_VALUES: usize = 4;
 const WALK_ERROR_VALUES: usize = 9;
+const FOUND_LINE_VALUES: usize = 8;
+const SPAN_VALUES: usize = 3;
 
 pub(crate) fn walk_options(options: wire::WalkOptions) -> WalkOptions {
     WalkOptions {
@@ -274,15 +276,33 @@ pub(crate) fn search_query(params: wire::SearchParams) -> Result<SearchQuery, Fo
     })
 }
 
-pub(crate) fn found_lines(found: FileLines) -> Option<wire::FoundLines> {
-    let lines = found.lines.into_iter().map(|line| wire::FoundLine {
-        number: line.number,
-        offset: line.offset,
-        text: OsText(std::ffi::OsString::from_vec(line.text.into())),
-        cut: line.cut,
-        spans: line.spans,
-    });
-    Some(wire::FoundLines { path: uri(&found.path)?, lines: lines.collect() })
+/// The lines in pieces that fit a message each.
+pub(crate) fn found_lines(found: FileLines) -> Vec<wire::FoundLines> {
+    let Some(path) = uri(&found.path) else { return Vec::new() };
+    let mut pieces = Vec::new();
+    let mut piece = wire::FoundLines { path: path.clone(), lines: Vec::new() };
+    let mut values = 0;
+    for mut line in found.lines {
+        let cut = line.cut || line.spans.len() > limits::SEARCH_SPANS;
+        line.spans.truncate(limits::SEARCH_SPANS);
+        values += FOUND_LINE_VALUES + line.spans.len() * SPAN_VALUES;
+        piece.lines.push(wire::FoundLine {
+            number: line.number,
+            offset: line.offset,
+            text: OsText(std::ffi::OsString::from_vec(line.text.into())),
+            cut,
+            spans: line.spans,
+        });
+        if values >= FOUND_VALUES {
+            values = 0;
+            let full = std::mem::replace(&mut piece, wire::FoundLines { path: path.clone(), lines: Vec::new() });
+            pieces.push(full);
+        }
+    }
+    if !piece.lines.is_empty() {
+        pieces.push(piece);
+    }
+    pieces
 }
 
 pub(crate) fn search_summary(summary: &SearchSummary) -> wire::SearchSummary {
@@ -304,6 +324,21 @@ pub(crate) fn glob_query(params: wire::GlobParams) -> Result<GlobQuery, ForeignP
         hidden: params.hidden.unwrap_or(true),
         max_paths: params.max_paths.unwrap_or(limits::GLOB_PATHS),
     })
+}
+
+/// No more paths than fit [`WALK_REPLY_BYTES`], where each counts its URI and [`WALK_ENTRY_BYTES`]; their values fit then, too.
+pub(crate) fn glob_matches(found: &GlobMatches) -> wire::GlobResult {
+    let mut result = wire::GlobResult { paths: Vec::new(), truncated: found.truncated };
+    let mut bytes = 0;
+    for path in found.paths.iter().filter_map(|path| uri(path)) {
+        bytes += path.as_str().len() + WALK_ENTRY_BYTES;
+        if bytes > WALK_REPLY_BYTES {
+            result.truncated = true;
+            break;
+        }
+        result.paths.push(path);
+    }
+    result
 }
 
 pub(crate) fn http_request(params: wire_http::RequestParams) -> http::HttpRequest {
@@ -352,5 +387,55 @@ mod tests {
         assert_eq!((at_the_limit.entries.len(), at_the_limit.truncated), (fits, false));
         let beyond = walk(items(fits + 1));
         assert_eq!((beyond.entries.len(), beyond.truncated), (fits, true));
+    }
+
+    /// Whether our own reader accepts it as the result of a response.
+    fn is_readable(result: &impl serde::Serialize) -> bool {
+        use exec_wire::envelope;
+        let mut out = Vec::new();
+        envelope::write_response(&mut out, &envelope::RequestId::Number(i64::MAX), result, true);
+        out.len() <= MESSAGE_BYTES && envelope::decode(std::str::from_utf8(&out).expect("JSON is text")).is_ok()
+    }
+
+    #[test]
+    fn a_walk_of_nothing_but_errors_can_be_read() {
+        for (name_bytes, count) in [(1, 30_000), (4000, 1_500)] {
+            let path = format!("/{}", "\u{1}".repeat(name_bytes));
+            let error = FileError::new(exec_env::files::FileVerb::Walk, path, exec_env::files::FileReason::Os(13));
+            let listing = WalkListing { items: vec![WalkItem::Unreadable(error); count], truncated: false };
+            let result = walk(listing);
+            assert!(result.truncated && is_readable(&result), "{name_bytes}: {} errors", result.errors.len());
+        }
+    }
+
+    #[test]
+    fn the_paths_of_a_glob_are_cut_where_they_exceed_the_limit_and_can_be_read() {
+        let fits = WALK_REPLY_BYTES / ("file:///x".len() + WALK_ENTRY_BYTES);
+        let found = |count| glob_matches(&GlobMatches { paths: vec!["/x".into(); count], truncated: false });
+        let (as_many, more) = (found(fits), found(fits + 1));
+        assert_eq!((as_many.paths.len(), as_many.truncated), (fits, false));
+        assert_eq!((more.paths.len(), more.truncated), (fits, true));
+        assert!(is_readable(&more));
+    }
+
+    #[test]
+    fn lines_with_very_many_matches_come_in_pieces_that_can_be_read() {
+        let line = |number, spans| exec_env::files::SearchLine {
+            number,
+            offset: 0,
+            text: "x".into(),
+            cut: false,
+            spans: vec![(0, 1); spans],
+        };
+        let lines = vec![
+            line(1, limits::SEARCH_SPANS),
+            line(2, limits::SEARCH_SPANS + 1),
+            line(3, 1),
+            line(4, limits::SEARCH_SPANS),
+        ];
+        let pieces = found_lines(FileLines { path: "/x".into(), lines });
+        assert!(pieces.iter().all(is_readable));
+        let told: Vec<_> = pieces.iter().flat_map(|piece| &piece.lines).map(|line| (line.number, line.cut)).collect();
+        assert_eq!((told, pieces.len()), (vec![(1, false), (2, true), (3, false), (4, false)], 2));
     }
 }

@@ -12,7 +12,7 @@ use exec_wire::limits::DISCOVERY_ROOTS;
 
 use super::fs::permission::{self, FileAccess};
 use crate::dispatch::{HandlerResult, RequestContext, Response};
-use crate::limits::DISCOVERY_BYTES;
+use crate::limits::{DISCOVERY_BYTES, DISCOVERY_ITEMS, DISCOVERY_PATH_BYTES};
 use crate::reply;
 
 pub(crate) async fn roots(context: RequestContext, params: DiscoverRootsParams) -> HandlerResult<DiscoverRootsResult> {
@@ -24,12 +24,11 @@ pub(crate) async fn roots(context: RequestContext, params: DiscoverRootsParams) 
     }
     // One after another: each may hold many files, and together they must fit one response.
     let memory = context.connection.reserve_response_memory(DISCOVERY_BYTES).await;
-    let mut left_bytes = DISCOVERY_BYTES;
+    let mut room =
+        scan::Room { content_bytes: DISCOVERY_BYTES, items: DISCOVERY_ITEMS, path_bytes: DISCOVERY_PATH_BYTES };
     let mut roots = Vec::with_capacity(params.roots.len());
     for root in params.roots {
-        let (found, taken_bytes) = scan::root(context.files(), root.id, root.path, left_bytes).await;
-        left_bytes = left_bytes.saturating_sub(taken_bytes);
-        roots.push(found);
+        roots.push(scan::root(context.files(), root.id, root.path, &mut room).await);
     }
     Ok(Response { memory, ..DiscoverRootsResult { roots }.into() })
 }

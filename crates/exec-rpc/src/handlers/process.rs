@@ -1,14 +1,15 @@
 //! Processes: from the wire's verbs to the environment's.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use exec_core::limits::PAGE_ENTRIES;
 use exec_core::{EntryBody, Page, WriteId};
-use exec_env::process::{ProcessError, ProcessReason, Processes, ReadQuery, Signalled, Written};
+use exec_env::process::{ProcessError, ProcessInfo, ProcessReason, Processes, ReadQuery, Signalled, Written};
 use exec_wire::base64::Base64;
 use exec_wire::error::RpcError;
 use exec_wire::limits::READ_PAGE_BYTES;
+use exec_wire::process as wire;
 use exec_wire::process::{
     Chunk, CloseStdinParams, CloseStdinResult, DenialEvidence, Exit, ForgetParams, ForgetResult, ListParams,
     ListResult, ReadParams, ReadResult, ResizeParams, ResizeResult, SandboxType, SignalParams, SignalResult,
@@ -19,7 +20,7 @@ use exec_wire::sandbox::SandboxContext;
 
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
-use crate::limits::{LABEL_BYTES, SIGNAL_ID_BYTES};
+use crate::limits::{LABEL_BYTES, PROCESS_PAGE_BYTES, SIGNAL_ID_BYTES};
 use crate::reply;
 use crate::reservations::Lookup;
 use crate::session::denial;
@@ -259,13 +260,65 @@ pub(crate) async fn resize(context: RequestContext, params: ResizeParams) -> Han
     Ok(ResizeResult {}.into())
 }
 
-pub(crate) async fn list(context: RequestContext, _params: ListParams) -> HandlerResult<ListResult> {
-    let listed = context.processes().list().await.map_err(|error| reply::process_error(error.into(), ""))?;
-    let mine = |info: exec_env::process::ProcessInfo| {
-        let label = ProcessLabel::decode(&info.label).filter(|label| label.session == context.session.id)?;
-        Some(convert::process_info(label.wire_id, info, label.client_label))
+pub(crate) async fn list(context: RequestContext, params: ListParams) -> HandlerResult<ListResult> {
+    let after = match params.cursor.as_deref() {
+        None | Some("") => None,
+        Some(cursor) => Some(ListPosition::decode(cursor).ok_or_else(reply::bad_cursor)?),
     };
-    Ok(ListResult { processes: listed.into_iter().filter_map(mine).collect() }.into())
+    let memory = match params.cursor {
+        Some(_) => context.connection.reserve_response_memory(PROCESS_PAGE_BYTES).await,
+        None => None,
+    };
+    let listed = context.processes().list().await.map_err(|error| reply::process_error(error.into(), ""))?;
+    let mine = |info: ProcessInfo| {
+        let label = ProcessLabel::decode(&info.label).filter(|label| label.session == context.session.id)?;
+        let position = ListPosition { started: info.started, wire_id: label.wire_id.clone() };
+        Some((position, convert::process_info(label.wire_id, info, label.client_label)))
+    };
+    let mine = listed.into_iter().filter_map(mine);
+    if params.cursor.is_none() {
+        let processes = mine.map(|(_, info)| info).collect();
+        return Ok(ListResult { processes, next_cursor: None }.into());
+    }
+    let mut behind: Vec<_> = mine.filter(|(position, _)| after.as_ref().is_none_or(|after| position > after)).collect();
+    behind.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(Response { memory, ..process_page(behind).into() })
+}
+
+/// As many of these processes as a page has room for, one at least.
+fn process_page(behind: Vec<(ListPosition, wire::ProcessInfo)>) -> ListResult {
+    let mut page = ListResult { processes: Vec::new(), next_cursor: None };
+    let (mut bytes, mut last): (usize, Option<ListPosition>) = (0, None);
+    for (position, info) in behind {
+        bytes += convert::process_info_bytes(&info);
+        if let Some(last) = last.filter(|_| bytes > PROCESS_PAGE_BYTES) {
+            page.next_cursor = Some(last.encode());
+            return page;
+        }
+        page.processes.push(info);
+        last = Some(position);
+    }
+    page
+}
+
+/// Where a process stands in the list of its session. It stays there, whichever others come and go.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ListPosition {
+    started: SystemTime,
+    wire_id: String,
+}
+
+impl ListPosition {
+    fn encode(&self) -> String {
+        let since = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        format!("{} {}", since.as_nanos(), self.wire_id)
+    }
+
+    fn decode(cursor: &str) -> Option<Self> {
+        let (nanoseconds, wire_id) = cursor.split_once(' ')?;
+        let since = Duration::from_nanos(nanoseconds.parse().ok()?);
+        Some(Self { started: UNIX_EPOCH.checked_add(since)?, wire_id: wire_id.to_owned() })
+    }
 }
 
 pub(crate) async fn wait(context: RequestContext, params: WaitParams) -> HandlerResult<WaitResult> {

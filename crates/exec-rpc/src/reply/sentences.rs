@@ -68,6 +68,7 @@ pub(super) fn file_error(error: &FileError) -> String {
         FileReason::WriteRange => "file write range exceeds the signed 64-bit file offset limit",
         FileReason::LineTooLong { .. }
         | FileReason::WatchLimit(_)
+        | FileReason::TooManyOpenFiles { .. }
         | FileReason::BadPattern { .. }
         | FileReason::Unsupported { .. }
         | FileReason::Unreachable { .. } => return error.reason.to_string(),

@@ -61,10 +61,7 @@ impl SessionStore {
 }
 
 fn encode(session: &Session, ttl: Duration) -> String {
-    let owner = match &session.owner {
-        SessionOwner::Operator => "",
-        SessionOwner::Address(address) => address,
-    };
+    let owner = encode_owner(&session.owner);
     let holder = session.holder().map(|scope| serde_json::Value::from(&*scope).to_string()).unwrap_or_default();
     let subject = serde_json::to_string(&session.subject).unwrap_or_default();
     // The name comes last, because it may contain anything, even line ends; in JSON they are escaped.
@@ -83,15 +80,31 @@ fn decode(id: String, text: &str) -> Option<(Session, Duration)> {
         "2" => (lines.next()?, lines.next()?, lines.next()?),
         _ => return None,
     };
-    let owner = match owner {
-        "" => SessionOwner::Operator,
-        address => SessionOwner::Address(address.to_owned()),
-    };
-    let session = Session::new(id, lines.next()?.to_owned(), opened_at_ms, owner);
+    let session = Session::new(id, lines.next()?.to_owned(), opened_at_ms, decode_owner(owner)?);
     if !holder.is_empty() {
         session.set_holder(Some(&serde_json::from_str::<String>(holder).ok()?));
     }
     Some((session.opened_by(serde_json::from_str(subject).ok()?), ttl))
+}
+
+/// One line. An address is written as it is, and has no space.
+fn encode_owner(owner: &SessionOwner) -> String {
+    match owner {
+        SessionOwner::Host => String::new(),
+        SessionOwner::User(uid) => format!("user {uid}"),
+        SessionOwner::Subject(subject) => format!("subject {}", serde_json::Value::from(subject.as_str())),
+        SessionOwner::Address(address) => address.clone(),
+    }
+}
+
+fn decode_owner(line: &str) -> Option<SessionOwner> {
+    Some(match line.split_once(' ') {
+        None if line.is_empty() => SessionOwner::Host,
+        None => SessionOwner::Address(line.to_owned()),
+        Some(("user", uid)) => SessionOwner::User(uid.parse().ok()?),
+        Some(("subject", subject)) => SessionOwner::Subject(serde_json::from_str(subject).ok()?),
+        Some(_) => return None,
+    })
 }
 
 #[cfg(test)]
@@ -102,7 +115,7 @@ mod tests {
     fn a_fifo_or_a_giant_among_the_sessions_holds_nobody_up() {
         let state = tempfile::tempdir().expect("a temporary folder");
         let store = SessionStore::open(Some(state.path())).expect("the folder is ours");
-        let session = Session::new("good".into(), "name".into(), 7, SessionOwner::Operator);
+        let session = Session::new("good".into(), "name".into(), 7, SessionOwner::Host);
         store.save(&session, Duration::from_secs(1)).expect("the folder is ours");
         let giant = std::fs::File::create(state.path().join("sessions/giant")).expect("the folder is ours");
         giant.set_len(1 << 40).expect("a hole costs nothing");
@@ -125,5 +138,10 @@ mod tests {
         let (older, _) = decode("x".into(), "1\n1\n1\nn\nn").expect("an older server wrote it");
         assert_eq!((older.client_name.as_str(), older.holder()), ("n\nn", None));
         assert!(decode("x".into(), "3\n1\n1\n\n\nnull\nn").is_none());
+        for owner in [SessionOwner::Host, SessionOwner::User(1000), SessionOwner::Subject("a \n\"b".into())] {
+            let session = Session::new("x".into(), String::new(), 7, owner);
+            let (decoded, _) = decode("x".into(), &encode(&session, Duration::ZERO)).expect("it was encoded here");
+            assert_eq!(decoded.owner, session.owner);
+        }
     }
 }

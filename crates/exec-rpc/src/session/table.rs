@@ -29,19 +29,43 @@ pub(crate) enum Attachment {
     Detached { until: Instant },
 }
 
-/// Whose sessions a session counts among: an address beyond this machine, or this machine.
+/// Whose sessions a session counts among: those of whoever opened it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SessionOwner {
-    /// A unix socket admits only its owner, and stdio and memory belong to whoever started the server.
-    Operator,
+    /// Stdio and memory belong to whoever started the server. Their sessions are not counted.
+    Host,
+    /// A user of this machine, over a unix socket.
+    User(u32),
+    /// Whom a token names, from wherever it comes: many clients may share the address of a gateway.
+    Subject(String),
+    /// An address, if no token names anybody.
     Address(String),
 }
 
 impl SessionOwner {
-    pub(crate) fn of(peer: &Peer) -> Self {
-        match peer {
-            Peer::WebSocket(address) => Self::Address(address.ip().to_string()),
-            Peer::Unix { .. } | Peer::Stdio | Peer::Program { .. } | Peer::Memory => Self::Operator,
+    pub(crate) fn of(peer: &Peer, subject: Option<&str>) -> Self {
+        match (peer, subject) {
+            (Peer::WebSocket(_), Some(subject)) if !subject.is_empty() => Self::Subject(subject.to_owned()),
+            (Peer::WebSocket(address), _) => Self::Address(address.ip().to_string()),
+            (Peer::Unix { uid, .. }, _) => Self::User(*uid),
+            (Peer::Stdio | Peer::Program { .. } | Peer::Memory, _) => Self::Host,
+        }
+    }
+
+    /// Whether it is on this machine, and so may have the sessions that are kept for operators. A unix socket admits only
+    /// the server's own user and root.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Self::Host | Self::User(_))
+    }
+}
+
+impl std::fmt::Display for SessionOwner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host => write!(f, "the host of this server"),
+            Self::User(uid) => write!(f, "user {uid}"),
+            Self::Subject(_) => write!(f, "the subject of this token"),
+            Self::Address(address) => write!(f, "address {address}"),
         }
     }
 }
@@ -74,11 +98,17 @@ impl SessionTable {
         self.rows.insert(session.id.clone(), SessionRow { session, attachment, ttl });
     }
 
-    /// Makes room for one more session of `owner`. Returns the session that gives way to it, if one must.
-    pub(crate) fn make_room(&mut self, owner: &SessionOwner) -> Result<Option<Arc<Session>>, NoRoom> {
-        let is_operator = *owner == SessionOwner::Operator;
+    /// Makes room for one more session of `owner`, who may have those that are kept for operators if it is one. Returns the
+    /// session that gives way to it, if one must.
+    pub(crate) fn make_room(
+        &mut self,
+        owner: &SessionOwner,
+        is_operator: bool,
+    ) -> Result<Option<Arc<Session>>, NoRoom> {
         let own = |session: &Session| session.owner == *owner;
-        if !is_operator && self.rows.values().filter(|row| own(&row.session)).count() >= SESSIONS_PER_PEER {
+        if *owner != SessionOwner::Host
+            && self.rows.values().filter(|row| own(&row.session)).count() >= SESSIONS_PER_PEER
+        {
             return self.remove_idle(own).map(Some).ok_or(NoRoom::Peer);
         }
         let limit = if is_operator { SESSIONS } else { SESSIONS - OPERATOR_SESSIONS };
@@ -181,7 +211,7 @@ mod tests {
 
     fn opened() -> (SessionTable, Instant) {
         let mut table = SessionTable::default();
-        table.open(session("s", SessionOwner::Operator), FIRST, TTL);
+        table.open(session("s", SessionOwner::Host), FIRST, TTL);
         (table, Instant::now())
     }
 
@@ -234,21 +264,53 @@ mod tests {
     fn one_address_cannot_take_every_session_and_its_own_idle_ones_give_way_first() {
         let mut table = SessionTable::default();
         fill(&mut table, SESSIONS_PER_PEER, |_| address(1));
-        assert_eq!(table.make_room(&address(1)).err(), Some(NoRoom::Peer));
-        assert!(matches!(table.make_room(&address(2)), Ok(None)), "another address has its own share");
+        assert_eq!(table.make_room(&address(1), false).err(), Some(NoRoom::Peer));
+        assert!(matches!(table.make_room(&address(2), false), Ok(None)), "another address has its own share");
         let now = Instant::now();
         table.detach("s7", ConnectionId(7), now + TTL);
         table.detach("s5", ConnectionId(5), now);
-        let gone = table.make_room(&address(1)).expect("two of its own are idle").expect("one of them gives way");
+        let gone =
+            table.make_room(&address(1), false).expect("two of its own are idle").expect("one of them gives way");
         assert_eq!(gone.id, "s5", "the one that was left first");
+    }
+
+    #[test]
+    fn a_session_is_charged_to_the_user_or_the_subject_or_else_the_address_that_opens_it() {
+        let socket = Peer::Unix { path: "/s".into(), pid: None, uid: 7 };
+        let remote = |host: &str| Peer::WebSocket(format!("{host}:1").parse().expect("an address"));
+        assert_eq!(SessionOwner::of(&socket, None), SessionOwner::User(7));
+        let subject = SessionOwner::Subject("ann".into());
+        assert_eq!(SessionOwner::of(&remote("10.0.0.1"), Some("ann")), subject);
+        assert_eq!(SessionOwner::of(&remote("10.0.0.2"), Some("ann")), subject, "wherever she is");
+        for names_nobody in [None, Some("")] {
+            let address = SessionOwner::Address("10.0.0.1".into());
+            assert_eq!(SessionOwner::of(&remote("10.0.0.1"), names_nobody), address);
+        }
+        assert!(SessionOwner::User(7).is_local() && !subject.is_local());
+    }
+
+    #[test]
+    fn no_user_and_no_subject_can_take_every_session_but_the_host_can() {
+        for owner in [SessionOwner::User(7), SessionOwner::Subject("ann".into())] {
+            let mut table = SessionTable::default();
+            fill(&mut table, SESSIONS_PER_PEER - 1, |_| owner.clone());
+            assert!(matches!(table.make_room(&owner, true), Ok(None)), "one more is as many as it may have");
+            table.open(session("last", owner.clone()), FIRST, TTL);
+            assert_eq!(table.make_room(&owner, true).err(), Some(NoRoom::Peer));
+            assert!(matches!(table.make_room(&SessionOwner::User(0), true), Ok(None)));
+            assert!(matches!(table.make_room(&SessionOwner::Subject("bob".into()), false), Ok(None)));
+        }
+        let mut table = SessionTable::default();
+        fill(&mut table, SESSIONS_PER_PEER, |_| SessionOwner::Host);
+        assert!(matches!(table.make_room(&SessionOwner::Host, true), Ok(None)));
     }
 
     #[test]
     fn an_operator_gets_in_where_nobody_else_does() {
         let mut table = SessionTable::default();
         fill(&mut table, SESSIONS - OPERATOR_SESSIONS, address);
-        assert_eq!(table.make_room(&address(SESSIONS)).err(), Some(NoRoom::Server));
-        assert!(matches!(table.make_room(&SessionOwner::Operator), Ok(None)));
+        assert_eq!(table.make_room(&address(SESSIONS), false).err(), Some(NoRoom::Server));
+        assert!(matches!(table.make_room(&SessionOwner::User(0), true), Ok(None)));
     }
 
     #[test]
@@ -259,6 +321,6 @@ mod tests {
         let id = busy.process_id("p").expect("a short id");
         busy.insert_process(Arc::new(crate::session::SessionProcess::new("p".into(), id, None, false)));
         table.detach("s0", ConnectionId(0), Instant::now());
-        assert_eq!(table.make_room(&address(1)).err(), Some(NoRoom::Peer));
+        assert_eq!(table.make_room(&address(1), false).err(), Some(NoRoom::Peer));
     }
 }

@@ -207,6 +207,7 @@ impl Processes for FakeEnvironment {
             id: id.clone(),
             pid: 1,
             argv: command.argv.clone(),
+            argv_cut: false,
             cwd: command.cwd.clone(),
             tty: false,
             stdin_open: true,

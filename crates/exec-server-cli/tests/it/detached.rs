@@ -214,6 +214,7 @@ fn results_are_kept_as_long_as_was_asked_for_and_no_longer() {
     assert_eq!(following.end().2, 0);
     // The server looks every few seconds.
     let gone = std::iter::repeat_with(|| server.finish(&["logs", &short])).find(|output| code(output) != 0);
-    assert!(gone.is_some_and(|output| stderr(&output).contains("its server has let go of it")));
+    let gone = gone.expect("it repeats until it is found");
+    assert!(stderr(&gone).contains("its server has let go of it"), "{gone:?}");
     assert_eq!(stdout(&server.finish(&["logs", &long])), "long\n");
 }

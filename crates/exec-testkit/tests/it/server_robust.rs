@@ -5,6 +5,8 @@
 
 mod client;
 mod hostile_clients;
+mod idle;
+mod open_files;
 
 use serde_json::{Value, json};
 
@@ -292,4 +294,32 @@ async fn pages_of_a_limited_size_add_up_to_everything() {
         after = next - 1;
     }
     assert_eq!(logs.of("p").map(|log| log.bytes), Some(BYTES));
+}
+
+#[tokio::test]
+async fn a_configuration_within_its_bound_is_read_and_beyond_it_an_error_says_so() {
+    let server = ServerFixture::start().await;
+    let home = server.directory.path();
+    let project = home.join("project");
+    std::fs::create_dir_all(project.join(".git")).expect("the folder is ours");
+    let trust = format!("[projects.{project:?}]\ntrust_level = 'trusted'\n");
+    std::fs::write(home.join(".codex/config.toml"), trust).expect("the folder is ours");
+    let mut cwd = project.clone();
+    // Eight mebibytes, of which the system's and the user's file may have one each.
+    for _ in 0..6 {
+        let content = "model = 'm'\n#";
+        let content = format!("{content}{}", "x".repeat((1 << 20) - content.len()));
+        std::fs::create_dir_all(cwd.join(".codex")).expect("the folder is ours");
+        std::fs::write(cwd.join(".codex/config.toml"), content).expect("the folder is ours");
+        cwd.push("below");
+    }
+    let mut client = server.client().await;
+    let params =
+        json!({"cwd": format!("file://{}", cwd.display()), "configPaths": [["model"]], "requirementsPaths": []});
+    let read = client.call("environmentConfig/read", params.clone()).await;
+    assert_eq!(read["result"]["config"]["layers"].as_array().expect("layers").len(), 6, "{read}");
+    std::fs::create_dir_all(cwd.join(".codex")).expect("the folder is ours");
+    std::fs::write(cwd.join(".codex/config.toml"), "model = 'm'\n").expect("the folder is ours");
+    let refused = client.call("environmentConfig/read", params).await;
+    assert_eq!(refused["error"]["data"]["kind"], "tooLarge", "{refused}");
 }

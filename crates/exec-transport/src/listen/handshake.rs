@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
@@ -29,6 +29,7 @@ use crate::stream::send_queue::Framing;
 use crate::stream::{self, HeldResource};
 use crate::websocket::Role;
 
+use super::budget::{ConnectionPermit, ConnectionRoom};
 use super::http::{UpgradePolicy, UpgradeResponse, plain};
 use super::throttle::AuthThrottle;
 
@@ -37,8 +38,7 @@ pub(super) struct Acceptor {
     pub(super) policy: UpgradePolicy,
     /// For a `wss://` listener.
     pub(super) tls: Option<TlsAcceptor>,
-    pub(super) max_connections: usize,
-    pub(super) connection_permits: Arc<Semaphore>,
+    pub(super) room: ConnectionRoom,
     pub(super) header_timeout: Duration,
     pub(super) limits: Limits,
     /// Held for a moment, never while anybody waits.
@@ -55,9 +55,9 @@ impl std::fmt::Debug for Acceptor {
 #[derive(Debug)]
 pub(super) enum UnixAdmission {
     /// It counts as a connection.
-    Connection(OwnedSemaphorePermit),
-    /// The limit of connections is reached; the client is told so.
-    Refusal(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit),
+    Connection(ConnectionPermit),
+    /// There is no room for one more connection; the client is told why.
+    Refusal(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit, String),
 }
 
 /// What came of an HTTP exchange that upgraded.
@@ -66,16 +66,16 @@ struct Upgraded<S> {
     /// What was read beyond the request.
     already_read: Bytes,
     identity: Identity,
-    permit: OwnedSemaphorePermit,
+    permit: ConnectionPermit,
 }
 
 /// The permit of the connection that an exchange may become.
 enum Place {
-    Held(OwnedSemaphorePermit),
+    Held(ConnectionPermit),
     /// Taken when the request may enter, so that those who may not take nobody's.
     AtUpgrade,
-    /// There is none left, and every request is told so.
-    None,
+    /// There is none left, and every request is told why.
+    None(String),
 }
 
 impl Acceptor {
@@ -136,16 +136,16 @@ impl Acceptor {
             tracing::warn!("{}: refused a connection of user {}", path.display(), credentials.uid());
             return None;
         }
-        let peer = Peer::Unix { path, pid: credentials.pid() };
+        let peer = Peer::Unix { path, pid: credentials.pid(), uid: credentials.uid() };
         let first = match &admission {
             UnixAdmission::Connection(_) => peek_byte(&stream).await?,
-            UnixAdmission::Refusal(_) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
+            UnixAdmission::Refusal(..) => timeout(self.header_timeout, peek_byte(&stream)).await.ok()??,
         };
         if first == b'G' {
             let deadline = Instant::now() + self.header_timeout;
             let place = match admission {
                 UnixAdmission::Connection(permit) => Place::Held(permit),
-                UnixAdmission::Refusal(_) => Place::None,
+                UnixAdmission::Refusal(_, why) => Place::None(why),
             };
             let upgraded = self.serve_http(stream, None, deadline, place).await?;
             return Some(self.websocket(upgraded, UnixStream::into_split, peer));
@@ -189,12 +189,13 @@ impl Acceptor {
         Some(Upgraded { stream: parts.io.into_inner(), already_read: parts.read_buf, identity, permit })
     }
 
-    /// A permit for the connection that a request may become; `None` if there are too many.
-    fn take_place(&self, place: &Mutex<Place>) -> Option<OwnedSemaphorePermit> {
-        match std::mem::replace(&mut *locked(place), Place::None) {
-            Place::Held(permit) => Some(permit),
-            Place::AtUpgrade => Arc::clone(&self.connection_permits).try_acquire_owned().ok(),
-            Place::None => None,
+    /// A permit for the connection that a request may become, or why there is none.
+    fn take_place(&self, place: &Mutex<Place>) -> Result<ConnectionPermit, String> {
+        let used = Place::None("this exchange has become a connection already".to_owned());
+        match std::mem::replace(&mut *locked(place), used) {
+            Place::Held(permit) => Ok(permit),
+            Place::AtUpgrade => self.room.take(),
+            Place::None(why) => Err(why),
         }
     }
 
@@ -205,8 +206,8 @@ impl Acceptor {
         place: &Mutex<Place>,
         upgrade: &Mutex<Option<PendingUpgrade>>,
     ) -> Response<Full<Bytes>> {
-        if matches!(*locked(place), Place::None) {
-            return self.too_many();
+        if let Place::None(why) = &*locked(place) {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, why.clone());
         }
         // Only a listener that asks for tokens can be tried by guessing one.
         let guesser = address.filter(|_| self.policy.auth.is_some() && request.uri().path() == "/");
@@ -229,17 +230,15 @@ impl Acceptor {
                 response
             }
             UpgradeResponse::Upgrade(response, identity) => {
-                let Some(permit) = self.take_place(place) else { return self.too_many() };
+                let permit = match self.take_place(place) {
+                    Ok(permit) => permit,
+                    Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, why),
+                };
                 let upgrading = PendingUpgrade { upgrade: hyper::upgrade::on(&mut request), identity, permit };
                 *locked(upgrade) = Some(upgrading);
                 response
             }
         }
-    }
-
-    fn too_many(&self) -> Response<Full<Bytes>> {
-        let text = format!("all {} connections are in use; close one or try again later", self.max_connections);
-        plain(StatusCode::SERVICE_UNAVAILABLE, text)
     }
 
     fn throttle(&self) -> MutexGuard<'_, AuthThrottle> {
@@ -251,7 +250,7 @@ impl Acceptor {
 struct PendingUpgrade {
     upgrade: OnUpgrade,
     identity: Identity,
-    permit: OwnedSemaphorePermit,
+    permit: ConnectionPermit,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,9 +1,10 @@
 //! The HTTP side of the WebSocket listener: routes, refusals, limits. Texts are part of the wire.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use exec_transport::{ListenOptions, ListenUrl, Listener};
+use exec_transport::{ConnectionBudget, ListenOptions, ListenUrl, Listener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -173,6 +174,28 @@ async fn over_the_limit_a_503_says_so_until_a_place_is_free() {
     assert_eq!(told, (503, "all 2 connections are in use; close one or try again later".to_owned()));
     drop((first, first_client));
     let (_third, _third_client) = tokio::join!(accept(&mut listener), raw_upgrade(address));
+}
+
+#[tokio::test]
+async fn without_room_in_the_shared_budget_a_503_says_why_until_a_connection_gives_its_room_back() {
+    let room = Arc::new(());
+    let taken = room.clone();
+    let budget = ConnectionBudget::new(move || match Arc::strong_count(&taken) {
+        1 | 2 => Ok(Box::new(taken.clone())),
+        _ => Err("no room: it is small here".to_owned()),
+    });
+    let (mut listener, address) =
+        websocket_listener(ListenOptions { budget: Some(budget), ..ListenOptions::default() }).await;
+    let (first, first_client) = tokio::join!(accept(&mut listener), raw_upgrade(address));
+    assert_eq!(Arc::strong_count(&room), 3);
+    let request = format!("GET / HTTP/1.1\r\nhost: {address}\r\n{UPGRADE}\r\n");
+    let told = tokio::select! {
+        accepted = listener.accept() => panic!("there was no room: {accepted:?}"),
+        told = within(ask(address, &request)) => told,
+    };
+    assert_eq!(told, (503, "no room: it is small here".to_owned()));
+    drop((first, first_client));
+    let (_second, _second_client) = tokio::join!(accept(&mut listener), raw_upgrade(address));
 }
 
 #[tokio::test]

@@ -111,7 +111,7 @@ shapes! {
         pub offset: u64,
         /// The line without its end.
         pub text: OsText,
-        /// Whether `text` is only the line's beginning.
+        /// Whether `text` is only the line's beginning, or `spans` are only the first 16,384.
         #[serde(default, skip_serializing_if = "is_false")]
         pub cut: bool,
         /// The matches: begin and end in bytes of `text`. Empty for a line of context.

@@ -1,12 +1,13 @@
 //! What can be done to a process: write, signal, terminate, and ours: resize, end of input, wait, list, forget.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::log::{Exit, StallReason, Stream};
 use super::start::{SandboxReport, Size};
 use crate::base64::Base64;
-use crate::empty::{empty_params, empty_results};
+use crate::empty::empty_results;
+use crate::initialize::is_false;
 use crate::path_uri::PathUri;
 use crate::shape::shapes;
 use crate::text::OsText;
@@ -133,11 +134,13 @@ shapes! {
         pub process_id: String,
     }
 
-    /// Every process of the session, in the order of their start.
+    /// The processes of the session, in the order of their start.
     #[serde(rename = "ProcessListResult")]
     pub struct ListResult {
         /// Those that are closed but not forgotten included.
         pub processes: Vec<ProcessInfo>,
+        /// With a `cursor` in the request: where the next page begins, if there are more.
+        pub next_cursor: Option<String>,
     }
 
     pub struct ProcessInfo {
@@ -146,6 +149,9 @@ shapes! {
         /// The kernel's process id.
         pub pid: u32,
         pub argv: Vec<OsText>,
+        /// Whether `argv` has only the first words, because it has very many or long ones.
+        #[serde(default, skip_serializing_if = "is_false")]
+        pub argv_cut: bool,
         pub cwd: PathUri,
         /// Whether it has a terminal.
         pub tty: bool,
@@ -208,10 +214,26 @@ empty_results! {
     ForgetResult,
 }
 
-empty_params! {
-    /// Asks for every process of the session.
-    #[schemars(rename = "ProcessListParams")]
-    ListParams,
+/// Asks for the processes of the session. They may be absent, as those of a method without params.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "ProcessListParams")]
+pub struct ListParams {
+    /// For pages: empty for the first one, then `nextCursor` of the one before. Without it there is one answer, or an error
+    /// if that would be too large for a message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for ListParams {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize, Default)]
+        struct Members {
+            cursor: Option<String>,
+        }
+        let Members { cursor } = Option::deserialize(deserializer)?.unwrap_or_default();
+        Ok(Self { cursor })
+    }
 }
 
 /// What to wait for.

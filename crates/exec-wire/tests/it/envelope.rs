@@ -125,3 +125,23 @@ fn a_mebibyte_of_output_in_a_message_is_decoded_exactly() {
     };
     assert_eq!(notification.params.decode(), Ok(params));
 }
+
+/// What we write, we can read; and who writes knows it before.
+#[test]
+fn a_response_is_counted_as_its_reader_counts_it() {
+    use exec_wire::limits::MESSAGE_VALUES;
+    for (jsonrpc, envelope_values) in [(false, 3), (true, 4)] {
+        let items = MESSAGE_VALUES - envelope_values;
+        let written = |result: &serde_json::Value| {
+            let mut out = Vec::new();
+            let values = write_response(&mut out, &RequestId::Number(1), result, jsonrpc);
+            let text = String::from_utf8(out).expect("JSON is text");
+            (values, envelope::decode(&text).is_ok())
+        };
+        assert_eq!(written(&serde_json::json!(vec![0; items])), (MESSAGE_VALUES, true));
+        assert_eq!(written(&serde_json::json!(vec![0; items + 1])), (MESSAGE_VALUES + 1, false));
+        // An object and its two members, one of them a pair.
+        let objects = vec![serde_json::json!({"a": 1, "b": [2, 3]}); items / 5];
+        assert_eq!(written(&serde_json::json!(objects)), (envelope_values + items / 5 * 5, true));
+    }
+}

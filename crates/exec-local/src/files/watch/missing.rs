@@ -13,33 +13,37 @@ use std::path::{Path, PathBuf};
 
 use exec_env::BoxFuture;
 use exec_env::files::limits::{MISSING_PATHS, MISSING_WATCHES};
-use exec_env::files::{FileError, FileVerb, MissingPathWatch};
+use exec_env::files::{FileError, FileReason, FileVerb, MissingPathWatch};
 use rustix::fs::inotify::{Reader, WatchFlags, add_watch};
 use rustix::fs::{AtFlags, CWD, statat};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
 use super::super::blocking::BlockingPool;
-use super::{async_queue, queue, watch_error};
+use super::{EventQueue, watch_error};
+use crate::descriptors::DescriptorPermit;
 
 /// `None`: it is impossible, or there is nothing to wait for.
 pub(crate) async fn watch_missing(
     missing: Vec<PathBuf>,
     present: Option<PathBuf>,
+    permit: Result<DescriptorPermit, FileReason>,
     pool: &BlockingPool,
 ) -> Result<Option<Box<dyn MissingPathWatch>>, FileError> {
     let first = missing.first().cloned().unwrap_or_default();
     let failed = |errno| FileError::new(FileVerb::Watch, first.clone(), watch_error(errno));
-    let watched = pool.run(move |_| WatchedNames::begin(&missing, present.as_deref())).await.map_err(&failed)?;
+    let permit = permit.map_err(|reason| FileError::new(FileVerb::Watch, first.clone(), reason))?;
+    let watched =
+        pool.run(move |_| WatchedNames::begin(&missing, present.as_deref(), permit)).await.map_err(&failed)?;
     let Some((queue, watched)) = watched else {
         return Ok(None);
     };
-    Ok(Some(Box::new(LocalMissingPathWatch { queue: async_queue(queue).map_err(failed)?, watched })))
+    Ok(Some(Box::new(LocalMissingPathWatch { queue: queue.into_async().map_err(failed)?, watched })))
 }
 
 /// A watch for something to appear.
 struct LocalMissingPathWatch {
-    queue: AsyncFd<OwnedFd>,
+    queue: AsyncFd<EventQueue>,
     watched: WatchedNames,
 }
 
@@ -51,7 +55,7 @@ impl MissingPathWatch for LocalMissingPathWatch {
                 let Ok(mut ready) = self.queue.readable().await else {
                     return;
                 };
-                if self.watched.read_events(self.queue.get_ref()) {
+                if self.watched.read_events(&self.queue.get_ref().descriptor) {
                     return;
                 }
                 ready.clear_ready();
@@ -69,7 +73,11 @@ struct WatchedNames {
 }
 
 impl WatchedNames {
-    fn begin(missing: &[PathBuf], present: Option<&Path>) -> Result<Option<(OwnedFd, Self)>, Errno> {
+    fn begin(
+        missing: &[PathBuf],
+        present: Option<&Path>,
+        permit: DescriptorPermit,
+    ) -> Result<Option<(EventQueue, Self)>, Errno> {
         if missing.is_empty() || missing.len() > MISSING_PATHS {
             return Ok(None);
         }
@@ -90,7 +98,7 @@ impl WatchedNames {
         if directories_on_the_way.len() > MISSING_WATCHES {
             return Ok(None);
         }
-        let queue = queue()?;
+        let queue = EventQueue::new(permit)?;
         let mut watched = Self::default();
         for missing_name in &missing_names {
             let flags = WatchFlags::CREATE
@@ -99,7 +107,7 @@ impl WatchedNames {
                 | WatchFlags::MOVE_SELF
                 | WatchFlags::ONLYDIR
                 | WatchFlags::MASK_ADD;
-            match add_watch(&queue, &missing_name.directory, flags) {
+            match add_watch(&queue.descriptor, &missing_name.directory, flags) {
                 Ok(watch) => {
                     let names = watched.names.entry(watch).or_default();
                     names.insert(missing_name.name.clone());
@@ -109,7 +117,7 @@ impl WatchedNames {
             }
         }
         if let Some(present) = present
-            && !watched.add_present(&queue, present)?
+            && !watched.add_present(&queue.descriptor, present)?
         {
             return Ok(None);
         }

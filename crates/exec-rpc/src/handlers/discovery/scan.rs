@@ -9,7 +9,7 @@ use exec_wire::discovery::{DiscoveredPlugin, DiscoveredRoot, DiscoveredSkill, Fo
 
 use super::manifest::{self, ConfigLocation};
 use crate::convert;
-use crate::limits::{CAPABILITY_FILE_BYTES, CAPABILITY_ROOT_BYTES};
+use crate::limits::{CAPABILITY_FILE_BYTES, CAPABILITY_ROOT_BYTES, DISCOVERY_ITEMS};
 use crate::reply;
 
 /// The bounds of Codex's server.
@@ -29,8 +29,26 @@ const SKILL_METADATA: &str = "agents/openai.yaml";
 /// Manifests of a plugin, relative to its directory. The first that exists counts.
 const MANIFESTS: [&str; 3] = [".codex-plugin/plugin.json", ".claude-plugin/plugin.json", ".cursor-plugin/plugin.json"];
 
-/// Scans one root. Also returns how many bytes of contents it took, at most `max_bytes`.
-pub(super) async fn root(files: &dyn Files, id: String, uri: PathUri, max_bytes: usize) -> (DiscoveredRoot, usize) {
+/// What the response has room for.
+pub(super) struct Room {
+    pub(super) content_bytes: usize,
+    /// Files and warnings.
+    pub(super) items: usize,
+    /// Their paths and texts.
+    pub(super) path_bytes: usize,
+}
+
+impl Room {
+    /// Takes what a file or a warning needs beside contents; `false` if it does not fit. Then nothing fits any more.
+    fn take_item(&mut self, text: &str) -> bool {
+        let left = self.items.checked_sub(1).zip(self.path_bytes.checked_sub(text.len()));
+        (self.items, self.path_bytes) = left.unwrap_or_default();
+        left.is_some()
+    }
+}
+
+/// Scans one root.
+pub(super) async fn root(files: &dyn Files, id: String, uri: PathUri, room: &mut Room) -> DiscoveredRoot {
     let found = DiscoveredRoot {
         id,
         path: uri.clone(),
@@ -40,11 +58,14 @@ pub(super) async fn root(files: &dyn Files, id: String, uri: PathUri, max_bytes:
         warnings: Vec::new(),
         error: None,
     };
-    let mut scan = Scan { files, limit_bytes: max_bytes.min(CAPABILITY_ROOT_BYTES), taken_bytes: 0, found };
+    let limit_bytes = room.content_bytes.min(CAPABILITY_ROOT_BYTES);
+    let mut scan = Scan { files, limit_bytes, taken_bytes: 0, room, is_full: false, found };
     if let Err(error) = scan.run(&uri).await {
         scan.found.error = Some(error);
     }
-    (scan.found, scan.taken_bytes)
+    let Scan { taken_bytes, found, .. } = scan;
+    room.content_bytes = room.content_bytes.saturating_sub(taken_bytes);
+    found
 }
 
 /// The scan of one root. A file that cannot be read within the bounds becomes a warning.
@@ -52,6 +73,9 @@ struct Scan<'a> {
     files: &'a dyn Files,
     limit_bytes: usize,
     taken_bytes: usize,
+    room: &'a mut Room,
+    /// Something did not fit, and a warning says so.
+    is_full: bool,
     found: DiscoveredRoot,
 }
 
@@ -71,8 +95,7 @@ impl Scan<'_> {
         }
         let walk = files.walk(&root, WALK).await.map_err(failed)?;
         if walk.truncated {
-            let warning = format!("capability scan reached its traversal limit (root: {uri})");
-            self.found.warnings.push(warning);
+            self.warn(format!("capability scan reached its traversal limit (root: {uri})"));
         }
         let (entries, _) = walk.into_parts();
         let mut listed: Vec<PathBuf> =
@@ -106,7 +129,7 @@ impl Scan<'_> {
             ConfigLocation::Default => root.join(default),
             ConfigLocation::Path(below) => root.join(below),
             ConfigLocation::Invalid(why) => {
-                self.found.warnings.push(format!("ignoring {member} in {manifest}: {why}"));
+                self.warn(format!("ignoring {member} in {manifest}: {why}"));
                 root.join(default)
             }
         };
@@ -167,14 +190,33 @@ impl Scan<'_> {
         match self.try_read(path).await {
             Ok(found) => found,
             Err(warning) => {
-                self.found.warnings.push(warning);
+                self.warn(warning);
                 None
             }
         }
     }
 
+    fn warn(&mut self, warning: String) {
+        match self.room.take_item(&warning) {
+            true => self.found.warnings.push(warning),
+            false => self.warn_full(),
+        }
+    }
+
+    /// Beyond the room there is one warning for each root, of which there are few.
+    fn warn_full(&mut self) {
+        if !std::mem::replace(&mut self.is_full, true) {
+            let warning =
+                format!("capability discovery has room for {DISCOVERY_ITEMS} files and warnings: ask for fewer roots");
+            self.found.warnings.push(warning);
+        }
+    }
+
     async fn try_read(&mut self, path: &Path) -> Result<Option<FoundFile>, String> {
         let Some(uri) = convert::uri(path) else { return Ok(None) };
+        if self.is_full {
+            return Ok(None);
+        }
         let too_large = || format!("capability file {uri} exceeds the {CAPABILITY_FILE_BYTES}-byte limit");
         let failed = |error| format!("failed to read capability file {uri}: {}", reply::file_message(&error));
         // The size is looked at first, so that a large file never gets into memory.
@@ -192,6 +234,10 @@ impl Scan<'_> {
         let length = bytes.len();
         let contents = String::from_utf8(bytes.into())
             .map_err(|error| format!("capability file {uri} is not UTF-8: {}", error.utf8_error()))?;
+        if !self.room.take_item(uri.as_str()) {
+            self.warn_full();
+            return Ok(None);
+        }
         self.taken_bytes += length;
         Ok(Some(FoundFile { path: uri, contents }))
     }
@@ -201,4 +247,40 @@ impl Scan<'_> {
 fn manifest_of(path: &PathBuf) -> Option<(&Path, usize, &PathBuf)> {
     let rank = MANIFESTS.iter().position(|name| path.ends_with(name))?;
     Some((path.parent()?.parent()?, rank, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use exec_wire::limits::{MESSAGE_BYTES, MESSAGE_VALUES};
+
+    use super::*;
+    use crate::limits::DISCOVERY_PATH_BYTES;
+
+    #[test]
+    fn a_response_has_room_for_so_many_files_and_so_long_paths() {
+        let room = |items, path_bytes| Room { content_bytes: 0, items, path_bytes };
+        let mut few = room(2, 100);
+        assert_eq!([few.take_item("a"), few.take_item("b"), few.take_item("c")], [true, true, false]);
+        let mut short = room(100, 4);
+        assert_eq!([short.take_item("abcd"), short.take_item("e"), short.take_item("")], [true, false, false]);
+    }
+
+    /// With the shortest paths there are, and with the longest.
+    #[test]
+    fn a_full_response_is_one_that_our_own_client_can_read() {
+        for path in ["/x", &format!("/{}", "y".repeat(200))] {
+            let uri = convert::uri(Path::new(path)).expect("it is absolute");
+            let mut room = Room { content_bytes: 0, items: DISCOVERY_ITEMS, path_bytes: DISCOVERY_PATH_BYTES };
+            let mut file =
+                || room.take_item(uri.as_str()).then(|| FoundFile { path: uri.clone(), contents: String::new() });
+            let mut skills = Vec::new();
+            while let Some(instructions) = file() {
+                skills.push(DiscoveredSkill { instructions, metadata: file() });
+            }
+            let mut out = Vec::new();
+            let id = exec_wire::envelope::RequestId::Number(1);
+            let values = exec_wire::envelope::write_response(&mut out, &id, &skills, false);
+            assert!(values <= MESSAGE_VALUES && out.len() <= MESSAGE_BYTES, "{values} values, {} bytes", out.len());
+        }
+    }
 }

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use exec_env::Files;
 use exec_env::files::LinkPolicy;
 use exec_wire::environment::{ConfigLayer, ConfigStack};
+use exec_wire::error::RpcError;
 use toml::{Table, Value};
 
 use crate::convert;
-use crate::limits::CONFIG_FILE_BYTES;
+use crate::limits::{CONFIG_BYTES, CONFIG_FILE_BYTES};
+use crate::reply;
 
 const SYSTEM_FOLDER: &str = "/etc/codex";
 const CONFIG: &str = "config.toml";
@@ -29,25 +31,36 @@ pub(super) struct ConfigFolders<'a> {
 struct Layer {
     kind: &'static str,
     path: PathBuf,
+    bytes: u64,
     content: Table,
 }
 
 /// The layers of the configuration that have any of these keys.
-pub(super) async fn config(files: &dyn Files, folders: &ConfigFolders<'_>, keys: &[Vec<String>]) -> ConfigStack {
+pub(super) async fn config(
+    files: &dyn Files,
+    folders: &ConfigFolders<'_>,
+    keys: &[Vec<String>],
+) -> Result<ConfigStack, RpcError> {
     let system = read(files, "system", Path::new(SYSTEM_FOLDER).join(CONFIG)).await;
     let user = read(files, "user", folders.codex_home.join(CONFIG)).await;
-    let mut projects = Vec::new();
+    let (mut projects, mut projects_bytes) = (Vec::new(), 0);
     let project = project_folders(files, folders.cwd).await;
     if user.as_ref().is_some_and(|user| project.iter().any(|folder| is_trusted(&user.content, folder))) {
         for folder in project.iter().filter(|folder| folder.join(".codex") != folders.codex_home) {
-            projects.extend(read(files, "project", folder.join(".codex").join(CONFIG)).await);
+            let layer = read(files, "project", folder.join(".codex").join(CONFIG)).await;
+            projects_bytes += layer.as_ref().map_or(0, |layer| layer.bytes);
+            // The system's and the user's file have room beside them.
+            if projects_bytes > CONFIG_BYTES - 2 * CONFIG_FILE_BYTES {
+                return Err(reply::config_too_large(CONFIG_BYTES));
+            }
+            projects.extend(layer);
         }
     }
     let system = project_layers(system, keys);
     // What an organisation prescribes stands above the machine's own file and below the user's.
     let cloud_insertion_index = system.len() as u64;
     let others = project_layers(user.into_iter().chain(projects), keys);
-    ConfigStack { layers: system.into_iter().chain(others).collect(), cloud_insertion_index }
+    Ok(ConfigStack { layers: system.into_iter().chain(others).collect(), cloud_insertion_index })
 }
 
 /// The layers of the requirements that have any of these keys.
@@ -63,9 +76,10 @@ async fn read(files: &dyn Files, kind: &'static str, path: PathBuf) -> Option<La
         tracing::warn!(file = %path.display(), "left out: a configuration is not larger than {CONFIG_FILE_BYTES} bytes");
         return None;
     }
-    let bytes = files.read(&path, LinkPolicy::Follow).await.ok()?;
-    match std::str::from_utf8(&bytes).ok().map(str::parse::<Table>) {
-        Some(Ok(content)) => Some(Layer { kind, path, content }),
+    let text = files.read(&path, LinkPolicy::Follow).await.ok()?;
+    let bytes = text.len() as u64;
+    match std::str::from_utf8(&text).ok().map(str::parse::<Table>) {
+        Some(Ok(content)) => Some(Layer { kind, path, bytes, content }),
         Some(Err(error)) => {
             tracing::warn!(file = %path.display(), "left out, because it is not TOML: {}", error.message());
             None
@@ -138,7 +152,7 @@ mod tests {
         let content: Table = content.parse().expect("TOML");
         let keys: Vec<Vec<String>> =
             keys.iter().map(|key| key.iter().map(|segment| (*segment).to_owned()).collect()).collect();
-        let layer = Layer { kind: "user", path: "/h/.codex/config.toml".into(), content };
+        let layer = Layer { kind: "user", path: "/h/.codex/config.toml".into(), bytes: 0, content };
         project_layers([layer], &keys).into_iter().map(|layer| layer.toml).collect()
     }
 

@@ -47,18 +47,26 @@ async fn send_matches(
                 continue;
             }
         }
-        seq += 1;
-        let mut notification =
-            FoundParams { search_id: search_id.clone(), seq, files: Vec::new(), done: None, error: None };
-        match next {
-            Ok(SearchItem::Lines(lines)) => notification.files.extend(convert::found_lines(lines)),
-            Ok(SearchItem::Done(summary)) => notification.done = Some(convert::search_summary(&summary)),
-            Err(error) => notification.error = Some(reply::file_error(error)),
-        }
-        let last = notification.done.is_some() || notification.error.is_some();
-        if !sender.send(&notification).await || last {
-            return;
-        }
+        let mut notification = |files| {
+            seq += 1;
+            FoundParams { search_id: search_id.clone(), seq, files, done: None, error: None }
+        };
+        let last = match next {
+            Ok(SearchItem::Lines(lines)) => {
+                for piece in convert::found_lines(lines) {
+                    if !sender.send(&notification(vec![piece])).await {
+                        return;
+                    }
+                }
+                continue;
+            }
+            Ok(SearchItem::Done(summary)) => {
+                FoundParams { done: Some(convert::search_summary(&summary)), ..notification(Vec::new()) }
+            }
+            Err(error) => FoundParams { error: Some(reply::file_error(error)), ..notification(Vec::new()) },
+        };
+        sender.send(&last).await;
+        return;
     }
 }
 

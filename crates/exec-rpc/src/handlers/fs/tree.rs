@@ -103,8 +103,7 @@ pub(crate) async fn glob(context: RequestContext, params: GlobParams) -> Handler
     let query = convert::glob_query(params).map_err(reply::foreign_path)?;
     let memory = context.connection.reserve_response_memory(WALK_BYTES).await;
     let found = context.files().glob(query).await.map_err(reply::file_error)?;
-    let paths = found.paths.iter().filter_map(|path| convert::uri(path)).collect();
-    Ok(Response { memory, ..GlobResult { paths, truncated: found.truncated }.into() })
+    Ok(Response { memory, ..convert::glob_matches(&found).into() })
 }
 
 pub(crate) async fn remove(context: RequestContext, params: RemoveParams) -> HandlerResult<RemoveResult> {

@@ -27,6 +27,18 @@ impl ServerFixture {
         Self { process: program.listen(&[]).await, directory }
     }
 
+    /// A server that may open so many files, and cannot raise that.
+    pub(crate) async fn start_with_open_files(limit: usize) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        let script = directory.path().join("limited-server");
+        let text = format!("#!/bin/sh\nulimit -n {limit} && exec {} \"$@\"\n", binaries::exec_server().display());
+        std::fs::write(&script, text).expect("the folder is ours");
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let program = ServerProgram::new(Implementation::Ours, script, directory.path());
+        Self { process: program.listen(&["--workers", "2"]).await, directory }
+    }
+
     pub(crate) async fn client(&self) -> Client {
         let mut client = Client::connect(&self.process.address).await;
         client.initialize(json!({"clientName": "robust"})).await;
