@@ -5,3 +5,4 @@ mod index;
 mod owners;
 mod protocol;
 mod resume;
+mod test_owner;
