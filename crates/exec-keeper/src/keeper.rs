@@ -5,11 +5,14 @@
 //!     └── Shutdown, SIGTERM, or OwnerExitPolicy::KillProcesses ──► done ◄── orphan_ttl passes ──┘
 //! ```
 //!
-//! The loop blocks only in `epoll_wait`, and for the moment that a child takes from clone to exec. When it is done, it
-//! kills every tree and waits until they are gone.
+//! The loop blocks only in `epoll_wait`. What may take long, from clone to exec, is done by threads of their own, so that a
+//! program on a mount that does not answer holds up nobody else. When the loop is done, it kills every tree and waits until
+//! they are gone.
 
 mod child;
 mod owner;
+mod pending_start;
+mod spawners;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,19 +20,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exec_core::limits::TREE_EXIT_TIMEOUT;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::channel::{Channel, NO_REQUEST, Received};
-use crate::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessNumber, VERSION};
-use crate::spawn::Spawner;
+use crate::protocol::{
+    KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessNumber, SpawnStep, VERSION, request_id_of_start,
+};
+use crate::spawn::SpawnError;
 use crate::spool::directory::SpoolDirectory;
 use crate::spool::{PumpContext, PumpOutcome};
 use crate::tree::ProcessTrees;
 use child::{Answer, Child};
 use owner::{OwnerConnection, PastOwner};
+use pending_start::PendingStart;
+use spawners::{SLOW_SPAWN, SpawnJob, SpawnResult, Spawners};
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
@@ -43,6 +50,10 @@ const BUSY_ROUNDS: u32 = 64;
 /// How long to wait between two looks whether an owner that closed its connection is in the middle of a move. A move takes
 /// less, so there is hardly ever a second look.
 const PAST_OWNER_CHECK: Duration = Duration::from_millis(1);
+
+/// How long a new owner waits for the starts of the last one. It is told of those that have ended; those that hang are
+/// cancelled.
+const LEFT_OVER_STARTS_WAIT: Duration = Duration::from_millis(500);
 
 /// What becomes of the processes when the owner goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +84,7 @@ enum EpollToken {
     Owner,
     Listener,
     Signals,
+    Spawners,
     LeaderExit(ProcessNumber),
     Stream(ProcessNumber, usize),
 }
@@ -84,6 +96,7 @@ impl EpollToken {
             EpollToken::Listener => 1,
             EpollToken::Signals => 2,
             EpollToken::LeaderExit(number) => number << 3 | 3,
+            EpollToken::Spawners => 7,
             EpollToken::Stream(number, slot) => number << 3 | (4 + slot as u64),
         }
     }
@@ -94,6 +107,7 @@ impl EpollToken {
             1 => EpollToken::Listener,
             2 => EpollToken::Signals,
             3 => EpollToken::LeaderExit(bits >> 3),
+            7 => EpollToken::Spawners,
             slot => EpollToken::Stream(bits >> 3, (slot - 4) as usize),
         }
     }
@@ -124,11 +138,13 @@ struct Keeper {
     spool_directory: Arc<SpoolDirectory>,
     on_owner_exit: OwnerExitPolicy,
     trees: ProcessTrees,
-    spawner: Spawner,
+    spawners: Spawners,
+    /// Starts that a thread works on, or that wait for one.
+    starting: BTreeMap<ProcessNumber, PendingStart>,
     children: BTreeMap<ProcessNumber, Child>,
     next_number: ProcessNumber,
     /// Children that were forgotten. They are dropped when nobody waits for us, because to close the last descriptor of
-    /// a large file takes time.
+    /// a large file takes time, and not before their leader was reaped.
     forgotten: Vec<Child>,
     /// Rounds since the deferred work was done.
     busy_rounds: u32,
@@ -141,6 +157,9 @@ impl Keeper {
     fn new(config: KeeperConfig) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let signals = if config.own_process { Some(crate::sys::own_process::adopt_orphans()?) } else { None };
+        // The children of a thread would outlive a host program that is killed, and nobody would be left to end them. So
+        // they die with the threads. These are made after the signals were blocked, which they inherit.
+        let spawners = Spawners::new(!config.own_process, config.spool_directory.clone())?;
         let mut keeper = Self {
             epoll,
             owner: None,
@@ -152,9 +171,8 @@ impl Keeper {
             spool_directory: config.spool_directory,
             on_owner_exit: config.on_owner_exit,
             trees: ProcessTrees::new(config.cgroups, !config.own_process),
-            // The children of a thread would outlive a host program that is killed, and nobody would be left to end
-            // them. So they die with the thread.
-            spawner: Spawner::new(!config.own_process)?,
+            spawners,
+            starting: BTreeMap::new(),
             children: BTreeMap::new(),
             next_number: 1,
             forgotten: Vec::new(),
@@ -162,6 +180,7 @@ impl Keeper {
             busy_poll_until: None,
             done: false,
         };
+        keeper.watch(keeper.spawners.event(), EpollToken::Spawners)?;
         if let Some(listener) = &keeper.listener {
             rustix::io::ioctl_fionbio(listener, true)?;
             keeper.watch(listener.as_fd(), EpollToken::Listener)?;
@@ -183,6 +202,7 @@ impl Keeper {
                 EpollToken::Owner => self.on_owner(),
                 EpollToken::Listener => self.on_listener(),
                 EpollToken::Signals => self.on_signals(),
+                EpollToken::Spawners => self.on_spawned(),
                 EpollToken::LeaderExit(number) => self.on_leader_exit(number),
                 EpollToken::Stream(number, slot) => self.on_stream(number, slot, events.len() > 1),
             }
@@ -196,9 +216,12 @@ impl Keeper {
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
         self.poll(events, Some(Duration::ZERO))?;
         self.busy_rounds += 1;
-        if events.is_empty() || self.busy_rounds > BUSY_ROUNDS {
+        let now = Instant::now();
+        // The result of a start comes any moment, unless it hangs.
+        let start_ends_soon = self.starting.values().any(|start| now < start.began() + SLOW_SPAWN);
+        if (events.is_empty() && !start_ends_soon) || self.busy_rounds > BUSY_ROUNDS {
             self.busy_rounds = 0;
-            self.forgotten.clear();
+            self.forgotten.retain_mut(|child| !child.let_go());
             self.trees.prepare();
         }
         let until = self.busy_poll_until.take();
@@ -214,8 +237,7 @@ impl Keeper {
     }
 
     fn poll(&self, events: &mut Vec<epoll::Event>, within: Option<Duration>) -> Result<(), Errno> {
-        let timeout =
-            within.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+        let timeout = within.map(timespec);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error),
@@ -227,9 +249,12 @@ impl Keeper {
     }
 
     fn deadline(&self) -> Option<Instant> {
+        let now = Instant::now();
         let children = self.children.values().filter_map(Child::deadline);
-        let past_owner = self.past_owner.as_ref().map(|_| Instant::now() + PAST_OWNER_CHECK);
-        children.chain(self.orphan_deadline()).chain(past_owner).min()
+        let past_owner = self.past_owner.as_ref().map(|_| now + PAST_OWNER_CHECK);
+        let starts = self.starting.values().map(PendingStart::deadline).chain(self.spawners.deadline(now));
+        let hello = self.hello_may_be_read_at().filter(|at| now < *at);
+        children.chain(self.orphan_deadline()).chain(past_owner).chain(starts).chain(hello).min()
     }
 
     /// When the processes end because no owner came; `None` also if that lies beyond all time.
@@ -251,12 +276,15 @@ impl Keeper {
             self.send_all(events);
             self.watch_streams(number);
         }
+        self.starts_on_time(now);
         self.take_over();
         self.done |= self.orphan_deadline().is_some_and(|at| at <= now);
     }
 
     fn on_leader_exit(&mut self, number: ProcessNumber) {
-        let Some(child) = self.children.get_mut(&number) else { return };
+        let Some(child) = self.children.get_mut(&number) else {
+            return self.forgotten.retain_mut(|child| !(child.has_number(number) && child.let_go()));
+        };
         let Some(exit) = child.reap() else { return };
         self.send(NO_REQUEST, &KeeperEvent::Exited { number, exit }, &[]);
         let Some(child) = self.children.get_mut(&number) else { return };
@@ -284,7 +312,9 @@ impl Keeper {
 
     fn reap_orphans(&self) {
         if self.signals.is_some() {
-            let leaders = |pid| self.children.values().any(|child| child.is_unreaped_leader(pid));
+            // A child that is being made has no record yet, and its exit is not lost: it is reaped when it has one.
+            let leaders =
+                |pid| self.children.values().any(|child| child.is_unreaped_leader(pid)) || self.spawners.is_making(pid);
             crate::sys::pidfd::reap_orphans(leaders);
         }
     }
@@ -293,6 +323,8 @@ impl Keeper {
     fn shut_down(&mut self) {
         // An owner that connects from here on is refused by the kernel, and starts a new keeper.
         self.listener = None;
+        let give_up_at = Instant::now() + TREE_EXIT_TIMEOUT;
+        self.end_starts(give_up_at);
         let mut trees = Vec::new();
         for (_, mut child) in std::mem::take(&mut self.children) {
             child.kill_tree();
@@ -301,7 +333,6 @@ impl Keeper {
                 trees.push((tree, leader));
             }
         }
-        let give_up_at = Instant::now() + TREE_EXIT_TIMEOUT;
         for (tree, leader) in trees {
             let mut pause = Duration::from_micros(200);
             while !tree.is_empty() && Instant::now() < give_up_at {
@@ -313,8 +344,17 @@ impl Keeper {
             }
             self.trees.kill(tree);
         }
+        for mut child in std::mem::take(&mut self.forgotten) {
+            while !child.let_go() && Instant::now() < give_up_at {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
         self.reap_orphans();
     }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
 
 /// The owner and its requests.
@@ -366,6 +406,7 @@ impl Keeper {
         self.orphaned_since = Some(Instant::now());
         // The next owner numbers its requests from the start again, and would take an answer to an old one for its own.
         self.children.values_mut().for_each(Child::forget_termination_requests);
+        self.starting.values_mut().for_each(PendingStart::forget_requests);
         if self.on_owner_exit == OwnerExitPolicy::KillProcesses || self.listener.is_none() {
             self.done = true;
             return;
@@ -390,9 +431,14 @@ impl Keeper {
         {
             return self.detach_owner();
         }
-        while let Some(owner) = &self.owner {
+        loop {
+            let starts_allow_it = self.starts_allow_requests();
+            let Some(owner) = &mut self.owner else { return };
             if !owner.takes_requests() {
                 return owner.watch(&self.epoll, EventFlags::OUT);
+            }
+            if !starts_allow_it {
+                return owner.pause(&self.epoll);
             }
             match owner.receive() {
                 Ok(Received::Message { request_id, message, descriptors }) => match KeeperRequest::decode(&message) {
@@ -432,12 +478,18 @@ impl Keeper {
     fn on_request(&mut self, request_id: u64, request: KeeperRequest, descriptors: Vec<OwnedFd>) {
         match request {
             KeeperRequest::Hello { version } => self.on_hello(version),
-            KeeperRequest::Start { launch } if launch.can_be_passed() => self.start(request_id, &launch),
+            KeeperRequest::Start { launch } if launch.can_be_passed() => self.start(request_id, launch),
             KeeperRequest::Start { .. } => self.refuse(request_id, Errno::INVAL),
             KeeperRequest::Signal { number, signal } => {
                 self.on_leader_exit(number);
                 let errno = self.children.get(&number).map_or(libc::ESRCH, |child| child.signal(signal));
                 self.send(request_id, &KeeperEvent::Signalled { errno }, &[]);
+            }
+            KeeperRequest::Terminate { number, .. } if request_id_of_start(number).is_some() => {
+                if !self.cancel_start(number, request_id) {
+                    let nobody = KeeperEvent::Terminated { was_running: false, ended: 0, left: 0 };
+                    self.send(request_id, &nobody, &[]);
+                }
             }
             KeeperRequest::Terminate { number, grace } => {
                 // What has ended by itself was not terminated.
@@ -461,20 +513,30 @@ impl Keeper {
                     child.close_fd(role);
                 }
             }
+            KeeperRequest::Forget { number } if request_id_of_start(number).is_some() => {
+                self.cancel_start(number, NO_REQUEST);
+            }
             KeeperRequest::Forget { number } => {
-                if let Some(mut child) = self.children.remove(&number) {
-                    child.kill_tree();
-                    if let Some(tree) = child.take_tree() {
-                        self.trees.kill(tree);
-                    }
-                    self.forgotten.push(child);
+                if let Some(child) = self.children.remove(&number) {
+                    self.forget(child);
                 }
             }
             KeeperRequest::Shutdown => self.done = true,
         }
     }
 
+    fn forget(&mut self, mut child: Child) {
+        child.kill_tree();
+        if let Some(tree) = child.take_tree() {
+            self.trees.kill(tree);
+        }
+        self.forgotten.push(child);
+    }
+
     fn on_hello(&mut self, version: u32) {
+        if version == VERSION {
+            self.cancel_left_over_starts();
+        }
         let Some(owner) = &mut self.owner else { return };
         owner.welcome(self.children.len() as u32, &self.epoll);
         if version != VERSION {
@@ -485,34 +547,177 @@ impl Keeper {
             owner.send(NO_REQUEST, &child.existing(roles), &descriptors, &self.epoll);
         }
     }
+}
 
-    fn start(&mut self, request_id: u64, launch: &LaunchRequest) {
-        let mut tree = self.trees.create();
-        let mut outcome = self.spawner.spawn(launch, &tree, &self.spool_directory);
-        while outcome.as_ref().is_err_and(|error| error.cgroup_refused) {
-            self.trees.give_up_this_way();
-            self.trees.recycle(tree);
-            tree = self.trees.create();
-            outcome = self.spawner.spawn(launch, &tree, &self.spool_directory);
-        }
-        let spawned = match outcome {
-            Ok(spawned) => spawned,
-            Err(error) => {
-                self.trees.kill(tree);
-                let (step, errno, subject) = (error.step, error.errno.raw_os_error(), error.subject);
-                return self.send(request_id, &KeeperEvent::StartFailed { step, errno, subject }, &[]);
-            }
-        };
+/// Starts, from the request to the child.
+impl Keeper {
+    fn start(&mut self, request_id: u64, launch: Box<LaunchRequest>) {
         let number = self.next_number;
         self.next_number += 1;
+        let now = Instant::now();
+        self.starting.insert(number, PendingStart::new(request_id, &launch, now));
+        let tree = self.trees.create();
+        self.spawners.submit(SpawnJob { number, launch, tree }, now);
+    }
+
+    fn on_spawned(&mut self) {
+        for result in self.spawners.take_results() {
+            let thread = result.thread;
+            self.finish_start(result);
+            self.spawners.release(thread, Instant::now());
+        }
+        // While it met a child that was being made, it looked no further.
+        self.reap_orphans();
+    }
+
+    fn finish_start(&mut self, SpawnResult { job, outcome, .. }: SpawnResult) {
+        let Some(mut start) = self.starting.remove(&job.number) else { return };
+        let spawned = match outcome {
+            Err(error) if error.cgroup_refused && !start.is_cancelled() => {
+                self.starting.insert(job.number, start);
+                return self.start_another_way(job);
+            }
+            Err(error) => {
+                self.trees.kill(job.tree);
+                let answers = if start.is_cancelled() { start.answer_cancelled(1) } else { failed(&start, error) };
+                return self.send_all(answers);
+            }
+            Ok(spawned) => spawned,
+        };
+        let SpawnJob { number, launch, mut tree } = job;
         let pid = spawned.pid;
         self.trees.on_spawned(&mut tree, pid, spawned.marked);
-        let child = Child::new(number, launch, spawned, tree, Instant::now());
+        let child = Child::new(number, &launch, spawned, tree, Instant::now());
         let _ = self.watch(child.pidfd(), EpollToken::LeaderExit(number));
-        let (roles, descriptors) = child.fds();
-        self.send(request_id, &KeeperEvent::Started { number, pid, roles }, &descriptors);
+        if start.is_cancelled() && !self.done {
+            self.forget(child);
+            return self.send_all(start.answer_cancelled(1));
+        }
+        if let Some(request_id) = start.request_id().filter(|_| !start.is_cancelled()) {
+            let (roles, descriptors) = child.fds();
+            self.send(request_id, &KeeperEvent::Started { number, pid, roles }, &descriptors);
+        }
         self.children.insert(number, child);
+        // Its owner has left meanwhile, and the next one will find it.
+        if self.owner.is_none() && self.past_owner.is_none() {
+            self.start_moving(number);
+        }
     }
+
+    /// Without a cgroup, or with another way into it.
+    fn start_another_way(&mut self, job: SpawnJob) {
+        self.trees.give_up_way_of(&job.tree);
+        self.trees.recycle(job.tree);
+        let tree = self.trees.create();
+        self.spawners.submit(SpawnJob { tree, ..job }, Instant::now());
+    }
+
+    /// Whether there is such a start. It is answered, and so is the termination, when its child is gone.
+    fn cancel_start(&mut self, number: ProcessNumber, termination: u64) -> bool {
+        let request_id = request_id_of_start(number);
+        let mut starts = self.starting.iter_mut();
+        let Some((number, start)) = starts.find(|(_, start)| request_id.is_some_and(|id| start.answers(id))) else {
+            return false;
+        };
+        let (number, now) = (*number, Instant::now());
+        start.cancel(Errno::CANCELED, Some(termination), now);
+        self.withdraw_or_kill(number, now);
+        true
+    }
+
+    /// Nobody was told of the starts that still hang for an owner that has left, and its client asks the next owner again.
+    /// That one has no place for them.
+    fn cancel_left_over_starts(&mut self) {
+        let now = Instant::now();
+        let numbers: Vec<ProcessNumber> = self.starting.keys().copied().collect();
+        for number in numbers {
+            if let Some(start) = self.starting.get_mut(&number).filter(|start| start.is_left_over()) {
+                start.cancel(Errno::CANCELED, None, now);
+                self.withdraw_or_kill(number, now);
+            }
+        }
+    }
+
+    /// Of a start that was cancelled.
+    fn withdraw_or_kill(&mut self, number: ProcessNumber, now: Instant) {
+        let answers = match self.spawners.withdraw(number) {
+            Some(job) => {
+                self.trees.kill(job.tree);
+                self.starting.remove(&number).map(|mut start| start.answer_cancelled(0))
+            }
+            None => {
+                let child = self.spawners.child_of(number);
+                self.starting.get_mut(&number).map(|start| start.on_time(child, now))
+            }
+        };
+        self.send_all(answers.unwrap_or_default());
+    }
+
+    fn starts_on_time(&mut self, now: Instant) {
+        let due = |start: &PendingStart| start.deadline() <= now;
+        let due: Vec<ProcessNumber> =
+            self.starting.iter().filter(|(_, start)| due(start)).map(|(number, _)| *number).collect();
+        for number in due {
+            if let Some(start) = self.starting.get_mut(&number) {
+                start.cancel_if_late(now);
+                self.withdraw_or_kill(number, now);
+            }
+        }
+        for job in self.spawners.on_time(now) {
+            self.trees.kill(job.tree);
+            if let Some(start) = self.starting.remove(&job.number) {
+                let subject = job.launch.record.argv[0].clone();
+                let error = SpawnError { step: SpawnStep::Clone, errno: Errno::BUSY, subject, cgroup_refused: false };
+                self.send_all(failed(&start, error));
+            }
+        }
+        if self.starts_allow_requests()
+            && let Some(owner) = self.owner.as_mut().filter(|owner| owner.is_paused())
+        {
+            owner.resume(&self.epoll);
+        }
+    }
+
+    /// Whether requests may be read now: those that wait for a thread are not too many, and a new owner will hear of all
+    /// that were started before it, except those that hang.
+    fn starts_allow_requests(&self) -> bool {
+        !self.spawners.is_full() && self.hello_may_be_read_at().is_none_or(|at| at <= Instant::now())
+    }
+
+    fn hello_may_be_read_at(&self) -> Option<Instant> {
+        let owner = self.owner.as_ref().filter(|owner| !owner.said_hello())?;
+        let left_over = self.starting.values().any(PendingStart::is_left_over);
+        left_over.then(|| owner.connected_at() + LEFT_OVER_STARTS_WAIT)
+    }
+
+    /// Kills the children that are being made. Those that run meanwhile join the others.
+    fn end_starts(&mut self, give_up_at: Instant) {
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let now = Instant::now();
+            let numbers: Vec<ProcessNumber> = self.starting.keys().copied().collect();
+            for number in numbers {
+                if let Some(start) = self.starting.get_mut(&number) {
+                    start.cancel(Errno::CANCELED, None, now);
+                    self.withdraw_or_kill(number, now);
+                }
+            }
+            if self.starting.is_empty() || give_up_at <= now {
+                return;
+            }
+            let mut ready = [PollFd::from_borrowed_fd(self.spawners.event(), PollFlags::IN)];
+            let _ = rustix::event::poll(&mut ready, Some(&timespec(pause)));
+            pause = (pause * 2).min(Duration::from_millis(20));
+            self.on_spawned();
+        }
+    }
+}
+
+/// What is told of a start that failed by itself.
+fn failed(start: &PendingStart, error: SpawnError) -> Vec<Answer> {
+    let (step, errno, subject) = (error.step, error.errno.raw_os_error(), error.subject);
+    let event = KeeperEvent::StartFailed { step, errno, subject };
+    start.request_id().map(|request_id| (request_id, event)).into_iter().collect()
 }
 
 /// Without an owner: we move the output ourselves, with the code the owner uses.
