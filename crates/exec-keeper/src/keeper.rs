@@ -324,6 +324,8 @@ impl Keeper {
         // An owner that connects from here on is refused by the kernel, and starts a new keeper.
         self.listener = None;
         let give_up_at = Instant::now() + TREE_EXIT_TIMEOUT;
+        // At once, because a start that hangs may take all the time that there is.
+        self.children.values().for_each(Child::kill_tree);
         self.end_starts(give_up_at);
         let mut trees = Vec::new();
         for (_, mut child) in std::mem::take(&mut self.children) {

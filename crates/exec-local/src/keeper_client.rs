@@ -176,6 +176,15 @@ impl KeeperClient {
 
     /// Sends a request and waits for its reply.
     pub(crate) async fn request(&self, request: KeeperRequest) -> Result<Reply, Unreachable> {
+        self.request_with_id(request, |_| {}).await
+    }
+
+    /// The same; `on_id` is told the id under which the request is sent, before it is.
+    pub(crate) async fn request_with_id(
+        &self,
+        request: KeeperRequest,
+        on_id: impl FnOnce(u64),
+    ) -> Result<Reply, Unreachable> {
         let (sender, receiver) = oneshot::channel();
         let request_id = {
             let mut pending = self.lock();
@@ -187,6 +196,7 @@ impl KeeperClient {
             pending.replies.insert(request_id, sender);
             request_id
         };
+        on_id(request_id);
         if let Err(unreachable) = self.send_with_id(request_id, &request, &[]).await {
             self.lock().replies.remove(&request_id);
             return Err(unreachable);

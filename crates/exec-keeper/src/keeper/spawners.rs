@@ -276,7 +276,14 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use exec_core::flow::Quota;
+    use exec_core::{Io, Overflow, ProcessId};
+
     use super::*;
+    use crate::protocol::ProcessRecord;
+    use crate::tree::ProcessTrees;
 
     fn schedule(busy_since: Vec<Option<Instant>>) -> Schedule {
         Schedule { busy_since }
@@ -309,5 +316,71 @@ mod tests {
         assert_eq!(stuck.next_change(later + SLOW_SPAWN), Some(at));
         assert!(!stuck.all_stuck(at - Duration::from_nanos(1)) && stuck.all_stuck(at));
         assert!(!schedule(vec![Some(began), None]).all_stuck(at), "one is idle");
+    }
+
+    /// As many children as there are threads, and results that nobody takes: to the schedule all threads hang.
+    #[test]
+    fn what_finds_all_threads_stuck_is_handed_back_and_what_waits_can_be_withdrawn() {
+        let directory = Arc::new(SpoolDirectory::new(std::env::temp_dir(), 1 << 20));
+        let mut spawners = Spawners::new(true, directory).expect("one more thread");
+        let mut now = Instant::now();
+        for number in 1..=SPAWN_THREADS as u64 + 2 {
+            now += SLOW_SPAWN;
+            spawners.submit(job(number), now);
+        }
+        assert_eq!((spawners.threads.len(), spawners.waiting.len()), (SPAWN_THREADS, 2));
+        let numbers = |jobs: &[SpawnJob]| jobs.iter().map(|job| job.number).collect::<Vec<_>>();
+        let withdrawn = spawners.withdraw(SPAWN_THREADS as u64 + 1).expect("it waits");
+        assert_eq!(withdrawn.number, SPAWN_THREADS as u64 + 1);
+        assert!(spawners.withdraw(1).is_none(), "a thread has begun with it");
+        assert_eq!(numbers(&spawners.on_time(now)), [], "it may still come back");
+        let later = spawners.deadline(now + SLOW_SPAWN).expect("one waits");
+        assert_eq!(numbers(&spawners.on_time(later)), [SPAWN_THREADS as u64 + 2]);
+        assert_eq!((spawners.deadline(later), spawners.waiting_bytes), (None, 0));
+        let mut spawned = 0;
+        while spawned < SPAWN_THREADS {
+            let mut ready = [rustix::event::PollFd::from_borrowed_fd(spawners.event(), rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut ready, None).expect("it can be waited for");
+            for SpawnResult { outcome, thread, .. } in spawners.take_results() {
+                let child = outcome.expect("there is such a program");
+                assert!(spawners.is_making(child.pid));
+                let pidfd = rustix::process::WaitId::PidFd(child.fds[2].1.as_fd());
+                rustix::process::waitid(pidfd, rustix::process::WaitIdOptions::EXITED).expect("it is our child");
+                spawners.release(thread, later);
+                assert!(!spawners.is_making(child.pid));
+                spawned += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn beyond_their_number_or_their_bytes_no_more_starts_are_taken() {
+        let directory = Arc::new(SpoolDirectory::new(std::env::temp_dir(), 1 << 20));
+        let mut spawners = Spawners::new(true, directory).expect("one more thread");
+        let mut large = job(1);
+        large.launch.record.label = vec![0; WAITING_BYTES - large.launch.bytes()];
+        spawners.schedule.busy_since = vec![Some(Instant::now()); SPAWN_THREADS];
+        spawners.submit(large, Instant::now());
+        assert!(spawners.is_full());
+        spawners.withdraw(1).expect("it waits");
+        for number in 0..WAITING_STARTS as u64 {
+            assert!(!spawners.is_full());
+            spawners.submit(job(number), Instant::now());
+        }
+        assert!(spawners.is_full());
+    }
+
+    fn job(number: ProcessNumber) -> SpawnJob {
+        let record = ProcessRecord {
+            id: ProcessId::new("p").expect("short"),
+            argv: vec!["/bin/true".into()],
+            cwd: "/".into(),
+            io: Io::Pipes { stdin: false },
+            quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest },
+            started: SystemTime::UNIX_EPOCH,
+            label: Vec::new(),
+        };
+        let launch = LaunchRequest { record, arg0: None, environ: Vec::new(), path: None, time_limit: None };
+        SpawnJob { number, launch: Box::new(launch), tree: ProcessTrees::new(false, true).create() }
     }
 }
