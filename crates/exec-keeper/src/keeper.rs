@@ -336,22 +336,24 @@ impl Keeper {
             }
         }
         for (tree, leader) in trees {
-            let mut pause = Duration::from_micros(200);
-            while !tree.is_empty() && Instant::now() < give_up_at {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(20));
-            }
-            if let Some(pidfd) = leader {
-                let _ = crate::sys::pidfd::reap(pidfd.as_fd());
-            }
+            // A leader that was killed before it had its mark is not seen in its tree.
+            let is_gone = |pidfd: &OwnedFd| !matches!(crate::sys::pidfd::reap(pidfd.as_fd()), Ok(None));
+            wait_until(give_up_at, || tree.is_empty() && leader.as_ref().is_none_or(is_gone));
             self.trees.kill(tree);
         }
         for mut child in std::mem::take(&mut self.forgotten) {
-            while !child.let_go() && Instant::now() < give_up_at {
-                std::thread::sleep(Duration::from_micros(200));
-            }
+            wait_until(give_up_at, || child.let_go());
         }
         self.reap_orphans();
+    }
+}
+
+/// Looks again and again, for want of an event.
+fn wait_until(give_up_at: Instant, mut done: impl FnMut() -> bool) {
+    let mut pause = Duration::from_micros(200);
+    while !done() && Instant::now() < give_up_at {
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
     }
 }
 
@@ -560,13 +562,23 @@ impl Keeper {
         self.starting.insert(number, PendingStart::new(request_id, &launch, now));
         let tree = self.trees.create();
         self.spawners.submit(SpawnJob { number, launch, tree }, now);
+        if self.spawners.spawn_in_the_loop() {
+            self.on_spawned();
+        }
     }
 
     fn on_spawned(&mut self) {
-        for result in self.spawners.take_results() {
-            let thread = result.thread;
-            self.finish_start(result);
-            self.spawners.release(thread, Instant::now());
+        // A result may lead to another try, whose result is there at once if there are no threads.
+        loop {
+            let results = self.spawners.take_results();
+            if results.is_empty() {
+                break;
+            }
+            for result in results {
+                let thread = result.thread;
+                self.finish_start(result);
+                self.spawners.release(thread, Instant::now());
+            }
         }
         // While it met a child that was being made, it looked no further.
         self.reap_orphans();

@@ -9,6 +9,9 @@
 //!
 //! A thread lives as long as the keeper, because the kernel kills the children of an embedded keeper when the *thread*
 //! that spawned them ends. Nothing here knows what a start is for or who asked for it.
+//!
+//! Where no thread can be made at all (a seccomp filter may refuse them), the loop does spawn itself: that is better than no
+//! start.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,12 +55,12 @@ pub(super) struct SpawnJob {
 pub(super) struct SpawnResult {
     pub(super) job: SpawnJob,
     pub(super) outcome: Result<Spawned, SpawnError>,
-    /// To be released when the result was dealt with.
-    pub(super) thread: usize,
+    /// To be released when the result was dealt with. `None` if the loop has spawned itself.
+    pub(super) thread: Option<usize>,
 }
 
 pub(super) struct Spawners {
-    /// What each thread's own one is made from.
+    /// What each thread's own one is made from; the loop's own where there are no threads.
     spawner: Spawner,
     spool_directory: Arc<SpoolDirectory>,
     results: Arc<SpawnResults>,
@@ -86,7 +89,7 @@ struct SpawnResults {
 }
 
 impl Spawners {
-    /// The first thread is made at once, so that a keeper that can make none says so.
+    /// The first thread is made at once, so that the first start need not wait for it.
     pub(super) fn new(embedded: bool, spool_directory: Arc<SpoolDirectory>) -> Result<Self, Errno> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mut spawners = Self {
@@ -98,7 +101,9 @@ impl Spawners {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
         };
-        spawners.make_thread()?;
+        if let Err(errno) = spawners.make_thread() {
+            eprintln!("exec-server keeper: cannot make threads ({errno}): a start that hangs will hold up all others");
+        }
         Ok(spawners)
     }
 
@@ -132,10 +137,17 @@ impl Spawners {
     }
 
     /// The result of this thread was dealt with: it may spawn again, and its last child is no concern of ours any more.
-    pub(super) fn release(&mut self, thread: usize, now: Instant) {
-        self.threads[thread].child.store(0, Ordering::Release);
-        self.schedule.busy_since[thread] = None;
-        self.dispatch(now);
+    pub(super) fn release(&mut self, thread: Option<usize>, now: Instant) {
+        if let Some(thread) = thread {
+            self.threads[thread].child.store(0, Ordering::Release);
+            self.schedule.busy_since[thread] = None;
+            self.dispatch(now);
+        }
+    }
+
+    /// Whether results are there as soon as a job was submitted. They must be taken at once.
+    pub(super) fn spawn_in_the_loop(&self) -> bool {
+        self.threads.is_empty()
     }
 
     /// When to call [`Spawners::on_time`].
@@ -170,6 +182,10 @@ impl Spawners {
             let thread = match self.schedule.choose(now) {
                 Choice::Thread(thread) => thread,
                 Choice::NewThread if self.make_thread().is_ok() => self.threads.len() - 1,
+                Choice::NewThread if self.threads.is_empty() => {
+                    self.spawn_next_here();
+                    continue;
+                }
                 // Without memory for one more, those that there are must do.
                 Choice::NewThread | Choice::Wait => return,
             };
@@ -180,6 +196,13 @@ impl Spawners {
             self.schedule.busy_since[thread] = Some(now);
             jobs.send(job).expect("a thread ends only when its sender is dropped, and does not panic");
         }
+    }
+
+    fn spawn_next_here(&mut self) {
+        let Some(job) = self.waiting.pop_front() else { return };
+        self.waiting_bytes -= job.launch.bytes();
+        let outcome = self.spawner.spawn(&job.launch, &job.tree, &self.spool_directory);
+        self.results.lock().push(SpawnResult { job, outcome, thread: None });
     }
 
     fn make_thread(&mut self) -> Result<(), Errno> {
@@ -224,7 +247,7 @@ fn spawn_all(
     own_process::run_in_short_slices();
     while let Ok(job) = jobs.recv() {
         let outcome = spawner.spawn(&job.launch, &job.tree, directory);
-        results.lock().push(SpawnResult { job, outcome, thread });
+        results.lock().push(SpawnResult { job, outcome, thread: Some(thread) });
         // Fails only if the count is at its end, and then the descriptor is readable anyhow.
         let _ = rustix::io::write(&results.event, &1_u64.to_ne_bytes());
     }

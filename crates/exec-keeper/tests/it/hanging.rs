@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// libc does not have it. The number is the same on all Linux.
 const F_SETSIG: libc::c_int = 10;
@@ -13,7 +14,7 @@ const F_SETSIG: libc::c_int = 10;
 /// and takes for done after 45 seconds. KILL ends the wait. It takes no privilege.
 pub(crate) struct LeasedProgram {
     pub(crate) path: PathBuf,
-    _lease: File,
+    lease: File,
 }
 
 impl LeasedProgram {
@@ -29,7 +30,17 @@ impl LeasedProgram {
                 && libc::fcntl(lease.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) == 0
         };
         assert!(taken, "no lease on {path:?}: {}", std::io::Error::last_os_error());
-        Self { path, _lease: lease }
+        Self { path, lease }
+    }
+
+    /// Somebody hangs: the kernel wants the lease back.
+    pub(crate) fn wait_until_executed(&self) {
+        let started = Instant::now();
+        // SAFETY: plain numbers, and a descriptor that lives.
+        while unsafe { libc::fcntl(self.lease.as_raw_fd(), libc::F_GETLEASE) } == libc::F_WRLCK {
+            assert!(started.elapsed() < Duration::from_secs(60), "nobody executes it");
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn name(&self) -> &str {

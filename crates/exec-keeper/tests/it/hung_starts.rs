@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use exec_core::ExitStatus;
 use exec_keeper::channel::Channel;
-use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, SpawnStep, VERSION, start_under_way};
+use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, Message, SpawnStep, VERSION, start_under_way};
 use rustix::io::Errno;
 
 use crate::hanging::{HungMount, LeasedProgram};
@@ -22,6 +22,7 @@ fn a_start_that_hangs_holds_up_no_other_and_can_be_ended() {
     let program = LeasedProgram::copy("/bin/true", folder.path());
     let owner = connect_and_say_hello(folder.path());
     ask_to_start(&owner, HUNG, launch(&[program.name()], None));
+    program.wait_until_executed();
     others_start_are_signalled_and_exit(&owner);
     end_hung_start(&owner, HUNG, program.name());
     drop(owner);
@@ -59,9 +60,7 @@ fn a_start_that_ends_after_its_owner_has_left_is_found_by_the_next() {
     let owner = connect_and_say_hello(folder.path());
     let script = format!("echo runs > {}; exec /bin/sleep 600", pipe.display());
     ask_to_start(&owner, HUNG, launch(&[program.name(), "-c", &script], None));
-    // The answer says that the start before it was read.
-    ask(&owner, 1, KeeperRequest::Members { number: 1 });
-    assert_eq!(receive_answer(&owner), Some((1, KeeperEvent::Members { pids: Vec::new() })));
+    program.wait_until_executed();
     drop(owner);
     drop(program);
     assert_eq!(std::fs::read_to_string(pipe).expect("it is written"), "runs\n");
@@ -81,6 +80,7 @@ fn a_start_that_still_hangs_when_the_next_owner_comes_is_cancelled() {
     let program = LeasedProgram::copy("/bin/sleep", folder.path());
     let owner = connect_and_say_hello(folder.path());
     ask_to_start(&owner, HUNG, launch(&[program.name(), "600"], None));
+    program.wait_until_executed();
     drop(owner);
     let next = connect_and_say_hello(folder.path());
     // The same id of a request, and another start.
@@ -102,6 +102,7 @@ fn a_keeper_ends_though_a_start_hangs() {
     let program = LeasedProgram::copy("/bin/true", folder.path());
     let owner = connect_and_say_hello(folder.path());
     ask_to_start(&owner, HUNG, launch(&[program.name()], None));
+    program.wait_until_executed();
     send(&owner, KeeperRequest::Shutdown);
     assert_eq!(keeper_thread.join().expect("the loop does not panic"), Ok(()));
     assert_eq!(children(), [0; 0]);
@@ -119,7 +120,6 @@ fn of_many_starts_at_once_each_is_answered_before_its_exit_is_told() {
         if asked < STARTS {
             let script = format!("exit {}", asked % 100);
             let request = KeeperRequest::Start { launch: Box::new(launch(&["/bin/sh", "-c", &script], None)) };
-            use exec_keeper::protocol::Message;
             if owner.send(asked + 1, &request.encode(), &[]).is_ok() {
                 asked += 1;
                 continue;
