@@ -191,7 +191,7 @@ fn end_hung_start(owner: &Channel, hung: u64, program: &str) {
     assert_eq!(receive_answer(owner), Some((3, terminated)));
 }
 
-/// Children of this process, zombies included.
+/// Children of this process, zombies included. There is no other test in it: nextest gives each its own.
 fn children() -> Vec<u32> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("there is /proc");
     let lists = tasks.flatten().map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
