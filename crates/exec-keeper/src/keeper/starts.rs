@@ -95,10 +95,11 @@ impl Keeper {
         let request_id = request_id_of_start(number);
         let mut starts = self.starting.iter_mut();
         let Some((number, start)) = starts.find(|(_, start)| request_id.is_some_and(|id| start.answers(id))) else {
-            let nobody = KeeperEvent::Terminated { was_running: false, ended: 0, left: 0 };
-            return if termination != NO_REQUEST {
-                self.send(termination, &nobody, &[])
-            };
+            if termination != NO_REQUEST {
+                let nobody = KeeperEvent::Terminated { was_running: false, ended: 0, left: 0 };
+                self.send(termination, &nobody, &[]);
+            }
+            return;
         };
         let (number, now) = (*number, Instant::now());
         start.cancel(Errno::CANCELED, Some(termination), now);
