@@ -63,9 +63,21 @@ pub const WRITE_ID_BYTES: usize = 256;
 /// caller over that gets the kernel's own `E2BIG`, a caller over this is refused before it costs memory.
 pub const ARGUMENT_BYTES: usize = 16 << 20;
 
-/// Most directories of a `PATH` that are searched for a program. Each is a system call of the child, for which the keeper
-/// waits.
+/// Most directories of a `PATH` that are searched for a program. Each is a system call of the child, for which a thread of
+/// the keeper waits.
 pub const PATH_DIRECTORIES: usize = 1024;
+
+/// Threads in which the keeper spawns. Each can hang at a program or a directory whose mount does not answer; a start that
+/// finds no other is refused with `EBUSY`. Each costs some 20 KiB of memory.
+pub const SPAWN_THREADS: usize = 32;
+
+/// How long all of those threads must have been stuck before the starts that wait for one are refused. On a machine that
+/// is merely busy, one comes back sooner.
+pub const START_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a start may take before it is cancelled with `ETIMEDOUT`, so that starts which hang and whose client has gone
+/// do not keep their threads. A program on the slowest disk runs sooner.
+pub const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long `terminate` waits for the tree to disappear before it answers that something is left.
 pub const TREE_EXIT_TIMEOUT: Duration = Duration::from_secs(5);

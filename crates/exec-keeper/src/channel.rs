@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -147,7 +148,7 @@ impl Channel {
                 descriptors.extend(fds);
             }
         }
-        let [kind, rest @ ..] = &receive_buffer[..received.bytes] else { return Ok(Received::Closed) };
+        let [kind, rest @ ..] = &receive_buffer[..received.bytes] else { return Ok(self.nothing_received()) };
         let (request_id, inline) = match rest.split_first_chunk() {
             Some((id, inline)) if kind & WITH_REQUEST_ID != 0 => (u64::from_le_bytes(*id), inline),
             _ => (NO_REQUEST, rest),
@@ -162,6 +163,16 @@ impl Channel {
             Ok(message) => Received::Message { request_id, message, descriptors },
             Err(errno) => Received::Damaged { request_id, errno },
         })
+    }
+
+    /// No bytes are the end of the connection, or a message of no bytes. Only the socket's state tells which.
+    fn nothing_received(&self) -> Received {
+        let mut state = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let polled = poll(&mut state, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        match polled {
+            Ok(0) => Received::Damaged { request_id: NO_REQUEST, errno: Errno::BADMSG },
+            _ => Received::Closed,
+        }
     }
 }
 

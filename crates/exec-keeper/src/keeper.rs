@@ -5,11 +5,15 @@
 //!     └── Shutdown, SIGTERM, or OwnerExitPolicy::KillProcesses ──► done ◄── orphan_ttl passes ──┘
 //! ```
 //!
-//! The loop blocks only in `epoll_wait`, and for the moment that a child takes from clone to exec. When it is done, it
-//! kills every tree and waits until they are gone.
+//! The loop blocks only in `epoll_wait`. What may take long, from clone to exec, is done by threads of their own, so that a
+//! program on a mount that does not answer holds up nobody else. When the loop is done, it kills every tree and waits until
+//! they are gone.
 
 mod child;
 mod owner;
+mod pending_start;
+mod spawners;
+mod starts;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,13 +27,14 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::channel::{Channel, NO_REQUEST, Received};
-use crate::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessNumber, VERSION};
-use crate::spawn::{Spawner, above_stdio};
+use crate::protocol::{KeeperEvent, KeeperRequest, Message, ProcessNumber, VERSION, request_id_of_start};
 use crate::spool::directory::SpoolDirectory;
 use crate::spool::{PumpContext, PumpOutcome};
 use crate::tree::ProcessTrees;
 use child::{Answer, Child};
 use owner::{OwnerConnection, PastOwner};
+use pending_start::PendingStart;
+use spawners::{SLOW_SPAWN, Spawners};
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
@@ -73,6 +78,7 @@ enum EpollToken {
     Owner,
     Listener,
     Signals,
+    Spawners,
     LeaderExit(ProcessNumber),
     Stream(ProcessNumber, usize),
 }
@@ -84,6 +90,7 @@ impl EpollToken {
             EpollToken::Listener => 1,
             EpollToken::Signals => 2,
             EpollToken::LeaderExit(number) => number << 3 | 3,
+            EpollToken::Spawners => 7,
             EpollToken::Stream(number, slot) => number << 3 | (4 + slot as u64),
         }
     }
@@ -94,6 +101,7 @@ impl EpollToken {
             1 => EpollToken::Listener,
             2 => EpollToken::Signals,
             3 => EpollToken::LeaderExit(bits >> 3),
+            7 => EpollToken::Spawners,
             slot => EpollToken::Stream(bits >> 3, (slot - 4) as usize),
         }
     }
@@ -124,11 +132,13 @@ struct Keeper {
     spool_directory: Arc<SpoolDirectory>,
     on_owner_exit: OwnerExitPolicy,
     trees: ProcessTrees,
-    spawner: Spawner,
+    spawners: Spawners,
+    /// Starts that a thread works on, or that wait for one.
+    starting: BTreeMap<ProcessNumber, PendingStart>,
     children: BTreeMap<ProcessNumber, Child>,
     next_number: ProcessNumber,
     /// Children that were forgotten. They are dropped when nobody waits for us, because to close the last descriptor of
-    /// a large file takes time.
+    /// a large file takes time, and not before their leader was reaped.
     forgotten: Vec<Child>,
     /// Rounds since the deferred work was done.
     busy_rounds: u32,
@@ -141,6 +151,9 @@ impl Keeper {
     fn new(config: KeeperConfig) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let signals = if config.own_process { Some(crate::sys::own_process::adopt_orphans()?) } else { None };
+        // The children of a thread would outlive a host program that is killed, and nobody would be left to end them. So
+        // they die with the threads. These are made after the signals were blocked, which they inherit.
+        let spawners = Spawners::new(!config.own_process, config.spool_directory.clone())?;
         let mut keeper = Self {
             epoll,
             owner: None,
@@ -152,9 +165,8 @@ impl Keeper {
             spool_directory: config.spool_directory,
             on_owner_exit: config.on_owner_exit,
             trees: ProcessTrees::new(config.cgroups, !config.own_process),
-            // The children of a thread would outlive a host program that is killed, and nobody would be left to end
-            // them. So they die with the thread.
-            spawner: Spawner::new(!config.own_process)?,
+            spawners,
+            starting: BTreeMap::new(),
             children: BTreeMap::new(),
             next_number: 1,
             forgotten: Vec::new(),
@@ -162,6 +174,7 @@ impl Keeper {
             busy_poll_until: None,
             done: false,
         };
+        keeper.watch(keeper.spawners.event(), EpollToken::Spawners)?;
         if let Some(listener) = &keeper.listener {
             rustix::io::ioctl_fionbio(listener, true)?;
             keeper.watch(listener.as_fd(), EpollToken::Listener)?;
@@ -183,6 +196,7 @@ impl Keeper {
                 EpollToken::Owner => self.on_owner(),
                 EpollToken::Listener => self.on_listener(),
                 EpollToken::Signals => self.on_signals(),
+                EpollToken::Spawners => self.on_spawned(),
                 EpollToken::LeaderExit(number) => self.on_leader_exit(number),
                 EpollToken::Stream(number, slot) => self.on_stream(number, slot, events.len() > 1),
             }
@@ -196,9 +210,12 @@ impl Keeper {
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
         self.poll(events, Some(Duration::ZERO))?;
         self.busy_rounds += 1;
-        if events.is_empty() || self.busy_rounds > BUSY_ROUNDS {
+        let now = Instant::now();
+        // The result of a start comes any moment, unless it hangs.
+        let start_ends_soon = self.starting.values().any(|start| now < start.began() + SLOW_SPAWN);
+        if (events.is_empty() && !start_ends_soon) || self.busy_rounds > BUSY_ROUNDS {
             self.busy_rounds = 0;
-            self.forgotten.clear();
+            self.forgotten.retain_mut(|child| !child.let_go());
             self.trees.prepare();
         }
         let until = self.busy_poll_until.take();
@@ -214,8 +231,7 @@ impl Keeper {
     }
 
     fn poll(&self, events: &mut Vec<epoll::Event>, within: Option<Duration>) -> Result<(), Errno> {
-        let timeout =
-            within.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+        let timeout = within.map(timespec);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error),
@@ -227,9 +243,12 @@ impl Keeper {
     }
 
     fn deadline(&self) -> Option<Instant> {
+        let now = Instant::now();
         let children = self.children.values().filter_map(Child::deadline);
-        let past_owner = self.past_owner.as_ref().map(|_| Instant::now() + PAST_OWNER_CHECK);
-        children.chain(self.orphan_deadline()).chain(past_owner).min()
+        let past_owner = self.past_owner.as_ref().map(|_| now + PAST_OWNER_CHECK);
+        let starts = self.starting.values().map(PendingStart::deadline).chain(self.spawners.deadline(now));
+        let hello = self.hello_may_be_read_at().filter(|at| now < *at);
+        children.chain(self.orphan_deadline()).chain(past_owner).chain(starts).chain(hello).min()
     }
 
     /// When the processes end because no owner came; `None` also if that lies beyond all time.
@@ -251,12 +270,15 @@ impl Keeper {
             self.send_all(events);
             self.watch_streams(number);
         }
+        self.starts_on_time(now);
         self.take_over();
         self.done |= self.orphan_deadline().is_some_and(|at| at <= now);
     }
 
     fn on_leader_exit(&mut self, number: ProcessNumber) {
-        let Some(child) = self.children.get_mut(&number) else { return };
+        let Some(child) = self.children.get_mut(&number) else {
+            return self.forgotten.retain_mut(|child| !(child.has_number(number) && child.let_go()));
+        };
         let Some(exit) = child.reap() else { return };
         self.send(NO_REQUEST, &KeeperEvent::Exited { number, exit }, &[]);
         let Some(child) = self.children.get_mut(&number) else { return };
@@ -284,7 +306,9 @@ impl Keeper {
 
     fn reap_orphans(&self) {
         if self.signals.is_some() {
-            let leaders = |pid| self.children.values().any(|child| child.is_unreaped_leader(pid));
+            // A child that is being made has no record yet, and its exit is not lost: it is reaped when it has one.
+            let leaders =
+                |pid| self.children.values().any(|child| child.is_unreaped_leader(pid)) || self.spawners.is_making(pid);
             crate::sys::pidfd::reap_orphans(leaders);
         }
     }
@@ -293,6 +317,10 @@ impl Keeper {
     fn shut_down(&mut self) {
         // An owner that connects from here on is refused by the kernel, and starts a new keeper.
         self.listener = None;
+        let give_up_at = Instant::now() + TREE_EXIT_TIMEOUT;
+        // At once, because a start that hangs may take all the time that there is.
+        self.children.values().for_each(Child::kill_tree);
+        self.end_starts(give_up_at);
         let mut trees = Vec::new();
         for (_, mut child) in std::mem::take(&mut self.children) {
             child.kill_tree();
@@ -301,20 +329,30 @@ impl Keeper {
                 trees.push((tree, leader));
             }
         }
-        let give_up_at = Instant::now() + TREE_EXIT_TIMEOUT;
         for (tree, leader) in trees {
-            let mut pause = Duration::from_micros(200);
-            while !tree.is_empty() && Instant::now() < give_up_at {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(20));
-            }
-            if let Some(pidfd) = leader {
-                let _ = crate::sys::pidfd::reap(pidfd.as_fd());
-            }
+            // A leader that was killed before it had its mark is not seen in its tree.
+            let is_gone = |pidfd: &OwnedFd| !matches!(crate::sys::pidfd::reap(pidfd.as_fd()), Ok(None));
+            wait_until(give_up_at, || tree.is_empty() && leader.as_ref().is_none_or(is_gone));
             self.trees.kill(tree);
+        }
+        for mut child in std::mem::take(&mut self.forgotten) {
+            wait_until(give_up_at, || child.let_go());
         }
         self.reap_orphans();
     }
+}
+
+/// Looks again and again, for want of an event.
+fn wait_until(give_up_at: Instant, mut done: impl FnMut() -> bool) {
+    let mut pause = Duration::from_micros(200);
+    while !done() && Instant::now() < give_up_at {
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
 
 /// The owner and its requests.
@@ -366,6 +404,7 @@ impl Keeper {
         self.orphaned_since = Some(Instant::now());
         // The next owner numbers its requests from the start again, and would take an answer to an old one for its own.
         self.children.values_mut().for_each(Child::forget_termination_requests);
+        self.starting.values_mut().for_each(PendingStart::forget_requests);
         if self.on_owner_exit == OwnerExitPolicy::KillProcesses || self.listener.is_none() {
             self.done = true;
             return;
@@ -390,9 +429,14 @@ impl Keeper {
         {
             return self.detach_owner();
         }
-        while let Some(owner) = &self.owner {
+        loop {
+            let starts_allow_it = self.starts_allow_requests();
+            let Some(owner) = &mut self.owner else { return };
             if !owner.takes_requests() {
                 return owner.watch(&self.epoll, EventFlags::OUT);
+            }
+            if !starts_allow_it {
+                return owner.pause(&self.epoll);
             }
             match owner.receive() {
                 Ok(Received::Message { request_id, message, descriptors }) => match KeeperRequest::decode(&message) {
@@ -432,12 +476,15 @@ impl Keeper {
     fn on_request(&mut self, request_id: u64, request: KeeperRequest, descriptors: Vec<OwnedFd>) {
         match request {
             KeeperRequest::Hello { version } => self.on_hello(version),
-            KeeperRequest::Start { launch } if launch.can_be_passed() => self.start(request_id, &launch, descriptors),
+            KeeperRequest::Start { launch } if launch.can_be_passed() => self.start(request_id, launch, descriptors),
             KeeperRequest::Start { .. } => self.refuse(request_id, Errno::INVAL),
             KeeperRequest::Signal { number, signal } => {
                 self.on_leader_exit(number);
                 let errno = self.children.get(&number).map_or(libc::ESRCH, |child| child.signal(signal));
                 self.send(request_id, &KeeperEvent::Signalled { errno }, &[]);
+            }
+            KeeperRequest::Terminate { number, .. } if request_id_of_start(number).is_some() => {
+                self.cancel_start(number, request_id);
             }
             KeeperRequest::Terminate { number, grace } => {
                 // What has ended by itself was not terminated.
@@ -461,20 +508,30 @@ impl Keeper {
                     child.close_fd(role);
                 }
             }
+            KeeperRequest::Forget { number } if request_id_of_start(number).is_some() => {
+                self.cancel_start(number, NO_REQUEST);
+            }
             KeeperRequest::Forget { number } => {
-                if let Some(mut child) = self.children.remove(&number) {
-                    child.kill_tree();
-                    if let Some(tree) = child.take_tree() {
-                        self.trees.kill(tree);
-                    }
-                    self.forgotten.push(child);
+                if let Some(child) = self.children.remove(&number) {
+                    self.forget(child);
                 }
             }
             KeeperRequest::Shutdown => self.done = true,
         }
     }
 
+    fn forget(&mut self, mut child: Child) {
+        child.kill_tree();
+        if let Some(tree) = child.take_tree() {
+            self.trees.kill(tree);
+        }
+        self.forgotten.push(child);
+    }
+
     fn on_hello(&mut self, version: u32) {
+        if version == VERSION {
+            self.cancel_left_over_starts();
+        }
         let Some(owner) = &mut self.owner else { return };
         owner.welcome(self.children.len() as u32, &self.epoll);
         if version != VERSION {
@@ -484,39 +541,6 @@ impl Keeper {
             let (roles, descriptors) = child.fds();
             owner.send(NO_REQUEST, &child.existing(roles), &descriptors, &self.epoll);
         }
-    }
-
-    fn start(&mut self, request_id: u64, launch: &LaunchRequest, descriptors: Vec<OwnedFd>) {
-        let descriptors: Result<Vec<_>, _> = descriptors.into_iter().map(above_stdio).collect();
-        let descriptors = match descriptors {
-            Ok(descriptors) => descriptors,
-            Err(errno) => return self.refuse(request_id, errno),
-        };
-        let mut tree = self.trees.create();
-        let mut outcome = self.spawner.spawn(launch, &descriptors, &tree, &self.spool_directory);
-        while outcome.as_ref().is_err_and(|error| error.cgroup_refused) {
-            self.trees.give_up_this_way();
-            self.trees.recycle(tree);
-            tree = self.trees.create();
-            outcome = self.spawner.spawn(launch, &descriptors, &tree, &self.spool_directory);
-        }
-        let spawned = match outcome {
-            Ok(spawned) => spawned,
-            Err(error) => {
-                self.trees.kill(tree);
-                let (step, errno, subject) = (error.step, error.errno.raw_os_error(), error.subject);
-                return self.send(request_id, &KeeperEvent::StartFailed { step, errno, subject }, &[]);
-            }
-        };
-        let number = self.next_number;
-        self.next_number += 1;
-        let pid = spawned.pid;
-        self.trees.on_spawned(&mut tree, pid, spawned.marked);
-        let child = Child::new(number, launch, spawned, tree, Instant::now());
-        let _ = self.watch(child.pidfd(), EpollToken::LeaderExit(number));
-        let (roles, descriptors) = child.fds();
-        self.send(request_id, &KeeperEvent::Started { number, pid, roles }, &descriptors);
-        self.children.insert(number, child);
     }
 }
 

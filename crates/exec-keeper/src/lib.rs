@@ -1,10 +1,10 @@
 //! The keeper: the parent of every process, and the second holder of all their descriptors.
 //!
-//! It is one synchronous loop: no async runtime, no JSON, no memory that grows with output. It spawns and reaps, kills
-//! trees, keeps time limits, and holds a duplicate of every pipe, terminal and log file. While its owner lives, the owner
-//! moves the output, with the code in [`spool`]. When the owner's socket closes, the keeper moves it with the same code,
-//! until the next owner connects. It runs as a thread if the library is embedded, or as a process of its own if the daemon
-//! serves; the loop is the same.
+//! It is one synchronous loop: no async runtime, no JSON, no memory that grows with output. It has threads that spawn; it
+//! reaps, kills trees, keeps time limits, and holds a duplicate of every pipe, terminal and log file. While its owner
+//! lives, the owner moves the output, with the code in [`spool`]. When the owner's socket closes, the keeper moves it with
+//! the same code, until the next owner connects. It runs as a thread if the library is embedded, or as a process of its own
+//! if the daemon serves; the loop is the same.
 //!
 //! The modules, in the order in which a request and then a byte meets them:
 //!
@@ -15,6 +15,7 @@
 //!   protocol       which messages there are, and how they are written
 //!   lease          who may move output: the owner of this connection, and nobody after it
 //!   keeper         the loop: requests, exits, deadlines        keeper/owner, keeper/child
+//!   keeper/spawners    threads that spawn, because that may hang    keeper/starts, pending_start
 //!   spawn          a child with its pipes or its terminal      sys/clone, sys/confine (its sandbox)
 //!   trial          whether a sandbox works on this machine
 //!   tree           all descendants of a child, to kill them    tree/cgroup

@@ -31,6 +31,20 @@ pub const VERSION: u32 = 3;
 /// The keeper's name of a process; never used twice.
 pub type ProcessNumber = u64;
 
+/// No number has this bit. With it, the id of a request to start stands for the process that has no number yet.
+const START_UNDER_WAY: u64 = 1 << 63;
+
+/// What [`KeeperRequest::Terminate`] and [`KeeperRequest::Forget`] take in place of a number to cancel a start that was
+/// not answered yet. If it was answered meanwhile, they say that there is no such process.
+pub fn start_under_way(request_id: u64) -> ProcessNumber {
+    START_UNDER_WAY | request_id
+}
+
+/// The id of the request to start, if the number stands for one.
+pub(crate) fn request_id_of_start(number: ProcessNumber) -> Option<u64> {
+    (number & START_UNDER_WAY != 0).then_some(number & !START_UNDER_WAY)
+}
+
 /// A message of the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeeperRequest {
@@ -195,6 +209,13 @@ pub struct LaunchRequest {
 }
 
 impl LaunchRequest {
+    /// What its strings hold, as good as all of it.
+    pub(crate) fn bytes(&self) -> usize {
+        let record = &self.record;
+        let strings = record.argv.iter().chain(&self.arg0).chain(&self.environ).chain(&self.path);
+        strings.map(|string| string.len()).sum::<usize>() + record.label.len() + record.cwd.as_os_str().len()
+    }
+
     /// Whether its strings can be passed to a program at all. The owner has checked the command; this is for a message
     /// that was damaged and still reads.
     pub(crate) fn can_be_passed(&self) -> bool {

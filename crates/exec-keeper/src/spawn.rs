@@ -3,6 +3,8 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use exec_core::Io;
 use exec_core::limits::PATH_DIRECTORIES;
@@ -45,7 +47,7 @@ pub(crate) struct SpawnError {
     pub(crate) cgroup_refused: bool,
 }
 
-/// What all spawns share.
+/// What all spawns of a thread share.
 #[derive(Debug)]
 pub(crate) struct Spawner {
     stack: ChildStack,
@@ -54,6 +56,8 @@ pub(crate) struct Spawner {
     /// The soft and hard limit that children get, if it is not ours.
     open_files: Option<(u64, u64)>,
     reset_signals: u64,
+    /// Where the pid of the child is written before it runs, see [`SpawnPlan`].
+    pid: Arc<AtomicU32>,
 }
 
 impl Spawner {
@@ -70,7 +74,15 @@ impl Spawner {
             die_with_keeper: embedded,
             open_files,
             reset_signals,
+            pid: Arc::default(),
         })
+    }
+
+    /// One of these spawns one child at a time. The first has raised our limit of open files already.
+    pub(crate) fn for_another_thread(&self, pid: Arc<AtomicU32>) -> Result<Self, Errno> {
+        let null = rustix::io::fcntl_dupfd_cloexec(&self.null, 3)?;
+        let Self { die_with_keeper, open_files, reset_signals, .. } = *self;
+        Ok(Self { stack: ChildStack::new()?, null, die_with_keeper, open_files, reset_signals, pid })
     }
 
     /// `descriptors` are those of the confinement that the launch asks for.
@@ -147,6 +159,7 @@ impl Spawner {
             open_files: self.open_files,
             reset_signals: self.reset_signals,
             confinement,
+            pid: &self.pid,
         };
         self.stack.spawn(&mut plan).map_err(|CloneError { step, errno, confine_step }| {
             let subject = match (step, confine_step, &plan.confinement) {

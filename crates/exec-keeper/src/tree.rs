@@ -80,12 +80,12 @@ impl ProcessTrees {
         }
     }
 
-    /// To be called if a child did not come into its cgroup. The next children move there themselves; if that fails too,
-    /// they are marked only.
-    pub(crate) fn give_up_this_way(&mut self) {
+    /// To be called if a child did not come into the cgroup of this tree. The next children move there themselves; if
+    /// that fails too, they are marked only. Several children may have tried the same way at once.
+    pub(crate) fn give_up_way_of(&mut self, tree: &Tree) {
         if self.born_inside {
             self.born_inside = false;
-        } else {
+        } else if !tree.born_inside {
             self.pool = None;
         }
     }
@@ -97,7 +97,7 @@ impl ProcessTrees {
         {
             self.checked = is_alive(pid);
             if self.checked && !cgroup.holds(pid) {
-                self.give_up_this_way();
+                self.give_up_way_of(tree);
                 self.checked = false;
                 tree.cgroup = None;
             }

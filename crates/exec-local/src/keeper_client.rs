@@ -176,11 +176,16 @@ impl KeeperClient {
 
     /// Sends a request and waits for its reply.
     pub(crate) async fn request(&self, request: KeeperRequest) -> Result<Reply, Unreachable> {
-        self.request_with(request, &[]).await
+        self.request_with(request, &[], |_| {}).await
     }
 
-    /// The same with descriptors.
-    pub(crate) async fn request_with(&self, request: KeeperRequest, with: &[OwnedFd]) -> Result<Reply, Unreachable> {
+    /// The same with descriptors; `on_id` is told the id under which the request is sent, before it is.
+    pub(crate) async fn request_with(
+        &self,
+        request: KeeperRequest,
+        with: &[OwnedFd],
+        on_id: impl FnOnce(u64),
+    ) -> Result<Reply, Unreachable> {
         let descriptors: Vec<BorrowedFd<'_>> = with.iter().map(AsFd::as_fd).collect();
         let (sender, receiver) = oneshot::channel();
         let request_id = {
@@ -193,6 +198,7 @@ impl KeeperClient {
             pending.replies.insert(request_id, sender);
             request_id
         };
+        on_id(request_id);
         if let Err(unreachable) = self.send_with_id(request_id, &request, &descriptors).await {
             self.lock().replies.remove(&request_id);
             return Err(unreachable);

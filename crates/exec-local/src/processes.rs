@@ -20,7 +20,7 @@ use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
     SpawnStep, Started, Terminated, Unreachable, WaitCondition, Waited, Written,
 };
-use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord};
+use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, start_under_way};
 use exec_keeper::spool::directory::SpoolDirectory;
 use rustix::io::Errno;
 use rustix::termios::Winsize;
@@ -77,9 +77,11 @@ struct TableState {
 }
 
 enum ProcessSlot {
-    /// Being started; `cancelled` if somebody terminated it meanwhile.
+    /// Being started; `cancelled` if somebody terminated it meanwhile. `request_id` is that of the start once the keeper
+    /// is asked.
     Reserved {
         cancelled: bool,
+        request_id: Option<u64>,
     },
     Live(Arc<Process>),
 }
@@ -224,11 +226,20 @@ impl Processes for LocalProcesses {
 
     fn terminate<'a>(&'a self, id: &'a ProcessId, grace: Duration) -> BoxFuture<'a, Result<Terminated, ProcessError>> {
         ProcessVerb::Terminate.perform(id, async move {
-            if let Some(ProcessSlot::Reserved { cancelled }) = self.table.lock().by_id.get_mut(id) {
-                *cancelled = true;
-                return Ok(Terminated { was_running: true, ended: 0, left: 0 });
-            }
-            let number = self.table.find(id)?.number();
+            let number = match self.table.cancel_start(id) {
+                // The program may be on a mount that does not answer, and then the start ends only if the keeper ends it.
+                Some(Some(request_id)) => {
+                    let number = start_under_way(request_id);
+                    return match self.table.keeper.request(KeeperRequest::Terminate { number, grace }).await? {
+                        (KeeperEvent::Terminated { ended, left, .. }, _) => {
+                            Ok(Terminated { was_running: true, ended, left })
+                        }
+                        (other, _) => Err(unanswered(&other).into()),
+                    };
+                }
+                Some(None) => return Ok(Terminated { was_running: true, ended: 0, left: 0 }),
+                None => self.table.find(id)?.number(),
+            };
             match self.table.keeper.request(KeeperRequest::Terminate { number, grace }).await? {
                 (KeeperEvent::Terminated { was_running, ended, left, .. }, _) => {
                     Ok(Terminated { was_running, ended, left })
@@ -292,6 +303,17 @@ impl ProcessTable {
         }
     }
 
+    /// `None` if it is not being started; otherwise the id of the request to start it, if the keeper was asked.
+    fn cancel_start(&self, id: &ProcessId) -> Option<Option<u64>> {
+        match self.lock().by_id.get_mut(id) {
+            Some(ProcessSlot::Reserved { cancelled, request_id }) => {
+                *cancelled = true;
+                Some(*request_id)
+            }
+            _ => None,
+        }
+    }
+
     fn insert(&self, process: &Arc<Process>) {
         let mut state = self.lock();
         state.by_id.insert(process.id().clone(), ProcessSlot::Live(process.clone()));
@@ -347,7 +369,8 @@ impl ProcessTable {
     ) -> Result<Started, ProcessReason> {
         let record = launch.record.clone();
         let with = sandbox.as_ref().map_or(&[][..], |planned| &planned.descriptors);
-        let (event, descriptors) = self.keeper.request_with(KeeperRequest::Start { launch }, with).await?;
+        let asked = self.keeper.request_with(KeeperRequest::Start { launch }, with, |id| reservation.asked(id));
+        let (event, descriptors) = asked.await?;
         let handed = match event {
             KeeperEvent::Started { number, roles, .. } if roles.len() > descriptors.len() => {
                 // It runs, but we could not take its descriptors. It ends, and nothing else does.
@@ -357,6 +380,7 @@ impl ProcessTable {
             KeeperEvent::Started { number, pid, roles, .. } => {
                 HandedProcess { number, pid, exit: None, descriptors: Descriptors::new(roles, descriptors) }
             }
+            KeeperEvent::StartFailed { .. } if reservation.cancelled() => return Err(ProcessReason::StartCancelled),
             KeeperEvent::StartFailed { step: SpawnStep::Sandbox, errno, subject } => {
                 let why = format!("{}: {}", subject.display(), std::io::Error::from_raw_os_error(errno));
                 return Err(ProcessReason::SandboxUnavailable { why });
@@ -391,13 +415,19 @@ impl Reservation {
         if state.by_id.contains_key(id) {
             return Err(ProcessReason::IdInUse);
         }
-        state.by_id.insert(id.clone(), ProcessSlot::Reserved { cancelled: false });
+        state.by_id.insert(id.clone(), ProcessSlot::Reserved { cancelled: false, request_id: None });
         drop(state);
         Ok(Self { table: table.clone(), id: id.clone(), kept: false })
     }
 
+    fn asked(&self, id: u64) {
+        if let Some(ProcessSlot::Reserved { request_id, .. }) = self.table.lock().by_id.get_mut(&self.id) {
+            *request_id = Some(id);
+        }
+    }
+
     fn cancelled(&self) -> bool {
-        matches!(self.table.lock().by_id.get(&self.id), Some(ProcessSlot::Reserved { cancelled: true }))
+        matches!(self.table.lock().by_id.get(&self.id), Some(ProcessSlot::Reserved { cancelled: true, .. }))
     }
 
     fn keep(mut self) {

@@ -29,9 +29,13 @@ impl OsProcess {
         Self::of(line.trim_end().strip_prefix("pid ")?.parse().ok()?)
     }
 
-    /// The children of this pid, which must not be a multi-threaded process that spawns from other threads.
+    /// The children of this pid.
     pub fn children_of(pid: u32) -> Vec<Self> {
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        // The kernel lists them by the thread that made them.
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let children =
+            threads.map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+        let children: String = children.collect();
         children.split_whitespace().filter_map(|child| Self::of(child.parse().ok()?)).collect()
     }
 

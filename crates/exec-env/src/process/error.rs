@@ -232,6 +232,10 @@ impl fmt::Display for SpawnFailure {
                 write!(f, "program {subject:?} is not in an executable format: does it lack a #! line?")
             }
             (SpawnStep::Exec, 7) => write!(f, "arguments and environment of {subject:?} are too long for the kernel"),
+            (SpawnStep::Exec, 110) => write!(
+                f,
+                "program {subject:?} did not start in time: does the file system of it and of the working directory answer?"
+            ),
             (SpawnStep::Exec, _) => write!(f, "cannot execute {subject:?}: {error}"),
             (SpawnStep::Spool, 2) => {
                 write!(f, "spool folder {subject:?} does not exist: make it again, or set another")
@@ -241,6 +245,12 @@ impl fmt::Display for SpawnFailure {
             (SpawnStep::Spool, _) => write!(f, "cannot make its log in {subject:?}: {error}"),
             (SpawnStep::Pipe, _) => write!(f, "cannot make pipes: {error}: raise the limit of open files"),
             (SpawnStep::Pty, _) => write!(f, "cannot make a terminal: {error}"),
+            (SpawnStep::Clone, 16) => {
+                write!(
+                    f,
+                    "cannot make a process: too many starts hang already: is there a file system that does not answer?"
+                )
+            }
             (SpawnStep::Clone, _) => {
                 write!(f, "cannot make a process: {error}: too many processes, or too little memory")
             }

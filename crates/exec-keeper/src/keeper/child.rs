@@ -170,6 +170,16 @@ impl Child {
         }
     }
 
+    pub(super) fn has_number(&self, number: ProcessNumber) -> bool {
+        self.number == number
+    }
+
+    /// Closes what a child that was forgotten does not need, and reaps its leader. The result is whether it was reaped.
+    pub(super) fn let_go(&mut self) -> bool {
+        self.fds.retain(|(role, _)| *role == FdRole::Pidfd);
+        self.exit.is_some() || self.reap().is_some()
+    }
+
     pub(super) fn is_unreaped_leader(&self, pid: u32) -> bool {
         self.exit.is_none() && self.pid == pid
     }

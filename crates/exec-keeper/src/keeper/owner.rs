@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,7 +28,11 @@ pub(super) struct OwnerConnection {
     said_hello: bool,
     /// `None` if it is gone already.
     process: Option<OwnedFd>,
-    /// Bounded: no request is read beyond [`UNSENT_EVENTS`], and what comes unasked is two events for each child.
+    connected_at: Instant,
+    /// Whether its requests wait until more starts can be taken.
+    paused: bool,
+    /// Bounded: no request is read beyond [`UNSENT_EVENTS`]. What else comes is the answers to the requests that were read
+    /// before, and two events for each child.
     unsent: VecDeque<(u64, Vec<u8>, Vec<OwnedFd>)>,
 }
 
@@ -37,7 +42,17 @@ impl OwnerConnection {
         let (lease, lease_file) = Lease::grant(epoch)?;
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let process = process.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
-        Ok(Self { channel, pid, lease, lease_file, said_hello: false, process, unsent: VecDeque::new() })
+        Ok(Self {
+            channel,
+            pid,
+            lease,
+            lease_file,
+            said_hello: false,
+            process,
+            connected_at: Instant::now(),
+            paused: false,
+            unsent: VecDeque::new(),
+        })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -60,6 +75,27 @@ impl OwnerConnection {
 
     pub(super) fn takes_requests(&self) -> bool {
         self.unsent.len() < UNSENT_EVENTS
+    }
+
+    pub(super) fn connected_at(&self) -> Instant {
+        self.connected_at
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Takes the socket out of the epoll set, which would go on to report that it is readable, or closed.
+    pub(super) fn pause(&mut self, epoll: &OwnedFd) {
+        self.paused = true;
+        let _ = epoll::delete(epoll, self.channel.socket());
+    }
+
+    pub(super) fn resume(&mut self, epoll: &OwnedFd) {
+        self.paused = false;
+        let data = EventData::new_u64(EpollToken::Owner.encode());
+        let flags = if self.unsent.is_empty() { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+        let _ = epoll::add(epoll, self.channel.socket(), data, flags);
     }
 
     pub(super) fn receive(&self) -> Result<Received, Errno> {

@@ -1,13 +1,14 @@
 //! Spawns a child with one `clone3`, the way `posix_spawn` does it.
 //!
-//! The child shares our memory until it execs, and we are suspended meanwhile (`CLONE_VM | CLONE_VFORK`). So the size of
-//! the daemon does not matter, and there is no fork. Beyond what `posix_spawn` offers, the child starts inside its cgroup,
+//! The child shares our memory until it execs, and this thread is suspended meanwhile (`CLONE_VM | CLONE_VFORK`), for ever
+//! if the program is on a mount that does not answer. So the size of the daemon does not matter, and there is no fork. Beyond what `posix_spawn` offers, the child starts inside its cgroup,
 //! comes with a pidfd, and reports *which* step failed, because it writes into our memory.
 //! docs/decisions/0002 says why we do not call `posix_spawn` itself.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions};
@@ -59,6 +60,8 @@ pub(crate) struct SpawnPlan<'a> {
     pub(crate) reset_signals: u64,
     /// What the child does to itself before its program runs.
     pub(crate) confinement: Option<PreparedConfinement<'a>>,
+    /// Set to the child's pid before it runs, for the threads that are not suspended.
+    pub(crate) pid: &'a AtomicU32,
 }
 
 /// Why there is no child.
@@ -163,6 +166,8 @@ impl ChildStack {
         args.flags = flags as u64;
         args.pidfd = &raw mut pidfd as u64;
         args.exit_signal = libc::SIGCHLD as u64;
+        args.flags |= libc::CLONE_PARENT_SETTID as u64;
+        args.parent_tid = raw.plan.pid.as_ptr() as u64;
         args.stack = self.bottom() as u64;
         args.stack_size = STACK_BYTES as u64;
         let born_in_cgroup = match raw.plan.cgroup {
@@ -234,6 +239,10 @@ extern "C" fn child(raw: *mut c_void) -> ! {
     unsafe {
         let plan = &mut *(*raw).plan;
         (*raw).ran = true;
+        // The old call has no place for it. A child of its own pid namespace would not know it, but comes by the new one.
+        if plan.pid.load(Ordering::Relaxed) == 0 {
+            plan.pid.store(libc::getpid() as u32, Ordering::Release);
+        }
         if let Some(CgroupEntry::ByWrite(procs)) = plan.cgroup
             && libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) < 0
         {

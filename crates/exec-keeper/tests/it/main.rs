@@ -1,7 +1,10 @@
 //! The keeper from outside: its messages and its files on disk, intact and damaged, and owners that misbehave.
 
 mod damage;
+mod hanging;
+mod hung_starts;
 mod index;
 mod owners;
 mod protocol;
 mod resume;
+mod test_owner;

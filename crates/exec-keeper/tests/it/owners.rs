@@ -5,29 +5,23 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use exec_core::flow::Quota;
-use exec_core::{Io, Overflow, ProcessId};
 use exec_keeper::channel::{Channel, NO_REQUEST, Received};
-use exec_keeper::keeper;
 use exec_keeper::lease::Lease;
-use exec_keeper::protocol::{
-    KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessNumber, ProcessRecord, SpawnStep, VERSION,
-};
-use exec_keeper::spool::directory::SpoolDirectory;
-use exec_keeper::{KeeperConfig, OwnerExitPolicy};
+use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, Message, ProcessNumber, SpawnStep, VERSION};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use crate::test_owner::{
+    ask, connect, connect_and_say_hello, end, keeper_in_a_thread, launch, receive, receive_answer, send, start,
+    wait_until_readable,
 };
 
-/// A keeper that answers at all answers within this, on any machine.
-const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+/// More than a channel takes.
+const MANY_DESCRIPTORS: usize = 20;
 
 #[test]
 fn an_owner_that_never_reads_and_dies_does_not_keep_the_place() {
@@ -94,13 +88,13 @@ fn a_message_that_does_not_read_costs_its_owner_only_that_request() {
         (15, header(3, 15), Some(&oversized), Errno::MSGSIZE),
         (16, header(3, 16), Some(&unsealed), Errno::BADMSG),
     ] {
-        send_raw(&owner, &bytes, file);
+        send_raw(&owner, &bytes, &file.into_iter().collect::<Vec<_>>());
         let refused = KeeperEvent::Refused { errno: errno.raw_os_error() };
         assert_eq!(receive_answer(&owner), Some((id, refused)));
     }
     // Without an id there is nobody to tell; the next message is read all the same.
-    for nonsense in [&[0, 77][..], &[2, 1], &[0; 20], &[0, 6, 1, 7]] {
-        send_raw(&owner, nonsense, None);
+    for nonsense in [&[][..], &[0, 77], &[2, 1], &[0; 20], &[0, 6, 1, 7]] {
+        send_raw(&owner, nonsense, &[]);
     }
     ask(&owner, 20, KeeperRequest::Members { number });
     let answer = receive_answer(&owner);
@@ -108,6 +102,150 @@ fn a_message_that_does_not_read_costs_its_owner_only_that_request() {
     send(&owner, KeeperRequest::Forget { number });
     drop(owner);
     end(&folder, keeper_thread);
+}
+
+/// Too few, too many, and more than a channel takes at all.
+#[test]
+fn a_wrong_number_of_descriptors_costs_its_owner_nothing_else_and_none_is_kept() {
+    let (folder, keeper_thread) = keeper_in_a_thread();
+    let owner = connect_and_say_hello(folder.path());
+    let number = start(&owner, launch(&["/bin/sleep", "600"], None));
+    let file = memory_file(0, true);
+    let add = KeeperRequest::AddFd { number, role: FdRole::WriteJournal };
+    let open_before = open_descriptors();
+    for count in [0, 1, 3, MANY_DESCRIPTORS, 1, 0] {
+        send_raw(&owner, &[&[0][..], &add.encode()].concat(), &vec![&file; count]);
+        send_raw(&owner, &[&[0][..], &KeeperRequest::Members { number }.encode()].concat(), &vec![&file; count]);
+        assert!(matches!(receive(&owner), Some(KeeperEvent::Members { pids }) if pids.len() == 1), "{count}");
+        // What came with one request is closed before the next is read.
+        ask(&owner, 2, KeeperRequest::Members { number: 99 });
+        assert_eq!(receive_answer(&owner), Some((2, KeeperEvent::Members { pids: Vec::new() })));
+        assert!(open_descriptors() <= open_before + 1, "{count}: it keeps the first of those that it asked for");
+    }
+    send(&owner, KeeperRequest::Forget { number });
+    drop(owner);
+    end(&folder, keeper_thread);
+}
+
+#[test]
+fn exits_that_happen_while_the_socket_is_full_are_told_when_it_is_not() {
+    const REQUESTS: u64 = 450;
+    let (folder, keeper_thread) = keeper_in_a_thread();
+    let owner = connect_and_say_hello(folder.path());
+    let mut pids = Vec::new();
+    for id in 1..=3 {
+        ask(&owner, id, KeeperRequest::Start { launch: Box::new(launch(&["/bin/sleep", "600"], None)) });
+        let Some(KeeperEvent::Started { pid, .. }) = receive(&owner) else { panic!("it starts") };
+        pids.push(pid);
+    }
+    let mut asked = 0;
+    while asked < REQUESTS && owner.send(asked + 1, &KeeperRequest::Members { number: 99 }.encode(), &[]).is_ok() {
+        asked += 1;
+    }
+    for pid in pids {
+        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+        // The keeper reaps it though nobody reads what it has to tell.
+        while rustix::process::test_kill_process(pid).is_ok() {
+            std::thread::yield_now();
+        }
+    }
+    let (mut answered, mut exited) = (0, Vec::new());
+    while answered < asked || exited.len() < 3 {
+        match receive_answer(&owner) {
+            Some((id, KeeperEvent::Members { .. })) => {
+                answered += 1;
+                assert_eq!(id, answered);
+            }
+            Some((NO_REQUEST, KeeperEvent::Exited { number, .. })) => exited.push(number),
+            other => panic!("nothing else happens: {other:?}"),
+        }
+    }
+    assert_eq!(exited, [1, 2, 3]);
+    for number in exited {
+        send(&owner, KeeperRequest::Forget { number });
+    }
+    drop(owner);
+    end(&folder, keeper_thread);
+}
+
+/// `cargo xtask soak` has it do more rounds.
+#[test]
+fn hostile_bytes_of_any_kind_cost_their_owner_no_process_and_not_the_connection() {
+    let rounds = std::env::var("EXEC_SOAK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3_u64);
+    let (folder, keeper_thread) = keeper_in_a_thread();
+    let owner = connect_and_say_hello(folder.path());
+    let number = start(&owner, launch(&["/bin/sleep", "600"], None));
+    let file = memory_file(0, true);
+    // A different sequence each time, and the seed is told if it fails.
+    let seed =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
+    let mut random = Random(seed | 1);
+    for round in 0..rounds * 100 {
+        let request = KeeperRequest::AddFd { number: random.below(4), role: FdRole::Data1 };
+        let mut message = [&[random.below(4) as u8][..], &random.next().to_le_bytes(), &request.encode()].concat();
+        for _ in 0..random.below(6) {
+            let at = random.below(message.len() as u64) as usize;
+            message[at] = random.next() as u8;
+        }
+        message.truncate(random.below(message.len() as u64 + 1) as usize);
+        message.resize(message.len() + (random.below(3) * random.below(100)) as usize, random.next() as u8);
+        if is_meant(&message) {
+            continue;
+        }
+        send_raw(&owner, &message, &vec![&file; random.below(3) as usize]);
+        ask(&owner, PING, KeeperRequest::Members { number: 99 });
+        loop {
+            match receive_answer(&owner) {
+                Some((PING, KeeperEvent::Members { .. })) => break,
+                Some((_, KeeperEvent::Refused { .. } | KeeperEvent::Members { .. })) => {}
+                other => panic!("seed {seed}, round {round}: {message:?} led to {other:?}"),
+            }
+        }
+    }
+    ask(&owner, PING, KeeperRequest::Members { number });
+    let answer = receive_answer(&owner);
+    assert!(matches!(&answer, Some((PING, KeeperEvent::Members { pids })) if pids.len() == 1), "it lives: {answer:?}");
+    send(&owner, KeeperRequest::Forget { number });
+    drop(owner);
+    end(&folder, keeper_thread);
+}
+
+/// No random request has this id.
+const PING: u64 = u64::MAX;
+
+/// Whether these bytes happen to be a request that ends something, and rightly so.
+fn is_meant(message: &[u8]) -> bool {
+    let body = match message {
+        [kind, rest @ ..] if kind & 2 != 0 => rest.get(8..).unwrap_or(rest),
+        [_, rest @ ..] => rest,
+        [] => return false,
+    };
+    !matches!(
+        KeeperRequest::decode(body),
+        Err(_) | Ok(KeeperRequest::Members { .. } | KeeperRequest::AddFd { .. } | KeeperRequest::CloseFd { .. })
+    )
+}
+
+/// A generator of Marsaglia's xorshift family.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// Of this process, in which there is no other test: nextest gives each its own.
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("there is /proc").count()
 }
 
 #[test]
@@ -235,34 +373,6 @@ fn process_of_a_dead_owner(folder: &Path, grace: Duration) -> ProcessNumber {
     number
 }
 
-fn start(owner: &Channel, launch: LaunchRequest) -> ProcessNumber {
-    ask(owner, 1, KeeperRequest::Start { launch: Box::new(launch) });
-    let Some(KeeperEvent::Started { number, .. }) = receive(owner) else { panic!("it starts") };
-    number
-}
-
-fn launch(argv: &[&str], path: Option<&str>) -> LaunchRequest {
-    let record = ProcessRecord {
-        id: ProcessId::new("p").expect("short"),
-        argv: argv.iter().map(Into::into).collect(),
-        cwd: "/".into(),
-        io: Io::Pipes { stdin: false },
-        quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest },
-        started: SystemTime::now(),
-        sandbox: None,
-        placeholders: Vec::new(),
-        label: Vec::new(),
-    };
-    LaunchRequest {
-        record,
-        arg0: None,
-        environ: Vec::new(),
-        path: path.map(Into::into),
-        time_limit: None,
-        confinement: None,
-    }
-}
-
 /// What a message in a file is sent with.
 fn memory_file(bytes: u64, sealed: bool) -> OwnedFd {
     let file = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).expect("one more descriptor");
@@ -274,66 +384,13 @@ fn memory_file(bytes: u64, sealed: bool) -> OwnedFd {
 }
 
 /// Sends bytes that no channel would send.
-fn send_raw(channel: &Channel, bytes: &[u8], file: Option<&OwnedFd>) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+fn send_raw(channel: &Channel, bytes: &[u8], files: &[&OwnedFd]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MANY_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let files: Vec<_> = file.into_iter().map(AsFd::as_fd).collect();
+    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
     assert!(files.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(&files)));
     rustix::net::sendmsg(channel.socket(), &[IoSlice::new(bytes)], &mut ancillary, SendFlags::empty())
         .expect("there is space");
-}
-
-/// The keeper has no owner and serves a new one: it ends when told to.
-fn end(folder: &tempfile::TempDir, keeper_thread: JoinHandle<Result<(), Errno>>) {
-    let last = connect_and_say_hello(folder.path());
-    send(&last, KeeperRequest::Shutdown);
-    assert_eq!(receive(&last), None);
-    assert_eq!(keeper_thread.join().expect("the loop does not panic"), Ok(()));
-}
-
-fn keeper_in_a_thread() -> (tempfile::TempDir, JoinHandle<Result<(), Errno>>) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let listener = socket();
-    let address = SocketAddrUnix::new(folder.path().join("socket")).expect("a short path");
-    rustix::net::bind(&listener, &address).expect("the name is new");
-    rustix::net::listen(&listener, 8).expect("it is bound");
-    let config = KeeperConfig {
-        owner: None,
-        listener: Some(listener),
-        spool_directory: Arc::new(SpoolDirectory::new(folder.path(), 1 << 30)),
-        on_owner_exit: OwnerExitPolicy::KeepProcesses { orphan_ttl: Duration::from_secs(600) },
-        own_process: false,
-        cgroups: false,
-    };
-    (folder, std::thread::spawn(move || keeper::run(config)))
-}
-
-fn connect(folder: &Path) -> Channel {
-    let socket = socket();
-    let address = SocketAddrUnix::new(folder.join("socket")).expect("a short path");
-    rustix::net::connect(&socket, &address).expect("the keeper listens");
-    Channel::from_socket(socket).expect("it is a socket")
-}
-
-fn socket() -> OwnedFd {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .expect("one more descriptor")
-}
-
-fn connect_and_say_hello(folder: &Path) -> Channel {
-    let channel = connect(folder);
-    send(&channel, KeeperRequest::Hello { version: VERSION });
-    let answer = receive(&channel);
-    assert!(matches!(answer, Some(KeeperEvent::Welcome { version: VERSION, processes: 0, .. })), "{answer:?}");
-    channel
-}
-
-fn send(channel: &Channel, request: KeeperRequest) {
-    ask(channel, NO_REQUEST, request);
-}
-
-fn ask(channel: &Channel, request_id: u64, request: KeeperRequest) {
-    channel.send(request_id, &request.encode(), &[]).expect("there is space");
 }
 
 /// Whether the keeper still reads. No event says that it does not, so we wait for a moment. With a keeper that is only
@@ -342,28 +399,4 @@ fn becomes_writable(channel: &Channel) -> bool {
     let moment = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
     let mut ready = [PollFd::from_borrowed_fd(channel.socket(), PollFlags::OUT)];
     poll(&mut ready, Some(&moment)).expect("a socket can be waited for") > 0
-}
-
-/// `None` when the keeper has closed the connection.
-fn receive(channel: &Channel) -> Option<KeeperEvent> {
-    receive_answer(channel).map(|(_, event)| event)
-}
-
-/// With the id of the request that it answers.
-fn receive_answer(channel: &Channel) -> Option<(u64, KeeperEvent)> {
-    loop {
-        match channel.receive() {
-            Ok(Received::Message { request_id, message, .. }) => {
-                return Some((request_id, KeeperEvent::decode(&message).expect("it is one of ours")));
-            }
-            Ok(Received::Closed) => return None,
-            Err(Errno::AGAIN) => wait_until_readable(channel),
-            other => panic!("the connection holds: {other:?}"),
-        }
-    }
-}
-
-fn wait_until_readable(channel: &Channel) {
-    let mut ready = [PollFd::from_borrowed_fd(channel.socket(), PollFlags::IN)];
-    assert_eq!(poll(&mut ready, Some(&ANSWER_TIMEOUT)), Ok(1), "the keeper sends nothing");
 }

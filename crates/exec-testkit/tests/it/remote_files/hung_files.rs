@@ -1,4 +1,4 @@
-//! Files that hang: nobody but the client that uses them waits for them.
+//! Files that hang: nobody but the client that uses them, or starts a program from them, waits for them.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -56,4 +56,29 @@ fn calls_on_files_that_hang_stop_only_the_client_that_makes_them() {
         let found = one.call("fs/getMetadata", json!({"path": uri(folder.path())})).await;
         assert_eq!(found["isDirectory"], true, "{found}");
     });
+}
+
+#[test]
+fn a_start_on_files_that_hang_stops_no_other_start_and_can_be_terminated() {
+    run(async {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let hung = folder.path().join("hung");
+        let Some(_file_system) = HungFileSystem::mounted(&hung) else { return };
+        let mut one = PlainClient::connected().await;
+        let mut other = one.another().await;
+        let program = hung.join("program").display().to_string();
+        one.send_request("process/start", start_params("hung", &program)).await;
+        // Its session has nothing else to do, so the server has asked for the start when this is answered.
+        assert_eq!(one.call("environment/status", json!(null)).await, json!({"status": "ready"}));
+        let started = other.call("process/start", start_params("other", "/bin/true")).await;
+        assert_eq!(started["processId"], "other", "{started}");
+        let ended = one.call("process/terminate", json!({"processId": "hung"})).await;
+        assert_eq!((&ended["running"], &ended["left"]), (&json!(true), &json!(0)), "{ended}");
+        let cancelled = one.notification().await;
+        assert_eq!(cancelled["error"]["message"], "process hung start was cancelled", "{cancelled}");
+    });
+}
+
+fn start_params(id: &str, program: &str) -> serde_json::Value {
+    json!({"processId": id, "argv": [program], "cwd": "file:///", "env": {}, "tty": false, "arg0": null})
 }
