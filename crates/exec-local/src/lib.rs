@@ -47,6 +47,7 @@ use exec_env::{Environment, Files, Http, MachineInfo, Processes};
 use exec_keeper::private_directory;
 use exec_keeper::spool::directory::SpoolDirectory;
 use exec_keeper::start_keeper::{self, KeeperProgram, KeeperStartError};
+use exec_sandbox::path_rules::MachinePaths;
 
 use descriptors::DescriptorBudget;
 use files::LocalFiles;
@@ -201,7 +202,8 @@ impl LocalEnvironment {
         // Beside the logs in either case: the next environment that uses this directory removes what we leave if
         // killed.
         let temp_registries = path.join(TEMP_REGISTRIES);
-        let files = LocalFiles::open(Some(&temp_registries));
+        let machine_paths = machine_paths([Some(path), durable.then_some(state)]);
+        let files = LocalFiles::open_on(machine_paths, Some(&temp_registries));
         Ok(Self { processes, files, http: LocalHttp::new(), info, descriptors })
     }
 
@@ -242,6 +244,12 @@ impl Environment for LocalEnvironment {
     fn info(&self) -> &MachineInfo {
         &self.info
     }
+}
+
+/// What sandbox policies refer to without naming it. No restricted policy reaches the private directories.
+fn machine_paths(private: impl IntoIterator<Item = Option<PathBuf>>) -> MachinePaths {
+    let temporary = std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    MachinePaths { temporary: temporary.into_iter().collect(), private: private.into_iter().flatten().collect() }
 }
 
 /// The directory, below that of the logs, that records where temporary files are.
