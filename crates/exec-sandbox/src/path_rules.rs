@@ -34,6 +34,10 @@ const SYSTEM_DIRECTORIES: &[&str] = &[
     "/run/current-system/sw",
 ];
 
+/// Directories that tools and agents trust, right below a writable one. They may only be read unless a rule names them:
+/// whoever writes them decides what others run later.
+const PROTECTED_NAMES: &[&str] = &[".git", ".agents", ".codex", ".aws"];
+
 /// What a policy refers to without naming it.
 #[derive(Debug, Clone, Default)]
 pub struct MachinePaths {
@@ -138,6 +142,8 @@ impl PathRules {
                 RuleTarget::Glob(_) => {}
             }
         }
+        let protected: Vec<ResolvedRule> = by_path.iter().flat_map(ResolvedRule::protected_below).collect();
+        by_path.extend(protected);
         by_path.extend(machine.private.iter().map(|path| ResolvedRule::of(path, FileAccess::Deny)));
         let denied_globs = cache.compile(&globs)?;
         let (by_path, links) = ordered(by_path);
@@ -254,6 +260,20 @@ impl ResolvedRule {
             }
         }
         rule
+    }
+}
+
+impl ResolvedRule {
+    /// What is protected in this directory if it is writable.
+    fn protected_below(&self) -> impl Iterator<Item = Self> + '_ {
+        let names = if self.granted == PathAccess::Write { PROTECTED_NAMES } else { &[] };
+        names.iter().map(|name| {
+            let target = self.target.join(name);
+            match std::fs::read_link(&target) {
+                Ok(_) => Self::of(&target, FileAccess::Read),
+                Err(_) => Self { granted: PathAccess::Read, target, links: Vec::new(), whole_link: None },
+            }
+        })
     }
 }
 
@@ -383,6 +403,28 @@ mod tests {
             ("/no/w/a/b.key", PathAccess::Denied),
             ("/no/w/a/b.key/below", PathAccess::Denied),
             ("/no/w/b.keys", PathAccess::Write),
+        ] {
+            assert_eq!(rules.access(Path::new(path)), access, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_others_trust_is_protected_in_every_writable_directory_unless_a_rule_names_it() {
+        let rules = rules(&[
+            ("/", FileAccess::Read),
+            ("/no/w", FileAccess::Write),
+            ("/no/v", FileAccess::Write),
+            ("/no/v/.git", FileAccess::Write),
+            ("/no/v/.aws", FileAccess::Deny),
+        ]);
+        for (path, access) in [
+            ("/no/w/.git/config", PathAccess::Read),
+            ("/no/w/.codex", PathAccess::Read),
+            ("/no/w/.agents/x", PathAccess::Read),
+            ("/no/w/.aws", PathAccess::Read),
+            ("/no/w/below/.git", PathAccess::Write),
+            ("/no/v/.git/config", PathAccess::Write),
+            ("/no/v/.aws", PathAccess::Denied),
         ] {
             assert_eq!(rules.access(Path::new(path)), access, "{path}");
         }

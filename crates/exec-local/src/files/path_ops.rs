@@ -25,6 +25,11 @@ use super::resolve::{
 };
 
 pub(super) fn metadata(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Result<Metadata, FileReason> {
+    if policy.is_restricted()
+        && let Some(metadata) = metadata_of_a_name(policy, path, links)
+    {
+        return Ok(metadata);
+    }
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let own = match links {
@@ -61,6 +66,29 @@ pub(super) fn metadata(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> R
     })
 }
 
+/// Of what may be listed but not looked into: its kind, and nothing else. A process in a sandbox sees a mask there.
+fn metadata_of_a_name(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Option<Metadata> {
+    let resolved =
+        ResolvedPath::resolve(policy, path, links).ok().filter(|resolved| resolved.place().is_only_a_name())?;
+    let kind = resolved.kind_of_name().filter(|kind| *kind != FileKind::Symlink)?;
+    let unknown = SystemTime::UNIX_EPOCH;
+    Some(Metadata {
+        kind,
+        is_symlink: false,
+        size_bytes: 0,
+        created: None,
+        modified: unknown,
+        accessed: unknown,
+        changed: unknown,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        inode: 0,
+        device: 0,
+        nlink: 1,
+    })
+}
+
 fn kind_of_statx(stat: &Statx) -> FileKind {
     kind_of_type(FileType::from_raw_mode(u32::from(stat.stx_mode)))
 }
@@ -79,7 +107,9 @@ fn time(stamp: &StatxTimestamp) -> SystemTime {
 pub(super) fn canonicalize(policy: &CallPolicy, path: &Path) -> Result<PathBuf, FileReason> {
     if policy.is_restricted() {
         let resolved = ResolvedPath::resolve_to_end(policy, path, LinkPolicy::Follow).map_err(os)?;
-        resolved.stat().map_err(os)?;
+        if !resolved.place().is_only_a_name() || resolved.kind_of_name().is_none() {
+            resolved.stat().map_err(os)?;
+        }
         return resolved.place().path().map(Path::to_owned).ok_or(os(Errno::NOENT));
     }
     // An error without a number is about the path itself (a NUL byte), which the kernel would call EINVAL.
@@ -213,7 +243,7 @@ pub(super) fn rename(policy: &CallPolicy, from: &Path, to: &Path, options: Renam
     let to = ResolvedPath::resolve(policy, to, options.links)?;
     if policy.is_restricted() {
         let stat = from.stat()?;
-        from.place().require_replacing()?;
+        from.place().require_removing()?;
         to.place().require_replacing()?;
         if kind_of(&stat) == FileKind::Directory && (from.place().may_deny_below() || to.place().may_deny_below()) {
             require_nothing_denied_below(&from, to.place())?;

@@ -60,6 +60,12 @@ struct KnownPlace {
     path: PathBuf,
 }
 
+impl KnownPlace {
+    fn leads_to_something(&self) -> bool {
+        !self.path.starts_with("/proc") && self.rules.leads_to_something(&self.path)
+    }
+}
+
 impl Place {
     pub(super) fn policy(&self) -> CallPolicy {
         CallPolicy(self.0.as_ref().map(|known| Arc::clone(&known.rules)))
@@ -99,10 +105,31 @@ impl Place {
         }
     }
 
+    /// Whether this may be told from what does not exist, though it may not be read: the top of what is denied, whose name is
+    /// listed, or a directory on the way to something that may be read.
+    pub(super) fn is_only_a_name(&self) -> bool {
+        let Some(known) = &self.0 else { return false };
+        let mut parent = self.clone();
+        parent.leave();
+        match self.access() {
+            PathAccess::Denied => parent.access() >= PathAccess::Read,
+            PathAccess::Hidden => known.leads_to_something(),
+            PathAccess::Read | PathAccess::Write => false,
+        }
+    }
+
+    /// Whether a directory may be listed. Of one that is only on the way, that shows what lies on the way.
+    pub(super) fn require_listing(&self) -> Result<(), Errno> {
+        match (&self.0, self.access()) {
+            (Some(known), PathAccess::Hidden) if known.leads_to_something() => Ok(()),
+            _ => self.require(Wanted::Read),
+        }
+    }
+
     /// Whether this directory, to which `handle` leads, may be gone through on the way to something else.
     pub(super) fn require_entering(&self, handle: impl AsFd) -> Result<(), Errno> {
         if let Some(known) = &self.0
-            && !known.rules.leads_to_something(&known.path)
+            && !known.leads_to_something()
         {
             self.require(Wanted::Read)?;
         }
@@ -117,17 +144,27 @@ impl Place {
         }
     }
 
-    /// Whether this name, and the entry of its directory with it, may go away or come into being as something else: as a
-    /// link, or with all that is below it.
+    /// Whether this name may come into being as something else: as a link, or with all that is below it.
     pub(super) fn require_replacing(&self) -> Result<(), Errno> {
+        match self.require_removing() {
+            Err(Errno::BUSY) => Err(Errno::ROFS),
+            other => other,
+        }
+    }
+
+    /// Whether this name may go away, with all that is below it.
+    pub(super) fn require_removing(&self) -> Result<(), Errno> {
         self.require(Wanted::Write)?;
         let Some(known) = &self.0 else { return Ok(()) };
         let mut parent = self.clone();
         parent.leave();
-        // A writable directory in a read-only one is written, but stays: its name belongs to the other.
-        match parent.access() == PathAccess::Write && !known.rules.has_lesser_rule_below(&known.path) {
-            true => Ok(()),
-            false => Err(Errno::ROFS),
+        // A writable directory in a read-only one is written, but stays, as a mount does: its name belongs to the other.
+        if parent.access() != PathAccess::Write {
+            return Err(Errno::BUSY);
+        }
+        match known.rules.has_lesser_rule_below(&known.path) {
+            true => Err(Errno::ROFS),
+            false => Ok(()),
         }
     }
 
@@ -139,7 +176,7 @@ impl Place {
     /// Whether a name of this directory is listed. A denied one is, as it is for a process in a sandbox: what is in it
     /// stays closed.
     pub(super) fn shows(&self, name: &OsStr) -> bool {
-        self.0.is_none() || self.name(name).access() != PathAccess::Hidden
+        self.0.is_none() || self.name(name).require_listing() != Err(Errno::NOENT)
     }
 
     /// The file system tells what procfs is, wherever it is mounted.

@@ -41,7 +41,7 @@ pub(super) fn remove(
         }
         _ => {}
     }
-    resolved.place().require_replacing().map_err(|errno| failed(os(errno)))?;
+    resolved.place().require_removing().map_err(|errno| failed(os(errno)))?;
     match kind {
         // `/` or a path that ends in `..`: the kernel would not remove the directory, so its contents stay, too.
         FileKind::Directory if resolved.name == "." => return Err(failed(os(Errno::BUSY))),

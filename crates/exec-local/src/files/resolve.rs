@@ -114,8 +114,8 @@ impl ResolvedPath {
         statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// What the name is, for whoever goes on to somewhere else.
-    fn kind_of_name(&self) -> Option<FileKind> {
+    /// What the name is, for whoever goes on to somewhere else or needs to know no more.
+    pub(super) fn kind_of_name(&self) -> Option<FileKind> {
         statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| kind_of(&stat))
     }
 
@@ -170,7 +170,7 @@ pub(super) fn open_directory(policy: &CallPolicy, path: &Path, last: LastLink) -
         return Ok((openat(CWD, path, flags, Mode::empty())?, Place::default()));
     }
     let resolved = under_policy::resolve(policy, path, LinkPolicy::Follow, last)?;
-    resolved.require(Wanted::Read)?;
+    resolved.place().require_listing()?;
     let dir = openat(&resolved.dir, &resolved.name, flags | OFlags::NOFOLLOW, Mode::empty())?;
     resolved.dir_place.require_outside_procfs(&dir)?;
     let place = resolved.place();
