@@ -20,6 +20,7 @@ use exec_wire::base64::Base64;
 use exec_wire::environment::EnvironmentInfo;
 use exec_wire::fs::time_of;
 use exec_wire::process::round_up_to_millis;
+use exec_wire::sandbox::SandboxContext;
 use exec_wire::{PathUri, fs, http as wire_http, process as wire};
 
 use crate::error;
@@ -234,6 +235,7 @@ pub(crate) fn search_params(
     path: PathUri,
     query: &SearchQuery,
     after: Option<fs::SearchPlace>,
+    sandbox: Option<SandboxContext>,
 ) -> fs::SearchParams {
     fs::SearchParams {
         search_id,
@@ -259,7 +261,7 @@ pub(crate) fn search_params(
         max_file_bytes: query.max_file_bytes,
         max_line_bytes: Some(query.max_line_bytes),
         after,
-        sandbox: None,
+        sandbox,
     }
 }
 

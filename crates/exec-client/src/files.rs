@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use exec_core::sandbox::{FilePolicy, SandboxPolicy};
 use exec_env::files::tree::CopyProgress;
 use exec_env::files::{
     ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, ExpectedFile, FileError,
@@ -26,6 +27,8 @@ use exec_env::files::{
     WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions, limits,
 };
 use exec_wire::fs as wire;
+use exec_wire::path_uri::RelativePath;
+use exec_wire::sandbox::SandboxContext;
 use exec_wire::{Call, Extension, Method, NotificationMethod, PathUri, RetryPolicy};
 use tokio::sync::mpsc;
 
@@ -44,13 +47,30 @@ const ENOSYS: i32 = 38;
 
 #[derive(Debug)]
 pub(crate) struct RemoteFiles {
+    link: FilesLink,
+    /// Shared with the views under a policy, because the wire has one such watch per connection.
+    missing: Arc<MissingWatches>,
+}
+
+/// The link over which the server is called, and the sandbox that every call over it asks for.
+#[derive(Debug, Clone)]
+struct FilesLink {
     link: Link,
-    missing: MissingWatches,
+    /// An error if the policy has a relative path, which means nothing on another machine.
+    sandbox: Result<Option<Arc<SandboxContext>>, RelativePath>,
+}
+
+impl std::ops::Deref for FilesLink {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        &self.link
+    }
 }
 
 impl RemoteFiles {
     pub(crate) fn new(link: Link) -> Self {
-        Self { link, missing: MissingWatches::default() }
+        Self { link: FilesLink { link, sandbox: Ok(None) }, missing: Arc::default() }
     }
 
     fn operation<'a>(&'a self, verb: FileVerb, path: &'a Path) -> Operation<'a> {
@@ -61,7 +81,7 @@ impl RemoteFiles {
     async fn list_at_once(&self, path: &Path) -> Result<Vec<DirectoryEntry>, FileError> {
         let operation = self.operation(FileVerb::ReadDirectory, path);
         let path = operation.uri()?;
-        let params = wire::ReadDirectoryParams { path, sandbox: None, max_entries: None, cursor: None };
+        let params = wire::ReadDirectoryParams { path, sandbox: operation.sandbox()?, max_entries: None, cursor: None };
         let listed = operation.call(&params).await?;
         Ok(listed.entries.into_iter().map(convert::directory_entry).collect())
     }
@@ -95,7 +115,7 @@ fn page_of(mut entries: Vec<DirectoryEntry>, after: Option<&OsStr>, max_entries:
 /// One verb on one path, the two things that every error names, and the link over which the server is called.
 #[derive(Debug, Clone, Copy)]
 struct Operation<'a> {
-    link: &'a Link,
+    link: &'a FilesLink,
     verb: FileVerb,
     path: &'a Path,
 }
@@ -131,6 +151,11 @@ impl Operation<'_> {
         self.uri_of(self.path)
     }
 
+    fn sandbox(&self) -> Result<Option<SandboxContext>, FileError> {
+        let sandbox = self.link.sandbox.as_ref().map_err(|_| self.error(FileReason::Os(EINVAL)))?;
+        Ok(sandbox.as_deref().cloned())
+    }
+
     /// A path as the wire has it. A relative one is refused, because the server has another working directory.
     fn uri_of(&self, path: &Path) -> Result<PathUri, FileError> {
         PathUri::from_path(path).map_err(|_| FileError::new(self.verb, path, FileReason::Os(EINVAL)))
@@ -162,8 +187,11 @@ impl Files for RemoteFiles {
     fn read<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Bytes> {
         Box::pin(async move {
             let operation = self.operation(FileVerb::Read, path);
-            let params =
-                wire::ReadFileParams { path: operation.uri()?, follow_symlinks: follow_symlinks(links), sandbox: None };
+            let params = wire::ReadFileParams {
+                path: operation.uri()?,
+                follow_symlinks: follow_symlinks(links),
+                sandbox: operation.sandbox()?,
+            };
             let options = CallOptions { deadline: LONG_CALL, retry: RetryPolicy::Always };
             match self.link.call_with(&params, options).await.result {
                 Ok(read) => Ok(read.data_base64.0),
@@ -182,7 +210,8 @@ impl Files for RemoteFiles {
                 HashAlgorithm::Sha256 => wire::HashAlgorithm::Sha256,
             };
             let follow_symlinks = follow_symlinks(links);
-            let params = wire::HashParams { path: operation.uri()?, algorithm, follow_symlinks, sandbox: None };
+            let params =
+                wire::HashParams { path: operation.uri()?, algorithm, follow_symlinks, sandbox: operation.sandbox()? };
             let hashed = operation.call(&params).await?;
             FileHash::from_hex(&hashed.hash, hashed.size_bytes)
                 .ok_or_else(|| operation.unreachable(format!("the server sent no hash but {:?}", hashed.hash)))
@@ -226,7 +255,7 @@ impl Files for RemoteFiles {
                 path: operation.uri()?,
                 data_base64: bytes.into(),
                 follow_symlinks: follow_symlinks(options.links),
-                sandbox: None,
+                sandbox: operation.sandbox()?,
                 append: options.append,
                 if_match,
                 mode: options.mode,
@@ -246,7 +275,7 @@ impl Files for RemoteFiles {
                 path: operation.uri()?,
                 recursive: Some(options.recursive),
                 follow_symlinks: follow_symlinks(options.links),
-                sandbox: None,
+                sandbox: operation.sandbox()?,
                 mode: options.mode,
             };
             let retry = if options.recursive { RetryPolicy::Always } else { RetryPolicy::IfServerRemembers };
@@ -262,7 +291,7 @@ impl Files for RemoteFiles {
                 recursive: Some(options.recursive),
                 force: Some(options.force),
                 follow_symlinks: follow_symlinks(options.links),
-                sandbox: None,
+                sandbox: operation.sandbox()?,
             };
             operation.call(&params).await.map(drop)
         })
@@ -279,7 +308,7 @@ impl Files for RemoteFiles {
                 source_path: operation.uri()?,
                 destination_path: operation.uri_of(destination)?,
                 recursive: options.recursive,
-                sandbox: None,
+                sandbox: operation.sandbox()?,
                 report: true,
                 progress_id: progress_id.clone(),
                 keep_times: options.keep_times,
@@ -305,7 +334,7 @@ impl Files for RemoteFiles {
                 destination_path: operation.uri_of(to)?,
                 no_replace: options.no_replace,
                 follow_symlinks: follow_symlinks(options.links),
-                sandbox: None,
+                sandbox: operation.sandbox()?,
             };
             operation.call(&params).await.map(drop)
         })
@@ -317,7 +346,7 @@ impl Files for RemoteFiles {
             let params = wire::GetMetadataParams {
                 path: operation.uri()?,
                 follow_symlinks: follow_symlinks(links),
-                sandbox: None,
+                sandbox: operation.sandbox()?,
             };
             operation.call(&params).await.map(|found| convert::metadata(&found))
         })
@@ -326,7 +355,7 @@ impl Files for RemoteFiles {
     fn canonicalize<'a>(&'a self, path: &'a Path) -> FileFuture<'a, PathBuf> {
         Box::pin(async move {
             let operation = self.operation(FileVerb::Canonicalize, path);
-            let params = wire::CanonicalizeParams { path: operation.uri()?, sandbox: None };
+            let params = wire::CanonicalizeParams { path: operation.uri()?, sandbox: operation.sandbox()? };
             let canonical = operation.call(&params).await?;
             operation.native(&canonical.path)
         })
@@ -372,7 +401,7 @@ impl Files for RemoteFiles {
             let operation = self.operation(FileVerb::ReadDirectory, path);
             let params = wire::ReadDirectoryParams {
                 path: operation.uri()?,
-                sandbox: None,
+                sandbox: operation.sandbox()?,
                 max_entries: Some(max_entries),
                 cursor: after.map(|after| after.as_bytes().to_vec().into()),
             };
@@ -389,7 +418,8 @@ impl Files for RemoteFiles {
         Box::pin(async move {
             let operation = self.operation(FileVerb::Walk, root);
             let options = convert::walk_options(options);
-            let params = wire::WalkParams { path: operation.uri()?, options, sandbox: None, cursor: None };
+            let params =
+                wire::WalkParams { path: operation.uri()?, options, sandbox: operation.sandbox()?, cursor: None };
             operation.call(&params).await.map(convert::walk)
         })
     }
@@ -405,7 +435,7 @@ impl Files for RemoteFiles {
             operation.require(Extension::WALK_CURSOR)?;
             let cursor = Some(convert::walk_cursor(after.as_ref()));
             let options = convert::walk_options(options);
-            let params = wire::WalkParams { path: operation.uri()?, options, sandbox: None, cursor };
+            let params = wire::WalkParams { path: operation.uri()?, options, sandbox: operation.sandbox()?, cursor };
             let page = convert::walk_page(operation.call(&params).await?);
             if page.next.is_some() && page.next == after {
                 return Err(operation.unreachable("the server's pages of a tree do not advance"));
@@ -418,7 +448,12 @@ impl Files for RemoteFiles {
         Box::pin(async move {
             let operation = self.operation(FileVerb::SetPermissions, path);
             let follow_symlinks = follow_symlinks(links);
-            let params = wire::SetPermissionsParams { path: operation.uri()?, mode, follow_symlinks, sandbox: None };
+            let params = wire::SetPermissionsParams {
+                path: operation.uri()?,
+                mode,
+                follow_symlinks,
+                sandbox: operation.sandbox()?,
+            };
             operation.call(&params).await.map(drop)
         })
     }
@@ -431,7 +466,8 @@ impl Files for RemoteFiles {
                 (wire::nanoseconds_of(times.accessed), wire::nanoseconds_of(times.modified));
             let follow_symlinks = follow_symlinks(links);
             let path = operation.uri()?;
-            let params = wire::SetTimesParams { path, accessed_ns, modified_ns, follow_symlinks, sandbox: None };
+            let params =
+                wire::SetTimesParams { path, accessed_ns, modified_ns, follow_symlinks, sandbox: operation.sandbox()? };
             operation.call(&params).await.map(drop)
         })
     }
@@ -439,8 +475,11 @@ impl Files for RemoteFiles {
     fn read_link<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, PathBuf> {
         Box::pin(async move {
             let operation = self.operation(FileVerb::ReadLink, path);
-            let params =
-                wire::ReadLinkParams { path: operation.uri()?, follow_symlinks: follow_symlinks(links), sandbox: None };
+            let params = wire::ReadLinkParams {
+                path: operation.uri()?,
+                follow_symlinks: follow_symlinks(links),
+                sandbox: operation.sandbox()?,
+            };
             operation.call(&params).await.map(|link| PathBuf::from(link.target.0))
         })
     }
@@ -452,7 +491,7 @@ impl Files for RemoteFiles {
                 path: operation.uri()?,
                 target: target.as_os_str().into(),
                 follow_symlinks: follow_symlinks(links),
-                sandbox: None,
+                sandbox: operation.sandbox()?,
             };
             operation.call(&params).await.map(drop)
         })
@@ -483,12 +522,21 @@ impl Files for RemoteFiles {
                 ignore_files: Some(query.ignore_files),
                 hidden: Some(query.hidden),
                 max_paths: Some(query.max_paths),
-                sandbox: None,
+                sandbox: operation.sandbox()?,
             };
             let found = operation.call(&params).await?;
             let paths = found.paths.iter().map(|path| operation.native(path)).collect::<Result<_, _>>()?;
             Ok(GlobMatches { paths, truncated: found.truncated })
         })
+    }
+
+    fn under_policy(&self, policy: Arc<SandboxPolicy>) -> Arc<dyn Files> {
+        let sandbox = match policy.files {
+            FilePolicy::Unrestricted => Ok(None),
+            FilePolicy::Restricted { .. } => SandboxContext::of_policy(&policy).map(|context| Some(Arc::new(context))),
+        };
+        let link = FilesLink { link: self.link.link.clone(), sandbox };
+        Arc::new(Self { link, missing: Arc::clone(&self.missing) })
     }
 }
 
@@ -539,6 +587,7 @@ mod tests {
     #[test]
     fn a_relative_path_is_an_invalid_argument() {
         let link = Link::new(Arc::new(LinkShared::new(Duration::ZERO, Inbox::new(InboxLimits::default()))));
+        let link = FilesLink { link, sandbox: Ok(None) };
         let operation = Operation { link: &link, verb: FileVerb::Read, path: Path::new("here") };
         assert_eq!(operation.uri().map_err(|error| error.reason), Err(FileReason::Os(22)));
     }

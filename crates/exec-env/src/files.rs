@@ -20,8 +20,10 @@ pub mod watch;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use exec_core::sandbox::SandboxPolicy;
 
 pub use content::{ContentHash, ExpectedFile, FileBlock, OpenMode, WriteOptions};
 pub use error::{FileError, FileReason, FileVerb, WatchLimit};
@@ -126,6 +128,11 @@ pub trait Files: Send + Sync {
 
     /// Paths that match patterns, sorted.
     fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, GlobMatches>;
+
+    /// The same files with every verb bound by a policy, and what is opened or watched through it as well. A write to what
+    /// may only be read is `EROFS`, what is denied is `EACCES`, and what no rule names does not exist (`ENOENT`). On files
+    /// that are bound already, the new policy takes the place of the old one.
+    fn under_policy(&self, policy: Arc<SandboxPolicy>) -> Arc<dyn Files>;
 }
 
 /// A file that stays open between calls. Calls may overlap, which is how a reader reads ahead.

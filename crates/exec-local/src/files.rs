@@ -3,6 +3,7 @@
 //! Every verb is a blocking function that runs on a `BlockingPool`. In the order in which a verb meets them:
 //!
 //! - `blocking`: how many calls run at once and for whom, and how a long one learns that its caller is gone;
+//! - `policy`: what a call under a policy may reach, and why nobody gets around it;
 //! - `resolve`: from a path to a handle; symbolic links are followed or refused there and nowhere else;
 //! - `path_ops`: verbs over one path (metadata, listing, create, rename, permissions, links);
 //! - `read`: whole files and open files; `hash`: one short call for each piece of a file;
@@ -20,6 +21,7 @@ mod descent;
 mod filtered_walk;
 mod hash;
 mod path_ops;
+mod policy;
 mod read;
 mod remove;
 mod resolve;
@@ -41,6 +43,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use exec_core::sandbox::{FilePolicy, SandboxPolicy};
 use exec_env::files::{
     ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileError, FileFuture,
     FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata,
@@ -48,9 +51,12 @@ use exec_env::files::{
     WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
 };
 
+use exec_sandbox::path_rules::{GlobCache, MachinePaths, PathRules};
+
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use blocking::{BlockingPool, CancelFlag, PoolSize};
 use hash::PartialHash;
+use policy::CallPolicy;
 use resolve::os;
 use temp_registry::TempRegistry;
 use write::FileLocks;
@@ -72,18 +78,37 @@ pub struct LocalFiles {
     searches: BlockingPool,
     shared: Arc<Shared>,
     descriptors: DescriptorBudget,
+    /// What binds every verb.
+    policy: Option<Arc<SandboxPolicy>>,
 }
 
 /// What running calls share with each other.
 struct Shared {
     temp_registry: TempRegistry,
     file_locks: FileLocks,
+    machine_paths: MachinePaths,
+    globs: GlobCache,
+}
+
+impl Shared {
+    /// The links in the policy's rules are resolved anew for every call, so that no call is decided by where a link led
+    /// before. That takes a system call for each rule.
+    fn call_policy(&self, policy: Option<&SandboxPolicy>) -> Result<CallPolicy, FileReason> {
+        let Some(policy) = policy else { return Ok(CallPolicy::default()) };
+        let rules = PathRules::resolve_with(&policy.files, &self.machine_paths, &self.globs);
+        rules.map(CallPolicy::new).map_err(|bad| FileReason::BadPattern { why: bad.to_string() })
+    }
 }
 
 impl LocalFiles {
     /// `registry_directory` is a directory of our own in which an earlier server, if it was killed, has left a record
     /// of its temporary files; they are removed before this returns. Without it, temporary files of killed writes stay.
     pub fn open(registry_directory: Option<&Path>) -> Self {
+        Self::open_on(MachinePaths::default(), registry_directory)
+    }
+
+    /// The same on a machine with paths that policies refer to without naming them.
+    pub fn open_on(machine_paths: MachinePaths, registry_directory: Option<&Path>) -> Self {
         Self {
             short: BlockingPool::new(SHORT_CALLS),
             long: BlockingPool::new(LONG_CALLS),
@@ -91,8 +116,11 @@ impl LocalFiles {
             shared: Arc::new(Shared {
                 temp_registry: TempRegistry::open(registry_directory),
                 file_locks: FileLocks::new(),
+                machine_paths,
+                globs: GlobCache::default(),
             }),
             descriptors: DescriptorBudget::of_this_process(),
+            policy: None,
         }
     }
 
@@ -107,8 +135,7 @@ impl LocalFiles {
             short: self.short.for_caller(),
             long: self.long.for_caller(),
             searches: self.searches.for_caller(),
-            shared: Arc::clone(&self.shared),
-            descriptors: self.descriptors.clone(),
+            ..self.clone()
         }
     }
 
@@ -117,42 +144,67 @@ impl LocalFiles {
         self.descriptors.take(purpose, 1).map_err(|full| FileReason::TooManyOpenFiles { limit: full.limit })
     }
 
+    /// Finds out, where that may block, what this call may reach.
+    fn call_policy(&self) -> impl FnOnce() -> Result<CallPolicy, FileReason> + Send + 'static + use<> {
+        let (shared, policy) = (Arc::clone(&self.shared), self.policy.clone());
+        move || shared.call_policy(policy.as_deref())
+    }
+
     /// Runs a verb that takes microseconds, unless the disk is slow.
     fn short<'a, T: Send + 'static>(
         &'a self,
         verb: FileVerb,
         path: &Path,
-        work: impl FnOnce(&Path, &Shared) -> Result<T, FileReason> + Send + 'static,
+        work: impl FnOnce(&CallPolicy, &Path, &Shared) -> Result<T, FileReason> + Send + 'static,
     ) -> FileFuture<'a, T> {
-        let (path, shared) = (path.to_owned(), Arc::clone(&self.shared));
-        Box::pin(self.short.run(move |_| work(&path, &shared).map_err(|reason| FileError::new(verb, path, reason))))
+        let (path, shared, policy) = (path.to_owned(), Arc::clone(&self.shared), self.call_policy());
+        Box::pin(self.short.run(move |_| {
+            let done = policy().and_then(|policy| work(&policy, &path, &shared));
+            done.map_err(|reason| FileError::new(verb, path, reason))
+        }))
     }
 
-    /// Runs a verb over a whole tree.
+    /// Runs a verb over a whole tree. `verb` and `path` are for the case that it cannot begin.
     fn long<'a, T: Send + 'static>(
         &'a self,
-        work: impl FnOnce(&Shared, &CancelFlag) -> Result<T, FileError> + Send + 'static,
+        verb: FileVerb,
+        path: &Path,
+        work: impl FnOnce(&CallPolicy, &Path, &Shared, &CancelFlag) -> Result<T, FileError> + Send + 'static,
     ) -> FileFuture<'a, T> {
-        let shared = Arc::clone(&self.shared);
-        Box::pin(self.long.run(move |cancel| work(&shared, cancel)))
+        Box::pin(self.long.run(self.whole_tree(verb, path, work)))
+    }
+
+    fn whole_tree<T: Send + 'static>(
+        &self,
+        verb: FileVerb,
+        path: &Path,
+        work: impl FnOnce(&CallPolicy, &Path, &Shared, &CancelFlag) -> Result<T, FileError> + Send + 'static,
+    ) -> impl FnOnce(&CancelFlag) -> Result<T, FileError> + Send + 'static {
+        let (path, shared, policy) = (path.to_owned(), Arc::clone(&self.shared), self.call_policy());
+        move |cancel| match policy() {
+            Ok(policy) => work(&policy, &path, &shared, cancel),
+            Err(reason) => Err(FileError::new(verb, path, reason)),
+        }
     }
 }
 
 impl Files for LocalFiles {
     fn read<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Bytes> {
-        self.short(FileVerb::Read, path, move |path, _| read::read(path, links))
+        self.short(FileVerb::Read, path, move |policy, path, _| read::read(policy, path, links))
     }
 
     fn hash<'a>(&'a self, path: &'a Path, algorithm: HashAlgorithm, links: LinkPolicy) -> FileFuture<'a, FileHash> {
         Box::pin(async move {
             let permit = self.take_descriptor(DescriptorUse::FileHandles);
             let _permit = permit.map_err(|reason| FileError::new(FileVerb::Read, path, reason))?;
-            let opened = self.short(FileVerb::Read, path, move |path, _| PartialHash::open(path, algorithm, links));
+            let opened = self
+                .short(FileVerb::Read, path, move |policy, path, _| PartialHash::open(policy, path, algorithm, links));
             let mut partial = opened.await?;
             // A call of its own for each piece: a file of any size occupies no thread for long, and when the caller drops
             // this future, no further piece is read.
             loop {
-                match self.short(FileVerb::Read, path, move |_, _| partial.add_piece()).await? {
+                let added = self.short.run(move |_| partial.add_piece()).await;
+                match added.map_err(|reason| FileError::new(FileVerb::Read, path, reason))? {
                     ControlFlow::Continue(more) => partial = more,
                     ControlFlow::Break(hash) => return Ok(hash),
                 }
@@ -161,53 +213,63 @@ impl Files for LocalFiles {
     }
 
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>> {
-        let (path, pool) = (path.to_owned(), self.short.clone());
+        let pool = self.short.clone();
         Box::pin(async move {
             let permit = self.take_descriptor(DescriptorUse::FileHandles);
-            let permit = permit.map_err(|reason| FileError::new(FileVerb::Open, path.clone(), reason))?;
-            let opened = self.short.run(move |_| read::open(path, mode, links, permit, pool));
+            let permit = permit.map_err(|reason| FileError::new(FileVerb::Open, path, reason))?;
+            let opened = self.short.run(self.whole_tree(FileVerb::Open, path, move |policy, path, _, _| {
+                read::open(policy, path.to_owned(), mode, links, permit, pool)
+            }));
             Ok(Box::new(opened.await?) as Box<dyn OpenFile>)
         })
     }
 
     fn write<'a>(&'a self, path: &'a Path, bytes: Bytes, options: WriteOptions) -> FileFuture<'a, ()> {
-        self.short(FileVerb::Write, path, move |path, shared| {
-            write::write(path, &bytes, options, &shared.file_locks, &shared.temp_registry)
+        self.short(FileVerb::Write, path, move |policy, path, shared| {
+            write::write(policy, path, &bytes, options, &shared.file_locks, &shared.temp_registry)
         })
     }
 
     fn create_directory<'a>(&'a self, path: &'a Path, options: CreateDirectoryOptions) -> FileFuture<'a, ()> {
-        self.short(FileVerb::CreateDirectory, path, move |path, _| path_ops::create_directory(path, options))
+        self.short(FileVerb::CreateDirectory, path, move |policy, path, _| {
+            path_ops::create_directory(policy, path, options)
+        })
     }
 
     fn remove<'a>(&'a self, path: &'a Path, options: RemoveOptions) -> FileFuture<'a, ()> {
-        let path = path.to_owned();
+        let work = self.whole_tree(FileVerb::Remove, path, move |policy, path, _, cancel| {
+            remove::remove(policy, path, options, cancel)
+        });
         match options.recursive {
-            true => self.long(move |_, cancel| remove::remove(&path, options, cancel)),
-            false => Box::pin(self.short.run(move |cancel| remove::remove(&path, options, cancel))),
+            true => Box::pin(self.long.run(work)),
+            false => Box::pin(self.short.run(work)),
         }
     }
 
     fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied> {
-        let (source, destination) = (source.to_owned(), destination.to_owned());
-        self.long(move |shared, cancel| copy::copy(&source, &destination, &options, &shared.temp_registry, cancel))
+        let destination = destination.to_owned();
+        self.long(FileVerb::Copy, source, move |policy, source, shared, cancel| {
+            copy::copy(policy, source, &destination, &options, &shared.temp_registry, cancel)
+        })
     }
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path, options: RenameOptions) -> FileFuture<'a, ()> {
         let to = to.to_owned();
-        self.short(FileVerb::Rename, from, move |from, _| path_ops::rename(from, &to, options).map_err(os))
+        self.short(FileVerb::Rename, from, move |policy, from, _| {
+            path_ops::rename(policy, from, &to, options).map_err(os)
+        })
     }
 
     fn metadata<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Metadata> {
-        self.short(FileVerb::Metadata, path, move |path, _| path_ops::metadata(path, links))
+        self.short(FileVerb::Metadata, path, move |policy, path, _| path_ops::metadata(policy, path, links))
     }
 
     fn canonicalize<'a>(&'a self, path: &'a Path) -> FileFuture<'a, PathBuf> {
-        self.short(FileVerb::Canonicalize, path, |path, _| path_ops::canonicalize(path))
+        self.short(FileVerb::Canonicalize, path, |policy, path, _| path_ops::canonicalize(policy, path))
     }
 
     fn read_directory<'a>(&'a self, path: &'a Path) -> FileFuture<'a, Vec<DirectoryEntry>> {
-        self.short(FileVerb::ReadDirectory, path, |path, _| path_ops::read_directory(path))
+        self.short(FileVerb::ReadDirectory, path, |policy, path, _| path_ops::read_directory(policy, path))
     }
 
     fn read_directory_page<'a>(
@@ -217,15 +279,15 @@ impl Files for LocalFiles {
         max_entries: usize,
     ) -> FileFuture<'a, DirectoryPage> {
         let after = after.map(OsStr::to_owned);
-        self.short(FileVerb::ReadDirectory, path, move |path, _| {
-            path_ops::read_directory_page(path, after.as_deref(), max_entries)
+        self.short(FileVerb::ReadDirectory, path, move |policy, path, _| {
+            path_ops::read_directory_page(policy, path, after.as_deref(), max_entries)
         })
     }
 
     fn walk<'a>(&'a self, root: &'a Path, options: WalkOptions) -> FileFuture<'a, WalkListing> {
-        let root = root.to_owned();
-        self.long(move |_, cancel| {
-            walk::walk(&root, options, cancel).map_err(|reason| FileError::new(FileVerb::Walk, root, reason))
+        self.long(FileVerb::Walk, root, move |policy, root, _, cancel| {
+            let listing = walk::walk(policy, root, options, cancel);
+            listing.map_err(|reason| FileError::new(FileVerb::Walk, root, reason))
         })
     }
 
@@ -235,29 +297,32 @@ impl Files for LocalFiles {
         options: WalkOptions,
         after: Option<WalkPosition>,
     ) -> FileFuture<'a, WalkPage> {
-        let root = root.to_owned();
-        self.long(move |_, cancel| {
-            let page = walk_page::walk_page(&root, options, after, cancel);
+        self.long(FileVerb::Walk, root, move |policy, root, _, cancel| {
+            let page = walk_page::walk_page(policy, root, options, after, cancel);
             page.map_err(|reason| FileError::new(FileVerb::Walk, root, reason))
         })
     }
 
     fn set_permissions<'a>(&'a self, path: &'a Path, mode: u32, links: LinkPolicy) -> FileFuture<'a, ()> {
-        self.short(FileVerb::SetPermissions, path, move |path, _| path_ops::set_permissions(path, mode, links))
+        self.short(FileVerb::SetPermissions, path, move |policy, path, _| {
+            path_ops::set_permissions(policy, path, mode, links)
+        })
     }
 
     fn set_times<'a>(&'a self, path: &'a Path, times: FileTimes, links: LinkPolicy) -> FileFuture<'a, ()> {
-        self.short(FileVerb::SetTimes, path, move |path, _| path_ops::set_times(path, times, links))
+        self.short(FileVerb::SetTimes, path, move |policy, path, _| path_ops::set_times(policy, path, times, links))
     }
 
     fn read_link<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, PathBuf> {
-        self.short(FileVerb::ReadLink, path, move |path, _| path_ops::read_link(path, links).map_err(os))
+        self.short(FileVerb::ReadLink, path, move |policy, path, _| {
+            path_ops::read_link(policy, path, links).map_err(os)
+        })
     }
 
     fn create_symlink<'a>(&'a self, target: &'a Path, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, ()> {
         let target = target.to_owned();
-        self.short(FileVerb::CreateSymlink, path, move |path, _| {
-            path_ops::create_symlink(&target, path, links).map_err(os)
+        self.short(FileVerb::CreateSymlink, path, move |policy, path, _| {
+            path_ops::create_symlink(policy, &target, path, links).map_err(os)
         })
     }
 
@@ -269,7 +334,7 @@ impl Files for LocalFiles {
         let (missing, present) = (missing.to_vec(), present.map(Path::to_owned));
         Box::pin(async move {
             let permit = self.take_descriptor(DescriptorUse::Watches);
-            watch::watch_missing(missing, present, permit, &self.short).await
+            watch::watch_missing(self.call_policy(), missing, present, permit, &self.short).await
         })
     }
 
@@ -277,16 +342,23 @@ impl Files for LocalFiles {
         Box::pin(async move {
             let root = root.to_owned();
             let permit = self.take_descriptor(DescriptorUse::Watches);
-            let changes = watch::watch(root, options, permit, &self.long, self.short.clone()).await?;
+            let policy = self.call_policy();
+            let changes = watch::watch(policy, root, options, permit, &self.long, self.short.clone()).await?;
             Ok(Box::new(changes) as Box<dyn ChangeStream>)
         })
     }
 
     fn search<'a>(&'a self, query: SearchQuery) -> FileFuture<'a, Box<dyn SearchResults>> {
-        Box::pin(search::search(query, &self.short, self.searches.clone()))
+        Box::pin(search::search(self.call_policy(), query, &self.short, self.searches.clone()))
     }
 
     fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, GlobMatches> {
-        self.long(move |_, cancel| filtered_walk::glob(&query, cancel))
+        let root = query.root.clone();
+        self.long(FileVerb::Glob, &root, move |policy, _, _, cancel| filtered_walk::glob(policy, &query, cancel))
+    }
+
+    fn under_policy(&self, policy: Arc<SandboxPolicy>) -> Arc<dyn Files> {
+        let policy = Some(policy).filter(|policy| policy.files != FilePolicy::Unrestricted);
+        Arc::new(Self { policy, ..self.clone() })
     }
 }

@@ -49,6 +49,7 @@ use exec_env::{Environment, Files, Http, MachineInfo, Processes};
 use exec_keeper::private_directory;
 use exec_keeper::spool::directory::SpoolDirectory;
 use exec_keeper::start_keeper::{self, KeeperProgram, KeeperStartError};
+use exec_sandbox::path_rules::MachinePaths;
 
 use descriptors::DescriptorBudget;
 use files::LocalFiles;
@@ -205,7 +206,8 @@ impl LocalEnvironment {
         let mut private = options.private_paths.clone();
         private.push(path.clone());
         private.extend(durable.then(|| state.clone()));
-        let planner = SandboxPlanner::new(info.temporary_directories.clone(), private);
+        let machine_paths = MachinePaths { temporary: info.temporary_directories.clone(), private };
+        let planner = SandboxPlanner::new(machine_paths.clone());
         let settings = ProcessSettings {
             spool_bytes: options.spool_bytes,
             shell: info.shell.path.clone().into_os_string(),
@@ -216,7 +218,7 @@ impl LocalEnvironment {
         // Beside the logs in either case: the next environment that uses this directory removes what we leave if
         // killed.
         let temp_registries = path.join(TEMP_REGISTRIES);
-        let files = LocalFiles::open(Some(&temp_registries)).with_descriptors(descriptors.clone());
+        let files = LocalFiles::open_on(machine_paths, Some(&temp_registries)).with_descriptors(descriptors.clone());
         let http = LocalHttp::new().with_descriptors(descriptors.clone());
         Ok(Self { processes, files, http, info, descriptors })
     }

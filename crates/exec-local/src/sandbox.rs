@@ -32,9 +32,8 @@ pub(crate) struct PlannedSandbox {
 }
 
 impl SandboxPlanner {
-    /// No sandbox reaches what is `private`.
-    pub(crate) fn new(temporary: Vec<PathBuf>, private: Vec<PathBuf>) -> Self {
-        Self { machine: MachinePaths { temporary, private }, host: OnceLock::new(), placeholders: Arc::default() }
+    pub(crate) fn new(machine: MachinePaths) -> Self {
+        Self { machine, host: OnceLock::new(), placeholders: Arc::default() }
     }
 
     /// Plans the sandbox that `policy` asks for. Looks at files, so that it may take its time.
@@ -217,12 +216,10 @@ fn make_and_lock(path: &Path) -> Result<OwnedFd, Errno> {
     Err(Errno::BUSY)
 }
 
+/// Whosever it is: in `/tmp` it may be that of another user, who has it locked as well.
 fn is_placeholder(path: &Path) -> bool {
-    let ours = rustix::process::geteuid().as_raw();
     rustix::fs::lstat(path).is_ok_and(|stat| {
-        FileType::from_raw_mode(stat.st_mode).is_dir()
-            && stat.st_mode & 0o7777 == PLACEHOLDER_MODE
-            && stat.st_uid == ours
+        FileType::from_raw_mode(stat.st_mode).is_dir() && stat.st_mode & 0o7777 == PLACEHOLDER_MODE
     })
 }
 

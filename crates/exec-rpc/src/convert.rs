@@ -121,6 +121,8 @@ pub(crate) fn environment_info(info: &MachineInfo) -> EnvironmentInfo {
             environment_config_read: true,
             fs_watch_missing: true,
             file_write_streaming: true,
+            sandboxed_file_streaming: true,
+            capability_discovery_sandbox: true,
             http_header_env_vars: true,
             ..Capabilities::default()
         },

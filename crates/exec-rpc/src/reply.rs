@@ -219,10 +219,6 @@ pub(crate) fn sandbox_without_cwd() -> RpcError {
     RpcError::new(code::INVALID_PARAMS, "file system sandbox context with dynamic permissions requires cwd")
 }
 
-pub(crate) fn file_sandbox_not_enforceable() -> RpcError {
-    error_of_kind(kind::SANDBOX, code::INVALID_REQUEST, "filesystem sandbox cannot be enforced on this executor")
-}
-
 pub(crate) fn bad_base64(why: impl std::fmt::Display) -> RpcError {
     RpcError::new(code::INVALID_REQUEST, format!("fs/writeFile requires valid base64 dataBase64: {why}"))
 }

@@ -3,16 +3,29 @@
 //! The rules of a policy name paths as a client knows them; files are found by paths without links. So the links in the
 //! rules are resolved once, when a policy is used, and afterwards a decision is a pure question about a path without links:
 //! the path of a file that is open already (decide on the handle, never before it).
+//!
+//! Whoever is confined by a policy can put links where the policy lets it write. If a rule were followed through such a
+//! link, the confined could choose what the rule grants: replace a writable directory by a link to `/etc`, and the next
+//! use of the policy would let it write there. So a rule that leads through a link in a writable place may take away, but
+//! grants nothing.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use exec_core::sandbox::{FileAccess, FilePolicy, FileRule, RuleTarget};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 
 /// Directories of programs, libraries and their configuration; nothing below them belongs to a user.
 const SYSTEM_DIRECTORIES: &[&str] =
     &["/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/nix/store", "/run/current-system/sw"];
+
+/// Directories that tools and agents trust, right below a writable one. They may only be read unless a rule names them:
+/// whoever writes them decides what others run later.
+const PROTECTED_NAMES: &[&str] = &[".git", ".agents", ".codex", ".aws"];
 
 /// What a policy refers to without naming it.
 #[derive(Debug, Clone, Default)]
@@ -46,7 +59,9 @@ pub struct PathRules {
 struct RestrictedRules {
     /// Longest paths first; of equal paths the one that wins first.
     by_path: Vec<(PathBuf, PathAccess)>,
-    denied_globs: GlobSet,
+    /// Links through which the rules' own paths lead.
+    links: Vec<PathBuf>,
+    denied_globs: Arc<GlobSet>,
     globs: Vec<String>,
     glob_scan_depth: Option<usize>,
 }
@@ -59,50 +74,70 @@ pub struct BadGlob {
     pub reason: String,
 }
 
+/// Globs that were compiled before, which takes longer than all the rest of a file call. A compiled glob depends on
+/// nothing but its text, so none is ever out of date.
+#[derive(Debug, Default)]
+pub struct GlobCache(Mutex<HashMap<Vec<String>, Arc<GlobSet>>>);
+
+/// Sets of globs that are kept. There are as many as policies in use; beyond that the cache begins anew.
+const CACHED_GLOB_SETS: usize = 64;
+
+impl GlobCache {
+    fn compile(&self, globs: &[String]) -> Result<Arc<GlobSet>, BadGlob> {
+        if globs.is_empty() {
+            return Ok(Arc::default());
+        }
+        let cached = || self.0.lock().expect("no holder of this lock panics");
+        if let Some(set) = cached().get(globs) {
+            return Ok(Arc::clone(set));
+        }
+        let mut builder = GlobSetBuilder::new();
+        for pattern in globs {
+            let glob = GlobBuilder::new(pattern).literal_separator(true).build();
+            let bad = |bad: globset::Error| BadGlob { pattern: pattern.clone(), reason: bad.kind().to_string() };
+            builder.add(glob.map_err(bad)?);
+        }
+        let set = builder.build();
+        let set = set.map_err(|bad| BadGlob { pattern: globs.join(" "), reason: bad.kind().to_string() })?;
+        let set = Arc::new(set);
+        let mut cached = cached();
+        if cached.len() >= CACHED_GLOB_SETS {
+            cached.clear();
+        }
+        cached.insert(globs.to_vec(), Arc::clone(&set));
+        Ok(set)
+    }
+}
+
 impl PathRules {
     /// Resolves the links in the rules' paths, as the files are now.
     pub fn resolve(policy: &FilePolicy, machine: &MachinePaths) -> Result<Self, BadGlob> {
+        Self::resolve_with(policy, machine, &GlobCache::default())
+    }
+
+    /// The same for whoever does it often.
+    pub fn resolve_with(policy: &FilePolicy, machine: &MachinePaths, cache: &GlobCache) -> Result<Self, BadGlob> {
         let FilePolicy::Restricted { rules, glob_scan_depth } = policy else { return Ok(Self { restricted: None }) };
         let mut by_path = Vec::new();
         let mut globs = Vec::new();
-        let mut set = GlobSetBuilder::new();
         for FileRule { target, access } in rules {
+            let mut add = |path: &Path| by_path.push(ResolvedRule::of(path, *access));
             match target {
-                RuleTarget::Path(path) => add_path(&mut by_path, path, *access),
-                RuleTarget::SystemFiles => {
-                    SYSTEM_DIRECTORIES.iter().for_each(|path| add_path(&mut by_path, Path::new(path), *access));
-                }
-                RuleTarget::TemporaryDirectory => {
-                    machine.temporary.iter().for_each(|path| add_path(&mut by_path, path, *access));
-                }
+                RuleTarget::Path(path) => add(path),
+                RuleTarget::SystemFiles => SYSTEM_DIRECTORIES.iter().for_each(|path| add(Path::new(path))),
+                RuleTarget::TemporaryDirectory => machine.temporary.iter().for_each(|path| add(path)),
                 // A glob can only take away: what it would grant nobody could enforce for files that do not exist yet.
-                RuleTarget::Glob(pattern) if *access == FileAccess::Deny => {
-                    let pattern = resolve_fixed_part(pattern);
-                    let glob = GlobBuilder::new(&pattern).literal_separator(true).build();
-                    let glob =
-                        glob.map_err(|bad| BadGlob { pattern: pattern.clone(), reason: bad.kind().to_string() })?;
-                    set.add(glob);
-                    globs.push(pattern);
-                }
+                RuleTarget::Glob(pattern) if *access == FileAccess::Deny => globs.push(resolve_fixed_part(pattern)),
                 RuleTarget::Glob(_) => {}
             }
         }
-        for path in &machine.private {
-            add_path(&mut by_path, path, FileAccess::Deny);
-        }
-        let order = |access: PathAccess| match access {
-            PathAccess::Denied => 0,
-            PathAccess::Write => 1,
-            PathAccess::Read | PathAccess::Hidden => 2,
-        };
-        by_path.sort_by_key(|(path, access)| (usize::MAX - path.components().count(), path.clone(), order(*access)));
-        by_path.dedup_by(|later, first| later.0 == first.0);
-        let denied_globs = set.build();
-        let denied_globs =
-            denied_globs.map_err(|bad| BadGlob { pattern: globs.join(" "), reason: bad.kind().to_string() })?;
-        Ok(Self {
-            restricted: Some(RestrictedRules { by_path, denied_globs, globs, glob_scan_depth: *glob_scan_depth }),
-        })
+        let protected: Vec<ResolvedRule> = by_path.iter().flat_map(ResolvedRule::protected_below).collect();
+        by_path.extend(protected);
+        by_path.extend(machine.private.iter().map(|path| ResolvedRule::of(path, FileAccess::Deny)));
+        let denied_globs = cache.compile(&globs)?;
+        let (by_path, links) = ordered(by_path);
+        let glob_scan_depth = *glob_scan_depth;
+        Ok(Self { restricted: Some(RestrictedRules { by_path, links, denied_globs, globs, glob_scan_depth }) })
     }
 
     /// What may be done at `path`, which is absolute and goes through no link.
@@ -118,10 +153,28 @@ impl PathRules {
     /// Whether something below `path` may be less than `path` itself: such a directory must not be moved or removed as
     /// a whole.
     pub fn has_less_below(&self, path: &Path) -> bool {
-        let Some(rules) = &self.restricted else { return false };
+        self.has_lesser_rule_below(path) || (self.access(path) > PathAccess::Denied && self.may_deny_below(path))
+    }
+
+    /// Whether a rule for a path below `path` grants less than `path` has.
+    pub fn has_lesser_rule_below(&self, path: &Path) -> bool {
         let here = self.access(path);
-        rules.by_path.iter().any(|(root, access)| *access < here && root != path && root.starts_with(path))
-            || (here > PathAccess::Denied && rules.globs.iter().any(|glob| may_match_below(glob, path)))
+        self.by_path().iter().any(|(root, access)| *access < here && root != path && root.starts_with(path))
+    }
+
+    /// Whether a glob may deny something below `path`; true where that is not clear.
+    pub fn may_deny_below(&self, path: &Path) -> bool {
+        self.denied_globs().0.iter().any(|glob| may_match_below(glob, path))
+    }
+
+    /// Whether something below `path` may be read, so that one may go through it, whatever it is itself.
+    pub fn leads_to_something(&self, path: &Path) -> bool {
+        self.by_path().iter().any(|(root, access)| *access >= PathAccess::Read && root.starts_with(path))
+    }
+
+    /// Whether the path of a rule leads through this link. It may be followed, though nothing may be read there.
+    pub fn leads_through_link(&self, link: &Path) -> bool {
+        self.restricted.as_ref().is_none_or(|rules| rules.links.iter().any(|path| path == link))
     }
 
     /// Whether a glob denies `path`, or a directory above it.
@@ -151,48 +204,141 @@ impl RestrictedRules {
     }
 }
 
-fn add_path(by_path: &mut Vec<(PathBuf, PathAccess)>, path: &Path, access: FileAccess) {
-    let granted = match access {
-        FileAccess::Read => PathAccess::Read,
-        FileAccess::Write => PathAccess::Write,
-        FileAccess::Deny => PathAccess::Denied,
-    };
-    let target = without_links(path);
-    // A link that is protected is protected itself, too, or somebody would put another one in its place.
-    if access != FileAccess::Write
-        && let (Some(parent), Some(name)) = (path.parent(), path.file_name())
-    {
-        let link = without_links(parent).join(name);
-        if link != target {
-            by_path.push((link, granted));
-        }
-    }
-    by_path.push((target, granted));
+/// A rule, and where its path leads.
+struct ResolvedRule {
+    granted: PathAccess,
+    /// Without links as far as it exists; what does not exist is kept as it is.
+    target: PathBuf,
+    /// The links on the way, each by its path without links.
+    links: Vec<PathBuf>,
+    /// The first of them that the whole path is, not only a part of it.
+    whole_link: Option<PathBuf>,
 }
 
-/// The path without links as far as it exists; what does not exist is kept as it is.
-fn without_links(path: &Path) -> PathBuf {
-    let mut missing: Vec<&OsStr> = Vec::new();
-    let mut existing = path;
-    loop {
-        if let Ok(resolved) = existing.canonicalize() {
-            return missing.iter().rev().fold(resolved, |path, name| path.join(name));
+/// As many links as the kernel itself follows.
+const MAX_LINKS: usize = 40;
+
+impl ResolvedRule {
+    fn of(path: &Path, access: FileAccess) -> Self {
+        let granted = match access {
+            FileAccess::Read => PathAccess::Read,
+            FileAccess::Write => PathAccess::Write,
+            FileAccess::Deny => PathAccess::Denied,
+        };
+        let mut rule = Self { granted, target: PathBuf::from("/"), links: Vec::new(), whole_link: None };
+        if has_no_links(path) {
+            rule.target.extend(path.components());
+            return rule;
         }
-        match (existing.parent(), existing.file_name()) {
-            (Some(parent), Some(name)) => {
-                missing.push(name);
-                existing = parent;
+        let mut left = reversed(path);
+        while let Some(name) = left.pop() {
+            if name == ".." {
+                rule.target.pop();
+                continue;
             }
-            _ => return path.to_owned(),
+            rule.target.push(name);
+            if let Ok(text) = std::fs::read_link(&rule.target) {
+                if left.is_empty() && rule.whole_link.is_none() {
+                    rule.whole_link = Some(rule.target.clone());
+                }
+                rule.links.push(rule.target.clone());
+                if rule.links.len() > MAX_LINKS {
+                    break;
+                }
+                if text.is_absolute() {
+                    rule.target = PathBuf::from("/");
+                } else {
+                    rule.target.pop();
+                }
+                left.extend(reversed(&text));
+            }
         }
+        rule
     }
+}
+
+impl ResolvedRule {
+    /// What is protected in this directory if it is writable.
+    fn protected_below(&self) -> impl Iterator<Item = Self> + '_ {
+        let names = if self.granted == PathAccess::Write { PROTECTED_NAMES } else { &[] };
+        names.iter().map(|name| {
+            let target = self.target.join(name);
+            match std::fs::read_link(&target) {
+                Ok(_) => Self::of(&target, FileAccess::Read),
+                Err(_) => Self { granted: PathAccess::Read, target, links: Vec::new(), whole_link: None },
+            }
+        })
+    }
+}
+
+/// The names of a path, the last first.
+fn reversed(path: &Path) -> Vec<OsString> {
+    let names = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    let mut names: Vec<OsString> = names.map(|part| part.as_os_str().to_owned()).collect();
+    names.reverse();
+    names
+}
+
+/// Whether no link is on the way, as far as the path exists. One system call, because it is asked for every rule of
+/// every file call; false where it cannot be known so fast.
+fn has_no_links(path: &Path) -> bool {
+    if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+        return false;
+    }
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // The kernel goes from left to right and says so as soon as it meets a link, so there was none before the end.
+        Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => true,
+        Err(_) => false,
+    }
+}
+
+/// The rules in the order in which they are asked, and the links through which they lead.
+fn ordered(rules: Vec<ResolvedRule>) -> (Vec<(PathBuf, PathAccess)>, Vec<PathBuf>) {
+    let writable =
+        |path: &PathBuf| rules.iter().any(|rule| rule.granted == PathAccess::Write && path.starts_with(&rule.target));
+    let (doubtful, sound): (Vec<&ResolvedRule>, Vec<&ResolvedRule>) =
+        rules.iter().partition(|rule| rule.links.iter().any(writable));
+    let mut by_path = Vec::new();
+    let mut links = Vec::new();
+    for rule in sound {
+        by_path.push((rule.target.clone(), rule.granted));
+        links.extend(rule.links.iter().cloned());
+    }
+    sort(&mut by_path);
+    let granted_without = |path: &Path| {
+        let found = by_path.iter().find(|(root, _)| path.starts_with(root));
+        found.map_or(PathAccess::Hidden, |(_, access)| *access)
+    };
+    let taken_away =
+        doubtful.into_iter().filter(|rule| rule.granted <= granted_without(&rule.target).max(PathAccess::Denied));
+    let mut more: Vec<(PathBuf, PathAccess)> = taken_away.map(|rule| (rule.target.clone(), rule.granted)).collect();
+    // A link that is protected is protected itself, too, or somebody would put another one in its place.
+    for rule in rules.iter().filter(|rule| rule.granted != PathAccess::Write) {
+        more.extend(rule.whole_link.iter().map(|link| (link.clone(), rule.granted)));
+        let on_the_way = rule.links.iter().filter(|link| Some(*link) != rule.whole_link.as_ref() && writable(link));
+        more.extend(on_the_way.map(|link| (link.clone(), PathAccess::Read)));
+    }
+    by_path.append(&mut more);
+    sort(&mut by_path);
+    (by_path, links)
+}
+
+fn sort(by_path: &mut Vec<(PathBuf, PathAccess)>) {
+    let order = |access: PathAccess| match access {
+        PathAccess::Denied => 0,
+        PathAccess::Write => 1,
+        PathAccess::Read | PathAccess::Hidden => 2,
+    };
+    by_path.sort_by_cached_key(|(path, access)| (usize::MAX - path.components().count(), path.clone(), order(*access)));
+    by_path.dedup_by(|later, first| later.0 == first.0);
 }
 
 /// The glob with the links resolved in the directories before its first wildcard.
 fn resolve_fixed_part(pattern: &str) -> String {
     let wildcard = pattern.find(['*', '?', '[', '{', '\\']).unwrap_or(pattern.len());
     let Some(slash) = pattern[..wildcard].rfind('/').filter(|slash| *slash > 0) else { return pattern.to_owned() };
-    let resolved = without_links(Path::new(&pattern[..slash]));
+    let resolved = ResolvedRule::of(Path::new(&pattern[..slash]), FileAccess::Deny).target;
     match resolved.to_str() {
         // A path with wildcards in it would become a pattern; it stays as the client wrote it.
         Some(fixed) if fixed != "/" && !fixed.contains(['*', '?', '[', '{', '\\']) => {
@@ -257,6 +403,28 @@ mod tests {
     }
 
     #[test]
+    fn what_others_trust_is_protected_in_every_writable_directory_unless_a_rule_names_it() {
+        let rules = rules(&[
+            ("/", FileAccess::Read),
+            ("/no/w", FileAccess::Write),
+            ("/no/v", FileAccess::Write),
+            ("/no/v/.git", FileAccess::Write),
+            ("/no/v/.aws", FileAccess::Deny),
+        ]);
+        for (path, access) in [
+            ("/no/w/.git/config", PathAccess::Read),
+            ("/no/w/.codex", PathAccess::Read),
+            ("/no/w/.agents/x", PathAccess::Read),
+            ("/no/w/.aws", PathAccess::Read),
+            ("/no/w/below/.git", PathAccess::Write),
+            ("/no/v/.git/config", PathAccess::Write),
+            ("/no/v/.aws", PathAccess::Denied),
+        ] {
+            assert_eq!(rules.access(Path::new(path)), access, "{path}");
+        }
+    }
+
+    #[test]
     fn what_no_rule_names_is_hidden() {
         let rules = rules(&[("/no/w", FileAccess::Write)]);
         assert_eq!(rules.access(Path::new("/no")), PathAccess::Hidden);
@@ -292,6 +460,40 @@ mod tests {
         ] {
             assert_eq!(rules.access(&root.join(path)), access, "{path}");
         }
+    }
+
+    #[test]
+    fn a_rule_through_a_link_in_a_writable_place_takes_away_but_grants_nothing() {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let root = dir.path().canonicalize().expect("it exists");
+        for made in ["w/real", "outside", "named"] {
+            std::fs::create_dir_all(root.join(made)).expect("it is ours");
+        }
+        // Who may write below `w` has put links where the policy expects directories.
+        for (link, target) in
+            [("w/project", "outside"), ("w/shown", "outside"), ("w/.git", "w/real"), ("by-link", "named")]
+        {
+            std::os::unix::fs::symlink(root.join(target), root.join(link)).expect("it is ours");
+        }
+        let at = |path: &str| root.join(path).to_str().expect("it is UTF-8").to_owned();
+        let rules = rules(&[
+            (&at("w"), FileAccess::Write),
+            (&at("w/project"), FileAccess::Write),
+            (&at("w/shown"), FileAccess::Read),
+            (&at("w/.git"), FileAccess::Read),
+            (&at("by-link"), FileAccess::Write),
+        ]);
+        for (path, access) in [
+            ("outside/x", PathAccess::Hidden),
+            ("w/real/x", PathAccess::Read),
+            ("w/.git", PathAccess::Read),
+            ("w/shown", PathAccess::Read),
+            ("named/x", PathAccess::Write),
+        ] {
+            assert_eq!(rules.access(&root.join(path)), access, "{path}");
+        }
+        assert!(rules.leads_through_link(&root.join("by-link")));
+        assert!(!rules.leads_through_link(&root.join("w/project")));
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub mod copies;
 pub mod full;
 pub mod links;
 pub mod names;
+pub mod policies;
+pub mod policy_races;
 pub mod races;
 pub mod search;
 pub mod special;

@@ -14,16 +14,16 @@ use exec_wire::fs as wire;
 use exec_wire::{Extension, PathUri};
 use tokio::sync::Mutex;
 
-use super::{Operation, follow_symlinks, send_detached, unique_id};
+use super::{FilesLink, Operation, follow_symlinks, send_detached, unique_id};
 use crate::error;
 use crate::limits::{LONG_CALL, REOPENS};
-use crate::link::{CallOptions, Link};
+use crate::link::CallOptions;
 
 const ESTALE: i32 = 116;
 
 #[derive(Debug)]
 pub(super) struct RemoteFile {
-    link: Link,
+    link: FilesLink,
     path: PathBuf,
     uri: PathUri,
     mode: OpenMode,
@@ -51,7 +51,12 @@ struct FileIdentity {
 }
 
 impl RemoteFile {
-    pub(super) async fn open(link: Link, path: &Path, mode: OpenMode, links: LinkPolicy) -> Result<Self, FileError> {
+    pub(super) async fn open(
+        link: FilesLink,
+        path: &Path,
+        mode: OpenMode,
+        links: LinkPolicy,
+    ) -> Result<Self, FileError> {
         let uri = Operation { link: &link, verb: FileVerb::Open, path }.uri()?;
         let mut file = Self {
             handle: Mutex::new(FileHandle { id: unique_id(), reopened: 0 }),
@@ -98,7 +103,7 @@ impl RemoteFile {
                 OpenMode::Replace => wire::OpenMode::Replace,
                 OpenMode::Append => wire::OpenMode::Append,
             },
-            sandbox: None,
+            sandbox: self.operation(FileVerb::Open).sandbox()?,
             follow_symlinks: follow_symlinks(self.links),
         };
         // Sending it again is safe, because the handle of a connection that broke is gone.
@@ -110,7 +115,7 @@ impl RemoteFile {
         let params = wire::GetMetadataParams {
             path: self.uri.clone(),
             follow_symlinks: follow_symlinks(self.links),
-            sandbox: None,
+            sandbox: self.operation(FileVerb::Metadata).sandbox().ok()?,
         };
         let found = self.operation(FileVerb::Metadata).call(&params).await.ok()?;
         let modified = found.modified_ns.unwrap_or(found.modified_at_ms);

@@ -13,12 +13,12 @@ use exec_wire::NotificationMethod;
 use exec_wire::fs as wire;
 use tokio::sync::mpsc;
 
-use super::{Operation, send_detached, unique_id};
+use super::{FilesLink, Operation, send_detached, unique_id};
 use crate::limits::NOTIFICATION_QUEUE;
-use crate::link::{Link, Notification, next_params};
+use crate::link::{Notification, next_params};
 use crate::{convert, error};
 
-pub(super) async fn search(link: Link, query: SearchQuery) -> Result<Box<dyn SearchResults>, FileError> {
+pub(super) async fn search(link: FilesLink, query: SearchQuery) -> Result<Box<dyn SearchResults>, FileError> {
     let subscription = subscribe(&link, &query, None).await?;
     Ok(Box::new(RemoteFound {
         link,
@@ -32,7 +32,7 @@ pub(super) async fn search(link: Link, query: SearchQuery) -> Result<Box<dyn Sea
 
 /// The notifications of one search on one connection. Dropping it ends the search.
 struct SearchSubscription {
-    link: Link,
+    link: FilesLink,
     search_id: String,
     notifications: mpsc::Receiver<Notification>,
     seq: u64,
@@ -51,7 +51,7 @@ impl Drop for SearchSubscription {
 type LinePosition = (PathBuf, u64);
 
 async fn subscribe(
-    link: &Link,
+    link: &FilesLink,
     query: &SearchQuery,
     last: Option<&LinePosition>,
 ) -> Result<SearchSubscription, FileError> {
@@ -63,7 +63,8 @@ async fn subscribe(
         // We subscribe before the call, or the first lines could be missed.
         let search_id = unique_id();
         let notifications = link.subscribe(&[NotificationMethod::FsFound], Some(&search_id), NOTIFICATION_QUEUE);
-        let params = convert::search_params(search_id.clone(), root.clone(), query, after.clone());
+        let sandbox = operation.sandbox()?;
+        let params = convert::search_params(search_id.clone(), root.clone(), query, after.clone(), sandbox);
         let subscription = SearchSubscription { link: link.clone(), search_id, notifications, seq: 0, done: false };
         operation.call(&params).await?;
         // If it is closed, the connection broke during the call. The search then runs on the new one, without a subscriber.
@@ -85,7 +86,7 @@ impl SearchSubscription {
 }
 
 struct RemoteFound {
-    link: Link,
+    link: FilesLink,
     query: SearchQuery,
     /// `None` until it is begun again.
     subscription: Option<SearchSubscription>,

@@ -13,13 +13,13 @@ use exec_wire::fs as wire;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Operation, send_detached, unique_id};
+use super::{FilesLink, Operation, send_detached, unique_id};
 use crate::convert;
 use crate::limits::NOTIFICATION_QUEUE;
-use crate::link::{Link, Notification, next_params};
+use crate::link::{Notification, next_params};
 
 pub(super) async fn watch(
-    link: Link,
+    link: FilesLink,
     root: PathBuf,
     options: WatchOptions,
 ) -> Result<Box<dyn ChangeStream>, FileError> {
@@ -29,7 +29,7 @@ pub(super) async fn watch(
 
 /// The notifications of one watch on one connection. Dropping it ends the watch.
 struct WatchSubscription {
-    link: Link,
+    link: FilesLink,
     watch_id: String,
     notifications: mpsc::Receiver<Notification>,
 }
@@ -46,7 +46,7 @@ impl WatchSubscription {
     }
 }
 
-async fn subscribe(link: Link, root: PathBuf, options: WatchOptions) -> Result<WatchSubscription, FileError> {
+async fn subscribe(link: FilesLink, root: PathBuf, options: WatchOptions) -> Result<WatchSubscription, FileError> {
     let operation = Operation { link: &link, verb: FileVerb::Watch, path: &root };
     let path = operation.uri()?;
     loop {
@@ -58,7 +58,7 @@ async fn subscribe(link: Link, root: PathBuf, options: WatchOptions) -> Result<W
             path: path.clone(),
             recursive: Some(options.recursive),
             ignore_files: options.ignore_files,
-            sandbox: None,
+            sandbox: operation.sandbox()?,
         };
         operation.call(&params).await?;
         let subscription = WatchSubscription { link: link.clone(), watch_id, notifications };
@@ -70,7 +70,7 @@ async fn subscribe(link: Link, root: PathBuf, options: WatchOptions) -> Result<W
 }
 
 struct RemoteChanges {
-    link: Link,
+    link: FilesLink,
     root: PathBuf,
     options: WatchOptions,
     state: WatchState,
@@ -129,7 +129,7 @@ pub(super) struct MissingWatches {
 impl MissingWatches {
     pub(super) async fn watch(
         &self,
-        link: &Link,
+        link: &FilesLink,
         missing: &[PathBuf],
         present: Option<&Path>,
     ) -> Result<Option<Box<dyn MissingPathWatch>>, FileError> {
@@ -140,6 +140,7 @@ impl MissingWatches {
             watch_id,
             missing: missing.iter().map(|path| operation.uri_of(path)).collect::<Result<_, _>>()?,
             present: present.map(|path| operation.uri_of(path)).transpose()?,
+            sandbox: operation.sandbox()?,
         };
         let notifications =
             link.subscribe(&[NotificationMethod::FsMissingChanged], Some(&watch_id.to_string()), NOTIFICATION_QUEUE);

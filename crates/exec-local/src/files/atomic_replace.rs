@@ -4,7 +4,8 @@
 //! target ── new ───────────► temporary file ──► fill ──► rename
 //!    │
 //!    ├── regular ──────────► temporary file with the old owner, attributes and mode ──► fill ──► rename
-//!    │                           └── impossible (directory not writable, foreign owner, mounted file) ──► in place
+//!    │                           └── impossible (directory not writable, also by the policy of the call, foreign
+//!    │                               owner, mounted file) ──► in place
 //!    └── device or FIFO ───► written directly
 //! ```
 //!
@@ -21,6 +22,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::policy::Wanted;
 use super::resolve::{ResolvedPath, kind_of, os};
 use super::temp_registry::TempRegistry;
 use super::write_target::WriteTarget;
@@ -43,7 +45,13 @@ pub(super) fn replace_file(
     fill: &mut dyn FnMut(BorrowedFd<'_>) -> Result<(), FileReason>,
 ) -> Result<(), FileReason> {
     let Some(existing) = &target.existing else {
-        let temporary = TemporaryFile::create_beside(&target.resolved, temp_registry, 0o666).map_err(os)?;
+        target.resolved.require(Wanted::Write).map_err(os)?;
+        let temporary = match TemporaryFile::create_beside(&target.resolved, temp_registry, 0o666) {
+            Err(errno) if cannot_replace(errno) && target.resolved.dir_place.path().is_some() => {
+                return create_in_place(target, options, fill);
+            }
+            temporary => temporary.map_err(os)?,
+        };
         fill(temporary.file.as_fd())?;
         if let Some(mode) = options.mode {
             fchmod(&temporary.file, Mode::from_raw_mode(mode)).map_err(os)?;
@@ -81,6 +89,25 @@ pub(super) fn replace_file(
         Err(RenameFailure::Os(Errno::BUSY | Errno::XDEV)) => rewrite_in_place(&old, options, fill),
         other => other.map_err(rename_failure(target)),
     }
+}
+
+/// For a file that a policy lets be written in a directory where nothing else may be.
+fn create_in_place(
+    target: &WriteTarget,
+    options: ReplaceOptions,
+    fill: &mut dyn FnMut(BorrowedFd<'_>) -> Result<(), FileReason>,
+) -> Result<(), FileReason> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let file = match target.resolved.open(flags, Mode::from_raw_mode(0o666)) {
+        Err(Errno::EXIST) if options.unchanged => return Err(rename_failure(target)(RenameFailure::Changed)),
+        file => file.map_err(os)?,
+    };
+    let filled = rewrite_in_place(&file, options, fill);
+    if filled.is_err() {
+        // A failure needs no report: that of the write is the one that matters.
+        let _gone = unlinkat(&target.resolved.dir, &target.resolved.name, AtFlags::empty());
+    }
+    filled
 }
 
 fn rewrite_in_place(
@@ -135,6 +162,7 @@ struct TemporaryFile<'a> {
 impl<'a> TemporaryFile<'a> {
     fn create_beside(resolved: &'a ResolvedPath, temp_registry: &TempRegistry, mode: u32) -> Result<Self, Errno> {
         let name = temp_registry.new_name(&resolved.dir);
+        resolved.dir_place.name(&name).require(Wanted::Write)?;
         let file = openat(
             &resolved.dir,
             &name,

@@ -17,8 +17,9 @@ use rustix::io::{Errno, pread, retry_on_intr};
 use super::atomic_replace::{ReplaceOptions, replace_file};
 use super::blocking::CancelFlag;
 use super::descent::{Descent, DirectoryStack};
-use super::path_ops::create_directory;
-use super::resolve::{self, ResolvedPath, kind_of, os, proc_path, reopen};
+use super::path_ops::{canonicalize, create_directory};
+use super::policy::{CallPolicy, Place, Wanted};
+use super::resolve::{self, LastLink, ResolvedPath, kind_of, open_directory, os, proc_path, reopen};
 use super::temp_registry::TempRegistry;
 use super::write::write_all;
 use super::write_target::WriteTarget;
@@ -30,18 +31,20 @@ const REPORT_BYTES: usize = 8 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 
 pub(super) fn copy(
+    policy: &CallPolicy,
     source: &Path,
     destination: &Path,
     options: &CopyOptions,
     temp_registry: &TempRegistry,
     cancel: &CancelFlag,
 ) -> Result<Copied, FileError> {
-    let mut copier = Copier { options, temp_registry, cancel, copied: Copied::default() };
+    let mut copier = Copier { policy, options, temp_registry, cancel, copied: Copied::default() };
     copier.copy(source, destination)?;
     Ok(copier.copied)
 }
 
 struct Copier<'a> {
+    policy: &'a CallPolicy,
     options: &'a CopyOptions,
     temp_registry: &'a TempRegistry,
     cancel: &'a CancelFlag,
@@ -51,12 +54,35 @@ struct Copier<'a> {
 /// A name to copy, and where to.
 struct CopyStep<'a> {
     from: BorrowedFd<'a>,
+    from_place: &'a Place,
     name: &'a OsStr,
-    /// The directory that `target` is relative to.
-    to: BorrowedFd<'a>,
-    target: &'a Path,
+    to: CopyTarget<'a>,
     source: &'a Path,
     destination: &'a Path,
+}
+
+/// Where something is copied to.
+#[derive(Clone, Copy)]
+enum CopyTarget<'a> {
+    Path(&'a CallPolicy, &'a Path),
+    /// A name in a directory of the destination.
+    Name(BorrowedFd<'a>, &'a Place, &'a OsStr),
+}
+
+impl CopyTarget<'_> {
+    fn resolve(&self) -> Result<ResolvedPath, Errno> {
+        match self {
+            Self::Path(policy, path) => ResolvedPath::resolve(policy, path, LinkPolicy::Follow),
+            Self::Name(dir, place, name) => ResolvedPath::in_directory(*dir, place, name),
+        }
+    }
+
+    fn find(&self) -> Result<WriteTarget, Errno> {
+        match self {
+            Self::Path(policy, path) => WriteTarget::find(policy, path, LinkPolicy::Follow),
+            Self::Name(dir, place, name) => WriteTarget::find_in(*dir, place, name, LinkPolicy::Follow),
+        }
+    }
 }
 
 impl CopyStep<'_> {
@@ -72,16 +98,18 @@ impl CopyStep<'_> {
 impl Copier<'_> {
     fn copy(&mut self, source: &Path, destination: &Path) -> Result<(), FileError> {
         let at_source = |reason| FileError::new(FileVerb::Copy, source, reason);
-        let from = ResolvedPath::resolve(source, LinkPolicy::Follow).map_err(|errno| at_source(os(errno)))?;
+        let from = ResolvedPath::resolve(self.policy, source, LinkPolicy::Follow);
+        let from = from.map_err(|errno| at_source(os(errno)))?;
         let stat = from.stat().map_err(|errno| at_source(os(errno)))?;
-        let (name, to) = (from.name.as_os_str(), CWD);
-        let step = CopyStep { from: from.dir.as_fd(), name, to, target: destination, source, destination };
+        let (name, to) = (from.name.as_os_str(), CopyTarget::Path(self.policy, destination));
+        let (from, from_place) = (from.dir.as_fd(), &from.dir_place);
+        let step = CopyStep { from, from_place, name, to, source, destination };
         match kind_of(&stat) {
             FileKind::File => self.copy_file(&step),
             FileKind::Symlink => self.copy_link(&step),
             FileKind::Directory if !self.options.recursive => Err(at_source(FileReason::RecursiveRequired)),
             FileKind::Directory => {
-                if is_at_or_below(destination, source).map_err(|errno| at_source(os(errno)))? {
+                if is_at_or_below(self.policy, destination, source).map_err(|errno| at_source(os(errno)))? {
                     return Err(step.at_destination(FileReason::CopyIntoItself));
                 }
                 self.copy_tree(&step, stat)
@@ -93,13 +121,19 @@ impl Copier<'_> {
     fn copy_tree(&mut self, top: &CopyStep<'_>, stat: Stat) -> Result<(), FileError> {
         let (mut source, mut destination) = (top.source.to_owned(), top.destination.to_owned());
         let at = |path: &Path, errno| FileError::new(FileVerb::Copy, path, os(errno));
-        let to = resolve_or_create_parent(top.target).map_err(|reason| top.at_destination(reason))?;
-        let made = make_directory(to.dir.as_fd(), &to.name, stat).map_err(|errno| at(&destination, errno))?;
-        let mut targets = DirectoryStack::new(made.dir).map_err(|errno| at(&destination, errno))?;
+        let to = resolve_or_create_parent(self.policy, top.destination).map_err(|reason| top.at_destination(reason))?;
+        let made = make_directory(to.dir.as_fd(), &to.dir_place, &to.name, stat);
+        let made = made.map_err(|errno| at(&destination, errno))?;
+        let mut targets = DirectoryStack::new(made.dir, made.place).map_err(|errno| at(&destination, errno))?;
         let mut original_of_level = vec![made.original];
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(top.from, top.name, flags, Mode::empty());
-        let mut tree = opened.and_then(|dir| Descent::new(dir, None)).map_err(|errno| at(&source, errno))?;
+        let place = top.from_place.name(top.name);
+        let tree = opened.and_then(|dir| {
+            place.require_outside_procfs(&dir)?;
+            Descent::new(dir, place, None)
+        });
+        let mut tree = tree.map_err(|errno| at(&source, errno))?;
         self.copied.directories += 1;
         loop {
             self.check_cancelled().map_err(|errno| at(&source, errno))?;
@@ -124,17 +158,20 @@ impl Copier<'_> {
             destination.push(&name);
             let from = tree.directories.current();
             let stat = statat(from, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| at(&source, errno))?;
-            let (to, target) = (targets.current(), Path::new(&name));
-            let step = CopyStep { from, name: &name, to, target, source: &source, destination: &destination };
+            let from_place = tree.directories.place();
+            let to = CopyTarget::Name(targets.current(), targets.place(), &name);
+            let step = CopyStep { from, from_place, name: &name, to, source: &source, destination: &destination };
             match kind_of(&stat) {
                 FileKind::File => self.copy_file(&step)?,
                 FileKind::Symlink => self.copy_link(&step)?,
                 FileKind::Special => self.copied.skipped += 1,
                 FileKind::Directory => {
-                    let made = make_directory(to, &name, stat).map_err(|errno| at(&destination, errno))?;
-                    targets.push(made.dir).map_err(|errno| at(&destination, errno))?;
-                    original_of_level.push(made.original);
+                    // Entered first: what may not be read leaves no empty directory.
                     tree.enter(&name, None).map_err(|errno| at(&source, errno))?;
+                    let made = make_directory(targets.current(), targets.place(), &name, stat);
+                    let made = made.map_err(|errno| at(&destination, errno))?;
+                    targets.push_at(made.dir, made.place).map_err(|errno| at(&destination, errno))?;
+                    original_of_level.push(made.original);
                     self.copied.directories += 1;
                     continue;
                 }
@@ -152,19 +189,23 @@ impl Copier<'_> {
     }
 
     fn copy_link(&mut self, step: &CopyStep<'_>) -> Result<(), FileError> {
-        let text = readlinkat(step.from, step.name, Vec::new()).map_err(|errno| step.at_source(os(errno)))?;
-        ResolvedPath::resolve_below(step.to, step.target, LinkPolicy::Follow)
-            .and_then(|to| symlinkat(&text, &to.dir, &to.name))
-            .map_err(|errno| step.at_destination(os(errno)))?;
+        let text = step.from_place.name(step.name).require(Wanted::Read);
+        let text = text.and_then(|()| readlinkat(step.from, step.name, Vec::new()));
+        let text = text.map_err(|errno| step.at_source(os(errno)))?;
+        let made = step.to.resolve().and_then(|to| {
+            to.place().require_replacing()?;
+            symlinkat(&text, &to.dir, &to.name)
+        });
+        made.map_err(|errno| step.at_destination(os(errno)))?;
         self.copied.symlinks += 1;
         self.report();
         Ok(())
     }
 
     fn copy_file(&mut self, step: &CopyStep<'_>) -> Result<(), FileError> {
-        let (file, stat) = open_source(step.from, step.name).map_err(|reason| step.at_source(reason))?;
-        let target = WriteTarget::find_below(step.to, step.target, LinkPolicy::Follow)
-            .map_err(|errno| step.at_destination(os(errno)))?;
+        let (file, stat) =
+            open_source(step.from, step.from_place, step.name).map_err(|reason| step.at_source(reason))?;
+        let target = step.to.find().map_err(|errno| step.at_destination(os(errno)))?;
         if let Some(existing) = &target.existing
             && (existing.st_dev, existing.st_ino) == (stat.st_dev, stat.st_ino)
         {
@@ -293,11 +334,11 @@ impl Copier<'_> {
 }
 
 /// Where a directory is to be created. Missing parents are created now.
-fn resolve_or_create_parent(path: &Path) -> Result<ResolvedPath, FileReason> {
-    match (ResolvedPath::resolve(path, LinkPolicy::Follow), path.parent()) {
+fn resolve_or_create_parent(policy: &CallPolicy, path: &Path) -> Result<ResolvedPath, FileReason> {
+    match (ResolvedPath::resolve(policy, path, LinkPolicy::Follow), path.parent()) {
         (Err(Errno::NOENT), Some(parent)) => {
-            create_directory(parent, CreateDirectoryOptions::default())?;
-            ResolvedPath::resolve(path, LinkPolicy::Follow).map_err(os)
+            create_directory(policy, parent, CreateDirectoryOptions::default())?;
+            ResolvedPath::resolve(policy, path, LinkPolicy::Follow).map_err(os)
         }
         (resolved, _) => resolved.map_err(os),
     }
@@ -307,28 +348,49 @@ fn resolve_or_create_parent(path: &Path) -> Result<ResolvedPath, FileReason> {
 /// before.
 struct MadeDirectory {
     dir: OwnedFd,
+    /// Elsewhere if a link to a directory was there before.
+    place: Place,
     original: Option<Stat>,
 }
 
 /// Makes a directory that we may write while it is filled: the mode of the original may forbid that, so it is set last.
-fn make_directory(dir: BorrowedFd<'_>, name: &OsStr, original: Stat) -> Result<MadeDirectory, Errno> {
+fn make_directory(
+    dir: BorrowedFd<'_>,
+    dir_place: &Place,
+    name: &OsStr,
+    original: Stat,
+) -> Result<MadeDirectory, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match mkdirat(dir, name, Mode::from_raw_mode(0o700)) {
-        Ok(()) => {
+    let place = dir_place.name(name);
+    let made = match place.require(Wanted::Write) {
+        // A directory that is there already may be one to merge into.
+        Err(Errno::ROFS) if statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() => Err(Errno::EXIST),
+        permitted => permitted.and_then(|()| mkdirat(dir, name, Mode::from_raw_mode(0o700))),
+    };
+    match (made, dir_place.path()) {
+        (Ok(()), _) => {
             let dir = openat(dir, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
-            Ok(MadeDirectory { dir, original: Some(original) })
+            Ok(MadeDirectory { dir, place, original: Some(original) })
         }
-        Err(Errno::EXIST) => match openat(dir, name, flags, Mode::empty()) {
-            Err(Errno::NOTDIR | Errno::NOENT) => Err(Errno::EXIST),
-            opened => Ok(MadeDirectory { dir: opened?, original: None }),
-        },
-        Err(errno) => Err(errno),
+        (Err(Errno::EXIST), above) => {
+            let opened = match above {
+                None => openat(dir, name, flags, Mode::empty()).map(|dir| (dir, place)),
+                Some(above) => open_directory(&dir_place.policy(), &above.join(name), LastLink::Follow),
+            };
+            match opened {
+                Err(Errno::NOTDIR | Errno::NOENT) => Err(Errno::EXIST),
+                opened => opened.map(|(dir, place)| MadeDirectory { dir, place, original: None }),
+            }
+        }
+        (Err(errno), _) => Err(errno),
     }
 }
 
 /// Opens the file if it is still regular; it may have become something else since it was listed.
-fn open_source(dir: BorrowedFd<'_>, name: &OsStr) -> Result<(OwnedFd, Stat), FileReason> {
+fn open_source(dir: BorrowedFd<'_>, place: &Place, name: &OsStr) -> Result<(OwnedFd, Stat), FileReason> {
+    place.name(name).require(Wanted::Read).map_err(os)?;
     let handle = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).map_err(os)?;
+    place.require_outside_procfs(&handle).map_err(os)?;
     let stat = fstat(&handle).map_err(os)?;
     match kind_of(&stat) {
         FileKind::File => {}
@@ -372,9 +434,11 @@ fn next_data(file: &OwnedFd, offset: u64, size_bytes: u64) -> Result<(u64, u64),
 }
 
 /// Whether `path`, which need not exist, is `root` or below it.
-fn is_at_or_below(path: &Path, root: &Path) -> Result<bool, Errno> {
-    let real =
-        |path: &Path| std::fs::canonicalize(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL));
+fn is_at_or_below(policy: &CallPolicy, path: &Path, root: &Path) -> Result<bool, Errno> {
+    let real = |path: &Path| match canonicalize(policy, path) {
+        Err(FileReason::Os(errno)) => Err(Errno::from_raw_os_error(errno)),
+        other => other.map_err(|_| Errno::INVAL),
+    };
     let root = real(root)?;
     let mut missing = Vec::new();
     let mut existing: &Path = path;
@@ -408,9 +472,10 @@ mod tests {
     fn a_file_of_proc_is_copied_as_well_the_second_time() {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let (options, registry, cancel) = (CopyOptions::default(), TempRegistry::open(None), CancelFlag::default());
-        let mut copier =
-            Copier { options: &options, temp_registry: &registry, cancel: &cancel, copied: Copied::default() };
-        let (from, stat) = open_source(CWD, OsStr::new("/proc/self/limits")).expect("Linux has it");
+        let (policy, copied) = (&CallPolicy::default(), Copied::default());
+        let mut copier = Copier { policy, options: &options, temp_registry: &registry, cancel: &cancel, copied };
+        let opened = open_source(CWD, &Place::default(), OsStr::new("/proc/self/limits"));
+        let (from, stat) = opened.expect("Linux has it");
         for name in ["first", "second"] {
             let path = dir.path().join(name);
             let to = File::create(&path).expect("it is ours");
@@ -426,7 +491,8 @@ mod tests {
         let target = dir.path().join("target");
         std::fs::write(&target, "precious").expect("it is ours");
         let (registry, cancel) = (TempRegistry::open(None), CancelFlag::default());
-        let copied = copy(Path::new("/proc/self/mem"), &target, &CopyOptions::default(), &registry, &cancel);
+        let (policy, options) = (CallPolicy::default(), CopyOptions::default());
+        let copied = copy(&policy, Path::new("/proc/self/mem"), &target, &options, &registry, &cancel);
         assert_eq!(copied.map_err(|error| error.reason), Err(os(Errno::IO)));
         assert_eq!(std::fs::read_to_string(&target).expect("it is ours"), "precious");
     }
@@ -438,7 +504,8 @@ mod tests {
         let target = dir.path().join("target");
         let (registry, cancel) = (TempRegistry::open(None), CancelFlag::default());
         let source = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
-        copy(source, &target, &CopyOptions::default(), &registry, &cancel).expect("it can be read");
+        let (policy, options) = (CallPolicy::default(), CopyOptions::default());
+        copy(&policy, source, &target, &options, &registry, &cancel).expect("it can be read");
         assert_eq!(std::fs::read(&target).expect("it was just written"), contents);
     }
 }

@@ -3,7 +3,8 @@
 //! A directory is entered by its name in the handle of its parent and never through a link, so nobody can lead the
 //! descent out of the tree by swapping a directory meanwhile. Handles of directories far above are closed, and opened again
 //! as `..` of a directory that is left; if that is not the directory it was, somebody has moved one of the two, and the
-//! descent ends.
+//! descent ends. Under a policy a directory is entered only if it may be read, and what does not exist for the caller is
+//! not listed.
 //!
 //! ```text
 //! next ─► a name ─► enter it, if it is a directory ─► next … None ─► leave ─► next …
@@ -17,7 +18,8 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
-use super::resolve::list;
+use super::policy::Place;
+use super::resolve::{list, open_listing};
 
 /// Handles that a descent keeps open. Deeper trees are rare, and a process has few descriptors.
 const OPEN_HANDLES: usize = 32;
@@ -30,17 +32,21 @@ pub(super) struct DirectoryStack {
     levels: Vec<StackLevel>,
     /// So many of the first levels have no handle.
     closed: usize,
+    /// Of the directory that is worked on.
+    place: Place,
 }
 
 struct StackLevel {
     device_and_inode: (u64, u64),
     handle: Option<OwnedFd>,
+    /// Of the directory above, where that is not simply the parent.
+    place_above: Option<Place>,
 }
 
 impl DirectoryStack {
-    pub(super) fn new(top: OwnedFd) -> Result<Self, Errno> {
-        let mut stack = Self { levels: Vec::new(), closed: 0 };
-        stack.push(top)?;
+    pub(super) fn new(top: OwnedFd, place: Place) -> Result<Self, Errno> {
+        let mut stack = Self { levels: Vec::new(), closed: 0, place };
+        stack.add(top, None)?;
         Ok(stack)
     }
 
@@ -48,6 +54,16 @@ impl DirectoryStack {
     pub(super) fn current(&self) -> BorrowedFd<'_> {
         let handle = self.levels.last().and_then(|level| level.handle.as_ref());
         handle.expect("the last level always has a handle, and the top is never left").as_fd()
+    }
+
+    /// Where that is.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(super) fn into_current(mut self) -> (OwnedFd, Place) {
+        let handle = self.levels.pop().and_then(|level| level.handle);
+        (handle.expect("the last level always has a handle, and the top is never left"), self.place)
     }
 
     /// The number of directories that were entered below the top.
@@ -58,13 +74,27 @@ impl DirectoryStack {
     /// Goes into a directory of the current one. A link is not followed, but fails with `ENOTDIR` or `ELOOP`.
     pub(super) fn enter(&mut self, name: &OsStr) -> Result<(), Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.push(openat(self.current(), name, flags, Mode::empty())?)
+        let dir = openat(self.current(), name, flags, Mode::empty())?;
+        self.place.name(name).require_entering(&dir)?;
+        self.push(dir, name)
     }
 
-    /// Goes into a directory that was opened already.
-    pub(super) fn push(&mut self, dir: OwnedFd) -> Result<(), Errno> {
+    /// Goes into a directory of the current one that was opened already.
+    pub(super) fn push(&mut self, dir: OwnedFd, name: &OsStr) -> Result<(), Errno> {
+        self.add(dir, None)?;
+        self.place.enter(name);
+        Ok(())
+    }
+
+    /// Goes into a directory that was opened already and may be anywhere.
+    pub(super) fn push_at(&mut self, dir: OwnedFd, place: Place) -> Result<(), Errno> {
+        let above = std::mem::replace(&mut self.place, place);
+        self.add(dir, Some(above))
+    }
+
+    fn add(&mut self, dir: OwnedFd, place_above: Option<Place>) -> Result<(), Errno> {
         let device_and_inode = identity(&dir)?;
-        self.levels.push(StackLevel { device_and_inode, handle: Some(dir) });
+        self.levels.push(StackLevel { device_and_inode, handle: Some(dir), place_above });
         if self.levels.len() - self.closed > OPEN_HANDLES {
             self.levels[self.closed].handle = None;
             self.closed += 1;
@@ -74,7 +104,12 @@ impl DirectoryStack {
 
     /// Goes back to the directory above, and returns the one that was left.
     pub(super) fn leave(&mut self) -> Result<OwnedFd, Errno> {
-        let left = self.levels.pop().and_then(|level| level.handle).expect("the last level always has a handle");
+        let level = self.levels.pop().expect("the top is never left");
+        let left = level.handle.expect("the last level always has a handle");
+        match level.place_above {
+            Some(place) => self.place = place,
+            None => self.place.leave(),
+        }
         let above = self.levels.last_mut().expect("the top is never left");
         if above.handle.is_none() {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -115,8 +150,8 @@ struct NamesLeft {
 
 impl Descent {
     /// Begins with the names of `top`, those behind `after` only.
-    pub(super) fn new(top: OwnedFd, after: Option<OsString>) -> Result<Self, Errno> {
-        let directories = DirectoryStack::new(top)?;
+    pub(super) fn new(top: OwnedFd, place: Place, after: Option<OsString>) -> Result<Self, Errno> {
+        let directories = DirectoryStack::new(top, place)?;
         let first = NamesLeft { after, more: true, ..NamesLeft::default() };
         Ok(Self { directories, levels: vec![first], held: 0, first_held: 0 })
     }
@@ -125,7 +160,8 @@ impl Descent {
     pub(super) fn next(&mut self) -> Result<Option<(OsString, FileType)>, Errno> {
         let level = self.levels.last_mut().expect("the top is never left");
         if level.next.is_empty() && level.more {
-            let (names, more) = names_after(self.directories.current(), level.after.as_deref(), HELD_NAMES)?;
+            let (dir, place) = (self.directories.current(), self.directories.place());
+            let (names, more) = names_after(dir, place, level.after.as_deref(), HELD_NAMES)?;
             self.held += names.len();
             (level.next, level.more) = (names.into(), more);
             self.drop_names_above();
@@ -178,17 +214,17 @@ impl Descent {
 /// is that of the result, whatever the size of the directory.
 pub(super) fn names_after(
     dir: BorrowedFd<'_>,
+    place: &Place,
     after: Option<&OsStr>,
     max: usize,
 ) -> Result<(Vec<(OsString, FileType)>, bool), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let dir = openat(dir, ".", flags, Mode::empty())?;
+    let dir = open_listing(dir)?;
     let mut names = BTreeMap::new();
     let mut more = false;
     for entry in list(&dir)? {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if after.is_some_and(|after| name <= after) {
+        if after.is_some_and(|after| name <= after) || !place.shows(name) {
             continue;
         }
         if names.len() == max {
@@ -219,7 +255,8 @@ mod tests {
         for max in 1..7 {
             let (mut found, mut after) = (Vec::<OsString>::new(), None);
             loop {
-                let (names, more) = names_after(open.as_fd(), after.as_deref(), max).expect("it is a directory");
+                let (names, more) =
+                    names_after(open.as_fd(), &Place::default(), after.as_deref(), max).expect("it is a directory");
                 assert!(names.len() <= max);
                 found.extend(names.into_iter().map(|(name, _)| name));
                 after = found.last().cloned();
@@ -238,7 +275,7 @@ mod tests {
         std::fs::create_dir_all(dir.path().join(deep)).expect("it is ours");
         std::fs::create_dir(dir.path().join("elsewhere")).expect("it is ours");
         let top = OwnedFd::from(File::open(dir.path()).expect("it exists"));
-        let mut stack = DirectoryStack::new(top).expect("it is a directory");
+        let mut stack = DirectoryStack::new(top, Place::default()).expect("it is a directory");
         for _ in 0..OPEN_HANDLES + 2 {
             stack.enter(OsStr::new("d")).expect("it is there");
         }

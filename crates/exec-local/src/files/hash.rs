@@ -13,6 +13,7 @@ use rustix::fs::OFlags;
 use rustix::io::retry_on_intr;
 use sha2::Digest;
 
+use super::policy::CallPolicy;
 use super::resolve::{open_regular, os, size_bytes};
 
 /// What a hash reads in one short call. Between two of them others have their turn, and a caller that is gone is noticed.
@@ -31,8 +32,13 @@ pub(super) struct PartialHash {
 }
 
 impl PartialHash {
-    pub(super) fn open(path: &Path, algorithm: HashAlgorithm, links: LinkPolicy) -> Result<Self, FileReason> {
-        let (file, stat) = open_regular(path, links, OFlags::RDONLY)?;
+    pub(super) fn open(
+        policy: &CallPolicy,
+        path: &Path,
+        algorithm: HashAlgorithm,
+        links: LinkPolicy,
+    ) -> Result<Self, FileReason> {
+        let (file, stat) = open_regular(policy, path, links, OFlags::RDONLY)?;
         Ok(Self {
             file,
             hasher: Hasher::new(algorithm),
@@ -134,7 +140,9 @@ mod tests {
         let path = dir.path().join("file");
         std::fs::write(&path, [7; 10]).expect("the directory is ours");
         let hash = |limit_bytes| {
-            let opened = PartialHash::open(&path, HashAlgorithm::Blake3, LinkPolicy::Follow).expect("it is a file");
+            let policy = CallPolicy::default();
+            let opened = PartialHash::open(&policy, &path, HashAlgorithm::Blake3, LinkPolicy::Follow);
+            let opened = opened.expect("it is a file");
             assert_eq!(opened.limit_bytes, 10 + READ_BYTES);
             PartialHash { limit_bytes, ..opened }.add_piece().map(ControlFlow::break_value)
         };

@@ -13,29 +13,40 @@ use exec_env::files::{
 };
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
-    chmodat, fstat, linkat, makedev, mkdirat, openat, renameat, renameat_with, statat, statx, symlinkat, unlinkat,
-    utimensat,
+    chmodat, fstat, linkat, makedev, mkdirat, openat, renameat, renameat_with, statx, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
-use super::descent::names_after;
-use super::resolve::{ResolvedPath, entry_kind, kind_of, kind_of_type, list, open_handle, os, proc_path};
+use super::descent::{Descent, names_after};
+use super::policy::{CallPolicy, Place, Wanted};
+use super::resolve::{
+    LastLink, ResolvedPath, entry_kind, kind_of, kind_of_type, list, open_directory, open_handle, open_listing, os,
+    proc_path, target_kind,
+};
 
-pub(super) fn metadata(path: &Path, links: LinkPolicy) -> Result<Metadata, FileReason> {
+pub(super) fn metadata(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Result<Metadata, FileReason> {
+    if policy.is_restricted()
+        && let Some(metadata) = metadata_of_a_name(policy, path, links)
+    {
+        return Ok(metadata);
+    }
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let own = match links {
-        LinkPolicy::Follow => statx(CWD, path, flags, wanted),
-        LinkPolicy::Refuse => {
-            ResolvedPath::resolve(path, links).and_then(|resolved| statx(&resolved.dir, &resolved.name, flags, wanted))
-        }
+        LinkPolicy::Follow if !policy.is_restricted() => statx(CWD, path, flags, wanted),
+        _ => ResolvedPath::resolve(policy, path, links).and_then(|resolved| {
+            resolved.require(Wanted::Read)?;
+            statx(&resolved.dir, &resolved.name, flags, wanted)
+        }),
     }
     .map_err(os)?;
     let is_symlink = kind_of_statx(&own) == FileKind::Symlink;
     let stat = match (is_symlink, links) {
         (false, _) => own,
         (true, LinkPolicy::Refuse) => return Err(FileReason::SymlinkInPath),
-        (true, LinkPolicy::Follow) => statx(CWD, path, AtFlags::NO_AUTOMOUNT, wanted).map_err(os)?,
+        (true, LinkPolicy::Follow) => open_handle(policy, path, links, Wanted::Read)
+            .and_then(|handle| statx(&handle, "", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, wanted))
+            .map_err(os)?,
     };
     let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     Ok(Metadata {
@@ -55,6 +66,29 @@ pub(super) fn metadata(path: &Path, links: LinkPolicy) -> Result<Metadata, FileR
     })
 }
 
+/// Of what may be listed but not looked into: its kind, and nothing else. A process in a sandbox sees a mask there.
+fn metadata_of_a_name(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Option<Metadata> {
+    let resolved =
+        ResolvedPath::resolve(policy, path, links).ok().filter(|resolved| resolved.place().is_only_a_name())?;
+    let kind = resolved.kind_of_name().filter(|kind| *kind != FileKind::Symlink)?;
+    let unknown = SystemTime::UNIX_EPOCH;
+    Some(Metadata {
+        kind,
+        is_symlink: false,
+        size_bytes: 0,
+        created: None,
+        modified: unknown,
+        accessed: unknown,
+        changed: unknown,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        inode: 0,
+        device: 0,
+        nlink: 1,
+    })
+}
+
 fn kind_of_statx(stat: &Statx) -> FileKind {
     kind_of_type(FileType::from_raw_mode(u32::from(stat.stx_mode)))
 }
@@ -70,24 +104,34 @@ fn time(stamp: &StatxTimestamp) -> SystemTime {
     whole.and_then(|whole| whole.checked_add(nanos)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-pub(super) fn canonicalize(path: &Path) -> Result<PathBuf, FileReason> {
+pub(super) fn canonicalize(policy: &CallPolicy, path: &Path) -> Result<PathBuf, FileReason> {
+    if policy.is_restricted() {
+        let resolved = ResolvedPath::resolve_to_end(policy, path, LinkPolicy::Follow).map_err(os)?;
+        if !resolved.place().is_only_a_name() || resolved.kind_of_name().is_none() {
+            resolved.stat().map_err(os)?;
+        }
+        return resolved.place().path().map(Path::to_owned).ok_or(os(Errno::NOENT));
+    }
     // An error without a number is about the path itself (a NUL byte), which the kernel would call EINVAL.
     std::fs::canonicalize(path)
         .map_err(|error| FileReason::Os(error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error())))
 }
 
 /// Kinds come with the names; only links cost another system call.
-pub(super) fn read_directory(path: &Path) -> Result<Vec<DirectoryEntry>, FileReason> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let dir = openat(CWD, path, flags, Mode::empty()).map_err(os)?;
+pub(super) fn read_directory(policy: &CallPolicy, path: &Path) -> Result<Vec<DirectoryEntry>, FileReason> {
+    let (dir, place) = open_directory(policy, path, LastLink::Follow).map_err(os)?;
+    let dir = open_listing(dir).map_err(os)?;
     let mut entries = Vec::new();
     let mut found = 0;
     for entry in list(&dir).map_err(os)? {
         let entry = entry.map_err(os)?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if !place.shows(name) {
+            continue;
+        }
         found += 1;
         if found <= DIRECTORY_ENTRIES {
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            entries.extend(directory_entry(&dir, name, entry.file_type()));
+            entries.extend(directory_entry(&dir, &place, name, entry.file_type()));
         }
     }
     if found > DIRECTORY_ENTRIES {
@@ -99,36 +143,41 @@ pub(super) fn read_directory(path: &Path) -> Result<Vec<DirectoryEntry>, FileRea
 /// Reads the whole directory for every page, so that what is there all the time comes exactly once, and holds no more than
 /// the page.
 pub(super) fn read_directory_page(
+    policy: &CallPolicy,
     path: &Path,
     after: Option<&OsStr>,
     max_entries: usize,
 ) -> Result<DirectoryPage, FileReason> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = openat(CWD, path, flags, Mode::empty()).map_err(os)?;
-    let (names, more) = names_after(dir.as_fd(), after, max_entries.clamp(1, DIRECTORY_ENTRIES)).map_err(os)?;
+    let (dir, place) = open_directory(policy, path, LastLink::Follow).map_err(os)?;
+    let max_entries = max_entries.clamp(1, DIRECTORY_ENTRIES);
+    let (names, more) = names_after(dir.as_fd(), &place, after, max_entries).map_err(os)?;
     let next = names.last().filter(|_| more).map(|(name, _)| name.clone());
-    let entries = names.iter().filter_map(|(name, file_type)| directory_entry(&dir, name, *file_type));
+    let entries = names.iter().filter_map(|(name, file_type)| directory_entry(&dir, &place, name, *file_type));
     Ok(DirectoryPage { entries: entries.collect(), next })
 }
 
 /// `None` if it is gone again.
-fn directory_entry(dir: &OwnedFd, name: &OsStr, file_type: FileType) -> Option<DirectoryEntry> {
+fn directory_entry(dir: &OwnedFd, place: &Place, name: &OsStr, file_type: FileType) -> Option<DirectoryEntry> {
     let own = match entry_kind(dir, name, file_type) {
         Err(Errno::NOENT) => return None,
         kind => kind.unwrap_or(FileKind::Special),
     };
     let kind = match own {
-        FileKind::Symlink => statat(dir, name, AtFlags::empty()).map_or(FileKind::Symlink, |stat| kind_of(&stat)),
+        FileKind::Symlink => target_kind(dir, place, name).unwrap_or(FileKind::Symlink),
         other => other,
     };
     Some(DirectoryEntry { name: name.to_owned(), kind, is_symlink: own == FileKind::Symlink })
 }
 
-pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> Result<(), FileReason> {
+pub(super) fn create_directory(
+    policy: &CallPolicy,
+    path: &Path,
+    options: CreateDirectoryOptions,
+) -> Result<(), FileReason> {
     if path.as_os_str().is_empty() {
         return Err(os(Errno::NOENT));
     }
-    let made = make_directory(path, options.links, options.mode);
+    let made = make_directory(policy, path, options.links, options.mode);
     if !options.recursive {
         return made.map_err(os);
     }
@@ -141,28 +190,33 @@ pub(super) fn create_directory(path: &Path, options: CreateDirectoryOptions) -> 
         else {
             return Err(os(Errno::NOENT));
         };
-        outcome = make_directory(parent, options.links, None);
+        outcome = make_directory(policy, parent, options.links, None);
         missing.push(parent);
     }
     while let Some(path) = missing.pop() {
         match outcome {
             Ok(()) => {}
             // It existed before, or somebody else created it meanwhile. A file at that name is an error.
-            Err(Errno::EXIST) if is_directory(path, options.links) => {}
+            Err(Errno::EXIST) if is_directory(policy, path, options.links) => {}
             // What Codex's server answers, which enters one component after the other where links are refused.
             Err(Errno::EXIST) if options.links == LinkPolicy::Refuse => return Err(os(Errno::NOTDIR)),
             Err(errno) => return Err(os(errno)),
         }
         if let Some(next) = missing.last() {
             let mode = options.mode.filter(|_| missing.len() == 1);
-            outcome = make_directory(next, options.links, mode);
+            outcome = make_directory(policy, next, options.links, mode);
         }
     }
     Ok(())
 }
 
-fn make_directory(path: &Path, links: LinkPolicy, mode: Option<u32>) -> Result<(), Errno> {
-    let resolved = ResolvedPath::resolve(path, links)?;
+fn make_directory(policy: &CallPolicy, path: &Path, links: LinkPolicy, mode: Option<u32>) -> Result<(), Errno> {
+    let resolved = ResolvedPath::resolve(policy, path, links)?;
+    match resolved.require(Wanted::Write) {
+        // What is there already comes first, as it does on a read-only file system.
+        Err(Errno::ROFS) if resolved.stat().is_ok() => return Err(Errno::EXIST),
+        permitted => permitted?,
+    }
     mkdirat(&resolved.dir, &resolved.name, Mode::from_raw_mode(mode.unwrap_or(0o777)))?;
     if let Some(mode) = mode {
         // An explicit mode is not subject to the umask. It is set through a handle, so that a link that is swapped in
@@ -178,13 +232,23 @@ fn make_directory(path: &Path, links: LinkPolicy, mode: Option<u32>) -> Result<(
     Ok(())
 }
 
-fn is_directory(path: &Path, links: LinkPolicy) -> bool {
-    open_handle(path, links).and_then(|handle| fstat(&handle)).is_ok_and(|stat| kind_of(&stat) == FileKind::Directory)
+fn is_directory(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> bool {
+    open_handle(policy, path, links, Wanted::Read)
+        .and_then(|handle| fstat(&handle))
+        .is_ok_and(|stat| kind_of(&stat) == FileKind::Directory)
 }
 
-pub(super) fn rename(from: &Path, to: &Path, options: RenameOptions) -> Result<(), Errno> {
-    let from = ResolvedPath::resolve(from, options.links)?;
-    let to = ResolvedPath::resolve(to, options.links)?;
+pub(super) fn rename(policy: &CallPolicy, from: &Path, to: &Path, options: RenameOptions) -> Result<(), Errno> {
+    let from = ResolvedPath::resolve(policy, from, options.links)?;
+    let to = ResolvedPath::resolve(policy, to, options.links)?;
+    if policy.is_restricted() {
+        let stat = from.stat()?;
+        from.place().require_removing()?;
+        to.place().require_replacing()?;
+        if kind_of(&stat) == FileKind::Directory && (from.place().may_deny_below() || to.place().may_deny_below()) {
+            require_nothing_denied_below(&from, to.place())?;
+        }
+    }
     if !options.no_replace {
         return renameat(&from.dir, &from.name, &to.dir, &to.name);
     }
@@ -203,24 +267,64 @@ pub(super) fn rename(from: &Path, to: &Path, options: RenameOptions) -> Result<(
     }
 }
 
-pub(super) fn set_permissions(path: &Path, mode: u32, links: LinkPolicy) -> Result<(), FileReason> {
+/// Names that are looked at before a directory is renamed in which something may be denied. A larger one stays.
+const LOOKED_AT_NAMES: usize = 100_000;
+
+/// Below a new name a denial by glob may no longer match, so nothing that is denied moves with its directory; nor does
+/// anything come where it would be denied. Who may write there can add something meanwhile, but knows what that is.
+fn require_nothing_denied_below(from: &ResolvedPath, mut to: Place) -> Result<(), Errno> {
+    let mut tree = Descent::new(from.handle(Wanted::Write)?, from.place(), None)?;
+    for _ in 0..LOOKED_AT_NAMES {
+        let Some((name, file_type)) = tree.next()? else {
+            if !tree.leave()? {
+                return Ok(());
+            }
+            to.leave();
+            continue;
+        };
+        tree.directories.place().name(&name).require(Wanted::Write)?;
+        to.name(&name).require(Wanted::Write)?;
+        if entry_kind(tree.directories.current(), &name, file_type)? == FileKind::Directory {
+            tree.enter(&name, None)?;
+            to.enter(&name);
+        }
+    }
+    Err(Errno::ROFS)
+}
+
+pub(super) fn set_permissions(
+    policy: &CallPolicy,
+    path: &Path,
+    mode: u32,
+    links: LinkPolicy,
+) -> Result<(), FileReason> {
     let mode = Mode::from_raw_mode(mode & 0o7777);
-    set_on(path, links, |path| chmodat(CWD, path, mode, AtFlags::empty()))
+    set_on(policy, path, links, |path| chmodat(CWD, path, mode, AtFlags::empty()))
 }
 
-pub(super) fn set_times(path: &Path, times: FileTimes, links: LinkPolicy) -> Result<(), FileReason> {
+pub(super) fn set_times(
+    policy: &CallPolicy,
+    path: &Path,
+    times: FileTimes,
+    links: LinkPolicy,
+) -> Result<(), FileReason> {
     let times = Timestamps { last_access: stamp(times.accessed), last_modification: stamp(times.modified) };
-    set_on(path, links, |path| utimensat(CWD, path, &times, AtFlags::empty()))
+    set_on(policy, path, links, |path| utimensat(CWD, path, &times, AtFlags::empty()))
 }
 
-/// Calls `set` with a path that contains no link where links are refused: the path of a handle, because nobody can swap
+/// Calls `set` with a path that contains no link where links are refused, or a policy has to know where they lead: the path of a handle, because nobody can swap
 /// what is open, and because a handle of this kind can be changed only through its path.
-fn set_on(path: &Path, links: LinkPolicy, set: impl FnOnce(&Path) -> Result<(), Errno>) -> Result<(), FileReason> {
-    if links == LinkPolicy::Follow {
+fn set_on(
+    policy: &CallPolicy,
+    path: &Path,
+    links: LinkPolicy,
+    set: impl FnOnce(&Path) -> Result<(), Errno>,
+) -> Result<(), FileReason> {
+    if links == LinkPolicy::Follow && !policy.is_restricted() {
         return set(path).map_err(os);
     }
-    match open_handle(path, links) {
-        Err(Errno::LOOP) => Err(FileReason::SymlinkInPath),
+    match open_handle(policy, path, links, Wanted::Write) {
+        Err(Errno::LOOP) if links == LinkPolicy::Refuse => Err(FileReason::SymlinkInPath),
         handle => handle.and_then(|handle| set(Path::new(&proc_path(&handle)))).map_err(os),
     }
 }
@@ -241,11 +345,12 @@ fn stamp(time: SystemTime) -> Timespec {
     Timespec { tv_sec: seconds, tv_nsec: i64::from(nanoseconds) }
 }
 
-pub(super) fn read_link(path: &Path, links: LinkPolicy) -> Result<PathBuf, Errno> {
-    ResolvedPath::resolve(path, links)?.read_link()
+pub(super) fn read_link(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Result<PathBuf, Errno> {
+    ResolvedPath::resolve(policy, path, links)?.read_link()
 }
 
-pub(super) fn create_symlink(target: &Path, path: &Path, links: LinkPolicy) -> Result<(), Errno> {
-    let resolved = ResolvedPath::resolve(path, links)?;
+pub(super) fn create_symlink(policy: &CallPolicy, target: &Path, path: &Path, links: LinkPolicy) -> Result<(), Errno> {
+    let resolved = ResolvedPath::resolve(policy, path, links)?;
+    resolved.place().require_replacing()?;
     symlinkat(target, &resolved.dir, &resolved.name)
 }

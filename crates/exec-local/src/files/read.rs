@@ -10,16 +10,17 @@ use exec_env::files::{
     FileBlock, FileError, FileFuture, FileKind, FileReason, FileVerb, LinkPolicy, OpenFile, OpenMode,
 };
 use rustix::buffer::spare_capacity;
-use rustix::fs::{CWD, Mode, OFlags, fstat, ftruncate, openat};
+use rustix::fs::{Mode, OFlags, fstat, ftruncate};
 use rustix::io::{Errno, pread, pwrite, read as read_some, retry_on_intr};
 
 use super::blocking::BlockingPool;
+use super::policy::{CallPolicy, Wanted};
 use super::resolve::{ResolvedPath, kind_of, not_a_file, open_handle, open_regular, os, size_bytes};
 use crate::descriptors::DescriptorPermit;
 
-pub(super) fn read(path: &Path, links: LinkPolicy) -> Result<Bytes, FileReason> {
+pub(super) fn read(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Result<Bytes, FileReason> {
     let too_large = FileReason::TooLarge { limit_bytes: READ_BYTES };
-    let (file, stat) = open_regular(path, links, OFlags::RDONLY)?;
+    let (file, stat) = open_regular(policy, path, links, OFlags::RDONLY)?;
     if size_bytes(&stat) > READ_BYTES {
         return Err(too_large);
     }
@@ -42,6 +43,7 @@ pub(super) fn read(path: &Path, links: LinkPolicy) -> Result<Bytes, FileReason> 
 }
 
 pub(super) fn open(
+    policy: &CallPolicy,
     path: PathBuf,
     mode: OpenMode,
     links: LinkPolicy,
@@ -49,35 +51,35 @@ pub(super) fn open(
     pool: BlockingPool,
 ) -> Result<LocalFile, FileError> {
     let opened = match mode {
-        OpenMode::Read => open_regular(&path, links, OFlags::RDONLY),
-        OpenMode::Replace => open_for_writing(&path, links).and_then(|(file, mut stat)| {
+        OpenMode::Read => open_regular(policy, &path, links, OFlags::RDONLY),
+        OpenMode::Replace => open_for_writing(policy, &path, links).and_then(|(file, mut stat)| {
             ftruncate(&file, 0).map_err(os)?;
             stat.st_size = 0;
             Ok((file, stat))
         }),
-        OpenMode::Append => open_for_writing(&path, links),
+        OpenMode::Append => open_for_writing(policy, &path, links),
     };
     let (file, stat) = opened.map_err(|reason| FileError::new(FileVerb::Open, path.clone(), reason))?;
     let file = Arc::new(HeldFile { descriptor: file, _permit: permit });
     Ok(LocalFile { file, size_bytes: size_bytes(&stat), path, pool })
 }
 
-fn open_for_writing(path: &Path, links: LinkPolicy) -> Result<(OwnedFd, rustix::fs::Stat), FileReason> {
-    match open_handle(path, links).and_then(|handle| fstat(&handle)) {
+fn open_for_writing(
+    policy: &CallPolicy,
+    path: &Path,
+    links: LinkPolicy,
+) -> Result<(OwnedFd, rustix::fs::Stat), FileReason> {
+    match open_handle(policy, path, links, Wanted::Read).and_then(|handle| fstat(&handle)) {
         Ok(stat) if kind_of(&stat) == FileKind::Directory => return Err(os(Errno::ISDIR)),
-        Ok(_) => return open_regular(path, links, OFlags::WRONLY),
+        Ok(_) => return open_regular(policy, path, links, OFlags::WRONLY),
         Err(Errno::NOENT) => {}
         Err(errno) => return Err(os(errno)),
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = match links {
-        // Also through a link to a file that does not exist: the file is created.
-        LinkPolicy::Follow => openat(CWD, path, flags, Mode::from_raw_mode(0o666)),
-        LinkPolicy::Refuse => {
-            ResolvedPath::resolve(path, links).and_then(|resolved| resolved.open(flags, Mode::from_raw_mode(0o666)))
-        }
-    }
-    .map_err(os)?;
+    // Also through a link to a file that does not exist: the file is created.
+    let file = ResolvedPath::resolve_to_end(policy, path, links)
+        .and_then(|resolved| resolved.open(flags, Mode::from_raw_mode(0o666)))
+        .map_err(os)?;
     let stat = fstat(&file).map_err(os)?;
     match kind_of(&stat) {
         FileKind::File => Ok((file, stat)),

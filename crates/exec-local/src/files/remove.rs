@@ -1,7 +1,8 @@
 //! Removing files, links and trees.
 //!
 //! A tree is removed through handles: a directory that somebody replaces by a link meanwhile is seen as a link and
-//! unlinked, never entered.
+//! unlinked, never entered. Under a policy each name is asked for, so a tree that contains something protected stays with
+//! that in it.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -13,14 +14,20 @@ use rustix::io::Errno;
 
 use super::blocking::CancelFlag;
 use super::descent::Descent;
+use super::policy::{CallPolicy, Wanted};
 use super::resolve::{ResolvedPath, entry_kind, kind_of, os};
 
-pub(super) fn remove(path: &Path, options: RemoveOptions, cancel: &CancelFlag) -> Result<(), FileError> {
+pub(super) fn remove(
+    policy: &CallPolicy,
+    path: &Path,
+    options: RemoveOptions,
+    cancel: &CancelFlag,
+) -> Result<(), FileError> {
     let failed = |reason| FileError::new(FileVerb::Remove, path, reason);
     if options.links == LinkPolicy::Refuse && options.recursive {
         return Err(failed(FileReason::RecursiveNoFollow));
     }
-    let removed = ResolvedPath::resolve(path, options.links).and_then(|resolved| {
+    let removed = ResolvedPath::resolve(policy, path, options.links).and_then(|resolved| {
         let stat = resolved.stat()?;
         Ok((resolved, kind_of(&stat)))
     });
@@ -32,6 +39,10 @@ pub(super) fn remove(path: &Path, options: RemoveOptions, cancel: &CancelFlag) -
         FileKind::Symlink if options.links == LinkPolicy::Refuse => {
             return Err(failed(FileReason::SymlinkInPath));
         }
+        _ => {}
+    }
+    resolved.place().require_removing().map_err(|errno| failed(os(errno)))?;
+    match kind {
         // `/` or a path that ends in `..`: the kernel would not remove the directory, so its contents stay, too.
         FileKind::Directory if resolved.name == "." => return Err(failed(os(Errno::BUSY))),
         FileKind::Directory if options.recursive => {
@@ -54,7 +65,7 @@ fn remove_tree(top: &ResolvedPath, path: &Path, cancel: &CancelFlag) -> Result<(
     let failed = |path: &Path, errno| FileError::new(FileVerb::Remove, path, os(errno));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = openat(&top.dir, &top.name, flags, Mode::empty());
-    let mut tree = match opened.and_then(|dir| Descent::new(dir, None)) {
+    let mut tree = match opened.and_then(|dir| Descent::new(dir, top.place(), None)) {
         Ok(tree) => tree,
         Err(Errno::NOENT) => return Ok(()),
         // It became a link or a file meanwhile.
@@ -92,6 +103,7 @@ fn remove_tree(top: &ResolvedPath, path: &Path, cancel: &CancelFlag) -> Result<(
 /// Returns whether it is a directory, which was entered.
 fn remove_or_enter(tree: &mut Descent, name: &OsStr, file_type: FileType) -> Result<bool, Errno> {
     let dir = tree.directories.current();
+    tree.directories.place().name(name).require(Wanted::Write)?;
     let removed = match entry_kind(dir, name, file_type) {
         Err(Errno::NOENT) => return Ok(false),
         Ok(FileKind::Directory) => Err(Errno::ISDIR),

@@ -3,7 +3,11 @@
 //! Facts are read from handles, never from paths that somebody may swap meanwhile. A FIFO or device is not opened for
 //! real before its kind is known: it is first opened with `O_PATH`, which has no effect on it.
 //!
+//! Under a policy (`under_policy`) the way to a handle is another one, and every open asks whether it is allowed.
+//!
 //! With [`LinkPolicy::Refuse`] a link before the last component is `ENOTDIR` and a link as the last is `ELOOP`.
+
+mod under_policy;
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,22 +21,71 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::policy::{CallPolicy, Place, Wanted};
+
+pub(super) use under_policy::LastLink;
+
 /// A name in a directory to which we have a handle.
 pub(super) struct ResolvedPath {
     /// The directory, opened with `O_PATH`.
     pub(super) dir: OwnedFd,
     /// One component; `.` for the root itself.
     pub(super) name: OsString,
+    /// Of the directory.
+    pub(super) dir_place: Place,
 }
 
 impl ResolvedPath {
     /// The directory and the name of the last component of `path`, which need not exist.
-    pub(super) fn resolve(path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
-        Self::resolve_below(CWD, path, links)
+    pub(super) fn resolve(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
+        match policy.is_restricted() {
+            true => under_policy::resolve(policy, path, links, LastLink::Keep),
+            false => Self::resolve_below(CWD, path, links),
+        }
     }
 
-    /// The same, for a path relative to `base`.
-    pub(super) fn resolve_below(base: BorrowedFd<'_>, path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
+    /// The same at the end of a chain of links that begins with the last component of `path`.
+    pub(super) fn resolve_to_end(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
+        if policy.is_restricted() {
+            return under_policy::resolve(policy, path, links, LastLink::Follow);
+        }
+        Self::resolve_below(CWD, path, links)?.follow(links)
+    }
+
+    /// A name in an open directory.
+    pub(super) fn in_directory(dir: BorrowedFd<'_>, place: &Place, name: &OsStr) -> Result<Self, Errno> {
+        let dir = open_directory_handle(dir, Path::new("."), LinkPolicy::Refuse)?;
+        Ok(Self { dir, name: name.to_owned(), dir_place: place.clone() })
+    }
+
+    /// The end of the chain of links that begins with this name. It need not exist.
+    pub(super) fn follow(self, links: LinkPolicy) -> Result<Self, Errno> {
+        if let Some(dir) = self.dir_place.path() {
+            return match self.kind_of_name() {
+                Some(FileKind::Symlink) => Self::resolve_to_end(&self.dir_place.policy(), &dir.join(&self.name), links),
+                _ => Ok(self),
+            };
+        }
+        let mut resolved = self;
+        for _ in 0..MAX_LINKS {
+            let stat = match resolved.stat() {
+                Ok(stat) if kind_of(&stat) == FileKind::Symlink => stat,
+                Ok(_) | Err(Errno::NOENT) => return Ok(resolved),
+                Err(errno) => return Err(errno),
+            };
+            if links == LinkPolicy::Refuse {
+                return Err(Errno::LOOP);
+            }
+            if !may_follow(&fstat(&resolved.dir)?, &stat) {
+                return Err(Errno::ACCESS);
+            }
+            resolved = Self::resolve_below(resolved.dir.as_fd(), &resolved.read_link()?, links)?;
+        }
+        Err(Errno::LOOP)
+    }
+
+    /// Without a policy, and for a path relative to `base`.
+    fn resolve_below(base: BorrowedFd<'_>, path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
         if path.as_os_str().is_empty() {
             return Err(Errno::NOENT);
         }
@@ -42,50 +95,118 @@ impl ResolvedPath {
             // `/`, or a path that ends in `..`: it names a directory, not a name in one.
             _ => (path, OsStr::new(".")),
         };
-        Ok(Self { dir: open_directory_handle(base, parent, links)?, name: name.to_owned() })
+        let dir = open_directory_handle(base, parent, links)?;
+        Ok(Self { dir, name: name.to_owned(), dir_place: Place::default() })
+    }
+
+    /// Where the name is.
+    pub(super) fn place(&self) -> Place {
+        self.dir_place.name(&self.name)
+    }
+
+    pub(super) fn require(&self, wanted: Wanted) -> Result<(), Errno> {
+        self.place().require(wanted)
     }
 
     /// Of the name itself, without following a link.
     pub(super) fn stat(&self) -> Result<Stat, Errno> {
+        self.require(Wanted::Read)?;
         statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// What the name is, for whoever goes on to somewhere else or needs to know no more.
+    pub(super) fn kind_of_name(&self) -> Option<FileKind> {
+        statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| kind_of(&stat))
     }
 
     /// Opens it without following a link.
     pub(super) fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        openat(
-            &self.dir,
-            &self.name,
-            flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY,
-            mode,
-        )
+        self.require(wanted_by(flags))?;
+        let file = openat(&self.dir, &self.name, with_common_flags(flags) | OFlags::NOFOLLOW, mode)?;
+        self.dir_place.require_outside_procfs(&file)?;
+        Ok(file)
+    }
+
+    /// Opens it with `O_PATH`, whatever it is, also a link.
+    pub(super) fn handle(&self, wanted: Wanted) -> Result<OwnedFd, Errno> {
+        self.require(Wanted::Read)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = openat(&self.dir, &self.name, flags, Mode::empty())?;
+        self.require(wanted)?;
+        self.dir_place.require_outside_procfs(&handle)?;
+        Ok(handle)
     }
 
     /// The text of the symbolic link.
     pub(super) fn read_link(&self) -> Result<PathBuf, Errno> {
+        self.require(Wanted::Read)?;
         let text = readlinkat(&self.dir, &self.name, Vec::new())?;
         Ok(PathBuf::from(OsString::from_vec(text.into_bytes())))
     }
 }
 
 /// A handle that is good for questions and for [`reopen`], and has no effect on the file.
-pub(super) fn open_handle(path: &Path, links: LinkPolicy) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    match links {
-        LinkPolicy::Follow => openat(CWD, path, flags, Mode::empty()),
-        LinkPolicy::Refuse => {
-            let resolved = ResolvedPath::resolve(path, links)?;
-            let handle = openat(&resolved.dir, &resolved.name, flags | OFlags::NOFOLLOW, Mode::empty())?;
-            match kind_of(&fstat(&handle)?) {
-                FileKind::Symlink => Err(Errno::LOOP),
-                _ => Ok(handle),
-            }
-        }
+pub(super) fn open_handle(
+    policy: &CallPolicy,
+    path: &Path,
+    links: LinkPolicy,
+    wanted: Wanted,
+) -> Result<OwnedFd, Errno> {
+    if links == LinkPolicy::Follow && !policy.is_restricted() {
+        return openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    }
+    let handle = ResolvedPath::resolve_to_end(policy, path, links)?.handle(wanted)?;
+    match kind_of(&fstat(&handle)?) {
+        FileKind::Symlink => Err(Errno::LOOP),
+        _ => Ok(handle),
+    }
+}
+
+/// A handle of a directory that may be listed, and where it is.
+pub(super) fn open_directory(policy: &CallPolicy, path: &Path, last: LastLink) -> Result<(OwnedFd, Place), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if !policy.is_restricted() {
+        let flags = if last == LastLink::Keep { flags | OFlags::NOFOLLOW } else { flags };
+        return Ok((openat(CWD, path, flags, Mode::empty())?, Place::default()));
+    }
+    let resolved = under_policy::resolve(policy, path, LinkPolicy::Follow, last)?;
+    resolved.place().require_listing()?;
+    let dir = openat(&resolved.dir, &resolved.name, flags | OFlags::NOFOLLOW, Mode::empty())?;
+    resolved.dir_place.require_outside_procfs(&dir)?;
+    let place = resolved.place();
+    Ok((dir, place))
+}
+
+/// Opens a directory for real, to list it.
+pub(super) fn open_listing(dir: impl AsFd) -> Result<OwnedFd, Errno> {
+    openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+}
+
+/// What an entry of a directory is, or what it leads to if it is a link.
+pub(super) fn target_kind(dir: impl AsFd, place: &Place, name: &OsStr) -> Result<FileKind, Errno> {
+    let stat = match place.path() {
+        None => statat(dir, name, AtFlags::empty())?,
+        Some(path) => fstat(open_handle(&place.policy(), &path.join(name), LinkPolicy::Follow, Wanted::Read)?)?,
+    };
+    Ok(kind_of(&stat))
+}
+
+/// What an open with these flags does to a file.
+fn wanted_by(flags: OFlags) -> Wanted {
+    match flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::APPEND) {
+        true => Wanted::Write,
+        false => Wanted::Read,
     }
 }
 
 /// Opens the regular file at `path`; anything else is refused before it is opened for real.
-pub(super) fn open_regular(path: &Path, links: LinkPolicy, flags: OFlags) -> Result<(OwnedFd, Stat), FileReason> {
-    let handle = open_handle(path, links).map_err(os)?;
+pub(super) fn open_regular(
+    policy: &CallPolicy,
+    path: &Path,
+    links: LinkPolicy,
+    flags: OFlags,
+) -> Result<(OwnedFd, Stat), FileReason> {
+    let handle = open_handle(policy, path, links, wanted_by(flags)).map_err(os)?;
     let stat = fstat(&handle).map_err(os)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
@@ -97,12 +218,8 @@ pub(super) fn open_regular(path: &Path, links: LinkPolicy, flags: OFlags) -> Res
     let file = match reopen(&handle, flags) {
         // There is no /proc: open by name again, and check that it is still the same file.
         Err(Errno::NOENT | Errno::NOTDIR) => {
-            let file = ResolvedPath::resolve(path, links)
-                .and_then(|resolved| match links {
-                    LinkPolicy::Refuse => resolved.open(flags, Mode::empty()),
-                    LinkPolicy::Follow => openat(CWD, path, with_common_flags(flags), Mode::empty()),
-                })
-                .map_err(os)?;
+            let resolved = ResolvedPath::resolve_to_end(policy, path, links);
+            let file = resolved.and_then(|resolved| resolved.open(flags, Mode::empty())).map_err(os)?;
             let again = fstat(&file).map_err(os)?;
             if (again.st_dev, again.st_ino) != (stat.st_dev, stat.st_ino) {
                 return Err(os(Errno::AGAIN));
@@ -129,7 +246,7 @@ fn with_common_flags(flags: OFlags) -> OFlags {
     flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY
 }
 
-pub(super) fn open_directory_handle(base: BorrowedFd<'_>, path: &Path, links: LinkPolicy) -> Result<OwnedFd, Errno> {
+fn open_directory_handle(base: BorrowedFd<'_>, path: &Path, links: LinkPolicy) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match links {
         LinkPolicy::Follow => openat(base, path, flags, Mode::empty()),
@@ -159,6 +276,17 @@ fn open_by_component(base: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno
         here = openat(here.as_fd(), name, flags, Mode::empty())?;
     }
     Ok(here)
+}
+
+/// As many links as the kernel itself follows.
+const MAX_LINKS: usize = 40;
+
+/// The kernel's rule for links in shared directories like /tmp (`fs.protected_symlinks`). We read links ourselves, so
+/// the kernel does not apply it: without it, anybody could put a link into /tmp and have us write where it leads.
+fn may_follow(dir: &Stat, link: &Stat) -> bool {
+    let sticky_and_shared = dir.st_mode & 0o1002 == 0o1002;
+    let ours = link.st_uid == rustix::process::geteuid().as_raw();
+    !sticky_and_shared || ours || dir.st_uid == link.st_uid
 }
 
 fn kernel_has_openat2() -> bool {

@@ -29,30 +29,38 @@ use tokio::task::JoinHandle;
 
 use super::blocking::{BlockingPool, CancelFlag, CancelOnDrop};
 use super::filtered_walk::{WalkFilter, bad_pattern, filtered_walk};
-use super::resolve::{open_regular, os};
+use super::policy::{CallPolicy, Wanted};
+use super::resolve::{open_handle, open_regular, os};
 
 /// Returns when the query is known to be valid. The search itself waits for its thread in a task of its own, so that
 /// the caller has the handle at once.
 pub(super) async fn search(
+    policy: impl FnOnce() -> Result<CallPolicy, FileReason> + Send + 'static,
     query: SearchQuery,
     short: &BlockingPool,
     searches: BlockingPool,
 ) -> Result<Box<dyn SearchResults>, FileError> {
     // Compiling an expression and opening the root are blocking work, too.
-    let (query, matcher, walk) = short.run(move |_| prepare(query)).await?;
+    let prepared = short.run(move |_| match policy() {
+        Ok(policy) => prepare(&policy, query).map(|(query, matcher, walk)| (policy, query, matcher, walk)),
+        Err(reason) => Err(FileError::new(FileVerb::Search, query.root, reason)),
+    });
+    let (policy, query, matcher, walk) = prepared.await?;
     // When the channel is full, the search waits for its reader.
     let (lines, receiver) = mpsc::channel(SEARCH_AHEAD);
     let cancel = CancelFlag::default();
-    let worker = SearchWorker { query, matcher, lines, cancel: cancel.clone(), summary: SearchSummary::default() };
+    let summary = SearchSummary::default();
+    let worker = SearchWorker { policy, query, matcher, lines, cancel: cancel.clone(), summary };
     let task = tokio::spawn(async move { searches.run(move |_| worker.run(walk)).await });
     Ok(Box::new(LocalSearch { receiver, task: Some(task), summary: None, _cancel: CancelOnDrop(cancel) }))
 }
 
-fn prepare(query: SearchQuery) -> Result<(SearchQuery, RegexMatcher, ignore::Walk), FileError> {
+fn prepare(policy: &CallPolicy, query: SearchQuery) -> Result<(SearchQuery, RegexMatcher, ignore::Walk), FileError> {
     let failed = |reason| FileError::new(FileVerb::Search, query.root.clone(), reason);
-    rustix::fs::stat(&query.root).map_err(|errno| failed(os(errno)))?;
+    open_handle(policy, &query.root, LinkPolicy::Follow, Wanted::Read).map_err(|errno| failed(os(errno)))?;
     let matcher = build_matcher(&query).map_err(failed)?;
     let walk = filtered_walk(&WalkFilter {
+        policy,
         root: &query.root,
         globs: &query.globs,
         ignore_files: query.ignore_files,
@@ -108,6 +116,7 @@ fn build_matcher(query: &SearchQuery) -> Result<RegexMatcher, FileReason> {
 
 /// The search on its thread.
 struct SearchWorker {
+    policy: CallPolicy,
     query: SearchQuery,
     matcher: RegexMatcher,
     lines: mpsc::Sender<FileLines>,
@@ -153,7 +162,7 @@ impl SearchWorker {
     }
 
     fn search_file(&mut self, searcher: &mut Searcher, path: &Path) {
-        let (file, stat) = match open_regular(path, LinkPolicy::Follow, OFlags::RDONLY) {
+        let (file, stat) = match open_regular(&self.policy, path, LinkPolicy::Follow, OFlags::RDONLY) {
             Ok(opened) => opened,
             Err(reason) => return self.record_problem(FileError::new(FileVerb::Search, path, reason)),
         };

@@ -3,8 +3,10 @@
 use exec_env::files::{FileError, FileReason, FileVerb, SearchQuery, SearchResults};
 
 use super::blocking::BlockingPool;
+use super::policy::CallPolicy;
 
 pub(super) async fn search(
+    _policy: impl FnOnce() -> Result<CallPolicy, FileReason> + Send + 'static,
     query: SearchQuery,
     _short: &BlockingPool,
     _searches: BlockingPool,

@@ -8,21 +8,30 @@ use std::path::{Path, PathBuf};
 
 use exec_env::files::limits::{WALK_BYTES, WALK_ENTRY_BYTES};
 use exec_env::files::{
-    FileError, FileKind, FileReason, FileVerb, WalkEntry, WalkItem, WalkKind, WalkListing, WalkOptions,
+    FileError, FileKind, FileReason, FileVerb, LinkPolicy, WalkEntry, WalkItem, WalkKind, WalkListing, WalkOptions,
 };
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use super::blocking::CancelFlag;
-use super::resolve::{entry_kind, kind_of, list, os};
+use super::policy::{CallPolicy, Place, Wanted};
+use super::resolve::{
+    LastLink, ResolvedPath, entry_kind, kind_of, list, open_directory, open_handle, open_listing, os, target_kind,
+};
 
-pub(super) fn walk(root: &Path, options: WalkOptions, cancel: &CancelFlag) -> Result<WalkListing, FileReason> {
+pub(super) fn walk(
+    policy: &CallPolicy,
+    root: &Path,
+    options: WalkOptions,
+    cancel: &CancelFlag,
+) -> Result<WalkListing, FileReason> {
     options.check()?;
-    let own = statat(CWD, root, AtFlags::SYMLINK_NOFOLLOW).map_err(os)?;
+    let own = ResolvedPath::resolve(policy, root, LinkPolicy::Follow).and_then(|root| root.stat()).map_err(os)?;
     let kind = match kind_of(&own) {
         FileKind::Symlink => {
             // A link whose target does not exist fails in either case; another is entered only if links are followed.
-            let target = statat(CWD, root, AtFlags::empty()).map_err(os)?;
+            let target = open_handle(policy, root, LinkPolicy::Follow, Wanted::Read);
+            let target = target.and_then(|target| fstat(&target)).map_err(os)?;
             if options.follow_directory_symlinks { kind_of(&target) } else { FileKind::Symlink }
         }
         other => other,
@@ -31,6 +40,7 @@ pub(super) fn walk(root: &Path, options: WalkOptions, cancel: &CancelFlag) -> Re
         return Ok(WalkListing::default());
     }
     let mut walker = Walker {
+        policy,
         options,
         listing: WalkListing::default(),
         listing_bytes: 0,
@@ -55,7 +65,8 @@ pub(super) fn walk(root: &Path, options: WalkOptions, cancel: &CancelFlag) -> Re
     Ok(walker.listing)
 }
 
-struct Walker {
+struct Walker<'a> {
+    policy: &'a CallPolicy,
     options: WalkOptions,
     listing: WalkListing,
     listing_bytes: usize,
@@ -74,15 +85,12 @@ struct QueuedDirectory {
 
 type Flow = std::ops::ControlFlow<()>;
 
-impl Walker {
+impl Walker<'_> {
     fn enter(&mut self, here: QueuedDirectory) -> Flow {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let flags = match self.options.follow_directory_symlinks {
-            true => flags,
-            false => flags | OFlags::NOFOLLOW,
-        };
-        let dir = match openat(CWD, &here.path, flags, Mode::empty()) {
-            Ok(dir) => dir,
+        let last = if self.options.follow_directory_symlinks { LastLink::Follow } else { LastLink::Keep };
+        let opened = open_directory(self.policy, &here.path, last);
+        let (dir, place) = match opened.and_then(|(dir, place)| Ok((open_listing(&dir)?, place))) {
+            Ok(opened) => opened,
             Err(errno) => return self.record_error(&here.path, errno),
         };
         if self.options.follow_directory_symlinks {
@@ -95,13 +103,13 @@ impl Walker {
             }
         }
         self.entered += 1;
-        let (names, failed) = self.smallest_names(&dir);
+        let (names, failed) = self.smallest_names(&dir, &place);
         for (name, file_type) in names {
             if self.examined >= self.options.max_entries {
                 return Flow::Break(());
             }
             self.examined += 1;
-            self.examine(&dir, &here, &name, file_type)?;
+            self.examine(&dir, &place, &here, &name, file_type)?;
         }
         match failed {
             Some(errno) => self.record_error(&here.path, errno),
@@ -111,7 +119,7 @@ impl Walker {
 
     /// The first names of a directory in sorted order: as many as may still be examined, and one more, which shows that
     /// the walk is truncated. So a directory with millions of names takes no more memory than the result.
-    fn smallest_names(&self, dir: &OwnedFd) -> (BTreeMap<OsString, FileType>, Option<Errno>) {
+    fn smallest_names(&self, dir: &OwnedFd, place: &Place) -> (BTreeMap<OsString, FileType>, Option<Errno>) {
         let wanted = self.options.max_entries - self.examined + 1;
         let mut names = BTreeMap::new();
         let entries = match list(dir) {
@@ -124,11 +132,12 @@ impl Walker {
                 Err(errno) => return (names, Some(errno)),
             };
             // A link whose target does not exist does not count as examined.
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
             let may_be_link = matches!(entry.file_type(), FileType::Symlink | FileType::Unknown);
-            if may_be_link && statat(dir, entry.file_name(), AtFlags::empty()).is_err() {
+            if !place.shows(name) || may_be_link && target_kind(dir, place, name).is_err() {
                 continue;
             }
-            names.insert(OsStr::from_bytes(entry.file_name().to_bytes()).to_owned(), entry.file_type());
+            names.insert(name.to_owned(), entry.file_type());
             if names.len() > wanted {
                 names.pop_last();
             }
@@ -136,17 +145,22 @@ impl Walker {
         (names, None)
     }
 
-    fn examine(&mut self, dir: &OwnedFd, here: &QueuedDirectory, name: &OsStr, file_type: FileType) -> Flow {
+    fn examine(
+        &mut self,
+        dir: &OwnedFd,
+        place: &Place,
+        here: &QueuedDirectory,
+        name: &OsStr,
+        file_type: FileType,
+    ) -> Flow {
         let own = entry_kind(dir, name, file_type).unwrap_or(FileKind::Special);
         let kind = match own {
             FileKind::File => WalkKind::File,
             FileKind::Directory => WalkKind::Directory,
-            FileKind::Symlink if self.options.follow_directory_symlinks => {
-                match statat(dir, name, AtFlags::empty()).map(|stat| kind_of(&stat)) {
-                    Ok(FileKind::Directory) => WalkKind::Directory,
-                    _ => return Flow::Continue(()),
-                }
-            }
+            FileKind::Symlink if self.options.follow_directory_symlinks => match target_kind(dir, place, name) {
+                Ok(FileKind::Directory) => WalkKind::Directory,
+                _ => return Flow::Continue(()),
+            },
             FileKind::Symlink | FileKind::Special => return Flow::Continue(()),
         };
         let path = here.path.join(name);

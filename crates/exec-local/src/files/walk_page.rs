@@ -4,6 +4,7 @@
 //! Deliberately absent: following links to directories, for which a page would have to know all those before it.
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -11,14 +12,16 @@ use exec_env::files::limits::{WALK_BYTES, WALK_ENTRY_BYTES};
 use exec_env::files::{
     FileError, FileKind, FileReason, FileVerb, WalkEntry, WalkItem, WalkKind, WalkOptions, WalkPage, WalkPosition,
 };
-use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::blocking::CancelFlag;
 use super::descent::Descent;
-use super::resolve::{entry_kind, os};
+use super::policy::{CallPolicy, Place};
+use super::resolve::{LastLink, entry_kind, open_directory, os};
 
 pub(super) fn walk_page(
+    policy: &CallPolicy,
     root: &Path,
     options: WalkOptions,
     after: Option<WalkPosition>,
@@ -32,8 +35,7 @@ pub(super) fn walk_page(
     if options.follow_directory_symlinks {
         return Err(os(Errno::INVAL));
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let top = match openat(CWD, root, flags, Mode::empty()) {
+    let top = match open_directory(policy, root, LastLink::Keep) {
         Ok(top) => top,
         // A file, or a link, has nothing below it.
         Err(Errno::NOTDIR | Errno::LOOP) => return Ok(WalkPage::default()),
@@ -67,14 +69,14 @@ impl PageWalker {
     /// Goes down to the last item as far as it still exists, and behind it.
     fn resume(
         root: &Path,
-        top: std::os::fd::OwnedFd,
+        (top, place): (OwnedFd, Place),
         options: WalkOptions,
         below: &Path,
         whole: bool,
     ) -> Result<Self, FileReason> {
         let mut names = below.iter();
         let after = names.next().map(OsStr::to_owned);
-        let tree = Descent::new(top, after.clone()).map_err(os)?;
+        let tree = Descent::new(top, place, after.clone()).map_err(os)?;
         let position = WalkPosition { path: root.join(below), whole };
         let (here, page) = (root.to_owned(), WalkPage::default());
         let mut walker = Self { options, tree, here, page, page_bytes: 0, examined: 0, entered: 1, position };

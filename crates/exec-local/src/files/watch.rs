@@ -12,7 +12,7 @@
 //! - `missing`: paths that do not exist yet.
 
 mod change_batch;
-mod ignore_rules;
+pub(super) mod ignore_rules;
 mod missing;
 mod watched_tree;
 
@@ -33,11 +33,13 @@ use tokio::time::timeout;
 pub(super) use missing::watch_missing;
 
 use super::blocking::BlockingPool;
+use super::policy::CallPolicy;
 use super::resolve::{io, os};
 use crate::descriptors::DescriptorPermit;
 use watched_tree::{Drained, WatchedTree};
 
 pub(super) async fn watch(
+    policy: impl FnOnce() -> Result<CallPolicy, FileReason> + Send + 'static,
     root: PathBuf,
     options: WatchOptions,
     permit: Result<DescriptorPermit, FileReason>,
@@ -47,19 +49,20 @@ pub(super) async fn watch(
     let permit = permit.map_err(|reason| FileError::new(FileVerb::Watch, root.clone(), reason))?;
     let failed = {
         let root = root.clone();
-        move |errno| FileError::new(FileVerb::Watch, root.clone(), watch_error(errno))
+        move |reason| FileError::new(FileVerb::Watch, root.clone(), reason)
     };
     let begun = long
         .run(move |cancel| {
-            let queue = EventQueue::new(permit)?;
-            let tree = WatchedTree::watch(&queue.descriptor, root, options, cancel)?;
+            let policy = policy()?;
+            let queue = EventQueue::new(permit).map_err(watch_error)?;
+            let tree = WatchedTree::watch(policy, &queue.descriptor, root, options, cancel).map_err(watch_error)?;
             Ok((queue, tree))
         })
         .await;
     let (queue, tree) = begun.map_err(&failed)?;
     Ok(LocalChangeStream {
         root: tree.root().to_owned(),
-        queue: Arc::new(queue.into_async().map_err(failed)?),
+        queue: Arc::new(queue.into_async().map_err(|errno| failed(watch_error(errno)))?),
         tree: Arc::new(Mutex::new(tree)),
         pool: short,
     })

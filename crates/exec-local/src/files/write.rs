@@ -13,18 +13,20 @@ use rustix::fs::{Mode, OFlags, fchmod, fstat, fsync, ftruncate};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::atomic_replace::{ReplaceOptions, replace_file};
+use super::policy::CallPolicy;
 use super::resolve::{kind_of, os, size_bytes};
 use super::temp_registry::TempRegistry;
 use super::write_target::WriteTarget;
 
 pub(super) fn write(
+    policy: &CallPolicy,
     path: &Path,
     bytes: &[u8],
     options: WriteOptions,
     file_locks: &FileLocks,
     temp_registry: &TempRegistry,
 ) -> Result<(), FileReason> {
-    let target = WriteTarget::find(path, options.links).map_err(os)?;
+    let target = WriteTarget::find(policy, path, options.links).map_err(os)?;
     let _lock = file_locks.lock(&target);
     // Looked up again, because whoever had the lock before may have replaced the file.
     let target = WriteTarget {

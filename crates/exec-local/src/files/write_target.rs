@@ -1,16 +1,15 @@
 //! Where a write goes: the name at the end of a chain of links, and the file that has this name now.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::OsStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use exec_env::files::{ContentHash, ExpectedFile, FileKind, FileReason, LinkPolicy};
-use rustix::fs::{CWD, Mode, OFlags, Stat, fstat};
+use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::policy::{CallPolicy, Place};
 use super::resolve::{ResolvedPath, io, kind_of, os};
-
-/// As many links as the kernel itself follows.
-const MAX_LINKS: usize = 40;
 
 /// A name that was no link when it was looked up, and the file that had it.
 pub(super) struct WriteTarget {
@@ -20,29 +19,23 @@ pub(super) struct WriteTarget {
 
 impl WriteTarget {
     /// Follows links at the end of `path`, also to a file that does not exist, or refuses them.
-    pub(super) fn find(path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
-        Self::find_below(CWD, path, links)
+    pub(super) fn find(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
+        Self::of(ResolvedPath::resolve_to_end(policy, path, links)?)
     }
 
-    /// The same, for a path relative to `base`.
-    pub(super) fn find_below(base: BorrowedFd<'_>, path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
-        let mut resolved = ResolvedPath::resolve_below(base, path, links)?;
-        for _ in 0..MAX_LINKS {
-            let stat = match resolved.stat() {
-                Ok(stat) if kind_of(&stat) == FileKind::Symlink => stat,
-                Ok(stat) => return Ok(Self { resolved, existing: Some(stat) }),
-                Err(Errno::NOENT) => return Ok(Self { resolved, existing: None }),
-                Err(errno) => return Err(errno),
-            };
-            if links == LinkPolicy::Refuse {
-                return Err(Errno::LOOP);
-            }
-            if !may_follow(&fstat(&resolved.dir)?, &stat) {
-                return Err(Errno::ACCESS);
-            }
-            resolved = ResolvedPath::resolve_below(resolved.dir.as_fd(), &resolved.read_link()?, links)?;
+    /// The same for a name in an open directory.
+    pub(super) fn find_in(dir: BorrowedFd<'_>, place: &Place, name: &OsStr, links: LinkPolicy) -> Result<Self, Errno> {
+        Self::of(ResolvedPath::in_directory(dir, place, name)?.follow(links)?)
+    }
+
+    /// What has the name now. Somebody may have made it a link again, which is then refused.
+    pub(super) fn of(resolved: ResolvedPath) -> Result<Self, Errno> {
+        match resolved.stat() {
+            Ok(stat) if kind_of(&stat) == FileKind::Symlink => Err(Errno::LOOP),
+            Ok(stat) => Ok(Self { resolved, existing: Some(stat) }),
+            Err(Errno::NOENT) => Ok(Self { resolved, existing: None }),
+            Err(errno) => Err(errno),
         }
-        Err(Errno::LOOP)
     }
 
     pub(super) fn open(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -97,12 +90,4 @@ impl WriteTarget {
             (_, Err(errno)) => Err(errno),
         }
     }
-}
-
-/// The kernel's rule for links in shared directories like /tmp (`fs.protected_symlinks`). We read links ourselves, so
-/// the kernel does not apply it: without it, anybody could put a link into /tmp and have us write where it leads.
-fn may_follow(dir: &Stat, link: &Stat) -> bool {
-    let sticky_and_shared = dir.st_mode & 0o1002 == 0o1002;
-    let ours = link.st_uid == rustix::process::geteuid().as_raw();
-    !sticky_and_shared || ours || dir.st_uid == link.st_uid
 }

@@ -39,8 +39,8 @@ pub(crate) struct ConnectionShared {
 }
 
 impl ConnectionShared {
-    pub(crate) fn files(&self) -> &dyn Files {
-        &**self.files.get_or_init(|| self.server.environment.files_for_caller())
+    pub(crate) fn files(&self) -> &Arc<dyn Files> {
+        self.files.get_or_init(|| self.server.environment.files_for_caller())
     }
 
     /// Sends to the writer of the connection that has taken over the session, if there is one.

@@ -10,7 +10,6 @@ mod scan;
 use exec_wire::discovery::{DiscoverRootsParams, DiscoverRootsResult};
 use exec_wire::limits::DISCOVERY_ROOTS;
 
-use super::fs::permission::{self, FileAccess};
 use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::limits::{DISCOVERY_BYTES, DISCOVERY_ITEMS, DISCOVERY_PATH_BYTES};
 use crate::reply;
@@ -19,16 +18,15 @@ pub(crate) async fn roots(context: RequestContext, params: DiscoverRootsParams) 
     if params.roots.len() > DISCOVERY_ROOTS {
         return Err(reply::too_many_roots(DISCOVERY_ROOTS));
     }
-    for root in &params.roots {
-        permission::check(root.sandbox.as_ref(), FileAccess::Read)?;
-    }
+    let views = params.roots.iter().map(|root| context.files_under(root.sandbox.as_ref()));
+    let views = views.collect::<Result<Vec<_>, _>>()?;
     // One after another: each may hold many files, and together they must fit one response.
     let memory = context.connection.reserve_response_memory(DISCOVERY_BYTES).await;
     let mut room =
         scan::Room { content_bytes: DISCOVERY_BYTES, items: DISCOVERY_ITEMS, path_bytes: DISCOVERY_PATH_BYTES };
     let mut roots = Vec::with_capacity(params.roots.len());
-    for root in params.roots {
-        roots.push(scan::root(context.files(), root.id, root.path, &mut room).await);
+    for (root, files) in params.roots.into_iter().zip(views) {
+        roots.push(scan::root(&*files, root.id, root.path, &mut room).await);
     }
     Ok(Response { memory, ..DiscoverRootsResult { roots }.into() })
 }

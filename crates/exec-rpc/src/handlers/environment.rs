@@ -35,8 +35,8 @@ pub(crate) async fn config(context: RequestContext, params: ConfigReadParams) ->
     let codex_home = codex_home.or_else(|| home.map(|home| home.join(".codex"))).unwrap_or_else(|| PathBuf::from("/"));
     let cwd = params.cwd.to_path().unwrap_or_else(|_| PathBuf::from("/"));
     let folders = ConfigFolders { codex_home: &codex_home, cwd: &cwd };
-    let config = config_layers::config(context.files(), &folders, &params.config_paths).await?;
-    let requirements = config_layers::requirements(context.files(), &params.requirements_paths).await;
+    let config = config_layers::config(&**context.connection.files(), &folders, &params.config_paths).await?;
+    let requirements = config_layers::requirements(&**context.connection.files(), &params.requirements_paths).await;
     Ok(ConfigReadResult {
         user_home_dir: home.and_then(convert::uri),
         codex_home_dir: convert::uri(&codex_home).unwrap_or_else(convert::root),

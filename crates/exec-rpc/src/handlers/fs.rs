@@ -1,6 +1,6 @@
 //! Files: from the wire's verbs to the environment's.
 //!
-//! Reading order: what a call may do at all ([`permission`]), contents ([`content`]), names and trees ([`tree`]), what
+//! Reading order: which files a call may reach ([`permission`]), contents ([`content`]), names and trees ([`tree`]), what
 //! goes on after its response ([`watch`], [`search`]).
 
 pub(crate) mod content;
@@ -11,6 +11,7 @@ pub(crate) mod watch;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use exec_env::Files;
 use exec_wire::PathUri;
@@ -19,19 +20,12 @@ use exec_wire::sandbox::SandboxContext;
 
 use crate::dispatch::RequestContext;
 use crate::reply;
-use permission::FileAccess;
 
 impl RequestContext {
-    pub(super) fn files(&self) -> &dyn Files {
-        self.connection.files()
+    /// The files under the sandbox that the call asks for.
+    pub(super) fn files_under(&self, sandbox: Option<&SandboxContext>) -> Result<Arc<dyn Files>, RpcError> {
+        permission::files_under(self.connection.files(), sandbox)
     }
-}
-
-/// The path on this machine, if the sandbox of the call permits this access to files.
-fn permitted_path(path: &PathUri, sandbox: Option<&SandboxContext>, access: FileAccess) -> Result<PathBuf, RpcError> {
-    let path = native_path(path)?;
-    permission::check(sandbox, access)?;
-    Ok(path)
 }
 
 fn native_path(path: &PathUri) -> Result<PathBuf, RpcError> {

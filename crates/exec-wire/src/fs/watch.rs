@@ -19,6 +19,9 @@ shapes! {
         pub missing: Vec<PathUri>,
         /// What is there, and may change.
         pub present: Nullable<PathUri>,
+        /// The sandbox of this call; no sandbox if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub sandbox: Nullable<SandboxContext>,
     }
 
     #[derive(Copy)]

@@ -1,32 +1,44 @@
 //! The ignore files below a watched root, which exclude paths from the reported changes.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
+use exec_env::files::LinkPolicy;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use rustix::fs::OFlags;
+
+use super::super::policy::CallPolicy;
+use super::super::resolve::open_regular;
 
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 
+/// How much of an ignore file is read. Longer ones are no work of a person.
+const IGNORE_FILE_BYTES: u64 = 1 << 20;
+
 /// The rules of every watched directory that has an ignore file.
 #[derive(Default)]
-pub(super) struct IgnoreRules {
+pub(in super::super) struct IgnoreRules {
     root: PathBuf,
+    policy: CallPolicy,
     of_directory: HashMap<PathBuf, Gitignore>,
 }
 
 impl IgnoreRules {
-    pub(super) fn below(root: &Path) -> Self {
-        Self { root: root.to_owned(), of_directory: HashMap::new() }
+    pub(in super::super) fn below(root: &Path, policy: CallPolicy) -> Self {
+        Self { root: root.to_owned(), policy, of_directory: HashMap::new() }
     }
 
     /// Reads the ignore files of `directory`, which is new or has changed ignore files.
-    pub(super) fn load(&mut self, directory: &Path) {
+    pub(in super::super) fn load(&mut self, directory: &Path) {
         let mut builder = GitignoreBuilder::new(directory);
         for name in IGNORE_FILES {
-            let file = directory.join(name);
-            if file.is_file() {
+            let path = directory.join(name);
+            let Ok((file, _)) = open_regular(&self.policy, &path, LinkPolicy::Follow, OFlags::RDONLY) else { continue };
+            for line in BufReader::new(File::from(file).take(IGNORE_FILE_BYTES)).lines().map_while(Result::ok) {
                 // A line that does not parse is skipped, as Git does.
-                let _bad_line = builder.add(file);
+                let _bad_line = builder.add_line(Some(path.clone()), &line);
             }
         }
         match builder.build() {
@@ -44,7 +56,7 @@ impl IgnoreRules {
     }
 
     /// The nearest directory with a rule that matches decides.
-    pub(super) fn is_ignored(&self, path: &Path, is_directory: bool) -> bool {
+    pub(in super::super) fn is_ignored(&self, path: &Path, is_directory: bool) -> bool {
         if path.file_name().is_some_and(|name| name == ".git") {
             return true;
         }

@@ -13,32 +13,37 @@ use std::path::{Path, PathBuf};
 
 use exec_env::BoxFuture;
 use exec_env::files::limits::{MISSING_PATHS, MISSING_WATCHES};
-use exec_env::files::{FileError, FileReason, FileVerb, MissingPathWatch};
-use rustix::fs::inotify::{Reader, WatchFlags, add_watch};
-use rustix::fs::{AtFlags, CWD, statat};
+use exec_env::files::{FileError, FileReason, FileVerb, LinkPolicy, MissingPathWatch};
+use rustix::fs::inotify::{Reader, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
 use super::super::blocking::BlockingPool;
+use super::super::path_ops::canonicalize;
+use super::super::policy::{CallPolicy, Wanted};
+use super::super::resolve::{LastLink, ResolvedPath, open_directory};
+use super::watched_tree::watch_path;
 use super::{EventQueue, watch_error};
 use crate::descriptors::DescriptorPermit;
 
 /// `None`: it is impossible, or there is nothing to wait for.
 pub(crate) async fn watch_missing(
+    policy: impl FnOnce() -> Result<CallPolicy, FileReason> + Send + 'static,
     missing: Vec<PathBuf>,
     present: Option<PathBuf>,
     permit: Result<DescriptorPermit, FileReason>,
     pool: &BlockingPool,
 ) -> Result<Option<Box<dyn MissingPathWatch>>, FileError> {
     let first = missing.first().cloned().unwrap_or_default();
-    let failed = |errno| FileError::new(FileVerb::Watch, first.clone(), watch_error(errno));
-    let permit = permit.map_err(|reason| FileError::new(FileVerb::Watch, first.clone(), reason))?;
-    let watched =
-        pool.run(move |_| WatchedNames::begin(&missing, present.as_deref(), permit)).await.map_err(&failed)?;
+    let failed = |reason| FileError::new(FileVerb::Watch, first.clone(), reason);
+    let permit = permit.map_err(&failed)?;
+    let begin = move || WatchedNames::begin(&policy()?, &missing, present.as_deref(), permit).map_err(watch_error);
+    let watched = pool.run(move |_| begin()).await.map_err(&failed)?;
     let Some((queue, watched)) = watched else {
         return Ok(None);
     };
-    Ok(Some(Box::new(LocalMissingPathWatch { queue: queue.into_async().map_err(failed)?, watched })))
+    let queue = queue.into_async().map_err(|errno| failed(watch_error(errno)))?;
+    Ok(Some(Box::new(LocalMissingPathWatch { queue, watched })))
 }
 
 /// A watch for something to appear.
@@ -74,6 +79,7 @@ struct WatchedNames {
 
 impl WatchedNames {
     fn begin(
+        policy: &CallPolicy,
         missing: &[PathBuf],
         present: Option<&Path>,
         permit: DescriptorPermit,
@@ -84,13 +90,13 @@ impl WatchedNames {
         let mut directories_on_the_way = HashSet::new();
         let mut missing_names = Vec::new();
         for path in missing {
-            let Some(missing_name) = MissingName::of(path, &mut directories_on_the_way) else {
+            let Some(missing_name) = MissingName::of(policy, path, &mut directories_on_the_way) else {
                 return Ok(None);
             };
             missing_names.push(missing_name);
         }
         if let Some(present) = present {
-            if !has_no_links(present) {
+            if !has_no_links(policy, present) {
                 return Ok(None);
             }
             directories_on_the_way.extend(present.ancestors().skip(1).map(Path::to_owned));
@@ -107,7 +113,7 @@ impl WatchedNames {
                 | WatchFlags::MOVE_SELF
                 | WatchFlags::ONLYDIR
                 | WatchFlags::MASK_ADD;
-            match add_watch(&queue.descriptor, &missing_name.directory, flags) {
+            match watch_path(policy, &queue.descriptor, &missing_name.directory, flags, LastLink::Follow) {
                 Ok(watch) => {
                     let names = watched.names.entry(watch).or_default();
                     names.insert(missing_name.name.clone());
@@ -117,17 +123,17 @@ impl WatchedNames {
             }
         }
         if let Some(present) = present
-            && !watched.add_present(&queue.descriptor, present)?
+            && !watched.add_present(policy, &queue.descriptor, present)?
         {
             return Ok(None);
         }
         // Checked after the watches exist: what was created before them made no event.
         let appeared =
-            missing_names.iter().any(|missing_name| exists(&missing_name.directory.join(&missing_name.name)));
+            missing_names.iter().any(|missing_name| exists(policy, &missing_name.directory.join(&missing_name.name)));
         Ok((!appeared).then_some((queue, watched)))
     }
 
-    fn add_present(&mut self, queue: &OwnedFd, present: &Path) -> Result<bool, Errno> {
+    fn add_present(&mut self, policy: &CallPolicy, queue: &OwnedFd, present: &Path) -> Result<bool, Errno> {
         let own = WatchFlags::MODIFY
             | WatchFlags::ATTRIB
             | WatchFlags::DELETE_SELF
@@ -137,7 +143,7 @@ impl WatchedNames {
             | WatchFlags::MOVED_FROM
             | WatchFlags::MOVED_TO
             | WatchFlags::MASK_ADD;
-        match add_watch(queue, present, own) {
+        match watch_path(policy, queue, present, own, LastLink::Follow) {
             Ok(watch) => self.whole.insert(watch),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(false),
             Err(errno) => return Err(errno),
@@ -150,7 +156,7 @@ impl WatchedNames {
                 | WatchFlags::CREATE
                 | WatchFlags::ONLYDIR
                 | WatchFlags::MASK_ADD;
-            if let Ok(watch) = add_watch(queue, parent, flags) {
+            if let Ok(watch) = watch_path(policy, queue, parent, flags, LastLink::Follow) {
                 self.names.entry(watch).or_default().insert(name.to_owned());
             }
         }
@@ -192,20 +198,21 @@ struct MissingName {
 
 impl MissingName {
     /// `None`: the path exists, or cannot be watched.
-    fn of(path: &Path, directories_on_the_way: &mut HashSet<PathBuf>) -> Option<Self> {
-        if exists(path) {
+    fn of(policy: &CallPolicy, path: &Path, directories_on_the_way: &mut HashSet<PathBuf>) -> Option<Self> {
+        // Of what the caller may not see it does not learn when it appears.
+        if exists(policy, path) || policy.place(path).require(Wanted::Read).is_err() {
             return None;
         }
         directories_on_the_way.extend(path.ancestors().skip(1).map(Path::to_owned));
         let mut path = path;
         loop {
             let (parent, name) = (path.parent()?, path.file_name()?);
-            if parent.is_dir() {
+            if open_directory(policy, parent, LastLink::Follow).is_ok() {
                 let missing_name = Self { directory: parent.to_owned(), name: name.to_owned() };
-                return has_no_links(parent).then_some(missing_name);
+                return has_no_links(policy, parent).then_some(missing_name);
             }
             // It exists and is no directory, so no name can be created in it.
-            if exists(parent) {
+            if exists(policy, parent) {
                 return None;
             }
             path = parent;
@@ -214,11 +221,11 @@ impl MissingName {
 }
 
 /// Whether no component is a link: replacing a link makes no event of what it led to.
-fn has_no_links(path: &Path) -> bool {
-    std::fs::canonicalize(path).is_ok_and(|real| real == path)
+fn has_no_links(policy: &CallPolicy, path: &Path) -> bool {
+    canonicalize(policy, path).is_ok_and(|real| real == path)
 }
 
 /// A link whose target does not exist counts as existing.
-fn exists(path: &Path) -> bool {
-    statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+fn exists(policy: &CallPolicy, path: &Path) -> bool {
+    ResolvedPath::resolve(policy, path, LinkPolicy::Follow).and_then(|resolved| resolved.stat()).is_ok()
 }

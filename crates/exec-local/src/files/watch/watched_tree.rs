@@ -8,13 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use exec_env::files::{Change, ChangeBatch, FileKind, WatchOptions};
+use exec_env::files::{Change, ChangeBatch, FileKind, LinkPolicy, WatchOptions};
+use rustix::fs::fstat;
 use rustix::fs::inotify::{ReadFlags, Reader, WatchFlags, add_watch};
-use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::super::blocking::CancelFlag;
-use super::super::resolve::{entry_kind, list};
+use super::super::policy::{CallPolicy, Wanted};
+use super::super::resolve::{
+    LastLink, ResolvedPath, entry_kind, kind_of, list, open_directory, open_listing, proc_path,
+};
 use super::change_batch::BatchBuilder;
 use super::ignore_rules::IgnoreRules;
 
@@ -32,6 +35,8 @@ pub(super) enum Drained {
 pub(super) struct WatchedTree {
     root: PathBuf,
     root_watch: i32,
+    /// As it was when the watch began.
+    policy: CallPolicy,
     options: WatchOptions,
     rules: Option<IgnoreRules>,
     directories: HashMap<i32, PathBuf>,
@@ -63,14 +68,16 @@ const EVENTS: WatchFlags = WatchFlags::CREATE
 impl WatchedTree {
     /// Watches `root` and, if `options` say so, everything below.
     pub(super) fn watch(
+        policy: CallPolicy,
         queue: &OwnedFd,
         root: PathBuf,
         options: WatchOptions,
         cancel: &CancelFlag,
     ) -> Result<Self, Errno> {
-        let root_watch = add_watch(queue, &root, EVENTS)?;
+        let root_watch = watch_path(&policy, queue, &root, EVENTS, LastLink::Follow)?;
         let mut tree = Self {
-            rules: options.ignore_files.then(|| IgnoreRules::below(&root)),
+            rules: options.ignore_files.then(|| IgnoreRules::below(&root, policy.clone())),
+            policy,
             directories: HashMap::from([(root_watch, root.clone())]),
             root,
             root_watch,
@@ -277,7 +284,7 @@ impl WatchedTree {
             if cancel.is_set() {
                 return Err(Errno::CANCELED);
             }
-            for (path, kind) in children(&directory) {
+            for (path, kind) in children(&self.policy, &directory) {
                 let is_directory = kind == FileKind::Directory;
                 if self.is_ignored(&path, is_directory) {
                     continue;
@@ -308,8 +315,7 @@ impl WatchedTree {
 
     /// `false`: it is gone again, or we may not read it.
     fn watch_directory(&mut self, queue: &OwnedFd, path: &Path) -> Result<bool, Errno> {
-        let flags = EVENTS | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
-        match add_watch(queue, path, flags) {
+        match watch_path(&self.policy, queue, path, EVENTS | WatchFlags::ONLYDIR, LastLink::Keep) {
             Ok(watch) => {
                 self.directories.insert(watch, path.to_owned());
                 Ok(true)
@@ -332,7 +338,7 @@ impl WatchedTree {
         self.batch.overflow(&self.root);
         self.directories.retain(|watch, _| *watch == self.root_watch);
         if let Some(rules) = &mut self.rules {
-            *rules = IgnoreRules::below(&self.root);
+            *rules = IgnoreRules::below(&self.root, self.policy.clone());
         }
         // Watches of directories that were moved out of the tree stay in the kernel; their events are ignored, because
         // their numbers are unknown.
@@ -352,16 +358,42 @@ enum Report {
     Contents,
 }
 
+/// Watches what is at a path. Under a policy through a handle, because the kernel would follow links.
+pub(super) fn watch_path(
+    policy: &CallPolicy,
+    queue: &OwnedFd,
+    path: &Path,
+    flags: WatchFlags,
+    last: LastLink,
+) -> Result<i32, Errno> {
+    if !policy.is_restricted() {
+        let flags = if last == LastLink::Keep { flags | WatchFlags::DONT_FOLLOW } else { flags };
+        return add_watch(queue, path, flags);
+    }
+    let resolved = match last {
+        LastLink::Keep => ResolvedPath::resolve(policy, path, LinkPolicy::Follow)?,
+        LastLink::Follow => ResolvedPath::resolve_to_end(policy, path, LinkPolicy::Follow)?,
+    };
+    let handle = resolved.handle(Wanted::Read)?;
+    if kind_of(&fstat(&handle)?) == FileKind::Symlink {
+        return Err(Errno::LOOP);
+    }
+    add_watch(queue, proc_path(&handle), flags)
+}
+
 /// Empty if it is no directory, or gone.
-fn children(directory: &Path) -> Vec<(PathBuf, FileKind)> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(dir) = openat(CWD, directory, flags, Mode::empty()) else {
+fn children(policy: &CallPolicy, directory: &Path) -> Vec<(PathBuf, FileKind)> {
+    let opened = open_directory(policy, directory, LastLink::Follow);
+    let Ok((dir, place)) = opened.and_then(|(dir, place)| Ok((open_listing(dir)?, place))) else {
         return Vec::new();
     };
     let Ok(entries) = list(&dir) else {
         return Vec::new();
     };
     let entries = entries.flatten().filter_map(|entry| {
+        if !place.shows(OsStr::from_bytes(entry.file_name().to_bytes())) {
+            return None;
+        }
         let kind = entry_kind(&dir, entry.file_name(), entry.file_type()).ok()?;
         Some((directory.join(OsStr::from_bytes(entry.file_name().to_bytes())), kind))
     });

@@ -10,15 +10,14 @@ use exec_wire::binary;
 use exec_wire::envelope::RequestId;
 use exec_wire::error::RpcError;
 use exec_wire::fs::{
-    CloseParams, CloseResult, HashAlgorithm, HashParams, HashResult, OpenMode, OpenParams, OpenResult, ReadBlockParams,
+    CloseParams, CloseResult, HashAlgorithm, HashParams, HashResult, OpenParams, OpenResult, ReadBlockParams,
     ReadBlockResult, ReadFileParams, ReadFileResult, WriteBlockParams, WriteBlockResult, WriteFileParams,
     WriteFileResult,
 };
 use exec_wire::limits::{BLOCK_BYTES, MESSAGE_BYTES};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::permission::FileAccess;
-use super::permitted_path;
+use super::native_path;
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::reply;
@@ -28,10 +27,11 @@ use crate::resources;
 const ENVELOPE_BYTES: u64 = 1024;
 
 pub(crate) async fn read_file(context: RequestContext, params: ReadFileParams) -> HandlerResult<ReadFileResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let links = convert::links(params.follow_symlinks);
     // If this fails, the read below fails too, and its error is the one to report.
-    let size_bytes = match context.files().metadata(&path, links).await {
+    let size_bytes = match files.metadata(&path, links).await {
         Ok(found) if found.kind == FileKind::File => found.size_bytes,
         _ => 0,
     };
@@ -43,13 +43,14 @@ pub(crate) async fn read_file(context: RequestContext, params: ReadFileParams) -
         Ok(bytes) if size_bytes <= READ_BYTES => context.connection.reserve_if_large(bytes).await,
         _ => None,
     };
-    let bytes = context.files().read(&path, links).await.map_err(reply::file_error)?;
+    let bytes = files.read(&path, links).await.map_err(reply::file_error)?;
     Ok(Response { memory, ..ReadFileResult { data_base64: Base64(bytes) }.into() })
 }
 
 pub(crate) async fn write_file(context: RequestContext, params: WriteFileParams) -> HandlerResult<WriteFileResult> {
     let bytes = params.data_base64.0.map_err(reply::bad_base64)?;
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let expect = match params.if_match.as_deref() {
         None => ExpectedFile::Anything,
         Some("absent") => ExpectedFile::Absent,
@@ -64,30 +65,31 @@ pub(crate) async fn write_file(context: RequestContext, params: WriteFileParams)
         links: convert::links(params.follow_symlinks),
         mode: params.mode,
     };
-    context.files().write(&path, bytes, options).await.map_err(reply::file_error)?;
+    files.write(&path, bytes, options).await.map_err(reply::file_error)?;
     Ok(WriteFileResult {}.into())
 }
 
 pub(crate) async fn hash(context: RequestContext, params: HashParams) -> HandlerResult<HashResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let algorithm = match params.algorithm {
         HashAlgorithm::Blake3 => files::HashAlgorithm::Blake3,
         HashAlgorithm::Sha256 => files::HashAlgorithm::Sha256,
     };
-    let hashed = context.files().hash(&path, algorithm, convert::links(params.follow_symlinks)).await;
+    let hashed = files.hash(&path, algorithm, convert::links(params.follow_symlinks)).await;
     let hashed = hashed.map_err(reply::file_error)?;
     Ok(HashResult { algorithm: params.algorithm, hash: hashed.hex(), size_bytes: hashed.size_bytes }.into())
 }
 
 pub(crate) async fn open(context: RequestContext, params: OpenParams) -> HandlerResult<OpenResult> {
     check_handle_id(&params.handle_id)?;
-    let access = if params.mode == OpenMode::Read { FileAccess::Read } else { FileAccess::Write };
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), access)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let handles = &context.connection.resources.handles;
     let handle_id = params.handle_id;
     let reservation = handles.reserve(&handle_id).map_err(|error| reply::handle_refused(&handle_id, error))?;
     let (mode, links) = (convert::open_mode(params.mode), convert::links(params.follow_symlinks));
-    let file = context.files().open(&path, mode, links).await.map_err(reply::file_error)?;
+    let file = files.open(&path, mode, links).await.map_err(reply::file_error)?;
     let size_bytes = Some(file.size_bytes());
     reservation.commit(Arc::new(file));
     Ok(OpenResult { handle_id, size_bytes }.into())

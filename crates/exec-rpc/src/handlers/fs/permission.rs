@@ -1,72 +1,31 @@
-//! Whether a call may run under the permission profile that comes with it. Pure.
+//! The files that a call may reach under the permission profile that comes with it.
 //!
-//! There is no sandbox here. If the profile would not restrict the call, the call runs; otherwise it is refused, because a
-//! client relies on what it was granted.
+//! A profile that restricts no files leaves them as they are and costs nothing. Any other becomes a view on which every
+//! verb, and every handle that is opened through it, is bound by it.
 
+use std::sync::Arc;
+
+use exec_core::sandbox::{FilePolicy, SandboxPolicy};
+use exec_env::Files;
 use exec_wire::error::RpcError;
-use exec_wire::sandbox::{
-    FileSystemPermissions, PermissionProfile, SandboxAccess, SandboxContext, SandboxEntry, SandboxPath, SpecialPath,
-};
+use exec_wire::sandbox::SandboxContext;
 
 use crate::reply;
 
-/// What a call does to files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileAccess {
-    Read,
-    Write,
+pub(crate) fn files_under(
+    files: &Arc<dyn Files>,
+    sandbox: Option<&SandboxContext>,
+) -> Result<Arc<dyn Files>, RpcError> {
+    Ok(match policy(sandbox)? {
+        Some(policy) => files.under_policy(Arc::new(policy)),
+        None => Arc::clone(files),
+    })
 }
 
-/// Refuses a call whose profile would have to be enforced, or is not valid.
-pub(crate) fn check(sandbox: Option<&SandboxContext>, access: FileAccess) -> Result<(), RpcError> {
-    let Some(context) = sandbox else { return Ok(()) };
-    let PermissionProfile::Managed { file_system: FileSystemPermissions::Restricted { entries, .. }, .. } =
-        &context.permissions
-    else {
-        return Ok(());
-    };
-    check_well_formed(context, entries)?;
-    let root =
-        |access: &[SandboxAccess]| entries.iter().any(|entry| access.contains(&entry.access) && is_root(&entry.path));
-    let granted = match access {
-        FileAccess::Read => {
-            let denies = entries.iter().any(|entry| entry.access == SandboxAccess::Deny);
-            root(&[SandboxAccess::Read, SandboxAccess::Write]) && !denies
-        }
-        FileAccess::Write => {
-            let restricts = |entry: &SandboxEntry| entry.access != SandboxAccess::Write && !is_root(&entry.path);
-            root(&[SandboxAccess::Write]) && !root(&[SandboxAccess::Deny]) && !entries.iter().any(restricts)
-        }
-    };
-    if granted { Ok(()) } else { Err(reply::file_sandbox_not_enforceable()) }
-}
-
-/// What Codex's server checks before it asks whether anything must be enforced.
-fn check_well_formed(context: &SandboxContext, entries: &[SandboxEntry]) -> Result<(), RpcError> {
-    let has_cwd = context.cwd.is_some() || context.policy_context.as_ref().is_some_and(|policy| policy.cwd.is_some());
-    for entry in entries {
-        match &entry.path {
-            SandboxPath::Special { value: SpecialPath::ProjectRoots { .. } } if !has_cwd => {
-                return Err(reply::sandbox_without_cwd());
-            }
-            SandboxPath::GlobPattern { pattern } if !has_cwd && !pattern.starts_with('/') => {
-                return Err(reply::sandbox_without_cwd());
-            }
-            SandboxPath::Path { path } => {
-                path.to_path().map_err(reply::foreign_sandbox_path)?;
-            }
-            SandboxPath::Special { .. } | SandboxPath::GlobPattern { .. } => {}
-        }
-    }
-    Ok(())
-}
-
-fn is_root(path: &SandboxPath) -> bool {
-    match path {
-        SandboxPath::Special { value } => *value == SpecialPath::Root,
-        SandboxPath::Path { path } => path.to_path().is_ok_and(|path| path.as_os_str() == "/"),
-        SandboxPath::GlobPattern { .. } => false,
-    }
+/// What the profile restricts, if it restricts files. One that means nothing on this machine is refused.
+fn policy(sandbox: Option<&SandboxContext>) -> Result<Option<SandboxPolicy>, RpcError> {
+    let policy = sandbox.map(SandboxContext::policy).transpose().map_err(reply::bad_sandbox)?.flatten();
+    Ok(policy.filter(|policy| policy.files != FilePolicy::Unrestricted))
 }
 
 #[cfg(test)]
@@ -75,19 +34,18 @@ mod tests {
 
     use super::*;
 
-    /// What a reading and a writing call are refused with: code and message.
-    fn asked(context: &str) -> [Option<(i64, String)>; 2] {
+    /// Whether a call is bound by the profile, or what it is refused with: code and message.
+    fn asked(context: &str) -> Result<bool, (i64, String)> {
         let text = format!(r#"{{"id":1,"method":"m","params":{context}}}"#);
         let Ok(exec_wire::Incoming::Request(request)) = exec_wire::envelope::decode(&text) else {
             panic!("the test's JSON is good");
         };
         let raw: RawJson<'_> = request.params;
         let context: SandboxContext = raw.decode().expect("the test's context is good");
-        [FileAccess::Read, FileAccess::Write]
-            .map(|access| check(Some(&context), access).err().map(|error| (error.code, error.message)))
+        policy(Some(&context)).map(|policy| policy.is_some()).map_err(|error| (error.code, error.message))
     }
 
-    fn restricted(entries: &str, rest: &str) -> [Option<(i64, String)>; 2] {
+    fn restricted(entries: &str, rest: &str) -> Result<bool, (i64, String)> {
         asked(&format!(
             r#"{{"permissions":{{"type":"managed","file_system":{{"type":"restricted","entries":[{entries}]}},"network":"restricted"}},"windowsSandboxLevel":"disabled"{rest}}}"#
         ))
@@ -101,51 +59,36 @@ mod tests {
         format!(r#"{{"path":{{"type":"path","path":"{path}"}},"access":"{access}"}}"#)
     }
 
-    fn not_enforceable() -> Option<(i64, String)> {
-        Some((-32600, "filesystem sandbox cannot be enforced on this executor".to_owned()))
-    }
-
     #[test]
-    fn profiles_that_restrict_nothing_are_granted() {
+    fn profiles_that_restrict_no_files_bind_nothing() {
         for profile in [
             r#"{"type":"disabled"}"#,
             r#"{"type":"external","network":"restricted"}"#,
             r#"{"type":"managed","file_system":{"type":"unrestricted"},"network":"restricted"}"#,
         ] {
             let context = format!(r#"{{"permissions":{profile},"windowsSandboxLevel":"disabled"}}"#);
-            assert_eq!(asked(&context), [None, None], "{profile}");
+            assert_eq!(asked(&context), Ok(false), "{profile}");
         }
-        assert_eq!(restricted(&special("root", "write"), ""), [None, None]);
-        assert_eq!(check(None, FileAccess::Write), Ok(()));
+        assert_eq!(restricted(&special("root", "write"), ""), Ok(false));
+        assert_eq!(policy(None), Ok(None));
     }
 
     #[test]
-    fn a_profile_that_reads_everything_may_look_but_not_change() {
-        let entries = [special("root", "read"), special("project_roots", "write")].join(",");
-        assert_eq!(restricted(&entries, r#","cwd":"file:///w""#), [None, not_enforceable()]);
-        assert_eq!(restricted(&path("file:///", "read"), ""), [None, not_enforceable()]);
+    fn any_other_profile_binds_the_call() {
         let protected = [special("root", "write"), path("file:///w/.git", "read")].join(",");
-        assert_eq!(restricted(&protected, ""), [None, not_enforceable()]);
-    }
-
-    #[test]
-    fn a_deny_or_a_limited_set_grants_nothing() {
-        let denied = [special("root", "write"), path("file:///etc/shadow", "none")].join(",");
-        assert_eq!(restricted(&denied, ""), [not_enforceable(), not_enforceable()]);
-        assert_eq!(restricted("", ""), [not_enforceable(), not_enforceable()]);
-        assert_eq!(restricted(&path("file:///w", "write"), ""), [not_enforceable(), not_enforceable()]);
+        for entries in ["", &special("root", "read"), &path("file:///w", "write"), &protected] {
+            assert_eq!(restricted(entries, ""), Ok(true), "{entries}");
+        }
     }
 
     #[test]
     fn project_roots_need_a_cwd_and_paths_must_be_of_this_machine() {
         let entries = [special("root", "read"), special("project_roots", "write")].join(",");
         let text = "file system sandbox context with dynamic permissions requires cwd";
-        let without = Some((-32602, text.to_owned()));
-        assert_eq!(restricted(&entries, ""), [without.clone(), without]);
+        assert_eq!(restricted(&entries, ""), Err((-32602, text.to_owned())));
         let policy = r#","policyContext":{"cwd":"file:///w","workspaceRoots":[]}"#;
-        assert_eq!(restricted(&entries, policy), [None, not_enforceable()]);
+        assert_eq!(restricted(&entries, policy), Ok(true));
         let text = "invalid sandbox permission path URI: 'file:///C:/x' is invalid on 'linux'";
-        let foreign = Some((-32600, text.to_owned()));
-        assert_eq!(restricted(&path("file:///C:/x", "write"), ""), [foreign.clone(), foreign]);
+        assert_eq!(restricted(&path("file:///C:/x", "write"), ""), Err((-32600, text.to_owned())));
     }
 }

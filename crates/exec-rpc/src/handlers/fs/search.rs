@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use exec_env::files::{FileLines, SearchItem, SearchResults};
 use exec_wire::fs::{CancelSearchParams, CancelSearchResult, FoundParams, SearchParams, SearchPlace, SearchResult};
 
-use super::permission::{self, FileAccess};
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::handlers::notifications::{NotificationSender, spawn_after_response};
@@ -14,7 +13,7 @@ use crate::limits::WATCH_OR_SEARCH_ID_BYTES;
 use crate::reply;
 
 pub(crate) async fn search(context: RequestContext, params: SearchParams) -> HandlerResult<SearchResult> {
-    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let search_id = params.search_id.clone();
     if search_id.len() > WATCH_OR_SEARCH_ID_BYTES {
         return Err(reply::bad_params(format!("searchId must not exceed {WATCH_OR_SEARCH_ID_BYTES} bytes")));
@@ -24,7 +23,7 @@ pub(crate) async fn search(context: RequestContext, params: SearchParams) -> Han
     let query = convert::search_query(params).map_err(reply::foreign_path)?;
     let reservation = context.connection.resources.searches.reserve(&search_id);
     let reservation = reservation.map_err(|error| reply::source_refused("searchId", &search_id, "searches", error))?;
-    let found = context.files().search(query).await.map_err(reply::file_error)?;
+    let found = files.search(query).await.map_err(reply::file_error)?;
     let (stop, id) = (reservation.stop_token(), search_id.clone());
     let then = spawn_after_response(&context, stop, reservation, |sender| send_matches(sender, id, found, after));
     Ok(Response { then: Some(then), ..SearchResult { search_id }.into() })

@@ -17,8 +17,7 @@ use exec_wire::text::OsText;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::permission::{self, FileAccess};
-use super::{native_path, permitted_path};
+use super::native_path;
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::handlers::notifications::NotificationSender;
@@ -29,13 +28,14 @@ pub(crate) async fn create_directory(
     context: RequestContext,
     params: CreateDirectoryParams,
 ) -> HandlerResult<CreateDirectoryResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let options = CreateDirectoryOptions {
         recursive: params.recursive.unwrap_or(true),
         links: convert::links(params.follow_symlinks),
         mode: params.mode,
     };
-    context.files().create_directory(&path, options).await.map_err(reply::file_error)?;
+    files.create_directory(&path, options).await.map_err(reply::file_error)?;
     Ok(CreateDirectoryResult {}.into())
 }
 
@@ -43,9 +43,9 @@ pub(crate) async fn get_metadata(
     context: RequestContext,
     params: GetMetadataParams,
 ) -> HandlerResult<GetMetadataResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
-    let found =
-        context.files().metadata(&path, convert::links(params.follow_symlinks)).await.map_err(reply::file_error)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
+    let found = files.metadata(&path, convert::links(params.follow_symlinks)).await.map_err(reply::file_error)?;
     Ok(convert::metadata(&found).into())
 }
 
@@ -53,8 +53,9 @@ pub(crate) async fn canonicalize(
     context: RequestContext,
     params: CanonicalizeParams,
 ) -> HandlerResult<CanonicalizeResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
-    let canonical = context.files().canonicalize(&path).await.map_err(reply::file_error)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
+    let canonical = files.canonicalize(&path).await.map_err(reply::file_error)?;
     Ok(CanonicalizeResult { path: convert::uri(&canonical).unwrap_or_else(convert::root) }.into())
 }
 
@@ -62,19 +63,20 @@ pub(crate) async fn read_directory(
     context: RequestContext,
     params: ReadDirectoryParams,
 ) -> HandlerResult<ReadDirectoryResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     // The length of a listing is not known before, so it reserves the memory of a long one.
     let memory = context.connection.reserve_response_memory(LISTING_BYTES).await;
     let result = match (&params.cursor, params.max_entries) {
         (None, None) => {
-            let entries = context.files().read_directory(&path).await.map_err(reply::file_error)?;
+            let entries = files.read_directory(&path).await.map_err(reply::file_error)?;
             let count = entries.len();
             convert::whole_listing(&path, entries).ok_or_else(|| reply::listing_too_large(count))?
         }
         (cursor, max_entries) => {
             let after = cursor.as_ref().map(|cursor| OsStr::from_bytes(&cursor.0));
             let max_entries = max_entries.unwrap_or(DIRECTORY_PAGE_ENTRIES).min(DIRECTORY_PAGE_ENTRIES);
-            let page = context.files().read_directory_page(&path, after, max_entries).await;
+            let page = files.read_directory_page(&path, after, max_entries).await;
             convert::directory_page(&path, page.map_err(reply::file_error)?)
         }
     };
@@ -85,13 +87,14 @@ pub(crate) async fn walk(context: RequestContext, params: WalkParams) -> Handler
     let options = convert::walk_options(params.options);
     // Codex's server checks the numbers before the path.
     options.check().map_err(|reason| reply::file_error(FileError::new(FileVerb::Walk, "", reason)))?;
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let memory = context.connection.reserve_response_memory(WALK_BYTES).await;
     let result = match &params.cursor {
-        None => convert::walk(context.files().walk(&path, options).await.map_err(reply::file_error)?),
+        None => convert::walk(files.walk(&path, options).await.map_err(reply::file_error)?),
         Some(cursor) => {
             let after = convert::walk_position(cursor).map_err(|()| reply::bad_params("cursor is none of ours"))?;
-            let page = context.files().walk_page(&path, options, after).await;
+            let page = files.walk_page(&path, options, after).await;
             convert::walk_page(page.map_err(reply::file_error)?)
         }
     };
@@ -99,27 +102,28 @@ pub(crate) async fn walk(context: RequestContext, params: WalkParams) -> Handler
 }
 
 pub(crate) async fn glob(context: RequestContext, params: GlobParams) -> HandlerResult<GlobResult> {
-    permission::check(params.sandbox.as_ref(), FileAccess::Read)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let query = convert::glob_query(params).map_err(reply::foreign_path)?;
     let memory = context.connection.reserve_response_memory(WALK_BYTES).await;
-    let found = context.files().glob(query).await.map_err(reply::file_error)?;
+    let found = files.glob(query).await.map_err(reply::file_error)?;
     Ok(Response { memory, ..convert::glob_matches(&found).into() })
 }
 
 pub(crate) async fn remove(context: RequestContext, params: RemoveParams) -> HandlerResult<RemoveResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let options = RemoveOptions {
         recursive: params.recursive.unwrap_or(true),
         force: params.force.unwrap_or(true),
         links: convert::links(params.follow_symlinks),
     };
-    context.files().remove(&path, options).await.map_err(reply::file_error)?;
+    files.remove(&path, options).await.map_err(reply::file_error)?;
     Ok(RemoveResult {}.into())
 }
 
 pub(crate) async fn copy(context: RequestContext, params: CopyParams) -> HandlerResult<CopyResult> {
     let (source, destination) = (native_path(&params.source_path)?, native_path(&params.destination_path)?);
-    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let (reporter, progress_reports) = mpsc::channel(COPY_PROGRESS_REPORTS);
     let progress = params.progress_id.is_some().then(|| -> CopyProgress {
         Arc::new(move |copied: &Copied| {
@@ -128,7 +132,7 @@ pub(crate) async fn copy(context: RequestContext, params: CopyParams) -> Handler
         })
     });
     let options = CopyOptions { recursive: params.recursive, keep_times: params.keep_times, progress };
-    let copying = context.files().copy(&source, &destination, options);
+    let copying = files.copy(&source, &destination, options);
     let (copied, ()) = tokio::join!(copying, send_progress(&context, params.progress_id, progress_reports));
     let copied = copied.map_err(reply::file_error)?;
     Ok(CopyResult { copied: params.report.then(|| convert::copied(&copied)) }.into())
@@ -151,9 +155,9 @@ async fn send_progress(
 
 pub(crate) async fn rename(context: RequestContext, params: RenameParams) -> HandlerResult<RenameResult> {
     let (from, to) = (native_path(&params.source_path)?, native_path(&params.destination_path)?);
-    permission::check(params.sandbox.as_ref(), FileAccess::Write)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let options = RenameOptions { no_replace: params.no_replace, links: convert::links(params.follow_symlinks) };
-    context.files().rename(&from, &to, options).await.map_err(reply::file_error)?;
+    files.rename(&from, &to, options).await.map_err(reply::file_error)?;
     Ok(RenameResult {}.into())
 }
 
@@ -161,23 +165,26 @@ pub(crate) async fn set_permissions(
     context: RequestContext,
     params: SetPermissionsParams,
 ) -> HandlerResult<SetPermissionsResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let links = convert::links(params.follow_symlinks);
-    context.files().set_permissions(&path, params.mode, links).await.map_err(reply::file_error)?;
+    files.set_permissions(&path, params.mode, links).await.map_err(reply::file_error)?;
     Ok(SetPermissionsResult {}.into())
 }
 
 pub(crate) async fn set_times(context: RequestContext, params: SetTimesParams) -> HandlerResult<SetTimesResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let times = convert::times(params.accessed_ns, params.modified_ns);
-    context.files().set_times(&path, times, convert::links(params.follow_symlinks)).await.map_err(reply::file_error)?;
+    files.set_times(&path, times, convert::links(params.follow_symlinks)).await.map_err(reply::file_error)?;
     Ok(SetTimesResult {}.into())
 }
 
 pub(crate) async fn read_link(context: RequestContext, params: ReadLinkParams) -> HandlerResult<ReadLinkResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let links = convert::links(params.follow_symlinks);
-    let target = context.files().read_link(&path, links).await.map_err(reply::file_error)?;
+    let target = files.read_link(&path, links).await.map_err(reply::file_error)?;
     Ok(ReadLinkResult { target: OsText(target.into_os_string()) }.into())
 }
 
@@ -185,8 +192,9 @@ pub(crate) async fn create_symlink(
     context: RequestContext,
     params: CreateSymlinkParams,
 ) -> HandlerResult<CreateSymlinkResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Write)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let (target, links) = (std::path::PathBuf::from(params.target.0), convert::links(params.follow_symlinks));
-    context.files().create_symlink(&target, &path, links).await.map_err(reply::file_error)?;
+    files.create_symlink(&target, &path, links).await.map_err(reply::file_error)?;
     Ok(CreateSymlinkResult {}.into())
 }

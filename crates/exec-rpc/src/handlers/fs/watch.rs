@@ -10,8 +10,7 @@ use exec_wire::fs::{
     WatchParams, WatchResult,
 };
 
-use super::permission::FileAccess;
-use super::{native_path, permitted_path};
+use super::native_path;
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::handlers::notifications::{NotificationSender, spawn_after_response};
@@ -19,7 +18,8 @@ use crate::limits::{CHANGES_PER_NOTIFICATION, WATCH_OR_SEARCH_ID_BYTES};
 use crate::reply;
 
 pub(crate) async fn watch(context: RequestContext, params: WatchParams) -> HandlerResult<WatchResult> {
-    let path = permitted_path(&params.path, params.sandbox.as_ref(), FileAccess::Read)?;
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
     let watch_id = params.watch_id;
     if watch_id.len() > WATCH_OR_SEARCH_ID_BYTES {
         return Err(reply::bad_params(format!("watchId must not exceed {WATCH_OR_SEARCH_ID_BYTES} bytes")));
@@ -27,7 +27,7 @@ pub(crate) async fn watch(context: RequestContext, params: WatchParams) -> Handl
     let reservation = context.connection.resources.watches.reserve(&watch_id);
     let reservation = reservation.map_err(|error| reply::source_refused("watchId", &watch_id, "watches", error))?;
     let options = WatchOptions { recursive: params.recursive.unwrap_or(true), ignore_files: params.ignore_files };
-    let changes = context.files().watch(&path, options).await.map_err(reply::file_error)?;
+    let changes = files.watch(&path, options).await.map_err(reply::file_error)?;
     let (stop, id) = (reservation.stop_token(), watch_id.clone());
     let then =
         spawn_after_response(&context, stop, reservation, |sender| send_changes(sender, id, params.path, changes));
@@ -74,12 +74,13 @@ pub(crate) async fn watch_missing(
     params: WatchMissingParams,
 ) -> HandlerResult<WatchMissingResult> {
     let not_watching = || WatchMissingResult { watching: false }.into();
+    let files = context.files_under(params.sandbox.as_ref())?;
     let Some(stop) = context.connection.resources.missing.replace(params.watch_id) else { return Ok(not_watching()) };
     let missing = params.missing.iter().map(native_path).collect::<Result<Vec<PathBuf>, _>>();
     let present = params.present.as_ref().map(native_path).transpose();
     // A path that cannot exist on this machine will never appear.
     let (Ok(missing), Ok(present)) = (missing, present) else { return Ok(not_watching()) };
-    let watch = match context.files().watch_missing(&missing, present.as_deref()).await {
+    let watch = match files.watch_missing(&missing, present.as_deref()).await {
         Ok(Some(watch)) => watch,
         Ok(None) => return Ok(not_watching()),
         Err(error) => {

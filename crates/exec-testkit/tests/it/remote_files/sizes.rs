@@ -104,7 +104,7 @@ fn handles_are_few_short_and_unique_and_say_so_in_known_words() {
 }
 
 #[test]
-fn bad_base64_foreign_paths_and_sandboxes_are_refused_in_known_words() {
+fn bad_base64_foreign_paths_and_writes_against_a_sandbox_are_refused_in_known_words() {
     run(async {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("file");
@@ -123,7 +123,7 @@ fn bad_base64_foreign_paths_and_sandboxes_are_refused_in_known_words() {
         });
         let write = json!({"path": uri(&path), "dataBase64": "eA==", "sandbox": sandbox});
         let refused = client.call("fs/writeFile", write).await;
-        assert_eq!(refused, json!([-32600, "filesystem sandbox cannot be enforced on this executor"]));
+        assert_eq!(refused, json!([-32603, "Read-only file system (os error 30)"]));
         assert!(!path.exists());
         let look = client.call("fs/getMetadata", json!({"path": uri(folder.path()), "sandbox": sandbox})).await;
         assert_eq!(look["isDirectory"], true);

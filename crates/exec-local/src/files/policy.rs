@@ -1,0 +1,197 @@
+//! What a call may reach, and where it is.
+//!
+//! A call under a policy goes from `/` to its file one handle after the other and never lets the kernel follow a link
+//! (`resolve/under_policy`), so it knows the path without links of every handle: its [`Place`]. The rules are asked about
+//! the place, and then the call acts on that handle, or on a name in it without following a link. Nothing is looked at by
+//! one path and used by another. For a call without a policy all of this is empty and costs nothing.
+//!
+//! Somebody may move a directory between the decision and the act, and the act then takes place where the directory is
+//! now. That gains nothing: whoever moves a directory needs to write both where it was and where it goes, and could have
+//! done there itself what the call does. Who is confined by the same policy can write neither what the policy protects nor
+//! what is outside, so it cannot move a directory there, or from there to where the policy allows more. Names that it
+//! swaps in the directory itself change nothing either: the rules know the name, not what has it.
+//!
+//! Nothing of procfs is reachable under a policy. It has the memory, the environment and the descriptors of the server,
+//! and links that lead past every path.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use exec_sandbox::path_rules::{PathAccess, PathRules};
+use rustix::fs::{PROC_SUPER_MAGIC, fstatfs};
+use rustix::io::Errno;
+
+/// What a call may reach: everything, or what the rules of a policy allow.
+#[derive(Clone, Default)]
+pub(super) struct CallPolicy(Option<Arc<PathRules>>);
+
+/// What a call does to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Read,
+    Write,
+}
+
+impl CallPolicy {
+    pub(super) fn new(rules: PathRules) -> Self {
+        Self(rules.is_restricted().then(|| Arc::new(rules)))
+    }
+
+    pub(super) fn is_restricted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The place of `path`, which goes through no link.
+    pub(super) fn place(&self, path: &Path) -> Place {
+        Place(self.0.as_ref().map(|rules| KnownPlace { rules: Arc::clone(rules), path: path.to_owned() }))
+    }
+}
+
+/// Where a file is, as far as a policy has to know it.
+#[derive(Clone, Default)]
+pub(super) struct Place(Option<KnownPlace>);
+
+#[derive(Clone)]
+struct KnownPlace {
+    rules: Arc<PathRules>,
+    /// Absolute and without links.
+    path: PathBuf,
+}
+
+impl KnownPlace {
+    fn leads_to_something(&self) -> bool {
+        !self.path.starts_with("/proc") && self.rules.leads_to_something(&self.path)
+    }
+}
+
+impl Place {
+    pub(super) fn policy(&self) -> CallPolicy {
+        CallPolicy(self.0.as_ref().map(|known| Arc::clone(&known.rules)))
+    }
+
+    /// Nothing without a policy.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.0.as_ref().map(|known| known.path.as_path())
+    }
+
+    /// The place of a name in this directory.
+    pub(super) fn name(&self, name: &OsStr) -> Self {
+        let mut place = self.clone();
+        place.enter(name);
+        place
+    }
+
+    pub(super) fn enter(&mut self, name: &OsStr) {
+        if let Some(known) = self.0.as_mut().filter(|_| name != ".") {
+            known.path.push(name);
+        }
+    }
+
+    pub(super) fn leave(&mut self) {
+        if let Some(known) = &mut self.0 {
+            known.path.pop();
+        }
+    }
+
+    /// Fails as the kernel does where a file is on a read-only file system, without permission, or not there at all.
+    pub(super) fn require(&self, wanted: Wanted) -> Result<(), Errno> {
+        match (self.access(), wanted) {
+            (PathAccess::Write, _) | (PathAccess::Read, Wanted::Read) => Ok(()),
+            (PathAccess::Read, Wanted::Write) => Err(Errno::ROFS),
+            (PathAccess::Denied, _) => Err(Errno::ACCESS),
+            (PathAccess::Hidden, _) => Err(Errno::NOENT),
+        }
+    }
+
+    /// Whether this may be told from what does not exist, though it may not be read: the top of what is denied, whose name is
+    /// listed, or a directory on the way to something that may be read.
+    pub(super) fn is_only_a_name(&self) -> bool {
+        let Some(known) = &self.0 else { return false };
+        let mut parent = self.clone();
+        parent.leave();
+        match self.access() {
+            PathAccess::Denied => parent.access() >= PathAccess::Read,
+            PathAccess::Hidden => known.leads_to_something(),
+            PathAccess::Read | PathAccess::Write => false,
+        }
+    }
+
+    /// Whether a directory may be listed. Of one that is only on the way, that shows what lies on the way.
+    pub(super) fn require_listing(&self) -> Result<(), Errno> {
+        match (&self.0, self.access()) {
+            (Some(known), PathAccess::Hidden) if known.leads_to_something() => Ok(()),
+            _ => self.require(Wanted::Read),
+        }
+    }
+
+    /// Whether this directory, to which `handle` leads, may be gone through on the way to something else.
+    pub(super) fn require_entering(&self, handle: impl AsFd) -> Result<(), Errno> {
+        if let Some(known) = &self.0
+            && !known.leads_to_something()
+        {
+            self.require(Wanted::Read)?;
+        }
+        self.require_outside_procfs(handle)
+    }
+
+    /// Whether this link may be followed.
+    pub(super) fn require_following(&self) -> Result<(), Errno> {
+        match &self.0 {
+            Some(known) if known.rules.leads_through_link(&known.path) => Ok(()),
+            _ => self.require(Wanted::Read),
+        }
+    }
+
+    /// Whether this name may come into being as something else: as a link, or with all that is below it.
+    pub(super) fn require_replacing(&self) -> Result<(), Errno> {
+        match self.require_removing() {
+            Err(Errno::BUSY) => Err(Errno::ROFS),
+            other => other,
+        }
+    }
+
+    /// Whether this name may go away, with all that is below it.
+    pub(super) fn require_removing(&self) -> Result<(), Errno> {
+        self.require(Wanted::Write)?;
+        let Some(known) = &self.0 else { return Ok(()) };
+        let mut parent = self.clone();
+        parent.leave();
+        // A writable directory in a read-only one is written, but stays, as a mount does: its name belongs to the other.
+        if parent.access() != PathAccess::Write {
+            return Err(Errno::BUSY);
+        }
+        match known.rules.has_lesser_rule_below(&known.path) {
+            true => Err(Errno::ROFS),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether something below may be denied though nothing says so by its path.
+    pub(super) fn may_deny_below(&self) -> bool {
+        self.0.as_ref().is_some_and(|known| known.rules.may_deny_below(&known.path))
+    }
+
+    /// Whether a name of this directory is listed. A denied one is, as it is for a process in a sandbox: what is in it
+    /// stays closed.
+    pub(super) fn shows(&self, name: &OsStr) -> bool {
+        self.0.is_none() || self.name(name).require_listing() != Err(Errno::NOENT)
+    }
+
+    /// The file system tells what procfs is, wherever it is mounted.
+    pub(super) fn require_outside_procfs(&self, handle: impl AsFd) -> Result<(), Errno> {
+        match self.0.is_some() && fstatfs(handle)?.f_type == PROC_SUPER_MAGIC {
+            true => Err(Errno::NOENT),
+            false => Ok(()),
+        }
+    }
+
+    fn access(&self) -> PathAccess {
+        match &self.0 {
+            None => PathAccess::Write,
+            Some(known) if known.path.starts_with("/proc") => PathAccess::Hidden,
+            Some(known) => known.rules.access(&known.path),
+        }
+    }
+}
