@@ -218,9 +218,8 @@ fn make_and_lock(path: &Path) -> Result<OwnedFd, Errno> {
 
 /// Whosever it is: in `/tmp` it may be that of another user, who has it locked as well.
 fn is_placeholder(path: &Path) -> bool {
-    rustix::fs::lstat(path).is_ok_and(|stat| {
-        FileType::from_raw_mode(stat.st_mode).is_dir() && stat.st_mode & 0o7777 == PLACEHOLDER_MODE
-    })
+    rustix::fs::lstat(path)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir() && stat.st_mode & 0o7777 == PLACEHOLDER_MODE)
 }
 
 fn is_still_at(directory: &OwnedFd, path: &Path) -> bool {

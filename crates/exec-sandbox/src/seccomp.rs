@@ -30,9 +30,12 @@ pub fn filters(scope: FilterScope) -> Vec<Vec<u64>> {
     if scope.without_mounts {
         forbidden.extend(FILE_ATTRIBUTES.iter().chain(SHARED_OBJECTS).map(|number| (*number, Vec::new())));
     }
-    if scope.network == NetworkPolicy::Restricted {
-        forbidden.extend(NETWORK.iter().map(|number| (*number, Vec::new())));
-        forbidden.extend(sockets());
+    match scope.network {
+        NetworkPolicy::Restricted => {
+            forbidden.extend(NETWORK.iter().map(|number| (*number, Vec::new())));
+            forbidden.extend(sockets());
+        }
+        NetworkPolicy::Enabled => forbidden.push((libc::SYS_socket, families_beside_the_network())),
     }
     // The C library makes processes with `clone3`, whose flags no filter can see, and with `clone` where that is missing.
     let missing = vec![(libc::SYS_clone3, Vec::new())];
@@ -205,6 +208,14 @@ fn sockets() -> Vec<Forbidden> {
     let foreign = rule(vec![condition(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)]);
     let datagram = rule(vec![condition(1, SeccompCmpOp::MaskedEq(0xf), libc::SOCK_DGRAM as u64)]);
     [libc::SYS_socket, libc::SYS_socketpair].map(|number| (number, vec![foreign.clone(), datagram.clone()])).to_vec()
+}
+
+/// Sockets that are no way to a network: of the kernel's own parts, of the machine's cables, and of the host of a virtual
+/// machine.
+fn families_beside_the_network() -> Vec<SeccompRule> {
+    let families =
+        [libc::AF_ALG, libc::AF_KEY, libc::AF_PACKET, libc::AF_XDP, libc::AF_VSOCK, libc::AF_BLUETOOTH, libc::AF_CAN];
+    families.map(|family| rule(vec![condition(0, SeccompCmpOp::Eq, family as u64)])).to_vec()
 }
 
 fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> SeccompCondition {
