@@ -6,7 +6,8 @@
 //! [`normalize`] (what may differ without anybody minding), [`declared_differences`] (what differs on purpose); then
 //! the cases by section of WIRE. A test is a section: it collects every difference and shows them together.
 //!
-//! Deliberately absent: expiry of sessions, because it takes Codex half a minute; sandboxes that have to be enforced.
+//! Deliberately absent: expiry of sessions, because it takes Codex half a minute; sandboxes that have to be enforced, because
+//! Codex's helper does not start from a home below the temporary directory (see `remote_files/sandboxed.rs`).
 
 mod case;
 mod case_directory;

@@ -4,6 +4,7 @@
 mod hung_files;
 mod plain_client;
 mod requests;
+mod sandboxed;
 mod sizes;
 mod streams;
 
