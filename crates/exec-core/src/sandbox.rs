@@ -162,4 +162,6 @@ pub enum MountStep {
     HideFile { path: PathBuf },
     /// `/dev` has harmless devices only, and terminals and shared memory of its own.
     Devices,
+    /// `/proc` can only be read, and where the kernel lets us say so it shows only what is in the sandbox.
+    Processes,
 }

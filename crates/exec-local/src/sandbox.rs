@@ -43,19 +43,23 @@ impl SandboxPlanner {
         let private = self.machine.private.iter().filter(|path| path.symlink_metadata().is_ok()).cloned().collect();
         let machine = MachinePaths { private, ..self.machine.clone() };
         let planned = exec_sandbox::plan(policy, &machine, host, &|path| self.placeholders.fact(path));
-        let SandboxPlan { confinement, descriptors, placeholders, report } =
+        let SandboxPlan { mut confinement, descriptors, placeholders, report } =
             planned.map_err(|error| ProcessReason::SandboxUnavailable { why: error.to_string() })?;
-        let placeholders = self.placeholders.make(placeholders).map_err(|(path, error)| {
-            let why = format!("{path:?} is protected and missing, and cannot be made for the time being: {error}");
+        let (placeholders, not_ours) = self.placeholders.make(placeholders).map_err(|(path, errno)| {
+            let why = format!("{path:?} is protected and missing, and cannot be made for the time being: {errno}");
             ProcessReason::SandboxUnavailable { why }
         })?;
+        confinement.mounts.retain(|step| match step {
+            MountStep::EmptyDirectory { path } | MountStep::HideDirectory { path, .. } => !not_ours.contains(path),
+            _ => true,
+        });
         Ok(PlannedSandbox { confinement, descriptors, report, placeholders })
     }
 
     /// Takes over placeholders of a process that an earlier owner has started. What cannot be held any more was removed.
     pub(crate) fn adopt(&self, paths: Vec<PathBuf>) -> Option<PlaceholderGuard> {
         let there = paths.into_iter().filter(|path| is_placeholder(path)).collect();
-        self.placeholders.make(there).ok()
+        self.placeholders.make(there).ok().map(|(guard, _)| guard)
     }
 }
 
@@ -175,19 +179,27 @@ impl Placeholders {
         exec_sandbox::file_fact(path).filter(|_| !is_placeholder(path))
     }
 
-    fn make(self: &Arc<Self>, paths: Vec<PathBuf>) -> Result<PlaceholderGuard, (PathBuf, Errno)> {
+    /// Also returns those that our user may not make. Neither may the process, so they need none.
+    fn make(self: &Arc<Self>, paths: Vec<PathBuf>) -> Result<(PlaceholderGuard, Vec<PathBuf>), (PathBuf, Errno)> {
         let mut guard = PlaceholderGuard { paths: Vec::new(), all: Arc::clone(self) };
+        let mut not_ours = Vec::new();
         for path in paths {
             let mut held = self.lock();
             if let Some(placeholder) = held.get_mut(&path) {
                 placeholder.count += 1;
             } else {
-                let directory = make_and_lock(&path).map_err(|errno| (path.clone(), errno))?;
-                held.insert(path.clone(), HeldPlaceholder { directory, count: 1 });
+                match make_and_lock(&path) {
+                    Ok(directory) => drop(held.insert(path.clone(), HeldPlaceholder { directory, count: 1 })),
+                    Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
+                        not_ours.push(path);
+                        continue;
+                    }
+                    Err(errno) => return Err((path, errno)),
+                }
             }
             guard.paths.push(path);
         }
-        Ok(guard)
+        Ok((guard, not_ours))
     }
 }
 
@@ -263,8 +275,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let (git, used) = (dir.path().join(".git"), dir.path().join("used"));
         let placeholders = Arc::new(Placeholders::default());
-        let first = placeholders.make(vec![git.clone(), used.clone()]).expect("the directory is ours");
-        let second = placeholders.make(vec![git.clone()]).expect("it is there already");
+        let (first, _) = placeholders.make(vec![git.clone(), used.clone()]).expect("the directory is ours");
+        let (second, _) = placeholders.make(vec![git.clone()]).expect("it is there already");
         drop(first);
         assert!(git.is_dir() && !used.exists());
         drop(second);
@@ -278,7 +290,7 @@ mod tests {
         drop(theirs);
         assert!(!git.exists());
 
-        let third = placeholders.make(vec![git.clone()]).expect("the directory is ours");
+        let (third, _) = placeholders.make(vec![git.clone()]).expect("the directory is ours");
         std::fs::write(git.join("config"), "real").expect("it is ours");
         drop(third);
         assert!(git.join("config").exists());

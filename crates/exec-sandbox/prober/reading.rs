@@ -71,7 +71,10 @@ pub(crate) const PROBES: &[Probe] = &[
     probe("read-execute-by-loader", |t| {
         let loaders = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
         let loader = loaders.iter().find(|path| Path::new(path).exists()).ok_or_else(|| absent("no loader"))?;
-        executed(Command::new(loader).arg(t.secret("program")?).stdout(std::process::Stdio::null()).status())
+        let mut command = Command::new(loader);
+        // It tells why it cannot run the program, and only verdicts are to be read here.
+        command.arg(t.secret("program")?).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        executed(command.status())
     }),
     probe("read-execute-as-interpreter", |t| {
         let script = t.own_missing()?;

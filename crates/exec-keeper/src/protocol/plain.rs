@@ -92,6 +92,7 @@ plain!(
         MountStep::HideDirectory { path, passable } => (if passable { 6 } else { 5 }, path.into(), OsString::new()),
         MountStep::HideFile { path } => (7, path.into(), OsString::new()),
         MountStep::Devices => (8, OsString::new(), OsString::new()),
+        MountStep::Processes => (10, OsString::new(), OsString::new()),
         MountStep::EmptyDirectory { path } => (9, path.into(), OsString::new()),
     },
     |(kind, path, target)| {
@@ -107,6 +108,7 @@ plain!(
             7 => MountStep::HideFile { path },
             8 => MountStep::Devices,
             9 => MountStep::EmptyDirectory { path },
+            10 => MountStep::Processes,
             _ => return None,
         })
     }

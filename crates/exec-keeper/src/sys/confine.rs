@@ -49,6 +49,8 @@ const RESOLVE_NO_SYMLINKS: u64 = 0x04;
 const RESOLVE_BENEATH: u64 = 0x08;
 const LANDLOCK_RULE_PATH_BENEATH: i32 = 1;
 const LANDLOCK_READ_DIRECTORY: u64 = 1 << 3;
+/// Reading of files and directories.
+const LANDLOCK_READ: u64 = 1 << 2 | 1 << 3;
 /// Reading and writing of files, and requests to devices.
 const LANDLOCK_USE_DEVICE: u64 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 15;
 /// Version 3: the kernel's own name of a set of capabilities of 64 bits.
@@ -89,6 +91,7 @@ enum StepKind {
     HideDirectory { passable: bool },
     HideFile,
     Devices,
+    Processes,
 }
 
 /// What could not be done.
@@ -223,7 +226,7 @@ impl<'a> PreparedConfinement<'a> {
             // SAFETY: as for `enter`.
             unsafe {
                 match step.kind {
-                    StepKind::Bind { .. } => {
+                    StepKind::Bind { .. } | StepKind::Processes => {
                         let handle = check(ConfineStep::Mount(at), open_below(root, &step.path))?;
                         step.source = check(ConfineStep::Mount(at), copy_mount(handle, true))?;
                         libc::close(handle);
@@ -304,6 +307,7 @@ impl<'a> PreparedConfinement<'a> {
                     }
                 }
                 StepKind::Devices => self.make_devices(root).map_err(failed)?,
+                StepKind::Processes => self.show_processes(step.source, root).map_err(failed)?,
             }
         }
         Ok(root)
@@ -339,6 +343,26 @@ impl<'a> PreparedConfinement<'a> {
             }
             make_read_only(devices, false)?;
             libc::close(devices);
+        }
+        Ok(())
+    }
+
+    /// A `/proc` that hides whom one may not trace, which Landlock makes everybody outside. Only who has the rights of root over
+    /// all processes may mount one; others see the machine's own.
+    ///
+    /// # Safety
+    /// As for [`Self::enter`].
+    unsafe fn show_processes(&self, machine: RawFd, root: RawFd) -> Result<(), i32> {
+        // SAFETY: as for `enter`.
+        unsafe {
+            let hiding = new_file_system(c"proc", &[(c"hidepid", c"ptraceable")]);
+            let processes = hiding.unwrap_or(machine);
+            make_read_only(processes, true)?;
+            self.allow(processes, LANDLOCK_READ)?;
+            let target = mount_point(root, c"proc", true)?;
+            move_mount(processes, target)?;
+            libc::close(target);
+            libc::close(machine);
         }
         Ok(())
     }
@@ -400,6 +424,7 @@ impl PreparedStep {
             }
             MountStep::HideFile { path } => (StepKind::HideFile, path.as_path(), none),
             MountStep::Devices => (StepKind::Devices, none, none),
+            MountStep::Processes => (StepKind::Processes, Path::new("/proc"), none),
         };
         let relative = path.as_os_str().as_bytes().strip_prefix(b"/").ok_or(Errno::INVAL)?;
         let relative = if relative.is_empty() { b"." } else { relative };
@@ -421,6 +446,7 @@ impl PreparedStep {
             StepKind::EmptyDirectory => format!("keeping /{path} empty"),
             StepKind::HideDirectory { .. } | StepKind::HideFile => format!("hiding /{path}"),
             StepKind::Devices => "making /dev".to_owned(),
+            StepKind::Processes => "showing /proc".to_owned(),
         }
     }
 }

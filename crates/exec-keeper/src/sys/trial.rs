@@ -119,7 +119,10 @@ fn fork(flags: i32, work: impl FnOnce()) -> Result<Pid, Errno> {
             work();
             libc::_exit(0);
         }
-        Pid::from_raw(pid as i32).filter(|_| pid > 0).ok_or_else(super::last_errno)
+        if pid < 0 {
+            return Err(super::last_errno());
+        }
+        Pid::from_raw(pid as i32).ok_or(Errno::CHILD)
     }
 }
 

@@ -128,7 +128,7 @@ pub async fn what_is_protected_deeper_down_stays_where_it_is(env: &TestEnvironme
 pub async fn a_protected_folder_that_is_missing_cannot_be_made_and_leaves_nothing_behind(env: &TestEnvironment) {
     let workspace = workspace(env);
     std::fs::remove_dir(workspace.join(".git")).expect("it is empty");
-    let script = "mkdir .git; ls -A; ls -A .git; echo x > .git/config; rm -rf .git; echo done";
+    let script = "mkdir .git; ls -Ad .git; ls -A .git; echo x > .git/config; rm -rf .git; echo done";
     let log = run(env, script, &workspace, workspace_policy(&workspace)).await;
     assert_eq!(log.stdout(), ".git\ndone\n", "{}", log.stderr());
     // It is removed when the last process of the tree is gone, which nobody is told of.

@@ -1,5 +1,7 @@
 //! What Codex does to files without starting a command: patches and images.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use serde_json::{Value, json};
 
 use super::agent::Agent;
@@ -69,7 +71,10 @@ pub(super) async fn an_image_reaches_the_model_unchanged(agent: &mut Agent) {
 }
 
 pub(super) fn put(agent: &Agent, name: &str, text: &str) {
-    std::fs::write(agent.path(name), text).expect("the working directory is ours");
+    let (path, directory) = (agent.path(name), std::fs::metadata(agent.path(".")).expect("it is there"));
+    std::fs::write(&path, text).expect("the working directory is ours");
+    // A server without rights could not change what is root's.
+    std::os::unix::fs::chown(&path, Some(directory.uid()), Some(directory.gid())).expect("it is ours");
 }
 
 pub(super) fn content(agent: &Agent, name: &str) -> Option<String> {

@@ -113,6 +113,14 @@ const EITHER: &[&str] = &[
     "descriptor-of-process",
     // `ps` of a machine without pid namespaces.
     "proc-command-line",
+    // Numbers of descriptors and addresses, no contents; what they lead to are probes of their own. Root's `/proc` hides them.
+    "proc-descriptors",
+    "proc-mapped-files",
+    // The same user's processes can be scheduled otherwise, which delays them; without a pid namespace nothing forbids it but
+    // a filter that would forbid threads to do it to themselves. SECURITY.md names it.
+    "affinity-set",
+    "scheduler-set",
+    "scheduler-attributes-set",
     // Confines further.
     "landlock-version",
     "filter-of-its-own",
