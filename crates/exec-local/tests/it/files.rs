@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bytes::Bytes;
+use exec_core::sandbox::{FileAccess, FilePolicy, FileRule, NetworkPolicy, RuleTarget, SandboxPolicy};
+use exec_env::Environment as _;
 use exec_env::files::{
-    Change, CopyOptions, Files, Pattern, RemoveOptions, SearchItem, SearchQuery, WatchOptions, WriteOptions,
+    Change, CopyOptions, FileReason, Files, Pattern, RemoveOptions, SearchItem, SearchQuery, WatchOptions, WriteOptions,
 };
 use exec_local::files::LocalFiles;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
@@ -227,4 +229,25 @@ async fn a_hundred_searches_of_one_caller_do_not_delay_that_of_another() {
     drop(searches);
     let mut found = files.search(SearchQuery { max_matches: 1, ..query() }).await.expect("the query is good");
     assert!(matches!(found.next().await, Ok(SearchItem::Lines(_))));
+}
+
+/// Whatever the policy says, and under any name.
+#[tokio::test]
+async fn no_policy_reaches_the_folders_of_the_server_itself() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let top = folder.path().canonicalize().expect("it exists");
+    let options = exec_local::LocalOptions { spool_folder: Some(top.join("spool")), ..Default::default() };
+    let environment = exec_local::LocalEnvironment::open(options).await.expect("the folder is ours");
+    std::os::unix::fs::symlink(top.join("spool"), top.join("link")).expect("the folder is ours");
+    let rule = |path: &str, access| FileRule { target: RuleTarget::Path(path.into()), access };
+    let rules = vec![rule("/", FileAccess::Write), rule("/no/such", FileAccess::Deny)];
+    let files = FilePolicy::Restricted { rules, glob_scan_depth: None };
+    let policy = SandboxPolicy { files, network: NetworkPolicy::Restricted };
+    let bound = environment.files().under_policy(std::sync::Arc::new(policy));
+    for path in ["spool/log", "link/log"] {
+        let written = bound.write(&top.join(path), "x".into(), WriteOptions::default()).await;
+        assert_eq!(written.map_err(|error| error.reason), Err(FileReason::Os(13)), "{path}");
+    }
+    bound.write(&top.join("beside"), "x".into(), WriteOptions::default()).await.expect("it may be written");
+    environment.end().await;
 }

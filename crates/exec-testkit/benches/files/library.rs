@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use exec_client::Options;
 use exec_client::files::stream::{ReadStream, WriteStream};
+use exec_client::{Options, RemoteEnvironment};
 use exec_core::{Command, Io, ProcessId, TerminalSize, WriteId};
 use exec_env::Environment;
 use exec_env::files::{LinkPolicy, OpenMode};
@@ -17,10 +17,14 @@ use crate::{Load, Measured, PAUSE, QUIET_KEYS, Task};
 
 const PIECE_BYTES: usize = 64 << 10;
 
-pub(crate) async fn measure(url: &str, task: &Task) -> Measured {
+pub(crate) async fn connect(url: &str) -> RemoteEnvironment {
     let environment =
         exec_client::connect(url.parse().expect("a URL"), ConnectOptions::default(), Options::default()).await;
-    let environment = environment.expect("it listens");
+    environment.expect("it listens")
+}
+
+pub(crate) async fn measure(url: &str, task: &Task) -> Measured {
+    let environment = connect(url).await;
     let id = ProcessId::new("cat").expect("short");
     let command = Command { io: Io::Pty(TerminalSize::default()), ..Command::new(["/bin/cat"], "/") };
     environment.processes().start(&id, command).await.expect("cat runs");

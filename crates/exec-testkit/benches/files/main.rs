@@ -1,10 +1,12 @@
-//! How long a keystroke's echo takes while a large file goes over the same WebSocket, in milliseconds.
+//! How long a keystroke's echo takes while a large file goes over the same WebSocket, in milliseconds; and before that what
+//! a policy costs a small file.
 //!
 //! `cargo xtask bench files`. Our server is measured with our client, then with a plain client; Codex's server with the
 //! plain client, if `CODEX_BIN` names it. All take turns in one run. `EXEC_FILE_MB` is the size of the file in MiB.
 
 mod library;
 mod plain;
+mod sandboxed;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -27,6 +29,7 @@ async fn main() {
     let file = folder.path().join("file");
     std::fs::write(&file, vec![b'x'; file_bytes as usize]).expect("there is room");
     let ours = binaries::exec_server().display().to_string();
+    sandboxed::measure(&Server::start(&ours, "serve").url, folder.path()).await;
     let mut servers = vec![("ours", ours.clone(), "serve", true), ("ours, plain", ours, "serve", false)];
     if let Ok(codex) = std::env::var("CODEX_BIN") {
         servers.push(("codex, plain", codex, "exec-server", false));
