@@ -220,8 +220,10 @@ mod tests {
     fn a_protected_directory_in_a_writable_one_is_mounted_over_it() {
         let rules = [("/", FileAccess::Read), ("/no-w", FileAccess::Write), ("/no-w/.git", FileAccess::Read)];
         let plan = planned(&rules, &[], &[("/no-w", DIR), ("/no-w/.git", DIR)]).expect("there is no link");
-        let steps = vec![MountStep::ReadOnlyRoot, MountStep::Devices, bind("/no-w", true), bind("/no-w/.git", false)];
-        assert_eq!(plan, MountPlan { steps, placeholders: Vec::new() });
+        let mut steps = vec![MountStep::ReadOnlyRoot, MountStep::Devices, bind("/no-w", true)];
+        steps.extend(empty("/no-w", &ALWAYS[..3]));
+        steps.push(bind("/no-w/.git", false));
+        assert_eq!(plan.steps, steps);
     }
 
     #[test]
@@ -229,9 +231,8 @@ mod tests {
         let rules = [("/", FileAccess::Read), ("/no-w", FileAccess::Write), ("/no-w/a/b/.git", FileAccess::Read)];
         let files = [("/no-w", DIR), ("/no-w/a", DIR), ("/no-w/a/b", DIR), ("/no-w/a/b/.git", DIR)];
         let plan = planned(&rules, &[], &files).expect("there is no link");
-        let expected =
-            [bind("/no-w", true), bind("/no-w/a", true), bind("/no-w/a/b", true), bind("/no-w/a/b/.git", false)];
-        assert_eq!(plan.steps[2..], expected);
+        let held = [bind("/no-w/a", true), bind("/no-w/a/b", true), bind("/no-w/a/b/.git", false)];
+        assert!(plan.steps.ends_with(&held), "{plan:?}");
     }
 
     #[test]
