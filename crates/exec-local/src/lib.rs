@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - `processes`, with `processes/process`: the verbs over processes, and the table behind them;
-//! - `sandbox`: what this host can enforce, and a plan for each sandboxed start;
+//! - `sandbox`: what this host can enforce, and a plan for each sandboxed start; `socket_cgroup`: whose connection it is;
 //! - `keeper_client`: requests to the keeper and their replies;
 //! - `output_mover`, `process_log`, `readers`: output on its way to the readers, and how far each of them has read;
 //! - `stdin`, `write_journal`: writes to a child, each of which happens once;
@@ -36,6 +36,7 @@ mod process_log;
 mod processes;
 mod readers;
 mod sandbox;
+mod socket_cgroup;
 mod stdin;
 mod wait;
 mod write_journal;
@@ -221,6 +222,13 @@ impl LocalEnvironment {
         let files = LocalFiles::open_on(machine_paths, Some(&temp_registries)).with_descriptors(descriptors.clone());
         let http = LocalHttp::new().with_descriptors(descriptors.clone());
         Ok(Self { processes, files, http, info, descriptors })
+    }
+
+    /// Whether the TCP connection from `peer` to `own` was made by a sandboxed process of this environment. Such a process must
+    /// not be served: it could ask for another one without a sandbox. True also where that cannot be known while there
+    /// are such processes. Only those count that have the network.
+    pub fn is_from_a_sandbox(&self, peer: std::net::SocketAddr, own: std::net::SocketAddr) -> bool {
+        self.processes.is_from_a_sandbox(peer, own)
     }
 
     /// The descriptors of this process, from which its fronts take theirs.

@@ -7,6 +7,7 @@ mod process;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -32,6 +33,7 @@ use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone, unanswered};
 use crate::output_mover::MoverNotification;
 use crate::sandbox::{PlannedSandbox, SandboxPlanner};
+use crate::socket_cgroup::cgroup_of_socket;
 use crate::wait;
 pub(crate) use process::Process;
 
@@ -124,6 +126,19 @@ impl LocalProcesses {
                 Err((id, errno)) => tracing::error!(%id, %errno, "a process of an earlier owner cannot be read"),
             }
         }
+    }
+
+    pub(crate) fn is_from_a_sandbox(&self, peer: SocketAddr, own: SocketAddr) -> bool {
+        let sandboxed: Vec<u64> =
+            self.table.lock().by_number.values().filter_map(|process| process.sandbox_cgroup()).collect();
+        !sandboxed.is_empty()
+            && match cgroup_of_socket(peer, own) {
+                Ok(cgroup) => cgroup.is_some_and(|cgroup| sandboxed.contains(&cgroup)),
+                Err(errno) => {
+                    tracing::warn!(%errno, "cannot tell whether a connection comes from a sandbox");
+                    true
+                }
+            }
     }
 
     pub(crate) async fn end(&self) {

@@ -16,8 +16,8 @@ use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
 use exec_rpc::limits::CLOSE_TIMEOUT;
 use exec_rpc::{Server, ServerOptions, Workers};
 use exec_transport::{
-    AcceptError, Auth, AuthSettings, ConnectionBudget, ListenOptions, ListenUrl, Listener, PendingConnection,
-    ServerTls, ServerTlsOptions, SharedRoom,
+    AcceptError, Auth, AuthSettings, ConnectionBudget, ListenOptions, ListenUrl, Listener, PeerCheck,
+    PendingConnection, ServerTls, ServerTlsOptions, SharedRoom,
 };
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::signal::unix::SignalKind;
@@ -92,8 +92,13 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         operators_everywhere: args.operators_everywhere,
     };
     let server = Server::start(environment.clone(), options).await?;
-    let budget = connection_budget(environment.descriptors().clone());
-    let end = listen(args, &urls, (auth, tls, budget), &server, &workers).await;
+    let admission = Admission {
+        auth,
+        tls,
+        budget: connection_budget(environment.descriptors().clone()),
+        peer_check: peer_check(environment.clone()),
+    };
+    let end = listen(args, &urls, &admission, &server, &workers).await;
     server.stop();
     // A keeper without processes has nothing to wait for. Sessions are in the state folder.
     let is_empty = environment.processes().list().await.is_ok_and(|processes| processes.is_empty());
@@ -126,7 +131,7 @@ fn is_stdio_only(urls: &[ListenUrl]) -> bool {
 async fn listen(
     args: &ServeArgs,
     urls: &[ListenUrl],
-    (auth, tls, budget): (Option<Auth>, Option<ServerTlsOptions>, ConnectionBudget),
+    admission: &Admission,
     server: &Arc<Server>,
     workers: &Workers,
 ) -> anyhow::Result<Shutdown> {
@@ -146,7 +151,7 @@ async fn listen(
     let beyond_file_size = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
     drop(tokio::signal::unix::signal(beyond_file_size).context("cannot listen for signals")?);
     // Only now, because a self-signed certificate is kept in the state folder, which is ours from here on.
-    let tls = tls.map(|options| ServerTls::load(&options)).transpose()?;
+    let tls = admission.tls.as_ref().map(ServerTls::load).transpose()?;
     if let Some(tls) = &tls {
         let fingerprint = tls.fingerprint();
         messages::print_note(format_args!("the certificate's fingerprint, for --tls-fingerprint: {fingerprint}"));
@@ -155,12 +160,13 @@ async fn listen(
     let mut listeners = JoinSet::new();
     for url in urls {
         let options = ListenOptions {
-            auth: auth.clone().filter(|_| url.socket_address().is_some()),
+            auth: admission.auth.clone().filter(|_| url.socket_address().is_some()),
             tls: tls.clone().filter(|_| matches!(url, ListenUrl::SecureWebSocket(_))),
             insecure_no_auth: args.insecure_no_auth,
             allow_hosts: args.allow_host.clone(),
             max_connections: args.max_connections as usize,
-            budget: Some(budget.clone()),
+            peer_check: Some(admission.peer_check.clone()),
+            budget: Some(admission.budget.clone()),
             ..ListenOptions::default()
         };
         let listener = Listener::bind(url, options).await?;
@@ -198,6 +204,22 @@ async fn listen(
             },
         }
     }
+}
+
+/// What decides who may connect.
+struct Admission {
+    auth: Option<Auth>,
+    tls: Option<ServerTlsOptions>,
+    budget: ConnectionBudget,
+    peer_check: PeerCheck,
+}
+
+/// A process that we have confined must not ask us for another one that is not.
+fn peer_check(environment: Arc<LocalEnvironment>) -> PeerCheck {
+    PeerCheck::new(move |peer, own| match environment.is_from_a_sandbox(peer, own) {
+        true => Err("this connection comes from a sandbox of this server, which serves nobody inside".to_owned()),
+        false => Ok(()),
+    })
 }
 
 /// Each connection has one of the descriptors that are set aside for them, over all listeners.

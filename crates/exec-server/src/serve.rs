@@ -34,8 +34,8 @@ use tokio::task::JoinSet;
 pub use exec_rpc::{Server, ServerOptions, ServerStartError};
 pub use exec_transport::{
     AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, CertificateSource, Connection, ConnectionBudget,
-    Fingerprint, ListenOptions, ListenUrl, ListenUrlError, Listener, ServerTls, ServerTlsOptions, SharedRoom, TlsError,
-    memory_pair, token,
+    Fingerprint, ListenOptions, ListenUrl, ListenUrlError, Listener, PeerCheck, ServerTls, ServerTlsOptions,
+    SharedRoom, TlsError, memory_pair, token,
 };
 
 /// Serves every connection that `listener` accepts, until `shutdown` is ready or nothing can be accepted any more.

@@ -50,7 +50,7 @@ pub use connection::{Connection, Identity, Receiver, SendError, Sender};
 pub use limits::Limits;
 pub use listen::{
     AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ConnectionBudget, ListenOptions, ListenUrl,
-    ListenUrlError, Listener, PendingConnection, SharedRoom,
+    ListenUrlError, Listener, PeerCheck, PendingConnection, SharedRoom,
 };
 pub use memory::memory_pair;
 pub use message::{CloseReason, ConnectionEnd, Message, Received};

@@ -12,6 +12,7 @@ mod budget;
 mod handshake;
 mod handshake_slots;
 mod http;
+mod peer_check;
 mod socket_file;
 mod throttle;
 
@@ -41,6 +42,7 @@ use crate::tls::ServerTls;
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
 pub use budget::{ConnectionBudget, SharedRoom};
+pub use peer_check::PeerCheck;
 
 pub(crate) use budget::ConnectionPermit;
 use budget::ConnectionRoom;
@@ -135,6 +137,8 @@ pub struct ListenOptions {
     pub max_connections: usize,
     /// Handshakes over TCP under way at one time; beyond, the oldest end.
     pub max_handshakes: usize,
+    /// Which peers over TCP may not enter, whatever they bring: those whom the server itself has confined.
+    pub peer_check: Option<PeerCheck>,
     /// What connections share with others, if it may run out before: the descriptors of this process.
     pub budget: Option<ConnectionBudget>,
     /// The time within which a request's head must be complete.
@@ -151,6 +155,7 @@ impl Default for ListenOptions {
             allow_hosts: Vec::new(),
             max_connections: MAX_CONNECTIONS,
             max_handshakes: MAX_HANDSHAKES,
+            peer_check: None,
             budget: None,
             header_timeout: HEADER_TIMEOUT,
             limits: Limits::default(),
@@ -264,6 +269,7 @@ impl Listener {
             policy: UpgradePolicy { auth: options.auth, hosts },
             tls: options.tls.as_ref().map(ServerTls::acceptor),
             room: ConnectionRoom::new(max_connections, options.budget),
+            peer_check: options.peer_check,
             header_timeout: options.header_timeout,
             limits: options.limits,
             throttle: Mutex::default(),

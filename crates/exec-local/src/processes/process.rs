@@ -21,6 +21,7 @@ use crate::output_mover::{AsyncDescriptor, MoverNotification, NOTIFICATIONS, Out
 use crate::process_log::ProcessLog;
 use crate::readers::Readers;
 use crate::sandbox::PlaceholderGuard;
+use crate::socket_cgroup::cgroup_of_process;
 use crate::stdin::{Stdin, StdinHandle};
 use crate::write_journal::WriteJournal;
 
@@ -33,6 +34,8 @@ pub(crate) struct Process {
     terminal: Option<AsyncDescriptor>,
     notifications: mpsc::Sender<MoverNotification>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Where the sockets of its tree are, if it is sandboxed and has a cgroup of its own.
+    sandbox_cgroup: Option<u64>,
     /// What its sandbox needs on the machine; gone when its whole tree is.
     placeholders: Arc<Mutex<Option<PlaceholderGuard>>>,
 }
@@ -131,7 +134,8 @@ impl Process {
             tasks.push(tokio::spawn(remove_placeholders(number, log.watch(), keeper, held)));
         }
         let tasks = Mutex::new(tasks);
-        Arc::new(Self { number, pid, record, log, stdin, terminal, notifications, tasks, placeholders })
+        let sandbox_cgroup = record.sandbox.is_some().then(|| cgroup_of_process(pid)).flatten();
+        Arc::new(Self { number, pid, record, log, stdin, terminal, notifications, tasks, sandbox_cgroup, placeholders })
     }
 
     pub(crate) fn id(&self) -> &ProcessId {
@@ -189,6 +193,10 @@ impl Process {
             sandbox: self.record.sandbox.clone(),
             label: self.record.label.clone(),
         }
+    }
+
+    pub(crate) fn sandbox_cgroup(&self) -> Option<u64> {
+        self.sandbox_cgroup
     }
 
     /// The process lives on without us, and its placeholders with it.

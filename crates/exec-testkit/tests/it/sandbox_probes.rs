@@ -343,9 +343,9 @@ async fn assert_denied(
     let mut command = command(targets, wanted, keys);
     command.sandbox = Some(policy.sandbox(targets));
     let verdicts = run(&daemon.environment, command).await.expect("this host can enforce the policy");
-    let escaped = verdicts.iter().filter(|(name, verdict)| {
-        verdict.starts_with("escaped:") && expected_of_server(policy, name) == Expected::Denied
-    });
+    let escaped = verdicts
+        .iter()
+        .filter(|(name, verdict)| verdict.starts_with("escaped:") && expected_of_server(name) == Expected::Denied);
     assert_eq!(escaped.collect::<Vec<_>>(), [] as [(&String, &String); 0], "{policy:?} {keys:?}");
     assert!(verdicts.len() >= wanted.len(), "every probe has its verdict");
 }

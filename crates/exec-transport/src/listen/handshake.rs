@@ -31,6 +31,7 @@ use crate::websocket::Role;
 
 use super::budget::{ConnectionPermit, ConnectionRoom};
 use super::http::{UpgradePolicy, UpgradeResponse, plain};
+use super::peer_check::PeerCheck;
 use super::throttle::AuthThrottle;
 
 /// Turns accepted streams into connections; shared by all handshakes of a listener.
@@ -39,6 +40,7 @@ pub(super) struct Acceptor {
     /// For a `wss://` listener.
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) room: ConnectionRoom,
+    pub(super) peer_check: Option<PeerCheck>,
     pub(super) header_timeout: Duration,
     pub(super) limits: Limits,
     /// Held for a moment, never while anybody waits.
@@ -74,8 +76,8 @@ enum Place {
     Held(ConnectionPermit),
     /// Taken when the request may enter, so that those who may not take nobody's.
     AtUpgrade,
-    /// There is none left, and every request is told why.
-    None(String),
+    /// There is none for it, and every request is told why.
+    Refused(StatusCode, String),
 }
 
 impl Acceptor {
@@ -88,8 +90,15 @@ impl Acceptor {
         // Encrypted or not, the head must be complete by then.
         let deadline = Instant::now() + self.header_timeout;
         let peer = Peer::WebSocket(address);
+        let place = match self.check_peer(&stream, address) {
+            Ok(()) => Place::AtUpgrade,
+            Err(why) => {
+                tracing::warn!(%address, "refused a connection: {why}");
+                Place::Refused(StatusCode::FORBIDDEN, why)
+            }
+        };
         let Some(tls) = &self.tls else {
-            let upgraded = self.serve_http(stream, Some(address), deadline, Place::AtUpgrade).await?;
+            let upgraded = self.serve_http(stream, Some(address), deadline, place).await?;
             return Some(self.websocket(upgraded, TcpStream::into_split, peer));
         };
         let stream = match timeout_at(deadline, tls.accept(stream)).await {
@@ -103,9 +112,17 @@ impl Acceptor {
                 return None;
             }
         };
-        let upgraded = self.serve_http(stream, Some(address), deadline, Place::AtUpgrade).await?;
+        let upgraded = self.serve_http(stream, Some(address), deadline, place).await?;
         // TLS keeps one state for both directions, so the halves share a lock, which tokio's split holds for one poll.
         Some(self.websocket(upgraded, tokio::io::split, peer))
+    }
+
+    fn check_peer(&self, stream: &TcpStream, address: SocketAddr) -> Result<(), String> {
+        match (&self.peer_check, stream.local_addr()) {
+            (Some(check), Ok(own)) => check.check(address, own),
+            // Without an address the stream has ended already.
+            (_, _) => Ok(()),
+        }
     }
 
     fn websocket<S, R, W>(&self, upgraded: Upgraded<S>, split: impl FnOnce(S) -> (R, W), peer: Peer) -> Connection
@@ -145,7 +162,7 @@ impl Acceptor {
             let deadline = Instant::now() + self.header_timeout;
             let place = match admission {
                 UnixAdmission::Connection(permit) => Place::Held(permit),
-                UnixAdmission::Refusal(_, why) => Place::None(why),
+                UnixAdmission::Refusal(_, why) => Place::Refused(StatusCode::SERVICE_UNAVAILABLE, why),
             };
             let upgraded = self.serve_http(stream, None, deadline, place).await?;
             return Some(self.websocket(upgraded, UnixStream::into_split, peer));
@@ -191,11 +208,11 @@ impl Acceptor {
 
     /// A permit for the connection that a request may become, or why there is none.
     fn take_place(&self, place: &Mutex<Place>) -> Result<ConnectionPermit, String> {
-        let used = Place::None("this exchange has become a connection already".to_owned());
-        match std::mem::replace(&mut *locked(place), used) {
+        let why = "this exchange has become a connection already".to_owned();
+        match std::mem::replace(&mut *locked(place), Place::Refused(StatusCode::SERVICE_UNAVAILABLE, why)) {
             Place::Held(permit) => Ok(permit),
             Place::AtUpgrade => self.room.take(),
-            Place::None(why) => Err(why),
+            Place::Refused(_, why) => Err(why),
         }
     }
 
@@ -206,8 +223,8 @@ impl Acceptor {
         place: &Mutex<Place>,
         upgrade: &Mutex<Option<PendingUpgrade>>,
     ) -> Response<Full<Bytes>> {
-        if let Place::None(why) = &*locked(place) {
-            return plain(StatusCode::SERVICE_UNAVAILABLE, why.clone());
+        if let Place::Refused(status, why) = &*locked(place) {
+            return plain(*status, why.clone());
         }
         // Only a listener that asks for tokens can be tried by guessing one.
         let guesser = address.filter(|_| self.policy.auth.is_some() && request.uri().path() == "/");

@@ -87,14 +87,8 @@ impl Policy {
 }
 
 /// What a probe finds that attacks the server itself, whatever the policy.
-pub(crate) fn expected_of_server(policy: Policy, name: &str) -> Expected {
-    // A server without a token serves whoever reaches its port, which who has the network does; SECURITY.md names it.
-    let serves_everybody = name == "connect-server" && policy == Policy::NetworkEnabled;
-    if EITHER.contains(&name) || name.starts_with("read-glob") || serves_everybody {
-        Expected::Either
-    } else {
-        Expected::Denied
-    }
+pub(crate) fn expected_of_server(name: &str) -> Expected {
+    if EITHER.contains(&name) || name.starts_with("read-glob") { Expected::Either } else { Expected::Denied }
 }
 
 /// Whether a verdict of the prober is what was expected.
@@ -177,7 +171,7 @@ const WORKS_WITH_NETWORK: &[&str] = &[
 
 /// With the network, too: these need rights, or reach what is not the network.
 const NEVER_IN_NETWORK: &[&str] =
-    &["socket-raw", "socket-raw6", "socket-packet", "socket-xdp", "socket-alg", "socket-key"];
+    &["socket-raw", "socket-raw6", "socket-packet", "socket-xdp", "socket-alg", "socket-key", "connect-server"];
 
 /// Probes that a plain user is denied by any kernel: they need root, or what root owns.
 pub(crate) const NEEDS_ROOT: &[&str] = &[
