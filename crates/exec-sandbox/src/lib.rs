@@ -5,7 +5,7 @@
 //! - [`path_rules`]: the policy's rules for files, with the links in their paths resolved: which access does a path have?
 //! - [`mounts`]: which mounts a process needs, so that it has just that access;
 //! - [`landlock`], [`seccomp`]: what the kernel is told besides;
-//! - [`plan`]: which of these this host can do, and all of it together.
+//! - [`mod@plan`]: which of these this host can do, and all of it together.
 
 pub mod landlock;
 pub mod mounts;
