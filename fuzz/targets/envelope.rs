@@ -33,7 +33,9 @@ fn encode(message: &Incoming<'_>) -> String {
             let params = raw(notification.params.as_str());
             write_notification(&mut out, &notification.method, &params, notification.jsonrpc);
         }
-        Incoming::Response(response) => write_response(&mut out, &response.id, &raw(response.result.as_str()), false),
+        Incoming::Response(response) => {
+            write_response(&mut out, &response.id, &raw(response.result.as_str()), false);
+        }
         Incoming::Error(reply) => write_error(&mut out, &reply.id, &reply.error, false),
     }
     String::from_utf8(out).expect("JSON is UTF-8")
