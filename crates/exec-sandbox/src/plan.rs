@@ -216,7 +216,8 @@ fn glob_matches(rules: &PathRules) -> Result<Vec<PathBuf>, Unenforceable> {
                 }
                 let path = child.path();
                 if rules.is_denied_by_glob(&path) {
-                    matches.push(path);
+                    // Nothing can be mounted on a link. What it leads to is denied by every name; if that is nothing, so be it.
+                    matches.extend(path.canonicalize());
                 } else if child.file_type().is_ok_and(|kind| kind.is_dir()) && depth.is_none_or(|depth| at + 1 < depth)
                 {
                     left.push((path, at + 1));

@@ -44,6 +44,11 @@ pub(crate) enum ResumeError {
 }
 
 impl ResumeError {
+    /// Its server knows it no longer.
+    pub(crate) fn forgotten(store: &DetachedStore, process: &DetachedProcess) -> Self {
+        Self::gone(store, process, "it ended a while ago, and its server has let go of it")
+    }
+
     fn gone(store: &DetachedStore, process: &DetachedProcess, why: &str) -> Self {
         store.remove(process);
         Self::Gone { id: process.id.clone(), why: why.to_owned() }
@@ -80,7 +85,7 @@ impl DetachedSession {
             Ok(Some(info)) => Ok(Self { process, id, info, environment, _lock: lock }),
             Ok(None) => {
                 environment.close().await;
-                Err(ResumeError::gone(store, &process, "it ended a while ago, and its server has let go of it"))
+                Err(ResumeError::forgotten(store, &process))
             }
             Err(error) => {
                 environment.close().await;

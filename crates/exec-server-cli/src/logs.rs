@@ -4,11 +4,11 @@ use anyhow::Context;
 use exec_client::LinkState;
 use exec_core::limits::ATTACHED_READER_TIMEOUT;
 use exec_core::{Page, Seq};
-use exec_env::process::{ProcessError, ReadQuery};
+use exec_env::process::{ProcessError, ProcessReason, ReadQuery};
 
 use crate::args::LogsArgs;
 use crate::connection_status::LinkMonitor;
-use crate::detached_session::DetachedSession;
+use crate::detached_session::{DetachedSession, ResumeError};
 use crate::detached_store::DetachedStore;
 use crate::interactive::PAGE_BYTES;
 use crate::interactive::formatter::OutputFormatter;
@@ -23,11 +23,20 @@ pub(crate) async fn run(args: &LogsArgs) -> anyhow::Result<u8> {
         messages::print_note(format_args!("{} has more to print and waits: {why}", session.process.id));
     }
     let printed = print(args, &session).await;
+    let process = session.process.clone();
     session.close().await;
     match printed {
+        // It was there a moment ago.
+        Err(error) if error.downcast_ref().is_some_and(is_unknown) => {
+            Err(ResumeError::forgotten(&store, &process).into())
+        }
         Err(error) if error.downcast_ref().is_some_and(OutputError::is_broken_pipe) => Ok(exit_code::BROKEN_PIPE),
         other => other.map(|()| 0),
     }
+}
+
+fn is_unknown(error: &ProcessError) -> bool {
+    error.reason == ProcessReason::UnknownProcess
 }
 
 enum Event {
