@@ -57,8 +57,9 @@ pub enum NetworkPolicy {
     Enabled,
 }
 
-/// What stays read-only in a workspace: what decides which commands run later, and credentials.
-const PROTECTED_NAMES: [&str; 4] = [".git", ".agents", ".codex", ".aws"];
+/// What may only be read right below every directory that can be written, unless a rule names it: whoever writes it decides
+/// what others run later, or reads their credentials.
+pub const PROTECTED_NAMES: [&str; 4] = [".git", ".agents", ".codex", ".aws"];
 
 impl SandboxPolicy {
     /// All files can be read and none written.

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use exec_core::sandbox::{FileAccess, FilePolicy, FileRule, RuleTarget};
+use exec_core::sandbox::{FileAccess, FilePolicy, FileRule, PROTECTED_NAMES, RuleTarget};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -22,10 +22,6 @@ use rustix::io::Errno;
 /// Directories of programs, libraries and their configuration; nothing below them belongs to a user.
 const SYSTEM_DIRECTORIES: &[&str] =
     &["/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/nix/store", "/run/current-system/sw"];
-
-/// Directories that tools and agents trust, right below a writable one. They may only be read unless a rule names them:
-/// whoever writes them decides what others run later.
-const PROTECTED_NAMES: &[&str] = &[".git", ".agents", ".codex", ".aws"];
 
 /// What a policy refers to without naming it.
 #[derive(Debug, Clone, Default)]
@@ -260,7 +256,7 @@ impl ResolvedRule {
 impl ResolvedRule {
     /// What is protected in this directory if it is writable.
     fn protected_below(&self) -> impl Iterator<Item = Self> + '_ {
-        let names = if self.granted == PathAccess::Write { PROTECTED_NAMES } else { &[] };
+        let names: &[&str] = if self.granted == PathAccess::Write { &PROTECTED_NAMES } else { &[] };
         names.iter().map(|name| {
             let target = self.target.join(name);
             match std::fs::read_link(&target) {
