@@ -148,6 +148,7 @@ fn of_many_starts_at_once_each_is_answered_before_its_exit_is_told() {
         }
     }
     assert_eq!(answered, STARTS);
+    to_forget.into_iter().for_each(|number| send(&owner, KeeperRequest::Forget { number }));
     drop(owner);
     end(&folder, keeper_thread);
 }
