@@ -291,7 +291,8 @@ impl Processes for LocalProcesses {
     fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ProcessError>> {
         ProcessVerb::Forget.perform(id, async move {
             let process = self.table.find(id)?;
-            if !process.head().closed {
+            // What has closed its output and lives on still needs its placeholders.
+            if !process.head().closed || process.holds_placeholders() {
                 let request = KeeperRequest::Terminate { number: process.number(), grace: Duration::ZERO };
                 let _ = self.table.keeper.request(request).await;
             }
@@ -300,6 +301,7 @@ impl Processes for LocalProcesses {
                 state.by_id.remove(id);
                 state.by_number.remove(&process.number());
             }
+            process.drop_placeholders();
             self.table.keeper.send(&KeeperRequest::Forget { number: process.number() }).await?;
             Ok(())
         })

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use exec_core::write_history::WriteHistory;
 use exec_core::{Head, Io, Overflow, ProcessId, Stream};
@@ -25,6 +26,10 @@ use crate::socket_cgroup::cgroup_of_process;
 use crate::stdin::{Stdin, StdinHandle};
 use crate::write_journal::WriteJournal;
 
+/// How long to wait before looking again whether somebody of a closed process's tree is left.
+const FIRST_PLACEHOLDER_CHECK: Duration = Duration::from_millis(10);
+const LONGEST_PLACEHOLDER_CHECK: Duration = Duration::from_secs(30);
+
 pub(crate) struct Process {
     number: ProcessNumber,
     pid: u32,
@@ -38,6 +43,8 @@ pub(crate) struct Process {
     sandbox_cgroup: Option<u64>,
     /// What its sandbox needs on the machine; gone when its whole tree is.
     placeholders: Arc<Mutex<Option<PlaceholderGuard>>>,
+    /// Drops those as soon as the tree is gone.
+    placeholder_task: Option<JoinHandle<()>>,
 }
 
 impl Process {
@@ -127,15 +134,27 @@ impl Process {
             flooding_movers: table.flooding_movers.clone(),
             over_cap: table.over_cap.clone(),
         };
-        let mut tasks = vec![tokio::spawn(mover.run()), tokio::spawn(stdin_task)];
+        let tasks = Mutex::new(vec![tokio::spawn(mover.run()), tokio::spawn(stdin_task)]);
+        let has_placeholders = placeholders.is_some();
         let placeholders = Arc::new(Mutex::new(placeholders));
-        if placeholders.lock().is_ok_and(|guard| guard.is_some()) {
+        let placeholder_task = has_placeholders.then(|| {
             let (keeper, held) = (table.keeper.clone(), placeholders.clone());
-            tasks.push(tokio::spawn(remove_placeholders(number, log.watch(), keeper, held)));
-        }
-        let tasks = Mutex::new(tasks);
+            tokio::spawn(remove_placeholders(number, log.watch(), keeper, held))
+        });
         let sandbox_cgroup = record.sandbox.is_some().then(|| cgroup_of_process(pid)).flatten();
-        Arc::new(Self { number, pid, record, log, stdin, terminal, notifications, tasks, sandbox_cgroup, placeholders })
+        Arc::new(Self {
+            number,
+            pid,
+            record,
+            log,
+            stdin,
+            terminal,
+            notifications,
+            tasks,
+            sandbox_cgroup,
+            placeholders,
+            placeholder_task,
+        })
     }
 
     pub(crate) fn id(&self) -> &ProcessId {
@@ -199,6 +218,15 @@ impl Process {
         self.sandbox_cgroup
     }
 
+    pub(crate) fn holds_placeholders(&self) -> bool {
+        self.placeholders.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Its tree is gone.
+    pub(crate) fn drop_placeholders(&self) {
+        drop(self.placeholders.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     /// The process lives on without us, and its placeholders with it.
     pub(crate) fn leave_placeholders(&self) {
         std::mem::forget(self.placeholders.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -222,7 +250,8 @@ impl Process {
 }
 
 /// Removes the placeholders of a process once nobody of its tree is left. What has closed its output and lives on still
-/// needs them: then they go when the process is forgotten.
+/// needs them, and nobody is told when it ends: it is looked for, less and less often. At the latest they go when the
+/// process is forgotten.
 async fn remove_placeholders(
     number: ProcessNumber,
     mut head: watch::Receiver<Head>,
@@ -232,9 +261,22 @@ async fn remove_placeholders(
     if head.wait_for(|head| head.closed).await.is_err() {
         return;
     }
-    if let Ok((KeeperEvent::Members { pids }, _)) = keeper.request(KeeperRequest::Members { number }).await
-        && pids.is_empty()
-    {
-        drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());
+    let mut pause = FIRST_PLACEHOLDER_CHECK;
+    while let Ok((KeeperEvent::Members { pids }, _)) = keeper.request(KeeperRequest::Members { number }).await {
+        if pids.is_empty() {
+            drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());
+            return;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PLACEHOLDER_CHECK);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It would wait for an answer of the keeper that nobody routes any more.
+        if let Some(task) = &self.placeholder_task {
+            task.abort();
+        }
     }
 }
