@@ -1,7 +1,7 @@
 //! Spawns a child: makes its pipes or its terminal, and turns a [`LaunchRequest`] into what the clone call needs.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicU32;
 use exec_core::Io;
 use exec_core::limits::PATH_DIRECTORIES;
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{DupFlags, Errno};
 use rustix::pipe::PipeFlags;
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use crate::protocol::{FdRole, LaunchRequest, SpawnStep};
 use crate::spool::directory::SpoolDirectory;
-use crate::sys::clone::{ChildStack, ChildStdio, CloneError, ClonedChild, SpawnPlan};
+use crate::sys::clone::{CgroupEntry, ChildStack, ChildStdio, CloneError, ClonedChild, SpawnPlan, can_copy_few_descriptors};
 use crate::sys::confine::PreparedConfinement;
 use crate::sys::own_process;
 use crate::tree::Tree;
@@ -58,7 +58,13 @@ pub(crate) struct Spawner {
     reset_signals: u64,
     /// Where the pid of the child is written before it runs, see [`SpawnPlan`].
     pid: Arc<AtomicU32>,
+    low_descriptors: Option<LowDescriptors>,
+    /// For the spawners that are made from this one.
+    spare_low_descriptors: Vec<LowDescriptors>,
 }
+
+/// So many spawners have low descriptors. There are more only if these hang.
+const SPAWNERS_WITH_LOW_DESCRIPTORS: usize = 4;
 
 impl Spawner {
     /// The children of an embedded keeper die with it. A keeper process raises its own limit of open files, and gives
@@ -67,22 +73,42 @@ impl Spawner {
         let open_files = if embedded { None } else { raise_open_files() };
         // A host program may change what it does with a signal at any time; a keeper process does not.
         let reset_signals = if embedded { own_process::ALL_SIGNALS } else { own_process::not_default_signals() };
-        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let null = above_stdio(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)?;
+        // The low numbers of a host program are its own, and so is the question whether it has other threads.
+        let spare_low_descriptors = if !embedded && can_copy_few_descriptors() {
+            (0..SPAWNERS_WITH_LOW_DESCRIPTORS).map(|_| LowDescriptors::reserve(&null)).collect::<Result<_, _>>()?
+        } else {
+            Vec::new()
+        };
         Ok(Self {
             stack: ChildStack::new()?,
-            null: above_stdio(null)?,
+            null,
             die_with_keeper: embedded,
             open_files,
             reset_signals,
             pid: Arc::default(),
+            low_descriptors: None,
+            spare_low_descriptors,
         })
     }
 
     /// One of these spawns one child at a time. The first has raised our limit of open files already.
-    pub(crate) fn for_another_thread(&self, pid: Arc<AtomicU32>) -> Result<Self, Errno> {
+    pub(crate) fn for_another_thread(&mut self, pid: Arc<AtomicU32>) -> Result<Self, Errno> {
         let null = rustix::io::fcntl_dupfd_cloexec(&self.null, 3)?;
+        let stack = ChildStack::new()?;
         let Self { die_with_keeper, open_files, reset_signals, .. } = *self;
-        Ok(Self { stack: ChildStack::new()?, null, die_with_keeper, open_files, reset_signals, pid })
+        let low_descriptors = self.spare_low_descriptors.pop();
+        let spare_low_descriptors = Vec::new();
+        Ok(Self {
+            stack,
+            null,
+            die_with_keeper,
+            open_files,
+            reset_signals,
+            pid,
+            low_descriptors,
+            spare_low_descriptors,
+        })
     }
 
     /// `descriptors` are those of the confinement that the launch asks for.
@@ -147,12 +173,26 @@ impl Spawner {
             subject: "reading what was asked for".into(),
             cgroup_refused: false,
         })?;
+        let placed = match &mut self.low_descriptors {
+            // The other means of entering a cgroup, and confinements, have descriptors of their own.
+            Some(low) if confinement.is_none() && !matches!(tree.cgroup_entry(), Some(CgroupEntry::ByWrite(_))) => {
+                Some(low.place(stdio, &self.null).map_err(|errno| SpawnError {
+                    step: SpawnStep::Pipe,
+                    errno,
+                    subject: program.to_owned(),
+                    cgroup_refused: false,
+                })?)
+            }
+            _ => None,
+        };
+        let copied_below = placed.as_ref().map(PlacedDescriptors::end);
         let mut plan = SpawnPlan {
             candidates: &candidates,
             argv: &argv,
             envp: &envp,
             cwd: &cwd,
-            stdio,
+            stdio: placed.as_ref().map_or(stdio, PlacedDescriptors::stdio),
+            copied_below,
             cgroup: tree.cgroup_entry(),
             mark: tree.mark(),
             die_with_parent: self.die_with_keeper,
@@ -172,6 +212,71 @@ impl Spawner {
                 && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
             SpawnError { step, errno, subject, cgroup_refused }
         })
+    }
+}
+
+/// Three descriptors with low numbers, in which a child finds its stdio. A keeper has thousands of descriptors, and a child
+/// that gets copies only of the first few is there sooner than one that gets all and closes them; and so no child has the pipes of
+/// another for a while, which would keep those open. Between two spawns they are /dev/null.
+#[derive(Debug)]
+struct LowDescriptors {
+    slots: [OwnedFd; 3],
+}
+
+impl LowDescriptors {
+    fn reserve(null: &OwnedFd) -> Result<Self, Errno> {
+        let slot = || rustix::io::fcntl_dupfd_cloexec(null, 3);
+        Ok(Self { slots: [slot()?, slot()?, slot()?] })
+    }
+
+    fn place<'a>(&'a mut self, stdio: ChildStdio<'_>, null: &'a OwnedFd) -> Result<PlacedDescriptors<'a>, Errno> {
+        let mut placed = PlacedDescriptors { low: self, null, is_terminal: false };
+        let slots = &mut placed.low.slots;
+        match stdio {
+            ChildStdio::Pipes { stdin, stdout, stderr } => {
+                for (slot, source) in slots.iter_mut().zip([stdin, stdout, stderr]) {
+                    rustix::io::dup3(source, slot, DupFlags::CLOEXEC)?;
+                }
+            }
+            ChildStdio::Pty { master } => {
+                rustix::io::dup3(master, &mut slots[0], DupFlags::CLOEXEC)?;
+                placed.is_terminal = true;
+            }
+        }
+        Ok(placed)
+    }
+}
+
+/// The stdio of one child in its low descriptors, until this is dropped.
+struct PlacedDescriptors<'a> {
+    low: &'a mut LowDescriptors,
+    null: &'a OwnedFd,
+    is_terminal: bool,
+}
+
+impl PlacedDescriptors<'_> {
+    fn stdio(&self) -> ChildStdio<'_> {
+        let [first, second, third] = &self.low.slots;
+        if self.is_terminal {
+            ChildStdio::Pty { master: first.as_fd() }
+        } else {
+            ChildStdio::Pipes { stdin: first.as_fd(), stdout: second.as_fd(), stderr: third.as_fd() }
+        }
+    }
+
+    /// The number behind them.
+    fn end(&self) -> u32 {
+        self.low.slots.iter().map(|slot| slot.as_raw_fd().unsigned_abs() + 1).max().unwrap_or_default()
+    }
+}
+
+impl Drop for PlacedDescriptors<'_> {
+    /// A pipe of which we held an end would never be at its end.
+    fn drop(&mut self) {
+        for slot in &mut self.low.slots {
+            // Replacing an open descriptor takes no new one, so there is nothing that it could lack.
+            let _ = rustix::io::dup3(self.null, slot, DupFlags::CLOEXEC);
+        }
     }
 }
 
@@ -232,7 +337,6 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// A host program may have closed its own descriptor 0, 1 or 2, and the kernel gives us the lowest free number. The
 /// child's stdio is made at these numbers and would overwrite ours, so we move ours up.
 pub(crate) fn above_stdio(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
-    use std::os::fd::AsRawFd;
     if descriptor.as_raw_fd() > 2 {
         return Ok(descriptor);
     }

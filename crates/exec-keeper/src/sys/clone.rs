@@ -20,6 +20,7 @@ use crate::sys::confine::{ConfineStep, PreparedConfinement};
 const STACK_BYTES: usize = 64 << 10;
 
 /// What becomes the child's descriptors 0, 1 and 2.
+#[derive(Clone, Copy)]
 pub(crate) enum ChildStdio<'a> {
     Pipes {
         stdin: BorrowedFd<'a>,
@@ -49,6 +50,9 @@ pub(crate) struct SpawnPlan<'a> {
     pub(crate) envp: &'a [CString],
     pub(crate) cwd: &'a CStr,
     pub(crate) stdio: ChildStdio<'a>,
+    /// The child gets copies only of descriptors below this number, so everything it uses must be there. `None`: it gets
+    /// copies of all, and closes them. That takes as long as there are many.
+    pub(crate) copied_below: Option<u32>,
     pub(crate) cgroup: Option<CgroupEntry<'a>>,
     /// The limit by which descendants are found if there is no cgroup; see `tree`.
     pub(crate) mark: u64,
@@ -160,7 +164,10 @@ impl ChildStack {
 
     fn clone_raw(&self, raw: &mut RawSpawnPlan<'_, '_>) -> Result<(u32, OwnedFd), Errno> {
         let mut pidfd: RawFd = -1;
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
+        let mut flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
+        if raw.plan.copied_below.is_some() {
+            flags |= libc::CLONE_FILES;
+        }
         // SAFETY: zeroed is a valid value of this plain C struct: nothing is asked for.
         let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
         args.flags = flags as u64;
@@ -210,6 +217,13 @@ impl Drop for ChildStack {
     }
 }
 
+/// Whether [`SpawnPlan::copied_below`] can be used: Linux 5.9, and no filter that refuses the call. To be asked before
+/// there are threads, because it gives the caller a table of descriptors of its own.
+pub(crate) fn can_copy_few_descriptors() -> bool {
+    // SAFETY: plain values; no descriptor has the largest number, so none is closed.
+    unsafe { libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, libc::CLOSE_RANGE_UNSHARE) == 0 }
+}
+
 /// Larger than the `c_int` that libc has for the flags of clone.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
@@ -242,6 +256,12 @@ extern "C" fn child(raw: *mut c_void) -> ! {
         // The old call has no place for it. A child of its own pid namespace would not know it, but comes by the new one.
         if plan.pid.load(Ordering::Relaxed) == 0 {
             plan.pid.store(libc::getpid() as u32, Ordering::Release);
+        }
+        // First of all. Until then we share the keeper's descriptors, so what we close or open is closed or opened there.
+        if let Some(first) = plan.copied_below
+            && libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) < 0
+        {
+            fail(raw, SpawnStep::Pipe);
         }
         if let Some(CgroupEntry::ByWrite(procs)) = plan.cgroup
             && libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) < 0
