@@ -101,6 +101,9 @@ pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Output that one process may send before another one has its turn.
 pub const PUSH_BYTES: usize = 64 << 10;
 
+/// Pages that a connection sends before other tasks of its thread run. An echo waits for no more than these.
+pub const PAGES_IN_A_TURN: usize = 4;
+
 /// A process that sent less than this goes before the floods next time.
 pub const SMALL_PUSH_BYTES: usize = 4 << 10;
 

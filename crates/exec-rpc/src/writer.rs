@@ -29,7 +29,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::limits::{FIRST_READ_WAIT, PUSH_BYTES};
+use crate::limits::{FIRST_READ_WAIT, PAGES_IN_A_TURN, PUSH_BYTES};
 use crate::session::denial::DenialFollower;
 use crate::session::{ConnectionId, ReadInProgress, ReadPositions, SessionProcess};
 use fair_queue::FairQueue;
@@ -91,6 +91,8 @@ pub(crate) struct Writer {
     /// Bounded by the permits that its messages hold.
     bulk: VecDeque<(Message, Option<HeldPermits>)>,
     sent_bulk_last: bool,
+    /// Pages to send before other tasks of this thread run again.
+    pages_left_in_turn: usize,
     last_generation: u64,
     jsonrpc: bool,
     binary: bool,
@@ -132,6 +134,7 @@ impl Writer {
             ready_followers: FairQueue::default(),
             bulk: VecDeque::new(),
             sent_bulk_last: false,
+            pages_left_in_turn: 0,
             last_generation: 0,
             jsonrpc: false,
             binary: false,
@@ -144,6 +147,7 @@ impl Writer {
     pub(crate) async fn run(mut self) -> Result<(), SendError> {
         let reason = loop {
             match self.run_once().await? {
+                None if self.pages_left_in_turn > 0 => {}
                 // A peer that accepts all we have would keep this task busy; its next request must be read, too.
                 None => tokio::task::yield_now().await,
                 Some(reason) => break reason,
@@ -168,10 +172,17 @@ impl Writer {
             return Ok(None);
         }
         self.sent_bulk_last = false;
+        if self.pages_left_in_turn == 0 {
+            // As many as there are processes with output: each of their movers had a turn as well. With fewer, movers
+            // would move little at a time, because they come by more often than anything leaves.
+            self.pages_left_in_turn = self.ready_followers.len().min(PAGES_IN_A_TURN);
+        }
         if let Some(ready) = self.ready_followers.pop() {
+            self.pages_left_in_turn = self.pages_left_in_turn.saturating_sub(1);
             self.send_output(ready).await?;
             return Ok(None);
         }
+        self.pages_left_in_turn = 0;
         if !self.bulk.is_empty() {
             return Ok(None);
         }

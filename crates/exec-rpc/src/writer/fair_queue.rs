@@ -36,6 +36,10 @@ impl<T> FairQueue<T> {
         self.large.pop_front().or_else(|| self.small.pop_front())
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.small.len() + self.large.len()
+    }
+
     pub(crate) fn remove(&mut self, unwanted: impl Fn(&T) -> bool) {
         self.small.retain(|item| !unwanted(item));
         self.large.retain(|item| !unwanted(item));
