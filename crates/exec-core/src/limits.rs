@@ -43,6 +43,9 @@ pub const PTY_ECHO_BYTES: u32 = 1 << 10;
 /// Ids of accepted stdin writes remembered per process; as many as Codex's server remembers.
 pub const REMEMBERED_WRITES: usize = 4096;
 
+/// Keys of signals remembered per process: more than can be on their way when a connection or a server breaks down.
+pub const REMEMBERED_SIGNALS: usize = 256;
+
 /// Stdin writes that may be queued for one process. The caller of one more waits until there is space.
 pub const QUEUED_WRITES: usize = 128;
 

@@ -209,20 +209,14 @@ fn write_status(written: Written) -> WriteStatus {
 pub(crate) async fn signal(context: RequestContext, params: SignalParams) -> HandlerResult<SignalResult> {
     let unknown = SignalResult { status: Some(SignalStatus::UnknownProcess) };
     let Lookup::Present(process) = context.session.find(&params.process_id) else { return Ok(unknown.into()) };
-    if let Some(signal_id) = &params.signal_id {
-        if signal_id.len() > SIGNAL_ID_BYTES {
-            return Err(reply::too_long("signalId", signal_id.len(), SIGNAL_ID_BYTES));
+    let signal = params.signal.into();
+    let signalled = match &params.signal_id {
+        Some(key) if key.len() > SIGNAL_ID_BYTES => {
+            return Err(reply::too_long("signalId", key.len(), SIGNAL_ID_BYTES));
         }
-        if !process.record_signal_id(signal_id) {
-            return Ok(SignalResult { status: Some(SignalStatus::Sent) }.into());
-        }
-    }
-    let signalled = context.processes().signal(&process.id, params.signal.into()).await;
-    if let Some(signal_id) = &params.signal_id
-        && !matches!(signalled, Ok(Signalled::Sent))
-    {
-        process.remove_signal_id(signal_id);
-    }
+        Some(key) => context.processes().signal_once(&process.id, signal, key).await,
+        None => context.processes().signal(&process.id, signal).await,
+    };
     match signalled {
         Ok(Signalled::Sent) => Ok(SignalResult { status: Some(SignalStatus::Sent) }.into()),
         Ok(Signalled::AlreadyExited) => Ok(SignalResult { status: Some(SignalStatus::AlreadyExited) }.into()),

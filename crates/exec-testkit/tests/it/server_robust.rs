@@ -6,6 +6,7 @@
 mod client;
 mod hostile_clients;
 mod idle;
+mod once;
 mod open_files;
 
 use serde_json::{Value, json};
