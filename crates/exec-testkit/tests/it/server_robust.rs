@@ -6,6 +6,7 @@
 mod client;
 mod hostile_clients;
 mod idle;
+mod odd_places;
 mod once;
 mod open_files;
 
