@@ -62,9 +62,10 @@ pub const PAGE_ENTRIES: usize = 16 << 10;
 /// Longest write id, in bytes.
 pub const WRITE_ID_BYTES: usize = 256;
 
-/// Most bytes of argv, environment and label together. The kernel allows a quarter of the stack limit (2 MiB by default); a
-/// caller over that gets the kernel's own `E2BIG`, a caller over this is refused before it costs memory.
-pub const ARGUMENT_BYTES: usize = 16 << 20;
+/// Most bytes of argv, environment and label together. The kernel allows a quarter of the stack limit (2 MiB by default) and
+/// never more than 6 MiB; a caller over that gets the kernel's own `E2BIG`, a caller over this is refused before it costs
+/// memory.
+pub const ARGUMENT_BYTES: usize = 8 << 20;
 
 /// Most directories of a `PATH` that are searched for a program. Each is a system call of the child, for which a thread of
 /// the keeper waits.
