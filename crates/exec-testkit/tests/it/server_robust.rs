@@ -10,6 +10,7 @@ mod idle;
 mod odd_places;
 mod once;
 mod open_files;
+mod starvation;
 
 use serde_json::{Value, json};
 

@@ -123,6 +123,13 @@ impl Client {
         }
     }
 
+    /// A client on a connection that is there already.
+    pub(crate) async fn over(connection: RawConnection) -> Self {
+        let mut client = Self { connection, session: String::new(), next_id: 1, unread: VecDeque::new() };
+        client.initialize(json!({"clientName": "robust"})).await;
+        client
+    }
+
     async fn initialize(&mut self, params: Value) {
         let answer = self.call("initialize", params).await;
         self.session = answer["result"]["sessionId"].as_str().expect("a session").to_owned();
