@@ -15,8 +15,9 @@ use crate::workspace::{Workspace, run_visible};
 /// Rounds inside one test; enough to matter and short enough to stay below nextest's time limit.
 const ROUNDS: &str = "100";
 
-/// Hostile clients are in `server_robust`, hostile servers in `hostile_server`.
-const TESTS: &str = "test(/soak|kill|race|hostile|server_robust/)";
+/// Hostile clients, and limits of open files that are lowered step by step, are in `server_robust`; hostile servers in
+/// `hostile_server`; hostile owners of a keeper in `keeper_line`.
+const TESTS: &str = "test(/soak|kill|race|hostile|server_robust|keeper_line|odd_kernels/)";
 
 /// How long sequences are played, by seed: ten minutes in all, each run below nextest's time limit.
 const SEQUENCES: &[(u64, &str)] = &[(2, "300"), (3, "300")];

@@ -138,6 +138,36 @@ impl RemoteProcesses {
         }
     }
 
+    /// Sends a signal under this key. If the server keeps keys, it is asked again when a connection breaks.
+    async fn send_signal(&self, id: &ProcessId, signal: Signal, key: String) -> Result<Signalled, ProcessReason> {
+        reachable(&self.link, id)?;
+        if signal != Signal::Interrupt && !self.link.has(Extension::SIGNAL_ALL) {
+            return Err(unsupported(Method::ProcessSignal).into());
+        }
+        let keyed = self.link.has(Extension::SIGNAL_ID);
+        let params = wire::SignalParams {
+            process_id: id.as_str().to_owned(),
+            signal: signal.into(),
+            signal_id: keyed.then_some(key),
+        };
+        let mut options = self.link.default_options(Method::ProcessSignal);
+        // An older server that says whose memory it has forgets keys with it. One that does not say keeps them with the
+        // session.
+        let kept = self.link.has(Extension::SIGNAL_ID_KEPT) || self.link.shared().lock().request_memory.is_none();
+        if keyed && kept {
+            options.retry = RetryPolicy::Always;
+        }
+        let result = self.link.call_with(&params, options).await.result;
+        let closed = || self.link.shared().lock().inbox.head(id).is_some_and(|head| head.closed);
+        match result.map_err(|error| error::process_reason(id, error))?.status {
+            Some(wire::SignalStatus::Sent) => Ok(Signalled::Sent),
+            Some(wire::SignalStatus::AlreadyExited) => Ok(Signalled::AlreadyExited),
+            Some(wire::SignalStatus::UnknownProcess) => Err(ProcessReason::UnknownProcess),
+            None if closed() => Ok(Signalled::AlreadyExited),
+            None => Ok(Signalled::Sent),
+        }
+    }
+
     /// A key that no other signal or write of this session has.
     fn unique_key(&self) -> String {
         format!("{:x}-{}", self.tag, self.keys.fetch_add(1, Ordering::Relaxed))
@@ -291,32 +321,16 @@ impl Processes for RemoteProcesses {
     }
 
     fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, ProcessError>> {
-        ProcessVerb::Signal.perform(id, async move {
-            reachable(&self.link, id)?;
-            if signal != Signal::Interrupt && !self.link.has(Extension::SIGNAL_ALL) {
-                return Err(unsupported(Method::ProcessSignal).into());
-            }
-            let keyed = self.link.has(Extension::SIGNAL_ID);
-            let params = wire::SignalParams {
-                process_id: id.as_str().to_owned(),
-                signal: signal.into(),
-                signal_id: keyed.then(|| self.unique_key()),
-            };
-            let mut options = self.link.default_options(Method::ProcessSignal);
-            // A server that says whose memory it has forgets keys with it. One that does not say keeps them with the session.
-            if keyed && self.link.shared().lock().request_memory.is_none() {
-                options.retry = RetryPolicy::Always;
-            }
-            let result = self.link.call_with(&params, options).await.result;
-            let closed = || self.link.shared().lock().inbox.head(id).is_some_and(|head| head.closed);
-            match result.map_err(|error| error::process_reason(id, error))?.status {
-                Some(wire::SignalStatus::Sent) => Ok(Signalled::Sent),
-                Some(wire::SignalStatus::AlreadyExited) => Ok(Signalled::AlreadyExited),
-                Some(wire::SignalStatus::UnknownProcess) => Err(ProcessReason::UnknownProcess),
-                None if closed() => Ok(Signalled::AlreadyExited),
-                None => Ok(Signalled::Sent),
-            }
-        })
+        ProcessVerb::Signal.perform(id, async move { self.send_signal(id, signal, self.unique_key()).await })
+    }
+
+    fn signal_once<'a>(
+        &'a self,
+        id: &'a ProcessId,
+        signal: Signal,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Signalled, ProcessError>> {
+        ProcessVerb::Signal.perform(id, self.send_signal(id, signal, key.to_owned()))
     }
 
     fn terminate<'a>(&'a self, id: &'a ProcessId, grace: Duration) -> BoxFuture<'a, Result<Terminated, ProcessError>> {

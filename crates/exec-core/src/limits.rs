@@ -43,6 +43,9 @@ pub const PTY_ECHO_BYTES: u32 = 1 << 10;
 /// Ids of accepted stdin writes remembered per process; as many as Codex's server remembers.
 pub const REMEMBERED_WRITES: usize = 4096;
 
+/// Keys of signals remembered per process: more than can be on their way when a connection or a server breaks down.
+pub const REMEMBERED_SIGNALS: usize = 256;
+
 /// Stdin writes that may be queued for one process. The caller of one more waits until there is space.
 pub const QUEUED_WRITES: usize = 128;
 
@@ -59,9 +62,10 @@ pub const PAGE_ENTRIES: usize = 16 << 10;
 /// Longest write id, in bytes.
 pub const WRITE_ID_BYTES: usize = 256;
 
-/// Most bytes of argv, environment and label together. The kernel allows a quarter of the stack limit (2 MiB by default); a
-/// caller over that gets the kernel's own `E2BIG`, a caller over this is refused before it costs memory.
-pub const ARGUMENT_BYTES: usize = 16 << 20;
+/// Most bytes of argv, environment and label together. The kernel allows a quarter of the stack limit (2 MiB by default) and
+/// never more than 6 MiB; a caller over that gets the kernel's own `E2BIG`, a caller over this is refused before it costs
+/// memory.
+pub const ARGUMENT_BYTES: usize = 8 << 20;
 
 /// Most directories of a `PATH` that are searched for a program. Each is a system call of the child, for which a thread of
 /// the keeper waits.

@@ -45,6 +45,15 @@ pub trait Processes: Send + Sync {
     /// Sends a signal to the process group.
     fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, ProcessError>>;
 
+    /// The same, once for each `key` of the caller's: asked again, it answers as the first time, also when the server was
+    /// killed in between. A signal that failed was not sent.
+    fn signal_once<'a>(
+        &'a self,
+        id: &'a ProcessId,
+        signal: Signal,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Signalled, ProcessError>>;
+
     /// Ends the whole process tree: SIGKILL at once, or SIGTERM and after `grace` SIGKILL. Returns when the tree is
     /// gone. Also ends what an exited leader left behind.
     fn terminate<'a>(&'a self, id: &'a ProcessId, grace: Duration) -> BoxFuture<'a, Result<Terminated, ProcessError>>;

@@ -478,9 +478,10 @@ impl Keeper {
             KeeperRequest::Hello { version } => self.on_hello(version),
             KeeperRequest::Start { launch } if launch.can_be_passed() => self.start(request_id, launch, descriptors),
             KeeperRequest::Start { .. } => self.refuse(request_id, Errno::INVAL),
-            KeeperRequest::Signal { number, signal } => {
+            KeeperRequest::Signal { number, signal, key } => {
                 self.on_leader_exit(number);
-                let errno = self.children.get(&number).map_or(libc::ESRCH, |child| child.signal(signal));
+                let child = self.children.get_mut(&number);
+                let errno = child.map_or(libc::ESRCH, |child| child.signal_once(signal, key));
                 self.send(request_id, &KeeperEvent::Signalled { errno }, &[]);
             }
             KeeperRequest::Terminate { number, .. } if request_id_of_start(number).is_some() => {

@@ -26,10 +26,13 @@ use serde::{Deserialize, Serialize};
 use crate::spool::LogFileKind;
 
 /// The keeper refuses an owner of another version, and names its own.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The keeper's name of a process; never used twice.
 pub type ProcessNumber = u64;
+
+/// What stands for the caller's key of a signal: a hash of it, so that all take the same little memory.
+pub type SignalKey = [u8; 16];
 
 /// No number has this bit. With it, the id of a request to start stands for the process that has no number yet.
 const START_UNDER_WAY: u64 = 1 << 63;
@@ -57,8 +60,8 @@ pub enum KeeperRequest {
     },
     /// Answered by [`KeeperEvent::Started`] or [`KeeperEvent::StartFailed`].
     Start { launch: Box<LaunchRequest> },
-    /// Signals the process group of the leader. Answered by [`KeeperEvent::Signalled`].
-    Signal { number: ProcessNumber, signal: i32 },
+    /// Signals the process group of the leader, once for each key. Answered by [`KeeperEvent::Signalled`].
+    Signal { number: ProcessNumber, signal: i32, key: Option<SignalKey> },
     /// Sends TERM to the tree, and KILL after `grace`. Answered by [`KeeperEvent::Terminated`] when the tree is gone.
     Terminate { number: ProcessNumber, grace: Duration },
     /// Asks for the pids of the tree. Answered by [`KeeperEvent::Members`].

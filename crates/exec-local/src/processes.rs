@@ -21,7 +21,9 @@ use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
     SpawnStep, Started, Terminated, Unreachable, WaitCondition, Waited, Written,
 };
-use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, start_under_way};
+use exec_keeper::protocol::{
+    KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, SignalKey, start_under_way,
+};
 use exec_keeper::spool::directory::SpoolDirectory;
 use rustix::io::Errno;
 use rustix::termios::Winsize;
@@ -148,6 +150,24 @@ impl LocalProcesses {
         self.table.keeper.join().await;
     }
 
+    /// The keeper remembers the keys, because it outlives us.
+    async fn send_signal(
+        &self,
+        id: &ProcessId,
+        signal: Signal,
+        key: Option<SignalKey>,
+    ) -> Result<Signalled, ProcessReason> {
+        let number = self.table.find(id)?.number();
+        match self.table.keeper.request(KeeperRequest::Signal { number, signal: signal.number(), key }).await? {
+            (KeeperEvent::Signalled { errno: 0, .. }, _) => Ok(Signalled::Sent),
+            (KeeperEvent::Signalled { errno, .. }, _) if errno == Errno::SRCH.raw_os_error() => {
+                Ok(Signalled::AlreadyExited)
+            }
+            (KeeperEvent::Signalled { errno, .. }, _) => Err(ProcessReason::SignalRefused { errno }),
+            (other, _) => Err(unanswered(&other).into()),
+        }
+    }
+
     pub(crate) async fn hand_over(&self) {
         let processes: Vec<Arc<Process>> = self.table.lock().by_number.drain().map(|(_, process)| process).collect();
         for process in &processes {
@@ -226,17 +246,18 @@ impl Processes for LocalProcesses {
     }
 
     fn signal<'a>(&'a self, id: &'a ProcessId, signal: Signal) -> BoxFuture<'a, Result<Signalled, ProcessError>> {
-        ProcessVerb::Signal.perform(id, async move {
-            let number = self.table.find(id)?.number();
-            match self.table.keeper.request(KeeperRequest::Signal { number, signal: signal.number() }).await? {
-                (KeeperEvent::Signalled { errno: 0, .. }, _) => Ok(Signalled::Sent),
-                (KeeperEvent::Signalled { errno, .. }, _) if errno == Errno::SRCH.raw_os_error() => {
-                    Ok(Signalled::AlreadyExited)
-                }
-                (KeeperEvent::Signalled { errno, .. }, _) => Err(ProcessReason::SignalRefused { errno }),
-                (other, _) => Err(unanswered(&other).into()),
-            }
-        })
+        ProcessVerb::Signal.perform(id, self.send_signal(id, signal, None))
+    }
+
+    fn signal_once<'a>(
+        &'a self,
+        id: &'a ProcessId,
+        signal: Signal,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Signalled, ProcessError>> {
+        let hash = blake3::hash(key.as_bytes());
+        let (hash, _) = hash.as_bytes().split_first_chunk().expect("a hash has 32 bytes");
+        ProcessVerb::Signal.perform(id, self.send_signal(id, signal, Some(*hash)))
     }
 
     fn terminate<'a>(&'a self, id: &'a ProcessId, grace: Duration) -> BoxFuture<'a, Result<Terminated, ProcessError>> {

@@ -337,7 +337,8 @@ impl ConnectionTask {
         let request =
             Request { id, method, params, jsonrpc, handshake: self.handshake.clone(), accepted, _memory: memory };
         let (before, done) = self.stdin_order.enqueue(&request);
-        let handling = dispatch::handle_request(self.shared.clone(), request);
+        // In memory of its own, or each layer of futures around it would have room for it once more.
+        let handling = Box::pin(dispatch::handle_request(self.shared.clone(), request));
         let in_order = async move {
             if let Some(before) = before {
                 before.cancelled().await;
@@ -372,7 +373,7 @@ impl ConnectionTask {
     fn send_error(&self, id: &RequestId, error: &RpcError, jsonrpc: bool, room: Room) {
         let mut out = Vec::new();
         envelope::write_error(&mut out, id, error, jsonrpc);
-        self.shared.send(WriterCommand::Message(Bytes::from(out), Some((room.slot, None))));
+        self.shared.send(WriterCommand::Message(Bytes::from(out), Some((room.slot, room.memory))));
     }
 
     fn note_jsonrpc(&self, jsonrpc: bool) {

@@ -19,7 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection::{ConnectionShared, HandshakeState};
 use crate::handlers;
-use crate::limits::SMALL_MESSAGE_BYTES;
+use crate::limits::{SMALL_MESSAGE_BYTES, START_PARAMS_BYTES, UNCOUNTED_BYTES};
 use crate::reply;
 use crate::session::{CacheLookup, Session};
 use crate::writer::WriterCommand;
@@ -44,6 +44,13 @@ pub(crate) enum Params {
 }
 
 impl Params {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Json(json) => json.bytes(),
+            Self::Frame(frame) => frame.len(),
+        }
+    }
+
     pub(crate) fn decode<C: Call>(&self) -> Result<C, RpcError> {
         match self {
             Self::Json(json) => json.decode().map_err(|error| RpcError::invalid_params(error.reason())),
@@ -120,10 +127,16 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
         Priority::Ordinary | Priority::Control => None,
     };
     let mut out = Vec::new();
-    let handled = catch_panics(request.method, call_handler(&connection, &request, &mut out)).await;
+    let Request { id, method, params, jsonrpc, handshake, accepted, _memory } = request;
+    let head = RequestHead { id, method, jsonrpc, handshake };
+    // In memory of its own, which only those have that run: the handlers together take kilobytes, and thousands of requests
+    // may wait for their turn or for their client to read.
+    let handling = Box::pin(call_handler(&connection, &head, params, &mut out));
+    let handled = catch_panics(method, handling).await;
+    let RequestHead { id, .. } = head;
     let ResponseDelivery { then, memory, binary, values } = handled.unwrap_or_else(|error| {
         out.clear();
-        envelope::write_error(&mut out, &request.id, &error, request.jsonrpc);
+        envelope::write_error(&mut out, &id, &error, jsonrpc);
         ResponseDelivery::default()
     });
     // Handlers bound what they return, and say there what to ask for instead. Whatever they missed ends here: a client of
@@ -131,13 +144,19 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
     if out.len() > MESSAGE_BYTES || values > MESSAGE_VALUES {
         let error = reply::response_too_large(out.len(), values);
         out.clear();
-        envelope::write_error(&mut out, &request.id, &error, request.jsonrpc);
+        envelope::write_error(&mut out, &id, &error, jsonrpc);
     }
+    // What its handler did not reserve is reserved now: a client that does not read gets no further answers, of whatever
+    // size they are.
+    let memory = match memory {
+        None if out.len() > UNCOUNTED_BYTES => connection.reserve_encoded(out.len()).await,
+        memory => memory,
+    };
     let out = Bytes::from(out);
     if let Some(pending) = pending {
         pending.complete(out.clone());
     }
-    let permits = Some((request.accepted, memory));
+    let permits = Some((accepted, memory));
     // What follows a response must not overtake it, so such a response never queues with the bulk messages.
     connection.send(match (binary, then.is_none() && out.len() > SMALL_MESSAGE_BYTES) {
         (true, _) => WriterCommand::Bulk(Message::Binary(out), permits),
@@ -181,14 +200,24 @@ async fn catch_panics(
     })
 }
 
+/// A request without its params, which are dropped when they were decoded: the largest are megabytes, and may be in memory
+/// as long as a child does not read them.
+struct RequestHead {
+    id: RequestId,
+    method: Method,
+    jsonrpc: bool,
+    handshake: HandshakeState,
+}
+
 async fn call_handler(
     connection: &Arc<ConnectionShared>,
-    request: &Request,
+    request: &RequestHead,
+    params: Params,
     out: &mut Vec<u8>,
 ) -> Result<ResponseDelivery, RpcError> {
     use handlers::fs::{content, search, tree, watch};
     use handlers::{discovery, environment, http, process, session};
-    let call = HandlerCall { connection, request, out };
+    let call = HandlerCall { connection, request, params, out };
     match request.method {
         Method::EnvironmentInfo => call.handle(environment::info).await,
         Method::EnvironmentStatus => call.handle(environment::status).await,
@@ -244,7 +273,8 @@ async fn call_handler(
 /// A request on its way to the handler of its method.
 struct HandlerCall<'a> {
     connection: &'a Arc<ConnectionShared>,
-    request: &'a Request,
+    request: &'a RequestHead,
+    params: Params,
     out: &'a mut Vec<u8>,
 }
 
@@ -256,30 +286,40 @@ impl HandlerCall<'_> {
         F: FnOnce(RequestContext, C) -> W,
         W: Future<Output = HandlerResult<C::Result>>,
     {
-        let (context, params) = self.decode_and_check()?;
-        let response = handler(context, params).await?;
-        let values = envelope::write_response(self.out, &self.request.id, &response.result, self.request.jsonrpc);
+        let Self { connection, request, params, out } = self;
+        let (context, params) = decode_and_check(connection, request, params)?;
+        // In memory of its own: the largest handler takes many times what most of them do.
+        let response = Box::pin(handler(context, params)).await?;
+        let values = envelope::write_response(out, &request.id, &response.result, request.jsonrpc);
         Ok(ResponseDelivery { then: response.then, memory: response.memory, binary: false, values })
     }
 
     /// The one method whose result may be a binary frame. The file is read right behind the header of the frame.
     async fn read_binary_block(self) -> Result<ResponseDelivery, RpcError> {
-        let (context, params) = self.decode_and_check()?;
-        let memory = handlers::fs::content::read_binary_block(context, params, &self.request.id, self.out).await?;
+        let Self { connection, request, params, out } = self;
+        let (context, params) = decode_and_check(connection, request, params)?;
+        let memory = handlers::fs::content::read_binary_block(context, params, &request.id, out).await?;
         Ok(ResponseDelivery { then: None, memory, binary: true, values: 0 })
     }
+}
 
-    /// Refuses params that do not decode, and then a request that came before the handshake was complete.
-    fn decode_and_check<C: Call>(&self) -> Result<(RequestContext, C), RpcError> {
-        let params = self.request.params.decode()?;
-        let family = self.request.method.spec().family;
-        match &self.request.handshake {
-            HandshakeState::NotStarted => Err(RpcError::not_initialized(family)),
-            HandshakeState::AwaitingInitialized => Err(RpcError::not_confirmed(family)),
-            HandshakeState::Complete(session) => {
-                let (connection, session) = (self.connection.clone(), session.clone());
-                Ok((RequestContext { connection, session, request_id: self.request.id.clone() }, params))
-            }
+/// Refuses params that do not decode, and then a request that came before the handshake was complete.
+fn decode_and_check<C: Call>(
+    connection: &Arc<ConnectionShared>,
+    request: &RequestHead,
+    params: Params,
+) -> Result<(RequestContext, C), RpcError> {
+    if request.method == Method::ProcessStart && params.bytes() > START_PARAMS_BYTES {
+        return Err(reply::too_long("a command", params.bytes(), START_PARAMS_BYTES));
+    }
+    let params = params.decode()?;
+    let family = request.method.spec().family;
+    match &request.handshake {
+        HandshakeState::NotStarted => Err(RpcError::not_initialized(family)),
+        HandshakeState::AwaitingInitialized => Err(RpcError::not_confirmed(family)),
+        HandshakeState::Complete(session) => {
+            let (connection, session) = (connection.clone(), session.clone());
+            Ok((RequestContext { connection, session, request_id: request.id.clone() }, params))
         }
     }
 }

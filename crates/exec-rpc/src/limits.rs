@@ -68,17 +68,21 @@ pub const CONCURRENT_REQUESTS: usize = 256;
 
 /// Messages that are accepted and whose answer was not sent yet, nonsense included. Beyond, the socket is not read; only a
 /// client that does not read its answers gets here.
-pub const ACCEPTED_REQUESTS: usize = 4096;
+pub const ACCEPTED_REQUESTS: usize = 2048;
 
-/// Bytes of large requests in memory. Beyond, the socket is not read until some were handled.
-pub const LARGE_REQUEST_BYTES: usize = 128 << 20;
+/// Bytes of requests in memory. Beyond, the socket is not read until some were handled. A larger message takes all of it.
+pub const LARGE_REQUEST_BYTES: usize = 16 << 20;
 
 /// Requests that wait for a process (long polls, `process/wait`, stdin writes) and whose response was not sent yet. Beyond,
 /// they are refused as busy.
 pub const WAITING_REQUESTS: usize = 1024;
 
-/// Bytes of such requests, when they are large: a stuck child's stdin. The largest message fits.
-pub const WAITING_BYTES: usize = 64 << 20;
+/// Bytes of such requests: a stuck child's stdin. A larger message takes all of it.
+pub const WAITING_BYTES: usize = 16 << 20;
+
+/// Longest params of a start, as JSON. Twice what the command itself may have, because text may be escaped; beyond, they
+/// are not even decoded.
+pub const START_PARAMS_BYTES: usize = 2 * exec_core::limits::ARGUMENT_BYTES;
 
 /// How long such a request waits for its place before it is refused, if none becomes free: a client that writes faster than
 /// its child reads is slowed down, and only one whose child reads nothing is refused.
@@ -87,10 +91,14 @@ pub const WAITING_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest id of a request, in bytes. It is kept until the response is sent, and in the response cache.
 pub const REQUEST_ID_BYTES: usize = 1024;
 
-/// Bytes of large responses in memory. One response of the largest size fits.
-pub const LARGE_RESPONSE_BYTES: usize = 64 << 20;
+/// Bytes of responses in memory: enough to keep a socket busy, and little enough for a dozen clients that ask for much and
+/// read nothing. A larger response takes all of it.
+pub const LARGE_RESPONSE_BYTES: usize = 4 << 20;
 
-/// A message up to this size counts neither as a large request nor as a large response.
+/// A message up to this size is counted as one of the accepted requests only, and its bytes are not.
+pub const UNCOUNTED_BYTES: usize = 4 << 10;
+
+/// A response up to this size goes before the output of processes; larger ones alternate with it.
 pub const SMALL_MESSAGE_BYTES: usize = 64 << 10;
 
 /// How long a connection that is to close may take to send its last messages.
@@ -148,6 +156,9 @@ pub const CHANGES_PER_NOTIFICATION: usize = 1024;
 pub const COPY_PROGRESS_REPORTS: usize = 64;
 
 // Memory that the responses of some methods reserve, and what they may contain.
+
+/// What an entry of a page takes beside its output, in the page and in the response.
+pub const PAGE_ENTRY_BYTES: usize = 192;
 
 /// Words of a command line that are listed with its process, and their bytes together. A list is to show what runs; the
 /// words of some programs are megabytes.

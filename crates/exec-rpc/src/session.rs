@@ -72,8 +72,6 @@ pub(crate) struct SessionProcess {
     readers: AtomicU64,
     /// When the housekeeping first saw that it is closed.
     closed_since: Mutex<Option<Instant>>,
-    /// Ids of the last signals that were sent: enough for all that can be in flight when a connection breaks.
-    signal_ids: Mutex<VecDeque<String>>,
     /// What the client has last acknowledged on this connection, and its writer has not handled yet. A connection that is
     /// gone may leave one behind.
     acknowledged: Mutex<Option<(ConnectionId, Acknowledgement)>>,
@@ -265,7 +263,6 @@ impl SessionProcess {
             last_sent: AtomicU64::new(0),
             readers: AtomicU64::new(0),
             closed_since: Mutex::default(),
-            signal_ids: Mutex::default(),
             acknowledged: Mutex::default(),
             hold: Mutex::default(),
         }
@@ -362,25 +359,6 @@ impl SessionProcess {
     pub(crate) fn record_closed(&self, now: Instant) -> Duration {
         let mut since = self.closed_since.lock().unwrap_or_else(PoisonError::into_inner);
         now.saturating_duration_since(*since.get_or_insert(now))
-    }
-
-    /// Records that a signal is about to be sent; `false` if it was sent before.
-    pub(crate) fn record_signal_id(&self, signal_id: &str) -> bool {
-        const REMEMBERED_SIGNALS: usize = 256;
-        let mut signal_ids = self.signal_ids.lock().unwrap_or_else(PoisonError::into_inner);
-        if signal_ids.iter().any(|known| known == signal_id) {
-            return false;
-        }
-        signal_ids.push_back(signal_id.to_owned());
-        if signal_ids.len() > REMEMBERED_SIGNALS {
-            signal_ids.pop_front();
-        }
-        true
-    }
-
-    /// The signal could not be sent, so it may be asked for again.
-    pub(crate) fn remove_signal_id(&self, signal_id: &str) {
-        self.signal_ids.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| known != signal_id);
     }
 
     fn closed_for(&self, now: Instant) -> Option<Duration> {

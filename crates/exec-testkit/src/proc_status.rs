@@ -10,6 +10,11 @@ pub fn peak_resident_bytes(pid: u32) -> u64 {
     field_bytes(pid, "VmHWM:")
 }
 
+/// Memory that holds pieces of files, as a program's own: the kernel can take it back at any time.
+pub fn file_bytes(pid: u32) -> u64 {
+    field_bytes(pid, "RssFile:")
+}
+
 /// Makes the kernel count the peak anew. Only for a process of our own user.
 pub fn reset_peak(pid: u32) {
     std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("it is a process of ours");

@@ -103,6 +103,12 @@ impl<'env> TestProcess<'env> {
         signalled.unwrap_or_else(|error| panic!("{} can be signalled: {error}", self.id))
     }
 
+    /// The same, once for each key.
+    pub async fn signal_once(&self, signal: Signal, key: &str) -> Signalled {
+        let signalled = self.env.processes().signal_once(&self.id, signal, key).await;
+        signalled.unwrap_or_else(|error| panic!("{} can be signalled: {error}", self.id))
+    }
+
     pub async fn resize(&self, rows: u16, cols: u16) -> Result<(), ProcessError> {
         self.env.processes().resize(&self.id, TerminalSize { rows, cols }).await
     }

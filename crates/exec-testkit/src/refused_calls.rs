@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-/// From now on this process and its descendants get these errors: `clone3=38,pidfd_open=1`.
+/// From now on this thread, the threads that it makes and their processes get these errors: `clone3=38,pidfd_open=1`.
 pub fn refuse(calls: &str) {
     for call in calls.split(',') {
         let (name, errno) = call.split_once('=').unwrap_or_else(|| panic!("{call:?} is not CALL=ERRNO"));
@@ -15,6 +15,8 @@ pub fn refuse(calls: &str) {
             "pidfd_open" => libc::SYS_pidfd_open,
             "close_range" => libc::SYS_close_range,
             "memfd_create" => libc::SYS_memfd_create,
+            "openat2" => libc::SYS_openat2,
+            "epoll_pwait2" => libc::SYS_epoll_pwait2,
             _ => panic!("{name:?} is not a call that a test refuses"),
         };
         let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a platform that we support");

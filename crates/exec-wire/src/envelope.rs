@@ -164,6 +164,11 @@ impl SharedJson {
         Self { text, by_tree: part.by_tree() }
     }
 
+    /// How long its text is.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
     /// Reads the value as a `T`.
     pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
         let text = std::str::from_utf8(&self.text).expect("a part of a frame that was decoded as text");

@@ -6,6 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::limits::ERROR_TEXT_BYTES;
 use crate::method::MethodFamily;
 use crate::path_uri::PathUri;
 
@@ -106,7 +107,12 @@ impl<'de> Deserialize<'de> for RpcError {
 
 impl RpcError {
     pub fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
+        let mut message = message.into();
+        if message.len() > ERROR_TEXT_BYTES {
+            let left_out = message.split_off(message.floor_char_boundary(ERROR_TEXT_BYTES)).len();
+            message = format!("{message}… ({left_out} bytes more)");
+        }
+        Self { code, message, data: None }
     }
 
     pub fn with_data(mut self, data: ErrorData) -> Self {

@@ -46,6 +46,7 @@ members! {
     TERMINATE_KNOWN "process/terminate.known" "";
     SIGNAL_ALL "process/signal.all" "every signal, not only `interrupt`";
     SIGNAL_ID "process/signal.signalId" "";
+    SIGNAL_ID_KEPT "process/signal.signalIdKept" "a key outlives the server that was asked with it";
     SIGNAL_STATUS "process/signal.status" "";
     OPEN_APPEND "fs/open.append" "with `sizeBytes` in the result and `followSymlinks`";
     WRITE_BLOCK_BINARY "fs/writeBlock.binary" "see [binary frames](#binary-frames)";

@@ -18,8 +18,12 @@ pub const INCOMING_FRAME_BYTES: usize = 16 << 20;
 /// Most bytes of one frame that we send; longer messages are cut, so that control frames find a gap.
 pub const OUTGOING_FRAME_BYTES: usize = 1 << 20;
 
-/// Most bytes of a `process/read` reply without `maxBytes`; beyond, the page ends early and says so.
-pub const READ_PAGE_BYTES: usize = 32 << 20;
+/// Most bytes of a `process/read` reply, whatever `maxBytes` says; beyond, the page ends early and says so. Twice what Codex's
+/// server keeps of a process, and little enough that many clients may ask at once.
+pub const READ_PAGE_BYTES: usize = 2 << 20;
+
+/// Most bytes of the words of an error, in which a peer may find its own again: a method that nobody knows, a path.
+pub const ERROR_TEXT_BYTES: usize = 4 << 10;
 
 /// Most bytes `fs/readFile` gives at once; larger files are read by `fs/open` and `fs/readBlock`.
 pub const READ_FILE_BYTES: u64 = 512 << 20;

@@ -62,6 +62,6 @@ fn bounds_are_the_numbers_that_are_promised() {
         limits::WRITE_BYTES as u64,
         limits::ARGUMENT_BYTES as u64,
     ];
-    let promised = [64 * KIB, 256 * KIB, 256 * KIB, 256 * MIB, 4096 * MIB, MIB, MIB, KIB, 64 * MIB, 16 * MIB];
+    let promised = [64 * KIB, 256 * KIB, 256 * KIB, 256 * MIB, 4096 * MIB, MIB, MIB, KIB, 64 * MIB, 8 * MIB];
     assert_eq!(found, promised);
 }

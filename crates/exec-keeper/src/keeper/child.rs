@@ -1,18 +1,18 @@
 //! One child of the keeper: its descriptors, its tree and how that is terminated, and its log while the keeper moves it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exec_core::lifecycle::StreamSet;
-use exec_core::limits::TREE_EXIT_TIMEOUT;
+use exec_core::limits::{REMEMBERED_SIGNALS, TREE_EXIT_TIMEOUT};
 use exec_core::termination::{Termination, TerminationSignal};
 use exec_core::{Exit, ExitCause, ExitStatus, Io, Stream};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use crate::protocol::{FdRole, KeeperEvent, LaunchRequest, ProcessNumber, ProcessRecord};
+use crate::protocol::{FdRole, KeeperEvent, LaunchRequest, ProcessNumber, ProcessRecord, SignalKey};
 use crate::spawn::Spawned;
 use crate::spool::directory::SpoolDirectory;
 use crate::spool::{LogFileKind, OutputSource, PumpContext, PumpOutcome, RecoveredFiles, Spool};
@@ -47,6 +47,9 @@ pub(super) struct Child {
     term_sent: bool,
     /// Set while there is no owner to move the output.
     spool: Option<Spool>,
+    /// The keys of the last signals that were sent. They are here because the keeper outlives its owners, and so knows
+    /// what an owner that died had asked for.
+    signal_keys: VecDeque<SignalKey>,
 }
 
 /// An event and the id of the request that it answers.
@@ -81,6 +84,7 @@ impl Child {
             seen_pids: BTreeSet::new(),
             term_sent: false,
             spool: None,
+            signal_keys: VecDeque::new(),
         }
     }
 
@@ -189,8 +193,24 @@ impl Child {
         self.exit.is_none().then(|| self.fds.swap_remove(at).1)
     }
 
+    /// The same as [`Self::signal`], unless a signal with this key was sent before. One that failed was not sent.
+    pub(super) fn signal_once(&mut self, signal: i32, key: Option<SignalKey>) -> i32 {
+        let Some(key) = key else { return self.signal(signal) };
+        if self.signal_keys.contains(&key) {
+            return 0;
+        }
+        let errno = self.signal(signal);
+        if errno == 0 {
+            self.signal_keys.push_back(key);
+            if self.signal_keys.len() > REMEMBERED_SIGNALS {
+                self.signal_keys.pop_front();
+            }
+        }
+        errno
+    }
+
     /// Signals the leader's process group. The result is an errno, or 0.
-    pub(super) fn signal(&self, signal: i32) -> i32 {
+    fn signal(&self, signal: i32) -> i32 {
         let sent = match pidfd::signal_group(self.pidfd(), signal) {
             // A kernel before 6.9. As long as the leader is not reaped, no other group can have its number.
             Err(Errno::INVAL) if self.exit.is_none() => {

@@ -41,7 +41,7 @@ pub(super) const SLOW_SPAWN: Duration = Duration::from_millis(100);
 /// Starts that may wait for a thread, and what they may hold together. Beyond, no requests are read: either a thread
 /// comes back, or all that wait are refused after [`START_QUEUE_TIMEOUT`].
 const WAITING_STARTS: usize = 1024;
-const WAITING_BYTES: usize = 64 << 20;
+const WAITING_BYTES: usize = 16 << 20;
 
 /// A thread needs little beside the child's stack, which is a mapping of its own.
 const THREAD_STACK_BYTES: usize = 256 << 10;

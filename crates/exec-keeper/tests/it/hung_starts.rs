@@ -183,7 +183,7 @@ fn ask_to_start(owner: &Channel, request_id: u64, launch: LaunchRequest) {
 fn others_start_are_signalled_and_exit(owner: &Channel) {
     for _ in 0..3 {
         let number = start(owner, launch(&["/bin/sleep", "600"], None));
-        ask(owner, 2, KeeperRequest::Signal { number, signal: libc::SIGTERM });
+        ask(owner, 2, KeeperRequest::Signal { number, signal: libc::SIGTERM, key: None });
         assert_eq!(receive_answer(owner), Some((2, KeeperEvent::Signalled { errno: 0 })));
         let Some(KeeperEvent::Exited { number: exited, exit }) = receive(owner) else { panic!("it exits") };
         assert_eq!((exited, exit.status), (number, ExitStatus::Signal { number: libc::SIGTERM, core_dumped: false }));

@@ -60,8 +60,8 @@ proptest! {
 
 /// A keeper may be older than the owner that finds it. Who changes these bytes must change [`VERSION`] too.
 #[test]
-fn version_3_is_written_as_it_always_was() {
-    assert_eq!(VERSION, 3);
+fn version_4_is_written_as_it_always_was() {
+    assert_eq!(VERSION, 4);
     let record = ProcessRecord {
         id: ProcessId::new("p").expect("short"),
         argv: vec!["true".into()],
@@ -93,7 +93,11 @@ fn version_3_is_written_as_it_always_was() {
     let requests = [
         (KeeperRequest::Shutdown, "00".to_owned()),
         (KeeperRequest::Start { launch: Box::new(launch) }, format!("02 {record_hex} {launch_hex}")),
-        (KeeperRequest::Signal { number: 2, signal: -1 }, "03 02 01".to_owned()),
+        (KeeperRequest::Signal { number: 2, signal: -1, key: None }, "03 02 01 00".to_owned()),
+        (
+            KeeperRequest::Signal { number: 2, signal: 1, key: Some([7; 16]) },
+            format!("03 02 02 01 {}", "07".repeat(16)),
+        ),
         (KeeperRequest::Terminate { number: 2, grace: Duration::from_millis(1) }, "04 02 00 c0843d".to_owned()),
         (KeeperRequest::Members { number: 200 }, "05 c801".to_owned()),
         (KeeperRequest::AddFd { number: 2, role: FdRole::Data1 }, "06 02 09".to_owned()),
@@ -151,7 +155,11 @@ fn request() -> impl Strategy<Value = KeeperRequest> {
         Just(KeeperRequest::Shutdown),
         any::<u32>().prop_map(|version| KeeperRequest::Hello { version }),
         launch().prop_map(|launch| KeeperRequest::Start { launch: Box::new(launch) }),
-        any::<(u64, i32)>().prop_map(|(number, signal)| KeeperRequest::Signal { number, signal }),
+        any::<(u64, i32, Option<[u8; 16]>)>().prop_map(|(number, signal, key)| KeeperRequest::Signal {
+            number,
+            signal,
+            key
+        }),
         (any::<u64>(), duration()).prop_map(|(number, grace)| KeeperRequest::Terminate { number, grace }),
         any::<u64>().prop_map(|number| KeeperRequest::Members { number }),
         (any::<u64>(), fd_role()).prop_map(|(number, role)| KeeperRequest::AddFd { number, role }),

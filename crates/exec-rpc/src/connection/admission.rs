@@ -20,7 +20,8 @@ use tokio::time::Instant;
 
 use crate::dispatch::Params;
 use crate::limits::{
-    ACCEPTED_REQUESTS, LARGE_REQUEST_BYTES, SMALL_MESSAGE_BYTES, WAITING_BYTES, WAITING_PATIENCE, WAITING_REQUESTS,
+    ACCEPTED_REQUESTS, LARGE_REQUEST_BYTES, LARGE_RESPONSE_BYTES, UNCOUNTED_BYTES, WAITING_BYTES, WAITING_PATIENCE,
+    WAITING_REQUESTS,
 };
 
 /// What a peer has sent and what is to be answered.
@@ -64,6 +65,8 @@ struct Pool {
 pub(super) struct AdmissionControl {
     accepted: Pool,
     waiting: Pool,
+    /// Long refusals. They are accepted too, and have the memory of responses.
+    refusals: Pool,
     /// Until when the arrival that is being kept may wait for a place among the waiting requests.
     patient_until: Instant,
     /// Whether nothing became free among the waiting requests since one was refused. Then others are refused at once.
@@ -72,9 +75,12 @@ pub(super) struct AdmissionControl {
 
 impl Default for AdmissionControl {
     fn default() -> Self {
+        let accepted = Pool::new(ACCEPTED_REQUESTS, LARGE_REQUEST_BYTES);
+        let refusals = Pool { slots: accepted.slots.clone(), ..Pool::new(0, LARGE_RESPONSE_BYTES) };
         Self {
-            accepted: Pool::new(ACCEPTED_REQUESTS, LARGE_REQUEST_BYTES),
+            accepted,
             waiting: Pool::new(WAITING_REQUESTS, WAITING_BYTES),
+            refusals,
             patient_until: Instant::now(),
             stuck: false,
         }
@@ -121,7 +127,11 @@ impl AdmissionControl {
     }
 
     fn pool_of(&self, arrival: &Arrival) -> &Pool {
-        if arrival.may_wait() { &self.waiting } else { &self.accepted }
+        match arrival {
+            Arrival::Refusal { .. } => &self.refusals,
+            Arrival::Request(_) if arrival.may_wait() => &self.waiting,
+            Arrival::Request(_) => &self.accepted,
+        }
     }
 }
 
@@ -139,7 +149,9 @@ impl Arrival {
 
     fn large_bytes(&self) -> usize {
         match self {
-            Self::Request(request) if request.frame_bytes > SMALL_MESSAGE_BYTES => request.frame_bytes,
+            Self::Request(request) if request.frame_bytes > UNCOUNTED_BYTES => request.frame_bytes,
+            // Some of its words may be the peer's, and each letter may be escaped.
+            Self::Refusal { error, .. } if error.message.len() > UNCOUNTED_BYTES / 4 => 6 * error.message.len(),
             Self::Request(_) | Self::Refusal { .. } => 0,
         }
     }

@@ -7,7 +7,7 @@ use exec_env::Files;
 use exec_transport::{Grant, Peer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::limits::{LARGE_RESPONSE_BYTES, SMALL_MESSAGE_BYTES};
+use crate::limits::{LARGE_RESPONSE_BYTES, UNCOUNTED_BYTES};
 use crate::resources::ConnectionResources;
 use crate::server::Server;
 use crate::session::{ConnectionId, Session};
@@ -79,13 +79,18 @@ impl ConnectionShared {
 
     /// Reserves memory for a response, unless it is small.
     pub(crate) async fn reserve_if_large(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        if bytes > SMALL_MESSAGE_BYTES { self.reserve_response_memory(bytes).await } else { None }
+        if bytes > UNCOUNTED_BYTES { self.reserve_response_memory(bytes).await } else { None }
     }
 
     /// Reserves memory for a large response; waits until enough earlier ones were sent.
     pub(crate) async fn reserve_response_memory(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         // As base64 it takes a third more.
-        let kib = (bytes / 3 * 4).min(LARGE_RESPONSE_BYTES) >> 10;
+        self.reserve_encoded(bytes.saturating_add(bytes / 3)).await
+    }
+
+    /// Reserves memory for a response that is a message of so many bytes. The largest takes all there is.
+    pub(crate) async fn reserve_encoded(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let kib = bytes.min(LARGE_RESPONSE_BYTES).div_ceil(1 << 10);
         self.response_memory.clone().acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX)).await.ok()
     }
 }

@@ -9,7 +9,8 @@ use exec_wire::environment::{
 };
 
 use crate::convert;
-use crate::dispatch::{HandlerResult, RequestContext};
+use crate::dispatch::{HandlerResult, RequestContext, Response};
+use crate::limits::LARGE_RESPONSE_BYTES;
 use crate::reply;
 use config_layers::ConfigFolders;
 
@@ -29,6 +30,7 @@ pub(crate) async fn config(context: RequestContext, params: ConfigReadParams) ->
     if params.config_paths.iter().chain(&params.requirements_paths).any(Vec::is_empty) {
         return Err(reply::bad_params("TOML paths must contain at least one key segment"));
     }
+    let memory = context.connection.reserve_encoded(LARGE_RESPONSE_BYTES).await;
     let info = context.connection.server.environment.info();
     let home = info.home.as_deref();
     let codex_home = std::env::var_os("CODEX_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -37,12 +39,12 @@ pub(crate) async fn config(context: RequestContext, params: ConfigReadParams) ->
     let folders = ConfigFolders { codex_home: &codex_home, cwd: &cwd };
     let config = config_layers::config(&**context.connection.files(), &folders, &params.config_paths).await?;
     let requirements = config_layers::requirements(&**context.connection.files(), &params.requirements_paths).await;
-    Ok(ConfigReadResult {
+    let result = ConfigReadResult {
         user_home_dir: home.and_then(convert::uri),
         codex_home_dir: convert::uri(&codex_home).unwrap_or_else(convert::root),
         hostname: info.hostname.clone(),
         config,
         requirements,
-    }
-    .into())
+    };
+    Ok(Response { memory, ..result.into() })
 }

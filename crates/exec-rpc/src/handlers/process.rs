@@ -20,7 +20,7 @@ use exec_wire::sandbox::SandboxContext;
 
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
-use crate::limits::{LABEL_BYTES, PROCESS_PAGE_BYTES, SIGNAL_ID_BYTES};
+use crate::limits::{LABEL_BYTES, PAGE_ENTRY_BYTES, PROCESS_PAGE_BYTES, SIGNAL_ID_BYTES};
 use crate::reply;
 use crate::reservations::Lookup;
 use crate::session::denial;
@@ -127,7 +127,10 @@ pub(crate) async fn read(context: RequestContext, params: ReadParams) -> Handler
     // Memory for the page is reserved before it is read, so that many large reads together cannot use too much.
     let max_bytes = params.max_bytes.unwrap_or(READ_PAGE_BYTES).min(READ_PAGE_BYTES);
     let head = load(0, Duration::ZERO).await?.head;
-    let expected = usize::try_from(head.held_bytes).unwrap_or(usize::MAX).min(max_bytes);
+    let held_entries =
+        usize::try_from(head.next_seq.saturating_sub(head.first_seq.max(after + 1))).unwrap_or(usize::MAX);
+    let expected = usize::try_from(head.held_bytes).unwrap_or(usize::MAX).min(max_bytes)
+        + held_entries.min(PAGE_ENTRIES) * PAGE_ENTRY_BYTES;
     let memory = context.connection.reserve_if_large(expected).await;
     let page = load(max_bytes, Duration::ZERO).await?;
     if let Some((exit_seq, exit)) = page.head.exit {
@@ -209,20 +212,14 @@ fn write_status(written: Written) -> WriteStatus {
 pub(crate) async fn signal(context: RequestContext, params: SignalParams) -> HandlerResult<SignalResult> {
     let unknown = SignalResult { status: Some(SignalStatus::UnknownProcess) };
     let Lookup::Present(process) = context.session.find(&params.process_id) else { return Ok(unknown.into()) };
-    if let Some(signal_id) = &params.signal_id {
-        if signal_id.len() > SIGNAL_ID_BYTES {
-            return Err(reply::too_long("signalId", signal_id.len(), SIGNAL_ID_BYTES));
+    let signal = params.signal.into();
+    let signalled = match &params.signal_id {
+        Some(key) if key.len() > SIGNAL_ID_BYTES => {
+            return Err(reply::too_long("signalId", key.len(), SIGNAL_ID_BYTES));
         }
-        if !process.record_signal_id(signal_id) {
-            return Ok(SignalResult { status: Some(SignalStatus::Sent) }.into());
-        }
-    }
-    let signalled = context.processes().signal(&process.id, params.signal.into()).await;
-    if let Some(signal_id) = &params.signal_id
-        && !matches!(signalled, Ok(Signalled::Sent))
-    {
-        process.remove_signal_id(signal_id);
-    }
+        Some(key) => context.processes().signal_once(&process.id, signal, key).await,
+        None => context.processes().signal(&process.id, signal).await,
+    };
     match signalled {
         Ok(Signalled::Sent) => Ok(SignalResult { status: Some(SignalStatus::Sent) }.into()),
         Ok(Signalled::AlreadyExited) => Ok(SignalResult { status: Some(SignalStatus::AlreadyExited) }.into()),
@@ -265,10 +262,7 @@ pub(crate) async fn list(context: RequestContext, params: ListParams) -> Handler
         None | Some("") => None,
         Some(cursor) => Some(ListPosition::decode(cursor).ok_or_else(reply::bad_cursor)?),
     };
-    let memory = match params.cursor {
-        Some(_) => context.connection.reserve_response_memory(PROCESS_PAGE_BYTES).await,
-        None => None,
-    };
+    let memory = context.connection.reserve_response_memory(PROCESS_PAGE_BYTES).await;
     let listed = context.processes().list().await.map_err(|error| reply::process_error(error.into(), ""))?;
     let mine = |info: ProcessInfo| {
         let label = ProcessLabel::decode(&info.label).filter(|label| label.session == context.session.id)?;
@@ -278,7 +272,7 @@ pub(crate) async fn list(context: RequestContext, params: ListParams) -> Handler
     let mine = listed.into_iter().filter_map(mine);
     if params.cursor.is_none() {
         let processes = mine.map(|(_, info)| info).collect();
-        return Ok(ListResult { processes, next_cursor: None }.into());
+        return Ok(Response { memory, ..ListResult { processes, next_cursor: None }.into() });
     }
     let mut behind: Vec<_> = mine.filter(|(position, _)| after.as_ref().is_none_or(|after| position > after)).collect();
     behind.sort_by(|(one, _), (other, _)| one.cmp(other));

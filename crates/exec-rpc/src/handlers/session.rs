@@ -4,12 +4,14 @@ use exec_transport::PeerKind;
 use exec_wire::error::RpcError;
 use exec_wire::session::{CloseParams, CloseResult, ListParams, ListResult};
 
-use crate::dispatch::{HandlerResult, RequestContext};
+use crate::dispatch::{HandlerResult, RequestContext, Response};
+use crate::limits::LARGE_RESPONSE_BYTES;
 use crate::reply;
 
 pub(crate) async fn list(context: RequestContext, _params: ListParams) -> HandlerResult<ListResult> {
     require_operator(&context)?;
-    Ok(ListResult { sessions: context.connection.server.sessions() }.into())
+    let memory = context.connection.reserve_encoded(LARGE_RESPONSE_BYTES).await;
+    Ok(Response { memory, ..ListResult { sessions: context.connection.server.sessions() }.into() })
 }
 
 pub(crate) async fn close(context: RequestContext, params: CloseParams) -> HandlerResult<CloseResult> {

@@ -1,6 +1,6 @@
 //! An environment whose processes run nothing: they do what a test says, and remember what was asked of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +24,7 @@ pub(crate) struct FakeEnvironment {
     pub(crate) forgotten: AtomicUsize,
     pub(crate) followed: AtomicUsize,
     pub(crate) signalled: AtomicUsize,
+    signal_keys: Mutex<HashSet<String>>,
     /// A start waits for `release_starts`, after it has told `start_waits`.
     pub(crate) hold_starts: AtomicBool,
     pub(crate) start_waits: Notify,
@@ -57,6 +58,7 @@ impl Default for FakeEnvironment {
             forgotten: AtomicUsize::default(),
             followed: AtomicUsize::default(),
             signalled: AtomicUsize::default(),
+            signal_keys: Mutex::default(),
             hold_starts: AtomicBool::default(),
             start_waits: Notify::default(),
             release_starts: Notify::default(),
@@ -181,6 +183,22 @@ impl Processes for FakeEnvironment {
             }
             self.signalled.fetch_add(1, Ordering::Relaxed);
             Ok(Signalled::Sent)
+        })
+    }
+
+    fn signal_once<'a>(
+        &'a self,
+        id: &'a ProcessId,
+        signal: Signal,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Signalled, ProcessError>> {
+        Box::pin(async move {
+            if self.signal_keys.lock().unwrap_or_else(PoisonError::into_inner).contains(key) {
+                return Ok(Signalled::Sent);
+            }
+            let signalled = self.signal(id, signal).await?;
+            self.signal_keys.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
+            Ok(signalled)
         })
     }
 

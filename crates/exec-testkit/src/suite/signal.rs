@@ -41,6 +41,21 @@ pub async fn a_signal_reaches_the_whole_group(env: &TestEnvironment) {
     assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
+pub async fn a_signal_is_sent_once_for_each_key(env: &TestEnvironment) {
+    let process = env.start("p", "tell-term told ; on-int done ; say ready ; wait-forever").await;
+    let mut reader = process.reader_at_line("ready").await;
+    for (key, times) in [("one", 1), ("one", 1), ("two", 2), ("one", 2), ("two", 2), ("three", 3)] {
+        assert_eq!(process.signal_once(Signal::Terminate, key).await, Signalled::Sent);
+        reader.read_until("told", |seen| seen.stdout().matches("told\n").count() >= times).await;
+    }
+    assert_eq!(process.signal_once(Signal::Interrupt, "four").await, Signalled::Sent);
+    let log = reader.read_to_end().await;
+    assert_eq!(log.stdout(), "ready\ntold\ntold\ntold\ndone\n");
+    // One that found nobody was not sent; what was sent stays sent.
+    assert_eq!(process.signal_once(Signal::Terminate, "five").await, Signalled::AlreadyExited);
+    assert_eq!(process.signal_once(Signal::Terminate, "one").await, Signalled::Sent);
+}
+
 pub async fn a_child_that_ignores_a_signal_goes_on(env: &TestEnvironment) {
     let process = env.start_with_stdin("p", "ignore-int ; say ready ; cat").await;
     let mut reader = process.reader_at_line("ready").await;

@@ -5,6 +5,7 @@
 //! printed.
 
 pub(crate) mod daemon;
+mod signals;
 mod writes;
 
 use std::sync::Arc;

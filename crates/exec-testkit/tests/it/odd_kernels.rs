@@ -11,7 +11,9 @@ use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::{KeeperChoice, LocalOptions};
 use exec_testkit::TestEnvironment;
 use exec_testkit::os_process::{OsProcess, eventually};
+use exec_testkit::refused_calls::refuse;
 use exec_testkit::suite::{limit, terminate};
+use exec_testkit::suite_files::{FilesTestEnvironment, links, policies, policy_races, races};
 
 use crate::durability::support;
 use crate::environments;
@@ -143,6 +145,54 @@ fn a_kernel_without_pidfds_is_refused_by_the_name_of_the_one_needed() {
         let why = owner.expect("failed");
         assert!(why.contains("Linux 5.4 or newer is needed"), "{why}");
     }
+}
+
+/// Kernels before 5.11 do not have it.
+#[test]
+fn where_epoll_pwait2_is_refused_everything_ends_in_time() {
+    for refused in ["epoll_pwait2=38", "epoll_pwait2=1"] {
+        refuse(refused);
+        support::run(async {
+            let env = environments::keeper_as_process().await;
+            limit::a_child_over_its_time_is_asked_and_after_the_grace_killed(&env).await;
+            env.forget_all().await;
+            kills_are_kills(&env).await;
+        });
+    }
+}
+
+/// Kernels before 5.6 do not have it, and some container runtimes hide it. Every step of a path is opened by itself then.
+#[test]
+fn where_openat2_is_refused_no_file_call_follows_a_link_that_it_should_not() {
+    for refused in ["openat2=38", "openat2=1"] {
+        refuse(refused);
+        support::run(async {
+            links::a_link_as_the_last_component_is_refused_by_each_verb_in_its_words(&local_files().await).await;
+            links::a_link_on_the_way_is_not_a_folder(&local_files().await).await;
+            links::without_links_everything_works_as_usual(&local_files().await).await;
+            races::no_race_lets_a_write_escape(&local_files().await.remote()).await;
+            races::no_race_lets_a_removal_escape(&local_files().await.remote()).await;
+        });
+    }
+}
+
+#[test]
+fn where_openat2_is_refused_file_calls_keep_to_their_policy() {
+    for refused in ["openat2=38", "openat2=1"] {
+        refuse(refused);
+        support::run(async {
+            policies::a_workspace_is_written_and_what_is_protected_in_it_is_not(&local_files().await).await;
+            policies::what_is_denied_is_denied_to_every_verb_whether_it_exists_or_not(&local_files().await).await;
+            policies::a_link_gives_no_more_than_the_place_it_leads_to(&local_files().await).await;
+            policies::a_copy_does_not_leave_through_a_link_in_its_destination(&local_files().await).await;
+            policy_races::no_race_reads_what_is_denied(&local_files().await.remote()).await;
+            policy_races::no_race_writes_what_is_protected(&local_files().await.remote()).await;
+        });
+    }
+}
+
+async fn local_files() -> FilesTestEnvironment {
+    FilesTestEnvironment::new(environments::keeper_as_thread().await)
 }
 
 /// What the suite asks of every environment, where it is hardest to keep.

@@ -5,8 +5,12 @@
 
 mod client;
 mod hostile_clients;
+mod hostile_memory;
 mod idle;
+mod odd_places;
+mod once;
 mod open_files;
+mod starvation;
 
 use serde_json::{Value, json};
 
@@ -245,7 +249,7 @@ async fn output_never_precedes_the_reply_to_its_start() {
 #[tokio::test]
 async fn what_was_printed_without_a_connection_arrives_whole_after_a_resume_alone() {
     const BYTES: u64 = 100_000_000;
-    const PAGE_BYTES: u64 = 32 << 20;
+    const PAGE_BYTES: u64 = 2 << 20;
     let server = ServerFixture::start().await;
     let (go, done) = (server.semaphore("go"), server.semaphore("done"));
     let mut client = server.client().await;

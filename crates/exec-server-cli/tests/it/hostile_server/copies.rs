@@ -74,8 +74,19 @@ fn script(
     }
 }
 
+/// As on kernels before 5.6, and in some containers. What this thread starts is refused the call too.
+#[tokio::test]
+async fn without_openat2_a_name_that_is_a_link_and_then_a_directory_leads_nowhere() {
+    exec_testkit::refused_calls::refuse("openat2=38");
+    link_and_then_directory().await;
+}
+
 #[tokio::test]
 async fn a_name_that_is_a_link_and_then_a_directory_leads_nowhere() {
+    link_and_then_directory().await;
+}
+
+async fn link_and_then_directory() {
     let home = Home::new();
     let listing = |path: &str| match path {
         "/evil/tree" => vec![entry(path, "x", "link"), entry(path, "x", "directory")],

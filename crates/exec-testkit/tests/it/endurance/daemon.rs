@@ -54,8 +54,18 @@ impl Daemon {
 
     /// `kill -9`, and the same daemon again.
     pub(crate) fn kill_and_restart(&mut self) {
+        self.kill();
+        self.restart();
+    }
+
+    /// `kill -9`. When this returns, the kernel has closed everything it held.
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it is ours");
         self.child.wait().expect("it is ours");
+    }
+
+    /// The same daemon again, after it was killed.
+    pub(crate) fn restart(&mut self) {
         (self.child, self.url) = spawn(&self.arguments);
     }
 

@@ -29,14 +29,31 @@ impl ServerFixture {
 
     /// A server that may open so many files, and cannot raise that.
     pub(crate) async fn start_with_open_files(limit: usize) -> Self {
-        use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a temporary folder");
-        let script = directory.path().join("limited-server");
-        let text = format!("#!/bin/sh\nulimit -n {limit} && exec {} \"$@\"\n", binaries::exec_server().display());
-        std::fs::write(&script, text).expect("the folder is ours");
+        let text = format!("ulimit -n {limit} && exec {} \"$@\"", binaries::exec_server().display());
+        Self::start_by_script(directory, &text, &["--workers", "2"]).await
+    }
+
+    /// A server that is started by a shell script, which ends with `exec PROGRAM "$@"`.
+    pub(crate) async fn start_by_script(directory: TempDir, text: &str, arguments: &[&str]) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let script = directory.path().join("server-script");
+        std::fs::write(&script, format!("#!/bin/sh\n{text}\n")).expect("the folder is ours");
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
         let program = ServerProgram::new(Implementation::Ours, script, directory.path());
-        Self { process: program.listen(&["--workers", "2"]).await, directory }
+        Self { process: program.listen(arguments).await, directory }
+    }
+
+    /// A server whose processes outlive it. [`Self::kill_and_restart`] starts the next one.
+    pub(crate) async fn start_with_state() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        Self { process: listen_with_state(directory.path()).await, directory }
+    }
+
+    /// `kill -9`, and another server on the same state, on another port.
+    pub(crate) async fn kill_and_restart(&mut self) {
+        self.process.child.kill().await.expect("it is ours");
+        self.process = listen_with_state(self.directory.path()).await;
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -78,6 +95,12 @@ impl ServerFixture {
     }
 }
 
+async fn listen_with_state(directory: &std::path::Path) -> ListeningServer {
+    let program = ServerProgram::new(Implementation::Ours, binaries::exec_server(), directory);
+    let state = directory.join("state");
+    program.listen(&["--state-dir", state.to_str().expect("a temporary folder has a plain name")]).await
+}
+
 /// A shell script that floods with the bytes of `seed`, then releases `done` once.
 pub(crate) fn flood(bytes: u64, seed: u64, done: &FifoSemaphore) -> String {
     format!("{ACTOR} flood stdout {bytes} {seed} 65536; echo > {}", done.path().display())
@@ -98,6 +121,13 @@ impl Client {
             next_id: 1,
             unread: VecDeque::new(),
         }
+    }
+
+    /// A client on a connection that is there already.
+    pub(crate) async fn over(connection: RawConnection) -> Self {
+        let mut client = Self { connection, session: String::new(), next_id: 1, unread: VecDeque::new() };
+        client.initialize(json!({"clientName": "robust"})).await;
+        client
     }
 
     async fn initialize(&mut self, params: Value) {

@@ -2,11 +2,20 @@
 
 use std::time::Duration;
 
+use exec_core::Command;
+use exec_env::Environment;
+use exec_testkit::binaries;
 use exec_testkit::os_process::OsProcess;
+use exec_testkit::test_environment::process_id;
 use serde_json::json;
 
 use super::client::{Client, ServerFixture, flood, shell, with_deadline};
-use crate::durability::support::number_from_env;
+use crate::compat::raw_connection::RawConnection;
+use crate::compat::server_program::{Implementation, ServerProgram};
+use crate::durability::support::{keeper_of, number_from_env, read_log};
+use crate::endurance::connected;
+use crate::endurance::daemon::Daemon;
+use crate::environments::ACTOR;
 
 /// How long nothing happens; in a soak, longer.
 const QUIET: Duration = Duration::from_secs(2);
@@ -22,8 +31,81 @@ const WINDOWS: usize = 5;
 async fn after_a_mixed_load_an_idle_server_and_its_keeper_use_no_processor_time() {
     let server = ServerFixture::start().await;
     let _kept = with_deadline(mixed_load(&server)).await;
-    let daemon = OsProcess::of(server.pid()).expect("it runs");
-    let both = [daemon, server.keeper()];
+    assert_idle([OsProcess::of(server.pid()).expect("it runs"), server.keeper()]).await;
+}
+
+#[tokio::test]
+async fn after_a_thousand_processes_an_idle_server_and_its_keeper_use_no_processor_time() {
+    const AT_ONCE: usize = 50;
+    let server = ServerFixture::start().await;
+    let mut client = server.client().await;
+    for round in 0..1000 / AT_ONCE {
+        let mut ids = Vec::new();
+        for number in 0..AT_ONCE {
+            let id = format!("p {round} {number}");
+            let start = client.request("process/start", shell(&id, "echo out; exit 3", number % 2 == 0)).await;
+            ids.push((start, id));
+        }
+        for (start, id) in &ids {
+            assert_eq!(client.response(*start).await["result"]["processId"], id.as_str());
+            let waited = client.call("process/wait", json!({"processId": id, "until": {"kind": "closed"}})).await;
+            assert_eq!(waited["result"]["outcome"]["kind"], "closed", "{waited}");
+        }
+        // Half of them are kept, as a client that forgets nothing leaves them.
+        for (_, id) in ids.iter().filter(|_| round % 2 == 0) {
+            client.call("process/forget", json!({"processId": id})).await;
+        }
+        client.drop_unread();
+    }
+    assert_idle([OsProcess::of(server.pid()).expect("it runs"), server.keeper()]).await;
+}
+
+#[tokio::test]
+async fn over_stdio_an_idle_server_and_its_keeper_use_no_processor_time() {
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let program = ServerProgram::new(Implementation::Ours, binaries::exec_server(), directory.path());
+    let child = program.on_stdio();
+    let pid = child.id().expect("it runs");
+    let mut client = Client::over(RawConnection::of_child(child)).await;
+    let folder = format!("file://{}", directory.path().display());
+    let watch = json!({"watchId": "w", "path": folder, "recursive": true});
+    assert_eq!(client.call("fs/watch", watch).await["result"]["watchId"], "w");
+    for start in [shell("silent", "exec sleep 1000", true), shell("quick", "echo out; exit 3", false)] {
+        assert!(client.call("process/start", start).await["result"].is_object());
+    }
+    client.call("process/wait", json!({"processId": "quick", "until": {"kind": "closed"}})).await;
+    let keeper = *OsProcess::children_of(pid).first().expect("a server has a keeper");
+    assert_idle([OsProcess::of(pid).expect("it runs"), keeper]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_a_unix_socket_after_kills_an_idle_server_and_its_keeper_use_no_processor_time() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut daemon = Daemon::with_state(folder.path());
+    let environment = connected(daemon.target()).await;
+    let mut kept = Vec::new();
+    for round in 0..3 {
+        let (silent, flood) = (process_id(&format!("silent {round}")), process_id(&format!("flood {round}")));
+        let processes = environment.processes();
+        processes.start(&silent, Command::new(["/bin/sleep", "1000"], "/")).await.expect("it starts");
+        processes
+            .start(&flood, Command::new([ACTOR, "flood", "stdout", "4000000", "1", "9000"], "/"))
+            .await
+            .expect("it starts");
+        kept.push(processes.follow(&silent, 0).await.expect("it is there"));
+        assert_eq!(read_log(processes, flood.as_str()).await.output_bytes(), 4_000_000);
+        daemon.kill_and_restart();
+    }
+    environment.processes().list().await.expect("the client is back");
+    let keeper = keeper_of(&folder.path().join("state"));
+    assert_idle([OsProcess::of(daemon.pid()).expect("it runs"), keeper]).await;
+    drop(kept);
+    environment.close().await;
+    daemon.shut_down().await;
+}
+
+/// Fails if either uses the processor in each of several windows.
+async fn assert_idle(both: [OsProcess; 2]) {
     let quiet = if number_from_env("EXEC_SOAK_ROUNDS").is_some() { QUIET_IN_SOAK } else { QUIET };
     let ticks = || both.map(|process| process.processor_ticks().expect("it runs"));
     let mut windows = Vec::new();
