@@ -11,13 +11,14 @@ mod follow;
 mod wait;
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use exec_core::limits::{TREE_EXIT_TIMEOUT, WRITE_BYTES};
 use exec_core::{Command, ExitCause, Io, Overflow, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
-use exec_env::BoxFuture;
+use exec_env::{BoxFuture, NetworkDecider};
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, Started,
     Terminated, Unreachable, WaitCondition, Waited, Written,
@@ -168,6 +169,10 @@ fn started(result: wire::StartResult) -> Started {
 }
 
 impl Processes for RemoteProcesses {
+    fn set_network_decider(&self, decider: Arc<dyn NetworkDecider>) {
+        self.link.shared().set_decider(decider);
+    }
+
     fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, ProcessError>> {
         ProcessVerb::Start.perform(id, async move {
             command.check()?;

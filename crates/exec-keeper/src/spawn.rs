@@ -1,7 +1,9 @@
 //! Spawns a child: makes its pipes or its terminal, and turns a [`LaunchRequest`] into what the clone call needs.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -10,11 +12,12 @@ use exec_core::Io;
 use exec_core::limits::PATH_DIRECTORIES;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
-use crate::protocol::{FdRole, LaunchRequest, SpawnStep};
+use crate::protocol::{FdRole, LaunchRequest, PROXY_ROLES, SpawnStep};
 use crate::spool::directory::SpoolDirectory;
 use crate::sys::clone::{ChildStack, ChildStdio, CloneError, ClonedChild, SpawnPlan};
 use crate::sys::confine::PreparedConfinement;
@@ -85,7 +88,7 @@ impl Spawner {
         Ok(Self { stack: ChildStack::new()?, null, die_with_keeper, open_files, reset_signals, pid })
     }
 
-    /// `descriptors` are those of the confinement that the launch asks for.
+    /// `descriptors` are those of the confinement that the launch asks for, and behind them the sockets of its proxy.
     pub(crate) fn spawn(
         &mut self,
         launch: &LaunchRequest,
@@ -106,9 +109,15 @@ impl Spawner {
                 StdioEnds::pty(size).map_err(failed(SpawnStep::Pty, program))?
             }
         };
-        let cloned = self.clone_child(launch, descriptors, tree, &ends)?;
+        let handout = Handout::new(launch).map_err(failed(SpawnStep::Sandbox, program))?;
+        let sockets_at = descriptors.len().saturating_sub(launch.proxy_sockets.into());
+        let (descriptors, given) = descriptors.split_at(sockets_at);
+        let cloned = self.clone_child(launch, descriptors, tree, &ends, handout.child_end())?;
         let mut fds = ends.ours;
         fds.push((FdRole::Pidfd, cloned.pidfd));
+        let given = given.iter().map(|socket| rustix::io::fcntl_dupfd_cloexec(socket, 3));
+        let sockets: Vec<OwnedFd> = given.chain(handout.take().into_iter().map(Ok)).collect::<Result<_, _>>().unwrap_or_default();
+        fds.extend(PROXY_ROLES.into_iter().zip(sockets));
         Ok(Spawned { pid: cloned.pid, fds, marked: cloned.marked, terminal: ends.terminal })
     }
 
@@ -118,6 +127,7 @@ impl Spawner {
         descriptors: &[OwnedFd],
         tree: &Tree,
         ends: &StdioEnds,
+        handout: Option<BorrowedFd<'_>>,
     ) -> Result<ClonedChild, SpawnError> {
         let record = &launch.record;
         let program = record.argv[0].as_os_str();
@@ -140,7 +150,7 @@ impl Spawner {
             },
             ChildEnds::Pty => ChildStdio::Pty { master: ends.ours[0].1.as_fd() },
         };
-        let confinement = launch.confinement.as_ref().map(|asked| PreparedConfinement::new(asked, descriptors));
+        let confinement = launch.confinement.as_ref().map(|asked| PreparedConfinement::new(asked, descriptors, handout));
         let confinement = confinement.transpose().map_err(|errno| SpawnError {
             step: SpawnStep::Sandbox,
             errno,
@@ -172,6 +182,46 @@ impl Spawner {
                 && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
             SpawnError { step, errno, subject, cgroup_refused }
         })
+    }
+}
+
+/// How a child that makes the sockets of its proxy itself, in its own network, hands them out.
+enum Handout {
+    None,
+    Pair { ours: OwnedFd, childs: OwnedFd },
+}
+
+impl Handout {
+    fn new(launch: &LaunchRequest) -> Result<Self, Errno> {
+        if launch.confinement.as_ref().is_none_or(|confinement| confinement.network.is_none()) {
+            return Ok(Self::None);
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, childs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok(Self::Pair { ours, childs: above_stdio(childs)? })
+    }
+
+    fn child_end(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::None => None,
+            Self::Pair { childs, .. } => Some(childs.as_fd()),
+        }
+    }
+
+    /// The child runs its program, so it has sent them. If we may open no more, the owner gets none, and forgets the child.
+    fn take(&self) -> Vec<OwnedFd> {
+        let Self::Pair { ours, .. } = self else { return Vec::new() };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let received =
+            rustix::net::recvmsg(ours, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+        let messages = received.map(|_| ancillary.drain()).into_iter().flatten();
+        let sockets = messages.filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
+            _ => None,
+        });
+        sockets.flatten().collect()
     }
 }
 

@@ -71,6 +71,7 @@ fn version_3_is_written_as_it_always_was() {
         started: SystemTime::UNIX_EPOCH + Duration::from_micros(3),
         sandbox: None,
         placeholders: Vec::new(),
+        network_proxy: None,
         label: b"L".to_vec(),
     };
     let record_hex = "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 00 00 014c";
@@ -81,6 +82,7 @@ fn version_3_is_written_as_it_always_was() {
         path: None,
         time_limit: Some(TimeLimit { after: Duration::from_micros(5), grace: Duration::from_micros(6) }),
         confinement: None,
+        proxy_sockets: 0,
     };
     let launch_hex = "01 00 0161 01 00 034b3d56 00 01 00 8827 00 f02e 00";
     let exit = Exit {
@@ -200,6 +202,7 @@ fn launch() -> impl Strategy<Value = LaunchRequest> {
             path,
             time_limit,
             confinement: None,
+            proxy_sockets: 0,
         },
     )
 }
@@ -224,6 +227,7 @@ fn process_record() -> impl Strategy<Value = ProcessRecord> {
             started,
             sandbox: None,
             placeholders: Vec::new(),
+            network_proxy: None,
             label,
         },
     )
