@@ -116,7 +116,8 @@ impl Spawner {
         let mut fds = ends.ours;
         fds.push((FdRole::Pidfd, cloned.pidfd));
         let given = given.iter().map(|socket| rustix::io::fcntl_dupfd_cloexec(socket, 3));
-        let sockets: Vec<OwnedFd> = given.chain(handout.take().into_iter().map(Ok)).collect::<Result<_, _>>().unwrap_or_default();
+        let sockets: Vec<OwnedFd> =
+            given.chain(handout.take().into_iter().map(Ok)).collect::<Result<_, _>>().unwrap_or_default();
         fds.extend(PROXY_ROLES.into_iter().zip(sockets));
         Ok(Spawned { pid: cloned.pid, fds, marked: cloned.marked, terminal: ends.terminal })
     }
@@ -150,7 +151,8 @@ impl Spawner {
             },
             ChildEnds::Pty => ChildStdio::Pty { master: ends.ours[0].1.as_fd() },
         };
-        let confinement = launch.confinement.as_ref().map(|asked| PreparedConfinement::new(asked, descriptors, handout));
+        let confinement =
+            launch.confinement.as_ref().map(|asked| PreparedConfinement::new(asked, descriptors, handout));
         let confinement = confinement.transpose().map_err(|errno| SpawnError {
             step: SpawnStep::Sandbox,
             errno,

@@ -19,11 +19,11 @@ use exec_core::limits::WRITE_BYTES;
 use exec_core::network::{NetworkProxy, proxy_variables};
 use exec_core::sandbox::{Confinement, NetworkPolicy};
 use exec_core::{Command, Exit, Io, Page, ProcessId, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
-use exec_env::{BoxFuture, NetworkDecider};
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
     SpawnStep, Started, Terminated, Unreachable, WaitCondition, Waited, Written,
 };
+use exec_env::{BoxFuture, NetworkDecider};
 use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, start_under_way};
 use exec_keeper::spool::directory::SpoolDirectory;
 use rustix::io::Errno;
@@ -44,6 +44,9 @@ pub(crate) use process::Process;
 /// Descriptors that we hold of a process: its pidfd, stdin and two streams (or a terminal with its relay), three files of
 /// the log, and the journal of its stdin.
 const PROCESS_DESCRIPTORS: usize = 8;
+
+/// Descriptors of a process's proxy: where it listens. What goes through it is counted for itself.
+const PROXY_DESCRIPTORS: usize = 2;
 
 /// The processes of this machine.
 pub(crate) struct LocalProcesses {
@@ -365,7 +368,8 @@ impl ProcessTable {
     async fn start(self: &Arc<Self>, id: &ProcessId, command: Command) -> Result<Started, ProcessReason> {
         command.check()?;
         let reservation = Reservation::new(self, id)?;
-        let permit = self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS);
+        let proxied = if command.network_proxy.is_some() { PROXY_DESCRIPTORS } else { 0 };
+        let permit = self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS + proxied);
         let permit = permit.map_err(|_| too_many_open_files(&command.argv))?;
         let sandbox = match command.sandbox.clone() {
             Some(policy) => Some(self.plan_sandbox(policy).await?),
@@ -383,7 +387,8 @@ impl ProcessTable {
         // The start goes on if the caller gives up, because the keeper may have started the child already, and somebody
         // must take it over.
         let table = self.clone();
-        let started = tokio::spawn(async move { table.start_with_keeper(reservation, permit, launch, sandbox, sockets).await });
+        let started =
+            tokio::spawn(async move { table.start_with_keeper(reservation, permit, launch, sandbox, sockets).await });
         started.await.unwrap_or_else(|_| Err(keeper_gone().into()))
     }
 
@@ -411,7 +416,8 @@ impl ProcessTable {
         drop(with);
         let handed = match event {
             KeeperEvent::Started { number, roles, .. }
-                if roles.len() > descriptors.len() || roles.iter().filter(|role| role.is_of_proxy()).count() < socket_count =>
+                if roles.len() > descriptors.len()
+                    || roles.iter().filter(|role| role.is_of_proxy()).count() < socket_count =>
             {
                 // It runs, but we could not take its descriptors. It ends, and nothing else does.
                 let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;

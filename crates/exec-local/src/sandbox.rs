@@ -149,8 +149,7 @@ fn network_means(mounts: &MountMeans) -> Result<(), String> {
         MountMeans::Unavailable { why } => return Err(why.clone()),
     };
     let ports = Some(vec![PROXY_HTTP_PORT, PROXY_SOCKS_PORT]);
-    let confinement =
-        Confinement { user_namespace: namespace.is_some(), network: ports, ..Confinement::default() };
+    let confinement = Confinement { user_namespace: namespace.is_some(), network: ports, ..Confinement::default() };
     let descriptors: Vec<OwnedFd> = namespace.into_iter().collect();
     trial::try_confinement(&confinement, &descriptors).map_err(|error| error.to_string())
 }

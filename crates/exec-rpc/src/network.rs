@@ -171,7 +171,9 @@ mod tests {
         let last = open.pop().expect("there are 256");
         assert_eq!(last.answer().await, NetworkAnswer::Allow);
         assert!(questions.answer(&RequestId::Number(256), NetworkAnswer::Allow), "too late, and harmless");
-        for unasked in [RequestId::Number(0), RequestId::Number(257), RequestId::Number(-1), RequestId::Text("1".into())] {
+        for unasked in
+            [RequestId::Number(0), RequestId::Number(257), RequestId::Number(-1), RequestId::Text("1".into())]
+        {
             assert!(!questions.answer(&unasked, NetworkAnswer::Allow), "{unasked}");
         }
         assert_eq!(questions.begin().map(|question| question.id), Some(257), "there is room again");

@@ -167,7 +167,8 @@ fn with_mounts(
     };
     let own_network = (network == NetworkPolicy::ProxyOnly).then_some(SandboxMeans::NetworkNamespace);
     let means = own_network.into_iter();
-    let means = means.chain([SandboxMeans::Namespaces, SandboxMeans::Landlock { abi }, SandboxMeans::Seccomp]).collect();
+    let means =
+        means.chain([SandboxMeans::Namespaces, SandboxMeans::Landlock { abi }, SandboxMeans::Seccomp]).collect();
     Ok(SandboxPlan {
         confinement,
         descriptors: user_namespace.into_iter().chain([ruleset.descriptor]).collect(),

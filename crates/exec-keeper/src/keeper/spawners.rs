@@ -408,8 +408,15 @@ mod tests {
             network_proxy: None,
             label: Vec::new(),
         };
-        let launch =
-            LaunchRequest { record, arg0: None, environ: Vec::new(), path: None, time_limit: None, confinement: None, proxy_sockets: 0 };
+        let launch = LaunchRequest {
+            record,
+            arg0: None,
+            environ: Vec::new(),
+            path: None,
+            time_limit: None,
+            confinement: None,
+            proxy_sockets: 0,
+        };
         SpawnJob {
             number,
             launch: Box::new(launch),

@@ -60,8 +60,8 @@ proptest! {
 
 /// A keeper may be older than the owner that finds it. Who changes these bytes must change [`VERSION`] too.
 #[test]
-fn version_3_is_written_as_it_always_was() {
-    assert_eq!(VERSION, 3);
+fn version_4_is_written_as_it_always_was() {
+    assert_eq!(VERSION, 4);
     let record = ProcessRecord {
         id: ProcessId::new("p").expect("short"),
         argv: vec!["true".into()],
@@ -74,7 +74,7 @@ fn version_3_is_written_as_it_always_was() {
         network_proxy: None,
         label: b"L".to_vec(),
     };
-    let record_hex = "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 00 00 014c";
+    let record_hex = "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 00 00 00 014c";
     let launch = LaunchRequest {
         record: record.clone(),
         arg0: Some("a".into()),
@@ -84,7 +84,7 @@ fn version_3_is_written_as_it_always_was() {
         confinement: None,
         proxy_sockets: 0,
     };
-    let launch_hex = "01 00 0161 01 00 034b3d56 00 01 00 8827 00 f02e 00";
+    let launch_hex = "01 00 0161 01 00 034b3d56 00 01 00 8827 00 f02e 00 00";
     let exit = Exit {
         status: ExitStatus::Code(7),
         cause: ExitCause::TimedOut,

@@ -25,7 +25,7 @@ use super::dial::DialledPort;
 use super::judgement::{Asked, Destination, Judge};
 
 /// Longest head of a request or a response, in bytes.
-const HEAD_BYTES: usize = 128 << 10;
+const HEAD_BYTES: usize = 96 << 10;
 /// How long a head may take, and a connection may be idle between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 

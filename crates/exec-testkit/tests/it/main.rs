@@ -9,6 +9,7 @@ mod durability;
 mod endurance;
 mod environments;
 mod hostile;
+mod network;
 mod odd_kernels;
 mod remote;
 mod remote_files;

@@ -218,7 +218,9 @@ mod tests {
             assert_eq!(timestamp(at), text);
             assert_eq!(from_timestamp(text), Some(at));
         }
-        for text in ["", "now", "2026-13-01T00:00:00.000Z", "2026-01-01T00:00:00Z", "2026-01-01", "0000-00-00T00:00:00.000Z"] {
+        for text in
+            ["", "now", "2026-13-01T00:00:00.000Z", "2026-01-01T00:00:00Z", "2026-01-01", "0000-00-00T00:00:00.000Z"]
+        {
             assert_eq!(from_timestamp(text), None, "{text}");
         }
     }
