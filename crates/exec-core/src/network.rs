@@ -389,3 +389,84 @@ pub fn proxy_variables(http: SocketAddr, socks: Option<SocketAddr>, allow_local:
     ];
     all.chain(facts).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(domains: &[(&str, DomainAccess)], review: &[&str], allow_local: bool) -> Result<ProxyRules, BadProxy> {
+        ProxyRules::new(&NetworkProxy {
+            domains: domains.iter().map(|(pattern, access)| ((*pattern).to_owned(), *access)).collect(),
+            review_domains: review.iter().map(|pattern| (*pattern).to_owned()).collect(),
+            mode: NetworkMode::Full,
+            socks5: true,
+            socks5_udp: false,
+            allow_upstream: false,
+            allow_local,
+            decision_timeout: None,
+            audit: Vec::new(),
+        })
+    }
+
+    fn host(text: &str) -> Host {
+        Host::parse(text).expect(text)
+    }
+
+    #[test]
+    fn denial_wins_then_what_is_local_then_review_and_at_last_what_is_allowed() {
+        use DomainAccess::{Allow, Deny};
+        use HostVerdict::{Allowed, Denied, Local, Open};
+        let strict = rules(&[("*", Allow), ("bad.test", Deny), ("10.0.0.1", Allow)], &["seen.test"], false);
+        let strict = strict.expect("the patterns are good");
+        let cases = [
+            ("bad.test", Denied),
+            ("BAD.test.", Denied),
+            ("a.test", Allowed),
+            ("seen.test", Open),
+            ("localhost", Local),
+            ("127.0.0.1", Local),
+            ("[::1]", Local),
+            ("10.0.0.2", Local),
+            ("10.0.0.1", Allowed),
+        ];
+        for (name, verdict) in cases {
+            assert_eq!(strict.judge(&host(name)), verdict, "{name}");
+        }
+        let open = rules(&[], &[], true).expect("there are none");
+        assert_eq!(open.judge(&host("127.0.0.1")), Open);
+        assert_eq!(rules(&[("*", Deny)], &[], false).err(), Some(BadProxy::DeniesAll("*".to_owned())));
+    }
+
+    #[test]
+    fn one_address_that_may_not_be_dialled_spoils_all_and_no_address_is_none() {
+        let public: IpAddr = "93.184.216.34".parse().expect("an address");
+        let loopback: IpAddr = "127.0.0.1".parse().expect("an address");
+        let rules_for = |pattern: &str, allow_local| rules(&[(pattern, DomainAccess::Allow)], &[], allow_local);
+        let strict = rules_for("a.test", false).expect("a good pattern");
+        let name = host("a.test");
+        assert!(strict.may_dial(&name, &[public]));
+        for addresses in [&[][..], &[loopback], &[public, loopback], &[loopback, public]] {
+            assert!(!strict.may_dial(&name, addresses), "{addresses:?}");
+        }
+        assert!(rules_for("a.test", true).expect("a good pattern").may_dial(&name, &[loopback]));
+        let named = rules_for("localhost", false).expect("a good pattern");
+        assert!(named.may_dial(&host("localhost"), &[loopback]));
+        assert!(!named.may_dial(&host("localhost"), &[public]), "whoever answers for it");
+    }
+
+    #[test]
+    fn rules_are_bounded() {
+        let fits = "a".repeat(PROXY_RULE_BYTES);
+        assert!(rules(&[(&fits, DomainAccess::Allow)], &[], false).is_ok());
+        let refused = rules(&[(&fits, DomainAccess::Allow)], &["b"], false);
+        assert!(matches!(refused, Err(BadProxy::TooLarge { .. })));
+    }
+
+    #[test]
+    fn what_is_no_host_is_none() {
+        for text in ["", ".", "a..b", "*", "a b", "xn--", "a/b", "é", "a%b", &"a".repeat(64), &"a.".repeat(127)] {
+            assert_eq!(Host::parse(text), None, "{text}");
+        }
+        assert_eq!(Host::parse("[2606:2800::1]").map(|host| host.0).as_deref(), Some("2606:2800::1"));
+    }
+}

@@ -188,3 +188,51 @@ fn understood(answer: NetworkAnswer) -> NetworkAnswer {
         (false, _) => answer,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use exec_core::network::DomainAccess;
+
+    use super::*;
+    use crate::descriptors::DescriptorBudget;
+    use crate::proxy::dial::Lookups;
+
+    /// Whoever answers for a name says another address every time it is asked. What was judged is what is dialled, because
+    /// nobody asks again.
+    #[tokio::test]
+    async fn a_name_is_looked_up_once_and_the_judged_addresses_are_dialled() {
+        let public: IpAddr = "93.184.216.34".parse().expect("an address");
+        let loopback: IpAddr = "127.0.0.1".parse().expect("an address");
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let lookups = Lookups::with(move |_| {
+            let first = counted.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+            Box::pin(async move { Ok(vec![if first { public } else { loopback }]) })
+        });
+        let host = ProxyHost { lookups, ..ProxyHost::new(DescriptorBudget::of_this_process()) };
+        let proxy = NetworkProxy {
+            domains: vec![("*".to_owned(), DomainAccess::Allow)],
+            review_domains: Vec::new(),
+            mode: NetworkMode::Full,
+            socks5: false,
+            socks5_udp: false,
+            allow_upstream: false,
+            allow_local: false,
+            decision_timeout: None,
+            audit: Vec::new(),
+        };
+        let rules = ProxyRules::new(&proxy).expect("a good pattern");
+        let process = ProcessId::new("p").expect("short");
+        let judge = Judge::new(Arc::new(host), process, proxy, rules);
+        let name = Host::parse("rebound.test").expect("a name");
+        let client = SocketAddr::from(([127, 0, 0, 1], 1));
+        let asked_for = Asked { protocol: NetworkProtocol::Http, host: &name, port: 80, method: None, client };
+        let destination = judge.judge(&asked_for).await.expect("it is public");
+        assert!(matches!(&destination.addresses, Addresses::Judged(found) if *found == [public]));
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        let refused = judge.judge(&asked_for).await.err().expect("now it is the loopback");
+        assert_eq!((refused.reason.as_str(), asked.load(Ordering::Relaxed)), ("not_allowed_local", 2));
+    }
+}
