@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_core::{Entry, ProcessId};
+use exec_env::NetworkDecider;
 use exec_transport::Message;
 use exec_wire::envelope::{self, RequestId};
 use exec_wire::environment::EnvironmentInfo;
@@ -289,6 +290,17 @@ pub(crate) struct LinkShared {
     bytes_in: AtomicU64,
     bytes_out: Arc<AtomicU64>,
     pub(crate) fetches: AtomicU64,
+    decider: DeciderSlot,
+}
+
+/// Who answers when the server asks about the network of a process.
+#[derive(Default)]
+struct DeciderSlot(Mutex<Option<Arc<dyn NetworkDecider>>>);
+
+impl std::fmt::Debug for DeciderSlot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DeciderSlot")
+    }
 }
 
 /// What the lock of [`LinkShared`] guards.
@@ -359,12 +371,21 @@ impl LinkShared {
             bytes_in: AtomicU64::new(0),
             bytes_out: Arc::default(),
             fetches: AtomicU64::new(0),
+            decider: DeciderSlot::default(),
         }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, SharedState> {
         // A panic under the lock leaves wrong counters at worst, so the link goes on.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_decider(&self, decider: Arc<dyn NetworkDecider>) {
+        *self.decider.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(decider);
+    }
+
+    fn decider(&self) -> Option<Arc<dyn NetworkDecider>> {
+        self.decider.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn call_permit(&self) -> OwnedSemaphorePermit {

@@ -11,17 +11,18 @@ mod follow;
 mod wait;
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use exec_core::limits::{TREE_EXIT_TIMEOUT, WRITE_BYTES};
 use exec_core::{Command, ExitCause, Io, Overflow, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
-use exec_env::BoxFuture;
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, Started,
     Terminated, Unreachable, WaitCondition, Waited, Written,
 };
+use exec_env::{BoxFuture, NetworkDecider};
 use exec_wire::base64::Base64;
 use exec_wire::process::{self as wire, round_up_to_millis};
 use exec_wire::{Extension, Method, RetryPolicy};
@@ -198,6 +199,10 @@ fn started(result: wire::StartResult) -> Started {
 }
 
 impl Processes for RemoteProcesses {
+    fn set_network_decider(&self, decider: Arc<dyn NetworkDecider>) {
+        self.link.shared().set_decider(decider);
+    }
+
     fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, ProcessError>> {
         ProcessVerb::Start.perform(id, async move {
             command.check()?;
@@ -404,6 +409,13 @@ fn refuse_unsupported(link: &Link, command: &Command) -> Result<(), Unreachable>
     }
     if command.overflow == Overflow::Block && !link.has(Extension::START_OVERFLOW) {
         return refuse("let a child wait when its output is not read");
+    }
+    let has_proxies = |link: &Link| {
+        let state = link.shared().lock();
+        state.info.as_ref().is_some_and(|info| info.capabilities.network_proxy_launch)
+    };
+    if command.network_proxy.is_some() && !has_proxies(link) {
+        return refuse("give a process a proxy");
     }
     if let Io::Pty(size) = command.io
         && size != TerminalSize::default()

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::environ::Environ;
 use crate::limits::{ARGUMENT_BYTES, SPOOL_MIN_BYTES};
-use crate::sandbox::SandboxPolicy;
+use crate::network::{BadProxy, NetworkProxy, ProxyRules};
+use crate::sandbox::{NetworkPolicy, SandboxPolicy};
 
 /// What to run, where, and with which standard streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Command {
     pub keep: Option<Duration>,
     /// What it may reach; everything that its account may, if `None`.
     pub sandbox: Option<SandboxPolicy>,
+    /// The proxy that it is given, and told of by variables.
+    pub network_proxy: Option<NetworkProxy>,
     /// Opaque to everybody but the owner, who finds it again in `list`.
     pub label: Vec<u8>,
 }
@@ -101,6 +104,11 @@ pub enum BadCommand {
     /// Not even single entries would fit.
     #[error("spool of {found_bytes} bytes is too small: ask for at least {limit_bytes}")]
     SmallSpool { found_bytes: u64, limit_bytes: u64 },
+    #[error(transparent)]
+    Proxy(#[from] BadProxy),
+    /// Nothing would be in its reach, and programs would wait for it in vain.
+    #[error("a sandbox whose only network is its proxy needs a proxy")]
+    NoProxy,
 }
 
 /// Where a NUL byte was found.
@@ -177,6 +185,7 @@ impl Command {
             spool_bytes: None,
             keep: None,
             sandbox: None,
+            network_proxy: None,
             label: Vec::new(),
         }
     }
@@ -207,10 +216,18 @@ impl Command {
         {
             return Err(BadCommand::SmallSpool { found_bytes, limit_bytes: SPOOL_MIN_BYTES });
         }
+        match &self.network_proxy {
+            Some(proxy) => drop(ProxyRules::new(proxy)?),
+            None if self.sandbox.as_ref().is_some_and(|policy| policy.network == NetworkPolicy::ProxyOnly) => {
+                return Err(BadCommand::NoProxy);
+            }
+            None => {}
+        }
         self.environ.check()?;
         // All that is sent to the keeper or kept with the process, so that nothing of it can be without bound.
         let strings = self.argv.iter().chain(&self.arg0).map(|string| string.len() + 1).sum::<usize>();
-        let found_bytes = strings + self.cwd.as_os_str().len() + self.label.len() + self.environ.bytes();
+        let proxy = self.network_proxy.as_ref().map_or(0, NetworkProxy::bytes);
+        let found_bytes = strings + self.cwd.as_os_str().len() + self.label.len() + self.environ.bytes() + proxy;
         if found_bytes > ARGUMENT_BYTES {
             return Err(BadCommand::TooLarge { found_bytes, limit_bytes: ARGUMENT_BYTES });
         }

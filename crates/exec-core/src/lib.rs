@@ -6,7 +6,7 @@
 //! In the order in which a process meets them:
 //!
 //! - [`id`], [`command`], [`environ`]: what somebody asks to run, and under which name, and the steps of starting it;
-//! - [`sandbox`]: what it may reach;
+//! - [`sandbox`]: what it may reach; [`network`]: whom it may reach through a proxy of its own;
 //! - [`write_history`]: how a write to its stdin happens once, however often it is sent;
 //! - [`log`], [`lifecycle`], [`exit`]: what it prints, and the order in which its log tells of its end;
 //! - [`flow`]: when output may move, and what a full spool does;
@@ -21,6 +21,7 @@ pub mod id;
 pub mod lifecycle;
 pub mod limits;
 pub mod log;
+pub mod network;
 pub mod sandbox;
 pub mod signal;
 pub mod termination;
@@ -31,5 +32,6 @@ pub use environ::{EnvPolicy, Environ, Inherit};
 pub use exit::{Exit, ExitCause, ExitStatus, ResourceUsage};
 pub use id::{ProcessId, WriteId};
 pub use log::{Entry, EntryBody, Gap, Head, Log, Page, Seq, Stall, Stream};
+pub use network::NetworkProxy;
 pub use sandbox::SandboxPolicy;
 pub use signal::Signal;

@@ -67,6 +67,9 @@ pub const WRITE_ID_BYTES: usize = 256;
 /// memory.
 pub const ARGUMENT_BYTES: usize = 8 << 20;
 
+/// Most bytes of all patterns of a process's proxy: each is held against the host of every request.
+pub const PROXY_RULE_BYTES: usize = 128 << 10;
+
 /// Most directories of a `PATH` that are searched for a program. Each is a system call of the child, for which a thread of
 /// the keeper waits.
 pub const PATH_DIRECTORIES: usize = 1024;

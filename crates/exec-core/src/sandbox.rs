@@ -54,6 +54,8 @@ pub enum FileAccess {
 pub enum NetworkPolicy {
     /// No network.
     Restricted,
+    /// A network of its own, in which there is nothing but the process's proxy.
+    ProxyOnly,
     Enabled,
 }
 
@@ -107,15 +109,18 @@ pub enum SandboxMeans {
     Landlock { abi: u32 },
     /// A filter of system calls.
     Seccomp,
+    /// A network of its own.
+    NetworkNamespace,
 }
 
 impl SandboxMeans {
-    /// For programs and people: `namespaces`, `landlock-7`, `seccomp`.
+    /// For programs and people: `namespaces`, `network-namespace`, `landlock-7`, `seccomp`.
     pub fn name(self) -> String {
         match self {
             Self::Namespaces => "namespaces".to_owned(),
             Self::Landlock { abi } => format!("landlock-{abi}"),
             Self::Seccomp => "seccomp".to_owned(),
+            Self::NetworkNamespace => "network-namespace".to_owned(),
         }
     }
 
@@ -124,6 +129,7 @@ impl SandboxMeans {
         match name {
             "namespaces" => Some(Self::Namespaces),
             "seccomp" => Some(Self::Seccomp),
+            "network-namespace" => Some(Self::NetworkNamespace),
             _ => Some(Self::Landlock { abi: name.strip_prefix("landlock-")?.parse().ok()? }),
         }
     }
@@ -135,6 +141,8 @@ impl SandboxMeans {
 pub struct Confinement {
     /// A user namespace comes with it, as a descriptor. Without the rights of root, mounts can be changed only in one.
     pub user_namespace: bool,
+    /// In a network of its own, on whose loopback it listens at these ports; whoever started it accepts there.
+    pub network: Option<Vec<u16>>,
     /// In a mount namespace of its own. Empty: it stays in that of the machine.
     pub mounts: Vec<MountStep>,
     /// A Landlock ruleset comes with it, as a descriptor: the rights that it restricts, as the kernel's bits.

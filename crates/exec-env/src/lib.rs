@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Environment ─┬─ processes()  process  start, read, follow, write, signal, terminate, wait, list ...
+//!                │                network  who decides what the proxies of processes leave open
 //!                ├─ files()      files    read, open, write, copy, walk, watch, search ...
 //!                ├─ http()       http     requests that the machine makes
 //!                └─ info()                what the machine is
@@ -18,6 +19,7 @@
 
 pub mod files;
 pub mod http;
+pub mod network;
 pub mod process;
 
 use std::path::PathBuf;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 pub use files::Files;
 pub use futures_util::future::BoxFuture;
 pub use http::Http;
+pub use network::NetworkDecider;
 pub use process::Processes;
 
 /// A machine with processes and files.

@@ -6,12 +6,13 @@
 
 mod error;
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use exec_core::{Command, Entry, Exit, Gap, Head, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 
-use crate::BoxFuture;
+use crate::{BoxFuture, NetworkDecider};
 pub use error::{ProcessError, ProcessReason, ProcessVerb, SpawnFailure, Unreachable};
 pub use exec_core::SpawnStep;
 pub use exec_core::sandbox::{SandboxMeans, SandboxReport};
@@ -71,6 +72,10 @@ pub trait Processes: Send + Sync {
 
     /// Frees the log and the id of a closed process. One that is not closed is terminated first.
     fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ProcessError>>;
+
+    /// From now on, this one decides what the proxies of processes leave open, those of an earlier owner included. Without
+    /// one, the answer is no.
+    fn set_network_decider(&self, decider: Arc<dyn NetworkDecider>);
 }
 
 /// A position in a log, from which a reader reads on.

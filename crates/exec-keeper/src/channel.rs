@@ -27,7 +27,7 @@ const INLINE_BYTES: usize = 48 << 10;
 /// Most bytes of a message in a memory file. The largest is a start request: `ARGUMENT_BYTES`, the machine's own
 /// environment, and once more the `PATH` among them.
 const LARGE_BYTES: u64 = 64 << 20;
-/// Most descriptors of a message: a process has at most eleven, and one more may be the memory file.
+/// Most descriptors of a message: a process has at most thirteen, and one more may be the memory file.
 const DESCRIPTORS: usize = 16;
 
 /// Bits of the first byte of every message on the socket. A message without any is read by all versions.

@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime};
 
 pub use exec_core::SpawnStep;
 use exec_core::flow::Quota;
+use exec_core::network::NetworkProxy;
 use exec_core::sandbox::{Confinement, SandboxReport};
 use exec_core::{Exit, Io, ProcessId, TimeLimit};
 use serde::{Deserialize, Serialize};
@@ -159,9 +160,20 @@ pub enum FdRole {
     Data1,
     /// The owner's journal of stdin writes.
     WriteJournal,
+    /// Where the process's proxy listens: for HTTP, and for SOCKS5.
+    ProxyHttp,
+    ProxySocks,
 }
 
+/// The sockets of a proxy, in the order in which they travel.
+pub(crate) const PROXY_ROLES: [FdRole; 2] = [FdRole::ProxyHttp, FdRole::ProxySocks];
+
 impl FdRole {
+    /// Whether it is a socket on which the process's proxy listens.
+    pub fn is_of_proxy(self) -> bool {
+        PROXY_ROLES.contains(&self)
+    }
+
     pub fn of_log_file(kind: LogFileKind) -> Self {
         match kind {
             LogFileKind::Index => FdRole::Index,
@@ -190,6 +202,9 @@ pub struct ProcessRecord {
     pub sandbox: Option<SandboxReport>,
     /// Directories that its owner has made for its sandbox, to be removed when its tree is gone.
     pub placeholders: Vec<OsString>,
+    /// What its proxy does. Its sockets are among the descriptors; the owner accepts.
+    #[serde(with = "plain")]
+    pub network_proxy: Option<NetworkProxy>,
     /// The owner's own data; the keeper does not read it.
     pub label: Vec<u8>,
 }
@@ -209,6 +224,8 @@ pub struct LaunchRequest {
     /// namespace, then the Landlock ruleset, as far as there are any.
     #[serde(with = "plain")]
     pub confinement: Option<Confinement>,
+    /// So many sockets of its proxy come behind those descriptors. A child with a network of its own makes them itself.
+    pub proxy_sockets: u8,
 }
 
 impl LaunchRequest {

@@ -1,7 +1,11 @@
 //! Spawns a child: makes its pipes or its terminal, and turns a [`LaunchRequest`] into what the clone call needs.
 
+mod low_descriptors;
+
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -9,17 +13,21 @@ use std::sync::atomic::AtomicU32;
 use exec_core::Io;
 use exec_core::limits::PATH_DIRECTORIES;
 use rustix::fs::{Mode, OFlags};
-use rustix::io::{DupFlags, Errno};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
-use crate::protocol::{FdRole, LaunchRequest, SpawnStep};
+use crate::protocol::{FdRole, LaunchRequest, PROXY_ROLES, SpawnStep};
 use crate::spool::directory::SpoolDirectory;
-use crate::sys::clone::{CgroupEntry, ChildStack, ChildStdio, CloneError, ClonedChild, SpawnPlan, can_copy_few_descriptors};
+use crate::sys::clone::{
+    CgroupEntry, ChildStack, ChildStdio, CloneError, ClonedChild, SpawnPlan, can_copy_few_descriptors,
+};
 use crate::sys::confine::PreparedConfinement;
 use crate::sys::own_process;
 use crate::tree::Tree;
+use low_descriptors::{LowDescriptors, PlacedDescriptors};
 
 /// Where a program name without a slash is searched if the child has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
@@ -111,7 +119,7 @@ impl Spawner {
         })
     }
 
-    /// `descriptors` are those of the confinement that the launch asks for.
+    /// `descriptors` are those of the confinement that the launch asks for, and behind them the sockets of its proxy.
     pub(crate) fn spawn(
         &mut self,
         launch: &LaunchRequest,
@@ -132,9 +140,16 @@ impl Spawner {
                 StdioEnds::pty(size).map_err(failed(SpawnStep::Pty, program))?
             }
         };
-        let cloned = self.clone_child(launch, descriptors, tree, &ends)?;
+        let handout = Handout::new(launch).map_err(failed(SpawnStep::Sandbox, program))?;
+        let sockets_at = descriptors.len().saturating_sub(launch.proxy_sockets.into());
+        let (descriptors, given) = descriptors.split_at(sockets_at);
+        let cloned = self.clone_child(launch, descriptors, tree, &ends, handout.child_end())?;
         let mut fds = ends.ours;
         fds.push((FdRole::Pidfd, cloned.pidfd));
+        let given = given.iter().map(|socket| rustix::io::fcntl_dupfd_cloexec(socket, 3));
+        let sockets: Vec<OwnedFd> =
+            given.chain(handout.take().into_iter().map(Ok)).collect::<Result<_, _>>().unwrap_or_default();
+        fds.extend(PROXY_ROLES.into_iter().zip(sockets));
         Ok(Spawned { pid: cloned.pid, fds, marked: cloned.marked, terminal: ends.terminal })
     }
 
@@ -144,6 +159,7 @@ impl Spawner {
         descriptors: &[OwnedFd],
         tree: &Tree,
         ends: &StdioEnds,
+        handout: Option<BorrowedFd<'_>>,
     ) -> Result<ClonedChild, SpawnError> {
         let record = &launch.record;
         let program = record.argv[0].as_os_str();
@@ -166,7 +182,8 @@ impl Spawner {
             },
             ChildEnds::Pty => ChildStdio::Pty { master: ends.ours[0].1.as_fd() },
         };
-        let confinement = launch.confinement.as_ref().map(|asked| PreparedConfinement::new(asked, descriptors));
+        let confinement =
+            launch.confinement.as_ref().map(|asked| PreparedConfinement::new(asked, descriptors, handout));
         let confinement = confinement.transpose().map_err(|errno| SpawnError {
             step: SpawnStep::Sandbox,
             errno,
@@ -215,68 +232,43 @@ impl Spawner {
     }
 }
 
-/// Three descriptors with low numbers, in which a child finds its stdio. A keeper has thousands of descriptors, and a child
-/// that gets copies only of the first few is there sooner than one that gets all and closes them; and so no child has the pipes of
-/// another for a while, which would keep those open. Between two spawns they are /dev/null.
-#[derive(Debug)]
-struct LowDescriptors {
-    slots: [OwnedFd; 3],
+/// How a child that makes the sockets of its proxy itself, in its own network, hands them out.
+enum Handout {
+    None,
+    Pair { ours: OwnedFd, childs: OwnedFd },
 }
 
-impl LowDescriptors {
-    fn reserve(null: &OwnedFd) -> Result<Self, Errno> {
-        let slot = || rustix::io::fcntl_dupfd_cloexec(null, 3);
-        Ok(Self { slots: [slot()?, slot()?, slot()?] })
-    }
-
-    fn place<'a>(&'a mut self, stdio: ChildStdio<'_>, null: &'a OwnedFd) -> Result<PlacedDescriptors<'a>, Errno> {
-        let mut placed = PlacedDescriptors { low: self, null, is_terminal: false };
-        let slots = &mut placed.low.slots;
-        match stdio {
-            ChildStdio::Pipes { stdin, stdout, stderr } => {
-                for (slot, source) in slots.iter_mut().zip([stdin, stdout, stderr]) {
-                    rustix::io::dup3(source, slot, DupFlags::CLOEXEC)?;
-                }
-            }
-            ChildStdio::Pty { master } => {
-                rustix::io::dup3(master, &mut slots[0], DupFlags::CLOEXEC)?;
-                placed.is_terminal = true;
-            }
+impl Handout {
+    fn new(launch: &LaunchRequest) -> Result<Self, Errno> {
+        if launch.confinement.as_ref().is_none_or(|confinement| confinement.network.is_none()) {
+            return Ok(Self::None);
         }
-        Ok(placed)
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, childs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok(Self::Pair { ours, childs: above_stdio(childs)? })
     }
-}
 
-/// The stdio of one child in its low descriptors, until this is dropped.
-struct PlacedDescriptors<'a> {
-    low: &'a mut LowDescriptors,
-    null: &'a OwnedFd,
-    is_terminal: bool,
-}
-
-impl PlacedDescriptors<'_> {
-    fn stdio(&self) -> ChildStdio<'_> {
-        let [first, second, third] = &self.low.slots;
-        if self.is_terminal {
-            ChildStdio::Pty { master: first.as_fd() }
-        } else {
-            ChildStdio::Pipes { stdin: first.as_fd(), stdout: second.as_fd(), stderr: third.as_fd() }
+    fn child_end(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::None => None,
+            Self::Pair { childs, .. } => Some(childs.as_fd()),
         }
     }
 
-    /// The number behind them.
-    fn end(&self) -> u32 {
-        self.low.slots.iter().map(|slot| slot.as_raw_fd().unsigned_abs() + 1).max().unwrap_or_default()
-    }
-}
-
-impl Drop for PlacedDescriptors<'_> {
-    /// A pipe of which we held an end would never be at its end.
-    fn drop(&mut self) {
-        for slot in &mut self.low.slots {
-            // Replacing an open descriptor takes no new one, so there is nothing that it could lack.
-            let _ = rustix::io::dup3(self.null, slot, DupFlags::CLOEXEC);
-        }
+    /// The child runs its program, so it has sent them. If we may open no more, the owner gets none, and forgets the child.
+    fn take(&self) -> Vec<OwnedFd> {
+        let Self::Pair { ours, .. } = self else { return Vec::new() };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let received =
+            rustix::net::recvmsg(ours, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+        let messages = received.map(|_| ancillary.drain()).into_iter().flatten();
+        let sockets = messages.filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
+            _ => None,
+        });
+        sockets.flatten().collect()
     }
 }
 
@@ -337,6 +329,7 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// A host program may have closed its own descriptor 0, 1 or 2, and the kernel gives us the lowest free number. The
 /// child's stdio is made at these numbers and would overwrite ours, so we move ours up.
 pub(crate) fn above_stdio(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
+    use std::os::fd::AsRawFd;
     if descriptor.as_raw_fd() > 2 {
         return Ok(descriptor);
     }

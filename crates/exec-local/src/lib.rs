@@ -8,6 +8,7 @@
 //!
 //! - `processes`, with `processes/process`: the verbs over processes, and the table behind them;
 //! - `sandbox`: what this host can enforce, and a plan for each sandboxed start; `socket_cgroup`: whose connection it is;
+//! - `proxy`: the proxies of processes, each with its own rules;
 //! - `keeper_client`: requests to the keeper and their replies;
 //! - `output_mover`, `process_log`, `readers`: output on its way to the readers, and how far each of them has read;
 //! - `stdin`, `write_journal`: writes to a child, each of which happens once;
@@ -34,6 +35,7 @@ mod machine_info;
 mod output_mover;
 mod process_log;
 mod processes;
+mod proxy;
 mod readers;
 mod sandbox;
 mod socket_cgroup;
@@ -226,7 +228,8 @@ impl LocalEnvironment {
 
     /// Whether the TCP connection from `peer` to `own` was made by a sandboxed process of this environment. Such a process must
     /// not be served: it could ask for another one without a sandbox. True also where that cannot be known while there
-    /// are such processes. Only those count that have the network.
+    /// are such processes. Only those count that have the network. What came through the proxy of a process, sandboxed or
+    /// not, is not served either.
     pub fn is_from_a_sandbox(&self, peer: std::net::SocketAddr, own: std::net::SocketAddr) -> bool {
         self.processes.is_from_a_sandbox(peer, own)
     }

@@ -7,7 +7,8 @@ mod process;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -15,12 +16,14 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_core::flow::Quota;
 use exec_core::limits::WRITE_BYTES;
+use exec_core::network::{NetworkProxy, proxy_variables};
+use exec_core::sandbox::{Confinement, NetworkPolicy};
 use exec_core::{Command, Exit, Io, Page, ProcessId, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
-use exec_env::BoxFuture;
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
     SpawnStep, Started, Terminated, Unreachable, WaitCondition, Waited, Written,
 };
+use exec_env::{BoxFuture, NetworkDecider};
 use exec_keeper::protocol::{
     KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, SignalKey, start_under_way,
 };
@@ -34,6 +37,7 @@ use tokio::task::JoinHandle;
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone, unanswered};
 use crate::output_mover::MoverNotification;
+use crate::proxy::{self, ProxyHost};
 use crate::sandbox::{PlannedSandbox, SandboxPlanner};
 use crate::socket_cgroup::cgroup_of_socket;
 use crate::wait;
@@ -42,6 +46,9 @@ pub(crate) use process::Process;
 /// Descriptors that we hold of a process: its pidfd, stdin and two streams (or a terminal with its relay), three files of
 /// the log, and the journal of its stdin.
 const PROCESS_DESCRIPTORS: usize = 8;
+
+/// Descriptors of a process's proxy: where it listens. What goes through it is counted for itself.
+const PROXY_DESCRIPTORS: usize = 2;
 
 /// The processes of this machine.
 pub(crate) struct LocalProcesses {
@@ -67,6 +74,7 @@ struct ProcessTable {
     settings: ProcessSettings,
     planner: Arc<SandboxPlanner>,
     descriptors: DescriptorBudget,
+    proxies: Arc<ProxyHost>,
     flooding_movers: Arc<AtomicUsize>,
     over_cap: Arc<Notify>,
     state: Mutex<TableState>,
@@ -103,6 +111,7 @@ impl LocalProcesses {
             spool_directory,
             settings,
             planner: Arc::new(planner),
+            proxies: Arc::new(ProxyHost::new(descriptors.clone())),
             descriptors,
             flooding_movers: Arc::default(),
             over_cap: Arc::default(),
@@ -131,6 +140,9 @@ impl LocalProcesses {
     }
 
     pub(crate) fn is_from_a_sandbox(&self, peer: SocketAddr, own: SocketAddr) -> bool {
+        if self.table.proxies.has_dialled(peer, own) {
+            return true;
+        }
         let sandboxed: Vec<u64> =
             self.table.lock().by_number.values().filter_map(|process| process.sandbox_cgroup()).collect();
         !sandboxed.is_empty()
@@ -312,8 +324,8 @@ impl Processes for LocalProcesses {
     fn forget<'a>(&'a self, id: &'a ProcessId) -> BoxFuture<'a, Result<(), ProcessError>> {
         ProcessVerb::Forget.perform(id, async move {
             let process = self.table.find(id)?;
-            // What has closed its output and lives on still needs its placeholders.
-            if !process.head().closed || process.holds_placeholders() {
+            // What has closed its output and lives on still needs its placeholders and its proxy.
+            if !process.head().closed || process.holds_placeholders() || process.has_proxy() {
                 let request = KeeperRequest::Terminate { number: process.number(), grace: Duration::ZERO };
                 let _ = self.table.keeper.request(request).await;
             }
@@ -323,9 +335,14 @@ impl Processes for LocalProcesses {
                 state.by_number.remove(&process.number());
             }
             process.drop_placeholders();
+            process.end_proxy().await;
             self.table.keeper.send(&KeeperRequest::Forget { number: process.number() }).await?;
             Ok(())
         })
+    }
+
+    fn set_network_decider(&self, decider: Arc<dyn NetworkDecider>) {
+        self.table.proxies.set_decider(decider);
     }
 }
 
@@ -372,14 +389,18 @@ impl ProcessTable {
     async fn start(self: &Arc<Self>, id: &ProcessId, command: Command) -> Result<Started, ProcessReason> {
         command.check()?;
         let reservation = Reservation::new(self, id)?;
-        let permit = self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS);
+        let proxied = if command.network_proxy.is_some() { PROXY_DESCRIPTORS } else { 0 };
+        let permit = self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS + proxied);
         let permit = permit.map_err(|_| too_many_open_files(&command.argv))?;
         let sandbox = match command.sandbox.clone() {
             Some(policy) => Some(self.plan_sandbox(policy).await?),
             None => None,
         };
-        let mut launch = Box::new(launch_request(id, command, &self.settings));
-        if let Some(planned) = &sandbox {
+        let sockets = ProxySockets::new(&command).map_err(|error| no_proxy_socket(&command.argv, &error))?;
+        let mut launch = Box::new(launch_request(id, command, &self.settings, &sockets));
+        let mut sandbox = sandbox;
+        if let Some(planned) = &mut sandbox {
+            sockets.put_in(&mut planned.confinement);
             launch.record.sandbox = Some(planned.report.clone());
             launch.record.placeholders = planned.placeholders.paths().iter().map(OsString::from).collect();
             launch.confinement = Some(planned.confinement.clone());
@@ -387,7 +408,8 @@ impl ProcessTable {
         // The start goes on if the caller gives up, because the keeper may have started the child already, and somebody
         // must take it over.
         let table = self.clone();
-        let started = tokio::spawn(async move { table.start_with_keeper(reservation, permit, launch, sandbox).await });
+        let started =
+            tokio::spawn(async move { table.start_with_keeper(reservation, permit, launch, sandbox, sockets).await });
         started.await.unwrap_or_else(|_| Err(keeper_gone().into()))
     }
 
@@ -403,14 +425,21 @@ impl ProcessTable {
         reservation: Reservation,
         permit: DescriptorPermit,
         launch: Box<LaunchRequest>,
-        sandbox: Option<PlannedSandbox>,
+        mut sandbox: Option<PlannedSandbox>,
+        sockets: ProxySockets,
     ) -> Result<Started, ProcessReason> {
         let record = launch.record.clone();
-        let with = sandbox.as_ref().map_or(&[][..], |planned| &planned.descriptors);
-        let asked = self.keeper.request_with(KeeperRequest::Start { launch }, with, |id| reservation.asked(id));
+        let mut with = sandbox.as_mut().map_or_else(Vec::new, |planned| std::mem::take(&mut planned.descriptors));
+        let socket_count = sockets.count();
+        with.extend(sockets.into_descriptors());
+        let asked = self.keeper.request_with(KeeperRequest::Start { launch }, &with, |id| reservation.asked(id));
         let (event, descriptors) = asked.await?;
+        drop(with);
         let handed = match event {
-            KeeperEvent::Started { number, roles, .. } if roles.len() > descriptors.len() => {
+            KeeperEvent::Started { number, roles, .. }
+                if roles.len() > descriptors.len()
+                    || roles.iter().filter(|role| role.is_of_proxy()).count() < socket_count =>
+            {
                 // It runs, but we could not take its descriptors. It ends, and nothing else does.
                 let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
                 return Err(too_many_open_files(&record.argv));
@@ -481,6 +510,68 @@ impl Drop for Reservation {
     }
 }
 
+/// Where the proxy of a process that is being started listens.
+enum ProxySockets {
+    None,
+    /// On the machine's loopback; the keeper gets them to hold, and gives them back with the process.
+    Loopback(Vec<TcpListener>, NetworkProxy),
+    /// The child makes them, in its own network.
+    OwnNetwork(Vec<u16>, NetworkProxy),
+}
+
+impl ProxySockets {
+    fn new(command: &Command) -> std::io::Result<Self> {
+        let Some(proxy) = &command.network_proxy else { return Ok(Self::None) };
+        let own_network = command.sandbox.as_ref().is_some_and(|policy| policy.network == NetworkPolicy::ProxyOnly);
+        if own_network {
+            return Ok(Self::OwnNetwork(proxy::own_ports(proxy), proxy.clone()));
+        }
+        Ok(Self::Loopback(proxy::listen(proxy)?, proxy.clone()))
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Loopback(sockets, _) => sockets.len(),
+            Self::OwnNetwork(ports, _) => ports.len(),
+        }
+    }
+
+    /// By which the process finds its proxy.
+    fn variables(&self) -> Vec<(String, String)> {
+        let (ports, proxy): (Vec<u16>, _) = match self {
+            Self::None => return Vec::new(),
+            Self::Loopback(sockets, proxy) => {
+                let port = |socket: &TcpListener| socket.local_addr().map_or(0, |address| address.port());
+                (sockets.iter().map(port).collect(), proxy)
+            }
+            Self::OwnNetwork(ports, proxy) => (ports.clone(), proxy),
+        };
+        let at = |port: &u16| SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+        let Some(http) = ports.first().map(at) else { return Vec::new() };
+        proxy_variables(http, ports.get(1).map(at), proxy.allow_local)
+    }
+
+    fn put_in(&self, confinement: &mut Confinement) {
+        if let Self::OwnNetwork(ports, _) = self {
+            confinement.network = Some(ports.clone());
+        }
+    }
+
+    fn into_descriptors(self) -> Vec<OwnedFd> {
+        match self {
+            Self::Loopback(sockets, _) => sockets.into_iter().map(OwnedFd::from).collect(),
+            Self::None | Self::OwnNetwork(..) => Vec::new(),
+        }
+    }
+}
+
+fn no_proxy_socket(argv: &[OsString], error: &std::io::Error) -> ProcessReason {
+    let subject = argv.first().cloned().unwrap_or_default().into();
+    let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+    ProcessReason::SpawnFailed(SpawnFailure { step: SpawnStep::Pipe, errno, subject })
+}
+
 fn too_many_open_files(argv: &[OsString]) -> ProcessReason {
     let subject = argv.first().cloned().unwrap_or_default().into();
     let (step, errno) = (SpawnStep::Pipe, Errno::MFILE.raw_os_error());
@@ -488,8 +579,15 @@ fn too_many_open_files(argv: &[OsString]) -> ProcessReason {
 }
 
 /// What the keeper is asked to run: the command with its environment resolved and its quota known.
-fn launch_request(id: &ProcessId, command: Command, settings: &ProcessSettings) -> LaunchRequest {
+fn launch_request(
+    id: &ProcessId,
+    command: Command,
+    settings: &ProcessSettings,
+    sockets: &ProxySockets,
+) -> LaunchRequest {
     let mut variables = command.environ.resolve(std::env::vars_os());
+    // Whatever the request says of these: the process must find its proxy.
+    variables.extend(sockets.variables().into_iter().map(|(name, value)| (name.into(), value.into())));
     if matches!(command.io, Io::Pty(_)) {
         // The only addition to what was requested, as in Codex's server: programs on a terminal (editors, pagers,
         // `script`) start the shell that this variable names.
@@ -507,6 +605,7 @@ fn launch_request(id: &ProcessId, command: Command, settings: &ProcessSettings) 
             started: SystemTime::now().max(SystemTime::UNIX_EPOCH),
             sandbox: None,
             placeholders: Vec::new(),
+            network_proxy: command.network_proxy,
             label: command.label,
         },
         arg0: command.arg0,
@@ -514,6 +613,7 @@ fn launch_request(id: &ProcessId, command: Command, settings: &ProcessSettings) 
         path,
         time_limit: command.time_limit,
         confinement: None,
+        proxy_sockets: if matches!(sockets, ProxySockets::Loopback(..)) { sockets.count() as u8 } else { 0 },
     }
 }
 

@@ -14,6 +14,8 @@ use exec_sandbox::{FileFact, HostMeans, MachinePaths, MountMeans, SandboxPlan};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::proxy::{PROXY_HTTP_PORT, PROXY_SOCKS_PORT};
+
 /// Plans sandboxes for this machine.
 #[derive(Debug)]
 pub(crate) struct SandboxPlanner {
@@ -89,6 +91,7 @@ pub fn diagnose() -> SandboxDiagnosis {
         ("read-only", planned(SandboxPolicy::read_only(NetworkPolicy::Restricted))),
         ("read-only with network", planned(SandboxPolicy::read_only(NetworkPolicy::Enabled))),
         ("workspace-write", planned(SandboxPolicy::workspace_write(&workspace, NetworkPolicy::Restricted))),
+        ("workspace-write with a proxy", planned(SandboxPolicy::workspace_write(&workspace, NetworkPolicy::ProxyOnly))),
         ("workspace-write with network", planned(SandboxPolicy::workspace_write(&workspace, NetworkPolicy::Enabled))),
     ];
     let mounts = match &host.mounts {
@@ -101,7 +104,9 @@ pub fn diagnose() -> SandboxDiagnosis {
 
 fn host_means() -> HostMeans {
     let landlock_abi = landlock::kernel_abi();
-    HostMeans { landlock_abi, mounts: mount_means(landlock_abi) }
+    let mounts = mount_means(landlock_abi);
+    let networks = network_means(&mounts);
+    HostMeans { landlock_abi, mounts, networks }
 }
 
 fn mount_means(landlock_abi: u32) -> MountMeans {
@@ -135,6 +140,18 @@ fn mount_means(landlock_abi: u32) -> MountMeans {
             Err(error) => unavailable(&error),
         },
     }
+}
+
+fn network_means(mounts: &MountMeans) -> Result<(), String> {
+    let namespace = match mounts {
+        MountMeans::Privileged => None,
+        MountMeans::UserNamespace(namespace) => Some(namespace.try_clone().map_err(|error| error.to_string())?),
+        MountMeans::Unavailable { why } => return Err(why.clone()),
+    };
+    let ports = Some(vec![PROXY_HTTP_PORT, PROXY_SOCKS_PORT]);
+    let confinement = Confinement { user_namespace: namespace.is_some(), network: ports, ..Confinement::default() };
+    let descriptors: Vec<OwnedFd> = namespace.into_iter().collect();
+    trial::try_confinement(&confinement, &descriptors).map_err(|error| error.to_string())
 }
 
 /// Empty directories that stand for protected paths which do not exist.

@@ -16,12 +16,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use exec_core::network::NetworkAnswer;
 use exec_transport::{CloseReason, Connection, PeerKind, Received, Receiver, SendError};
 use exec_wire::SharedJson;
 use exec_wire::binary::{self, FrameHeader};
 use exec_wire::envelope::{self, Incoming, RequestId};
 use exec_wire::error::RpcError;
 use exec_wire::method::{Method, NotificationMethod};
+use exec_wire::network::PolicyRequestResult;
 use exec_wire::session::TakenOverParams;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
@@ -29,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::{self, Params, Request};
 use crate::limits::{CLOSE_TIMEOUT, LARGE_RESPONSE_BYTES, REQUEST_ID_BYTES, TOKEN_CHECK_INTERVAL, WHOLE_BODY_BYTES};
+use crate::network::Questions;
 use crate::reply;
 use crate::resources::ConnectionResources;
 use crate::server::{Registration, Server};
@@ -77,6 +80,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
         binary_frames: AtomicBool::new(false),
         request_scope: OnceLock::new(),
         resources: ConnectionResources::new(),
+        questions: Questions::default(),
         files: OnceLock::new(),
         server,
         peer,
@@ -145,6 +149,7 @@ impl ConnectionTask {
         tracing::debug!(peer, %reason, "disconnecting");
         // This comes first, so that a client that resumes the session need not wait for the rest of our end.
         self.registration.end();
+        self.shared.questions.end();
         if let Some(session) = &self.session {
             session.loosen_holds(self.shared.id);
         }
@@ -256,14 +261,23 @@ impl ConnectionTask {
                 ControlFlow::Continue(())
             }
             Ok(Incoming::Notification(notification)) => self.on_notification(&notification),
-            Ok(Incoming::Response(_) | Incoming::Error(_)) => {
-                ControlFlow::Break(CloseReason::new(CloseReason::POLICY, "an answer came to a question nobody asked"))
+            Ok(Incoming::Response(response)) => {
+                let answer = response.result.decode::<PolicyRequestResult>();
+                self.on_answer(&response.id, answer.map_or(NetworkAnswer::none(), |result| result.decision.into()))
             }
+            Ok(Incoming::Error(reply)) => self.on_answer(&reply.id, NetworkAnswer::none()),
             Err(malformed) => {
                 self.refuse_malformed(&malformed.reason).await;
                 ControlFlow::Continue(())
             }
         }
+    }
+
+    fn on_answer(&mut self, id: &RequestId, answer: NetworkAnswer) -> ControlFlow<CloseReason> {
+        if self.shared.questions.answer(id, answer) {
+            return ControlFlow::Continue(());
+        }
+        ControlFlow::Break(CloseReason::new(CloseReason::POLICY, "an answer came to a question nobody asked"))
     }
 
     /// A block for a file as raw bytes. They are not copied out of the frame.

@@ -118,6 +118,8 @@ pub(crate) fn environment_info(info: &MachineInfo) -> EnvironmentInfo {
         temporary_directories: Some(info.temporary_directories.iter().filter_map(|directory| uri(directory)).collect()),
         temp_dir: uri(&info.temp_dir),
         capabilities: Capabilities {
+            network_proxy_launch: true,
+            network_proxy_review_domains: true,
             environment_config_read: true,
             fs_watch_missing: true,
             file_write_streaming: true,

@@ -11,6 +11,8 @@
 //! The way of a byte: the environment's log → `writer`, the one task that writes to a connection, with a follower for
 //! each process → the transport. The two ways share only the log.
 //!
+//! The other way round, `network` asks the client what the proxies of its processes leave open, and tells it what was decided.
+//!
 //! `session` is what survives connections: processes, and the cache of responses. `resources` is what ends with a
 //! connection: open files, watches, searches, HTTP bodies. Both keep the ids that clients choose in `reservations`.
 //! [`limits`] has every bound.
@@ -23,6 +25,7 @@ mod convert;
 mod dispatch;
 mod handlers;
 pub mod limits;
+mod network;
 mod reply;
 mod reservations;
 mod resources;

@@ -2,6 +2,16 @@
 
 use std::time::Duration;
 
+/// Questions about the network that a client may have open. About one more it is not asked, and the process is refused; as
+/// in Codex's server.
+pub const NETWORK_QUESTIONS: usize = 256;
+
+/// Decisions about the network that may wait to be written to a connection. One more is not told.
+pub const NETWORK_DECISIONS: usize = 1024;
+
+/// Longest id of a process whose client is asked about its network, in bytes; as in Codex's server.
+pub const ASKING_PROCESS_ID_BYTES: usize = 256;
+
 // Sessions.
 
 /// How long a session lives without a connection, unless its client asks for another time. The 30 s of Codex's server are

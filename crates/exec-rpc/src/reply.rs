@@ -7,6 +7,7 @@
 mod sentences;
 
 use exec_core::command::{BadCommand, CommandField};
+use exec_core::network::{BadPattern, BadProxy};
 use exec_env::files::{FileError, FileReason};
 use exec_env::http::HttpError;
 use exec_env::process::{ProcessReason, SpawnFailure};
@@ -74,6 +75,24 @@ fn process_data(reason: ProcessReason) -> Option<ErrorData> {
         },
         _ => data,
     })
+}
+
+/// A proxy that cannot be as it is asked for, in the words of Codex's server.
+pub(crate) fn bad_proxy(bad: &BadProxy) -> RpcError {
+    let why = match bad {
+        BadProxy::Pattern(BadPattern::Empty) => "domain pattern is empty".to_owned(),
+        BadProxy::Pattern(BadPattern::Syntax(text)) => format!("unsupported domain pattern syntax: {text}"),
+        BadProxy::Pattern(BadPattern::RepeatedWildcard(text)) => format!("unsupported repeated wildcard: {text}"),
+        BadProxy::Pattern(BadPattern::Brackets(text)) => {
+            format!("brackets are only supported for IPv6 literals or [*]: {text}")
+        }
+        BadProxy::DeniesAll(text) => format!(
+            "invalid value for network.denied_domains: {text} (allowed exact hosts or scoped wildcards like \
+             *.example.com or **.example.com)"
+        ),
+        BadProxy::TooLarge { .. } | BadProxy::NoTime => bad.to_string(),
+    };
+    bad_params(format!("invalid network proxy config: {why}"))
 }
 
 pub(crate) fn starting(wire_id: &str) -> RpcError {

@@ -19,6 +19,7 @@ use crate::limits::{
     CLIENT_NAME_BYTES, CLOSED_PROCESSES, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX, HOUSEKEEPING_INTERVAL,
     KEEP_MAX, SESSIONS, SESSIONS_PER_PEER,
 };
+use crate::network::NetworkFront;
 use crate::reply;
 use crate::reservations::Lookup;
 use crate::session::{
@@ -103,7 +104,9 @@ impl Server {
         };
         let processes = server.environment.processes().list().await?;
         server.recover(processes);
-        Ok(Arc::new(server))
+        let server = Arc::new(server);
+        server.environment.processes().set_network_decider(Arc::new(NetworkFront::new(&server)));
+        Ok(server)
     }
 
     /// Serves one connection until it ends.
@@ -233,6 +236,10 @@ impl Server {
             self.store_session(&session, ttl);
         }
         Ok((session, ttl))
+    }
+
+    pub(crate) fn find_session(&self, id: &str) -> Option<Arc<Session>> {
+        self.lock().sessions.get(id)
     }
 
     /// Every session, oldest first. All fit a message: each is nine values, and its client's name may be all escapes.

@@ -12,7 +12,7 @@ mod table;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use exec_core::id::BadId;
@@ -21,6 +21,7 @@ use exec_core::{ProcessId, Seq};
 use exec_env::process::LogFollower;
 use exec_wire::process::DenialEvidence;
 
+use crate::connection::ConnectionShared;
 use crate::limits::{CLOSED_TTL, FIRST_FOLLOW_WAIT, ID_REUSE_DELAY, REMEMBERED_STARTS};
 use crate::reservations::{Lookup, Reservation, Reservations};
 use crate::writer::{WeakWriterHandle, WriterHandle};
@@ -52,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) responses: ResponseCache,
     /// The writer of the connection that the session is attached to. A start that outlives its connection needs it.
     writer: Mutex<Option<(ConnectionId, WeakWriterHandle)>>,
+    /// That connection, to ask its client something.
+    connection: Mutex<Weak<ConnectionShared>>,
 }
 
 #[derive(Debug)]
@@ -148,6 +151,7 @@ impl Session {
             processes: Reservations::new(usize::MAX),
             responses: ResponseCache::default(),
             writer: Mutex::default(),
+            connection: Mutex::default(),
         }
     }
 
@@ -196,6 +200,15 @@ impl Session {
     pub(crate) fn set_writer(&self, connection: ConnectionId, writer: &WriterHandle) {
         let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         *current = Some((connection, writer.downgrade()));
+    }
+
+    pub(crate) fn set_connection(&self, connection: &Arc<ConnectionShared>) {
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(connection);
+    }
+
+    /// `None` if there is none.
+    pub(crate) fn connection(&self) -> Option<Arc<ConnectionShared>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
     /// `None` if the connection has ended.

@@ -21,6 +21,8 @@ pub struct HostMeans {
     /// The version of Landlock's interface; 0 if there is none.
     pub landlock_abi: u32,
     pub mounts: MountMeans,
+    /// Whether a process can have a network of its own; if not, why, for a person.
+    pub networks: Result<(), String>,
 }
 
 /// How a process gets mounts of its own.
@@ -61,6 +63,12 @@ pub enum Unenforceable {
          kernel.apparmor_restrict_unprivileged_userns=0), or run the server as root with CAP_SYS_ADMIN"
     )]
     NoMounts { why: String },
+    #[error(
+        "this policy has a proxy as its only network, for which a process needs a network of its own, and that cannot be had: \
+         {why}; allow user namespaces (sysctl user.max_user_namespaces, user.max_net_namespaces, \
+         kernel.apparmor_restrict_unprivileged_userns=0), or run the server as root with CAP_SYS_ADMIN and CAP_NET_ADMIN"
+    )]
+    NoNetwork { why: String },
     #[error(transparent)]
     ProtectedLink(#[from] ProtectedLink),
     #[error(transparent)]
@@ -84,6 +92,11 @@ pub fn plan(
     host: &HostMeans,
     fact: &dyn Fn(&Path) -> Option<FileFact>,
 ) -> Result<SandboxPlan, Unenforceable> {
+    if policy.network == NetworkPolicy::ProxyOnly
+        && let Err(why) = &host.networks
+    {
+        return Err(Unenforceable::NoNetwork { why: why.clone() });
+    }
     if policy.files == FilePolicy::Unrestricted {
         return network_only(policy.network, host);
     }
@@ -101,8 +114,19 @@ pub fn plan(
 /// Files are not restricted, so nothing but the network is.
 fn network_only(network: NetworkPolicy, host: &HostMeans) -> Result<SandboxPlan, Unenforceable> {
     let filters = seccomp::filters(FilterScope { network, without_mounts: false });
-    let mut confinement = Confinement { filters, ..Confinement::default() };
+    let mut confinement = Confinement { filters, network: own_network(network), ..Confinement::default() };
     let (mut means, mut descriptors) = (Vec::new(), Vec::new());
+    if network == NetworkPolicy::ProxyOnly {
+        match &host.mounts {
+            MountMeans::Privileged => {}
+            MountMeans::UserNamespace(namespace) => {
+                confinement.user_namespace = true;
+                descriptors.push(namespace.try_clone()?);
+            }
+            MountMeans::Unavailable { why } => return Err(Unenforceable::NoNetwork { why: why.clone() }),
+        }
+        means.push(SandboxMeans::NetworkNamespace);
+    }
     if host.landlock_abi >= NEEDED_ABI {
         let ruleset = landlock::ruleset(None)?;
         confinement.landlock = Some(ruleset.handled);
@@ -111,6 +135,11 @@ fn network_only(network: NetworkPolicy, host: &HostMeans) -> Result<SandboxPlan,
     }
     means.push(SandboxMeans::Seccomp);
     Ok(SandboxPlan { confinement, descriptors, placeholders: Vec::new(), report: SandboxReport { means } })
+}
+
+/// The ports are chosen by whoever serves them.
+fn own_network(network: NetworkPolicy) -> Option<Vec<u16>> {
+    (network == NetworkPolicy::ProxyOnly).then(Vec::new)
 }
 
 fn with_mounts(
@@ -131,11 +160,15 @@ fn with_mounts(
     let abi = landlock::kernel_abi();
     let confinement = Confinement {
         user_namespace: user_namespace.is_some(),
+        network: own_network(network),
         mounts: steps,
         landlock: Some(ruleset.handled),
         filters: seccomp::filters(FilterScope { network, without_mounts: false }),
     };
-    let means = vec![SandboxMeans::Namespaces, SandboxMeans::Landlock { abi }, SandboxMeans::Seccomp];
+    let own_network = (network == NetworkPolicy::ProxyOnly).then_some(SandboxMeans::NetworkNamespace);
+    let means = own_network.into_iter();
+    let means =
+        means.chain([SandboxMeans::Namespaces, SandboxMeans::Landlock { abi }, SandboxMeans::Seccomp]).collect();
     Ok(SandboxPlan {
         confinement,
         descriptors: user_namespace.into_iter().chain([ruleset.descriptor]).collect(),
@@ -158,7 +191,7 @@ fn without_mounts(
         PathAccess::Write | PathAccess::Hidden => false,
     };
     // Landlock does not know who may connect to a socket with a name, and the server's own may be one.
-    let reaches_sockets = policy.network == NetworkPolicy::Enabled;
+    let reaches_sockets = policy.network != NetworkPolicy::Restricted;
     if reaches_sockets || !rules.by_path().iter().all(expressible) || !rules.denied_globs().0.is_empty() {
         return Err(Unenforceable::NoMounts { why: why.to_owned() });
     }

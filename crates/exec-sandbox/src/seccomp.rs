@@ -35,6 +35,10 @@ pub fn filters(scope: FilterScope) -> Vec<Vec<u64>> {
             forbidden.extend(NETWORK.iter().map(|number| (*number, Vec::new())));
             forbidden.extend(sockets());
         }
+        NetworkPolicy::ProxyOnly => {
+            forbidden.push((libc::SYS_socket, beside_the_own_network()));
+            forbidden.extend(sockets().into_iter().filter(|(number, _)| *number == libc::SYS_socketpair));
+        }
         NetworkPolicy::Enabled => forbidden.push((libc::SYS_socket, families_beside_the_network())),
     }
     // The C library makes processes with `clone3`, whose flags no filter can see, and with `clone` where that is missing.
@@ -210,6 +214,15 @@ fn sockets() -> Vec<Forbidden> {
     [libc::SYS_socket, libc::SYS_socketpair].map(|number| (number, vec![foreign.clone(), datagram.clone()])).to_vec()
 }
 
+/// In a network of its own a process has streams and datagrams of the internet, and no others: sockets with a path or an
+/// abstract name are not of a network, and would lead out of it.
+fn beside_the_own_network() -> Vec<SeccompRule> {
+    let not = |argument, value: i32| condition(argument, SeccompCmpOp::Ne, value as u64);
+    let families = rule(vec![not(0, libc::AF_INET), not(0, libc::AF_INET6)]);
+    let raw = rule(vec![condition(1, SeccompCmpOp::MaskedEq(0xf), libc::SOCK_RAW as u64)]);
+    vec![families, raw]
+}
+
 /// Sockets that are no way to a network: of the kernel's own parts, of the machine's cables, and of the host of a virtual
 /// machine.
 fn families_beside_the_network() -> Vec<SeccompRule> {
@@ -272,7 +285,7 @@ mod tests {
 
     #[test]
     fn every_scope_makes_programs_that_the_kernel_could_take() {
-        for network in [NetworkPolicy::Restricted, NetworkPolicy::Enabled] {
+        for network in [NetworkPolicy::Restricted, NetworkPolicy::ProxyOnly, NetworkPolicy::Enabled] {
             for without_mounts in [false, true] {
                 let filters = filters(FilterScope { network, without_mounts });
                 // The kernel's BPF_MAXINSNS.

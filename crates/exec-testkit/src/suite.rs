@@ -19,6 +19,7 @@ pub mod follow;
 pub mod limit;
 pub mod list;
 pub mod log;
+pub mod network;
 pub mod overflow;
 pub mod refusal;
 pub mod sandbox;

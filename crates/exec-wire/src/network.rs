@@ -1,7 +1,9 @@
 //! The managed network: the proxy a process may be given, and the questions it asks.
 //!
-//! `network/policyRequest` is the one request a server sends. The shapes are Codex's; a server without a proxy
-//! decodes them and refuses.
+//! `network/policyRequest` is the one request a server sends. The shapes are Codex's. [`domain`] turns them into values of
+//! the domain, and back.
+
+mod domain;
 
 use std::collections::BTreeMap;
 
@@ -163,6 +165,35 @@ shapes! {
 }
 
 impl AuditMetadata {
+    /// Its members by their names.
+    fn named(self) -> [(&'static str, Nullable<String>); 9] {
+        [
+            ("conversationId", self.conversation_id),
+            ("appVersion", self.app_version),
+            ("userAccountId", self.user_account_id),
+            ("authMode", self.auth_mode),
+            ("originator", self.originator),
+            ("userEmail", self.user_email),
+            ("terminalType", self.terminal_type),
+            ("model", self.model),
+            ("slug", self.slug),
+        ]
+    }
+
+    fn from_named(value: impl Fn(&str) -> Nullable<String>) -> Self {
+        Self {
+            conversation_id: value("conversationId"),
+            app_version: value("appVersion"),
+            user_account_id: value("userAccountId"),
+            auth_mode: value("authMode"),
+            originator: value("originator"),
+            user_email: value("userEmail"),
+            terminal_type: value("terminalType"),
+            model: value("model"),
+            slug: value("slug"),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }

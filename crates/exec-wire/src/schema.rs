@@ -9,20 +9,24 @@ use crate::envelope::{RequestId, TraceContext};
 use crate::error::RpcError;
 use crate::method::{Method, NotificationMethod};
 
-/// One document: every method that our servers answer, with params and result, every notification that they send or
-/// understand, and the definitions they share.
+/// One document: every method that our servers answer and the one that they call, with params and result, every notification
+/// that they send or understand, and the definitions they share.
 pub fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let mut methods = Map::new();
-    for method in Method::ALL.iter().filter(|method| method.is_served()) {
+    let mut describe = |method: Method| {
         let spec = method.spec();
         let params = (spec.params.schema)(&mut generator);
         let result = (spec.result.schema)(&mut generator);
-        methods.insert(spec.name.to_owned(), json!({ "params": params, "result": result }));
+        json!({ "params": params, "result": result })
+    };
+    for method in Method::ALL.iter().filter(|method| method.is_served()) {
+        methods.insert(method.name().to_owned(), describe(*method));
     }
+    let asked = Method::NetworkPolicyRequest;
+    let called = json!({ asked.name(): describe(asked) });
     let mut notifications = Map::new();
-    let silent = NotificationMethod::NetworkPolicyDecision; // there is no proxy that would decide anything
-    for notification in NotificationMethod::ALL.iter().filter(|notification| **notification != silent) {
+    for notification in NotificationMethod::ALL {
         let params = (notification.params().schema)(&mut generator);
         notifications.insert(notification.name().to_owned(), json!({ "params": params }));
     }
@@ -33,6 +37,7 @@ pub fn schema() -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "exec-server wire",
         "methods": methods,
+        "clientMethods": called,
         "notifications": notifications,
         "envelope": { "id": id, "trace": trace, "error": error },
         "$defs": generator.take_definitions(true),

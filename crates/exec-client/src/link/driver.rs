@@ -11,14 +11,15 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use exec_core::{Entry, EntryBody};
+use exec_core::{Entry, EntryBody, ProcessId};
 use exec_env::BoxFuture;
 use exec_transport::{ConnectError, Connection, ConnectionEnd, Message, Received, Receiver};
 use exec_wire::envelope::{self, Incoming, Request, RequestId};
 use exec_wire::initialize::{InitializeParams, InitializeResult, InitializedParams};
-use exec_wire::network::{PolicyDecision, PolicyRequestResult};
+use exec_wire::network::{PolicyDecision, PolicyDecisionParams, PolicyRequestParams, PolicyRequestResult};
 use exec_wire::process::{ClosedParams, ExitedParams, OutputParams};
 use exec_wire::{Extension, Method, NotificationMethod, RpcError, SharedJson, binary, output_codec};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::writer::{LinkWriter, OutgoingMessage};
@@ -62,6 +63,8 @@ struct OpenConnection {
     initialize_reply: Option<InitializeReply>,
     /// Whether anything was received since then.
     carried_data: bool,
+    /// What the server has asked us and we have not answered. Bounded by the permits that the answers hold.
+    decisions: FuturesUnordered<BoxFuture<'static, OutgoingMessage>>,
 }
 
 struct InitializeReply {
@@ -76,6 +79,8 @@ enum Event {
     Dialed(Result<Connection, ConnectError>),
     Received(Received),
     WriterFailed(String),
+    /// An answer to a request of the server.
+    Decided(OutgoingMessage),
 }
 
 impl Driver {
@@ -110,6 +115,7 @@ impl Driver {
                 ConnectionSlot::Open(open) => tokio::select! {
                     received = open.receiver.next() => Event::Received(received),
                     why = open.writer.failed() => Event::WriterFailed(why),
+                    Some(answer) = open.decisions.next(), if !open.decisions.is_empty() => Event::Decided(answer),
                 },
             }
         };
@@ -153,6 +159,12 @@ impl Driver {
             }
             Event::Received(Received::Closed(closed)) => self.connection_lost(&closed.to_string()),
             Event::WriterFailed(why) => self.connection_lost(&why),
+            Event::Decided(answer) => {
+                if let ConnectionSlot::Open(open) = &mut self.slot {
+                    open.writer.queue().send(answer);
+                }
+                Vec::new()
+            }
         }
     }
 
@@ -169,6 +181,10 @@ impl Driver {
             MessageOutcome::InitializeReply(answer) => self.handle_initialize_reply(answer),
             MessageOutcome::Answer(answer) => {
                 open.writer.queue().send(answer);
+                Vec::new()
+            }
+            MessageOutcome::Deciding(answer) => {
+                open.decisions.push(answer);
                 Vec::new()
             }
             MessageOutcome::TakenOver => {
@@ -302,7 +318,15 @@ impl OpenConnection {
         tracing::debug!(%peer, "connected");
         let carries_binary = sender.carries_binary();
         let writer = LinkWriter::start(sender, Arc::clone(&shared.bytes_out));
-        Self { receiver, writer, carries_binary, initialize_request: None, initialize_reply: None, carried_data: false }
+        Self {
+            receiver,
+            writer,
+            carries_binary,
+            initialize_request: None,
+            initialize_reply: None,
+            carried_data: false,
+            decisions: FuturesUnordered::new(),
+        }
     }
 }
 
@@ -327,7 +351,6 @@ fn now() -> Instant {
 }
 
 /// What the driver has to do about a message.
-#[derive(Debug)]
 enum MessageOutcome {
     /// Nothing: it was for somebody else, who has it now.
     Delivered,
@@ -335,6 +358,8 @@ enum MessageOutcome {
     InitializeReply(Result<SharedJson, RpcError>),
     /// It was a request of the server, and this is our answer.
     Answer(OutgoingMessage),
+    /// It was a request of the server, and this becomes our answer.
+    Deciding(BoxFuture<'static, OutgoingMessage>),
     TakenOver,
     /// It cannot be understood, so the connection cannot be trusted further.
     Malformed(String),
@@ -455,6 +480,11 @@ fn handle_notification(
             .decode::<ClosedParams>()
             .map(|closed| (closed.process_id, Entry { seq: closed.seq, body: EntryBody::Closed })),
         NotificationMethod::SessionTakenOver => return MessageOutcome::TakenOver,
+        NotificationMethod::NetworkPolicyDecision => {
+            tell_decision(shared, params.decode().ok());
+            shared.lock().notify(method, None, &SharedJson::new(frame, params), frame.len());
+            return MessageOutcome::Delivered;
+        }
         other => {
             let about = params.decode::<NotificationSubject>().unwrap_or_default().id();
             shared.lock().notify(other, about.as_deref(), &SharedJson::new(frame, params), frame.len());
@@ -472,13 +502,34 @@ fn handle_notification(
     }
 }
 
-/// We have no network policy, so every connection the server asks about is denied; we know no other request.
+/// Words that we do not know are for a later version of us.
+fn tell_decision(shared: &LinkShared, params: Option<PolicyDecisionParams>) {
+    let Some(params) = params else { return };
+    let (Some(decider), Ok(id)) = (shared.decider(), ProcessId::new(params.process_id.clone())) else { return };
+    if let Some(decision) = params.into_domain() {
+        decider.decided(&id, decision);
+    }
+}
+
+/// The decider answers what the server asks about the network; without one, the answer is no. We know no other request.
 fn answer_request(shared: &LinkShared, request: &Request<'_>) -> MessageOutcome {
     // A server that lets so many answers wait does not read them. It takes a missing answer for a denial.
     let Ok(permit) = Arc::clone(&shared.answer_permits).try_acquire_owned() else { return MessageOutcome::Delivered };
     let mut out = Vec::new();
     match Method::parse(&request.method) {
         Some(Method::NetworkPolicyRequest) => {
+            if let Some(decider) = shared.decider()
+                && let Ok(params) = request.params.decode::<PolicyRequestParams>()
+                && let Ok(id) = ProcessId::new(params.process_id)
+            {
+                let (request_id, jsonrpc) = (request.id.clone(), request.jsonrpc);
+                return MessageOutcome::Deciding(Box::pin(async move {
+                    let decision = decider.decide(&id, params.request.into()).await.into();
+                    let mut out = Vec::new();
+                    envelope::write_response(&mut out, &request_id, &PolicyRequestResult { decision }, jsonrpc);
+                    OutgoingMessage::new(Message::Text(out.into()), permit)
+                }));
+            }
             let reason = "no network policy is configured".to_owned();
             let result = PolicyRequestResult { decision: PolicyDecision::Deny { reason } };
             envelope::write_response(&mut out, &request.id, &result, request.jsonrpc);

@@ -405,10 +405,18 @@ mod tests {
             started: SystemTime::UNIX_EPOCH,
             sandbox: None,
             placeholders: Vec::new(),
+            network_proxy: None,
             label: Vec::new(),
         };
-        let launch =
-            LaunchRequest { record, arg0: None, environ: Vec::new(), path: None, time_limit: None, confinement: None };
+        let launch = LaunchRequest {
+            record,
+            arg0: None,
+            environ: Vec::new(),
+            path: None,
+            time_limit: None,
+            confinement: None,
+            proxy_sockets: 0,
+        };
         SpawnJob {
             number,
             launch: Box::new(launch),

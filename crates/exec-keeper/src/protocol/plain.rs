@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use exec_core::flow::Quota;
+use exec_core::network::{DomainAccess, NetworkMode, NetworkProxy};
 use exec_core::sandbox::{Confinement, MountStep, SandboxMeans, SandboxReport};
 use exec_core::{Exit, Io, Overflow, ProcessId, SpawnStep, TerminalSize, TimeLimit};
 use serde::de::Error;
@@ -118,12 +119,14 @@ plain!(
     ConfinementForm,
     |confinement| ConfinementForm {
         user_namespace: confinement.user_namespace,
+        network: confinement.network,
         mounts: confinement.mounts.into_iter().map(MountStep::to_form).collect(),
         landlock: confinement.landlock,
         filters: confinement.filters,
     },
     |form| Some(Confinement {
         user_namespace: form.user_namespace,
+        network: form.network,
         mounts: form.mounts.into_iter().map(MountStep::from_form).collect::<Option<_>>()?,
         landlock: form.landlock,
         filters: form.filters,
@@ -133,9 +136,53 @@ plain!(
 #[derive(Serialize, Deserialize)]
 pub(super) struct ConfinementForm {
     user_namespace: bool,
+    network: Option<Vec<u16>>,
     mounts: Vec<<MountStep as Plain>::Form>,
     landlock: Option<u64>,
     filters: Vec<Vec<u64>>,
+}
+
+plain!(
+    NetworkProxy,
+    ProxyForm,
+    |proxy| ProxyForm {
+        domains: proxy.domains.into_iter().map(|(pattern, access)| (pattern, access == DomainAccess::Allow)).collect(),
+        review_domains: proxy.review_domains,
+        limited: proxy.mode == NetworkMode::Limited,
+        socks5: proxy.socks5,
+        socks5_udp: proxy.socks5_udp,
+        allow_upstream: proxy.allow_upstream,
+        allow_local: proxy.allow_local,
+        decision_timeout: proxy.decision_timeout,
+        audit: proxy.audit,
+    },
+    |form| {
+        let access = |allowed| if allowed { DomainAccess::Allow } else { DomainAccess::Deny };
+        Some(NetworkProxy {
+            domains: form.domains.into_iter().map(|(pattern, allowed)| (pattern, access(allowed))).collect(),
+            review_domains: form.review_domains,
+            mode: if form.limited { NetworkMode::Limited } else { NetworkMode::Full },
+            socks5: form.socks5,
+            socks5_udp: form.socks5_udp,
+            allow_upstream: form.allow_upstream,
+            allow_local: form.allow_local,
+            decision_timeout: form.decision_timeout,
+            audit: form.audit,
+        })
+    }
+);
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ProxyForm {
+    domains: Vec<(String, bool)>,
+    review_domains: Vec<String>,
+    limited: bool,
+    socks5: bool,
+    socks5_udp: bool,
+    allow_upstream: bool,
+    allow_local: bool,
+    decision_timeout: Option<Duration>,
+    audit: Vec<(String, String)>,
 }
 
 impl<T: Plain> Plain for Option<T> {

@@ -9,12 +9,14 @@
 //! the policy was resolved, the start fails. What fails here fails the start; nothing runs with less than was planned.
 
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use exec_core::sandbox::{Confinement, MountStep};
 use rustix::io::Errno;
+
+use super::own_network::PreparedNetwork;
 
 /// Devices that give away nothing and change nothing. What is missing on this machine is missing in the sandbox.
 const DEVICES: [(&CStr, &CStr); 6] = [
@@ -63,6 +65,7 @@ const NONE: RawFd = -1;
 #[derive(Debug)]
 pub(crate) struct PreparedConfinement<'a> {
     user_namespace: Option<&'a OwnedFd>,
+    network: Option<PreparedNetwork>,
     ruleset: Option<&'a OwnedFd>,
     handled_rights: u64,
     steps: Vec<PreparedStep>,
@@ -98,6 +101,7 @@ enum StepKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConfineStep {
     UserNamespace,
+    Network,
     Namespaces,
     /// By its place among the mount steps.
     Mount(usize),
@@ -108,16 +112,22 @@ pub(crate) enum ConfineStep {
 }
 
 /// The step, and the kernel's reason.
-type Failure = (ConfineStep, i32);
+pub(super) type Failure = (ConfineStep, i32);
 
 impl<'a> PreparedConfinement<'a> {
-    /// `descriptors` are those that came with it. `EBADF` if there are fewer than it says.
-    pub(crate) fn new(confinement: &Confinement, descriptors: &'a [OwnedFd]) -> Result<Self, Errno> {
+    /// `descriptors` are those that came with it. `EBADF` if there are fewer than it says. The sockets of its own network
+    /// are sent through `handout`, if there is one.
+    pub(crate) fn new(
+        confinement: &Confinement,
+        descriptors: &'a [OwnedFd],
+        handout: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, Errno> {
         let mut descriptors = descriptors.iter();
         let user_namespace = confinement.user_namespace.then(|| descriptors.next().ok_or(Errno::BADF)).transpose()?;
         let ruleset = confinement.landlock.map(|_| descriptors.next().ok_or(Errno::BADF)).transpose()?;
         Ok(Self {
             user_namespace,
+            network: confinement.network.as_ref().map(|ports| PreparedNetwork::new(ports, handout)),
             ruleset,
             handled_rights: confinement.landlock.unwrap_or(0),
             steps: confinement.mounts.iter().map(PreparedStep::new).collect::<Result<_, _>>()?,
@@ -131,6 +141,7 @@ impl<'a> PreparedConfinement<'a> {
     pub(crate) fn describe(&self, step: ConfineStep) -> String {
         match step {
             ConfineStep::UserNamespace => "entering its user namespace".to_owned(),
+            ConfineStep::Network => "making its network".to_owned(),
             ConfineStep::Namespaces => "making its namespaces".to_owned(),
             ConfineStep::Mount(at) => match self.steps.get(at) {
                 Some(step) => step.describe(),
@@ -153,6 +164,9 @@ impl<'a> PreparedConfinement<'a> {
         unsafe {
             if let Some(namespace) = &self.user_namespace {
                 check(ConfineStep::UserNamespace, libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWUSER).into())?;
+            }
+            if let Some(network) = &self.network {
+                network.enter()?;
             }
             if !self.steps.is_empty() {
                 self.mount()?;

@@ -28,7 +28,7 @@ pub struct TrialError {
 pub fn try_confinement(confinement: &Confinement, descriptors: &[OwnedFd]) -> Result<(), TrialError> {
     let failed = |what: &str, errno: Errno| TrialError { what: what.to_owned(), errno: errno.raw_os_error() };
     let mut prepared =
-        PreparedConfinement::new(confinement, descriptors).map_err(|errno| failed("reading it", errno))?;
+        PreparedConfinement::new(confinement, descriptors, None).map_err(|errno| failed("reading it", errno))?;
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed("a pipe", errno))?;
     let report = write.as_raw_fd();
     let trial = || {
@@ -140,6 +140,7 @@ fn step_number(step: ConfineStep) -> (u64, u64) {
         ConfineStep::Capabilities => (5, 0),
         ConfineStep::Landlock => (6, 0),
         ConfineStep::Filter => (7, 0),
+        ConfineStep::Network => (8, 0),
     }
 }
 
@@ -152,6 +153,7 @@ fn step_of_number(kind: u64, at: u64) -> Option<ConfineStep> {
         5 => ConfineStep::Capabilities,
         6 => ConfineStep::Landlock,
         7 => ConfineStep::Filter,
+        8 => ConfineStep::Network,
         _ => return None,
     })
 }

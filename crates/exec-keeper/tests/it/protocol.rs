@@ -71,9 +71,10 @@ fn version_4_is_written_as_it_always_was() {
         started: SystemTime::UNIX_EPOCH + Duration::from_micros(3),
         sandbox: None,
         placeholders: Vec::new(),
+        network_proxy: None,
         label: b"L".to_vec(),
     };
-    let record_hex = "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 00 00 014c";
+    let record_hex = "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 00 00 00 014c";
     let launch = LaunchRequest {
         record: record.clone(),
         arg0: Some("a".into()),
@@ -81,8 +82,9 @@ fn version_4_is_written_as_it_always_was() {
         path: None,
         time_limit: Some(TimeLimit { after: Duration::from_micros(5), grace: Duration::from_micros(6) }),
         confinement: None,
+        proxy_sockets: 0,
     };
-    let launch_hex = "01 00 0161 01 00 034b3d56 00 01 00 8827 00 f02e 00";
+    let launch_hex = "01 00 0161 01 00 034b3d56 00 01 00 8827 00 f02e 00 00";
     let exit = Exit {
         status: ExitStatus::Code(7),
         cause: ExitCause::TimedOut,
@@ -208,6 +210,7 @@ fn launch() -> impl Strategy<Value = LaunchRequest> {
             path,
             time_limit,
             confinement: None,
+            proxy_sockets: 0,
         },
     )
 }
@@ -232,6 +235,7 @@ fn process_record() -> impl Strategy<Value = ProcessRecord> {
             started,
             sandbox: None,
             placeholders: Vec::new(),
+            network_proxy: None,
             label,
         },
     )

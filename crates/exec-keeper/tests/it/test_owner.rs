@@ -38,6 +38,7 @@ pub(crate) fn launch(argv: &[&str], path: Option<&str>) -> LaunchRequest {
         started: SystemTime::now(),
         sandbox: None,
         placeholders: Vec::new(),
+        network_proxy: None,
         label: Vec::new(),
     };
     LaunchRequest {
@@ -47,6 +48,7 @@ pub(crate) fn launch(argv: &[&str], path: Option<&str>) -> LaunchRequest {
         path: path.map(Into::into),
         time_limit: None,
         confinement: None,
+        proxy_sockets: 0,
     }
 }
 

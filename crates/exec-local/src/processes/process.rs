@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::{PROCESS_DESCRIPTORS, ProcessTable};
 use crate::descriptors::{DescriptorPermit, DescriptorUse};
-use crate::keeper_client::{HandedProcess, KeeperClient};
+use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient};
 use crate::output_mover::{AsyncDescriptor, MoverNotification, NOTIFICATIONS, OutputMover, watch_source};
 use crate::process_log::ProcessLog;
 use crate::readers::Readers;
@@ -45,6 +45,8 @@ pub(crate) struct Process {
     placeholders: Arc<Mutex<Option<PlaceholderGuard>>>,
     /// Drops those as soon as the tree is gone.
     placeholder_task: Option<JoinHandle<()>>,
+    /// Serves its proxy until its whole tree is gone.
+    proxy_task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Process {
@@ -141,6 +143,7 @@ impl Process {
             let (keeper, held) = (table.keeper.clone(), placeholders.clone());
             tokio::spawn(remove_placeholders(number, log.watch(), keeper, held))
         });
+        let proxy_task = proxy_task(table, number, &record, &mut descriptors, log.watch());
         let sandbox_cgroup = record.sandbox.is_some().then(|| cgroup_of_process(pid)).flatten();
         Arc::new(Self {
             number,
@@ -154,6 +157,7 @@ impl Process {
             sandbox_cgroup,
             placeholders,
             placeholder_task,
+            proxy_task: Mutex::new(proxy_task),
         })
     }
 
@@ -232,8 +236,29 @@ impl Process {
         std::mem::forget(self.placeholders.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
+    pub(crate) fn has_proxy(&self) -> bool {
+        let task = self.proxy_task.lock().unwrap_or_else(PoisonError::into_inner);
+        task.as_ref().is_some_and(|task| !task.is_finished())
+    }
+
+    fn abort_proxy(&self) {
+        if let Some(task) = &*self.proxy_task.lock().unwrap_or_else(PoisonError::into_inner) {
+            task.abort();
+        }
+    }
+
+    /// Its connections end with it.
+    pub(crate) async fn end_proxy(&self) {
+        let task = self.proxy_task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+
     /// Ends its tasks and waits for them. Afterwards nothing of the process is touched by us.
     pub(crate) async fn stop(&self) {
+        self.end_proxy().await;
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
             task.abort();
@@ -243,6 +268,7 @@ impl Process {
 
     /// The same without waiting.
     pub(crate) fn abort(&self) {
+        self.abort_proxy();
         for task in self.tasks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             task.abort();
         }
@@ -258,22 +284,54 @@ async fn remove_placeholders(
     keeper: Arc<KeeperClient>,
     held: Arc<Mutex<Option<PlaceholderGuard>>>,
 ) {
+    if tree_is_gone(number, &mut head, &keeper).await {
+        drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// Returns when nobody of a tree is left; `false` if nobody can tell any more.
+async fn tree_is_gone(number: ProcessNumber, head: &mut watch::Receiver<Head>, keeper: &KeeperClient) -> bool {
     if head.wait_for(|head| head.closed).await.is_err() {
-        return;
+        return false;
     }
     let mut pause = FIRST_PLACEHOLDER_CHECK;
     while let Ok((KeeperEvent::Members { pids }, _)) = keeper.request(KeeperRequest::Members { number }).await {
         if pids.is_empty() {
-            drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());
-            return;
+            return true;
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PLACEHOLDER_CHECK);
     }
+    false
+}
+
+/// Serves the proxy of a process that has one. When its tree is gone, nobody needs the sockets any more, the keeper neither.
+fn proxy_task(
+    table: &ProcessTable,
+    number: ProcessNumber,
+    record: &ProcessRecord,
+    descriptors: &mut Descriptors,
+    mut head: watch::Receiver<Head>,
+) -> Option<JoinHandle<()>> {
+    let (http, socks) = (descriptors.take(FdRole::ProxyHttp)?, descriptors.take(FdRole::ProxySocks));
+    let serving = table.proxies.serve(&record.id, record.network_proxy.as_ref()?, http, socks)?;
+    let keeper = table.keeper.clone();
+    Some(tokio::spawn(async move {
+        let gone = tokio::select! {
+            () = serving => true,
+            gone = tree_is_gone(number, &mut head, &keeper) => gone,
+        };
+        if gone {
+            for role in [FdRole::ProxyHttp, FdRole::ProxySocks] {
+                let _ = keeper.send(&KeeperRequest::CloseFd { number, role }).await;
+            }
+        }
+    }))
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
+        self.abort_proxy();
         // It would wait for an answer of the keeper that nobody routes any more.
         if let Some(task) = &self.placeholder_task {
             task.abort();

@@ -104,6 +104,7 @@ impl ConnectionTask {
     pub(super) fn become_current_writer(&self) {
         let Some(session) = &self.session else { return };
         session.set_writer(self.shared.id, &self.shared.writer);
+        session.set_connection(&self.shared);
         for process in session.processes() {
             self.shared.send(WriterCommand::FollowAfterFirstRead { process });
         }

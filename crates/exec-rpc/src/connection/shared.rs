@@ -8,6 +8,7 @@ use exec_transport::{Grant, Peer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::{LARGE_RESPONSE_BYTES, UNCOUNTED_BYTES};
+use crate::network::Questions;
 use crate::resources::ConnectionResources;
 use crate::server::Server;
 use crate::session::{ConnectionId, Session};
@@ -36,6 +37,14 @@ pub(crate) struct ConnectionShared {
     /// The scope in which this client's request ids are unique; unset if it named none.
     pub(super) request_scope: OnceLock<Arc<str>>,
     pub(crate) resources: ConnectionResources,
+    /// What we ask the client.
+    pub(crate) questions: Questions,
+}
+
+impl std::fmt::Debug for ConnectionShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ConnectionShared({:?})", self.id)
+    }
 }
 
 impl ConnectionShared {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use exec_core::limits::PAGE_ENTRIES;
+use exec_core::sandbox::{FilePolicy, NetworkPolicy, SandboxPolicy};
 use exec_core::{EntryBody, Page, WriteId};
 use exec_env::process::{ProcessError, ProcessInfo, ProcessReason, Processes, ReadQuery, Signalled, Written};
 use exec_wire::base64::Base64;
@@ -45,10 +46,18 @@ impl RequestContext {
 
 pub(crate) async fn start(context: RequestContext, params: StartParams) -> HandlerResult<StartResult> {
     let wire_id = params.process_id.clone();
+    unsupported::check_proxy(&params)?;
     let cwd = params.cwd.to_path().map_err(reply::foreign_cwd)?;
     unsupported::check(&params)?;
     let sandbox = params.sandbox.as_ref().map(SandboxContext::policy).transpose().map_err(reply::bad_sandbox)?;
-    let sandbox = sandbox.flatten().filter(|policy| !policy.allows_everything());
+    let sandbox = match params.enforce_managed_network && params.sandbox.is_some() {
+        // Whatever else the context asks for, or if it asks for nothing: the proxy is all there is.
+        true => {
+            let files = sandbox.flatten().map_or(FilePolicy::Unrestricted, |policy| policy.files);
+            Some(SandboxPolicy { files, network: NetworkPolicy::ProxyOnly })
+        }
+        false => sandbox.flatten().filter(|policy| !policy.allows_everything()),
+    };
     let sandboxed = sandbox.is_some();
     let client_label = params.label.as_ref().map_or_else(Vec::new, |label| label.0.to_vec());
     if client_label.len() > LABEL_BYTES {

@@ -125,6 +125,8 @@ impl Environment for FakeEnvironment {
 }
 
 impl Processes for FakeEnvironment {
+    fn set_network_decider(&self, _: Arc<dyn exec_env::NetworkDecider>) {}
+
     fn start<'a>(&'a self, id: &'a ProcessId, command: Command) -> BoxFuture<'a, Result<Started, ProcessError>> {
         ProcessVerb::Start.perform(id, async move {
             if self.hold_starts.load(Ordering::Relaxed) {

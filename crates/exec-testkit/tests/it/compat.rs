@@ -32,6 +32,7 @@ mod files;
 mod handshake;
 mod http;
 mod http_upgrade;
+mod network;
 mod notifications;
 mod params;
 mod paths;
@@ -97,6 +98,9 @@ sections! {
     what_is_missing_is_awaited_alike: watches::cases();
     sandboxes_are_understood_alike: sandboxes::cases();
     the_web_is_asked_alike: http::cases();
+    proxies_are_understood_alike: network::starts();
+    proxies_answer_alike: network::requests();
+    clients_are_asked_about_the_network_alike: network::questions();
     skills_and_plugins_are_found_alike: discovery::cases();
 }
 

@@ -10,6 +10,7 @@ mod endurance;
 mod environments;
 mod hostile;
 mod keeper_line;
+mod network;
 mod odd_kernels;
 mod remote;
 mod remote_files;

@@ -180,9 +180,12 @@ impl StartParams {
             arg0: command.arg0.clone().map(OsText::from),
             shell_snapshot: None,
             sandbox: command.sandbox.as_ref().map(SandboxContext::of_policy).transpose()?,
-            enforce_managed_network: false,
+            enforce_managed_network: command
+                .sandbox
+                .as_ref()
+                .is_some_and(|policy| policy.network == core::sandbox::NetworkPolicy::ProxyOnly),
             managed_network: None,
-            network_proxy: None,
+            network_proxy: command.network_proxy.as_ref().map(Into::into),
             size,
             timeout_ms: limit.map(|(after_ms, _)| after_ms),
             grace_ms: limit.and_then(|(_, grace)| round_up_to_millis(grace)),
@@ -220,6 +223,7 @@ impl StartParams {
             spool_bytes: self.spool_bytes,
             keep: self.keep_ms.map(Duration::from_millis),
             sandbox,
+            network_proxy: self.network_proxy.map(Into::into),
             label,
         };
         command.check()?;

@@ -108,7 +108,8 @@ impl SandboxContext {
             },
         };
         let network = match policy.network {
-            NetworkPolicy::Restricted => NetworkPermission::Restricted,
+            // What else there is to it is said beside the context, in `enforceManagedNetwork`.
+            NetworkPolicy::Restricted | NetworkPolicy::ProxyOnly => NetworkPermission::Restricted,
             NetworkPolicy::Enabled => NetworkPermission::Enabled,
         };
         Ok(Self {

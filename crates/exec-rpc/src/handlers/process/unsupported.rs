@@ -1,19 +1,39 @@
 //! Parameters of a start that this server does not support. They are refused, never ignored, because a client relies on
 //! what it was granted.
 
+use exec_core::NetworkProxy;
 use exec_core::command::BadCommand;
+use exec_core::network::ProxyRules;
 use exec_wire::error::RpcError;
 use exec_wire::process::StartParams;
 use exec_wire::sandbox::WindowsSandboxLevel;
 
-use crate::limits::SNAPSHOT_SCOPE_BYTES;
+use crate::limits::{ASKING_PROCESS_ID_BYTES, SNAPSHOT_SCOPE_BYTES};
 use crate::reply;
 
-/// Refuses a sandbox, a network proxy or a shell snapshot that we cannot provide.
-pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
-    if params.network_proxy.is_some() {
-        return Err(reply::bad_params("invalid network proxy config: this executor has no network proxy"));
+/// Refuses a proxy that cannot be as it is asked for. Codex's server looks at it first.
+pub(super) fn check_proxy(params: &StartParams) -> Result<(), RpcError> {
+    let Some(launch) = &params.network_proxy else { return Ok(()) };
+    if launch.policy_decision_timeout_ms == Some(0) {
+        return Err(reply::bad_params("network policy decision callback timeout must be nonzero"));
     }
+    let id_fits = (1..=ASKING_PROCESS_ID_BYTES).contains(&params.process_id.len());
+    if launch.policy_decision_timeout_ms.is_some() && !id_fits {
+        return Err(reply::bad_params(format!(
+            "callback-enabled process ID must be non-empty and at most {ASKING_PROCESS_ID_BYTES} bytes"
+        )));
+    }
+    if !launch.proxy.enabled {
+        return Err(reply::bad_params(
+            "invalid network proxy config: executor-local network proxy launch requires an enabled proxy",
+        ));
+    }
+    ProxyRules::new(&NetworkProxy::from(launch.clone())).map_err(|bad| reply::bad_proxy(&bad))?;
+    Ok(())
+}
+
+/// Refuses a sandbox or a shell snapshot that we cannot provide.
+pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
     if let Some(snapshot) = &params.shell_snapshot {
         if snapshot.scope_id.is_empty() || snapshot.scope_id.len() > SNAPSHOT_SCOPE_BYTES {
             return Err(reply::bad_params("shell snapshot scope must be non-empty and at most 256 bytes"));
@@ -27,7 +47,7 @@ pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
         }
     }
     // Without a proxy nothing would manage the network of the child, so that it would reach everything.
-    if params.enforce_managed_network && params.sandbox.is_some() {
+    if params.enforce_managed_network && params.sandbox.is_some() && params.network_proxy.is_none() {
         return Err(reply::sandbox_not_enforceable());
     }
     match &params.sandbox {

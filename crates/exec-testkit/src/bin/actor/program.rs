@@ -51,6 +51,10 @@ impl VerbCall {
         self.arguments.get(index).unwrap_or_else(|| fail(&format!("{} lacks argument {index}", self.verb)))
     }
 
+    pub(crate) fn word(&self, index: usize) -> String {
+        self.argument(index).to_str().unwrap_or_else(|| fail("an argument is not text")).to_owned()
+    }
+
     /// All arguments as one line, as `echo` would join them.
     pub(crate) fn text(&self) -> OsString {
         self.arguments.join(OsStr::new(" "))

@@ -1,6 +1,7 @@
 //! Resources that an actor uses: processor time, memory, ports.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use rustix::stdio::stdout;
@@ -16,9 +17,47 @@ pub(crate) fn run(state: &mut ActorState, call: &VerbCall) -> bool {
         // Every page is written, or the kernel would not count it.
         "rss" => state.allocations.push(vec![1; call.number(0)]),
         "listen" => listen(state, call.number(0)),
+        "say-to" => {
+            let variable = std::env::var(call.word(0)).unwrap_or_else(|_| fail("the variable is not set"));
+            say_to(variable.rsplit('/').next().unwrap_or_default(), &call.word(1));
+        }
+        "say-to-address" => say_to(&call.word(0), &call.word(1)),
         _ => return false,
     }
     true
+}
+
+/// Says a text, in which `\\r`, `\\n` and `\\xNN` are bytes, and prints in one line all that is heard until the other side is
+/// done. The time of the answer is left out.
+fn say_to(address: &str, text: &str) {
+    let Ok(mut stream) = TcpStream::connect(address) else {
+        return line(stdout(), b"nobody listens");
+    };
+    let _ = stream.write_all(&unescaped(text));
+    let mut heard = Vec::new();
+    // Whoever closes with something of ours unread resets the connection; what it said before counts.
+    let _ = stream.read_to_end(&mut heard);
+    let heard = heard.escape_ascii().to_string();
+    let without_date: Vec<&str> = heard.split(r"\r\n").filter(|header| !header.starts_with("date: ")).collect();
+    line(stdout(), without_date.join(r"\r\n").as_bytes());
+}
+
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut parts = text.split('\\');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (byte, rest) = match part.split_at_checked(1) {
+            Some(("r", rest)) => (b'\r', rest),
+            Some(("n", rest)) => (b'\n', rest),
+            Some(("x", rest)) if rest.len() >= 2 => {
+                (u8::from_str_radix(&rest[..2], 16).unwrap_or_else(|_| fail("no hex digits")), &rest[2..])
+            }
+            _ => fail("no such escape"),
+        };
+        bytes.push(byte);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    bytes
 }
 
 /// Burns this much processor time, however long that takes on a busy machine.

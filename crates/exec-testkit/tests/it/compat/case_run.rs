@@ -227,7 +227,9 @@ impl RecordedConnection {
 
     fn sort(&mut self, text: &str) {
         let message: Value = serde_json::from_str(text).expect("a server sends JSON");
-        let process = message["params"]["processId"].as_str();
+        // What is told of the network has no place in the log.
+        let of_network = message["method"].as_str().is_some_and(|method| method.starts_with("network/"));
+        let process = message["params"]["processId"].as_str().filter(|_| !of_network);
         if message["method"] == "http/request/bodyDelta" {
             let request = message["params"]["requestId"].as_str().unwrap_or_default().to_owned();
             self.bodies.entry(request).or_default().push(message);

@@ -13,6 +13,14 @@ pub(crate) fn reply(method: &str, mut message: Value, session: &str, folder: &st
             error.insert("message".to_owned(), json!(text));
         }
     }
+    if message["method"] == "network/policyDecision" {
+        for varying in ["timestamp", "client", "port"] {
+            message["params"][varying] = json!(!message["params"][varying].is_null());
+        }
+    }
+    if message["method"] == "network/policyRequest" {
+        message["params"]["request"]["port"] = json!(true);
+    }
     if let Some(result) = message.get_mut("result") {
         for added in additions(method) {
             remove(result, added);

@@ -1,0 +1,174 @@
+//! The proxies of processes: each process that asks for one has its own, with its own rules.
+//!
+//! ```text
+//!   the process ──► listening socket ──► http (hyper), socks5 ──► judgement: rules, decider, addresses ──► dial ──► the world
+//!                   the keeper holds it too                                │
+//!                                                                          └──► the decider hears of every decision
+//! ```
+//!
+//! - `judgement`: whether a request may go where it wants to, and what is told of that;
+//! - `http`: requests to a proxy and tunnels; `socks5`: the other way to ask for a tunnel;
+//! - `dial`: a name is resolved once, and exactly the addresses that were judged are dialled.
+//!
+//! A process without a network of its own finds its proxy on the machine's loopback. In a sandbox whose only network is the
+//! proxy, the sockets were made in the process's own network (see `sys/own_network` in the keeper), and are served here all
+//! the same. Either way the keeper holds the sockets as well: if we are killed, connections wait until the next owner takes
+//! over, and nobody else accepts them.
+
+mod dial;
+mod http;
+mod judgement;
+mod socks5;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use exec_core::ProcessId;
+use exec_core::network::{NetworkProxy, ProxyRules};
+use exec_env::NetworkDecider;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
+use dial::{DialledPorts, Lookups};
+use judgement::Judge;
+
+/// Where the proxy listens in a network of the process's own, in which no other port is taken.
+pub(crate) const PROXY_HTTP_PORT: u16 = 43128;
+pub(crate) const PROXY_SOCKS_PORT: u16 = 41080;
+
+/// Connections of one process to its proxy at a time. One more waits in the socket's queue, as at a busy server.
+const CONNECTIONS: usize = 128;
+
+/// Sockets of a connection: the process's and the world's.
+const CONNECTION_DESCRIPTORS: usize = 2;
+
+/// Between two tries to accept while no descriptor is free.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What all proxies of an environment share.
+pub(crate) struct ProxyHost {
+    decider: Mutex<Option<Arc<dyn NetworkDecider>>>,
+    descriptors: DescriptorBudget,
+    dialled: Arc<DialledPorts>,
+    lookups: Lookups,
+}
+
+impl ProxyHost {
+    pub(crate) fn new(descriptors: DescriptorBudget) -> Self {
+        Self { decider: Mutex::default(), descriptors, dialled: Arc::default(), lookups: Lookups::of_this_machine() }
+    }
+
+    pub(crate) fn set_decider(&self, decider: Arc<dyn NetworkDecider>) {
+        *self.decider.lock().unwrap_or_else(PoisonError::into_inner) = Some(decider);
+    }
+
+    fn decider(&self) -> Option<Arc<dyn NetworkDecider>> {
+        self.decider.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a connection from `peer` to `own`, an address of this machine, was made by one of the proxies.
+    pub(crate) fn has_dialled(&self, peer: SocketAddr, own: SocketAddr) -> bool {
+        self.dialled.contains(peer, own)
+    }
+
+    /// A proxy that serves these sockets for as long as the future runs. `None` if the rules cannot be read, which were
+    /// checked when the process was started, or if a socket is none.
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        process: &ProcessId,
+        proxy: &NetworkProxy,
+        http: OwnedFd,
+        socks: Option<OwnedFd>,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let rules = ProxyRules::new(proxy).ok()?;
+        let judge = Arc::new(Judge::new(self.clone(), process.clone(), proxy.clone(), rules));
+        let listener = |socket: OwnedFd| {
+            let socket = TcpListener::from(socket);
+            socket.set_nonblocking(true).ok()?;
+            tokio::net::TcpListener::from_std(socket).ok()
+        };
+        let http = listener(http)?;
+        let socks = match socks {
+            Some(socks) => Some(listener(socks)?),
+            None => None,
+        };
+        let host = self.clone();
+        Some(async move { ProxyTask { host, judge, http, socks, connections: JoinSet::new() }.run().await })
+    }
+}
+
+/// The sockets of a proxy on the machine's loopback: for HTTP, and for SOCKS5 if it shall speak that.
+pub(crate) fn listen(proxy: &NetworkProxy) -> std::io::Result<Vec<TcpListener>> {
+    let count = if proxy.socks5 { 2 } else { 1 };
+    (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect()
+}
+
+/// The ports of a proxy in a network of the process's own.
+pub(crate) fn own_ports(proxy: &NetworkProxy) -> Vec<u16> {
+    if proxy.socks5 { vec![PROXY_HTTP_PORT, PROXY_SOCKS_PORT] } else { vec![PROXY_HTTP_PORT] }
+}
+
+/// Accepts, and owns the tasks of its connections: they end with it.
+struct ProxyTask {
+    host: Arc<ProxyHost>,
+    judge: Arc<Judge>,
+    http: tokio::net::TcpListener,
+    socks: Option<tokio::net::TcpListener>,
+    connections: JoinSet<()>,
+}
+
+enum Event {
+    Http(std::io::Result<(TcpStream, SocketAddr)>),
+    Socks(std::io::Result<(TcpStream, SocketAddr)>),
+    ConnectionDone,
+}
+
+impl ProxyTask {
+    async fn run(mut self) {
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let has_room = room.available_permits() > 0;
+            let socks = async {
+                match &self.socks {
+                    Some(socks) => socks.accept().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let event = tokio::select! {
+                Some(_) = self.connections.join_next(), if !self.connections.is_empty() => Event::ConnectionDone,
+                accepted = self.http.accept(), if has_room => Event::Http(accepted),
+                accepted = socks, if has_room => Event::Socks(accepted),
+            };
+            let (accepted, is_http) = match event {
+                Event::ConnectionDone => continue,
+                Event::Http(accepted) => (accepted, true),
+                Event::Socks(accepted) => (accepted, false),
+            };
+            let Ok((stream, client)) = accepted else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            // A connection that there is no descriptor for is closed: the process sees a proxy that is too busy.
+            let Some(permit) = self.take_descriptors() else { continue };
+            let Ok(place) = room.clone().try_acquire_owned() else { continue };
+            let judge = self.judge.clone();
+            self.connections.spawn(async move {
+                if is_http {
+                    http::serve(judge, stream, client).await;
+                } else {
+                    socks5::serve(judge, stream, client).await;
+                }
+                drop((permit, place));
+            });
+        }
+    }
+
+    fn take_descriptors(&self) -> Option<DescriptorPermit> {
+        let taken = self.host.descriptors.take(DescriptorUse::Proxies, CONNECTION_DESCRIPTORS);
+        taken.inspect_err(|error| tracing::warn!(%error, "a connection to a proxy is refused")).ok()
+    }
+}
