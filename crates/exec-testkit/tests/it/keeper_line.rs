@@ -71,7 +71,7 @@ async fn open(state: &Path) -> exec_local::LocalEnvironment {
 /// One connection that does something wrong, and is dropped at the end of it.
 async fn hostile_owner(state: &Path, owner: u64, random: &mut SeededRng) {
     let channel = connect(state).await;
-    let says_hello = owner % 5 != 0;
+    let says_hello = !owner.is_multiple_of(5);
     if says_hello {
         let _ = channel.send(0, &KeeperRequest::Hello { version: VERSION }.encode(), &[]);
     }

@@ -11,6 +11,7 @@ mod odd_places;
 mod once;
 mod open_files;
 mod starvation;
+mod survivors;
 
 use serde_json::{Value, json};
 

@@ -65,7 +65,7 @@ fn lower_limit(pid: u32, spare: u64) -> Rlimit {
     let highest =
         open.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok()).max().expect("some are open");
     let found = prlimit(Some(os_pid(pid)), Resource::Nofile, current_limit(pid)).expect("it is ours");
-    let lower = Rlimit { current: Some(highest + 1 + spare), ..found.clone() };
+    let lower = Rlimit { current: Some(highest + 1 + spare), ..found };
     prlimit(Some(os_pid(pid)), Resource::Nofile, lower).expect("a limit may be lowered");
     found
 }
