@@ -159,8 +159,10 @@ impl ProxyTask {
         }
     }
 
-    fn take_descriptors(&self) -> Option<DescriptorPermit> {
-        let taken = self.host.descriptors.take(DescriptorUse::Proxies, CONNECTION_DESCRIPTORS);
+    fn take_descriptors(&self) -> Option<[DescriptorPermit; 2]> {
+        let take = |purpose| self.host.descriptors.take(purpose, CONNECTION_DESCRIPTORS);
+        // Of what processes may open, but only so much that starts go on.
+        let taken = take(DescriptorUse::Proxies).and_then(|part| Ok([part, take(DescriptorUse::Processes)?]));
         taken.inspect_err(|error| tracing::warn!(%error, "a connection to a proxy is refused")).ok()
     }
 }
