@@ -7,7 +7,8 @@
 mod address;
 mod pattern;
 
-use std::net::{IpAddr, SocketAddr};
+// Addresses are values; this is where they are without sockets.
+use core::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 pub use address::is_public;
@@ -464,7 +465,7 @@ mod tests {
 
     #[test]
     fn what_is_no_host_is_none() {
-        for text in ["", ".", "a..b", "*", "a b", "xn--", "a/b", "é", "a%b", &"a".repeat(64), &"a.".repeat(127)] {
+        for text in ["", ".", "a..b", "*", "a b", "xn--", "a/b", "é", "a%b", &"a".repeat(64), &"a.".repeat(128)] {
             assert_eq!(Host::parse(text), None, "{text}");
         }
         assert_eq!(Host::parse("[2606:2800::1]").map(|host| host.0).as_deref(), Some("2606:2800::1"));

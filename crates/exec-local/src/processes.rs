@@ -7,8 +7,7 @@ mod process;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -16,8 +15,6 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_core::flow::Quota;
 use exec_core::limits::WRITE_BYTES;
-use exec_core::network::{NetworkProxy, proxy_variables};
-use exec_core::sandbox::{Confinement, NetworkPolicy};
 use exec_core::{Command, Exit, Io, Page, ProcessId, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
@@ -37,7 +34,7 @@ use tokio::task::JoinHandle;
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone, unanswered};
 use crate::output_mover::MoverNotification;
-use crate::proxy::{self, ProxyHost};
+use crate::proxy::{ProxyHost, ProxySockets};
 use crate::sandbox::{PlannedSandbox, SandboxPlanner};
 use crate::socket_cgroup::cgroup_of_socket;
 use crate::wait;
@@ -510,62 +507,6 @@ impl Drop for Reservation {
     }
 }
 
-/// Where the proxy of a process that is being started listens.
-enum ProxySockets {
-    None,
-    /// On the machine's loopback; the keeper gets them to hold, and gives them back with the process.
-    Loopback(Vec<TcpListener>, NetworkProxy),
-    /// The child makes them, in its own network.
-    OwnNetwork(Vec<u16>, NetworkProxy),
-}
-
-impl ProxySockets {
-    fn new(command: &Command) -> std::io::Result<Self> {
-        let Some(proxy) = &command.network_proxy else { return Ok(Self::None) };
-        let own_network = command.sandbox.as_ref().is_some_and(|policy| policy.network == NetworkPolicy::ProxyOnly);
-        if own_network {
-            return Ok(Self::OwnNetwork(proxy::own_ports(proxy), proxy.clone()));
-        }
-        Ok(Self::Loopback(proxy::listen(proxy)?, proxy.clone()))
-    }
-
-    fn count(&self) -> usize {
-        match self {
-            Self::None => 0,
-            Self::Loopback(sockets, _) => sockets.len(),
-            Self::OwnNetwork(ports, _) => ports.len(),
-        }
-    }
-
-    /// By which the process finds its proxy.
-    fn variables(&self) -> Vec<(String, String)> {
-        let (ports, proxy): (Vec<u16>, _) = match self {
-            Self::None => return Vec::new(),
-            Self::Loopback(sockets, proxy) => {
-                let port = |socket: &TcpListener| socket.local_addr().map_or(0, |address| address.port());
-                (sockets.iter().map(port).collect(), proxy)
-            }
-            Self::OwnNetwork(ports, proxy) => (ports.clone(), proxy),
-        };
-        let at = |port: &u16| SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
-        let Some(http) = ports.first().map(at) else { return Vec::new() };
-        proxy_variables(http, ports.get(1).map(at), proxy.allow_local)
-    }
-
-    fn put_in(&self, confinement: &mut Confinement) {
-        if let Self::OwnNetwork(ports, _) = self {
-            confinement.network = Some(ports.clone());
-        }
-    }
-
-    fn into_descriptors(self) -> Vec<OwnedFd> {
-        match self {
-            Self::Loopback(sockets, _) => sockets.into_iter().map(OwnedFd::from).collect(),
-            Self::None | Self::OwnNetwork(..) => Vec::new(),
-        }
-    }
-}
-
 fn no_proxy_socket(argv: &[OsString], error: &std::io::Error) -> ProcessReason {
     let subject = argv.first().cloned().unwrap_or_default().into();
     let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
@@ -613,7 +554,7 @@ fn launch_request(
         path,
         time_limit: command.time_limit,
         confinement: None,
-        proxy_sockets: if matches!(sockets, ProxySockets::Loopback(..)) { sockets.count() as u8 } else { 0 },
+        proxy_sockets: sockets.given(),
     }
 }
 

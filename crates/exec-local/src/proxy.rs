@@ -6,6 +6,7 @@
 //!                                                                          └──► the decider hears of every decision
 //! ```
 //!
+//! - `sockets`: where the proxy of a process that is being started will listen;
 //! - `judgement`: whether a request may go where it wants to, and what is told of that;
 //! - `http`: requests to a proxy and tunnels; `socks5`: the other way to ask for a tunnel;
 //! - `dial`: a name is resolved once, and exactly the addresses that were judged are dialled.
@@ -18,9 +19,10 @@
 mod dial;
 mod http;
 mod judgement;
+mod sockets;
 mod socks5;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -35,6 +37,7 @@ use tokio::task::JoinSet;
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use dial::{DialledPorts, Lookups};
 use judgement::Judge;
+pub(crate) use sockets::ProxySockets;
 
 /// Where the proxy listens in a network of the process's own, in which no other port is taken.
 pub(crate) const PROXY_HTTP_PORT: u16 = 43128;
@@ -101,17 +104,6 @@ impl ProxyHost {
     }
 }
 
-/// The sockets of a proxy on the machine's loopback: for HTTP, and for SOCKS5 if it shall speak that.
-pub(crate) fn listen(proxy: &NetworkProxy) -> std::io::Result<Vec<TcpListener>> {
-    let count = if proxy.socks5 { 2 } else { 1 };
-    (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect()
-}
-
-/// The ports of a proxy in a network of the process's own.
-pub(crate) fn own_ports(proxy: &NetworkProxy) -> Vec<u16> {
-    if proxy.socks5 { vec![PROXY_HTTP_PORT, PROXY_SOCKS_PORT] } else { vec![PROXY_HTTP_PORT] }
-}
-
 /// Accepts, and owns the tasks of its connections: they end with it.
 struct ProxyTask {
     host: Arc<ProxyHost>,
@@ -167,8 +159,10 @@ impl ProxyTask {
         }
     }
 
-    fn take_descriptors(&self) -> Option<DescriptorPermit> {
-        let taken = self.host.descriptors.take(DescriptorUse::Proxies, CONNECTION_DESCRIPTORS);
+    fn take_descriptors(&self) -> Option<[DescriptorPermit; 2]> {
+        let take = |purpose| self.host.descriptors.take(purpose, CONNECTION_DESCRIPTORS);
+        // Of what processes may open, but only so much that starts go on.
+        let taken = take(DescriptorUse::Proxies).and_then(|part| Ok([part, take(DescriptorUse::Processes)?]));
         taken.inspect_err(|error| tracing::warn!(%error, "a connection to a proxy is refused")).ok()
     }
 }

@@ -1,6 +1,6 @@
 //! Which addresses are of the public internet.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Whether an address is of the public internet: not of this machine, its networks or its cloud, and not one that leads to
 /// such an address by another writing.

@@ -48,7 +48,7 @@ impl HostPattern {
             // One colon is before a port, several are in an address.
             None => rest.split_once(':').filter(|(_, port)| !port.contains(':')).map_or(rest, |(name, _)| name),
         };
-        let is_address = name.split('%').next().is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok());
+        let is_address = name.split('%').next().is_some_and(|address| address.parse::<core::net::Ipv6Addr>().is_ok());
         let had_brackets = rest.starts_with('[');
         if name.contains(['[', ']']) || (had_brackets && !is_address && name != "*") {
             return Err(BadPattern::Brackets(trimmed.to_owned()));

@@ -107,7 +107,7 @@ impl ProxyConnection {
             Some(target) => Some(target),
             None => hosts.first().and_then(|host| Target::of_host_header(host)),
         };
-        let Some(target) = target.filter(|_| request.uri().authority().is_none_or(|given| Target::reads(given))) else {
+        let Some(target) = target.filter(|_| request.uri().authority().is_none_or(Target::reads)) else {
             return answers::text(StatusCode::BAD_REQUEST, "missing host");
         };
         match hosts[..] {
