@@ -63,6 +63,9 @@ pub const WRITE_ID_BYTES: usize = 256;
 /// caller over that gets the kernel's own `E2BIG`, a caller over this is refused before it costs memory.
 pub const ARGUMENT_BYTES: usize = 16 << 20;
 
+/// Longest name of a user. Linux allows 32 bytes, directories of accounts a few more.
+pub const USER_NAME_BYTES: usize = 256;
+
 /// Most directories of a `PATH` that are searched for a program. Each is a system call of the child, for which a thread of
 /// the keeper waits.
 pub const PATH_DIRECTORIES: usize = 1024;

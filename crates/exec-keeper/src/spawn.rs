@@ -14,7 +14,7 @@ use rustix::pipe::PipeFlags;
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
-use crate::protocol::{FdRole, LaunchRequest, SpawnStep};
+use crate::protocol::{FdRole, Identity, LaunchRequest, SpawnStep};
 use crate::spool::directory::SpoolDirectory;
 use crate::sys::clone::{ChildStack, ChildStdio, CloneError, ClonedChild, SpawnPlan};
 use crate::sys::confine::PreparedConfinement;
@@ -106,6 +106,9 @@ impl Spawner {
                 StdioEnds::pty(size).map_err(failed(SpawnStep::Pty, program))?
             }
         };
+        if let Some(identity) = &launch.identity {
+            ends.give_to(identity).map_err(failed(SpawnStep::User, program))?;
+        }
         let cloned = self.clone_child(launch, descriptors, tree, &ends)?;
         let mut fds = ends.ours;
         fds.push((FdRole::Pidfd, cloned.pidfd));
@@ -154,6 +157,9 @@ impl Spawner {
             cwd: &cwd,
             stdio,
             cgroup: tree.cgroup_entry(),
+            limit_entries: tree.limit_entries(),
+            rlimits: tree.rlimits(),
+            identity: launch.identity.as_ref(),
             mark: tree.mark(),
             die_with_parent: self.die_with_keeper,
             open_files: self.open_files,
@@ -164,6 +170,7 @@ impl Spawner {
         self.stack.spawn(&mut plan).map_err(|CloneError { step, errno, confine_step }| {
             let subject = match (step, confine_step, &plan.confinement) {
                 (SpawnStep::Cwd, ..) => record.cwd.clone().into(),
+                (SpawnStep::Limits, ..) => "the process did not come under its limits".into(),
                 (_, Some(at), Some(confinement)) => confinement.describe(at).into(),
                 _ => program.to_owned(),
             };
@@ -221,6 +228,18 @@ impl StdioEnds {
             ours: vec![(FdRole::PtyMaster, master), (FdRole::RelayRead, out), (FdRole::RelayWrite, into)],
             child: ChildEnds::Pty,
         })
+    }
+}
+
+impl StdioEnds {
+    /// Makes the child's ends those of its user, who could not open them again otherwise (`/dev/stdout`, `/dev/tty`).
+    fn give_to(&self, identity: &Identity) -> Result<(), Errno> {
+        let user = Some(rustix::fs::Uid::from_raw(identity.uid));
+        let pipes = match &self.child {
+            ChildEnds::Pipes { stdin, stdout, stderr } => [stdin.as_ref(), Some(stdout), Some(stderr)],
+            ChildEnds::Pty => [None; 3],
+        };
+        pipes.into_iter().flatten().chain(&self.terminal).try_for_each(|end| rustix::fs::fchown(end, user, None))
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_core::flow::Quota;
 use exec_core::limits::WRITE_BYTES;
-use exec_core::{Command, Exit, Io, Page, ProcessId, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
+use exec_core::{Command, Exit, Io, Page, ProcessId, RunAs, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
 use exec_env::BoxFuture;
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
@@ -29,6 +29,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use crate::accounts::{self, Account};
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone, unanswered};
 use crate::output_mover::MoverNotification;
@@ -357,7 +358,18 @@ impl ProcessTable {
             Some(policy) => Some(self.plan_sandbox(policy).await?),
             None => None,
         };
-        let mut launch = Box::new(launch_request(id, command, &self.settings));
+        let account = match command.run_as.clone() {
+            Some(run_as) => Some(find_account(run_as).await?),
+            None => None,
+        };
+        if account.as_ref().is_some_and(|account| account.changes_user())
+            && sandbox.as_ref().is_some_and(|planned| planned.confinement.user_namespace)
+        {
+            // In it there is no other user than ours.
+            let why = "its sandbox needs a user namespace here, in which there are no other users".to_owned();
+            return Err(ProcessReason::UserUnavailable { why });
+        }
+        let mut launch = Box::new(launch_request(id, command, &self.settings, account));
         if let Some(planned) = &sandbox {
             launch.record.sandbox = Some(planned.report.clone());
             launch.record.placeholders = planned.placeholders.paths().iter().map(OsString::from).collect();
@@ -384,7 +396,7 @@ impl ProcessTable {
         launch: Box<LaunchRequest>,
         sandbox: Option<PlannedSandbox>,
     ) -> Result<Started, ProcessReason> {
-        let record = launch.record.clone();
+        let mut record = launch.record.clone();
         let with = sandbox.as_ref().map_or(&[][..], |planned| &planned.descriptors);
         let asked = self.keeper.request_with(KeeperRequest::Start { launch }, with, |id| reservation.asked(id));
         let (event, descriptors) = asked.await?;
@@ -394,13 +406,21 @@ impl ProcessTable {
                 let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
                 return Err(too_many_open_files(&record.argv));
             }
-            KeeperEvent::Started { number, pid, roles, .. } => {
+            KeeperEvent::Started { number, pid, roles, limits } => {
+                record.limits = limits;
                 HandedProcess { number, pid, exit: None, descriptors: Descriptors::new(roles, descriptors) }
             }
             KeeperEvent::StartFailed { .. } if reservation.cancelled() => return Err(ProcessReason::StartCancelled),
             KeeperEvent::StartFailed { step: SpawnStep::Sandbox, errno, subject } => {
                 let why = format!("{}: {}", subject.display(), std::io::Error::from_raw_os_error(errno));
                 return Err(ProcessReason::SandboxUnavailable { why });
+            }
+            KeeperEvent::StartFailed { step: SpawnStep::Limits, subject, .. } => {
+                return Err(ProcessReason::LimitUnavailable { why: subject.to_string_lossy().into_owned() });
+            }
+            KeeperEvent::StartFailed { step: SpawnStep::User, errno, .. } => {
+                let why = format!("the kernel refuses it: {}", std::io::Error::from_raw_os_error(errno));
+                return Err(ProcessReason::UserUnavailable { why });
             }
             KeeperEvent::StartFailed { step, errno, subject, .. } => {
                 return Err(ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject: subject.into() }));
@@ -412,10 +432,10 @@ impl ProcessTable {
             let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
             return Err(ProcessReason::StartCancelled);
         }
-        let report = record.sandbox.clone();
+        let (report, limits) = (record.sandbox.clone(), record.limits);
         self.insert(&Process::new(&self, record, handed, permit, sandbox.map(|planned| planned.placeholders)));
         reservation.keep();
-        Ok(Started { pid, sandbox: report })
+        Ok(Started { pid, sandbox: report, limits })
     }
 }
 
@@ -466,9 +486,28 @@ fn too_many_open_files(argv: &[OsString]) -> ProcessReason {
     ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject })
 }
 
+/// On a thread that may wait, because it reads files.
+async fn find_account(run_as: RunAs) -> Result<Account, ProcessReason> {
+    let found = tokio::task::spawn_blocking(move || accounts::find(&run_as.user)).await;
+    found.unwrap_or_else(|_| Err(keeper_gone().to_string())).map_err(|why| ProcessReason::UserUnavailable { why })
+}
+
 /// What the keeper is asked to run: the command with its environment resolved and its quota known.
-fn launch_request(id: &ProcessId, command: Command, settings: &ProcessSettings) -> LaunchRequest {
+fn launch_request(
+    id: &ProcessId,
+    command: Command,
+    settings: &ProcessSettings,
+    account: Option<Account>,
+) -> LaunchRequest {
     let mut variables = command.environ.resolve(std::env::vars_os());
+    if let Some(account) = &account {
+        // Those that were inherited tell of our own user.
+        let set = command.environ.policy.as_ref().map(|policy| &policy.set);
+        let is_set = |name: &OsString| {
+            command.environ.vars.contains_key(name) || set.is_some_and(|variables| variables.contains_key(name))
+        };
+        variables.extend(account.variables().into_iter().filter(|(name, _)| !is_set(name)));
+    }
     if matches!(command.io, Io::Pty(_)) {
         // The only addition to what was requested, as in Codex's server: programs on a terminal (editors, pagers,
         // `script`) start the shell that this variable names.
@@ -485,6 +524,7 @@ fn launch_request(id: &ProcessId, command: Command, settings: &ProcessSettings) 
             quota: Quota { cap_bytes: command.spool_bytes.unwrap_or(settings.spool_bytes), overflow: command.overflow },
             started: SystemTime::now().max(SystemTime::UNIX_EPOCH),
             sandbox: None,
+            limits: None,
             placeholders: Vec::new(),
             label: command.label,
         },
@@ -492,6 +532,8 @@ fn launch_request(id: &ProcessId, command: Command, settings: &ProcessSettings) 
         environ,
         path,
         time_limit: command.time_limit,
+        limits: command.limits,
+        identity: account.and_then(Account::into_identity),
         confinement: None,
     }
 }

@@ -21,6 +21,8 @@ pub mod list;
 pub mod log;
 pub mod overflow;
 pub mod refusal;
+pub mod resource_limits;
+pub mod run_as;
 pub mod sandbox;
 pub mod signal;
 pub mod start;

@@ -404,16 +404,26 @@ mod tests {
             quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest },
             started: SystemTime::UNIX_EPOCH,
             sandbox: None,
+            limits: None,
             placeholders: Vec::new(),
             label: Vec::new(),
         };
-        let launch =
-            LaunchRequest { record, arg0: None, environ: Vec::new(), path: None, time_limit: None, confinement: None };
+        let limits = exec_core::ResourceLimits::default();
+        let launch = LaunchRequest {
+            record,
+            arg0: None,
+            environ: Vec::new(),
+            path: None,
+            time_limit: None,
+            limits,
+            identity: None,
+            confinement: None,
+        };
         SpawnJob {
             number,
             launch: Box::new(launch),
             descriptors: Vec::new(),
-            tree: ProcessTrees::new(false, true).create(),
+            tree: ProcessTrees::new(false, true).create(&limits).expect("nothing is limited"),
         }
     }
 }
