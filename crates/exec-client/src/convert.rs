@@ -56,6 +56,7 @@ pub(crate) fn process_info(info: wire::ProcessInfo) -> Option<ProcessInfo> {
             stalled: wire::stall(info.stalled, info.stalled_by),
         },
         sandbox: info.sandbox.map(Into::into),
+        limits: info.limits.map(Into::into),
         label: info.label.map(|label| label.0.to_vec()).unwrap_or_default(),
     })
 }

@@ -46,6 +46,7 @@ impl CachedProcess {
             started: SystemTime::now(),
             head: EMPTY_HEAD,
             sandbox: None,
+            limits: None,
             label: command.label.clone(),
         };
         Self { status: ProcessStatus::Starting, changes: watch::Sender::new(0), started: Some(started) }

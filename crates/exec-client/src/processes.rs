@@ -106,7 +106,7 @@ impl RemoteProcesses {
     ) -> Result<Started, ProcessReason> {
         let link = &self.link;
         if !link.has(Method::ProcessList) {
-            return Ok(Started { pid: 0, sandbox: None });
+            return Ok(Started { pid: 0, sandbox: None, limits: None });
         }
         let options = link.default_options(Method::ProcessStart);
         let until = Instant::now() + options.deadline;
@@ -114,7 +114,7 @@ impl RemoteProcesses {
             let listed = self.list_all().await.map_err(Unreachable::from)?;
             if let Some(info) = listed.iter().find(|info| info.id == *id) {
                 let ours = link.shared().lock().processes.get(id).is_some_and(|process| process.matches(info));
-                let started = Started { pid: info.pid, sandbox: info.sandbox.clone() };
+                let started = Started { pid: info.pid, sandbox: info.sandbox.clone(), limits: info.limits };
                 return if ours { Ok(started) } else { Err(ProcessReason::IdInUse) };
             }
             let result = link.call_with(params, options).await.result;
@@ -195,7 +195,11 @@ impl RemoteProcesses {
 }
 
 fn started(result: wire::StartResult) -> Started {
-    Started { pid: result.pid.unwrap_or(0), sandbox: result.sandbox.map(Into::into) }
+    Started {
+        pid: result.pid.unwrap_or(0),
+        sandbox: result.sandbox.map(Into::into),
+        limits: result.limits.map(Into::into),
+    }
 }
 
 impl Processes for RemoteProcesses {
@@ -402,8 +406,14 @@ impl Processes for RemoteProcesses {
 }
 
 /// Refuses a command that a plain server would start while silently leaving out a part of it.
-fn refuse_unsupported(link: &Link, command: &Command) -> Result<(), Unreachable> {
-    let refuse = |what: &str| Err(Unreachable { why: format!("this server cannot {what}") });
+fn refuse_unsupported(link: &Link, command: &Command) -> Result<(), ProcessReason> {
+    let refuse = |what: &str| Err(Unreachable { why: format!("this server cannot {what}") }.into());
+    if !command.limits.is_empty() && !link.has(Extension::START_LIMITS) {
+        return Err(ProcessReason::LimitUnavailable { why: "this server does not know limits".to_owned() });
+    }
+    if command.run_as.is_some() && !link.has(Extension::START_RUN_AS) {
+        return Err(ProcessReason::UserUnavailable { why: "this server cannot change the user".to_owned() });
+    }
     if command.time_limit.is_some() && !link.has(Extension::START_TIMEOUT) {
         return refuse("limit the time of a process");
     }

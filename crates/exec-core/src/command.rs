@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::environ::Environ;
-use crate::limits::{ARGUMENT_BYTES, SPOOL_MIN_BYTES};
+use crate::limits::{ARGUMENT_BYTES, SPOOL_MIN_BYTES, USER_NAME_BYTES};
 use crate::network::{BadProxy, NetworkProxy, ProxyRules};
+use crate::resource_limits::{Limit, ResourceLimits};
 use crate::sandbox::{NetworkPolicy, SandboxPolicy};
 
 /// What to run, where, and with which standard streams.
@@ -27,6 +28,10 @@ pub struct Command {
     pub io: Io,
     /// When to end it, if it does not end by itself.
     pub time_limit: Option<TimeLimit>,
+    /// What it and all that it starts may use. What the machine cannot enforce is refused.
+    pub limits: ResourceLimits,
+    /// Whose rights it has; those of the environment's own user, if `None`.
+    pub run_as: Option<RunAs>,
     pub overflow: Overflow,
     /// How much output the spool may hold; the environment's default if `None`.
     pub spool_bytes: Option<u64>,
@@ -39,6 +44,16 @@ pub struct Command {
     pub network_proxy: Option<NetworkProxy>,
     /// Opaque to everybody but the owner, who finds it again in `list`.
     pub label: Vec<u8>,
+}
+
+/// Whose rights a process has. Only root may choose; others may name themselves.
+///
+/// The process gets the user's id, primary group and supplementary groups, and `HOME`, `USER`, `LOGNAME` and `SHELL` of
+/// the account unless the command sets them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunAs {
+    /// A name, or a number if no user has it as a name.
+    pub user: String,
 }
 
 /// What a child's standard streams are.
@@ -109,6 +124,12 @@ pub enum BadCommand {
     /// Nothing would be in its reach, and programs would wait for it in vain.
     #[error("a sandbox whose only network is its proxy needs a proxy")]
     NoProxy,
+    #[error("a limit of 0 {}: nothing could run within it", limit.name())]
+    ZeroLimit { limit: Limit },
+    #[error("no user is named: give a name or a number")]
+    NoUser,
+    #[error("a user name of {found_bytes} bytes is too long: at most {limit_bytes} are allowed")]
+    LongUserName { found_bytes: usize, limit_bytes: usize },
 }
 
 /// Where a NUL byte was found.
@@ -120,6 +141,7 @@ pub enum CommandField {
     Cwd,
     /// The name or the value of a variable.
     Environment,
+    User,
 }
 
 impl std::fmt::Display for CommandField {
@@ -129,6 +151,7 @@ impl std::fmt::Display for CommandField {
             Self::Arg0 => f.write_str("arg0"),
             Self::Cwd => f.write_str("the working directory"),
             Self::Environment => f.write_str("the environment"),
+            Self::User => f.write_str("the user name"),
         }
     }
 }
@@ -142,15 +165,29 @@ pub enum SpawnStep {
     Clone,
     /// Making the child the leader of a session of its own.
     Session,
+    /// Putting the child under its limits.
+    Limits,
     /// Confining the child, if it has a sandbox.
     Sandbox,
+    /// Giving the child the rights of its user, if they are not ours.
+    User,
     Cwd,
     Exec,
 }
 
 impl SpawnStep {
-    pub const ALL: [SpawnStep; 8] =
-        [Self::Spool, Self::Pipe, Self::Pty, Self::Clone, Self::Session, Self::Sandbox, Self::Cwd, Self::Exec];
+    pub const ALL: [SpawnStep; 10] = [
+        Self::Spool,
+        Self::Pipe,
+        Self::Pty,
+        Self::Clone,
+        Self::Session,
+        Self::Limits,
+        Self::Sandbox,
+        Self::User,
+        Self::Cwd,
+        Self::Exec,
+    ];
 
     /// One word for programs to compare.
     pub fn name(self) -> &'static str {
@@ -160,7 +197,9 @@ impl SpawnStep {
             Self::Pty => "pty",
             Self::Clone => "clone",
             Self::Session => "session",
+            Self::Limits => "limits",
             Self::Sandbox => "sandbox",
+            Self::User => "user",
             Self::Cwd => "cwd",
             Self::Exec => "exec",
         }
@@ -181,6 +220,8 @@ impl Command {
             environ: Environ::default(),
             io: Io::Pipes { stdin: false },
             time_limit: None,
+            limits: ResourceLimits::default(),
+            run_as: None,
             overflow: Overflow::default(),
             spool_bytes: None,
             keep: None,
@@ -222,6 +263,20 @@ impl Command {
                 return Err(BadCommand::NoProxy);
             }
             None => {}
+        }
+        // A file of no bytes can still be made, and everything else can run.
+        let zero = |(limit, value): (Limit, u64)| (value == 0 && limit != Limit::FileBytes).then_some(limit);
+        if let Some(limit) = self.limits.iter().find_map(zero) {
+            return Err(BadCommand::ZeroLimit { limit });
+        }
+        if let Some(RunAs { user }) = &self.run_as {
+            no_nul(user.as_bytes(), CommandField::User)?;
+            if user.is_empty() {
+                return Err(BadCommand::NoUser);
+            }
+            if user.len() > USER_NAME_BYTES {
+                return Err(BadCommand::LongUserName { found_bytes: user.len(), limit_bytes: USER_NAME_BYTES });
+            }
         }
         self.environ.check()?;
         // All that is sent to the keeper or kept with the process, so that nothing of it can be without bound.

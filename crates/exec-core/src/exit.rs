@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::resource_limits::LimitSet;
+
 /// How the leader of a process tree ended, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitStatus {
@@ -22,7 +24,12 @@ pub enum ExitCause {
     TimedOut,
     /// Its owner.
     Terminated,
+    /// The kernel, because memory ran out: that of its limit, or of the machine.
     OutOfMemory,
+    /// Its limit of processor time.
+    CpuLimit,
+    /// Its limit of the size of a file: SIGXFSZ.
+    FileSizeLimit,
 }
 
 /// What the leader used.
@@ -40,6 +47,9 @@ pub struct Exit {
     pub status: ExitStatus,
     pub cause: ExitCause,
     pub usage: ResourceUsage,
+    /// Limits that the tree has reached until then, whether or not that ended it. A limit of open files never tells, nor
+    /// does one of memory that is a resource limit.
+    pub limits_reached: LimitSet,
 }
 
 impl Exit {
@@ -48,6 +58,7 @@ impl Exit {
         status: ExitStatus::Lost,
         cause: ExitCause::Own,
         usage: ResourceUsage { user: Duration::ZERO, system: Duration::ZERO, max_rss_bytes: 0 },
+        limits_reached: LimitSet::NONE,
     };
 
     /// The code a shell would show: the child's own, 128+n for a signal, -1 when it is not known.

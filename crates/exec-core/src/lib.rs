@@ -7,6 +7,7 @@
 //!
 //! - [`id`], [`command`], [`environ`]: what somebody asks to run, and under which name, and the steps of starting it;
 //! - [`sandbox`]: what it may reach; [`network`]: whom it may reach through a proxy of its own;
+//! - [`resource_limits`]: how much it may use;
 //! - [`write_history`]: how a write to its stdin happens once, however often it is sent;
 //! - [`log`], [`lifecycle`], [`exit`]: what it prints, and the order in which its log tells of its end;
 //! - [`flow`]: when output may move, and what a full spool does;
@@ -22,16 +23,18 @@ pub mod lifecycle;
 pub mod limits;
 pub mod log;
 pub mod network;
+pub mod resource_limits;
 pub mod sandbox;
 pub mod signal;
 pub mod termination;
 pub mod write_history;
 
-pub use command::{Command, Io, Overflow, SpawnStep, TerminalSize, TimeLimit};
+pub use command::{Command, Io, Overflow, RunAs, SpawnStep, TerminalSize, TimeLimit};
 pub use environ::{EnvPolicy, Environ, Inherit};
 pub use exit::{Exit, ExitCause, ExitStatus, ResourceUsage};
 pub use id::{ProcessId, WriteId};
 pub use log::{Entry, EntryBody, Gap, Head, Log, Page, Seq, Stall, Stream};
 pub use network::NetworkProxy;
+pub use resource_limits::{Limit, LimitMeans, LimitReport, LimitSet, ResourceLimits};
 pub use sandbox::SandboxPolicy;
 pub use signal::Signal;

@@ -70,6 +70,9 @@ pub const ARGUMENT_BYTES: usize = 8 << 20;
 /// Most bytes of all patterns of a process's proxy: each is held against the host of every request.
 pub const PROXY_RULE_BYTES: usize = 128 << 10;
 
+/// Longest name of a user. Linux allows 32 bytes, directories of accounts a few more.
+pub const USER_NAME_BYTES: usize = 256;
+
 /// Most directories of a `PATH` that are searched for a program. Each is a system call of the child, for which a thread of
 /// the keeper waits.
 pub const PATH_DIRECTORIES: usize = 1024;

@@ -1,9 +1,9 @@
-//! When a process tree gets SIGTERM and SIGKILL, by its owner's request or by its time limit.
+//! When a process tree gets SIGTERM and SIGKILL, by its owner's request or by one of its limits.
 //!
 //! ```text
 //!   running ── request(grace) ──► SIGTERM sent ── grace over ──► killed
 //!      │  └─── time limit ──────►┘                                 ▲
-//!      └──────── request(0) ───────────────────────────────────────┘
+//!      └──────── request(0), limit of processor time ──────────────┘
 //! ```
 //!
 //! The caller passes the time; nothing here reads a clock.
@@ -51,6 +51,11 @@ impl Termination {
     /// The owner wants it to end. Another request can only make that earlier.
     pub fn request(&mut self, now: Instant, grace: Duration) -> Option<TerminationSignal> {
         self.begin(now, grace, ExitCause::Terminated)
+    }
+
+    /// The tree has used up its processor time. Nobody is asked first: whoever handles the question uses more of it.
+    pub fn on_cpu_limit(&mut self, now: Instant) -> Option<TerminationSignal> {
+        self.begin(now, Duration::ZERO, ExitCause::CpuLimit)
     }
 
     /// When [`Self::on_time`] must be called.

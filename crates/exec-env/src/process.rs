@@ -16,6 +16,7 @@ use crate::{BoxFuture, NetworkDecider};
 pub use error::{ProcessError, ProcessReason, ProcessVerb, SpawnFailure, Unreachable};
 pub use exec_core::SpawnStep;
 pub use exec_core::sandbox::{SandboxMeans, SandboxReport};
+pub use exec_core::{Limit, LimitMeans, LimitReport};
 
 /// The verbs over processes, each addressed by the id its starter chose.
 pub trait Processes: Send + Sync {
@@ -99,6 +100,8 @@ pub struct Started {
     pub pid: u32,
     /// What confines it; `None` if nothing does.
     pub sandbox: Option<SandboxReport>,
+    /// What enforces its limits; `None` if it has none.
+    pub limits: Option<LimitReport>,
 }
 
 /// What to read.
@@ -211,6 +214,8 @@ pub struct ProcessInfo {
     pub head: Head,
     /// What confines it; `None` if nothing does.
     pub sandbox: Option<SandboxReport>,
+    /// What enforces its limits; `None` if it has none.
+    pub limits: Option<LimitReport>,
     /// What the command carried as its label.
     pub label: Vec<u8>,
 }

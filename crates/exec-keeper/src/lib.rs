@@ -18,7 +18,7 @@
 //!   keeper/spawners    threads that spawn, because that may hang    keeper/starts, pending_start
 //!   spawn          a child with its pipes or its terminal      sys/clone, sys/confine (its sandbox)
 //!   trial          whether a sandbox works on this machine
-//!   tree           all descendants of a child, to kill them    tree/cgroup
+//!   tree           all descendants of a child, to kill them    tree/cgroup; and to limit them    tree/limits, v1
 //!   spool          from the child's output to the log          spool/stream_mover, index_file, index
 //!   spool/log_files    from the log to a reader
 //!   spool/recovery     going on with a log whose writer was killed
@@ -38,3 +38,4 @@ mod tree;
 
 pub use keeper::{KeeperConfig, OwnerExitPolicy};
 pub use sys::trial;
+pub use tree::try_limits;

@@ -21,7 +21,7 @@ pub use exec_core::SpawnStep;
 use exec_core::flow::Quota;
 use exec_core::network::NetworkProxy;
 use exec_core::sandbox::{Confinement, SandboxReport};
-use exec_core::{Exit, Io, ProcessId, TimeLimit};
+use exec_core::{Exit, Io, LimitReport, ProcessId, ResourceLimits, TimeLimit};
 use serde::{Deserialize, Serialize};
 
 use crate::spool::LogFileKind;
@@ -107,8 +107,11 @@ pub enum KeeperEvent {
         number: ProcessNumber,
         pid: u32,
         roles: Vec<FdRole>,
+        /// What enforces its limits, if it has any.
+        #[serde(with = "plain")]
+        limits: Option<LimitReport>,
     },
-    /// `subject` is what the step was about: the program, or a directory.
+    /// `subject` is what the step was about: the program, or a directory; or what is missing, if it was a limit.
     StartFailed {
         #[serde(with = "plain")]
         step: SpawnStep,
@@ -200,6 +203,9 @@ pub struct ProcessRecord {
     /// What confines it.
     #[serde(with = "plain")]
     pub sandbox: Option<SandboxReport>,
+    /// What enforces its limits; the keeper fills it in.
+    #[serde(with = "plain")]
+    pub limits: Option<LimitReport>,
     /// Directories that its owner has made for its sandbox, to be removed when its tree is gone.
     pub placeholders: Vec<OsString>,
     /// What its proxy does. Its sockets are among the descriptors; the owner accepts.
@@ -220,12 +226,25 @@ pub struct LaunchRequest {
     pub path: Option<OsString>,
     #[serde(with = "plain")]
     pub time_limit: Option<TimeLimit>,
+    #[serde(with = "plain")]
+    pub limits: ResourceLimits,
+    /// Whose rights the child has, if not ours.
+    pub identity: Option<Identity>,
     /// What the child does to itself before its program runs. Its descriptors come with the message: the user
     /// namespace, then the Landlock ruleset, as far as there are any.
     #[serde(with = "plain")]
     pub confinement: Option<Confinement>,
     /// So many sockets of its proxy come behind those descriptors. A child with a network of its own makes them itself.
     pub proxy_sockets: u8,
+}
+
+/// A user, as the kernel knows one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub uid: u32,
+    /// The primary group.
+    pub gid: u32,
+    pub groups: Vec<u32>,
 }
 
 impl LaunchRequest {

@@ -19,7 +19,7 @@ use rustix::pipe::PipeFlags;
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
-use crate::protocol::{FdRole, LaunchRequest, PROXY_ROLES, SpawnStep};
+use crate::protocol::{FdRole, Identity, LaunchRequest, PROXY_ROLES, SpawnStep};
 use crate::spool::directory::SpoolDirectory;
 use crate::sys::clone::{
     CgroupEntry, ChildStack, ChildStdio, CloneError, ClonedChild, SpawnPlan, can_copy_few_descriptors,
@@ -140,6 +140,9 @@ impl Spawner {
                 StdioEnds::pty(size).map_err(failed(SpawnStep::Pty, program))?
             }
         };
+        if let Some(identity) = &launch.identity {
+            ends.give_to(identity).map_err(failed(SpawnStep::User, program))?;
+        }
         let handout = Handout::new(launch).map_err(failed(SpawnStep::Sandbox, program))?;
         let sockets_at = descriptors.len().saturating_sub(launch.proxy_sockets.into());
         let (descriptors, given) = descriptors.split_at(sockets_at);
@@ -191,8 +194,12 @@ impl Spawner {
             cgroup_refused: false,
         })?;
         let placed = match &mut self.low_descriptors {
-            // The other means of entering a cgroup, and confinements, have descriptors of their own.
-            Some(low) if confinement.is_none() && !matches!(tree.cgroup_entry(), Some(CgroupEntry::ByWrite(_))) => {
+            // What else a child uses of our descriptors is not among the low ones.
+            Some(low)
+                if confinement.is_none()
+                    && tree.limit_entries().is_empty()
+                    && !matches!(tree.cgroup_entry(), Some(CgroupEntry::ByWrite(_))) =>
+            {
                 Some(low.place(stdio, &self.null).map_err(|errno| SpawnError {
                     step: SpawnStep::Pipe,
                     errno,
@@ -211,6 +218,9 @@ impl Spawner {
             stdio: placed.as_ref().map_or(stdio, PlacedDescriptors::stdio),
             copied_below,
             cgroup: tree.cgroup_entry(),
+            limit_entries: tree.limit_entries(),
+            rlimits: tree.rlimits(),
+            identity: launch.identity.as_ref(),
             mark: tree.mark(),
             die_with_parent: self.die_with_keeper,
             open_files: self.open_files,
@@ -221,6 +231,7 @@ impl Spawner {
         self.stack.spawn(&mut plan).map_err(|CloneError { step, errno, confine_step }| {
             let subject = match (step, confine_step, &plan.confinement) {
                 (SpawnStep::Cwd, ..) => record.cwd.clone().into(),
+                (SpawnStep::Limits, ..) => "the process did not come under its limits".into(),
                 (_, Some(at), Some(confinement)) => confinement.describe(at).into(),
                 _ => program.to_owned(),
             };
@@ -318,6 +329,18 @@ impl StdioEnds {
             ours: vec![(FdRole::PtyMaster, master), (FdRole::RelayRead, out), (FdRole::RelayWrite, into)],
             child: ChildEnds::Pty,
         })
+    }
+}
+
+impl StdioEnds {
+    /// Makes the child's ends those of its user, who could not open them again otherwise (`/dev/stdout`, `/dev/tty`).
+    fn give_to(&self, identity: &Identity) -> Result<(), Errno> {
+        let user = Some(rustix::fs::Uid::from_raw(identity.uid));
+        let pipes = match &self.child {
+            ChildEnds::Pipes { stdin, stdout, stderr } => [stdin.as_ref(), Some(stdout), Some(stderr)],
+            ChildEnds::Pty => [None; 3],
+        };
+        pipes.into_iter().flatten().chain(&self.terminal).try_for_each(|end| rustix::fs::fchown(end, user, None))
     }
 }
 

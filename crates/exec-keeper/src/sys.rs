@@ -7,6 +7,7 @@ pub(crate) mod own_process;
 pub(crate) mod pidfd;
 pub(crate) mod shared_page;
 pub mod trial;
+mod user;
 
 fn last_errno() -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)

@@ -9,16 +9,23 @@
 //! signalled through its own pidfd whatever else is found.
 
 mod cgroup;
+mod limits;
+mod v1;
 
 use std::collections::HashSet;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
+use exec_core::{ExitCause, ExitStatus, Limit, LimitReport, LimitSet, ResourceLimits, ResourceUsage};
 use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit, pidfd_open, pidfd_send_signal};
 
 use crate::sys::clone::CgroupEntry;
 use cgroup::{Cgroup, CgroupPool};
+use limits::TreeLimits;
+pub(crate) use limits::{CpuLook, LimitUnavailable, Rlimits};
+use v1::V1Cgroups;
 
 /// Marks are above this, so that none is a limit that somebody meant.
 const LOWEST_MARK: u64 = 1 << 40;
@@ -28,6 +35,8 @@ pub(crate) struct Tree {
     mark: u64,
     cgroup: Option<Cgroup>,
     born_inside: bool,
+    /// `None` if nothing is limited.
+    limits: Option<TreeLimits>,
 }
 
 /// The first process of a tree, as long as it was not reaped: until then its pid is its own.
@@ -41,6 +50,8 @@ pub(crate) struct Leader<'a> {
 #[derive(Debug)]
 pub(crate) struct ProcessTrees {
     pool: Option<CgroupPool>,
+    /// For trees that have limits, where the host has cgroups of version 1. `None` if no cgroups may be used.
+    v1: Option<V1Cgroups>,
     /// Whether children are born in their cgroup, or move there themselves.
     born_inside: bool,
     /// Whether a child was found where it should have been born.
@@ -52,31 +63,54 @@ pub(crate) struct ProcessTrees {
 impl ProcessTrees {
     pub(crate) fn new(cgroups: bool, embedded: bool) -> Self {
         let pool = if cgroups { CgroupPool::open(embedded) } else { None };
-        Self { pool, born_inside: true, checked: false, told_about_marks: false, next_mark: first_mark() }
+        let v1 = cgroups.then(|| V1Cgroups::new(embedded));
+        Self { pool, v1, born_inside: true, checked: false, told_about_marks: false, next_mark: first_mark() }
     }
 
-    /// The tree is empty until a child is spawned into it.
-    pub(crate) fn create(&mut self) -> Tree {
+    /// The tree is empty until a child is spawned into it. Fails if one of its limits cannot be enforced.
+    pub(crate) fn create(&mut self, limits: &ResourceLimits) -> Result<Tree, LimitUnavailable> {
         self.next_mark += 1;
-        let cgroup = self.pool.as_mut().and_then(CgroupPool::take);
-        Tree { mark: self.next_mark, cgroup, born_inside: self.born_inside }
+        let (mark, born_inside) = (self.next_mark, self.born_inside);
+        if limits.is_empty() {
+            let cgroup = self.pool.as_mut().and_then(CgroupPool::take);
+            return Ok(Tree { mark, cgroup, born_inside, limits: None });
+        }
+        let cgroup = self.pool.as_mut().and_then(CgroupPool::take_for_limits);
+        let v2 = self.pool.as_mut().zip(cgroup.as_ref());
+        match TreeLimits::put_on(*limits, v2, self.v1.as_mut()) {
+            Ok(limits) => Ok(Tree { mark, cgroup, born_inside, limits: Some(limits) }),
+            Err(error) => {
+                if let (Some(pool), Some(cgroup)) = (&mut self.pool, cgroup) {
+                    pool.recycle(cgroup);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Kills what is left of a tree without a leader, and takes it back.
-    pub(crate) fn kill(&mut self, tree: Tree) {
+    pub(crate) fn kill(&mut self, mut tree: Tree) {
         if tree.is_empty() {
             return self.recycle(tree);
         }
         tree.kill(None);
+        self.lift_limits(&mut tree);
         if let (Some(pool), Some(cgroup)) = (&mut self.pool, tree.cgroup) {
             pool.give_back(cgroup);
         }
     }
 
     /// Takes back a tree that was found empty.
-    pub(crate) fn recycle(&mut self, tree: Tree) {
+    pub(crate) fn recycle(&mut self, mut tree: Tree) {
+        self.lift_limits(&mut tree);
         if let (Some(pool), Some(cgroup)) = (&mut self.pool, tree.cgroup) {
             pool.recycle(cgroup);
+        }
+    }
+
+    fn lift_limits(&mut self, tree: &mut Tree) {
+        if let (Some(v1), Some(limits)) = (&mut self.v1, tree.limits.take()) {
+            limits.give_back(v1);
         }
     }
 
@@ -90,8 +124,9 @@ impl ProcessTrees {
         }
     }
 
-    /// A child runs. Looks, for the first one, whether it is where it should be, and makes its tree findable if not.
-    pub(crate) fn on_spawned(&mut self, tree: &mut Tree, pid: u32, marked: bool) {
+    /// A child runs. Looks, for the first one, whether it is where it should be, and makes its tree findable if not. Fails
+    /// if the limits of the tree do not hold then.
+    pub(crate) fn on_spawned(&mut self, tree: &mut Tree, pid: u32, marked: bool) -> Result<(), LimitUnavailable> {
         if !self.checked
             && let Some(cgroup) = &tree.cgroup
         {
@@ -109,12 +144,20 @@ impl ProcessTrees {
                  that leaves its parent and its session may outlive its tree"
             );
         }
+        if tree.cgroup.is_none() && tree.limits.as_ref().is_some_and(TreeLimits::need_v2) {
+            let why = "the kernel did not put the process into its cgroup; the next start does without".to_owned();
+            return Err(LimitUnavailable { why });
+        }
+        Ok(())
     }
 
     /// Makes cgroups for the next starts. To be called when nobody waits for us.
     pub(crate) fn prepare(&mut self) {
         if let Some(pool) = &mut self.pool {
             pool.prepare();
+        }
+        if let Some(v1) = &mut self.v1 {
+            v1.prepare();
         }
     }
 }
@@ -191,12 +234,53 @@ impl Tree {
     /// Whether the kernel has killed a member because memory ran out.
     pub(crate) fn was_out_of_memory(&self) -> bool {
         self.cgroup.as_ref().is_some_and(Cgroup::was_out_of_memory)
+            || self.limits.as_ref().is_some_and(TreeLimits::was_out_of_memory)
+    }
+
+    /// What enforces its limits; `None` if it has none.
+    pub(crate) fn limit_report(&self) -> Option<LimitReport> {
+        self.limits.as_ref().map(TreeLimits::report)
+    }
+
+    /// Which limits it has reached, if its leader ended like this.
+    pub(crate) fn limits_reached(&self, end: (ExitStatus, ExitCause, ResourceUsage)) -> LimitSet {
+        self.limits.as_ref().map_or(LimitSet::NONE, |limits| limits.reached(self.cgroup.as_ref(), end))
+    }
+
+    /// Looks at the processor time that it has used; `None` if we need not watch that.
+    pub(crate) fn look_at_cpu(&self, now: Instant) -> Option<CpuLook> {
+        self.limits.as_ref()?.look_at_cpu(self.cgroup.as_ref(), now)
+    }
+
+    /// The files by which a child comes under the limits of cgroups of version 1.
+    pub(crate) fn limit_entries(&self) -> Vec<BorrowedFd<'_>> {
+        self.limits.iter().flat_map(TreeLimits::entries).collect()
+    }
+
+    /// The limits that a child puts on itself.
+    pub(crate) fn rlimits(&self) -> Rlimits {
+        self.limits.as_ref().map(TreeLimits::rlimits).unwrap_or_default()
     }
 
     fn search(&self, leader: Option<Leader<'_>>) -> Vec<Found> {
         let leader = leader.map(|leader| leader.pid);
         tree_of(all_processes(self.mark, leader), leader)
     }
+}
+
+/// By which means each limit would be enforced on a process of ours, or why it would not be. Tries it, with cgroups that
+/// are removed at once.
+pub fn try_limits() -> Vec<(Limit, Result<exec_core::LimitMeans, String>)> {
+    let mut trees = ProcessTrees::new(true, true);
+    let try_one = |limit: Limit| {
+        let mut asked = ResourceLimits::default();
+        asked.set(limit, 1 << 30);
+        let tree = trees.create(&asked).map_err(|LimitUnavailable { why }| why)?;
+        let means = tree.limit_report().and_then(|report| report.get(limit));
+        trees.recycle(tree);
+        means.ok_or_else(|| "it was left out".to_owned())
+    };
+    Limit::ALL.map(try_one).into_iter().zip(Limit::ALL).map(|(means, limit)| (limit, means)).collect()
 }
 
 /// The pid may belong to another process since it was listed. A pidfd pins it, and then we check again whose it is.

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_core::flow::Quota;
 use exec_core::limits::WRITE_BYTES;
-use exec_core::{Command, Exit, Io, Page, ProcessId, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
+use exec_core::{Command, Exit, Io, Page, ProcessId, RunAs, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
     SpawnStep, Started, Terminated, Unreachable, WaitCondition, Waited, Written,
@@ -31,6 +31,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use crate::accounts::{self, Account};
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone, unanswered};
 use crate::output_mover::MoverNotification;
@@ -393,8 +394,19 @@ impl ProcessTable {
             Some(policy) => Some(self.plan_sandbox(policy).await?),
             None => None,
         };
+        let account = match command.run_as.clone() {
+            Some(run_as) => Some(find_account(run_as).await?),
+            None => None,
+        };
+        if account.as_ref().is_some_and(|account| account.changes_user())
+            && sandbox.as_ref().is_some_and(|planned| planned.confinement.user_namespace)
+        {
+            // In it there is no other user than ours.
+            let why = "its sandbox needs a user namespace here, in which there are no other users".to_owned();
+            return Err(ProcessReason::UserUnavailable { why });
+        }
         let sockets = ProxySockets::new(&command).map_err(|error| no_proxy_socket(&command.argv, &error))?;
-        let mut launch = Box::new(launch_request(id, command, &self.settings, &sockets));
+        let mut launch = Box::new(launch_request(id, command, &self.settings, &sockets, account));
         let mut sandbox = sandbox;
         if let Some(planned) = &mut sandbox {
             sockets.put_in(&mut planned.confinement);
@@ -425,7 +437,7 @@ impl ProcessTable {
         mut sandbox: Option<PlannedSandbox>,
         sockets: ProxySockets,
     ) -> Result<Started, ProcessReason> {
-        let record = launch.record.clone();
+        let mut record = launch.record.clone();
         let mut with = sandbox.as_mut().map_or_else(Vec::new, |planned| std::mem::take(&mut planned.descriptors));
         let socket_count = sockets.count();
         with.extend(sockets.into_descriptors());
@@ -441,13 +453,21 @@ impl ProcessTable {
                 let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
                 return Err(too_many_open_files(&record.argv));
             }
-            KeeperEvent::Started { number, pid, roles, .. } => {
+            KeeperEvent::Started { number, pid, roles, limits } => {
+                record.limits = limits;
                 HandedProcess { number, pid, exit: None, descriptors: Descriptors::new(roles, descriptors) }
             }
             KeeperEvent::StartFailed { .. } if reservation.cancelled() => return Err(ProcessReason::StartCancelled),
             KeeperEvent::StartFailed { step: SpawnStep::Sandbox, errno, subject } => {
                 let why = format!("{}: {}", subject.display(), std::io::Error::from_raw_os_error(errno));
                 return Err(ProcessReason::SandboxUnavailable { why });
+            }
+            KeeperEvent::StartFailed { step: SpawnStep::Limits, subject, .. } => {
+                return Err(ProcessReason::LimitUnavailable { why: subject.to_string_lossy().into_owned() });
+            }
+            KeeperEvent::StartFailed { step: SpawnStep::User, errno, .. } => {
+                let why = format!("the kernel refuses it: {}", std::io::Error::from_raw_os_error(errno));
+                return Err(ProcessReason::UserUnavailable { why });
             }
             KeeperEvent::StartFailed { step, errno, subject, .. } => {
                 return Err(ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject: subject.into() }));
@@ -459,10 +479,10 @@ impl ProcessTable {
             let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
             return Err(ProcessReason::StartCancelled);
         }
-        let report = record.sandbox.clone();
+        let (report, limits) = (record.sandbox.clone(), record.limits);
         self.insert(&Process::new(&self, record, handed, permit, sandbox.map(|planned| planned.placeholders)));
         reservation.keep();
-        Ok(Started { pid, sandbox: report })
+        Ok(Started { pid, sandbox: report, limits })
     }
 }
 
@@ -519,14 +539,29 @@ fn too_many_open_files(argv: &[OsString]) -> ProcessReason {
     ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject })
 }
 
+/// On a thread that may wait, because it reads files.
+async fn find_account(run_as: RunAs) -> Result<Account, ProcessReason> {
+    let found = tokio::task::spawn_blocking(move || accounts::find(&run_as.user)).await;
+    found.unwrap_or_else(|_| Err(keeper_gone().to_string())).map_err(|why| ProcessReason::UserUnavailable { why })
+}
+
 /// What the keeper is asked to run: the command with its environment resolved and its quota known.
 fn launch_request(
     id: &ProcessId,
     command: Command,
     settings: &ProcessSettings,
     sockets: &ProxySockets,
+    account: Option<Account>,
 ) -> LaunchRequest {
     let mut variables = command.environ.resolve(std::env::vars_os());
+    if let Some(account) = &account {
+        // Those that were inherited tell of our own user.
+        let set = command.environ.policy.as_ref().map(|policy| &policy.set);
+        let is_set = |name: &OsString| {
+            command.environ.vars.contains_key(name) || set.is_some_and(|variables| variables.contains_key(name))
+        };
+        variables.extend(account.variables().into_iter().filter(|(name, _)| !is_set(name)));
+    }
     // Whatever the request says of these: the process must find its proxy.
     variables.extend(sockets.variables().into_iter().map(|(name, value)| (name.into(), value.into())));
     if matches!(command.io, Io::Pty(_)) {
@@ -545,6 +580,7 @@ fn launch_request(
             quota: Quota { cap_bytes: command.spool_bytes.unwrap_or(settings.spool_bytes), overflow: command.overflow },
             started: SystemTime::now().max(SystemTime::UNIX_EPOCH),
             sandbox: None,
+            limits: None,
             placeholders: Vec::new(),
             network_proxy: command.network_proxy,
             label: command.label,
@@ -553,6 +589,8 @@ fn launch_request(
         environ,
         path,
         time_limit: command.time_limit,
+        limits: command.limits,
+        identity: account.and_then(Account::into_identity),
         confinement: None,
         proxy_sockets: sockets.given(),
     }

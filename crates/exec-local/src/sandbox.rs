@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use exec_core::sandbox::{Confinement, MountStep, NetworkPolicy, SandboxPolicy, SandboxReport};
+use exec_core::{Limit, LimitMeans};
 use exec_env::process::ProcessReason;
 use exec_keeper::trial;
 use exec_sandbox::landlock::{self, NEEDED_ABI};
@@ -76,6 +77,8 @@ pub struct SandboxDiagnosis {
     pub mounts: Result<&'static str, String>,
     /// The usual policies by name, each with what would confine a process, or why it cannot be enforced and what to do.
     pub policies: Vec<(&'static str, Result<SandboxReport, String>)>,
+    /// What would enforce each limit of a process, or why it cannot be enforced and what to do.
+    pub limits: Vec<(Limit, Result<LimitMeans, String>)>,
 }
 
 /// Finds out what this host can enforce. Tries it, in processes that end at once.
@@ -99,7 +102,8 @@ pub fn diagnose() -> SandboxDiagnosis {
         MountMeans::UserNamespace(_) => Ok("in a user namespace"),
         MountMeans::Unavailable { why } => Err(why.clone()),
     };
-    SandboxDiagnosis { landlock_abi: host.landlock_abi, landlock_needed: NEEDED_ABI, mounts, policies }
+    let limits = exec_keeper::try_limits();
+    SandboxDiagnosis { landlock_abi: host.landlock_abi, landlock_needed: NEEDED_ABI, mounts, policies, limits }
 }
 
 fn host_means() -> HostMeans {

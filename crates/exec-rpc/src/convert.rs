@@ -78,6 +78,7 @@ pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8
         stalled: head.stalled.is_some(),
         stalled_by: head.stalled.map(Into::into),
         sandbox: info.sandbox.map(Into::into),
+        limits: info.limits.map(Into::into),
         label: (!own_label.is_empty()).then(|| Base64(own_label.into())),
     }
 }

@@ -39,9 +39,11 @@ pub(crate) fn process_error(reason: ProcessReason, wire_id: &str) -> RpcError {
             (code::INTERNAL, "nul byte found in provided data".to_owned())
         }
         ProcessReason::SandboxUnavailable { .. } => (code::INVALID_PARAMS, sentences::SANDBOX_UNAVAILABLE.to_owned()),
-        ProcessReason::BadCommand(_) | ProcessReason::NoCells { .. } | ProcessReason::BadRegex { .. } => {
-            (code::INVALID_PARAMS, text)
-        }
+        ProcessReason::BadCommand(_)
+        | ProcessReason::LimitUnavailable { .. }
+        | ProcessReason::UserUnavailable { .. }
+        | ProcessReason::NoCells { .. }
+        | ProcessReason::BadRegex { .. } => (code::INVALID_PARAMS, text),
         ProcessReason::IdInUse => (code::INVALID_REQUEST, format!("process {wire_id} already exists")),
         ProcessReason::StartCancelled
         | ProcessReason::UnknownProcess
@@ -60,9 +62,10 @@ fn process_data(reason: ProcessReason) -> Option<ErrorData> {
     let data = ErrorData::new(reason.name()?);
     Some(match reason {
         ProcessReason::BadCommand(bad) => ErrorData { detail: Some(bad.to_string()), ..data },
-        ProcessReason::BadRegex { why } | ProcessReason::SandboxUnavailable { why } => {
-            ErrorData { detail: Some(why), ..data }
-        }
+        ProcessReason::BadRegex { why }
+        | ProcessReason::SandboxUnavailable { why }
+        | ProcessReason::LimitUnavailable { why }
+        | ProcessReason::UserUnavailable { why } => ErrorData { detail: Some(why), ..data },
         ProcessReason::SpoolUnreadable { errno } | ProcessReason::SignalRefused { errno } => {
             ErrorData { errno: Some(errno), ..data }
         }

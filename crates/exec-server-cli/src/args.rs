@@ -25,7 +25,7 @@ pub(crate) use sandbox::{DoctorArgs, SandboxArgs, SandboxMode, TrySandboxArgs};
 pub(crate) use serve::{LogFormat, ServeArgs};
 pub(crate) use tls::ConnectArgs;
 pub(crate) use token::{InspectArgs, KeygenArgs, NewTokenArgs, ScopeArgs, TokenArgs, TokenCommand};
-pub(crate) use values::EnvArg;
+pub(crate) use values::{EnvArg, LimitArg};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,5 +1,6 @@
 //! `exec-server doctor`: what this machine can enforce on a program, and what to do about the rest.
 
+use exec_core::{Limit, LimitMeans};
 use exec_local::SandboxDiagnosis;
 use serde::Serialize;
 
@@ -33,7 +34,7 @@ pub(crate) async fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
 }
 
 fn findings(diagnosis: &SandboxDiagnosis) -> Vec<Finding> {
-    let SandboxDiagnosis { landlock_abi, landlock_needed, mounts, policies } = diagnosis;
+    let SandboxDiagnosis { landlock_abi, landlock_needed, mounts, policies, limits } = diagnosis;
     let landlock = match landlock_abi {
         0 => "the kernel has none, or does not allow it: boot with lsm=landlock,… or relax the container's seccomp profile".to_owned(),
         found if found < landlock_needed => {
@@ -57,5 +58,28 @@ fn findings(diagnosis: &SandboxDiagnosis) -> Vec<Finding> {
             Err(why) => why.clone(),
         },
     }));
+    findings.extend(limits.iter().map(|(limit, means)| Finding {
+        name: format!("limit {}", limit.name()),
+        works: means.is_ok(),
+        detail: match means {
+            Ok(means) => describe_means(*limit, *means).to_owned(),
+            Err(why) => why.clone(),
+        },
+    }));
     findings
+}
+
+fn describe_means(limit: Limit, means: LimitMeans) -> &'static str {
+    match (means, limit) {
+        (LimitMeans::CgroupV1, _) => "a cgroup of version 1, for the whole process tree",
+        (LimitMeans::CgroupV2, _) => "a cgroup of version 2, for the whole process tree",
+        (LimitMeans::Rlimit, Limit::MemoryBytes) => {
+            "a resource limit on the address space of each process; run the server where it may make cgroups to limit the \
+             whole tree"
+        }
+        (LimitMeans::Rlimit, Limit::CpuSeconds) => {
+            "a resource limit of each process; run the server where it may make cgroups to limit the whole tree"
+        }
+        (LimitMeans::Rlimit, _) => "a resource limit of each process",
+    }
 }

@@ -42,13 +42,13 @@ pub(crate) fn of_signal(number: i32) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use exec_core::{ProcessId, ResourceUsage};
+    use exec_core::ProcessId;
     use exec_env::process::{ProcessVerb, SpawnFailure};
 
     use super::*;
 
     fn exit(status: ExitStatus, cause: ExitCause) -> u8 {
-        of_exit(&Exit { status, cause, usage: ResourceUsage::default() })
+        of_exit(&Exit { status, cause, ..Exit::LOST })
     }
 
     fn refused(step: SpawnStep, errno: i32) -> u8 {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use exec_core::limits::SPOOL_TOTAL_BYTES;
-use exec_core::{Exit, ExitCause, ExitStatus, ProcessId, signal};
+use exec_core::{Exit, ExitCause, ExitStatus, Limit, ProcessId, signal};
 use exec_env::Environment;
 use exec_env::process::{ProcessError, ProcessReason, SpawnFailure, SpawnStep};
 use exec_local::LocalEnvironment;
@@ -194,7 +194,16 @@ fn describe_unusual_end(args: &RunArgs, exit: &Exit, overdue: bool) -> Option<St
     match (exit.cause, exit.status) {
         (ExitCause::TimedOut, _) => Some(format!("ended after {:?}, its time limit", args.timeout.unwrap_or_default())),
         _ if overdue => Some(format!("its output was still open after {:?}", args.timeout.unwrap_or_default())),
+        (ExitCause::OutOfMemory, _) if exit.limits_reached.contains(Limit::MemoryBytes) => {
+            Some("killed by the kernel: it has used up the memory of its limit".to_owned())
+        }
         (ExitCause::OutOfMemory, _) => Some("killed by the kernel: out of memory".to_owned()),
+        (ExitCause::CpuLimit, _) => Some("ended: it has used up the processor time of its limit".to_owned()),
+        (ExitCause::FileSizeLimit, _) => Some("ended: it wrote a file larger than its limit".to_owned()),
+        (_, ExitStatus::Code(_)) if !exit.limits_reached.is_empty() => {
+            let names: Vec<&str> = exit.limits_reached.iter().map(Limit::name).collect();
+            Some(format!("it has reached a limit: {}", names.join(", ")))
+        }
         (_, ExitStatus::Signal { number, core_dumped }) => {
             let core = if core_dumped { ", core dumped" } else { "" };
             // The user pressed Ctrl-C, or the program wrote to a closed pipe, which is usual.

@@ -171,8 +171,9 @@ pub use bytes::Bytes;
 pub use exec_core::command::BadCommand;
 pub use exec_core::id::BadId;
 pub use exec_core::{
-    Command, Entry, EntryBody, EnvPolicy, Environ, Exit, ExitCause, ExitStatus, Gap, Head, Inherit, Io, Overflow, Page,
-    ProcessId, ResourceUsage, Seq, Signal, Stream, TerminalSize, TimeLimit, WriteId,
+    Command, Entry, EntryBody, EnvPolicy, Environ, Exit, ExitCause, ExitStatus, Gap, Head, Inherit, Io, Limit,
+    LimitSet, Overflow, Page, ProcessId, ResourceLimits, ResourceUsage, RunAs, Seq, Signal, Stream, TerminalSize,
+    TimeLimit, WriteId,
 };
 
 #[cfg(feature = "client")]

@@ -22,6 +22,8 @@ pub mod log;
 pub mod network;
 pub mod overflow;
 pub mod refusal;
+pub mod resource_limits;
+pub mod run_as;
 pub mod sandbox;
 pub mod signal;
 pub mod start;

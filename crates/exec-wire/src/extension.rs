@@ -35,6 +35,8 @@ members! {
     START_OVERFLOW "process/start.overflow" "";
     START_SPOOL_BYTES "process/start.spoolBytes" "";
     START_KEEP "process/start.keepMs" "";
+    START_LIMITS "process/start.limits" "with `limits` in the result and in `process/list`, and `limitsReached` in `exit`";
+    START_RUN_AS "process/start.runAs" "";
     START_LABEL "process/start.label" "";
     READ_FIRST_SEQ "process/read.firstSeq" "with `droppedBytes`";
     READ_EXIT "process/read.exit" "";

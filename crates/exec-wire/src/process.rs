@@ -6,6 +6,7 @@
 
 pub mod control;
 mod domain;
+mod limits_reached;
 pub mod log;
 pub mod start;
 
@@ -15,11 +16,12 @@ pub use control::{
     TerminateResult, Until, WaitOutcome, WaitParams, WaitResult, WriteParams, WriteResult, WriteStatus,
 };
 pub use domain::{NotSendable, round_up_to_millis, stall};
+pub use limits_reached::LimitsReached;
 pub use log::{
     AcknowledgeParams, Chunk, ClosedParams, DenialEvidence, Exit, ExitKind, ExitedParams, LogHead, OutputParams,
     ReadParams, ReadResult, StallReason, Stream,
 };
 pub use start::{
-    EnvInherit, EnvPolicy, Metadata, Overflow, SandboxReport, SandboxType, ShellSnapshot, Size, StartParams,
-    StartResult, ThreadId,
+    EnvInherit, EnvPolicy, LimitReport, Limits, Metadata, Overflow, RunAs, SandboxReport, SandboxType, ShellSnapshot,
+    Size, StartParams, StartResult, ThreadId,
 };

@@ -59,7 +59,7 @@ async fn a_start_that_was_carried_out_before_the_break_is_a_start() {
         peer
     };
     let (started, _peer) = tokio::join!(processes.start(&id, command()), serve);
-    assert_eq!(started, Ok(Started { pid: 77, sandbox: None }));
+    assert_eq!(started, Ok(Started { pid: 77, sandbox: None, limits: None }));
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn a_name_in_use_without_a_break_is_in_use() {
     assert_eq!(
         (first, second),
         (
-            Ok(Started { pid: 42, sandbox: None }),
+            Ok(Started { pid: 42, sandbox: None, limits: None }),
             Err(ProcessError::new(ProcessVerb::Start, &id, ProcessReason::IdInUse))
         )
     );
@@ -271,7 +271,7 @@ async fn a_session_that_is_gone_fails_its_processes_and_the_next_call_opens_anot
         peer
     };
     let (started, _peer) = tokio::join!(processes.start(&id, command()), serve);
-    assert_eq!(started, Ok(Started { pid: 42, sandbox: None }));
+    assert_eq!(started, Ok(Started { pid: 42, sandbox: None, limits: None }));
     assert_eq!(environment.session_id().as_deref(), Some("s2"));
 }
 

@@ -1,8 +1,8 @@
 //! What no kernel could run is refused, at the bound and not before it.
 
 use exec_core::command::{BadCommand, CommandField, SpawnStep};
-use exec_core::limits::{ARGUMENT_BYTES, SPOOL_MIN_BYTES};
-use exec_core::{Command, EnvPolicy, Environ, Io, TerminalSize};
+use exec_core::limits::{ARGUMENT_BYTES, SPOOL_MIN_BYTES, USER_NAME_BYTES};
+use exec_core::{Command, EnvPolicy, Environ, Io, Limit, RunAs, TerminalSize};
 
 fn command() -> Command {
     Command::new(["make", "all"], "/srv")
@@ -69,6 +69,29 @@ fn the_smallest_spool_is_accepted_and_a_smaller_one_is_not() {
     assert_eq!(spooled(found_bytes), Err(BadCommand::SmallSpool { found_bytes, limit_bytes: SPOOL_MIN_BYTES }));
 }
 
+#[test]
+fn only_files_may_be_limited_to_nothing() {
+    for limit in Limit::ALL {
+        let mut limited = command();
+        limited.limits.set(limit, 1);
+        assert_eq!(limited.check(), Ok(()), "{limit:?}");
+        limited.limits.set(limit, 0);
+        let expected = if limit == Limit::FileBytes { Ok(()) } else { Err(BadCommand::ZeroLimit { limit }) };
+        assert_eq!(limited.check(), expected);
+    }
+}
+
+#[test]
+fn a_user_has_a_name_and_not_an_endless_one() {
+    let run_as = |user: &str| Command { run_as: Some(RunAs { user: user.to_owned() }), ..command() }.check();
+    assert_eq!(run_as("ann"), Ok(()));
+    assert_eq!(run_as(&"a".repeat(USER_NAME_BYTES)), Ok(()));
+    let (found_bytes, limit_bytes) = (USER_NAME_BYTES + 1, USER_NAME_BYTES);
+    assert_eq!(run_as(&"a".repeat(found_bytes)), Err(BadCommand::LongUserName { found_bytes, limit_bytes }));
+    assert_eq!(run_as(""), Err(BadCommand::NoUser));
+    assert_eq!(run_as("a\0"), Err(BadCommand::Nul { field: CommandField::User }));
+}
+
 /// Each argument costs its NUL, each variable its `=` and its NUL; the working directory and the label count too.
 #[test]
 fn arguments_and_variables_together_are_bounded() {
@@ -106,7 +129,8 @@ fn a_refusal_says_what_to_do() {
 #[test]
 fn every_step_of_a_start_is_found_by_its_name() {
     let names = SpawnStep::ALL.map(SpawnStep::name);
-    assert_eq!(names, ["spool", "pipe", "pty", "clone", "session", "sandbox", "cwd", "exec"]);
+    let expected = ["spool", "pipe", "pty", "clone", "session", "limits", "sandbox", "user", "cwd", "exec"];
+    assert_eq!(names, expected);
     assert_eq!(names.map(SpawnStep::from_name), SpawnStep::ALL.map(Some));
     assert_eq!(SpawnStep::from_name("fork"), None);
 }

@@ -328,5 +328,6 @@ fn exit(code: i32) -> Exit {
         status: ExitStatus::Code(code),
         cause: ExitCause::Own,
         usage: ResourceUsage { user: Duration::from_millis(1), ..ResourceUsage::default() },
+        limits_reached: exec_core::LimitSet::NONE,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use exec_core::id::BadId;
 use exec_core::limits::{self, PROCESS_ID_BYTES, WRITE_ID_BYTES};
-use exec_core::{Exit, ExitCause, ExitStatus, ProcessId, ResourceUsage, Signal, WriteId, signal};
+use exec_core::{Exit, ExitStatus, ProcessId, Signal, WriteId, signal};
 
 #[test]
 fn an_id_is_what_its_owner_called_it() {
@@ -37,7 +37,7 @@ fn signals_have_the_numbers_and_names_of_linux() {
 
 #[test]
 fn a_shell_shows_the_code_or_the_signal() {
-    let shown = |status| Exit { status, cause: ExitCause::Own, usage: ResourceUsage::default() }.shell_code();
+    let shown = |status| Exit { status, ..Exit::LOST }.shell_code();
     assert_eq!(shown(ExitStatus::Code(3)), 3);
     assert_eq!(shown(ExitStatus::Code(0)), 0);
     assert_eq!(shown(ExitStatus::Signal { number: 9, core_dumped: true }), 137);

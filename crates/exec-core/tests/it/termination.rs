@@ -220,6 +220,18 @@ fn a_limit_beyond_every_clock_is_no_limit() {
 }
 
 #[test]
+fn who_has_used_up_its_processor_time_is_killed_at_once_and_that_is_the_cause_unless_it_was_ended_before() {
+    let now = Instant::now();
+    let mut termination = Termination::new(now, None);
+    assert_eq!(termination.on_cpu_limit(now), Some(TerminationSignal::Kill));
+    assert_eq!((termination.cause(), termination.killed()), (ExitCause::CpuLimit, true));
+    let mut asked = Termination::new(now, None);
+    asked.request(now, Duration::from_secs(9));
+    assert_eq!(asked.on_cpu_limit(now), Some(TerminationSignal::Kill));
+    assert_eq!(asked.cause(), ExitCause::Terminated);
+}
+
+#[test]
 fn an_exit_in_time_takes_the_limit_away() {
     let now = Instant::now();
     let limit = TimeLimit { after: Duration::from_secs(1), grace: Duration::ZERO };

@@ -35,6 +35,16 @@ pub enum ProcessReason {
         /// What is missing and what would bring it, for a person.
         why: String,
     },
+    /// The machine cannot enforce a limit that the command asks for, so it was not started.
+    LimitUnavailable {
+        /// What is missing and what would bring it, for a person.
+        why: String,
+    },
+    /// The command cannot run as the user that it names.
+    UserUnavailable {
+        /// Whether there is no such user, or who may choose one, for a person.
+        why: String,
+    },
     /// The process was terminated while it was being started.
     StartCancelled,
     /// No process has this id.
@@ -147,6 +157,8 @@ impl ProcessReason {
             Self::IdInUse => "processExists",
             Self::SpawnFailed(_) => "spawnFailed",
             Self::SandboxUnavailable { .. } => "sandbox",
+            Self::LimitUnavailable { .. } => "limits",
+            Self::UserUnavailable { .. } => "user",
             Self::StartCancelled => "startCancelled",
             Self::UnknownProcess => "unknownProcess",
             Self::SpoolUnreadable { .. } => "spoolRead",
@@ -163,7 +175,13 @@ impl ProcessReason {
     pub fn from_name(name: &str, errno: Option<i32>, why: &str) -> Option<Self> {
         let units = [Self::IdInUse, Self::StartCancelled, Self::UnknownProcess, Self::NoTerminal];
         let with_errno = errno.map(|errno| [Self::SpoolUnreadable { errno }, Self::SignalRefused { errno }]);
-        let with_words = [Self::BadRegex { why: why.to_owned() }, Self::SandboxUnavailable { why: why.to_owned() }];
+        let why = || why.to_owned();
+        let with_words = [
+            Self::BadRegex { why: why() },
+            Self::SandboxUnavailable { why: why() },
+            Self::LimitUnavailable { why: why() },
+            Self::UserUnavailable { why: why() },
+        ];
         let mut known = units.into_iter().chain(with_errno.into_iter().flatten()).chain(with_words);
         known.find(|reason| reason.name() == Some(name))
     }
@@ -177,6 +195,8 @@ impl ProcessReason {
             }
             Self::SpawnFailed(failure) => format!("cannot start process {id}: {failure}"),
             Self::SandboxUnavailable { why } => format!("cannot start process {id} in its sandbox: {why}"),
+            Self::LimitUnavailable { why } => format!("cannot start process {id} within its limits: {why}"),
+            Self::UserUnavailable { why } => format!("cannot start process {id} as that user: {why}"),
             Self::StartCancelled => format!("process {id} start was cancelled"),
             Self::UnknownProcess => format!("unknown process id {id}"),
             Self::SpoolUnreadable { errno } => {
@@ -255,7 +275,9 @@ impl fmt::Display for SpawnFailure {
                 write!(f, "cannot make a process: {error}: too many processes, or too little memory")
             }
             (SpawnStep::Session, _) => write!(f, "cannot make a session: {error}"),
+            (SpawnStep::Limits, _) => write!(f, "cannot limit what it uses: {}: {error}", subject.display()),
             (SpawnStep::Sandbox, _) => write!(f, "cannot confine it: {}: {error}", subject.display()),
+            (SpawnStep::User, _) => write!(f, "cannot give it the rights of its user: {error}"),
         }
     }
 }

@@ -54,6 +54,9 @@ fn a_reason_of_processes_is_found_again_if_errno_and_words_are_all_it_needs() {
         ProcessReason::NoTerminal,
         ProcessReason::SignalRefused { errno: 5 },
         ProcessReason::BadRegex { why: "why".into() },
+        ProcessReason::SandboxUnavailable { why: "why".into() },
+        ProcessReason::LimitUnavailable { why: "why".into() },
+        ProcessReason::UserUnavailable { why: "why".into() },
     ] {
         let name = reason.name().expect("each of them has one");
         assert_eq!(ProcessReason::from_name(name, Some(5), "why"), Some(reason));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use exec_core::lifecycle::StreamSet;
 use exec_core::limits::{REMEMBERED_SIGNALS, TREE_EXIT_TIMEOUT};
 use exec_core::termination::{Termination, TerminationSignal};
-use exec_core::{Exit, ExitCause, ExitStatus, Io, Stream};
+use exec_core::{Exit, ExitCause, ExitStatus, Io, Limit, LimitReport, LimitSet, Stream};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -17,7 +17,7 @@ use crate::spawn::Spawned;
 use crate::spool::directory::SpoolDirectory;
 use crate::spool::{LogFileKind, OutputSource, PumpContext, PumpOutcome, RecoveredFiles, Spool};
 use crate::sys::pidfd;
-use crate::tree::{Leader, Tree};
+use crate::tree::{CpuLook, Leader, Tree};
 
 /// How long to wait between two looks at a tree that was signalled. The time doubles from the first to the longest.
 const FIRST_CHECK: Duration = Duration::from_micros(300);
@@ -39,6 +39,8 @@ pub(super) struct Child {
     pending_terminations: Vec<PendingTermination>,
     /// When to look at the tree again, and how long we waited for that.
     next_check: Option<(Instant, Duration)>,
+    /// When to look at the processor time that the tree has used, if that is limited.
+    next_cpu_look: Option<Instant>,
     /// When to answer even though the tree is not gone.
     give_up_at: Option<Instant>,
     /// Members seen since the tree was first signalled, to count how many ended.
@@ -69,10 +71,16 @@ impl Child {
         tree: Tree,
         now: Instant,
     ) -> Self {
+        let next_cpu_look = match tree.look_at_cpu(now) {
+            Some(CpuLook::At(at)) => Some(at),
+            Some(CpuLook::UsedUp) => Some(now),
+            None => None,
+        };
+        let record = ProcessRecord { limits: tree.limit_report(), ..launch.record.clone() };
         Self {
             number,
             pid: spawned.pid,
-            record: launch.record.clone(),
+            record,
             fds: spawned.fds,
             terminal: spawned.terminal,
             exit: None,
@@ -80,6 +88,7 @@ impl Child {
             termination: Termination::new(now, launch.time_limit),
             pending_terminations: Vec::new(),
             next_check: None,
+            next_cpu_look,
             give_up_at: None,
             seen_pids: BTreeSet::new(),
             term_sent: false,
@@ -97,12 +106,15 @@ impl Child {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let check = self.next_check.map(|(at, _)| at);
         let spool = self.spool.as_ref().and_then(Spool::deadline);
-        [self.termination.deadline(), check, spool].into_iter().flatten().min()
+        [self.termination.deadline(), check, self.next_cpu_look, spool].into_iter().flatten().min()
     }
 
     pub(super) fn on_time(&mut self, now: Instant) -> Vec<Answer> {
         let signal = self.termination.on_time(now);
         self.signal_tree(signal, now);
+        if self.next_cpu_look.is_some_and(|at| at <= now) {
+            self.look_at_cpu(now);
+        }
         if let Some(spool) = &mut self.spool
             && spool.deadline().is_some_and(|at| at <= now)
         {
@@ -152,7 +164,12 @@ impl Child {
         }
         let exit = match pidfd::reap(self.pidfd()) {
             Ok(None) => return None,
-            Ok(Some((status, usage))) => Exit { status, cause: self.cause(status), usage },
+            Ok(Some((status, usage))) => {
+                let cause = self.cause(status);
+                let tree = self.tree.as_ref();
+                let limits_reached = tree.map_or(LimitSet::NONE, |tree| tree.limits_reached((status, cause, usage)));
+                Exit { status, cause: by_limit(status, cause, limits_reached), usage, limits_reached }
+            }
             // The host program of an embedded keeper has waited for our child itself, so nobody can tell how it ended.
             Err(_) => Exit::LOST,
         };
@@ -166,7 +183,9 @@ impl Child {
         let killed = matches!(status, ExitStatus::Signal { number: libc::SIGKILL, .. });
         match self.termination.cause() {
             // KILL leaves no other trace: this one ended by itself, just before.
-            ExitCause::Terminated | ExitCause::TimedOut if !killed && !self.term_sent => ExitCause::Own,
+            ExitCause::Terminated | ExitCause::TimedOut | ExitCause::CpuLimit if !killed && !self.term_sent => {
+                ExitCause::Own
+            }
             ExitCause::Own if killed && self.tree.as_ref().is_some_and(Tree::was_out_of_memory) => {
                 ExitCause::OutOfMemory
             }
@@ -263,6 +282,24 @@ impl Child {
     /// The tree is terminated all the same, but nobody is told.
     pub(super) fn forget_termination_requests(&mut self) {
         self.pending_terminations.clear();
+    }
+
+    pub(super) fn limit_report(&self) -> Option<LimitReport> {
+        self.record.limits
+    }
+
+    /// Also after the leader's end: what it left behind has the limit too.
+    fn look_at_cpu(&mut self, now: Instant) {
+        let look = self.tree.as_ref().filter(|tree| self.exit.is_none() || !tree.is_empty());
+        self.next_cpu_look = match look.and_then(|tree| tree.look_at_cpu(now)) {
+            Some(CpuLook::At(at)) => Some(at),
+            Some(CpuLook::UsedUp) => {
+                let signal = self.termination.on_cpu_limit(now);
+                self.signal_tree(signal, now);
+                None
+            }
+            None => None,
+        };
     }
 
     fn signal_tree(&mut self, signal: Option<TerminationSignal>, now: Instant) {
@@ -417,6 +454,17 @@ impl Child {
         if let Some(spool) = &mut self.spool {
             spool.shed(bytes, None);
         }
+    }
+}
+
+/// The cause of an end by a signal that the kernel sends for a limit.
+fn by_limit(status: ExitStatus, cause: ExitCause, reached: LimitSet) -> ExitCause {
+    match (cause, status) {
+        (ExitCause::Own, ExitStatus::Signal { number: libc::SIGXFSZ, .. }) if reached.contains(Limit::FileBytes) => {
+            ExitCause::FileSizeLimit
+        }
+        (ExitCause::Own, ExitStatus::Signal { .. }) if reached.contains(Limit::CpuSeconds) => ExitCause::CpuLimit,
+        _ => cause,
     }
 }
 

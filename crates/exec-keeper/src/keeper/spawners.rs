@@ -404,16 +404,20 @@ mod tests {
             quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest },
             started: SystemTime::UNIX_EPOCH,
             sandbox: None,
+            limits: None,
             placeholders: Vec::new(),
             network_proxy: None,
             label: Vec::new(),
         };
+        let limits = exec_core::ResourceLimits::default();
         let launch = LaunchRequest {
             record,
             arg0: None,
             environ: Vec::new(),
             path: None,
             time_limit: None,
+            limits,
+            identity: None,
             confinement: None,
             proxy_sockets: 0,
         };
@@ -421,7 +425,7 @@ mod tests {
             number,
             launch: Box::new(launch),
             descriptors: Vec::new(),
-            tree: ProcessTrees::new(false, true).create(),
+            tree: ProcessTrees::new(false, true).create(&limits).expect("nothing is limited"),
         }
     }
 }

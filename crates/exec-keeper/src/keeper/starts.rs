@@ -14,6 +14,7 @@ use super::{EpollToken, Keeper, timespec};
 use crate::channel::NO_REQUEST;
 use crate::protocol::{KeeperEvent, LaunchRequest, ProcessNumber, SpawnStep, request_id_of_start};
 use crate::spawn::{SpawnError, above_stdio};
+use crate::tree::LimitUnavailable;
 
 /// How long a new owner waits for the starts of the last one. It is told of those that have ended; those that hang are
 /// cancelled.
@@ -29,8 +30,11 @@ impl Keeper {
         let number = self.next_number;
         self.next_number += 1;
         let now = Instant::now();
+        let tree = match self.trees.create(&launch.limits) {
+            Ok(tree) => tree,
+            Err(error) => return self.send(request_id, &limits_unavailable(error), &[]),
+        };
         self.starting.insert(number, PendingStart::new(request_id, &launch, now));
-        let tree = self.trees.create();
         self.spawners.submit(SpawnJob { number, launch, descriptors, tree }, now);
         if self.spawners.spawn_in_the_loop() {
             self.on_spawned();
@@ -70,16 +74,22 @@ impl Keeper {
         };
         let SpawnJob { number, launch, mut tree, .. } = job;
         let pid = spawned.pid;
-        self.trees.on_spawned(&mut tree, pid, spawned.marked);
+        let limited = self.trees.on_spawned(&mut tree, pid, spawned.marked);
         let child = Child::new(number, &launch, spawned, tree, Instant::now());
         let _ = self.watch(child.pidfd(), EpollToken::LeaderExit(number));
+        if let Err(error) = limited {
+            self.forget(child);
+            let answer = start.request_id().map(|request_id| (request_id, limits_unavailable(error)));
+            return self.send_all(answer.into_iter().collect());
+        }
         if start.is_cancelled() && !self.done {
             self.forget(child);
             return self.send_all(start.answer_cancelled(1));
         }
         if let Some(request_id) = start.request_id().filter(|_| !start.is_cancelled()) {
             let (roles, descriptors) = child.fds();
-            self.send(request_id, &KeeperEvent::Started { number, pid, roles }, &descriptors);
+            let limits = child.limit_report();
+            self.send(request_id, &KeeperEvent::Started { number, pid, roles, limits }, &descriptors);
         }
         self.children.insert(number, child);
         // Its owner has left meanwhile, and the next one will find it.
@@ -92,7 +102,15 @@ impl Keeper {
     fn start_another_way(&mut self, job: SpawnJob) {
         self.trees.give_up_way_of(&job.tree);
         self.trees.recycle(job.tree);
-        let tree = self.trees.create();
+        let tree = match self.trees.create(&job.launch.limits) {
+            Ok(tree) => tree,
+            Err(error) => {
+                let start = self.starting.remove(&job.number);
+                let request_id = start.and_then(|start| start.request_id());
+                let answer = request_id.map(|request_id| (request_id, limits_unavailable(error)));
+                return self.send_all(answer.into_iter().collect());
+            }
+        };
         self.spawners.submit(SpawnJob { tree, ..job }, Instant::now());
     }
 
@@ -198,6 +216,11 @@ impl Keeper {
             self.on_spawned();
         }
     }
+}
+
+/// What is told of a start whose limits cannot be enforced.
+fn limits_unavailable(LimitUnavailable { why }: LimitUnavailable) -> KeeperEvent {
+    KeeperEvent::StartFailed { step: SpawnStep::Limits, errno: Errno::OPNOTSUPP.raw_os_error(), subject: why.into() }
 }
 
 /// What is told of a start that failed by itself.

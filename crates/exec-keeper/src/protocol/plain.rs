@@ -8,7 +8,9 @@ use std::time::Duration;
 use exec_core::flow::Quota;
 use exec_core::network::{DomainAccess, NetworkMode, NetworkProxy};
 use exec_core::sandbox::{Confinement, MountStep, SandboxMeans, SandboxReport};
-use exec_core::{Exit, Io, Overflow, ProcessId, SpawnStep, TerminalSize, TimeLimit};
+use exec_core::{
+    Exit, Io, Limit, LimitMeans, LimitReport, Overflow, ProcessId, ResourceLimits, SpawnStep, TerminalSize, TimeLimit,
+};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -81,6 +83,26 @@ plain!(Exit, Vec<u8>, |exit| encode_exit(0, &exit).to_vec(), |bytes| Some(decode
 plain!(SandboxReport, Vec<String>, |report| report.means.into_iter().map(SandboxMeans::name).collect(), |names| Some(
     SandboxReport { means: names.iter().map(|name| SandboxMeans::from_name(name)).collect::<Option<_>>()? }
 ));
+
+// In the order of `Limit::ALL`.
+plain!(ResourceLimits, [Option<u64>; 5], |limits| Limit::ALL.map(|limit| limits.get(limit)), |values| {
+    let mut limits = ResourceLimits::default();
+    let asked = Limit::ALL.into_iter().zip(values).filter_map(|(limit, value)| Some((limit, value?)));
+    asked.for_each(|(limit, value)| limits.set(limit, value));
+    Some(limits)
+});
+plain!(
+    LimitReport,
+    Vec<(String, String)>,
+    |report| report.iter().map(|(limit, means)| (limit.name().to_owned(), means.name().to_owned())).collect(),
+    |names| {
+        let mut report = LimitReport::default();
+        for (limit, means) in names {
+            report.set(Limit::from_name(&limit)?, LimitMeans::from_name(&means)?);
+        }
+        Some(report)
+    }
+);
 
 plain!(
     MountStep,

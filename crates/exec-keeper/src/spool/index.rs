@@ -12,7 +12,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use exec_core::{Exit, ExitCause, ExitStatus, ResourceUsage, Seq, Stream};
+use exec_core::{Exit, ExitCause, ExitStatus, LimitSet, ResourceUsage, Seq, Stream};
 use rustix::io::Errno;
 
 pub(crate) const HEADER_BYTES: u64 = 128;
@@ -162,7 +162,14 @@ pub(crate) fn encode_dropped(dropped: &Dropped) -> [u8; 40] {
 }
 
 /// Each at the position that stands for it.
-const CAUSES: [ExitCause; 4] = [ExitCause::Own, ExitCause::TimedOut, ExitCause::Terminated, ExitCause::OutOfMemory];
+const CAUSES: [ExitCause; 6] = [
+    ExitCause::Own,
+    ExitCause::TimedOut,
+    ExitCause::Terminated,
+    ExitCause::OutOfMemory,
+    ExitCause::CpuLimit,
+    ExitCause::FileSizeLimit,
+];
 
 /// Used by the keeper's protocol too, with a seq of 0.
 pub(crate) fn encode_exit(seq: Seq, exit: &Exit) -> [u8; 48] {
@@ -176,6 +183,7 @@ pub(crate) fn encode_exit(seq: Seq, exit: &Exit) -> [u8; 48] {
     bytes[0..8].copy_from_slice(&seq.to_le_bytes());
     bytes[8] = tag;
     bytes[9] = tag_of(&CAUSES, exit.cause) - 1;
+    bytes[10] = exit.limits_reached.bits();
     bytes[12..16].copy_from_slice(&value.to_le_bytes());
     bytes[16..24].copy_from_slice(&(exit.usage.user.as_micros() as u64).to_le_bytes());
     bytes[24..32].copy_from_slice(&(exit.usage.system.as_micros() as u64).to_le_bytes());
@@ -193,12 +201,13 @@ pub(crate) fn decode_exit(bytes: &[u8]) -> Option<(Seq, Exit)> {
         _ => return None,
     };
     let cause = *CAUSES.get(usize::from(bytes[9]))?;
+    let limits_reached = LimitSet::from_bits(bytes[10]);
     let usage = ResourceUsage {
         user: Duration::from_micros(number(bytes, 16)?),
         system: Duration::from_micros(number(bytes, 24)?),
         max_rss_bytes: number(bytes, 32)?,
     };
-    Some((number(bytes, 0)?, Exit { status, cause, usage }))
+    Some((number(bytes, 0)?, Exit { status, cause, usage, limits_reached }))
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u64> {

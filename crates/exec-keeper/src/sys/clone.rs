@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions};
 
-use crate::protocol::SpawnStep;
+use crate::protocol::{Identity, SpawnStep};
 use crate::sys::confine::{ConfineStep, PreparedConfinement};
+use crate::sys::user;
+use crate::tree::Rlimits;
 
 /// Enough for a few frames of system calls. The page below it is a guard.
 const STACK_BYTES: usize = 64 << 10;
@@ -54,6 +56,11 @@ pub(crate) struct SpawnPlan<'a> {
     /// copies of all, and closes them. That takes as long as there are many.
     pub(crate) copied_below: Option<u32>,
     pub(crate) cgroup: Option<CgroupEntry<'a>>,
+    /// The lists of further cgroups, which limit what it uses, each open for writing.
+    pub(crate) limit_entries: Vec<BorrowedFd<'a>>,
+    pub(crate) rlimits: Rlimits,
+    /// Whose rights it has, if not ours.
+    pub(crate) identity: Option<&'a Identity>,
     /// The limit by which descendants are found if there is no cgroup; see `tree`.
     pub(crate) mark: u64,
     /// Whether the kernel kills the child when the thread that spawned it ends.
@@ -263,11 +270,7 @@ extern "C" fn child(raw: *mut c_void) -> ! {
         {
             fail(raw, SpawnStep::Pipe);
         }
-        if let Some(CgroupEntry::ByWrite(procs)) = plan.cgroup
-            && libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) < 0
-        {
-            fail(raw, SpawnStep::Clone);
-        }
+        enter_cgroups(raw, plan);
         if libc::setsid() < 0 {
             fail(raw, SpawnStep::Session);
         }
@@ -295,7 +298,17 @@ extern "C" fn child(raw: *mut c_void) -> ! {
         {
             fail_confinement(raw, failure);
         }
-        // Only now, because whoever enters a namespace may lose it.
+        if let Some(identity) = plan.identity
+            && let Err(errno) = user::become_user(identity)
+        {
+            fail_with(raw, SpawnStep::User, errno);
+        }
+        if let Some(confinement) = &plan.confinement
+            && let Err(failure) = confinement.restrict()
+        {
+            fail_confinement(raw, failure);
+        }
+        // Only now, because whoever enters a namespace or changes its user may lose it.
         if plan.die_with_parent {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         }
@@ -310,6 +323,9 @@ extern "C" fn child(raw: *mut c_void) -> ! {
         if let Some((soft, hard)) = plan.open_files {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+        if let Err(errno) = user::lower_limits(&plan.rlimits) {
+            fail_with(raw, SpawnStep::Limits, errno);
         }
         // Rust programs ignore SIGPIPE, and an ignored signal stays ignored through exec. The raw call, because libc
         // refuses to touch the two signals it uses itself, which an ancestor may have left ignored.
@@ -336,12 +352,38 @@ extern "C" fn child(raw: *mut c_void) -> ! {
 
 /// # Safety
 /// As in [`child`].
+unsafe fn enter_cgroups(raw: *mut RawSpawnPlan<'_, '_>, plan: &SpawnPlan<'_>) {
+    // SAFETY: as in `child`; each file is open as long as the plan lives.
+    unsafe {
+        let entered = |procs: &BorrowedFd<'_>| libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) >= 0;
+        if let Some(CgroupEntry::ByWrite(procs)) = &plan.cgroup
+            && !entered(procs)
+        {
+            fail(raw, SpawnStep::Clone);
+        }
+        if !plan.limit_entries.iter().all(entered) {
+            fail(raw, SpawnStep::Limits);
+        }
+    }
+}
+
+/// # Safety
+/// As in [`child`].
 unsafe fn fail_confinement(raw: *mut RawSpawnPlan<'_, '_>, (step, errno): (ConfineStep, i32)) -> ! {
     // SAFETY: as in `child`.
     unsafe {
         (*raw).confine_step = Some(step);
+        fail_with(raw, SpawnStep::Sandbox, errno)
+    }
+}
+
+/// # Safety
+/// As in [`child`].
+unsafe fn fail_with(raw: *mut RawSpawnPlan<'_, '_>, step: SpawnStep, errno: i32) -> ! {
+    // SAFETY: as in `child`.
+    unsafe {
         *libc::__errno_location() = errno;
-        fail(raw, SpawnStep::Sandbox)
+        fail(raw, step)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a sandboxed child does to itself between `clone` and `exec`: mounts of its own, no capabilities, Landlock, and
 //! a filter of system calls. Afterwards it cannot undo any of it, and neither can what it starts.
 //!
-//! [`PreparedConfinement::enter`] and [`PreparedConfinement::seal`] run in the child, which shares our memory while we are
+//! [`PreparedConfinement::enter`], `restrict` and `seal` run in the child, which shares our memory while we are
 //! suspended (see `clone`): system calls only, no allocation, no lock, no panic. So everything that they need is made
 //! before, in [`PreparedConfinement::new`].
 //!
@@ -154,7 +154,7 @@ impl<'a> PreparedConfinement<'a> {
         }
     }
 
-    /// Everything but the filter, which would forbid what a child still has to do.
+    /// What takes the rights that a child has: its mounts.
     ///
     /// # Safety
     /// In a child that shares nothing but memory with us, or not even that; see the module.
@@ -171,8 +171,27 @@ impl<'a> PreparedConfinement<'a> {
             if !self.steps.is_empty() {
                 self.mount()?;
             }
+            // Fails where there are none to drop; then what counts is that the sets of `restrict` are empty, and stay so
+            // because no program can gain any (no_new_privs).
+            for capability in 0..64 {
+                if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) < 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up all rights beyond those of its user, for good. Everything but the filter, which would forbid what a child
+    /// still has to do.
+    ///
+    /// # Safety
+    /// As for [`Self::enter`], which was called before.
+    pub(crate) unsafe fn restrict(&self) -> Result<(), Failure> {
+        // SAFETY: as for `enter`.
+        unsafe {
             check(ConfineStep::Capabilities, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
-            drop_capabilities()?;
+            clear_capabilities().map_err(|errno| (ConfineStep::Capabilities, errno))?;
             if let Some(ruleset) = &self.ruleset {
                 let result = libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0);
                 check(ConfineStep::Landlock, result)?;
@@ -184,7 +203,7 @@ impl<'a> PreparedConfinement<'a> {
     /// From here on only what the filters allow can be called.
     ///
     /// # Safety
-    /// As for [`Self::enter`], which was called before.
+    /// As for [`Self::restrict`], which was called before.
     pub(crate) unsafe fn seal(&self) -> Result<(), Failure> {
         for filter in &self.filters {
             let program = libc::sock_fprog {
@@ -470,21 +489,11 @@ impl PreparedStep {
 
 /// # Safety
 /// As for [`PreparedConfinement::enter`].
-unsafe fn drop_capabilities() -> Result<(), Failure> {
-    // SAFETY: plain numbers, and two live locals of the layout that the version names.
-    unsafe {
-        // Fails where there are none to drop; then what counts is that the sets below are empty, and stay so because no
-        // program can gain any (no_new_privs).
-        for capability in 0..64 {
-            if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) < 0 {
-                break;
-            }
-        }
-        let header = [CAPABILITY_VERSION, 0];
-        let sets = [0u32; 6];
-        check(ConfineStep::Capabilities, libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()))?;
-    }
-    Ok(())
+pub(super) unsafe fn clear_capabilities() -> Result<(), i32> {
+    let header = [CAPABILITY_VERSION, 0];
+    let sets = [0u32; 6];
+    // SAFETY: two live locals of the layout that the version names.
+    result(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) }).map(drop)
 }
 
 /// Opens what is at `path` below `root`, without any effect on it. A link anywhere in it is an error.

@@ -33,7 +33,7 @@ pub fn try_confinement(confinement: &Confinement, descriptors: &[OwnedFd]) -> Re
     let report = write.as_raw_fd();
     let trial = || {
         // SAFETY: we are the only thread of a process that shares nothing with another.
-        let outcome = unsafe { prepared.enter().and_then(|()| prepared.seal()) };
+        let outcome = unsafe { prepared.enter().and_then(|()| prepared.restrict()).and_then(|()| prepared.seal()) };
         let (kind, at, errno) = match outcome {
             Ok(()) => (0, 0, 0),
             Err((step, errno)) => {

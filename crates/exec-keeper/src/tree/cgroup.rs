@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::process::Signal;
 
 /// Made ahead of time.
 const SPARE: usize = 2;
@@ -43,19 +44,18 @@ pub(crate) struct Cgroup {
     path: PathBuf,
     /// Out-of-memory kills counted before this use.
     kills_before: u64,
-    /// Never used again: the kernel (6.18) kills a child that is cloned into a cgroup which was killed at any time
-    /// before, because it compares the kill count of the parent's cgroup with that of the child's.
-    killed: Cell<bool>,
+    /// Never used again. The kernel (6.18) kills a child that is cloned into a cgroup which was killed at any time
+    /// before, because it compares the kill count of the parent's cgroup with that of the child's; and one that had
+    /// limits keeps them.
+    spent: Cell<bool>,
 }
 
 impl CgroupPool {
     /// `None` unless there is a cgroup hierarchy of version 2 that we may write to.
     pub(crate) fn open(embedded: bool) -> Option<Self> {
-        let parent = own_cgroup()?;
+        let parent = OwnCgroups::read()?.v2()?;
         remove_leftovers(&parent);
-        let number = POOLS.fetch_add(1, Ordering::Relaxed);
-        let prefix = if embedded { EMBEDDED } else { OWN_PROCESS };
-        let path = parent.join(format!("{prefix}{}-{}-{number}", pid_namespace(), std::process::id()));
+        let path = parent.join(pool_name(embedded));
         fs::create_dir(&path).ok()?;
         if !path.join("cgroup.procs").exists() {
             let _ = fs::remove_dir(&path);
@@ -75,6 +75,31 @@ impl CgroupPool {
             cgroup.kills_before = cgroup.kills();
         }
         Some(cgroup)
+    }
+
+    /// A cgroup that nobody has used before and nobody will use again, so that all that it counts is of one tree.
+    pub(super) fn take_for_limits(&mut self) -> Option<Cgroup> {
+        let cgroup = self.make()?;
+        cgroup.spent.set(true);
+        Some(cgroup)
+    }
+
+    /// Whether the kernel can limit what our cgroups use of this (`memory`, `pids`); tries to make it so. A cgroup that has
+    /// processes of its own passes nothing on to those below it, unless it is the root; then its owner must have done it.
+    pub(super) fn enable(&mut self, controller: &str) -> bool {
+        let below_us = self.path.join("cgroup.subtree_control");
+        let enabled =
+            || fs::read_to_string(&below_us).is_ok_and(|found| found.split_whitespace().any(|name| name == controller));
+        let request = format!("+{controller}");
+        if !enabled() && fs::write(&below_us, &request).is_err() {
+            let above_us = self.path.parent().map(|parent| parent.join("cgroup.subtree_control"));
+            let passed_on = above_us.is_some_and(|above_us| fs::write(above_us, &request).is_ok());
+            if !passed_on || fs::write(&below_us, &request).is_err() {
+                return false;
+            }
+        }
+        self.counts_memory |= controller == "memory";
+        enabled()
     }
 
     /// Takes back a cgroup that may not be empty yet.
@@ -98,7 +123,7 @@ impl CgroupPool {
 
     /// Takes back a cgroup that was found empty.
     pub(super) fn recycle(&mut self, cgroup: Cgroup) {
-        if self.spare.len() < KEPT && !cgroup.killed.get() {
+        if self.spare.len() < KEPT && !cgroup.spent.get() {
             self.spare.push_back(cgroup);
         } else {
             cgroup.remove();
@@ -110,7 +135,7 @@ impl CgroupPool {
         let path = self.path.join(format!("{}", self.made));
         fs::create_dir(&path).ok()?;
         let directory = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        Some(Cgroup { directory, procs: OnceCell::new(), path, kills_before: 0, killed: Cell::new(false) })
+        Some(Cgroup { directory, procs: OnceCell::new(), path, kills_before: 0, spent: Cell::new(false) })
     }
 }
 
@@ -156,7 +181,7 @@ impl Cgroup {
 
     /// One write kills all members, also those that are just being forked. `false` on kernels before 5.14.
     pub(super) fn kill(&self) -> bool {
-        self.killed.set(true);
+        self.spent.set(true);
         fs::write(self.path.join("cgroup.kill"), "1").is_ok()
     }
 
@@ -165,9 +190,21 @@ impl Cgroup {
     }
 
     fn kills(&self) -> u64 {
-        let events = self.read("memory.events");
-        let count = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
-        count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+        self.count("memory.events", "oom_kill")
+    }
+
+    /// The number that stands behind a word in one of its files; 0 if there is none.
+    pub(super) fn count(&self, file: &str, word: &str) -> u64 {
+        count_in(&self.path.join(file), word)
+    }
+
+    pub(super) fn has(&self, file: &str) -> bool {
+        self.path.join(file).exists()
+    }
+
+    /// Sets one of its limits.
+    pub(super) fn write(&self, file: &str, value: &str) -> std::io::Result<()> {
+        fs::write(self.path.join(file), value)
     }
 
     fn read(&self, name: &str) -> String {
@@ -180,7 +217,21 @@ impl Cgroup {
     }
 }
 
-fn members_below(path: &Path) -> Vec<u32> {
+/// The number that stands behind a word in a file of lines; 0 if there is none.
+pub(super) fn count_in(file: &Path, word: &str) -> u64 {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let value = text.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
+    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+}
+
+/// The name of a directory for the cgroups of one keeper.
+pub(super) fn pool_name(embedded: bool) -> String {
+    let number = POOLS.fetch_add(1, Ordering::Relaxed);
+    let prefix = if embedded { EMBEDDED } else { OWN_PROCESS };
+    format!("{prefix}{}-{}-{number}", pid_namespace(), std::process::id())
+}
+
+pub(super) fn members_below(path: &Path) -> Vec<u32> {
     let listed = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
     let mut members: Vec<u32> = listed.lines().filter_map(|line| line.parse().ok()).collect();
     for child in subdirectories(path) {
@@ -189,7 +240,7 @@ fn members_below(path: &Path) -> Vec<u32> {
     members
 }
 
-fn remove_below(path: &Path) {
+pub(super) fn remove_below(path: &Path) {
     for child in subdirectories(path) {
         remove_below(&child);
     }
@@ -201,24 +252,52 @@ fn subdirectories(path: &Path) -> Vec<PathBuf> {
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 
-/// The path of our own cgroup in the hierarchy of version 2.
-fn own_cgroup() -> Option<PathBuf> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = own.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let (mount, root) = mounts.lines().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let mut left = left.split(' ').skip(3);
-        let (root, mount) = (left.next()?, left.next()?);
-        right.starts_with("cgroup2 ").then(|| (mount.to_owned(), root.to_owned()))
-    })?;
-    let below = own.strip_prefix(root.trim_end_matches('/')).unwrap_or(&own);
-    Some(Path::new(&mount).join(below.trim_start_matches('/')))
+/// What the kernel says of the cgroups that we are in, and of where their hierarchies are mounted.
+pub(super) struct OwnCgroups {
+    cgroups: String,
+    mounts: String,
+}
+
+impl OwnCgroups {
+    pub(super) fn read() -> Option<Self> {
+        let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        Some(Self { cgroups, mounts: fs::read_to_string("/proc/self/mountinfo").ok()? })
+    }
+
+    /// The directory of our cgroup in the hierarchy of version 2.
+    fn v2(&self) -> Option<PathBuf> {
+        self.find(|line| line.strip_prefix("0::"), |mounted| mounted.starts_with("cgroup2 "))
+    }
+
+    /// The same in the hierarchy of version 1 that has this controller.
+    pub(super) fn v1(&self, controller: &str) -> Option<PathBuf> {
+        let has = |list: &str| list.split(',').any(|name| name == controller);
+        self.find(
+            |line| {
+                let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+                has(controllers).then_some(path)
+            },
+            |mounted| mounted.starts_with("cgroup ") && mounted.rsplit(' ').next().is_some_and(has),
+        )
+    }
+
+    /// A hierarchy is known by its line in the list of our cgroups, and by what is mounted.
+    fn find(&self, own: impl Fn(&str) -> Option<&str>, is_mounted: impl Fn(&str) -> bool) -> Option<PathBuf> {
+        let own = self.cgroups.lines().find_map(own)?;
+        let (mount, root) = self.mounts.lines().find_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            let mut left = left.split(' ').skip(3);
+            let (root, mount) = (left.next()?, left.next()?);
+            is_mounted(right).then_some((mount, root))
+        })?;
+        let below = own.strip_prefix(root.trim_end_matches('/')).unwrap_or(own);
+        Some(Path::new(mount).join(below.trim_start_matches('/')))
+    }
 }
 
 /// Removes the empty cgroups of keepers that were killed. The members of an embedded keeper are killed first, as its end
 /// would have done; those of a keeper process are left alone.
-fn remove_leftovers(parent: &Path) {
+pub(super) fn remove_leftovers(parent: &Path) {
     let namespace = pid_namespace();
     for directory in subdirectories(parent) {
         let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -226,8 +305,9 @@ fn remove_leftovers(parent: &Path) {
         if Path::new("/proc").join(pid.to_string()).exists() {
             continue;
         }
-        if embedded {
-            let _ = fs::write(directory.join("cgroup.kill"), "1");
+        if embedded && fs::write(directory.join("cgroup.kill"), "1").is_err() {
+            let members = || members_below(&directory);
+            members().into_iter().for_each(|pid| super::signal_pinned(pid, Signal::KILL, || members().contains(&pid)));
         }
         if members_below(&directory).is_empty() {
             remove_below(&directory);
@@ -255,6 +335,21 @@ fn pid_namespace() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_directory_is_found_in_the_hierarchy_of_a_controller() {
+        let own = OwnCgroups {
+            cgroups: "4:memory:/jobs/7\n3:cpu,cpuacct:/\n0::/jobs/7\n".to_owned(),
+            mounts: "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                     36 31 0:33 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+                     41 31 0:38 /jobs /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+                .to_owned(),
+        };
+        assert_eq!(own.v1("memory"), Some("/sys/fs/cgroup/memory/jobs/7".into()));
+        assert_eq!(own.v1("cpuacct"), Some("/sys/fs/cgroup/cpu,cpuacct/".into()));
+        assert_eq!(own.v1("pids"), None);
+        assert_eq!(own.v2(), Some("/sys/fs/cgroup/unified/7".into()), "a part of the hierarchy is mounted");
+    }
 
     #[test]
     fn only_what_keepers_of_our_own_pid_namespace_left_is_judged() {

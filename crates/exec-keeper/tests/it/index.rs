@@ -1,6 +1,6 @@
 //! The format of the index: bytes of a damaged disk are decoded or refused, never a panic, and the format does not change.
 
-use exec_core::{Exit, ExitCause, ExitStatus, ResourceUsage, Stream};
+use exec_core::{Exit, ExitCause, ExitStatus, LimitSet, ResourceUsage, Stream};
 use exec_keeper::spool::index::{Dropped, IndexHeader, IndexRecord, RecordKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -77,6 +77,7 @@ fn a_header_tells_what_is_forgotten_and_how_it_ended() {
         status: ExitStatus::Signal { number: 11, core_dumped: true },
         cause: ExitCause::Terminated,
         usage: ResourceUsage { user: micros(1), system: micros(2), max_rss_bytes: 3 },
+        limits_reached: LimitSet::NONE,
     };
     let dropped = Dropped { first_seq: 5, bytes: 400, starts: [300, 100] };
     assert_eq!(IndexHeader::decode(&bytes), Some(IndexHeader { dropped, exit: Some((9, exit)) }));

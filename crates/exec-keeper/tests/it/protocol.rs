@@ -7,9 +7,13 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use exec_core::flow::Quota;
-use exec_core::{Exit, ExitCause, ExitStatus, Io, Overflow, ProcessId, ResourceUsage, TerminalSize, TimeLimit};
+use exec_core::resource_limits::PerLimit;
+use exec_core::{
+    Exit, ExitCause, ExitStatus, Io, Limit, LimitMeans, LimitReport, LimitSet, Overflow, ProcessId, ResourceLimits,
+    ResourceUsage, TerminalSize, TimeLimit,
+};
 use exec_keeper::protocol::{
-    FdRole, KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessRecord, SpawnStep, VERSION,
+    FdRole, Identity, KeeperEvent, KeeperRequest, LaunchRequest, Message, ProcessRecord, SpawnStep, VERSION,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -70,28 +74,33 @@ fn version_4_is_written_as_it_always_was() {
         quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::Block },
         started: SystemTime::UNIX_EPOCH + Duration::from_micros(3),
         sandbox: None,
+        limits: Some(LimitReport { pids: Some(LimitMeans::CgroupV1), ..LimitReport::default() }),
         placeholders: Vec::new(),
         network_proxy: None,
         label: b"L".to_vec(),
     };
-    let record_hex = "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 00 00 00 014c";
+    let record_hex =
+        "0170 01 00 0474727565 00 012f 01 18 50 808040 01 00 b817 00 01 01 0470696473 086367726f75705631 00 00 014c";
     let launch = LaunchRequest {
         record: record.clone(),
         arg0: Some("a".into()),
         environ: vec!["K=V".into()],
         path: None,
         time_limit: Some(TimeLimit { after: Duration::from_micros(5), grace: Duration::from_micros(6) }),
+        limits: ResourceLimits { memory_bytes: Some(300), file_bytes: Some(0), ..ResourceLimits::default() },
+        identity: Some(Identity { uid: 1, gid: 2, groups: vec![3] }),
         confinement: None,
         proxy_sockets: 0,
     };
-    let launch_hex = "01 00 0161 01 00 034b3d56 00 01 00 8827 00 f02e 00 00";
+    let launch_hex = "01 00 0161 01 00 034b3d56 00 01 00 8827 00 f02e 01 ac02 00 00 00 01 00 01 01 02 01 03 00 00";
     let exit = Exit {
         status: ExitStatus::Code(7),
         cause: ExitCause::TimedOut,
         usage: ResourceUsage { user: Duration::from_micros(1), system: Duration::from_micros(2), max_rss_bytes: 3 },
+        limits_reached: [Limit::Pids, Limit::FileBytes].into_iter().collect(),
     };
     let exit_hex =
-        "30 0000000000000000 01 01 0000 07000000 0100000000000000 0200000000000000 0300000000000000 0000000000000000";
+        "30 0000000000000000 01 01 1200 07000000 0100000000000000 0200000000000000 0300000000000000 0000000000000000";
     let requests = [
         (KeeperRequest::Shutdown, "00".to_owned()),
         (KeeperRequest::Start { launch: Box::new(launch) }, format!("02 {record_hex} {launch_hex}")),
@@ -121,7 +130,10 @@ fn version_4_is_written_as_it_always_was() {
             },
             format!("02 01 02 01 {exit_hex} 02 00 04 {record_hex}"),
         ),
-        (KeeperEvent::Started { number: 2, pid: 3, roles: vec![FdRole::Index] }, "03 02 03 01 07".to_owned()),
+        (
+            KeeperEvent::Started { number: 2, pid: 3, roles: vec![FdRole::Index], limits: None },
+            "03 02 03 01 07 00".to_owned(),
+        ),
         (
             KeeperEvent::StartFailed { step: SpawnStep::Cwd, errno: 2, subject: "/x".into() },
             "04 03637764 04 00 022f78".to_owned(),
@@ -178,11 +190,8 @@ fn event() -> impl Strategy<Value = KeeperEvent> {
         existing.prop_map(|(number, pid, exit, roles, record)| {
             KeeperEvent::ExistingProcess { number, pid, exit, roles, record: Box::new(record) }
         }),
-        (any::<(u64, u32)>(), vec(fd_role(), 0..12)).prop_map(|((number, pid), roles)| KeeperEvent::Started {
-            number,
-            pid,
-            roles
-        }),
+        (any::<(u64, u32)>(), vec(fd_role(), 0..12), option::of(limit_report()))
+            .prop_map(|((number, pid), roles, limits)| KeeperEvent::Started { number, pid, roles, limits }),
         (step(), any::<i32>(), text()).prop_map(|(step, errno, subject)| KeeperEvent::StartFailed {
             step,
             errno,
@@ -202,17 +211,34 @@ fn event() -> impl Strategy<Value = KeeperEvent> {
 
 fn launch() -> impl Strategy<Value = LaunchRequest> {
     let limit = (duration(), duration()).prop_map(|(after, grace)| TimeLimit { after, grace });
-    (process_record(), option::of(text()), vec(text(), 0..8), option::of(text()), option::of(limit)).prop_map(
-        |(record, arg0, environ, path, time_limit)| LaunchRequest {
+    let limits = prop::array::uniform5(option::of(any::<u64>()));
+    let identity = (any::<(u32, u32)>(), vec(any::<u32>(), 0..4));
+    let identity = identity.prop_map(|((uid, gid), groups)| Identity { uid, gid, groups });
+    let strings = (option::of(text()), vec(text(), 0..8), option::of(text()));
+    (process_record(), strings, option::of(limit), limits, option::of(identity)).prop_map(
+        |(record, (arg0, environ, path), time_limit, limits, identity)| LaunchRequest {
             record,
             arg0,
             environ,
             path,
             time_limit,
+            limits: per_limit(limits),
+            identity,
             confinement: None,
             proxy_sockets: 0,
         },
     )
+}
+
+fn per_limit<T: Copy>(values: [Option<T>; 5]) -> PerLimit<T> {
+    let mut limits = PerLimit::default();
+    let set = Limit::ALL.into_iter().zip(values).filter_map(|(limit, value)| Some((limit, value?)));
+    set.for_each(|(limit, value)| limits.set(limit, value));
+    limits
+}
+
+fn limit_report() -> impl Strategy<Value = LimitReport> {
+    prop::array::uniform5(option::of(prop::sample::select(LimitMeans::ALL.to_vec()))).prop_map(per_limit)
 }
 
 fn process_record() -> impl Strategy<Value = ProcessRecord> {
@@ -225,8 +251,8 @@ fn process_record() -> impl Strategy<Value = ProcessRecord> {
     let id = "[^\0]{0,40}".prop_map(|name| ProcessId::new(name).expect("far below the limit"));
     // A few thousand years: what a clock may say.
     let started = (0_u64..1 << 57).prop_map(|micros| SystemTime::UNIX_EPOCH + Duration::from_micros(micros));
-    (id, vec(text(), 0..6), text(), io, quota, started, vec(any::<u8>(), 0..40)).prop_map(
-        |(id, argv, cwd, io, quota, started, label)| ProcessRecord {
+    (id, vec(text(), 0..6), text(), io, quota, started, vec(any::<u8>(), 0..40), option::of(limit_report())).prop_map(
+        |(id, argv, cwd, io, quota, started, label, limits)| ProcessRecord {
             id,
             argv,
             cwd: PathBuf::from(cwd),
@@ -234,6 +260,7 @@ fn process_record() -> impl Strategy<Value = ProcessRecord> {
             quota,
             started,
             sandbox: None,
+            limits,
             placeholders: Vec::new(),
             network_proxy: None,
             label,
@@ -247,17 +274,22 @@ fn exit() -> impl Strategy<Value = Exit> {
         any::<(i32, bool)>().prop_map(|(number, core_dumped)| ExitStatus::Signal { number, core_dumped }),
         Just(ExitStatus::Lost),
     ];
-    let causes = [ExitCause::Own, ExitCause::TimedOut, ExitCause::Terminated, ExitCause::OutOfMemory];
+    let causes = [
+        ExitCause::Own,
+        ExitCause::TimedOut,
+        ExitCause::Terminated,
+        ExitCause::OutOfMemory,
+        ExitCause::CpuLimit,
+        ExitCause::FileSizeLimit,
+    ];
     let usage = (duration(), duration(), any::<u64>()).prop_map(|(user, system, max_rss_bytes)| ResourceUsage {
         user,
         system,
         max_rss_bytes,
     });
-    (status, prop::sample::select(causes.to_vec()), usage).prop_map(|(status, cause, usage)| Exit {
-        status,
-        cause,
-        usage,
-    })
+    let reached = any::<u8>().prop_map(LimitSet::from_bits);
+    (status, prop::sample::select(causes.to_vec()), usage, reached)
+        .prop_map(|(status, cause, usage, limits_reached)| Exit { status, cause, usage, limits_reached })
 }
 
 /// Whole microseconds, which is what travels.
@@ -283,6 +315,8 @@ fn step() -> impl Strategy<Value = SpawnStep> {
         SpawnStep::Pty,
         SpawnStep::Clone,
         SpawnStep::Session,
+        SpawnStep::Limits,
+        SpawnStep::User,
         SpawnStep::Cwd,
         SpawnStep::Exec,
     ];

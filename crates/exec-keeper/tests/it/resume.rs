@@ -21,6 +21,7 @@ const EXIT: Exit = Exit {
     status: ExitStatus::Code(7),
     cause: ExitCause::Own,
     usage: ResourceUsage { user: std::time::Duration::ZERO, system: std::time::Duration::ZERO, max_rss_bytes: 1 },
+    limits_reached: exec_core::LimitSet::NONE,
 };
 const ROOMY: Quota = Quota { cap_bytes: 1 << 30, overflow: Overflow::DropOldest };
 

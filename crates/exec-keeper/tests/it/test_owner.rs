@@ -37,6 +37,7 @@ pub(crate) fn launch(argv: &[&str], path: Option<&str>) -> LaunchRequest {
         quota: Quota { cap_bytes: 1 << 20, overflow: Overflow::DropOldest },
         started: SystemTime::now(),
         sandbox: None,
+        limits: None,
         placeholders: Vec::new(),
         network_proxy: None,
         label: Vec::new(),
@@ -47,6 +48,8 @@ pub(crate) fn launch(argv: &[&str], path: Option<&str>) -> LaunchRequest {
         environ: Vec::new(),
         path: path.map(Into::into),
         time_limit: None,
+        limits: exec_core::ResourceLimits::default(),
+        identity: None,
         confinement: None,
         proxy_sockets: 0,
     }

@@ -214,6 +214,7 @@ impl Process {
             started: self.record.started,
             head: self.head(),
             sandbox: self.record.sandbox.clone(),
+            limits: self.record.limits,
             label: self.record.label.clone(),
         }
     }

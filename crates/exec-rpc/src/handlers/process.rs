@@ -114,6 +114,7 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
             sandbox_type,
             pid: Some(started.pid),
             sandbox: started.sandbox.map(Into::into),
+            limits: started.limits.map(Into::into),
         },
         then: Some(WriterCommand::Follow { process, after: 0 }),
         memory: None,

@@ -135,7 +135,7 @@ impl Processes for FakeEnvironment {
             }
             self.started.fetch_add(1, Ordering::Relaxed);
             self.lock().insert(id.clone(), command);
-            Ok(Started { pid: 1, sandbox: None })
+            Ok(Started { pid: 1, sandbox: None, limits: None })
         })
     }
 
@@ -234,6 +234,7 @@ impl Processes for FakeEnvironment {
             started: SystemTime::UNIX_EPOCH,
             head: self.head(),
             sandbox: None,
+            limits: None,
             label: command.label.clone(),
         });
         let listed: Vec<ProcessInfo> = listed.collect();

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::TargetArgs;
 use super::sandbox::SandboxArgs;
-use super::values::{EnvArg, bytes, duration, env_arg};
+use super::values::{EnvArg, LimitArg, bytes, duration, env_arg, limit_arg};
 
 const LONG: &str = "\
 Run a program: here, embedded, with no server; or in another environment.
@@ -53,6 +53,8 @@ Examples:
   tar c src | exec-server run -- sha256sum
   exec-server run --json -- sh -c 'echo out; echo err >&2; exit 3'
   exec-server run --sandbox workspace-write -- make test
+  exec-server run --limit memory=512M --limit pids=100 --limit cpu=30s -- make test
+  exec-server run --user nobody -- id
   exec-server run --connect ws://127.0.0.1:7000 --tty -- bash
   exec-server run --environment build --detach -- make all";
 
@@ -99,6 +101,12 @@ pub(crate) struct RunArgs {
     #[arg(long, help_heading = "Environment")]
     pub(crate) clear_env: bool,
 
+    /// Run the program as this user, by name or number; only root may choose another than itself
+    ///
+    /// It gets the user's groups, and HOME, USER, LOGNAME and SHELL of the account unless --env sets them.
+    #[arg(short, long, value_name = "NAME", help_heading = "Sandbox")]
+    pub(crate) user: Option<String>,
+
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,
 
@@ -107,6 +115,15 @@ pub(crate) struct RunArgs {
     /// Durations are written 30s, 1m30s, 500ms, 2h; a plain number is seconds.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Limits")]
     pub(crate) timeout: Option<Duration>,
+
+    /// Limit what the program and all it starts may use: memory=SIZE, pids=COUNT, cpu=TIME, files=COUNT, file-size=SIZE
+    /// (may be repeated)
+    ///
+    /// memory, pids (processes and threads) and cpu (processor time) are of the whole tree where cgroups can be made; files
+    /// (open ones) and file-size are of each process. What cannot be enforced is refused; `exec-server doctor` says how
+    /// each would be.
+    #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limit_arg, help_heading = "Limits")]
+    pub(crate) limits: Vec<LimitArg>,
 
     /// How long whatever is to be ended may take after TERM, before KILL
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s", help_heading = "Limits")]

@@ -35,7 +35,7 @@ pub(crate) enum SandboxMode {
     WorkspaceWrite,
 }
 
-/// Say what sandboxes this machine can enforce, and what to do about the rest
+/// Say what sandboxes and limits this machine can enforce, and what to do about the rest
 ///
 /// Exits with 1 if one of the usual sandboxes cannot be enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use exec_core::Limit;
 
 /// `NAME=VALUE`, or `NAME` for our own value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +79,35 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(bad)
 }
 
+/// A limit and its value, in its own unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LimitArg {
+    pub(crate) limit: Limit,
+    pub(crate) value: u64,
+}
+
+/// `memory=512M`, `pids=100`, `cpu=30s`, `files=64`, `file-size=1G`.
+pub(super) fn limit_arg(text: &str) -> Result<LimitArg, String> {
+    let known = "memory, pids, cpu, files or file-size";
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("write it as NAME=VALUE, NAME being {known}"))?;
+    let count = || value.parse().map_err(|_| format!("{value:?} is not a number"));
+    let (limit, value) = match name {
+        "memory" => (Limit::MemoryBytes, bytes(value)?),
+        "pids" => (Limit::Pids, count()?),
+        // Whole seconds, and never less than was said.
+        "cpu" => {
+            (Limit::CpuSeconds, duration(value)?.as_nanos().div_ceil(1_000_000_000).try_into().unwrap_or(u64::MAX))
+        }
+        "files" => (Limit::OpenFiles, count()?),
+        "file-size" => (Limit::FileBytes, bytes(value)?),
+        _ => return Err(format!("there is no limit {name:?}: it is {known}")),
+    };
+    if value == 0 && limit != Limit::FileBytes {
+        return Err("with 0 nothing could run: allow more".to_owned());
+    }
+    Ok(LimitArg { limit, value })
+}
+
 /// `750`, `0644`: permission bits, octal.
 pub(super) fn mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
@@ -111,6 +141,19 @@ mod tests {
         assert_eq!(read, [4096, 64 << 10, 256 << 20, 4 << 30, 1 << 30, 2 << 20, 3 << 10].map(Ok));
         for text in ["", "M", "1X", "-1", "99999999999999T"] {
             assert!(bytes(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_a_name_and_a_value_in_its_unit() {
+        let read = |text| limit_arg(text).map(|LimitArg { limit, value }| (limit, value));
+        assert_eq!(read("memory=512M"), Ok((Limit::MemoryBytes, 512 << 20)));
+        assert_eq!(read("pids=100"), Ok((Limit::Pids, 100)));
+        assert_eq!(read("cpu=1500ms"), Ok((Limit::CpuSeconds, 2)), "not less than was said");
+        assert_eq!(read("files=64"), Ok((Limit::OpenFiles, 64)));
+        assert_eq!(read("file-size=0"), Ok((Limit::FileBytes, 0)));
+        for text in ["memory", "disk=1G", "pids=many", "pids=0", "cpu=0s", "memory=", "files=-1"] {
+            assert!(limit_arg(text).is_err(), "{text:?}");
         }
     }
 

@@ -131,7 +131,7 @@ impl<'a> JsonEvent<'a> {
 
 #[cfg(test)]
 mod tests {
-    use exec_core::{Exit, ExitCause, ExitStatus, ResourceUsage};
+    use exec_core::{Exit, ExitCause, ExitStatus};
 
     use super::*;
 
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn an_end_is_told_with_the_names_of_the_wire() {
         let status = ExitStatus::Signal { number: 9, core_dumped: false };
-        let exit = Exit { status, cause: ExitCause::TimedOut, usage: ResourceUsage::default() };
+        let exit = Exit { status, cause: ExitCause::TimedOut, ..Exit::LOST };
         assert_eq!(
             line(EntryBody::Exited(exit)),
             "{\"event\":\"exited\",\"seq\":7,\"exit\":{\"kind\":\"timedOut\",\"signal\":9,\"coreDumped\":false,\

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use exec_core::sandbox::NetworkPolicy;
-use exec_core::{Command, Environ, Io, SandboxPolicy, TerminalSize, TimeLimit};
+use exec_core::{Command, Environ, Io, ResourceLimits, RunAs, SandboxPolicy, TerminalSize, TimeLimit};
 use exec_env::MachineInfo;
 use exec_wire::PathUri;
 use exec_wire::sandbox::{BadSandbox, SandboxContext};
 
-use crate::args::{EnvArg, RunArgs, SandboxArgs, SandboxMode};
+use crate::args::{EnvArg, LimitArg, RunArgs, SandboxArgs, SandboxMode};
 use crate::target;
 
 /// What applies where the arguments say nothing.
@@ -48,7 +48,11 @@ pub(super) fn build(args: &RunArgs, defaults: CommandDefaults) -> anyhow::Result
     let spool_bytes = Some(args.spool);
     let keep = args.detach.then_some(args.keep);
     let sandbox = sandbox(&args.sandbox, &cwd)?;
-    Ok(Command { environ, io, time_limit, spool_bytes, keep, sandbox, ..Command::new(args.argv.clone(), cwd) })
+    let mut limits = ResourceLimits::default();
+    args.limits.iter().for_each(|LimitArg { limit, value }| limits.set(*limit, *value));
+    let run_as = args.user.clone().map(|user| RunAs { user });
+    let argv = args.argv.clone();
+    Ok(Command { environ, io, time_limit, limits, run_as, spool_bytes, keep, sandbox, ..Command::new(argv, cwd) })
 }
 
 fn sandbox(args: &SandboxArgs, cwd: &Path) -> anyhow::Result<Option<SandboxPolicy>> {

@@ -12,6 +12,7 @@ mod help;
 mod hostile_server;
 mod json;
 mod json_lines;
+mod limits;
 mod other_users;
 mod remote;
 mod sequences;

@@ -13,13 +13,13 @@ use super::support::{Running, code, exec_server, finish, stderr, stdout};
 const OTHER_USER: u32 = 65_534;
 
 /// A user without rights, with a folder and a copy of the binary that this user can reach.
-struct OrdinaryUser {
+pub(crate) struct OrdinaryUser {
     folder: tempfile::TempDir,
     uid: Option<u32>,
 }
 
 impl OrdinaryUser {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let uid = rustix::process::geteuid().is_root().then_some(OTHER_USER);
         std::fs::copy(env!("CARGO_BIN_EXE_exec-server"), folder.path().join("exec-server")).expect("there is space");
@@ -40,7 +40,11 @@ impl OrdinaryUser {
         command
     }
 
-    fn exec_server(&self, args: &[&str]) -> Command {
+    pub(crate) fn uid(&self) -> u32 {
+        self.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw())
+    }
+
+    pub(crate) fn exec_server(&self, args: &[&str]) -> Command {
         let mut command = self.command(self.path("exec-server"));
         command.args(args);
         command

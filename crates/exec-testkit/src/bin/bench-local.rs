@@ -1,11 +1,13 @@
-//! What keeper, spool and log cost: starts and output, compared with a bare `posix_spawn` and pipe in the same run.
+//! What keeper, spool and log cost: starts and output, compared with a bare `posix_spawn` and pipe in the same run; and what a
+//! sandbox, limits and another user add to a start.
 //!
 //! Rounds of both are interleaved, so that a noisy machine is noisy for both; medians are compared, as ratios.
 
 use std::process::{Command as Bare, Stdio};
 use std::time::{Duration, Instant};
 
-use exec_core::{Command, EntryBody, ProcessId};
+use exec_core::sandbox::NetworkPolicy;
+use exec_core::{Command, EntryBody, ProcessId, ResourceLimits, RunAs, SandboxPolicy};
 use exec_env::Environment;
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
 
@@ -25,6 +27,7 @@ fn main() {
             let options = LocalOptions { keeper, spool_bytes: 2 << 30, ..LocalOptions::default() };
             let environment = LocalEnvironment::open(options).await.expect("this machine can be set up");
             spawn(name, &environment).await;
+            confined_spawn(name, &environment).await;
             flood(name, &environment).await;
             environment.end().await;
         });
@@ -49,7 +52,7 @@ async fn spawn(name: &str, environment: &LocalEnvironment) {
         piped.push(timed(STARTS, || bare_start(Stdio::piped)));
         let begin = Instant::now();
         for start in 0..STARTS {
-            our_start(environment, &format!("{round}-{start}")).await;
+            our_start(environment, &format!("{round}-{start}"), Command::new(["/bin/true"], "/")).await;
         }
         ours.push(begin.elapsed() / STARTS as u32);
     }
@@ -66,10 +69,52 @@ fn bare_start(stream: fn() -> Stdio) {
     child.expect("/bin/true runs").wait_with_output().expect("it ends");
 }
 
-async fn our_start(environment: &LocalEnvironment, id: &str) {
+/// Each kind of start in turn.
+async fn confined_spawn(name: &str, environment: &LocalEnvironment) {
+    let kinds = confined_commands(environment);
+    let mut times: Vec<Vec<Duration>> = vec![Vec::new(); kinds.len()];
+    for round in 0..ROUNDS {
+        for ((kind, command), times) in kinds.iter().zip(&mut times) {
+            let begin = Instant::now();
+            for start in 0..STARTS {
+                our_start(environment, &format!("{kind}-{round}-{start}"), command.clone()).await;
+            }
+            times.push(begin.elapsed() / STARTS as u32);
+        }
+    }
+    let medians: Vec<Duration> = times.into_iter().map(median).collect();
+    println!("spawn, {name}: the same under");
+    for ((kind, _), time) in kinds.iter().zip(&medians) {
+        let more = micros(*time) - micros(medians[0]);
+        println!("  {kind:<32}  {:>8.0} µs  {more:>+8.0} µs  {:.2} ×", micros(*time), ratio(*time, medians[0]));
+    }
+}
+
+/// The first is what the others are compared with. Only root has the last.
+fn confined_commands(environment: &LocalEnvironment) -> Vec<(&'static str, Command)> {
+    let plain = || Command::new(["/bin/true"], "/");
+    let workspace = [environment.info().temp_dir.clone()];
+    let network = NetworkPolicy::Restricted;
+    let limits = ResourceLimits { memory_bytes: Some(1 << 30), cpu_seconds: Some(60), ..ResourceLimits::default() };
+    let mut commands = vec![
+        ("nothing", plain()),
+        ("sandbox read-only", Command { sandbox: Some(SandboxPolicy::read_only(network)), ..plain() }),
+        (
+            "sandbox workspace-write",
+            Command { sandbox: Some(SandboxPolicy::workspace_write(&workspace, network)), ..plain() },
+        ),
+        ("limits of memory and time", Command { limits, ..plain() }),
+    ];
+    if rustix::process::geteuid().is_root() {
+        commands.push(("another user", Command { run_as: Some(RunAs { user: "nobody".to_owned() }), ..plain() }));
+    }
+    commands
+}
+
+async fn our_start(environment: &LocalEnvironment, id: &str, command: Command) {
     let id = ProcessId::new(id).expect("short");
     let processes = environment.processes();
-    processes.start(&id, Command::new(["/bin/true"], "/")).await.expect("/bin/true runs");
+    processes.start(&id, command).await.expect("/bin/true runs");
     let mut follower = processes.follow(&id, 0).await.expect("it is there");
     while follower.next(PAGE_BYTES).await.expect("the log reads").is_some() {}
     processes.forget(&id).await.expect("it is closed");

@@ -93,7 +93,8 @@ fn options() -> LocalOptions {
 }
 
 enum OwnerCommand {
-    /// `start ID pipes|stdin|pty SCRIPT…`: `started ID PID` or `refused ID WHY`.
+    /// `start ID pipes|stdin|pty SCRIPT…`: `started ID PID` or `refused ID WHY`. `start-limited ID MEMORY_MIB CPU_SECONDS
+    /// SCRIPT…`: the same with pipes and these limits.
     Start(Box<ProcessSpec>),
     /// `start-all PATH`: starts those processes of the file (lines `ID IO SCRIPT…`) that do not exist yet, then prints
     /// `ready`, and reads the logs of all of them from then on.
@@ -119,6 +120,12 @@ impl OwnerCommand {
         let words: Vec<&str> = rest.split(' ').collect();
         match (verb, &words[..]) {
             ("start", _) => Self::Start(Box::new(ProcessSpec::parse(rest))),
+            ("start-limited", [id, memory_mib, cpu_seconds, script @ ..]) => {
+                let mut spec = ProcessSpec::parse(&format!("{id} pipes {}", script.join(" ")));
+                spec.command.limits.memory_bytes = Some(number(memory_mib) << 20);
+                spec.command.limits.cpu_seconds = Some(number(cpu_seconds));
+                Self::Start(Box::new(spec))
+            }
             ("start-all", [path]) => Self::StartAll { path: path.into() },
             ("write", [id, key, seed, bytes]) => Self::Write {
                 id: process_id(id),

@@ -7,6 +7,7 @@
 mod embedded;
 mod keeper_death;
 mod kills;
+mod limits;
 mod orphans;
 pub(crate) mod printing_children;
 mod state_directory;

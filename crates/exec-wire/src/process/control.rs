@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::log::{Exit, StallReason, Stream};
-use super::start::{SandboxReport, Size};
+use super::start::{LimitReport, SandboxReport, Size};
 use crate::base64::Base64;
 use crate::empty::empty_results;
 use crate::initialize::is_false;
@@ -178,6 +178,8 @@ shapes! {
         pub stalled_by: Option<StallReason>,
         /// What confines it; absent if nothing does.
         pub sandbox: Option<SandboxReport>,
+        /// What enforces its limits; absent if it has none.
+        pub limits: Option<LimitReport>,
         /// The label that the client gave at the start.
         pub label: Option<Base64>,
     }

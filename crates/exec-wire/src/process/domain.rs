@@ -12,11 +12,13 @@ use std::time::Duration;
 use exec_core::command::BadCommand;
 use exec_core::environ::Variables;
 use exec_core::sandbox::SandboxMeans;
-use exec_core::{self as core, Command, Environ, ExitCause, ExitStatus, Io, ProcessId, ResourceUsage, TimeLimit};
+use exec_core::{
+    self as core, Command, Environ, ExitCause, ExitStatus, Io, LimitMeans, ProcessId, ResourceUsage, TimeLimit,
+};
 
 use super::{
-    EnvInherit, EnvPolicy, Exit, ExitKind, LogHead, Overflow, ProcessSignal, SandboxReport, Size, StallReason,
-    StartParams, Stream,
+    EnvInherit, EnvPolicy, Exit, ExitKind, LimitReport, Limits, LimitsReached, LogHead, Overflow, ProcessSignal, RunAs,
+    SandboxReport, Size, StallReason, StartParams, Stream,
 };
 use crate::base64::Base64;
 use crate::path_uri::{PathUri, RelativePath};
@@ -78,6 +80,8 @@ impl From<core::Exit> for Exit {
             (ExitCause::TimedOut, _) => ExitKind::TimedOut,
             (ExitCause::Terminated, _) => ExitKind::Terminated,
             (ExitCause::OutOfMemory, _) => ExitKind::OutOfMemory,
+            (ExitCause::CpuLimit, _) => ExitKind::CpuLimit,
+            (ExitCause::FileSizeLimit, _) => ExitKind::FileSizeLimit,
             (ExitCause::Own, ExitStatus::Signal { .. }) => ExitKind::Signalled,
             (ExitCause::Own, ExitStatus::Code(_)) => ExitKind::Exited,
         };
@@ -91,6 +95,7 @@ impl From<core::Exit> for Exit {
             system_ms: millis(exit.usage.system),
             max_rss_bytes: exit.usage.max_rss_bytes,
             denial: None,
+            limits_reached: LimitsReached(exit.limits_reached),
         }
     }
 }
@@ -106,6 +111,8 @@ impl From<Exit> for core::Exit {
             ExitKind::TimedOut => ExitCause::TimedOut,
             ExitKind::Terminated => ExitCause::Terminated,
             ExitKind::OutOfMemory => ExitCause::OutOfMemory,
+            ExitKind::CpuLimit => ExitCause::CpuLimit,
+            ExitKind::FileSizeLimit => ExitCause::FileSizeLimit,
             ExitKind::Exited | ExitKind::Signalled | ExitKind::SpawnFailed | ExitKind::Lost => ExitCause::Own,
         };
         let usage = ResourceUsage {
@@ -113,7 +120,7 @@ impl From<Exit> for core::Exit {
             system: Duration::from_millis(exit.system_ms),
             max_rss_bytes: exit.max_rss_bytes,
         };
-        Self { status, cause, usage }
+        Self { status, cause, usage, limits_reached: exit.limits_reached.0 }
     }
 }
 
@@ -193,6 +200,8 @@ impl StartParams {
             overflow: (command.overflow != core::Overflow::default()).then(|| command.overflow.into()),
             spool_bytes: command.spool_bytes,
             keep_ms: command.keep.and_then(round_up_to_millis),
+            limits: (!command.limits.is_empty()).then(|| command.limits.into()),
+            run_as: command.run_as.as_ref().map(|core::RunAs { user }| RunAs { user: user.clone() }),
             label: (!command.label.is_empty()).then(|| Base64::from(command.label.clone())),
         })
     }
@@ -219,6 +228,8 @@ impl StartParams {
                 false => Io::Pipes { stdin: self.pipe_stdin },
             },
             time_limit: self.timeout_ms.map(|after| TimeLimit { after: Duration::from_millis(after), grace }),
+            limits: self.limits.map(Into::into).unwrap_or_default(),
+            run_as: self.run_as.map(|RunAs { user }| core::RunAs { user }),
             overflow: self.overflow.unwrap_or_default().into(),
             spool_bytes: self.spool_bytes,
             keep: self.keep_ms.map(Duration::from_millis),
@@ -241,6 +252,47 @@ impl From<SandboxReport> for core::sandbox::SandboxReport {
     /// Means that we do not know are left out.
     fn from(report: SandboxReport) -> Self {
         Self { means: report.means.iter().filter_map(|name| SandboxMeans::from_name(name)).collect() }
+    }
+}
+
+impl From<core::ResourceLimits> for Limits {
+    fn from(limits: core::ResourceLimits) -> Self {
+        let core::ResourceLimits { memory_bytes, pids, cpu_seconds, open_files, file_bytes } = limits;
+        Self { memory_bytes, pids, cpu_seconds, open_files, file_bytes }
+    }
+}
+
+impl From<Limits> for core::ResourceLimits {
+    fn from(limits: Limits) -> Self {
+        let Limits { memory_bytes, pids, cpu_seconds, open_files, file_bytes } = limits;
+        Self { memory_bytes, pids, cpu_seconds, open_files, file_bytes }
+    }
+}
+
+impl From<core::LimitReport> for LimitReport {
+    fn from(report: core::LimitReport) -> Self {
+        let name = |means: Option<LimitMeans>| means.map(|means| means.name().to_owned());
+        Self {
+            memory_bytes: name(report.memory_bytes),
+            pids: name(report.pids),
+            cpu_seconds: name(report.cpu_seconds),
+            open_files: name(report.open_files),
+            file_bytes: name(report.file_bytes),
+        }
+    }
+}
+
+impl From<LimitReport> for core::LimitReport {
+    /// Means that we do not know are left out.
+    fn from(report: LimitReport) -> Self {
+        let means = |name: Option<String>| LimitMeans::from_name(&name?);
+        Self {
+            memory_bytes: means(report.memory_bytes),
+            pids: means(report.pids),
+            cpu_seconds: means(report.cpu_seconds),
+            open_files: means(report.open_files),
+            file_bytes: means(report.file_bytes),
+        }
     }
 }
 
@@ -317,6 +369,14 @@ mod tests {
         command.environ = Environ::inherit_and([("N", "v")]);
         command.time_limit = Some(TimeLimit { after: Duration::from_secs(2), grace: Duration::from_millis(7) });
         command.overflow = core::Overflow::Block;
+        command.limits = core::ResourceLimits {
+            memory_bytes: Some(1 << 30),
+            pids: Some(2),
+            cpu_seconds: Some(3),
+            open_files: Some(4),
+            file_bytes: Some(5),
+        };
+        command.run_as = Some(core::RunAs { user: "nobody".into() });
         command.label = b"mine".to_vec();
         let id = ProcessId::new("p").expect("a short id");
         let params = StartParams::new(&id, &command).expect("it can be sent");
@@ -328,8 +388,19 @@ mod tests {
         let usage =
             ResourceUsage { user: Duration::from_millis(1), system: Duration::from_millis(2), max_rss_bytes: 3 };
         let statuses = [ExitStatus::Code(7), ExitStatus::Signal { number: 9, core_dumped: true }];
-        let causes = [ExitCause::Own, ExitCause::TimedOut, ExitCause::Terminated, ExitCause::OutOfMemory];
-        for exit in statuses.into_iter().flat_map(|status| causes.map(|cause| core::Exit { status, cause, usage })) {
+        let causes = [
+            ExitCause::Own,
+            ExitCause::TimedOut,
+            ExitCause::Terminated,
+            ExitCause::OutOfMemory,
+            ExitCause::CpuLimit,
+            ExitCause::FileSizeLimit,
+        ];
+        let limits_reached = [core::Limit::Pids].into_iter().collect();
+        for exit in statuses
+            .into_iter()
+            .flat_map(|status| causes.map(|cause| core::Exit { status, cause, usage, limits_reached }))
+        {
             assert_eq!(core::Exit::from(Exit::from(exit)), exit);
         }
         assert_eq!(core::Exit::from(Exit::from(core::Exit::LOST)), core::Exit::LOST);

@@ -3,6 +3,7 @@
 //! All share one counter per process: 1, 2, 3 …; exit and closed take a number each, closed the highest.
 //! [`crate::output_codec`] writes `process/output` without serde; a test checks that both write the same bytes.
 
+use super::limits_reached::LimitsReached;
 use crate::base64::Base64;
 use crate::shape::{Nullable, shapes};
 
@@ -155,6 +156,9 @@ shapes! {
         pub max_rss_bytes: u64,
         /// What says that its sandbox stopped it; absent if nothing does, or it has none.
         pub denial: Option<DenialEvidence>,
+        /// Limits that its tree has reached until then, whether or not that ended it.
+        #[serde(default, skip_serializing_if = "LimitsReached::is_empty")]
+        pub limits_reached: LimitsReached,
     }
 
     /// What says that a sandbox stopped a process.
@@ -177,6 +181,10 @@ shapes! {
         Terminated,
         /// The kernel, because memory ran out.
         OutOfMemory,
+        /// Its limit of processor time.
+        CpuLimit,
+        /// Its limit of the size of a file.
+        FileSizeLimit,
         /// It could not be started.
         SpawnFailed,
         /// It ended while neither server nor keeper ran, so nobody knows how.

@@ -61,6 +61,40 @@ shapes! {
         pub keep_ms: Option<u64>,
         /// Ours: opaque; found again in `process/list`.
         pub label: Option<Base64>,
+        /// Ours: what it and all that it starts may use.
+        pub limits: Option<Limits>,
+        /// Ours: whose rights it has; those of the server's own user if absent.
+        pub run_as: Option<RunAs>,
+    }
+
+    /// What a process and all that it starts may use at most. What the machine cannot enforce is refused.
+    #[derive(Copy)]
+    pub struct Limits {
+        /// Memory of all together.
+        pub memory_bytes: Option<u64>,
+        /// Processes and threads of all together, at the same time.
+        pub pids: Option<u64>,
+        /// Processor time of all together.
+        pub cpu_seconds: Option<u64>,
+        /// Open files of each process.
+        pub open_files: Option<u64>,
+        /// Size of each file that is written.
+        pub file_bytes: Option<u64>,
+    }
+
+    /// What enforces each limit that was asked for: `cgroupV1` or `cgroupV2`, of all processes together; `rlimit`, of each.
+    pub struct LimitReport {
+        pub memory_bytes: Option<String>,
+        pub pids: Option<String>,
+        pub cpu_seconds: Option<String>,
+        pub open_files: Option<String>,
+        pub file_bytes: Option<String>,
+    }
+
+    /// Whose rights a process has.
+    pub struct RunAs {
+        /// A name, or a number if no user has it as a name.
+        pub user: String,
     }
 
     /// What a client knows about a process.
@@ -129,6 +163,8 @@ shapes! {
         pub pid: Option<u32>,
         /// Ours: what confines it; absent if nothing does.
         pub sandbox: Option<SandboxReport>,
+        /// Ours: what enforces its limits; absent if it has none.
+        pub limits: Option<LimitReport>,
     }
 
     /// What confines a process.

@@ -1,0 +1,90 @@
+//! `run --limit` and `run --user`, here and on a server, as root and as an ordinary user.
+
+use super::other_users::OrdinaryUser;
+use super::support::{Running, code, exec_server, finish, run, stderr, stdout};
+
+const SPIN: [&str; 3] = ["sh", "-c", "while :; do :; done"];
+
+#[test]
+fn a_program_that_uses_up_its_processor_time_is_ended_and_the_reason_told_here_and_on_a_server() {
+    let limits = ["--limit", "cpu=1s", "--limit", "files=64"];
+    let here = run(&[&limits[..], &["--"], &SPIN].concat());
+    assert_eq!(code(&here), 128 + 9, "{}", stderr(&here));
+    assert_eq!(stderr(&here), "exec-server: sh: ended: it has used up the processor time of its limit\n");
+
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let url = format!("unix://{}", folder.path().join("s").display());
+    let mut server = Running::start(&mut exec_server(&["serve", "--listen", &url]));
+    assert_eq!(server.line(), url);
+    let there = run(&[&["--connect", &url, "--no-stdin", "--json"], &limits[..], &["--"], &SPIN].concat());
+    let exited = stdout(&there).lines().find(|line| line.contains(r#""event":"exited""#)).unwrap_or_default();
+    assert!(
+        exited.contains(r#""kind":"cpuLimit""#) && exited.contains(r#""limitsReached":["cpuSeconds"]"#),
+        "{exited}"
+    );
+}
+
+#[test]
+fn a_file_over_its_limit_is_cut_and_the_reason_told() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut command =
+        exec_server(&["run", "--limit", "file-size=1K", "--", "sh", "-c", "exec head -c 2000 /dev/zero > f"]);
+    let output = finish(command.current_dir(&folder));
+    assert_eq!(code(&output), 128 + 25);
+    assert!(stderr(&output).contains("it wrote a file larger than its limit"), "{}", stderr(&output));
+    assert_eq!(std::fs::metadata(folder.path().join("f")).map(|file| file.len()).ok(), Some(1024));
+}
+
+#[test]
+fn a_limit_that_does_not_read_is_refused_with_a_way_out() {
+    for (limit, said) in [("disk=1G", "memory, pids, cpu, files or file-size"), ("pids=0", "nothing could run")] {
+        let output = run(&["--limit", limit, "--", "true"]);
+        assert_eq!(code(&output), 125, "{limit}");
+        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn an_ordinary_user_runs_as_itself_and_as_nobody_else() {
+    let user = OrdinaryUser::new();
+    let own = user.uid().to_string();
+    let itself = finish(&mut user.exec_server(&["run", "--user", &own, "--", "id", "-u"]));
+    assert_eq!((stdout(&itself).trim_end(), code(&itself)), (own.as_str(), 0), "{}", stderr(&itself));
+    let other = finish(&mut user.exec_server(&["run", "--user", "0", "--", "id", "-u"]));
+    assert_eq!((stdout(&other), code(&other)), ("", 125));
+    assert!(stderr(&other).contains("only root may run programs as another"), "{}", stderr(&other));
+}
+
+/// It may make no cgroups, unless the machine has passed some on to it.
+#[test]
+fn what_an_ordinary_user_cannot_limit_is_refused_and_the_doctor_says_so_too() {
+    let user = OrdinaryUser::new();
+    let doctor = finish(&mut user.exec_server(&["doctor", "--json"]));
+    let findings: serde_json::Value = serde_json::from_str(stdout(&doctor)).expect("it prints JSON");
+    let finding = |name: &str| {
+        let all = findings.as_array().into_iter().flatten();
+        all.into_iter().find(|finding| finding["name"] == name).cloned().expect("it is told")
+    };
+    let pids = finding("limit pids");
+    let limited = finish(&mut user.exec_server(&["run", "--limit", "pids=5", "--", "echo", "ran"]));
+    if pids["works"] == true {
+        assert_eq!(stdout(&limited), "ran\n");
+    } else {
+        assert_eq!((stdout(&limited), code(&limited)), ("", 125));
+        let why = pids["detail"].as_str().expect("it is told why");
+        assert!(why.contains("cgroup") && stderr(&limited).contains("pids cannot be limited"), "{why}");
+    }
+    for limit in ["memoryBytes", "cpuSeconds", "openFiles", "fileBytes"] {
+        assert_eq!(finding(&format!("limit {limit}"))["works"], true, "{limit}");
+    }
+}
+
+#[test]
+fn root_runs_a_program_as_another_user_and_others_are_refused() {
+    let output = run(&["--user", "nobody", "--cwd", "/", "--", "sh", "-c", "id -un; echo $USER"]);
+    if rustix::process::geteuid().is_root() {
+        assert_eq!((stdout(&output), code(&output)), ("nobody\nnobody\n", 0), "{}", stderr(&output));
+    } else {
+        assert_eq!((stdout(&output), code(&output)), ("", 125));
+    }
+}
