@@ -6,7 +6,7 @@
 //! In the order in which a process meets them:
 //!
 //! - [`id`], [`command`], [`environ`]: what somebody asks to run, and under which name, and the steps of starting it;
-//! - [`sandbox`]: what it may reach;
+//! - [`sandbox`], [`writable_places`]: what it may reach, and what it may change under a supervisor;
 //! - [`write_history`]: how a write to its stdin happens once, however often it is sent;
 //! - [`log`], [`lifecycle`], [`exit`]: what it prints, and the order in which its log tells of its end;
 //! - [`flow`]: when output may move, and what a full spool does;
@@ -24,6 +24,7 @@ pub mod log;
 pub mod sandbox;
 pub mod signal;
 pub mod termination;
+pub mod writable_places;
 pub mod write_history;
 
 pub use command::{Command, Io, Overflow, SpawnStep, TerminalSize, TimeLimit};

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::spool::LogFileKind;
 
 /// The keeper refuses an owner of another version, and names its own.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The keeper's name of a process; never used twice.
 pub type ProcessNumber = u64;

@@ -11,13 +11,16 @@ use exec_core::limits::PATH_DIRECTORIES;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
+use rustix::process::{WaitId, WaitIdOptions};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use crate::protocol::{FdRole, LaunchRequest, SpawnStep};
 use crate::spool::directory::SpoolDirectory;
+use crate::supervisor;
 use crate::sys::clone::{ChildStack, ChildStdio, CloneError, ClonedChild, SpawnPlan};
 use crate::sys::confine::PreparedConfinement;
+use crate::sys::listener::{receive_listener, way_for_listener};
 use crate::sys::own_process;
 use crate::tree::Tree;
 
@@ -140,13 +143,16 @@ impl Spawner {
             },
             ChildEnds::Pty => ChildStdio::Pty { master: ends.ours[0].1.as_fd() },
         };
-        let confinement = launch.confinement.as_ref().map(|asked| PreparedConfinement::new(asked, descriptors));
-        let confinement = confinement.transpose().map_err(|errno| SpawnError {
-            step: SpawnStep::Sandbox,
-            errno,
-            subject: "reading what was asked for".into(),
-            cgroup_refused: false,
-        })?;
+        let unconfined = |subject: &'static str| {
+            move |errno| SpawnError { step: SpawnStep::Sandbox, errno, subject: subject.into(), cgroup_refused: false }
+        };
+        let supervision = launch.confinement.as_ref().and_then(|asked| asked.supervision.as_ref());
+        let way = supervision.map(|_| way_to_supervisor()).transpose().map_err(unconfined("making a socket"))?;
+        let confinement = launch
+            .confinement
+            .as_ref()
+            .map(|asked| PreparedConfinement::new(asked, descriptors, way.as_ref().map(|(_, theirs)| theirs.as_fd())));
+        let confinement = confinement.transpose().map_err(unconfined("reading what was asked for"))?;
         let mut plan = SpawnPlan {
             candidates: &candidates,
             argv: &argv,
@@ -161,7 +167,7 @@ impl Spawner {
             confinement,
             pid: &self.pid,
         };
-        self.stack.spawn(&mut plan).map_err(|CloneError { step, errno, confine_step }| {
+        let cloned = self.stack.spawn(&mut plan).map_err(|CloneError { step, errno, confine_step }| {
             let subject = match (step, confine_step, &plan.confinement) {
                 (SpawnStep::Cwd, ..) => record.cwd.clone().into(),
                 (_, Some(at), Some(confinement)) => confinement.describe(at).into(),
@@ -171,8 +177,27 @@ impl Spawner {
                 && tree.cgroup_entry().is_some()
                 && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
             SpawnError { step, errno, subject, cgroup_refused }
-        })
+        })?;
+        if let (Some((ours, theirs)), Some(supervision)) = (way, supervision) {
+            drop(theirs);
+            let begun = receive_listener(&ours).and_then(|at| supervisor::start(at, supervision.places.clone()));
+            begun.inspect_err(|_| end(&cloned)).map_err(unconfined("beginning to supervise it"))?;
+        }
+        Ok(cloned)
     }
+}
+
+/// Two ends of a socket: ours, and one that the child has under the same number.
+fn way_to_supervisor() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (ours, theirs) = way_for_listener()?;
+    Ok((ours, above_stdio(theirs)?))
+}
+
+/// A child that nobody can supervise runs already, and can change nothing. It is reaped here, so that nobody sees it as
+/// a process of ours.
+fn end(child: &ClonedChild) {
+    let _ = rustix::process::pidfd_send_signal(&child.pidfd, rustix::process::Signal::KILL);
+    let _ = rustix::process::waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED);
 }
 
 /// Both ends of the pipes or the terminal between a child and us.

@@ -2,6 +2,7 @@
 
 pub(crate) mod clone;
 pub(crate) mod confine;
+pub(crate) mod listener;
 pub(crate) mod own_process;
 pub(crate) mod pidfd;
 pub(crate) mod shared_page;

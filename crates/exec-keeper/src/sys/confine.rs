@@ -9,7 +9,7 @@
 //! the policy was resolved, the start fails. What fails here fails the start; nothing runs with less than was planned.
 
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -69,6 +69,14 @@ pub(crate) struct PreparedConfinement<'a> {
     devices: [RawFd; DEVICES.len()],
     console: RawFd,
     filters: Vec<Vec<u64>>,
+    supervision: Option<PreparedSupervision>,
+}
+
+#[derive(Debug)]
+struct PreparedSupervision {
+    filter: Vec<u64>,
+    /// To the supervisor, who is sent the listener.
+    socket: RawFd,
 }
 
 #[derive(Debug)]
@@ -104,6 +112,7 @@ pub(crate) enum ConfineStep {
     NewRoot,
     Capabilities,
     Landlock,
+    Supervision,
     Filter,
 }
 
@@ -111,11 +120,20 @@ pub(crate) enum ConfineStep {
 type Failure = (ConfineStep, i32);
 
 impl<'a> PreparedConfinement<'a> {
-    /// `descriptors` are those that came with it. `EBADF` if there are fewer than it says.
-    pub(crate) fn new(confinement: &Confinement, descriptors: &'a [OwnedFd]) -> Result<Self, Errno> {
+    /// `descriptors` are those that came with it. `EBADF` if there are fewer than it says. `supervisor` is where the listener
+    /// is sent of a child that is supervised.
+    pub(crate) fn new(
+        confinement: &Confinement,
+        descriptors: &'a [OwnedFd],
+        supervisor: Option<BorrowedFd<'a>>,
+    ) -> Result<Self, Errno> {
         let mut descriptors = descriptors.iter();
         let user_namespace = confinement.user_namespace.then(|| descriptors.next().ok_or(Errno::BADF)).transpose()?;
         let ruleset = confinement.landlock.map(|_| descriptors.next().ok_or(Errno::BADF)).transpose()?;
+        let supervision = confinement.supervision.as_ref().map(|asked| {
+            let socket = supervisor.ok_or(Errno::BADF)?.as_raw_fd();
+            Ok::<_, Errno>(PreparedSupervision { filter: asked.filter.clone(), socket })
+        });
         Ok(Self {
             user_namespace,
             ruleset,
@@ -124,6 +142,7 @@ impl<'a> PreparedConfinement<'a> {
             devices: [NONE; DEVICES.len()],
             console: NONE,
             filters: confinement.filters.clone(),
+            supervision: supervision.transpose()?,
         })
     }
 
@@ -139,6 +158,7 @@ impl<'a> PreparedConfinement<'a> {
             ConfineStep::NewRoot => "changing its root".to_owned(),
             ConfineStep::Capabilities => "dropping its capabilities".to_owned(),
             ConfineStep::Landlock => "restricting its files with Landlock".to_owned(),
+            ConfineStep::Supervision => "asking for a supervisor of its files".to_owned(),
             ConfineStep::Filter => "filtering its system calls".to_owned(),
         }
     }
@@ -163,6 +183,9 @@ impl<'a> PreparedConfinement<'a> {
                 let result = libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0);
                 check(ConfineStep::Landlock, result)?;
             }
+            if let Some(supervision) = &self.supervision {
+                supervision.begin().map_err(|errno| (ConfineStep::Supervision, errno))?;
+            }
         }
         Ok(())
     }
@@ -173,14 +196,9 @@ impl<'a> PreparedConfinement<'a> {
     /// As for [`Self::enter`], which was called before.
     pub(crate) unsafe fn seal(&self) -> Result<(), Failure> {
         for filter in &self.filters {
-            let program = libc::sock_fprog {
-                len: filter.len() as libc::c_ushort,
-                filter: filter.as_ptr().cast_mut().cast::<libc::sock_filter>(),
-            };
-            // SAFETY: the program lives as long as `self`; the kernel copies and checks it. A sock_filter is 8 bytes.
-            let result =
-                unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
-            check(ConfineStep::Filter, result)?;
+            // SAFETY: as promised by the caller.
+            let installed = unsafe { install_filter(filter, 0) };
+            check(ConfineStep::Filter, installed)?;
         }
         Ok(())
     }
@@ -410,6 +428,25 @@ impl<'a> PreparedConfinement<'a> {
     }
 }
 
+impl PreparedSupervision {
+    /// From here on the supervisor is asked about the calls that the filter names. What the child still does before its
+    /// program runs is not among them.
+    ///
+    /// # Safety
+    /// As for [`PreparedConfinement::enter`].
+    unsafe fn begin(&self) -> Result<(), i32> {
+        // Once the supervisor has a call, only being killed ends it: a call that a signal interrupts would be made twice.
+        let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+        // SAFETY: as for `enter`; both descriptors are ours, and close with exec if not before.
+        unsafe {
+            let listener = result(install_filter(&self.filter, flags))?;
+            send_descriptor(self.socket, listener)?;
+            libc::close(listener);
+        }
+        Ok(())
+    }
+}
+
 impl PreparedStep {
     fn new(step: &MountStep) -> Result<Self, Errno> {
         let none = Path::new("/");
@@ -453,6 +490,44 @@ impl PreparedStep {
 
 // The functions below are called by the child only, under the same conditions as `enter`. Those that return a number
 // return what the system call returned.
+
+/// # Safety
+/// As for [`PreparedConfinement::enter`].
+unsafe fn install_filter(filter: &[u64], flags: libc::c_ulong) -> libc::c_long {
+    let program = libc::sock_fprog {
+        len: filter.len() as libc::c_ushort,
+        filter: filter.as_ptr().cast_mut().cast::<libc::sock_filter>(),
+    };
+    // SAFETY: the program is live; the kernel copies and checks it. A sock_filter is 8 bytes.
+    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) }
+}
+
+/// # Safety
+/// As for [`PreparedConfinement::enter`].
+unsafe fn send_descriptor(socket: RawFd, descriptor: RawFd) -> Result<(), i32> {
+    // As large as a header and one number, aligned as a header.
+    let mut space = [0u64; 4];
+    let mut byte = 0u8;
+    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: zeroed is a value of this plain C struct. The pointers are to live locals, and the space is large enough for
+    // the one header that is written.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = space.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        if header.is_null() {
+            return Err(libc::EINVAL);
+        }
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(descriptor);
+        result(libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) as libc::c_long).map(drop)
+    }
+}
 
 /// # Safety
 /// As for [`PreparedConfinement::enter`].
