@@ -6,6 +6,7 @@ pub(crate) mod listener;
 pub(crate) mod own_process;
 pub(crate) mod pidfd;
 pub(crate) mod shared_page;
+mod supervise;
 pub mod trial;
 
 fn last_errno() -> rustix::io::Errno {

@@ -34,6 +34,8 @@ pub fn filters(scope: FilterScope) -> Vec<Vec<u64>> {
         |numbers: &[libc::c_long]| numbers.iter().map(|number| (*number, Vec::new())).collect::<Vec<_>>();
     if scope.without_mounts {
         forbidden.extend(unconditional(SHARED_OBJECTS));
+        let requests = forbidden.iter_mut().find(|(number, _)| *number == libc::SYS_ioctl);
+        requests.into_iter().for_each(|(_, rules)| rules.extend(file_system_requests()));
     }
     if scope.without_mounts && !scope.supervised {
         forbidden.extend(unconditional(FILE_ATTRIBUTES));
@@ -254,6 +256,37 @@ const TIOCLINUX: u64 = 0x541c;
 const FS_IOC_SETFLAGS: u64 = 0x4008_6602;
 const FS_IOC_SETVERSION: u64 = 0x4008_7602;
 const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;
+
+/// Kinds of requests to file systems, by the byte that the kernel calls their type, and those of each that only ask, or need
+/// a file that is open for writing. The others change files, and make some, through a handle that may only read; Landlock does
+/// not know them, and mounts would forbid them.
+const FILE_SYSTEM_REQUESTS: &[(u64, &[u64])] = &[
+    // All of them, ext4, encryption, verity: FS_IOC_GETFLAGS, FS_IOC_FIEMAP, EXT4_IOC_GETVERSION_OLD.
+    (0x66, &[0x8008_6601, 0xc020_660b, 0x8008_6603]),
+    // All of them, XFS: FS_IOC_FSGETXATTR.
+    (0x58, &[0x801c_581f]),
+    // All of them: FS_IOC_GETVERSION.
+    (0x76, &[0x8008_7601]),
+    // btrfs, which makes whole trees by them: FICLONE, FICLONERANGE.
+    (0x94, &[0x4004_9409, 0x4020_940d]),
+    // FAT: FAT_IOCTL_GET_ATTRIBUTES, FAT_IOCTL_GET_VOLUME_ID.
+    (0x72, &[0x8004_7210, 0x8004_7213]),
+    // f2fs, bcachefs, ceph, nilfs2, ocfs2, CIFS.
+    (0xf5, &[]),
+    (0xbc, &[]),
+    (0x97, &[]),
+    (0x6e, &[]),
+    (0x6f, &[]),
+    (0xcf, &[]),
+];
+
+fn file_system_requests() -> Vec<SeccompRule> {
+    let of_kind = |(kind, harmless): &(u64, &[u64])| {
+        let is_harmless = harmless.iter().map(|request| condition(1, SeccompCmpOp::Ne, *request));
+        rule([condition(1, SeccompCmpOp::MaskedEq(0xff00), *kind << 8)].into_iter().chain(is_harmless).collect())
+    };
+    FILE_SYSTEM_REQUESTS.iter().map(of_kind).collect()
+}
 
 fn conditional() -> Vec<Forbidden> {
     // The kernel takes 32 bits of a request; with 64 compared, a set bit among the others would slip through.

@@ -99,7 +99,7 @@ impl Arguments<'_> {
             }
             libc::SYS_renameat => Call::Rename { from: self.at(0)?, to: self.at(2)?, flags: 0 },
             libc::SYS_renameat2 => Call::Rename { from: self.at(0)?, to: self.at(2)?, flags: self.uint(4) },
-            libc::SYS_truncate => Call::Truncate { at: self.from_cwd(0)?, length: self.values[1] as i64 },
+            libc::SYS_truncate => Call::Truncate { at: self.in_cwd(0)?, length: self.values[1] as i64 },
             libc::SYS_fchmod => change(Target::Descriptor(self.int(0)), AttributeChange::Mode(self.mode(1))),
             libc::SYS_fchmodat => change(self.target(0, true, 0)?, AttributeChange::Mode(self.mode(2))),
             SYS_FCHMODAT2 => change(self.target_with_flags(3)?, AttributeChange::Mode(self.mode(2))),
@@ -123,7 +123,7 @@ impl Arguments<'_> {
     #[cfg(target_arch = "x86_64")]
     fn old_call(&self, number: libc::c_long) -> Option<Result<Call, Errno>> {
         const CREATE: i32 = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
-        let at = || self.from_cwd(0);
+        let at = || self.in_cwd(0);
         Some(match number {
             libc::SYS_open => at().map(|at| Call::Open { at, flags: self.int(1), mode: self.mode(2) }),
             libc::SYS_creat => at().map(|at| Call::Open { at, flags: CREATE, mode: self.mode(1) }),
@@ -131,9 +131,9 @@ impl Arguments<'_> {
             libc::SYS_rmdir => at().map(|at| Call::Remove { at, directory: true }),
             libc::SYS_unlink => at().map(|at| Call::Remove { at, directory: false }),
             libc::SYS_mknod => at().map(|at| Call::MakeNode { at, mode: self.uint(1) }),
-            libc::SYS_rename => at().and_then(|from| Ok(Call::Rename { from, to: self.from_cwd(1)?, flags: 0 })),
-            libc::SYS_link => self.path_target(false).and_then(|from| Ok(Call::Link { from, to: self.from_cwd(1)? })),
-            libc::SYS_symlink => self.link_text(0).and_then(|text| Ok(Call::MakeLink { text, at: self.from_cwd(1)? })),
+            libc::SYS_rename => at().and_then(|from| Ok(Call::Rename { from, to: self.in_cwd(1)?, flags: 0 })),
+            libc::SYS_link => self.path_target(false).and_then(|from| Ok(Call::Link { from, to: self.in_cwd(1)? })),
+            libc::SYS_symlink => self.link_text(0).and_then(|text| Ok(Call::MakeLink { text, at: self.in_cwd(1)? })),
             libc::SYS_chmod => self.path_target(true).map(|target| change(target, AttributeChange::Mode(self.mode(1)))),
             libc::SYS_chown => self.path_target(true).map(|target| change(target, self.owner(1))),
             libc::SYS_lchown => self.path_target(false).map(|target| change(target, self.owner(1))),
@@ -164,12 +164,12 @@ impl Arguments<'_> {
         Ok(At { directory: self.int(first), path: self.caller.path(self.values[first + 1])? })
     }
 
-    fn from_cwd(&self, argument: usize) -> Result<At, Errno> {
+    fn in_cwd(&self, argument: usize) -> Result<At, Errno> {
         Ok(At { directory: libc::AT_FDCWD, path: self.caller.path(self.values[argument])? })
     }
 
     fn path_target(&self, follow: bool) -> Result<Target, Errno> {
-        Ok(Target::Path { at: self.from_cwd(0)?, follow })
+        Ok(Target::Path { at: self.in_cwd(0)?, follow })
     }
 
     /// The file by the first two arguments. Without a path, or with an empty one if a flag allows that, it is the descriptor.

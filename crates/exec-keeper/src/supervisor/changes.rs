@@ -140,7 +140,7 @@ impl Changes {
             }
             FileType::Socket => Err(Errno::NXIO),
             // The terminals of others are out of reach; Landlock knows no more of them than that they are devices.
-            FileType::CharacterDevice if stat.st_rdev != 0 && caller.terminal()? == device_number(stat) => {
+            FileType::CharacterDevice if may_be_terminal(stat) && caller.terminal()? == device_number(stat) => {
                 Ok(opened(FifoOpen { handle, flags }.try_now()?, flags))
             }
             _ => Ok(Answer::KernelDecides),
@@ -358,6 +358,12 @@ fn is_nowhere(handle: &OwnedFd) -> bool {
         Ok(path) => !path.as_bytes().starts_with(b"/") || path.as_bytes().starts_with(b"/memfd:"),
         Err(_) => false,
     }
+}
+
+/// By the numbers that the kernel gives to terminals: those of the machine, and pseudo-terminals. To ask for the caller's
+/// takes longer than to open a device.
+fn may_be_terminal(stat: &Stat) -> bool {
+    matches!(rustix::fs::major(stat.st_rdev), 4 | 136..=143)
 }
 
 /// As `/proc/PID/stat` has it.

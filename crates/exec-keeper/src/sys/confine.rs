@@ -16,6 +16,8 @@ use std::path::Path;
 use exec_core::sandbox::{Confinement, MountStep};
 use rustix::io::Errno;
 
+use super::supervise::{PreparedSupervision, install_filter};
+
 /// Devices that give away nothing and change nothing. What is missing on this machine is missing in the sandbox.
 const DEVICES: [(&CStr, &CStr); 6] = [
     (c"null", c"dev/null"),
@@ -70,13 +72,6 @@ pub(crate) struct PreparedConfinement<'a> {
     console: RawFd,
     filters: Vec<Vec<u64>>,
     supervision: Option<PreparedSupervision>,
-}
-
-#[derive(Debug)]
-struct PreparedSupervision {
-    filter: Vec<u64>,
-    /// To the supervisor, who is sent the listener.
-    socket: RawFd,
 }
 
 #[derive(Debug)]
@@ -428,25 +423,6 @@ impl<'a> PreparedConfinement<'a> {
     }
 }
 
-impl PreparedSupervision {
-    /// From here on the supervisor is asked about the calls that the filter names. What the child still does before its
-    /// program runs is not among them.
-    ///
-    /// # Safety
-    /// As for [`PreparedConfinement::enter`].
-    unsafe fn begin(&self) -> Result<(), i32> {
-        // Once the supervisor has a call, only being killed ends it: a call that a signal interrupts would be made twice.
-        let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-        // SAFETY: as for `enter`; both descriptors are ours, and close with exec if not before.
-        unsafe {
-            let listener = result(install_filter(&self.filter, flags))?;
-            send_descriptor(self.socket, listener)?;
-            libc::close(listener);
-        }
-        Ok(())
-    }
-}
-
 impl PreparedStep {
     fn new(step: &MountStep) -> Result<Self, Errno> {
         let none = Path::new("/");
@@ -490,44 +466,6 @@ impl PreparedStep {
 
 // The functions below are called by the child only, under the same conditions as `enter`. Those that return a number
 // return what the system call returned.
-
-/// # Safety
-/// As for [`PreparedConfinement::enter`].
-unsafe fn install_filter(filter: &[u64], flags: libc::c_ulong) -> libc::c_long {
-    let program = libc::sock_fprog {
-        len: filter.len() as libc::c_ushort,
-        filter: filter.as_ptr().cast_mut().cast::<libc::sock_filter>(),
-    };
-    // SAFETY: the program is live; the kernel copies and checks it. A sock_filter is 8 bytes.
-    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) }
-}
-
-/// # Safety
-/// As for [`PreparedConfinement::enter`].
-unsafe fn send_descriptor(socket: RawFd, descriptor: RawFd) -> Result<(), i32> {
-    // As large as a header and one number, aligned as a header.
-    let mut space = [0u64; 4];
-    let mut byte = 0u8;
-    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // SAFETY: zeroed is a value of this plain C struct. The pointers are to live locals, and the space is large enough for
-    // the one header that is written.
-    unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = space.as_mut_ptr().cast();
-        message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        if header.is_null() {
-            return Err(libc::EINVAL);
-        }
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
-        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(descriptor);
-        result(libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) as libc::c_long).map(drop)
-    }
-}
 
 /// # Safety
 /// As for [`PreparedConfinement::enter`].

@@ -1,6 +1,7 @@
 //! A supervisor writes for a sandboxed program where no mounts can be had: ordinary programs notice nothing, whoever changes
 //! paths while they are used gains nothing, and the server may be killed.
 
+use exec_core::sandbox::SandboxMeans;
 use exec_core::{Command, Environ};
 use exec_testkit::checked_log::CheckedLog;
 use exec_testkit::os_process::eventually;
@@ -56,6 +57,13 @@ const WORK: &[(&str, &str)] = &[
         "python3 -c 'import concurrent.futures as c\n\
          list(c.ThreadPoolExecutor(16).map(lambda i: open(\"f%d\" % i, \"w\").write(\"x\"), range(1000)))' && \
          test $(ls | wc -l) = 1000",
+    ),
+    (
+        "python3",
+        "python3 -c 'import os, signal\n\
+         signal.signal(signal.SIGALRM, lambda *_: None); signal.siginterrupt(signal.SIGALRM, False); signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)\n\
+         for i in range(2000): os.mkdir(\"d\"); os.rmdir(\"d\")\n\
+         signal.setitimer(signal.ITIMER_REAL, 0)'",
     ),
     (
         "python3",
@@ -118,6 +126,8 @@ fn a_supervised_process_writes_on_when_its_server_is_killed() {
         let workspace = targets.path("workspace");
         let script = "until test -e go; do sleep 0.02; done; echo x > .git/x; echo written > done";
         let process = daemon.environment.start_command("p", shell(&targets, script)).await;
+        let means = process.info().await.sandbox.expect("it is sandboxed").means;
+        assert_eq!(means.last(), Some(&SandboxMeans::Supervisor), "{means:?}");
         let keeper = support::keeper_of(&daemon.state);
         let server = exec_testkit::os_process::OsProcess::of(daemon.pid()).expect("it serves");
         server.signal(Signal::KILL);
