@@ -4,6 +4,8 @@
 
 use std::path::PathBuf;
 
+use crate::writable_places::WritablePlaces;
+
 /// What a process or a file call may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxPolicy {
@@ -111,16 +113,19 @@ pub enum SandboxMeans {
     Seccomp,
     /// A network of its own.
     NetworkNamespace,
+    /// A supervisor of ours that the kernel asks, and that changes files in place of the process.
+    Supervisor,
 }
 
 impl SandboxMeans {
-    /// For programs and people: `namespaces`, `network-namespace`, `landlock-7`, `seccomp`.
+    /// For programs and people: `namespaces`, `network-namespace`, `landlock-7`, `seccomp`, `supervisor`.
     pub fn name(self) -> String {
         match self {
             Self::Namespaces => "namespaces".to_owned(),
             Self::Landlock { abi } => format!("landlock-{abi}"),
             Self::Seccomp => "seccomp".to_owned(),
             Self::NetworkNamespace => "network-namespace".to_owned(),
+            Self::Supervisor => "supervisor".to_owned(),
         }
     }
 
@@ -130,6 +135,7 @@ impl SandboxMeans {
             "namespaces" => Some(Self::Namespaces),
             "seccomp" => Some(Self::Seccomp),
             "network-namespace" => Some(Self::NetworkNamespace),
+            "supervisor" => Some(Self::Supervisor),
             _ => Some(Self::Landlock { abi: name.strip_prefix("landlock-")?.parse().ok()? }),
         }
     }
@@ -150,6 +156,16 @@ pub struct Confinement {
     /// Programs for the kernel's filter of system calls, in their order; an instruction is eight bytes as the kernel has
     /// them in memory.
     pub filters: Vec<Vec<u64>>,
+    /// Files are changed by a supervisor in place of the process, which itself may change none.
+    pub supervision: Option<Supervision>,
+}
+
+/// What a supervisor of a process does for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Supervision {
+    /// A program for the kernel's filter, as those of [`Confinement`]: it names the calls that the supervisor carries out.
+    pub filter: Vec<u64>,
+    pub places: WritablePlaces,
 }
 
 /// A step in making what a sandboxed process sees of the machine's files. Paths are absolute and without links.

@@ -17,6 +17,7 @@
 //!   keeper         the loop: requests, exits, deadlines        keeper/owner, keeper/child
 //!   keeper/spawners    threads that spawn, because that may hang    keeper/starts, pending_start
 //!   spawn          a child with its pipes or its terminal      sys/clone, sys/confine (its sandbox)
+//!   supervisor     changes files for a child that may change none itself      sys/listener
 //!   trial          whether a sandbox works on this machine
 //!   tree           all descendants of a child, to kill them    tree/cgroup; and to limit them    tree/limits, v1
 //!   spool          from the child's output to the log          spool/stream_mover, index_file, index
@@ -33,6 +34,7 @@ pub mod protocol;
 mod spawn;
 pub mod spool;
 pub mod start_keeper;
+mod supervisor;
 mod sys;
 mod tree;
 

@@ -16,15 +16,18 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
+use rustix::process::{WaitId, WaitIdOptions};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use crate::protocol::{FdRole, Identity, LaunchRequest, PROXY_ROLES, SpawnStep};
 use crate::spool::directory::SpoolDirectory;
+use crate::supervisor;
 use crate::sys::clone::{
     CgroupEntry, ChildStack, ChildStdio, CloneError, ClonedChild, SpawnPlan, can_copy_few_descriptors,
 };
 use crate::sys::confine::PreparedConfinement;
+use crate::sys::listener::{receive_listener, way_for_listener};
 use crate::sys::own_process;
 use crate::tree::Tree;
 use low_descriptors::{LowDescriptors, PlacedDescriptors};
@@ -185,14 +188,16 @@ impl Spawner {
             },
             ChildEnds::Pty => ChildStdio::Pty { master: ends.ours[0].1.as_fd() },
         };
-        let confinement =
-            launch.confinement.as_ref().map(|asked| PreparedConfinement::new(asked, descriptors, handout));
-        let confinement = confinement.transpose().map_err(|errno| SpawnError {
-            step: SpawnStep::Sandbox,
-            errno,
-            subject: "reading what was asked for".into(),
-            cgroup_refused: false,
-        })?;
+        let unconfined = |subject: &'static str| {
+            move |errno| SpawnError { step: SpawnStep::Sandbox, errno, subject: subject.into(), cgroup_refused: false }
+        };
+        let supervision = launch.confinement.as_ref().and_then(|asked| asked.supervision.as_ref());
+        let way = supervision.map(|_| way_to_supervisor()).transpose().map_err(unconfined("making a socket"))?;
+        let confinement = launch.confinement.as_ref().map(|asked| {
+            let supervisor = way.as_ref().map(|(_, theirs)| theirs.as_fd());
+            PreparedConfinement::new(asked, descriptors, handout, supervisor)
+        });
+        let confinement = confinement.transpose().map_err(unconfined("reading what was asked for"))?;
         let placed = match &mut self.low_descriptors {
             // What else a child uses of our descriptors is not among the low ones.
             Some(low)
@@ -228,7 +233,7 @@ impl Spawner {
             confinement,
             pid: &self.pid,
         };
-        self.stack.spawn(&mut plan).map_err(|CloneError { step, errno, confine_step }| {
+        let cloned = self.stack.spawn(&mut plan).map_err(|CloneError { step, errno, confine_step }| {
             let subject = match (step, confine_step, &plan.confinement) {
                 (SpawnStep::Cwd, ..) => record.cwd.clone().into(),
                 (SpawnStep::Limits, ..) => "the process did not come under its limits".into(),
@@ -239,7 +244,13 @@ impl Spawner {
                 && tree.cgroup_entry().is_some()
                 && !matches!(errno, Errno::AGAIN | Errno::NOMEM);
             SpawnError { step, errno, subject, cgroup_refused }
-        })
+        })?;
+        if let (Some((ours, theirs)), Some(supervision)) = (way, supervision) {
+            drop(theirs);
+            let begun = receive_listener(&ours).and_then(|at| supervisor::start(at, supervision.places.clone()));
+            begun.inspect_err(|_| end(&cloned)).map_err(unconfined("beginning to supervise it"))?;
+        }
+        Ok(cloned)
     }
 }
 
@@ -281,6 +292,19 @@ impl Handout {
         });
         sockets.flatten().collect()
     }
+}
+
+/// Two ends of a socket: ours, and one that the child has under the same number.
+fn way_to_supervisor() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (ours, theirs) = way_for_listener()?;
+    Ok((ours, above_stdio(theirs)?))
+}
+
+/// A child that nobody can supervise runs already, and can change nothing. It is reaped here, so that nobody sees it as
+/// a process of ours.
+fn end(child: &ClonedChild) {
+    let _ = rustix::process::pidfd_send_signal(&child.pidfd, rustix::process::Signal::KILL);
+    let _ = rustix::process::waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED);
 }
 
 /// Both ends of the pipes or the terminal between a child and us.

@@ -2,10 +2,12 @@
 
 pub(crate) mod clone;
 pub(crate) mod confine;
+pub(crate) mod listener;
 mod own_network;
 pub(crate) mod own_process;
 pub(crate) mod pidfd;
 pub(crate) mod shared_page;
+mod supervise;
 pub mod trial;
 mod user;
 

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_core::flow::Quota;
 use exec_core::limits::WRITE_BYTES;
+use exec_core::sandbox::Confinement;
 use exec_core::{Command, Exit, Io, Page, ProcessId, RunAs, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
@@ -398,12 +399,11 @@ impl ProcessTable {
             Some(run_as) => Some(find_account(run_as).await?),
             None => None,
         };
-        if account.as_ref().is_some_and(|account| account.changes_user())
-            && sandbox.as_ref().is_some_and(|planned| planned.confinement.user_namespace)
+        if let Some(planned) = &sandbox
+            && account.as_ref().is_some_and(|account| account.changes_user())
+            && let Some(why) = why_not_as_another_user(&planned.confinement)
         {
-            // In it there is no other user than ours.
-            let why = "its sandbox needs a user namespace here, in which there are no other users".to_owned();
-            return Err(ProcessReason::UserUnavailable { why });
+            return Err(ProcessReason::UserUnavailable { why: why.to_owned() });
         }
         let sockets = ProxySockets::new(&command).map_err(|error| no_proxy_socket(&command.argv, &error))?;
         let mut launch = Box::new(launch_request(id, command, &self.settings, &sockets, account));
@@ -546,6 +546,16 @@ async fn find_account(run_as: RunAs) -> Result<Account, ProcessReason> {
 }
 
 /// What the keeper is asked to run: the command with its environment resolved and its quota known.
+/// Why a process in this sandbox cannot have the rights of another user than ours.
+fn why_not_as_another_user(confinement: &Confinement) -> Option<&'static str> {
+    if confinement.user_namespace {
+        return Some("its sandbox needs a user namespace here, in which there are no other users");
+    }
+    // The supervisor would change files with our rights and not with those of the user.
+    let supervised = confinement.supervision.is_some();
+    supervised.then_some("its sandbox needs a supervisor here, which changes files as the user of the server")
+}
+
 fn launch_request(
     id: &ProcessId,
     command: Command,

@@ -75,6 +75,8 @@ pub struct SandboxDiagnosis {
     pub landlock_needed: u32,
     /// How a process gets mounts of its own, or why it does not.
     pub mounts: Result<&'static str, String>,
+    /// Whether a supervisor can change files in place of a process, where there are no mounts; or why not.
+    pub supervision: Result<(), String>,
     /// The usual policies by name, each with what would confine a process, or why it cannot be enforced and what to do.
     pub policies: Vec<(&'static str, Result<SandboxReport, String>)>,
     /// What would enforce each limit of a process, or why it cannot be enforced and what to do.
@@ -100,10 +102,16 @@ pub fn diagnose() -> SandboxDiagnosis {
     let mounts = match &host.mounts {
         MountMeans::Privileged => Ok("as root"),
         MountMeans::UserNamespace(_) => Ok("in a user namespace"),
-        MountMeans::Unavailable { why } => Err(why.clone()),
+        MountMeans::Unavailable { why, .. } => Err(why.clone()),
     };
-    let limits = exec_keeper::try_limits();
-    SandboxDiagnosis { landlock_abi: host.landlock_abi, landlock_needed: NEEDED_ABI, mounts, policies, limits }
+    SandboxDiagnosis {
+        landlock_abi: host.landlock_abi,
+        landlock_needed: NEEDED_ABI,
+        mounts,
+        supervision: supervision(),
+        policies,
+        limits: exec_keeper::try_limits(),
+    }
 }
 
 fn host_means() -> HostMeans {
@@ -129,7 +137,8 @@ fn mount_means(landlock_abi: u32) -> MountMeans {
         }
         trial::try_confinement(&confinement, &descriptors)
     };
-    let unavailable = |error: &dyn std::fmt::Display| MountMeans::Unavailable { why: error.to_string() };
+    let unavailable =
+        |error: &dyn std::fmt::Display| MountMeans::Unavailable { why: error.to_string(), supervision: supervision() };
     if trial(None).is_ok() {
         return MountMeans::Privileged;
     }
@@ -150,12 +159,18 @@ fn network_means(mounts: &MountMeans) -> Result<(), String> {
     let namespace = match mounts {
         MountMeans::Privileged => None,
         MountMeans::UserNamespace(namespace) => Some(namespace.try_clone().map_err(|error| error.to_string())?),
-        MountMeans::Unavailable { why } => return Err(why.clone()),
+        MountMeans::Unavailable { why, .. } => return Err(why.clone()),
     };
     let ports = Some(vec![PROXY_HTTP_PORT, PROXY_SOCKS_PORT]);
     let confinement = Confinement { user_namespace: namespace.is_some(), network: ports, ..Confinement::default() };
     let descriptors: Vec<OwnedFd> = namespace.into_iter().collect();
     trial::try_confinement(&confinement, &descriptors).map_err(|error| error.to_string())
+}
+
+/// Whether a supervisor can change files in place of a process, or why not.
+fn supervision() -> Result<(), String> {
+    let plan = exec_sandbox::plan::trial_of_supervision().map_err(|error| error.to_string())?;
+    trial::try_supervision(&plan.confinement, &plan.descriptors).map_err(|error| error.to_string())
 }
 
 /// Empty directories that stand for protected paths which do not exist.

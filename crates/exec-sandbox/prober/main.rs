@@ -5,6 +5,7 @@
 //!   prober NAME KEY=VALUE…                         one probe
 //!   prober all GROUP-OR-NAME… KEY=VALUE…           every probe of these groups, each in a process of its own
 //!   prober prepare KEY=VALUE…                      makes the files that the probes attack; run it without a sandbox
+//!   prober race ROUNDS KEY=VALUE…                 changes what paths lead to while they are used (`races`)
 //!   prober under CONDITION… -- PROGRAM ARGUMENTS   runs a program on a host that lacks something (`host_condition`)
 //! ```
 //!
@@ -35,6 +36,7 @@ mod legacy_calls;
 mod network;
 mod processes;
 mod protected;
+mod races;
 mod reading;
 mod system_files;
 mod writing;
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         "all" => return all(rest),
         "prepare" => return prepare(rest),
         "under" => return usage(&host_condition::run(rest)),
+        "race" => return race(rest),
         "privileges" => println!("{}", confinement::privileges()),
         name => return one(name, rest),
     }
@@ -135,6 +138,16 @@ fn prepare(arguments: &[String]) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => usage(&format!("the files cannot be made: {error}")),
     }
+}
+
+fn race(arguments: &[String]) -> ExitCode {
+    let Some((rounds, keys)) = arguments.split_first() else { return usage("race ROUNDS KEY=VALUE…") };
+    let Ok(rounds) = rounds.parse() else { return usage("the rounds are not a number") };
+    match races::run(rounds, keys) {
+        Ok(told) => println!("{told}"),
+        Err(failure) => return usage(&format!("no race could be run: {failure:?}")),
+    }
+    ExitCode::SUCCESS
 }
 
 fn usage(mistake: &str) -> ExitCode {

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::attempt::{Failure, absent};
+use crate::races::VICTIM;
 
 pub(crate) struct Targets<'a> {
     /// The name of the probe, which is the name of its files.
@@ -117,7 +118,11 @@ impl Fixtures {
     fn make_protected_directories(&self) -> io::Result<()> {
         let Some(workspace) = &self.workspace else { return Ok(()) };
         fs::create_dir_all(workspace.join(".git/hooks"))?;
-        fs::create_dir_all(workspace.join("project/.git"))
+        fs::create_dir_all(workspace.join("project/.git"))?;
+        for directory in [Some(workspace.join(".git")), Some(workspace.join("project/.git")), self.outside.clone()] {
+            directory.map_or(Ok(()), |directory| fs::write(directory.join(VICTIM), "raced for\n"))?;
+        }
+        Ok(())
     }
 
     /// Only what the probe uses: files take time to make and to remove. What is missing here is noticed, because a probe

@@ -247,6 +247,11 @@ pub(crate) const PROBES: &[Probe] = &[
         call!(libc::SYS_ioctl, file.as_raw_fd(), 0x401c_5820_u64, attributes.as_ptr())?;
         got("the attributes were set again")
     }),
+    probe("request-to-file-system", |t| {
+        // `EXT4_IOC_ALLOC_DA_BLKS`: of those that change something through a handle that may only read, one that does no harm.
+        let file = File::open(t.victim()?)?;
+        crate::attempt::reached(call!(libc::SYS_ioctl, file.as_raw_fd(), 0x660c), &[])
+    }),
     probe("copy-into", |t| {
         let (from, to) = (File::open(t.own()?)?, OpenOptions::new().write(true).open(t.victim()?)?);
         rustix::fs::copy_file_range(from, None, to, None, 4)?;

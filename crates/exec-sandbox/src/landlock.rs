@@ -17,8 +17,7 @@ use rustix::io::Errno;
 pub const NEEDED_ABI: u32 = 6;
 
 /// Devices that a sandboxed program may write to.
-const WRITABLE_DEVICES: &[&str] =
-    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/console"];
+const WRITABLE_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Which version of the interface the kernel has; 0 if it has none, or is not allowed to tell.
 pub fn kernel_abi() -> u32 {
@@ -54,6 +53,8 @@ pub enum Grant {
     /// Names and contents; programs can be run.
     Read,
     Write,
+    /// A device: it can be read, written, and asked for what devices can do.
+    Device,
 }
 
 /// A ruleset, and the rights that it restricts, as the kernel's bits.
@@ -71,13 +72,14 @@ pub fn ruleset(grants: Option<&[(&Path, Grant)]>) -> Result<LandlockRuleset, Lan
     let mut created = ruleset.scope(Scope::from_all(ABI::V6))?.create()?;
     if let Some(grants) = grants {
         let devices = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-        let devices = WRITABLE_DEVICES.iter().map(|path| (Path::new(path), devices));
+        let writable = WRITABLE_DEVICES.iter().map(|path| (Path::new(path), devices));
         let rules = grants.iter().map(|(path, grant)| match grant {
             Grant::List => (*path, AccessFs::ReadDir.into()),
             Grant::Read => (*path, AccessFs::from_read(ABI::V5)),
             Grant::Write => (*path, handled),
+            Grant::Device => (*path, devices),
         });
-        for (path, rights) in rules.chain(devices) {
+        for (path, rights) in rules.chain(writable) {
             let Some((handle, is_directory)) = open(path)? else { continue };
             let rights = if is_directory { rights } else { rights & AccessFs::from_file(ABI::V5) };
             created = created.add_rule(PathBeneath::new(handle, rights))?;

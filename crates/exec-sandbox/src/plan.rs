@@ -5,12 +5,15 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use exec_core::sandbox::{Confinement, FilePolicy, NetworkPolicy, SandboxMeans, SandboxPolicy, SandboxReport};
+use exec_core::sandbox::{
+    Confinement, FilePolicy, NetworkPolicy, SandboxMeans, SandboxPolicy, SandboxReport, Supervision,
+};
 
 use crate::landlock::{self, Grant, LandlockError, NEEDED_ABI};
 use crate::mounts::{self, FileFact, MountPlan, ProtectedLink};
 use crate::path_rules::{BadGlob, MachinePaths, PathAccess, PathRules};
 use crate::seccomp::{self, FilterScope};
+use crate::supervised::{self, NotSupervisable};
 
 /// Most files that are looked at to find those which a policy's globs deny.
 const GLOB_SCAN_FILES: usize = 200_000;
@@ -35,6 +38,8 @@ pub enum MountMeans {
     Unavailable {
         /// What failed, for a person.
         why: String,
+        /// Whether a supervisor can change files in place of a process, or why not.
+        supervision: Result<(), String>,
     },
 }
 
@@ -58,11 +63,11 @@ pub enum Unenforceable {
     )]
     OldLandlock { found: u32, needed: u32 },
     #[error(
-        "this policy has writable directories, denied files or a network, for which a process needs mounts of its own, and \
-         those cannot be had: {why}; allow user namespaces (sysctl user.max_user_namespaces, \
-         kernel.apparmor_restrict_unprivileged_userns=0), or run the server as root with CAP_SYS_ADMIN"
+        "for this policy a process needs mounts of its own, because {lacking}, and those cannot be had: {why}; allow user \
+         namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0), or run the server as \
+         root with CAP_SYS_ADMIN"
     )]
-    NoMounts { why: String },
+    NoMounts { lacking: String, why: String },
     #[error(
         "this policy has a proxy as its only network, for which a process needs a network of its own, and that cannot be had: \
          {why}; allow user namespaces (sysctl user.max_user_namespaces, user.max_net_namespaces, \
@@ -107,13 +112,18 @@ pub fn plan(
     match &host.mounts {
         MountMeans::Privileged => with_mounts(policy.network, &rules, fact, None),
         MountMeans::UserNamespace(namespace) => with_mounts(policy.network, &rules, fact, Some(namespace.try_clone()?)),
-        MountMeans::Unavailable { why } => without_mounts(policy, &rules, machine, why),
+        MountMeans::Unavailable { why, supervision } => {
+            without_mounts(policy, &rules, machine, supervision).map_err(|error| match error {
+                WithoutMounts::Lacking(lacking) => Unenforceable::NoMounts { lacking, why: why.clone() },
+                WithoutMounts::Landlock(error) => error.into(),
+            })
+        }
     }
 }
 
 /// Files are not restricted, so nothing but the network is.
 fn network_only(network: NetworkPolicy, host: &HostMeans) -> Result<SandboxPlan, Unenforceable> {
-    let filters = seccomp::filters(FilterScope { network, without_mounts: false });
+    let filters = seccomp::filters(FilterScope { network, without_mounts: false, supervised: false });
     let mut confinement = Confinement { filters, network: own_network(network), ..Confinement::default() };
     let (mut means, mut descriptors) = (Vec::new(), Vec::new());
     if network == NetworkPolicy::ProxyOnly {
@@ -123,7 +133,7 @@ fn network_only(network: NetworkPolicy, host: &HostMeans) -> Result<SandboxPlan,
                 confinement.user_namespace = true;
                 descriptors.push(namespace.try_clone()?);
             }
-            MountMeans::Unavailable { why } => return Err(Unenforceable::NoNetwork { why: why.clone() }),
+            MountMeans::Unavailable { why, .. } => return Err(Unenforceable::NoNetwork { why: why.clone() }),
         }
         means.push(SandboxMeans::NetworkNamespace);
     }
@@ -155,7 +165,9 @@ fn with_mounts(
         PathAccess::Write => Some((path.as_path(), Grant::Write)),
         PathAccess::Denied | PathAccess::Hidden => None,
     });
-    let granted: Vec<_> = granted.chain([(Path::new("/proc"), Grant::Read)]).collect();
+    // With a `/dev` of its own, its console is its own terminal; otherwise it is the machine's.
+    let own_console = (Path::new("/dev/console"), Grant::Device);
+    let granted: Vec<_> = granted.chain([(Path::new("/proc"), Grant::Read), own_console]).collect();
     let ruleset = landlock::ruleset(Some(&granted))?;
     let abi = landlock::kernel_abi();
     let confinement = Confinement {
@@ -163,7 +175,8 @@ fn with_mounts(
         network: own_network(network),
         mounts: steps,
         landlock: Some(ruleset.handled),
-        filters: seccomp::filters(FilterScope { network, without_mounts: false }),
+        filters: seccomp::filters(FilterScope { network, without_mounts: false, supervised: false }),
+        supervision: None,
     };
     let own_network = (network == NetworkPolicy::ProxyOnly).then_some(SandboxMeans::NetworkNamespace);
     let means = own_network.into_iter();
@@ -177,45 +190,84 @@ fn with_mounts(
     })
 }
 
-/// Landlock alone can say what may be read, but cannot take anything away from what it grants.
+/// Why a policy cannot be enforced without mounts.
+#[derive(Debug)]
+enum WithoutMounts {
+    /// What is missing, for a person.
+    Lacking(String),
+    Landlock(LandlockError),
+}
+
+impl From<NotSupervisable> for WithoutMounts {
+    fn from(error: NotSupervisable) -> Self {
+        Self::Lacking(error.to_string())
+    }
+}
+
+/// Landlock alone can say what may be read, but cannot take anything away from what it grants. What may be written a
+/// supervisor writes.
 fn without_mounts(
     policy: &SandboxPolicy,
     rules: &PathRules,
     machine: &MachinePaths,
-    why: &str,
-) -> Result<SandboxPlan, Unenforceable> {
+    supervision: &Result<(), String>,
+) -> Result<SandboxPlan, WithoutMounts> {
+    if policy.network != NetworkPolicy::Restricted {
+        // Landlock does not know who may connect to a socket with a name, and the server's own may be one.
+        return Err(WithoutMounts::Lacking("it has a network".to_owned()));
+    }
     let is_private = |path: &Path| machine.private.iter().any(|private| path.starts_with(private));
-    let expressible = |(path, access): &(PathBuf, PathAccess)| match access {
+    let only_reads = |(path, access): &(PathBuf, PathAccess)| match access {
         PathAccess::Read => true,
         PathAccess::Denied => is_private(path),
         PathAccess::Write | PathAccess::Hidden => false,
     };
-    // Landlock does not know who may connect to a socket with a name, and the server's own may be one.
-    let reaches_sockets = policy.network != NetworkPolicy::Restricted;
-    if reaches_sockets || !rules.by_path().iter().all(expressible) || !rules.denied_globs().0.is_empty() {
-        return Err(Unenforceable::NoMounts { why: why.to_owned() });
-    }
+    let mut means = Vec::new();
+    let supervised = if rules.by_path().iter().all(only_reads) && rules.denied_globs().0.is_empty() {
+        None
+    } else {
+        let places = supervised::writable_places(rules, machine)?;
+        let unavailable = |why: &String| WithoutMounts::Lacking(format!("it cannot be supervised ({why})"));
+        supervision.as_ref().map_err(unavailable)?;
+        means.push(SandboxMeans::Supervisor);
+        Some(Supervision { filter: seccomp::supervised_calls(), places })
+    };
     // Devices belong to others, and the server's own directories to the server.
     let excluded: Vec<&Path> = machine.private.iter().map(PathBuf::as_path).chain([Path::new("/dev")]).collect();
     let mut granted = vec![(PathBuf::from("/proc"), Grant::Read)];
-    for (path, _) in rules.by_path().iter().filter(|(_, access)| *access == PathAccess::Read) {
+    for (path, _) in rules.by_path().iter().filter(|(_, access)| *access >= PathAccess::Read) {
         grant_around(path.clone(), &excluded, &mut granted);
     }
     let granted: Vec<_> = granted.iter().map(|(path, grant)| (path.as_path(), *grant)).collect();
-    let ruleset = landlock::ruleset(Some(&granted))?;
-    let abi = landlock::kernel_abi();
+    let ruleset = landlock::ruleset(Some(&granted)).map_err(WithoutMounts::Landlock)?;
+    let scope = FilterScope { network: policy.network, without_mounts: true, supervised: supervised.is_some() };
     let confinement = Confinement {
         landlock: Some(ruleset.handled),
-        filters: seccomp::filters(FilterScope { network: policy.network, without_mounts: true }),
+        filters: seccomp::filters(scope),
+        supervision: supervised,
         ..Confinement::default()
     };
-    let means = vec![SandboxMeans::Landlock { abi }, SandboxMeans::Seccomp];
+    means.splice(0..0, [SandboxMeans::Landlock { abi: landlock::kernel_abi() }, SandboxMeans::Seccomp]);
     Ok(SandboxPlan {
         confinement,
         descriptors: vec![ruleset.descriptor],
         placeholders: Vec::new(),
         report: SandboxReport { means },
     })
+}
+
+/// A supervised confinement in which nothing may be written, to try whether one works.
+pub fn trial_of_supervision() -> Result<SandboxPlan, Unenforceable> {
+    let policy = SandboxPolicy::read_only(NetworkPolicy::Restricted);
+    let machine = MachinePaths::default();
+    let means = MountMeans::Unavailable { why: String::new(), supervision: Ok(()) };
+    let host = HostMeans { landlock_abi: landlock::kernel_abi(), mounts: means, networks: Ok(()) };
+    let mut plan = plan(&policy, &machine, &host, &file_fact)?;
+    let rules = PathRules::resolve(&policy.files, &machine)?;
+    if let Ok(places) = supervised::writable_places(&rules, &machine) {
+        plan.confinement.supervision = Some(Supervision { filter: seccomp::supervised_calls(), places });
+    }
+    Ok(plan)
 }
 
 /// Grants reading at `path` and below it, but for what is at or below `excluded`: there only the names can be read. What

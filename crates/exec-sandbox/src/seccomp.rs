@@ -18,6 +18,9 @@ pub struct FilterScope {
     /// There are no mounts and no IPC namespace of its own: Landlock does not know who may change modes, owners, times and
     /// attributes of files, so nobody may; and System V objects belong to others.
     pub without_mounts: bool,
+    /// A supervisor carries out the calls of [`supervised_calls`]. Those that it cannot are missing, so that libraries use
+    /// others.
+    pub supervised: bool,
 }
 
 /// A system call, and when it is forbidden; without conditions always.
@@ -27,8 +30,16 @@ type Forbidden = (libc::c_long, Vec<SeccompRule>);
 pub fn filters(scope: FilterScope) -> Vec<Vec<u64>> {
     let mut forbidden: Vec<Forbidden> = ALWAYS.iter().map(|number| (*number, Vec::new())).collect();
     forbidden.extend(conditional());
+    let unconditional =
+        |numbers: &[libc::c_long]| numbers.iter().map(|number| (*number, Vec::new())).collect::<Vec<_>>();
     if scope.without_mounts {
-        forbidden.extend(FILE_ATTRIBUTES.iter().chain(SHARED_OBJECTS).map(|number| (*number, Vec::new())));
+        forbidden.extend(unconditional(SHARED_OBJECTS));
+        let requests = forbidden.iter_mut().find(|(number, _)| *number == libc::SYS_ioctl);
+        requests.into_iter().for_each(|(_, rules)| rules.extend(file_system_requests()));
+    }
+    if scope.without_mounts && !scope.supervised {
+        forbidden.extend(unconditional(FILE_ATTRIBUTES));
+        forbidden.extend(unconditional(NEWER_FILE_ATTRIBUTES));
     }
     match scope.network {
         NetworkPolicy::Restricted => {
@@ -42,8 +53,43 @@ pub fn filters(scope: FilterScope) -> Vec<Vec<u64>> {
         NetworkPolicy::Enabled => forbidden.push((libc::SYS_socket, families_beside_the_network())),
     }
     // The C library makes processes with `clone3`, whose flags no filter can see, and with `clone` where that is missing.
-    let missing = vec![(libc::SYS_clone3, Vec::new())];
+    let mut missing = unconditional(&[libc::SYS_clone3]);
+    if scope.supervised {
+        missing.extend(unconditional(&[libc::SYS_openat2]));
+        missing.extend(unconditional(NEWER_FILE_ATTRIBUTES));
+    }
     vec![other_tables(), program(missing, libc::ENOSYS), program(forbidden, libc::EPERM)]
+}
+
+/// The filter for what a supervisor carries out: every call that changes a file by its name, or what Landlock does not know
+/// about it. Calls that open a file are among them if their flags, which are numbers, let it be changed.
+pub fn supervised_calls() -> Vec<u64> {
+    let mut calls: Vec<Forbidden> = FILE_ATTRIBUTES.iter().chain(NAMES).map(|number| (*number, Vec::new())).collect();
+    #[cfg(target_arch = "x86_64")]
+    calls.push((libc::SYS_open, opens_that_change(1)));
+    calls.push((libc::SYS_openat, opens_that_change(2)));
+    // The crate has no action for it; so it makes the same program with another, which occurs nowhere else in it.
+    let marked = compiled(calls, SeccompAction::Log);
+    marked.into_iter().map(|instruction| replace_action(instruction, libc::SECCOMP_RET_USER_NOTIF)).collect()
+}
+
+fn opens_that_change(argument: u8) -> Vec<SeccompRule> {
+    // A handle without contents (`O_PATH`) ignores all the others.
+    const HANDLE: u64 = libc::O_PATH as u64;
+    const TEMPORARY: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    [libc::O_WRONLY, libc::O_RDWR, libc::O_CREAT, libc::O_TRUNC, TEMPORARY]
+        .map(|flag| rule(vec![condition(argument, SeccompCmpOp::MaskedEq(HANDLE | flag as u64), flag as u64)]))
+        .to_vec()
+}
+
+fn replace_action(instruction: u64, action: u32) -> u64 {
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let [code0, code1, jt, jf, k @ ..] = instruction.to_ne_bytes();
+    if u16::from_ne_bytes([code0, code1]) != RETURN || u32::from_ne_bytes(k) != libc::SECCOMP_RET_LOG {
+        return instruction;
+    }
+    let [k0, k1, k2, k3] = action.to_ne_bytes();
+    u64::from_ne_bytes([code0, code1, jt, jf, k0, k1, k2, k3])
 }
 
 /// Calls that have no number in libc yet.
@@ -141,12 +187,40 @@ const FILE_ATTRIBUTES: &[libc::c_long] = &[
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
     libc::SYS_fsetxattr,
-    SYS_SETXATTRAT,
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
-    SYS_REMOVEXATTRAT,
-    SYS_FILE_SETATTR,
+];
+
+/// Without these, libraries use the ones above.
+const NEWER_FILE_ATTRIBUTES: &[libc::c_long] = &[SYS_SETXATTRAT, SYS_REMOVEXATTRAT, SYS_FILE_SETATTR];
+
+/// Calls that make, move or remove a name; and those that truncate a file or make it by their own name.
+const NAMES: &[libc::c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_creat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mkdir,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rmdir,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_link,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_symlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
+    libc::SYS_mkdirat,
+    libc::SYS_mknodat,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_linkat,
+    libc::SYS_symlinkat,
+    libc::SYS_truncate,
 ];
 
 const SHARED_OBJECTS: &[libc::c_long] = &[
@@ -186,6 +260,37 @@ const TIOCLINUX: u64 = 0x541c;
 const FS_IOC_SETFLAGS: u64 = 0x4008_6602;
 const FS_IOC_SETVERSION: u64 = 0x4008_7602;
 const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;
+
+/// Kinds of requests to file systems, by the byte that the kernel calls their type, and those of each that only ask, or need
+/// a file that is open for writing. The others change files, and make some, through a handle that may only read; Landlock does
+/// not know them, and mounts would forbid them.
+const FILE_SYSTEM_REQUESTS: &[(u64, &[u64])] = &[
+    // All of them, ext4, encryption, verity: FS_IOC_GETFLAGS, FS_IOC_FIEMAP, EXT4_IOC_GETVERSION_OLD.
+    (0x66, &[0x8008_6601, 0xc020_660b, 0x8008_6603]),
+    // All of them, XFS: FS_IOC_FSGETXATTR.
+    (0x58, &[0x801c_581f]),
+    // All of them: FS_IOC_GETVERSION.
+    (0x76, &[0x8008_7601]),
+    // btrfs, which makes whole trees by them: FICLONE, FICLONERANGE.
+    (0x94, &[0x4004_9409, 0x4020_940d]),
+    // FAT: FAT_IOCTL_GET_ATTRIBUTES, FAT_IOCTL_GET_VOLUME_ID.
+    (0x72, &[0x8004_7210, 0x8004_7213]),
+    // f2fs, bcachefs, ceph, nilfs2, ocfs2, CIFS.
+    (0xf5, &[]),
+    (0xbc, &[]),
+    (0x97, &[]),
+    (0x6e, &[]),
+    (0x6f, &[]),
+    (0xcf, &[]),
+];
+
+fn file_system_requests() -> Vec<SeccompRule> {
+    let of_kind = |(kind, harmless): &(u64, &[u64])| {
+        let is_harmless = harmless.iter().map(|request| condition(1, SeccompCmpOp::Ne, *request));
+        rule([condition(1, SeccompCmpOp::MaskedEq(0xff00), *kind << 8)].into_iter().chain(is_harmless).collect())
+    };
+    FILE_SYSTEM_REQUESTS.iter().map(of_kind).collect()
+}
 
 fn conditional() -> Vec<Forbidden> {
     // The kernel takes 32 bits of a request; with 64 compared, a set bit among the others would slip through.
@@ -240,9 +345,12 @@ fn rule(conditions: Vec<SeccompCondition>) -> SeccompRule {
 }
 
 fn program(forbidden: Vec<Forbidden>, errno: i32) -> Vec<u64> {
-    let rules: BTreeMap<i64, Vec<SeccompRule>> = forbidden.into_iter().collect();
-    let refuse = SeccompAction::Errno(errno as u32);
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, ARCHITECTURE);
+    compiled(forbidden, SeccompAction::Errno(errno as u32))
+}
+
+fn compiled(calls: Vec<Forbidden>, action: SeccompAction) -> Vec<u64> {
+    let rules: BTreeMap<i64, Vec<SeccompRule>> = calls.into_iter().collect();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, ARCHITECTURE);
     let program: BpfProgram = filter
         .and_then(TryInto::try_into)
         .expect("a fixed list of calls, far smaller than the largest program; a test makes each of them");
@@ -286,8 +394,8 @@ mod tests {
     #[test]
     fn every_scope_makes_programs_that_the_kernel_could_take() {
         for network in [NetworkPolicy::Restricted, NetworkPolicy::ProxyOnly, NetworkPolicy::Enabled] {
-            for without_mounts in [false, true] {
-                let filters = filters(FilterScope { network, without_mounts });
+            for (without_mounts, supervised) in [(false, false), (true, false), (true, true)] {
+                let filters = filters(FilterScope { network, without_mounts, supervised });
                 // The kernel's BPF_MAXINSNS.
                 assert!(filters.iter().all(|filter| (1..=4096).contains(&filter.len())), "{filters:?}");
             }
@@ -296,12 +404,26 @@ mod tests {
 
     #[test]
     fn no_call_is_named_twice() {
-        let all = [ALWAYS, FILE_ATTRIBUTES, SHARED_OBJECTS, NETWORK].concat();
+        let all = [ALWAYS, FILE_ATTRIBUTES, NEWER_FILE_ATTRIBUTES, NAMES, SHARED_OBJECTS, NETWORK].concat();
         let conditions = conditional().into_iter().chain(sockets()).map(|(number, _)| number);
         let mut numbers: Vec<libc::c_long> = all.into_iter().chain(conditions).collect();
         let count = numbers.len();
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), count);
+    }
+    #[test]
+    fn what_a_supervisor_carries_out_is_sent_to_it_and_nothing_else_is_told() {
+        let filter = supervised_calls();
+        let returned =
+            |instruction: &&u64| (**instruction).to_ne_bytes()[..2] == ((libc::BPF_RET) as u16).to_ne_bytes();
+        let actions = filter.iter().filter(returned).map(|instruction| {
+            let [.., k0, k1, k2, k3] = instruction.to_ne_bytes();
+            u32::from_ne_bytes([k0, k1, k2, k3])
+        });
+        let allowed = [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_USER_NOTIF, libc::SECCOMP_RET_KILL_PROCESS];
+        let actions: Vec<u32> = actions.collect();
+        assert!(actions.contains(&libc::SECCOMP_RET_USER_NOTIF), "{actions:x?}");
+        assert!(actions.iter().all(|action| allowed.contains(action)), "{actions:x?}");
     }
 }

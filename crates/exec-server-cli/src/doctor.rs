@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
 }
 
 fn findings(diagnosis: &SandboxDiagnosis) -> Vec<Finding> {
-    let SandboxDiagnosis { landlock_abi, landlock_needed, mounts, policies, limits } = diagnosis;
+    let SandboxDiagnosis { landlock_abi, landlock_needed, mounts, supervision, policies, limits } = diagnosis;
     let landlock = match landlock_abi {
         0 => "the kernel has none, or does not allow it: boot with lsm=landlock,… or relax the container's seccomp profile".to_owned(),
         found if found < landlock_needed => {
@@ -48,6 +48,14 @@ fn findings(diagnosis: &SandboxDiagnosis) -> Vec<Finding> {
             name: "mounts of its own".to_owned(),
             works: mounts.is_ok(),
             detail: mounts.clone().map_or_else(|why| why, str::to_owned),
+        },
+        Finding {
+            name: "supervised files".to_owned(),
+            works: supervision.is_ok(),
+            detail: match supervision {
+                Ok(()) => "used for policies that write, where there are no mounts".to_owned(),
+                Err(why) => why.clone(),
+            },
         },
     ];
     findings.extend(policies.iter().map(|(name, planned)| Finding {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use exec_core::flow::Quota;
 use exec_core::network::{DomainAccess, NetworkMode, NetworkProxy};
-use exec_core::sandbox::{Confinement, MountStep, SandboxMeans, SandboxReport};
+use exec_core::sandbox::{Confinement, FileAccess, MountStep, SandboxMeans, SandboxReport, Supervision};
+use exec_core::writable_places::WritablePlaces;
 use exec_core::{
     Exit, Io, Limit, LimitMeans, LimitReport, Overflow, ProcessId, ResourceLimits, SpawnStep, TerminalSize, TimeLimit,
 };
@@ -137,6 +138,34 @@ plain!(
     }
 );
 plain!(
+    FileAccess,
+    u8,
+    |access| match access {
+        FileAccess::Read => 0,
+        FileAccess::Write => 1,
+        FileAccess::Deny => 2,
+    },
+    |number| Some(match number {
+        0 => FileAccess::Read,
+        1 => FileAccess::Write,
+        2 => FileAccess::Deny,
+        _ => return None,
+    })
+);
+plain!(
+    Supervision,
+    (Vec<u64>, Vec<(OsString, u8)>),
+    |supervision| {
+        let rules = supervision.places.rules().iter();
+        let rules = rules.map(|(path, access)| (path.clone().into_os_string(), access.to_form()));
+        (supervision.filter, rules.collect())
+    },
+    |(filter, rules)| {
+        let rules = rules.into_iter().map(|(path, access)| Some((path.into(), FileAccess::from_form(access)?)));
+        Some(Supervision { filter, places: WritablePlaces::new(rules.collect::<Option<_>>()?) })
+    }
+);
+plain!(
     Confinement,
     ConfinementForm,
     |confinement| ConfinementForm {
@@ -145,6 +174,7 @@ plain!(
         mounts: confinement.mounts.into_iter().map(MountStep::to_form).collect(),
         landlock: confinement.landlock,
         filters: confinement.filters,
+        supervision: confinement.supervision.to_form(),
     },
     |form| Some(Confinement {
         user_namespace: form.user_namespace,
@@ -152,6 +182,7 @@ plain!(
         mounts: form.mounts.into_iter().map(MountStep::from_form).collect::<Option<_>>()?,
         landlock: form.landlock,
         filters: form.filters,
+        supervision: Option::from_form(form.supervision)?,
     })
 );
 
@@ -162,6 +193,7 @@ pub(super) struct ConfinementForm {
     mounts: Vec<<MountStep as Plain>::Form>,
     landlock: Option<u64>,
     filters: Vec<Vec<u64>>,
+    supervision: <Option<Supervision> as Plain>::Form,
 }
 
 plain!(

@@ -17,6 +17,7 @@ use exec_core::sandbox::{Confinement, MountStep};
 use rustix::io::Errno;
 
 use super::own_network::PreparedNetwork;
+use super::supervise::{PreparedSupervision, install_filter};
 
 /// Devices that give away nothing and change nothing. What is missing on this machine is missing in the sandbox.
 const DEVICES: [(&CStr, &CStr); 6] = [
@@ -72,6 +73,7 @@ pub(crate) struct PreparedConfinement<'a> {
     devices: [RawFd; DEVICES.len()],
     console: RawFd,
     filters: Vec<Vec<u64>>,
+    supervision: Option<PreparedSupervision>,
 }
 
 #[derive(Debug)]
@@ -108,6 +110,7 @@ pub(crate) enum ConfineStep {
     NewRoot,
     Capabilities,
     Landlock,
+    Supervision,
     Filter,
 }
 
@@ -116,15 +119,20 @@ pub(super) type Failure = (ConfineStep, i32);
 
 impl<'a> PreparedConfinement<'a> {
     /// `descriptors` are those that came with it. `EBADF` if there are fewer than it says. The sockets of its own network
-    /// are sent through `handout`, if there is one.
+    /// are sent through `handout`, if there is one; `supervisor` is where the listener is sent of a child that is supervised.
     pub(crate) fn new(
         confinement: &Confinement,
         descriptors: &'a [OwnedFd],
         handout: Option<BorrowedFd<'_>>,
+        supervisor: Option<BorrowedFd<'a>>,
     ) -> Result<Self, Errno> {
         let mut descriptors = descriptors.iter();
         let user_namespace = confinement.user_namespace.then(|| descriptors.next().ok_or(Errno::BADF)).transpose()?;
         let ruleset = confinement.landlock.map(|_| descriptors.next().ok_or(Errno::BADF)).transpose()?;
+        let supervision = confinement.supervision.as_ref().map(|asked| {
+            let socket = supervisor.ok_or(Errno::BADF)?.as_raw_fd();
+            Ok::<_, Errno>(PreparedSupervision { filter: asked.filter.clone(), socket })
+        });
         Ok(Self {
             user_namespace,
             network: confinement.network.as_ref().map(|ports| PreparedNetwork::new(ports, handout)),
@@ -134,6 +142,7 @@ impl<'a> PreparedConfinement<'a> {
             devices: [NONE; DEVICES.len()],
             console: NONE,
             filters: confinement.filters.clone(),
+            supervision: supervision.transpose()?,
         })
     }
 
@@ -150,6 +159,7 @@ impl<'a> PreparedConfinement<'a> {
             ConfineStep::NewRoot => "changing its root".to_owned(),
             ConfineStep::Capabilities => "dropping its capabilities".to_owned(),
             ConfineStep::Landlock => "restricting its files with Landlock".to_owned(),
+            ConfineStep::Supervision => "asking for a supervisor of its files".to_owned(),
             ConfineStep::Filter => "filtering its system calls".to_owned(),
         }
     }
@@ -196,6 +206,9 @@ impl<'a> PreparedConfinement<'a> {
                 let result = libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0);
                 check(ConfineStep::Landlock, result)?;
             }
+            if let Some(supervision) = &self.supervision {
+                supervision.begin().map_err(|errno| (ConfineStep::Supervision, errno))?;
+            }
         }
         Ok(())
     }
@@ -206,14 +219,9 @@ impl<'a> PreparedConfinement<'a> {
     /// As for [`Self::restrict`], which was called before.
     pub(crate) unsafe fn seal(&self) -> Result<(), Failure> {
         for filter in &self.filters {
-            let program = libc::sock_fprog {
-                len: filter.len() as libc::c_ushort,
-                filter: filter.as_ptr().cast_mut().cast::<libc::sock_filter>(),
-            };
-            // SAFETY: the program lives as long as `self`; the kernel copies and checks it. A sock_filter is 8 bytes.
-            let result =
-                unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
-            check(ConfineStep::Filter, result)?;
+            // SAFETY: as promised by the caller.
+            let installed = unsafe { install_filter(filter, 0) };
+            check(ConfineStep::Filter, installed)?;
         }
         Ok(())
     }

@@ -4,7 +4,8 @@
 //! Here, and only here, we fork: the child must have memory of its own, because it changes how the kernel treats it (it
 //! becomes readable to us, so that it can be given its ids). It happens once or twice in the life of a program.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use exec_core::sandbox::Confinement;
 use rustix::fs::{Mode, OFlags};
@@ -13,6 +14,7 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, WaitOptions};
 
 use super::confine::{ConfineStep, PreparedConfinement};
+use super::listener;
 
 /// Why a confinement does not work here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +30,7 @@ pub struct TrialError {
 pub fn try_confinement(confinement: &Confinement, descriptors: &[OwnedFd]) -> Result<(), TrialError> {
     let failed = |what: &str, errno: Errno| TrialError { what: what.to_owned(), errno: errno.raw_os_error() };
     let mut prepared =
-        PreparedConfinement::new(confinement, descriptors, None).map_err(|errno| failed("reading it", errno))?;
+        PreparedConfinement::new(confinement, descriptors, None, None).map_err(|errno| failed("reading it", errno))?;
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed("a pipe", errno))?;
     let report = write.as_raw_fd();
     let trial = || {
@@ -59,6 +61,48 @@ pub fn try_confinement(confinement: &Confinement, descriptors: &[OwnedFd]) -> Re
         Some(step) => Err(TrialError { what: prepared.describe(step), errno: number(2) as i32 }),
     }
 }
+
+/// Whether a supervised confinement works here, which must let nothing be written in `/`: a process asks its supervisor for
+/// a directory there, and hears from him that it may not.
+pub fn try_supervision(confinement: &Confinement, descriptors: &[OwnedFd]) -> Result<(), TrialError> {
+    let failed = |what: &str, errno: Errno| TrialError { what: what.to_owned(), errno: errno.raw_os_error() };
+    let places = confinement.supervision.as_ref().map(|supervision| supervision.places.clone()).unwrap_or_default();
+    let (ours, theirs) = listener::way_for_listener().map_err(|errno| failed("a socket", errno))?;
+    let mut prepared = PreparedConfinement::new(confinement, descriptors, None, Some(theirs.as_fd()))
+        .map_err(|errno| failed("reading it", errno))?;
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed("a pipe", errno))?;
+    let (report, our_end) = (write.as_raw_fd(), ours.as_raw_fd());
+    let trial = || {
+        // SAFETY: as above; the string is a constant. Whoever supervises reads it in our memory, which a copy of a server
+        // does not allow by itself.
+        unsafe {
+            libc::close(our_end);
+            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+            let errno = match prepared.enter().and_then(|()| prepared.seal()) {
+                Err((_, errno)) => errno,
+                Ok(()) if libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, TRIAL_DIRECTORY.as_ptr(), 0o700) == 0 => 0,
+                Ok(()) => *libc::__errno_location(),
+            };
+            libc::write(report, (&raw const errno).cast(), size_of::<i32>());
+        }
+    };
+    let child = fork(0, trial).map_err(|errno| failed("making a process", errno))?;
+    drop((write, theirs));
+    // Without a supervisor the call fails, and the process ends in any case.
+    let supervised = listener::receive_listener(&ours).and_then(|listener| crate::supervisor::start(listener, places));
+    let mut errno = [0u8; 4];
+    let got = rustix::io::retry_on_intr(|| rustix::io::read(&read, &mut errno));
+    wait(child);
+    supervised.map_err(|errno| failed("supervising a process", errno))?;
+    match (got, i32::from_ne_bytes(errno)) {
+        (Ok(4), libc::EROFS) => Ok(()),
+        (Ok(4), errno) => Err(failed("asking a supervisor", Errno::from_raw_os_error(errno))),
+        _ => Err(failed("it was killed while it confined itself", Errno::PERM)),
+    }
+}
+
+/// Nobody makes it.
+const TRIAL_DIRECTORY: &CStr = c"/.exec-server-trial";
 
 /// A user namespace of ours in which our user and group are themselves and there are no others.
 pub fn new_user_namespace() -> Result<OwnedFd, TrialError> {
@@ -141,6 +185,7 @@ fn step_number(step: ConfineStep) -> (u64, u64) {
         ConfineStep::Landlock => (6, 0),
         ConfineStep::Filter => (7, 0),
         ConfineStep::Network => (8, 0),
+        ConfineStep::Supervision => (9, 0),
     }
 }
 
@@ -154,6 +199,7 @@ fn step_of_number(kind: u64, at: u64) -> Option<ConfineStep> {
         6 => ConfineStep::Landlock,
         7 => ConfineStep::Filter,
         8 => ConfineStep::Network,
+        9 => ConfineStep::Supervision,
         _ => return None,
     })
 }

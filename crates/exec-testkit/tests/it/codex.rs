@@ -23,11 +23,14 @@ use crate::durability::support::run;
 use agent::{Agent, Setting};
 
 /// Commands that may do what their user may.
-const FREE: Setting = Setting { sandbox: "danger-full-access", unprivileged: false };
-const WORKSPACE_WRITE: Setting = Setting { sandbox: "workspace-write", unprivileged: false };
-const WORKSPACE_WRITE_AS_NOBODY: Setting = Setting { sandbox: "workspace-write", unprivileged: true };
-const READ_ONLY: Setting = Setting { sandbox: "read-only", unprivileged: false };
-const READ_ONLY_AS_NOBODY: Setting = Setting { sandbox: "read-only", unprivileged: true };
+const FREE: Setting = Setting { sandbox: "danger-full-access", unprivileged: false, in_container: false };
+const WORKSPACE_WRITE: Setting = Setting { sandbox: "workspace-write", unprivileged: false, in_container: false };
+const WORKSPACE_WRITE_AS_NOBODY: Setting =
+    Setting { sandbox: "workspace-write", unprivileged: true, in_container: false };
+const WORKSPACE_WRITE_IN_CONTAINER: Setting = Setting { in_container: true, ..WORKSPACE_WRITE };
+const WORKSPACE_WRITE_IN_CONTAINER_AS_NOBODY: Setting = Setting { in_container: true, ..WORKSPACE_WRITE_AS_NOBODY };
+const READ_ONLY: Setting = Setting { sandbox: "read-only", unprivileged: false, in_container: false };
+const READ_ONLY_AS_NOBODY: Setting = Setting { sandbox: "read-only", unprivileged: true, in_container: false };
 
 /// Runs a behaviour of a Codex that uses this server.
 fn run_behaviour(implementation: Implementation, setting: Setting, behaviour: impl AsyncFnOnce(&mut Agent)) {
@@ -107,6 +110,26 @@ mod workspace_write {
 
     mod ours_as_nobody {
         behaviours! { Ours, WORKSPACE_WRITE_AS_NOBODY:
+            sandboxed::a_command_writes_in_the_workspace_and_is_told_that_the_rest_is_read_only;
+            sandboxed::a_command_has_no_network;
+            sandboxed::a_patch_in_the_workspace_is_applied;
+            sandboxed::a_shell_on_a_terminal_works;
+        }
+    }
+
+    /// Where Codex's own sandbox does not start.
+    mod ours_in_a_container {
+        behaviours! { Ours, WORKSPACE_WRITE_IN_CONTAINER:
+            sandboxed::a_command_writes_in_the_workspace_and_is_told_that_the_rest_is_read_only;
+            sandboxed::the_repository_of_the_workspace_is_protected;
+            sandboxed::a_command_has_no_network;
+            sandboxed::a_patch_in_the_workspace_is_applied;
+            sandboxed::a_shell_on_a_terminal_works;
+        }
+    }
+
+    mod ours_in_a_container_as_nobody {
+        behaviours! { Ours, WORKSPACE_WRITE_IN_CONTAINER_AS_NOBODY:
             sandboxed::a_command_writes_in_the_workspace_and_is_told_that_the_rest_is_read_only;
             sandboxed::a_command_has_no_network;
             sandboxed::a_patch_in_the_workspace_is_applied;

@@ -3,6 +3,7 @@
 //! that not only the probe's own word counts.
 
 mod expectations;
+mod supervised;
 mod targets;
 
 use std::collections::BTreeMap;
@@ -128,13 +129,29 @@ fn a_sandboxed_process_reaches_no_other_process_of_its_server_sandboxed_or_not()
 }
 
 #[test]
-fn where_mounts_cannot_be_had_reading_is_confined_and_writing_refused() {
+fn where_mounts_cannot_be_had_reading_is_confined_and_denials_are_refused() {
     on_hosts(&[
         (&["docker-like"], [Outcome::Refused, Outcome::Enforced, Outcome::Refused]),
         (&["docker-like", "no-landlock"], [Outcome::Refused; 3]),
         // Root needs no user namespace.
         (&["no-user-namespaces"], [Outcome::Enforced, Outcome::Enforced, Outcome::Refused]),
     ]);
+}
+
+#[test]
+fn where_mounts_cannot_be_had_root_reads_and_no_probe_gets_out() {
+    support::run(on_host(&["docker-like"], Policy::ReadOnly, Account::Own, Outcome::Enforced));
+}
+
+/// Codex's usual policy in a container: no namespaces, no mounts, no rights of an administrator.
+#[test]
+fn where_mounts_cannot_be_had_a_supervisor_writes_the_workspace_and_no_probe_gets_out() {
+    support::run(on_host(&["docker-like"], Policy::WorkspaceWrite, Account::Own, Outcome::Enforced));
+}
+
+#[test]
+fn where_mounts_cannot_be_had_a_supervisor_writes_for_an_ordinary_user_and_no_probe_gets_out() {
+    support::run(on_host(&["docker-like"], Policy::WorkspaceWrite, Account::Ordinary, Outcome::Enforced));
 }
 
 #[test]
@@ -310,28 +327,34 @@ fn on_hosts(hosts: &[(&[&str], [Outcome; 3])]) {
                 (Policy::WithDenials, Account::Ordinary),
             ];
             for ((policy, account), outcome) in asked.into_iter().zip(*outcomes) {
-                let targets = ProbeTargets::new(account);
-                let daemon = targets.serve(conditions).await;
-                let context = format!("{policy:?} of {account:?} under {conditions:?}");
-                let before = targets.facts();
-                let mut command = command(&targets, ALL_GROUPS, &[]);
-                command.sandbox = Some(policy.sandbox(&targets));
-                match run(&daemon.environment, command).await {
-                    Ok(verdicts) => {
-                        assert_eq!(outcome, Outcome::Enforced, "{context}");
-                        let mut found = mismatches(policy, &verdicts);
-                        found.retain(|mismatch| !mismatch.starts_with(NEEDS_MOUNTS));
-                        assert_eq!(found, NONE, "{context}");
-                    }
-                    Err(ProcessError { reason: ProcessReason::SandboxUnavailable { why }, .. }) => {
-                        assert_eq!(outcome, Outcome::Refused, "{context}: {why}");
-                    }
-                    Err(error) => panic!("{context}: {error}"),
-                }
-                assert_eq!(changes(&before, &targets.facts()), [] as [&PathBuf; 0], "{context}");
+                on_host(conditions, policy, account, outcome).await;
             }
         }
     });
+}
+
+/// Takes something away from the host, and runs every probe under a policy.
+async fn on_host(conditions: &[&str], policy: Policy, account: Account, outcome: Outcome) {
+    let targets = ProbeTargets::new(account);
+    let daemon = targets.serve(conditions).await;
+    let context = format!("{policy:?} of {account:?} under {conditions:?}");
+    let before = targets.facts();
+    let mut command = command(&targets, ALL_GROUPS, &[]);
+    command.sandbox = Some(policy.sandbox(&targets));
+    match run(&daemon.environment, command).await {
+        Ok(verdicts) => {
+            assert_eq!(outcome, Outcome::Enforced, "{context}");
+            let mut found = mismatches(policy, &verdicts);
+            found.retain(|mismatch| !mismatch.starts_with(NEEDS_MOUNTS));
+            assert_eq!(found, NONE, "{context}");
+            assert_eq!(verdicts.len(), probes().len(), "every probe has its verdict");
+        }
+        Err(ProcessError { reason: ProcessReason::SandboxUnavailable { why }, .. }) => {
+            assert_eq!(outcome, Outcome::Refused, "{context}: {why}");
+        }
+        Err(error) => panic!("{context}: {error}"),
+    }
+    assert_eq!(changes(&before, &targets.facts()), [] as [&PathBuf; 0], "{context}");
 }
 
 /// Every one of these probes is denied, whatever the policy lets happen to others.

@@ -169,7 +169,7 @@ shapes! {
 
     /// What confines a process.
     pub struct SandboxReport {
-        /// `namespaces`, `landlock-7`, `seccomp`, in the order in which they were applied.
+        /// `namespaces`, `landlock-7`, `seccomp`, `supervisor`, in the order in which they were applied.
         pub means: Vec<String>,
     }
 

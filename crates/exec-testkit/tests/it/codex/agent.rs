@@ -43,6 +43,8 @@ pub(crate) struct Setting {
     pub(crate) sandbox: &'static str,
     /// The server runs as a user without any rights. Only for ours.
     pub(crate) unprivileged: bool,
+    /// The server runs on a host like a container of Docker: no namespaces, no mounts. Only for ours.
+    pub(crate) in_container: bool,
 }
 
 /// The user and group `nobody` of Debian.
@@ -61,6 +63,7 @@ impl Agent {
             Implementation::Ours => binaries::exec_server(),
             Implementation::Codex => codex.to_owned(),
         };
+        let binary = if setting.in_container { in_container(scratch.path(), &binary) } else { binary };
         let listening = ServerProgram::new(implementation, binary, &scratch.path().join("server")).listen(&[]).await;
         let server: SocketAddr = listening.address.parse().expect("the server prints its address");
         let proxy = CuttingProxy::start(server).await;
@@ -200,6 +203,15 @@ fn as_nobody(scratch: &Path, program: &Path) -> PathBuf {
     std::fs::set_permissions(scratch, std::fs::Permissions::from_mode(0o755)).expect("the scratch folder is ours");
     let drop = format!("setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups");
     std::fs::write(&wrapper, format!("#!/bin/sh\nexec {drop} {} \"$@\"\n", copy.display())).expect("it is ours");
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    wrapper
+}
+
+/// A program that runs `program` without what a container of Docker does not have.
+fn in_container(scratch: &Path, program: &Path) -> PathBuf {
+    let wrapper = scratch.join("in-container");
+    let under = format!("{} under docker-like --", env!("CARGO_BIN_EXE_prober"));
+    std::fs::write(&wrapper, format!("#!/bin/sh\nexec {under} {} \"$@\"\n", program.display())).expect("it is ours");
     std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     wrapper
 }

@@ -16,7 +16,8 @@ pub(super) async fn a_command_writes_in_the_workspace_and_is_told_that_the_rest_
 
 pub(super) async fn the_repository_of_the_workspace_is_protected(agent: &mut Agent) {
     std::fs::create_dir(agent.path(".git")).expect("the working directory is ours");
-    let report = agent.run("mkdir .git/hooks; mkdir .codex; mv .git moved; ls -d .git").await;
+    // By one stream: of two, nobody knows which comes first.
+    let report = agent.run("exec 2>&1; mkdir .git/hooks; mkdir .codex; mv .git moved; ls -d .git").await;
     assert_eq!(report.output.lines().last(), Some(".git"), "{report:?}");
     assert_eq!(std::fs::read_dir(agent.path(".git")).expect("it is there").count(), 0);
     assert!(!agent.path("moved").exists());

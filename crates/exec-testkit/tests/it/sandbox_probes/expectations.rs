@@ -262,6 +262,7 @@ pub(crate) const NEEDS_HOST: &[&str] = &[
     "proc-environment-of-init",
     "join-namespace-of-init",
     "proc-environment-of-parents",
+    "request-to-file-system",
     "sysctl-modprobe",
     "sysctl-user-namespaces",
     "sysrq",
