@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::environ::Environ;
 use crate::limits::{ARGUMENT_BYTES, SPOOL_MIN_BYTES};
-use crate::sandbox::SandboxPolicy;
+use crate::sandbox::{FileCeiling, SandboxPolicy};
 
 /// What to run, where, and with which standard streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,9 @@ pub struct Command {
     pub keep: Option<Duration>,
     /// What it may reach; everything that its account may, if `None`.
     pub sandbox: Option<SandboxPolicy>,
+    /// What its sandbox may allow at most. If there is any, a command without a sandbox, or with one that allows more, is
+    /// refused; nothing is changed in it.
+    pub ceilings: Vec<FileCeiling>,
     /// Opaque to everybody but the owner, who finds it again in `list`.
     pub label: Vec<u8>,
 }
@@ -177,6 +180,7 @@ impl Command {
             spool_bytes: None,
             keep: None,
             sandbox: None,
+            ceilings: Vec::new(),
             label: Vec::new(),
         }
     }

@@ -8,6 +8,7 @@ mod process;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -15,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_core::flow::Quota;
 use exec_core::limits::WRITE_BYTES;
+use exec_core::sandbox::FileCeiling;
 use exec_core::{Command, Exit, Io, Page, ProcessId, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
 use exec_env::BoxFuture;
 use exec_env::process::{
@@ -23,6 +25,7 @@ use exec_env::process::{
 };
 use exec_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, start_under_way};
 use exec_keeper::spool::directory::SpoolDirectory;
+use exec_sandbox::PolicyBounds;
 use rustix::io::Errno;
 use rustix::termios::Winsize;
 use tokio::runtime::Handle;
@@ -353,9 +356,15 @@ impl ProcessTable {
         let reservation = Reservation::new(self, id)?;
         let permit = self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS);
         let permit = permit.map_err(|_| too_many_open_files(&command.argv))?;
-        let sandbox = match command.sandbox.clone() {
-            Some(policy) => Some(self.plan_sandbox(policy).await?),
-            None => None,
+        let sandbox = match (&command.sandbox, command.ceilings.first()) {
+            (Some(policy), _) => {
+                Some(self.plan_sandbox(policy.clone(), command.ceilings.clone(), command.cwd.clone()).await?)
+            }
+            (None, Some(ceiling)) => {
+                let why = "a process needs a sandbox here: ask for one that stays within the roots".to_owned();
+                return Err(ProcessReason::Forbidden { rule: ceiling.rule.clone(), why });
+            }
+            (None, None) => None,
         };
         let mut launch = Box::new(launch_request(id, command, &self.settings));
         if let Some(planned) = &sandbox {
@@ -371,9 +380,17 @@ impl ProcessTable {
     }
 
     /// On a thread that may wait, because a policy's files may be slow to answer.
-    async fn plan_sandbox(&self, policy: SandboxPolicy) -> Result<PlannedSandbox, ProcessReason> {
+    async fn plan_sandbox(
+        &self,
+        policy: SandboxPolicy,
+        ceilings: Vec<FileCeiling>,
+        cwd: PathBuf,
+    ) -> Result<PlannedSandbox, ProcessReason> {
         let planner = self.planner.clone();
-        let planned = tokio::task::spawn_blocking(move || planner.plan(&policy)).await;
+        let planned = tokio::task::spawn_blocking(move || {
+            planner.plan(&policy, PolicyBounds { ceilings: &ceilings, cwd: Some(&cwd) })
+        })
+        .await;
         planned.unwrap_or_else(|_| Err(keeper_gone().into()))
     }
 

@@ -15,4 +15,4 @@ pub mod seccomp;
 
 pub use mounts::FileFact;
 pub use path_rules::{MachinePaths, PathAccess, PathRules};
-pub use plan::{HostMeans, MountMeans, SandboxPlan, Unenforceable, file_fact, plan};
+pub use plan::{HostMeans, MountMeans, PolicyBounds, SandboxPlan, Unenforceable, file_fact, plan, plan_within};

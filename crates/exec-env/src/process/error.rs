@@ -35,6 +35,13 @@ pub enum ProcessReason {
         /// What is missing and what would bring it, for a person.
         why: String,
     },
+    /// Whoever serves the environment does not allow it, so it was not tried.
+    Forbidden {
+        /// The rule that forbids it.
+        rule: String,
+        /// What would be allowed, for a person.
+        why: String,
+    },
     /// The process was terminated while it was being started.
     StartCancelled,
     /// No process has this id.
@@ -147,6 +154,7 @@ impl ProcessReason {
             Self::IdInUse => "processExists",
             Self::SpawnFailed(_) => "spawnFailed",
             Self::SandboxUnavailable { .. } => "sandbox",
+            Self::Forbidden { .. } => "forbidden",
             Self::StartCancelled => "startCancelled",
             Self::UnknownProcess => "unknownProcess",
             Self::SpoolUnreadable { .. } => "spoolRead",
@@ -177,6 +185,7 @@ impl ProcessReason {
             }
             Self::SpawnFailed(failure) => format!("cannot start process {id}: {failure}"),
             Self::SandboxUnavailable { why } => format!("cannot start process {id} in its sandbox: {why}"),
+            Self::Forbidden { why, .. } => why.clone(),
             Self::StartCancelled => format!("process {id} start was cancelled"),
             Self::UnknownProcess => format!("unknown process id {id}"),
             Self::SpoolUnreadable { errno } => {

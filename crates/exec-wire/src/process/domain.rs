@@ -220,6 +220,7 @@ impl StartParams {
             spool_bytes: self.spool_bytes,
             keep: self.keep_ms.map(Duration::from_millis),
             sandbox,
+            ceilings: Vec::new(),
             label,
         };
         command.check()?;
