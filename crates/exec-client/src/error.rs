@@ -112,6 +112,9 @@ fn refused_process(id: &ProcessId, refusal: &RpcError) -> Option<ProcessReason> 
     let named = refusal.data.as_deref().and_then(|data| match data.kind.as_str() {
         "idInUse" => Some(ProcessReason::IdInUse),
         "cancelled" => Some(ProcessReason::StartCancelled),
+        kind::FORBIDDEN => {
+            Some(ProcessReason::Forbidden { rule: data.rule.clone().unwrap_or_default(), why: text.to_owned() })
+        }
         name => ProcessReason::from_name(name, data.errno, data.detail.as_deref().unwrap_or(text)),
     });
     named.or_else(|| match text.strip_prefix("unknown process id ") {
@@ -161,7 +164,12 @@ pub(crate) fn file_error(verb: FileVerb, path: &Path, error: CallError) -> FileE
 /// The same for an error that came with a notification.
 pub(crate) fn refused_file(verb: FileVerb, path: &Path, refusal: &RpcError) -> FileError {
     let data = refusal.data.as_deref();
-    let reason = data.and_then(reason_of).unwrap_or_else(|| reason_of_text(refusal));
+    let reason = match data {
+        Some(data) if data.kind == kind::FORBIDDEN => {
+            FileReason::Forbidden { rule: data.rule.clone().unwrap_or_default(), why: refusal.message.clone() }
+        }
+        data => data.and_then(reason_of).unwrap_or_else(|| reason_of_text(refusal)),
+    };
     let path_of_error = data.and_then(|data| data.path.as_ref()).and_then(|path| path.to_path().ok());
     FileError::new(verb, path_of_error.unwrap_or_else(|| path.to_owned()), reason)
 }
@@ -170,6 +178,10 @@ pub(crate) fn refused_file(verb: FileVerb, path: &Path, refusal: &RpcError) -> F
 pub(crate) fn reason_of(data: &ErrorData) -> Option<FileReason> {
     match data.kind.as_str() {
         kind::BUSY => Some(FileReason::Os(EAGAIN)),
+        kind::FORBIDDEN => {
+            let why = data.detail.clone()?;
+            Some(FileReason::Forbidden { rule: data.rule.clone().unwrap_or_default(), why })
+        }
         name => FileReason::from_name(name, data.errno, data.detail.as_deref()),
     }
 }

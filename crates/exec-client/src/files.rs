@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use exec_core::sandbox::{FilePolicy, SandboxPolicy};
+use exec_core::sandbox::{FileCeiling, FilePolicy, SandboxPolicy};
 use exec_env::files::tree::CopyProgress;
 use exec_env::files::{
     ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, ExpectedFile, FileError,
@@ -58,6 +58,8 @@ struct FilesLink {
     link: Link,
     /// An error if the policy has a relative path, which means nothing on another machine.
     sandbox: Result<Option<Arc<SandboxContext>>, RelativePath>,
+    /// The wire cannot ask for one, so that calls under it are refused here.
+    ceiling: Option<Arc<FileCeiling>>,
 }
 
 impl std::ops::Deref for FilesLink {
@@ -70,7 +72,7 @@ impl std::ops::Deref for FilesLink {
 
 impl RemoteFiles {
     pub(crate) fn new(link: Link) -> Self {
-        Self { link: FilesLink { link, sandbox: Ok(None) }, missing: Arc::default() }
+        Self { link: FilesLink { link, sandbox: Ok(None), ceiling: None }, missing: Arc::default() }
     }
 
     fn operation<'a>(&'a self, verb: FileVerb, path: &'a Path) -> Operation<'a> {
@@ -152,6 +154,10 @@ impl Operation<'_> {
     }
 
     fn sandbox(&self) -> Result<Option<SandboxContext>, FileError> {
+        if let Some(ceiling) = &self.link.ceiling {
+            let why = "only the server of these files can enforce a ceiling: set it there".to_owned();
+            return Err(self.error(FileReason::Forbidden { rule: ceiling.rule.clone(), why }));
+        }
         let sandbox = self.link.sandbox.as_ref().map_err(|_| self.error(FileReason::Os(EINVAL)))?;
         Ok(sandbox.as_deref().cloned())
     }
@@ -535,7 +541,12 @@ impl Files for RemoteFiles {
             FilePolicy::Unrestricted => Ok(None),
             FilePolicy::Restricted { .. } => SandboxContext::of_policy(&policy).map(|context| Some(Arc::new(context))),
         };
-        let link = FilesLink { link: self.link.link.clone(), sandbox };
+        let link = FilesLink { sandbox, ..self.link.clone() };
+        Arc::new(Self { link, missing: Arc::clone(&self.missing) })
+    }
+
+    fn under_ceiling(&self, ceiling: Arc<FileCeiling>) -> Arc<dyn Files> {
+        let link = FilesLink { ceiling: Some(ceiling), ..self.link.clone() };
         Arc::new(Self { link, missing: Arc::clone(&self.missing) })
     }
 }
@@ -587,7 +598,7 @@ mod tests {
     #[test]
     fn a_relative_path_is_an_invalid_argument() {
         let link = Link::new(Arc::new(LinkShared::new(Duration::ZERO, Inbox::new(InboxLimits::default()))));
-        let link = FilesLink { link, sandbox: Ok(None) };
+        let link = FilesLink { link, sandbox: Ok(None), ceiling: None };
         let operation = Operation { link: &link, verb: FileVerb::Read, path: Path::new("here") };
         assert_eq!(operation.uri().map_err(|error| error.reason), Err(FileReason::Os(22)));
     }

@@ -212,6 +212,10 @@ impl Processes for RemoteProcesses {
             command.check()?;
             let link = &self.link;
             refuse_unsupported(link, &command)?;
+            if let Some(ceiling) = command.ceilings.first() {
+                let why = "only the server of this machine can enforce a ceiling: set it there".to_owned();
+                return Err(ProcessReason::Forbidden { rule: ceiling.rule.clone(), why });
+            }
             let params =
                 wire::StartParams::new(id, &command).map_err(|error| Unreachable { why: error.to_string() })?;
             let reserved = ReservedId::take(link, id, &command)?;

@@ -12,7 +12,7 @@ use crate::environ::Environ;
 use crate::limits::{ARGUMENT_BYTES, SPOOL_MIN_BYTES, USER_NAME_BYTES};
 use crate::network::{BadProxy, NetworkProxy, ProxyRules};
 use crate::resource_limits::{Limit, ResourceLimits};
-use crate::sandbox::{NetworkPolicy, SandboxPolicy};
+use crate::sandbox::{FileCeiling, NetworkPolicy, SandboxPolicy};
 
 /// What to run, where, and with which standard streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +42,9 @@ pub struct Command {
     pub sandbox: Option<SandboxPolicy>,
     /// The proxy that it is given, and told of by variables.
     pub network_proxy: Option<NetworkProxy>,
+    /// What its sandbox may allow at most. If there is any, a command without a sandbox, or with one that allows more, is
+    /// refused; nothing is changed in it.
+    pub ceilings: Vec<FileCeiling>,
     /// Opaque to everybody but the owner, who finds it again in `list`.
     pub label: Vec<u8>,
 }
@@ -227,6 +230,7 @@ impl Command {
             keep: None,
             sandbox: None,
             network_proxy: None,
+            ceilings: Vec::new(),
             label: Vec::new(),
         }
     }

@@ -61,6 +61,14 @@ pub enum NetworkPolicy {
     Enabled,
 }
 
+/// The most that a server lets its clients reach, whatever policy they ask for. It takes away and never grants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileCeiling {
+    /// The rule that says so, for whoever is refused: `server/roots`, `token/roots`.
+    pub rule: String,
+    pub files: FilePolicy,
+}
+
 /// What may only be read right below every directory that can be written, unless a rule names it: whoever writes it decides
 /// what others run later, or reads their credentials.
 pub const PROTECTED_NAMES: [&str; 4] = [".git", ".agents", ".codex", ".aws"];

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use exec_core::sandbox::SandboxPolicy;
+use exec_core::sandbox::{FileCeiling, SandboxPolicy};
 
 pub use content::{ContentHash, ExpectedFile, FileBlock, OpenMode, WriteOptions};
 pub use error::{FileError, FileReason, FileVerb, WatchLimit};
@@ -133,6 +133,10 @@ pub trait Files: Send + Sync {
     /// may only be read is `EROFS`, what is denied is `EACCES`, and what no rule names does not exist (`ENOENT`). On files
     /// that are bound already, the new policy takes the place of the old one.
     fn under_policy(&self, policy: Arc<SandboxPolicy>) -> Arc<dyn Files>;
+
+    /// The same files with every verb bound by a ceiling as well, whatever policy they are bound by, now or later; of
+    /// several ceilings each counts. What a ceiling does not allow is [`FileReason::Forbidden`], and names its rule.
+    fn under_ceiling(&self, ceiling: Arc<FileCeiling>) -> Arc<dyn Files>;
 }
 
 /// A file that stays open between calls. Calls may overlap, which is how a reader reads ahead.

@@ -43,7 +43,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use exec_core::sandbox::{FilePolicy, SandboxPolicy};
+use exec_core::sandbox::{FileCeiling, FilePolicy, SandboxPolicy};
 use exec_env::files::{
     ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileError, FileFuture,
     FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata,
@@ -56,7 +56,7 @@ use exec_sandbox::path_rules::{GlobCache, MachinePaths, PathRules};
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use blocking::{BlockingPool, CancelFlag, PoolSize};
 use hash::PartialHash;
-use policy::CallPolicy;
+use policy::{CallPolicy, CeilingRules};
 use resolve::os;
 use temp_registry::TempRegistry;
 use write::FileLocks;
@@ -80,6 +80,8 @@ pub struct LocalFiles {
     descriptors: DescriptorBudget,
     /// What binds every verb.
     policy: Option<Arc<SandboxPolicy>>,
+    /// What binds every verb besides.
+    ceilings: Vec<Arc<FileCeiling>>,
 }
 
 /// What running calls share with each other.
@@ -93,10 +95,26 @@ struct Shared {
 impl Shared {
     /// The links in the policy's rules are resolved anew for every call, so that no call is decided by where a link led
     /// before. That takes a system call for each rule.
-    fn call_policy(&self, policy: Option<&SandboxPolicy>) -> Result<CallPolicy, FileReason> {
-        let Some(policy) = policy else { return Ok(CallPolicy::default()) };
-        let rules = PathRules::resolve_with(&policy.files, &self.machine_paths, &self.globs);
-        rules.map(CallPolicy::new).map_err(|bad| FileReason::BadPattern { why: bad.to_string() })
+    fn call_policy(
+        &self,
+        policy: Option<&SandboxPolicy>,
+        ceilings: &[Arc<FileCeiling>],
+    ) -> Result<CallPolicy, FileReason> {
+        if policy.is_none() && ceilings.is_empty() {
+            return Ok(CallPolicy::default());
+        }
+        let resolve = |files: &FilePolicy| {
+            let rules = PathRules::resolve_with(files, &self.machine_paths, &self.globs);
+            rules.map_err(|bad| FileReason::BadPattern { why: bad.to_string() })
+        };
+        let mut rules = resolve(policy.map_or(&FilePolicy::Unrestricted, |policy| &policy.files))?;
+        let mut bounds = Vec::new();
+        for ceiling in ceilings {
+            let bound = resolve(&ceiling.files)?;
+            rules = rules.intersect(&bound);
+            bounds.push(CeilingRules { rule: ceiling.rule.clone(), rules: bound });
+        }
+        Ok(CallPolicy::new(rules, bounds))
     }
 }
 
@@ -121,6 +139,7 @@ impl LocalFiles {
             }),
             descriptors: DescriptorBudget::of_this_process(),
             policy: None,
+            ceilings: Vec::new(),
         }
     }
 
@@ -146,8 +165,8 @@ impl LocalFiles {
 
     /// Finds out, where that may block, what this call may reach.
     fn call_policy(&self) -> impl FnOnce() -> Result<CallPolicy, FileReason> + Send + 'static + use<> {
-        let (shared, policy) = (Arc::clone(&self.shared), self.policy.clone());
-        move || shared.call_policy(policy.as_deref())
+        let (shared, policy, ceilings) = (Arc::clone(&self.shared), self.policy.clone(), self.ceilings.clone());
+        move || shared.call_policy(policy.as_deref(), &ceilings)
     }
 
     /// Runs a verb that takes microseconds, unless the disk is slow.
@@ -159,7 +178,10 @@ impl LocalFiles {
     ) -> FileFuture<'a, T> {
         let (path, shared, policy) = (path.to_owned(), Arc::clone(&self.shared), self.call_policy());
         Box::pin(self.short.run(move |_| {
-            let done = policy().and_then(|policy| work(&policy, &path, &shared));
+            let done = policy().and_then(|policy| {
+                let done = work(&policy, &path, &shared);
+                done.map_err(|reason| policy.explain(reason))
+            });
             done.map_err(|reason| FileError::new(verb, path, reason))
         }))
     }
@@ -182,7 +204,8 @@ impl LocalFiles {
     ) -> impl FnOnce(&CancelFlag) -> Result<T, FileError> + Send + 'static {
         let (path, shared, policy) = (path.to_owned(), Arc::clone(&self.shared), self.call_policy());
         move |cancel| match policy() {
-            Ok(policy) => work(&policy, &path, &shared, cancel),
+            Ok(policy) => work(&policy, &path, &shared, cancel)
+                .map_err(|error| FileError { reason: policy.explain(error.reason), ..error }),
             Err(reason) => Err(FileError::new(verb, path, reason)),
         }
     }
@@ -360,5 +383,11 @@ impl Files for LocalFiles {
     fn under_policy(&self, policy: Arc<SandboxPolicy>) -> Arc<dyn Files> {
         let policy = Some(policy).filter(|policy| policy.files != FilePolicy::Unrestricted);
         Arc::new(Self { policy, ..self.clone() })
+    }
+
+    fn under_ceiling(&self, ceiling: Arc<FileCeiling>) -> Arc<dyn Files> {
+        let mut bound = self.clone();
+        bound.ceilings.push(ceiling);
+        Arc::new(bound)
     }
 }

@@ -8,6 +8,7 @@ mod process;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -15,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_core::flow::Quota;
 use exec_core::limits::WRITE_BYTES;
-use exec_core::sandbox::Confinement;
+use exec_core::sandbox::{Confinement, FileCeiling};
 use exec_core::{Command, Exit, Io, Page, ProcessId, RunAs, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
@@ -26,6 +27,7 @@ use exec_keeper::protocol::{
     KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, SignalKey, start_under_way,
 };
 use exec_keeper::spool::directory::SpoolDirectory;
+use exec_sandbox::PolicyBounds;
 use rustix::io::Errno;
 use rustix::termios::Winsize;
 use tokio::runtime::Handle;
@@ -391,9 +393,15 @@ impl ProcessTable {
         let proxied = if command.network_proxy.is_some() { PROXY_DESCRIPTORS } else { 0 };
         let permit = self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS + proxied);
         let permit = permit.map_err(|_| too_many_open_files(&command.argv))?;
-        let sandbox = match command.sandbox.clone() {
-            Some(policy) => Some(self.plan_sandbox(policy).await?),
-            None => None,
+        let sandbox = match (&command.sandbox, command.ceilings.first()) {
+            (Some(policy), _) => {
+                Some(self.plan_sandbox(policy.clone(), command.ceilings.clone(), command.cwd.clone()).await?)
+            }
+            (None, Some(ceiling)) => {
+                let why = "a process needs a sandbox here: ask for one that stays within the roots".to_owned();
+                return Err(ProcessReason::Forbidden { rule: ceiling.rule.clone(), why });
+            }
+            (None, None) => None,
         };
         let account = match command.run_as.clone() {
             Some(run_as) => Some(find_account(run_as).await?),
@@ -423,9 +431,17 @@ impl ProcessTable {
     }
 
     /// On a thread that may wait, because a policy's files may be slow to answer.
-    async fn plan_sandbox(&self, policy: SandboxPolicy) -> Result<PlannedSandbox, ProcessReason> {
+    async fn plan_sandbox(
+        &self,
+        policy: SandboxPolicy,
+        ceilings: Vec<FileCeiling>,
+        cwd: PathBuf,
+    ) -> Result<PlannedSandbox, ProcessReason> {
         let planner = self.planner.clone();
-        let planned = tokio::task::spawn_blocking(move || planner.plan(&policy)).await;
+        let planned = tokio::task::spawn_blocking(move || {
+            planner.plan(&policy, PolicyBounds { ceilings: &ceilings, cwd: Some(&cwd) })
+        })
+        .await;
         planned.unwrap_or_else(|_| Err(keeper_gone().into()))
     }
 

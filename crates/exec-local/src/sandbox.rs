@@ -11,7 +11,7 @@ use exec_core::{Limit, LimitMeans};
 use exec_env::process::ProcessReason;
 use exec_keeper::trial;
 use exec_sandbox::landlock::{self, NEEDED_ABI};
-use exec_sandbox::{FileFact, HostMeans, MachinePaths, MountMeans, SandboxPlan};
+use exec_sandbox::{FileFact, HostMeans, MachinePaths, MountMeans, PolicyBounds, SandboxPlan, Unenforceable};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -40,14 +40,23 @@ impl SandboxPlanner {
     }
 
     /// Plans the sandbox that `policy` asks for. Looks at files, so that it may take its time.
-    pub(crate) fn plan(&self, policy: &SandboxPolicy) -> Result<PlannedSandbox, ProcessReason> {
+    pub(crate) fn plan(
+        &self,
+        policy: &SandboxPolicy,
+        bounds: PolicyBounds<'_>,
+    ) -> Result<PlannedSandbox, ProcessReason> {
         let host = self.host.get_or_init(host_means);
         // What is not there needs no protection, and must be left free for whoever makes it.
         let private = self.machine.private.iter().filter(|path| path.symlink_metadata().is_ok()).cloned().collect();
         let machine = MachinePaths { private, ..self.machine.clone() };
-        let planned = exec_sandbox::plan(policy, &machine, host, &|path| self.placeholders.fact(path));
+        let planned = exec_sandbox::plan_within(policy, bounds, &machine, host, &|path| self.placeholders.fact(path));
         let SandboxPlan { mut confinement, descriptors, placeholders, report } =
-            planned.map_err(|error| ProcessReason::SandboxUnavailable { why: error.to_string() })?;
+            planned.map_err(|error| match error {
+                Unenforceable::BeyondCeiling(beyond) => {
+                    ProcessReason::Forbidden { why: beyond.to_string(), rule: beyond.rule }
+                }
+                other => ProcessReason::SandboxUnavailable { why: other.to_string() },
+            })?;
         let (placeholders, not_ours) = self.placeholders.make(placeholders).map_err(|(path, errno)| {
             let why = format!("{path:?} is protected and missing, and cannot be made for the time being: {errno}");
             ProcessReason::SandboxUnavailable { why }

@@ -29,6 +29,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::ceiling::Permissions;
 use crate::dispatch::{self, Params, Request};
 use crate::limits::{CLOSE_TIMEOUT, LARGE_RESPONSE_BYTES, REQUEST_ID_BYTES, TOKEN_CHECK_INTERVAL, WHOLE_BODY_BYTES};
 use crate::network::Questions;
@@ -67,8 +68,9 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
     // bounded by the accepted requests, see `WriterHandle`
     let (writer_handle, commands) = mpsc::unbounded_channel();
     let carries_binary = sender.carries_binary();
-    // What a token does not let its client read is not pushed to it either.
-    let pushes_output = identity.grant.allows(Method::ProcessRead.name());
+    // What a client may not read is not pushed to it either.
+    let permissions = Permissions::of(server.options.ceiling.clone(), &identity.grant);
+    let pushes_output = permissions.allow_method(Method::ProcessRead).is_ok();
     let writer = Writer::new(registration.id, server.environment.clone(), sender, commands, pushes_output);
     let shared = Arc::new(ConnectionShared {
         id: registration.id,
@@ -84,7 +86,7 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
         files: OnceLock::new(),
         server,
         peer,
-        grant: identity.grant,
+        permissions,
         writer: writer_handle,
     });
     let task = ConnectionTask {

@@ -1,6 +1,6 @@
 //! Dispatch: finds the handler of a request's method, gives it typed params and a context, and sends its response.
 //!
-//! What the token of a connection does not permit is refused first. After that, the order of checks is that of Codex's
+//! What the server's ceiling or the token of a connection does not permit is refused first. After that, the order of checks is that of Codex's
 //! server: the method is known, its params decode, the handshake is complete, and
 //! only then the operation itself.
 
@@ -17,6 +17,7 @@ use exec_wire::method::{Call, Method, Priority};
 use futures_util::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::ceiling::Violation;
 use crate::connection::{ConnectionShared, HandshakeState};
 use crate::handlers;
 use crate::limits::{SMALL_MESSAGE_BYTES, START_PARAMS_BYTES, UNCOUNTED_BYTES};
@@ -107,8 +108,8 @@ struct ResponseDelivery {
 /// nothing are ever dropped.
 pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: Request) {
     // Before anything else, so that not even a response that is remembered is repeated to whoever may not ask for it.
-    if !connection.grant.allows(request.method.name()) {
-        return refuse(&connection, request);
+    if let Err(violation) = connection.permissions.allow_method(request.method) {
+        return refuse(&connection, request, violation);
     }
     let cached_in = response_cache(&connection, &request);
     let pending = match &cached_in {
@@ -169,10 +170,10 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
     }
 }
 
-/// The answer to a method that the token of the connection does not permit.
-fn refuse(connection: &ConnectionShared, request: Request) {
-    let error = reply::beyond_the_token(request.method.name());
-    tracing::info!(peer = %connection.peer, method = request.method.name(), "its token does not permit this");
+/// The answer to a method that the server or the token of the connection does not permit.
+fn refuse(connection: &ConnectionShared, request: Request, violation: Violation) {
+    tracing::info!(peer = %connection.peer, method = request.method.name(), rule = violation.rule, "not permitted");
+    let error = reply::violation(violation);
     let mut out = Vec::new();
     envelope::write_error(&mut out, &request.id, &error, request.jsonrpc);
     connection.send(WriterCommand::Message(Bytes::from(out), Some((request.accepted, None))));

@@ -4,7 +4,7 @@
 //!
 //! 1. `server`: an environment, its sessions, and the connections that come and go; `workers`: the threads that serve them;
 //! 2. `connection`: the task of one connection reads messages, does the handshake, and starts a task for each request;
-//! 3. `dispatch`: finds the handler of the method, gives it typed params, sends its response;
+//! 3. [`ceiling`]: what the server and the token of a connection permit; `dispatch`: finds the handler of the method, gives it typed params, sends its response;
 //! 4. `handlers`: one function per method, from the wire's verbs to the environment's;
 //! 5. `convert`, `reply`: shapes of the wire become values of the domain and back; errors become codes and messages.
 //!
@@ -13,13 +13,14 @@
 //!
 //! The other way round, `network` asks the client what the proxies of its processes leave open, and tells it what was decided.
 //!
-//! `session` is what survives connections: processes, and the cache of responses. `resources` is what ends with a
+//! `running` counts processes until they exit, for a ceiling. `session` is what survives connections: processes, and the cache of responses. `resources` is what ends with a
 //! connection: open files, watches, searches, HTTP bodies. Both keep the ids that clients choose in `reservations`.
 //! [`limits`] has every bound.
 //!
 //! Nothing here starts a process, opens a file or knows what kind of environment it serves. Only `reply` knows error
 //! codes; only `convert` knows both vocabularies.
 
+pub mod ceiling;
 mod connection;
 mod convert;
 mod dispatch;
@@ -29,10 +30,12 @@ mod network;
 mod reply;
 mod reservations;
 mod resources;
+mod running;
 mod server;
 mod session;
 mod workers;
 mod writer;
 
+pub use ceiling::Ceiling;
 pub use server::{Server, ServerOptions, ServerStartError};
 pub use workers::Workers;

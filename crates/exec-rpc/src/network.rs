@@ -68,7 +68,7 @@ impl NetworkDecider for NetworkFront {
         );
         let Some((connection, wire_id)) = self.connection_of(process) else { return };
         // What a token does not let its client read is not pushed to it either.
-        if !connection.grant.allows(Method::ProcessRead.name()) {
+        if !connection.permissions.allow_method(Method::ProcessRead).is_ok() {
             return;
         }
         let Ok(permit) = connection.questions.decisions.clone().try_acquire_owned() else { return };

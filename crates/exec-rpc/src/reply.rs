@@ -15,6 +15,7 @@ use exec_wire::error::{ErrorData, RpcError, code, kind};
 use exec_wire::path_uri::ForeignPath;
 use exec_wire::sandbox::BadSandbox;
 
+use crate::ceiling::Violation;
 use crate::convert;
 use crate::reservations::ReserveError;
 use crate::resources::HandleError;
@@ -45,7 +46,8 @@ pub(crate) fn process_error(reason: ProcessReason, wire_id: &str) -> RpcError {
         | ProcessReason::NoCells { .. }
         | ProcessReason::BadRegex { .. } => (code::INVALID_PARAMS, text),
         ProcessReason::IdInUse => (code::INVALID_REQUEST, format!("process {wire_id} already exists")),
-        ProcessReason::StartCancelled
+        ProcessReason::Forbidden { .. }
+        | ProcessReason::StartCancelled
         | ProcessReason::UnknownProcess
         | ProcessReason::WriteTooLarge { .. }
         | ProcessReason::NoTerminal
@@ -66,6 +68,7 @@ fn process_data(reason: ProcessReason) -> Option<ErrorData> {
         | ProcessReason::SandboxUnavailable { why }
         | ProcessReason::LimitUnavailable { why }
         | ProcessReason::UserUnavailable { why } => ErrorData { detail: Some(why), ..data },
+        ProcessReason::Forbidden { rule, why } => ErrorData { rule: Some(rule), detail: Some(why), ..data },
         ProcessReason::SpoolUnreadable { errno } | ProcessReason::SignalRefused { errno } => {
             ErrorData { errno: Some(errno), ..data }
         }
@@ -149,8 +152,10 @@ pub(crate) fn forbidden(message: impl Into<String>) -> RpcError {
     error_of_kind(kind::FORBIDDEN, code::INVALID_REQUEST, message)
 }
 
-pub(crate) fn beyond_the_token(method: &str) -> RpcError {
-    forbidden(format!("the token of this connection does not permit {method}: connect with one that does"))
+pub(crate) fn violation(violation: Violation) -> RpcError {
+    let Violation { rule, why, instead } = violation;
+    let data = ErrorData { rule: Some(rule), detail: Some(instead.clone()), ..ErrorData::new(kind::FORBIDDEN) };
+    RpcError::new(code::INVALID_REQUEST, format!("{why}: {instead}")).with_data(data)
 }
 
 pub(crate) fn response_too_large(bytes: usize, values: usize) -> RpcError {
@@ -191,7 +196,12 @@ pub(crate) fn file_message(error: &FileError) -> String {
 /// The data of an error that is part of a result.
 pub(crate) fn file_data(error: &FileError) -> ErrorData {
     let detail = error.reason.detail();
-    ErrorData { errno: error.errno(), path: convert::uri(&error.path), detail, ..ErrorData::new(error.reason.name()) }
+    let rule = match &error.reason {
+        FileReason::Forbidden { rule, .. } => Some(rule.clone()),
+        _ => None,
+    };
+    let path = convert::uri(&error.path);
+    ErrorData { errno: error.errno(), path, detail, rule, ..ErrorData::new(error.reason.name()) }
 }
 
 /// Not found is -32004. What the caller could have known and what the server is not permitted is -32600. The rest is -32603.
@@ -220,6 +230,7 @@ fn file_code(reason: &FileReason) -> i64 {
         | FileReason::WriteBlockLength
         | FileReason::WriteRange
         | FileReason::LineTooLong { .. }
+        | FileReason::Forbidden { .. }
         | FileReason::Changed { .. } => code::INVALID_REQUEST,
         FileReason::BadPattern { .. } => code::INVALID_PARAMS,
     }

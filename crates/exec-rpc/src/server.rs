@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use exec_env::SharedEnvironment;
-use exec_env::process::{ProcessInfo, Unreachable};
+use exec_env::process::{ProcessInfo, Unreachable, WaitCondition};
 use exec_transport::{Connection, Peer};
 use exec_wire::error::RpcError;
 use exec_wire::limits::{MESSAGE_BYTES, MESSAGE_VALUES};
 use exec_wire::session as wire;
 use tokio::sync::{Notify, watch};
 
+use crate::ceiling::{Ceiling, ProcessLimits, Violation};
 use crate::connection::{self, CloseRequest};
 use crate::limits::{
     CLIENT_NAME_BYTES, CLOSED_PROCESSES, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX, HOUSEKEEPING_INTERVAL,
@@ -22,6 +23,7 @@ use crate::limits::{
 use crate::network::NetworkFront;
 use crate::reply;
 use crate::reservations::Lookup;
+use crate::running::{CountedProcess, ExitWaits, RunningCounts};
 use crate::session::{
     Attachment, ConnectionId, NoRoom, ProcessLabel, Session, SessionOwner, SessionProcess, SessionStore, SessionTable,
     unix_ms,
@@ -41,6 +43,8 @@ pub struct ServerOptions {
     pub state_dir: Option<PathBuf>,
     /// Allows `session/*` on every connection, not only on those from this machine.
     pub operators_everywhere: bool,
+    /// The most that any connection may do.
+    pub ceiling: Arc<Ceiling>,
 }
 
 impl Default for ServerOptions {
@@ -52,6 +56,7 @@ impl Default for ServerOptions {
             concurrent_requests: CONCURRENT_REQUESTS,
             state_dir: None,
             operators_everywhere: false,
+            ceiling: Arc::default(),
         }
     }
 }
@@ -75,6 +80,8 @@ pub struct Server {
     pub(crate) response_cache_id: String,
     /// Wakes the housekeeping, because some session has too many processes.
     too_many_processes: Notify,
+    running: Arc<RunningCounts>,
+    exit_waits: ExitWaits,
 }
 
 const _: () = assert!(SESSIONS * 9 + 8 <= MESSAGE_VALUES && SESSIONS * (CLIENT_NAME_BYTES * 6 + 512) <= MESSAGE_BYTES);
@@ -101,6 +108,8 @@ impl Server {
             next_connection: AtomicU64::new(1),
             response_cache_id: uuid::Uuid::new_v4().to_string(),
             too_many_processes: Notify::new(),
+            running: Arc::default(),
+            exit_waits: ExitWaits::default(),
         };
         let processes = server.environment.processes().list().await?;
         server.recover(processes);
@@ -280,6 +289,31 @@ impl Server {
         true
     }
 
+    /// Counts a process that is about to be started, if anybody wants to know.
+    pub(crate) fn count_process(
+        &self,
+        session: &Session,
+        limits: ProcessLimits,
+    ) -> Result<Option<CountedProcess>, Violation> {
+        if limits.per_session.is_none() && limits.in_all.is_none() {
+            return Ok(None);
+        }
+        self.running.count(&session.id, limits).map(Some)
+    }
+
+    /// Waits for the exit of a process that was started.
+    pub(crate) fn await_exit(&self, process: &SessionProcess, counted: Option<CountedProcess>) {
+        if counted.is_none() {
+            return;
+        }
+        let (environment, id) = (self.environment.clone(), process.id.clone());
+        self.exit_waits.spawn(async move {
+            // One that was forgotten has exited as well.
+            let _ = environment.processes().wait(&id, WaitCondition::Exited, None).await;
+            drop(counted);
+        });
+    }
+
     /// Makes the housekeeping forget the oldest closed processes of a session that has very many.
     pub(crate) fn wake_housekeeping_if_crowded(&self, session: &Session) {
         if session.process_count() > CLOSED_PROCESSES {
@@ -351,7 +385,16 @@ impl Server {
             if !label.start_key.is_empty() {
                 session.record_start(label.start_key);
             }
-            session.insert_process(Arc::new(SessionProcess::new(label.wire_id, info.id, label.keep, label.sandboxed)));
+            let process = Arc::new(SessionProcess::new(label.wire_id, info.id, label.keep, label.sandboxed));
+            if info.head.exit.is_none() {
+                // It was permitted when it was started, so it counts and is not judged again.
+                let ceiling = &self.options.ceiling;
+                let is_counted = ceiling.processes.is_some() || ceiling.processes_per_session.is_some();
+                let no_limits = ProcessLimits { per_session: None, in_all: None };
+                let counted = is_counted.then(|| self.running.count(&session.id, no_limits).ok()).flatten();
+                self.await_exit(&process, counted);
+            }
+            session.insert_process(process);
         }
     }
 

@@ -21,6 +21,7 @@ use exec_core::{ProcessId, Seq};
 use exec_env::process::LogFollower;
 use exec_wire::process::DenialEvidence;
 
+use crate::ceiling::ProcessBounds;
 use crate::connection::ConnectionShared;
 use crate::limits::{CLOSED_TTL, FIRST_FOLLOW_WAIT, ID_REUSE_DELAY, REMEMBERED_STARTS};
 use crate::reservations::{Lookup, Reservation, Reservations};
@@ -67,6 +68,8 @@ pub(crate) struct SessionProcess {
     keep: Option<Duration>,
     /// Whether a sandbox confines it.
     sandboxed: bool,
+    /// What the token restricted it to that started it; `None` also if an earlier server did.
+    pub(crate) bounds: Option<ProcessBounds>,
     /// Whether that sandbox seems to be why it failed; known once somebody was told of its exit.
     denial: OnceLock<Option<DenialEvidence>>,
     /// The last entry that was handed to a transport, on any connection.
@@ -272,6 +275,7 @@ impl SessionProcess {
             id,
             keep,
             sandboxed,
+            bounds: None,
             denial: OnceLock::new(),
             last_sent: AtomicU64::new(0),
             readers: AtomicU64::new(0),
@@ -279,6 +283,10 @@ impl SessionProcess {
             acknowledged: Mutex::default(),
             hold: Mutex::default(),
         }
+    }
+
+    pub(crate) fn started_within(self, bounds: Option<ProcessBounds>) -> Self {
+        Self { bounds, ..self }
     }
 
     pub(crate) fn is_sandboxed(&self) -> bool {

@@ -17,4 +17,4 @@ pub mod supervised;
 
 pub use mounts::FileFact;
 pub use path_rules::{MachinePaths, PathAccess, PathRules};
-pub use plan::{HostMeans, MountMeans, SandboxPlan, Unenforceable, file_fact, plan};
+pub use plan::{HostMeans, MountMeans, PolicyBounds, SandboxPlan, Unenforceable, file_fact, plan, plan_within};

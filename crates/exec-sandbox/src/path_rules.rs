@@ -57,7 +57,7 @@ struct RestrictedRules {
     by_path: Vec<(PathBuf, PathAccess)>,
     /// Links through which the rules' own paths lead.
     links: Vec<PathBuf>,
-    denied_globs: Arc<GlobSet>,
+    denied_globs: Vec<Arc<GlobSet>>,
     globs: Vec<String>,
     glob_scan_depth: Option<usize>,
 }
@@ -130,7 +130,7 @@ impl PathRules {
         let protected: Vec<ResolvedRule> = by_path.iter().flat_map(ResolvedRule::protected_below).collect();
         by_path.extend(protected);
         by_path.extend(machine.private.iter().map(|path| ResolvedRule::of(path, FileAccess::Deny)));
-        let denied_globs = cache.compile(&globs)?;
+        let denied_globs = vec![cache.compile(&globs)?];
         let (by_path, links) = ordered(by_path);
         let glob_scan_depth = *glob_scan_depth;
         Ok(Self { restricted: Some(RestrictedRules { by_path, links, denied_globs, globs, glob_scan_depth }) })
@@ -142,8 +142,44 @@ impl PathRules {
         if rules.is_denied_by_glob(path) {
             return PathAccess::Denied;
         }
-        let found = rules.by_path.iter().find(|(root, _)| path.starts_with(root));
-        found.map_or(PathAccess::Hidden, |(_, access)| *access)
+        rules.access_by_path(path)
+    }
+
+    /// What both allow. That is exact, because an access changes only at the paths of rules.
+    pub fn intersect(self, other: &Self) -> Self {
+        let (Some(one), Some(two)) = (&self.restricted, &other.restricted) else {
+            return if self.restricted.is_some() { self } else { other.clone() };
+        };
+        let paths = one.by_path.iter().chain(&two.by_path).map(|(path, _)| path);
+        let both = paths.map(|path| (path.clone(), one.access_by_path(path).min(two.access_by_path(path))));
+        // What is hidden needs no rule: in one of the two nothing above it has one either.
+        let mut by_path: Vec<_> = both.filter(|(_, access)| *access != PathAccess::Hidden).collect();
+        sort(&mut by_path);
+        // A link is followed where both would follow it: because a rule leads through it, or because it may be read.
+        let follows =
+            |rules: &Self, link: &Path| rules.leads_through_link(link) || rules.access(link) >= PathAccess::Read;
+        let links = one.links.iter().chain(&two.links).filter(|link| follows(&self, link) && follows(other, link));
+        let restricted = RestrictedRules {
+            by_path,
+            links: links.cloned().collect(),
+            denied_globs: one.denied_globs.iter().chain(&two.denied_globs).cloned().collect(),
+            globs: one.globs.iter().chain(&two.globs).cloned().collect(),
+            // The deeper of the two: what is looked for too deep is only denied.
+            glob_scan_depth: one.glob_scan_depth.zip(two.glob_scan_depth).map(|(one, two)| one.max(two)),
+        };
+        Self { restricted: Some(restricted) }
+    }
+
+    /// The first place at which these rules allow more than `ceiling` does, with what they allow there. The access of
+    /// either changes only at the paths of rules, so that no other place has to be asked about.
+    pub fn exceeds(&self, ceiling: &Self) -> Option<(PathBuf, PathAccess)> {
+        let root = [(PathBuf::from("/"), PathAccess::Hidden)];
+        let mut places = self.by_path().iter().chain(ceiling.by_path()).chain(&root).map(|(path, _)| path);
+        let more = places.find(|path| {
+            let wanted = self.access(path);
+            wanted >= PathAccess::Read && wanted > ceiling.access(path)
+        });
+        more.map(|path| (path.clone(), self.access(path)))
     }
 
     /// Whether something below `path` may be less than `path` itself: such a directory must not be moved or removed as
@@ -195,9 +231,20 @@ impl PathRules {
 }
 
 impl RestrictedRules {
-    fn is_denied_by_glob(&self, path: &Path) -> bool {
-        !self.globs.is_empty() && path.ancestors().any(|path| self.denied_globs.is_match(path))
+    fn access_by_path(&self, path: &Path) -> PathAccess {
+        let found = self.by_path.iter().find(|(root, _)| path.starts_with(root));
+        found.map_or(PathAccess::Hidden, |(_, access)| *access)
     }
+
+    fn is_denied_by_glob(&self, path: &Path) -> bool {
+        let is_match = |path| self.denied_globs.iter().any(|globs| globs.is_match(path));
+        !self.globs.is_empty() && path.ancestors().any(is_match)
+    }
+}
+
+/// Where `path` leads now, as far as it exists; without links.
+pub fn without_links(path: &Path) -> PathBuf {
+    ResolvedRule::of(path, FileAccess::Read).target
 }
 
 /// A rule, and where its path leads.

@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use exec_core::sandbox::{
-    Confinement, FilePolicy, NetworkPolicy, SandboxMeans, SandboxPolicy, SandboxReport, Supervision,
+    Confinement, FileCeiling, FilePolicy, NetworkPolicy, SandboxMeans, SandboxPolicy, SandboxReport, Supervision,
 };
 
 use crate::landlock::{self, Grant, LandlockError, NEEDED_ABI};
 use crate::mounts::{self, FileFact, MountPlan, ProtectedLink};
-use crate::path_rules::{BadGlob, MachinePaths, PathAccess, PathRules};
+use crate::path_rules::{self, BadGlob, MachinePaths, PathAccess, PathRules};
 use crate::seccomp::{self, FilterScope};
 use crate::supervised::{self, NotSupervisable};
 
@@ -75,6 +75,8 @@ pub enum Unenforceable {
     )]
     NoNetwork { why: String },
     #[error(transparent)]
+    BeyondCeiling(#[from] BeyondCeiling),
+    #[error(transparent)]
     ProtectedLink(#[from] ProtectedLink),
     #[error(transparent)]
     BadGlob(#[from] BadGlob),
@@ -89,6 +91,39 @@ pub enum Unenforceable {
     Descriptor(#[from] std::io::Error),
 }
 
+/// A policy allows more than the ceiling of whoever serves the machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the sandbox could {verb} {}, which is not allowed here: ask for one that stays within the roots", path.display())]
+pub struct BeyondCeiling {
+    /// The rule of the ceiling.
+    pub rule: String,
+    pub path: PathBuf,
+    pub verb: &'static str,
+}
+
+/// What no policy may go beyond.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PolicyBounds<'a> {
+    pub ceilings: &'a [FileCeiling],
+    /// Where the process begins, which the ceilings must allow to be read.
+    pub cwd: Option<&'a Path>,
+}
+
+impl PolicyBounds<'_> {
+    /// Asked about the very rules that are then enforced, so that nobody swaps a link between the two.
+    fn check(&self, rules: &PathRules, machine: &MachinePaths) -> Result<(), Unenforceable> {
+        for ceiling in self.ceilings {
+            let allowed = PathRules::resolve(&ceiling.files, machine)?;
+            let cwd = self.cwd.map(path_rules::without_links).filter(|cwd| allowed.access(cwd) < PathAccess::Read);
+            if let Some((path, access)) = rules.exceeds(&allowed).or(cwd.map(|cwd| (cwd, PathAccess::Read))) {
+                let verb = if access == PathAccess::Write { "write" } else { "read" };
+                return Err(BeyondCeiling { rule: ceiling.rule.clone(), path, verb }.into());
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The plan for `policy`. `fact` says what is at a path, mostly [`file_fact`]. Looks at the files that the policy names; may
 /// take as long as they take to answer.
 pub fn plan(
@@ -97,6 +132,19 @@ pub fn plan(
     host: &HostMeans,
     fact: &dyn Fn(&Path) -> Option<FileFact>,
 ) -> Result<SandboxPlan, Unenforceable> {
+    plan_within(policy, PolicyBounds::default(), machine, host, fact)
+}
+
+/// The same, if the policy is within these bounds.
+pub fn plan_within(
+    policy: &SandboxPolicy,
+    bounds: PolicyBounds<'_>,
+    machine: &MachinePaths,
+    host: &HostMeans,
+    fact: &dyn Fn(&Path) -> Option<FileFact>,
+) -> Result<SandboxPlan, Unenforceable> {
+    let rules = PathRules::resolve(&policy.files, machine)?;
+    bounds.check(&rules, machine)?;
     if policy.network == NetworkPolicy::ProxyOnly
         && let Err(why) = &host.networks
     {
@@ -108,7 +156,6 @@ pub fn plan(
     if host.landlock_abi < NEEDED_ABI {
         return Err(Unenforceable::OldLandlock { found: host.landlock_abi, needed: NEEDED_ABI });
     }
-    let rules = PathRules::resolve(&policy.files, machine)?;
     match &host.mounts {
         MountMeans::Privileged => with_mounts(policy.network, &rules, fact, None),
         MountMeans::UserNamespace(namespace) => with_mounts(policy.network, &rules, fact, Some(namespace.try_clone()?)),

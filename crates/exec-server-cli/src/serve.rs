@@ -14,7 +14,7 @@ use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::descriptors::{DescriptorBudget, DescriptorUse};
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
 use exec_rpc::limits::CLOSE_TIMEOUT;
-use exec_rpc::{Server, ServerOptions, Workers};
+use exec_rpc::{Ceiling, Server, ServerOptions, Workers};
 use exec_transport::{
     AcceptError, Auth, AuthSettings, ConnectionBudget, ListenOptions, ListenUrl, Listener, PeerCheck,
     PendingConnection, ServerTls, ServerTlsOptions, SharedRoom,
@@ -80,9 +80,10 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let urls = args.urls()?;
     let auth = auth(args, &urls)?;
     let tls = args.tls.options(&urls, args.state_dir.as_ref())?;
+    let ceiling = args.policy.as_deref().map(Ceiling::read_file).transpose()?.unwrap_or_default();
     let workers =
         Workers::start(args.workers.unwrap_or_else(Workers::default_count)).context("cannot start threads")?;
-    let environment = Arc::new(open_environment(args, &urls, &workers).await?);
+    let environment = Arc::new(open_environment(args, &urls, &workers, &ceiling).await?);
     let options = ServerOptions {
         detached_ttl: args.detached_ttl,
         detached_ttl_max: args.max_detached_ttl.max(args.detached_ttl),
@@ -90,6 +91,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         concurrent_requests: args.concurrent_requests as usize,
         state_dir: args.state_dir.clone(),
         operators_everywhere: args.operators_everywhere,
+        ceiling: Arc::new(ceiling),
     };
     let server = Server::start(environment.clone(), options).await?;
     let admission = Admission {
@@ -112,10 +114,15 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
 
 /// Over stdio, the server of a connection that has just broken may still be leaving the state folder when the client
 /// comes back with the next one.
-async fn open_environment(args: &ServeArgs, urls: &[ListenUrl], workers: &Workers) -> anyhow::Result<LocalEnvironment> {
+async fn open_environment(
+    args: &ServeArgs,
+    urls: &[ListenUrl],
+    workers: &Workers,
+    ceiling: &Ceiling,
+) -> anyhow::Result<LocalEnvironment> {
     let give_up = tokio::time::Instant::now() + PREDECESSOR_TIMEOUT;
     loop {
-        match LocalEnvironment::open(local_options(args, urls, workers)?).await {
+        match LocalEnvironment::open(local_options(args, urls, workers, ceiling)?).await {
             Err(OpenError::Busy { .. }) if is_stdio_only(urls) && tokio::time::Instant::now() < give_up => {
                 tokio::time::sleep(PREDECESSOR_PAUSE).await;
             }
@@ -247,7 +254,12 @@ async fn accept(mut listener: Listener, accepted: mpsc::Sender<PendingConnection
     }
 }
 
-fn local_options(args: &ServeArgs, urls: &[ListenUrl], workers: &Workers) -> anyhow::Result<LocalOptions> {
+fn local_options(
+    args: &ServeArgs,
+    urls: &[ListenUrl],
+    workers: &Workers,
+    ceiling: &Ceiling,
+) -> anyhow::Result<LocalOptions> {
     let own = std::env::current_exe().context("cannot find our own program, which is also the keeper's")?;
     let program = KeeperProgram { program: own, args: vec!["keeper".into()] };
     let keeper = match &args.state_dir {
@@ -259,8 +271,8 @@ fn local_options(args: &ServeArgs, urls: &[ListenUrl], workers: &Workers) -> any
     };
     Ok(LocalOptions {
         keeper,
-        spool_bytes: args.max_spool_mib << 20,
-        spool_total_bytes: args.max_total_spool_mib << 20,
+        spool_bytes: (args.max_spool_mib << 20).min(ceiling.spool_bytes.unwrap_or(u64::MAX)),
+        spool_total_bytes: (args.max_total_spool_mib << 20).min(ceiling.total_spool_bytes.unwrap_or(u64::MAX)),
         runtimes: workers.runtimes(),
         private_paths: private_paths(args, urls)?,
         // Each process needs a few descriptors, and the usual limit of 1,024 is soon reached.
@@ -276,6 +288,7 @@ fn private_paths(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Vec<std
         _ => None,
     });
     let secrets = args.auth.ws_token_file.iter().chain(&args.auth.ws_shared_secret_file).chain(&args.tls.tls_key);
+    let secrets = secrets.chain(&args.policy);
     let absolute = sockets.chain(secrets).map(std::path::absolute);
     absolute.collect::<Result<_, _>>().context("cannot make a path of ours absolute")
 }

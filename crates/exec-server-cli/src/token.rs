@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use exec_transport::token::{
-    Audience, Exposure, TokenClaims, TokenScope, create_secret_file, new_capability_token, new_key_pair,
-    read_secret_file, sha256_of_token,
+    Audience, Exposure, TokenClaims, TokenScope, WeakestSandbox, create_secret_file, new_capability_token,
+    new_key_pair, read_secret_file, sha256_of_token,
 };
 use serde::Serialize;
 
@@ -49,9 +49,10 @@ fn scoped_token(args: &ScopeArgs) -> anyhow::Result<String> {
     let lifetime = args.expires.context("a scoped token needs --expires")?;
     let end = SystemTime::now().checked_add(lifetime).context("the token would never expire: choose a shorter time")?;
     let seconds = end.duration_since(UNIX_EPOCH).context("the clock is before 1970")?.as_secs();
-    if !args.roots.is_empty() || args.weakest_sandbox.is_some() {
-        messages::print_note("servers of this version refuse a token with roots or a weakest sandbox");
-    }
+    anyhow::ensure!(
+        !args.roots.is_empty() || args.weakest_sandbox != Some(WeakestSandbox::WorkspaceWrite),
+        "--weakest-sandbox workspace-write needs --roots, which say where the workspace is"
+    );
     let claims = TokenClaims {
         exp: i64::try_from(seconds).context("the token would never expire: choose a shorter time")?,
         nbf: None,
@@ -61,7 +62,7 @@ fn scoped_token(args: &ScopeArgs) -> anyhow::Result<String> {
         scope: Some(TokenScope {
             methods: args.methods.clone(),
             roots: (!args.roots.is_empty()).then(|| args.roots.clone()),
-            weakest_sandbox: args.weakest_sandbox.clone(),
+            weakest_sandbox: args.weakest_sandbox,
         }),
     };
     Ok(claims.sign(key)?)
@@ -148,6 +149,13 @@ fn describe(found: &Inspected) -> String {
                 Some(scope) => {
                     let methods: Vec<String> = scope.methods.iter().map(ToString::to_string).collect();
                     lines.push(format!("methods: {}", methods.join(", ")));
+                    if let Some(roots) = &scope.roots {
+                        let roots: Vec<String> = roots.iter().map(ToString::to_string).collect();
+                        lines.push(format!("roots: {}", roots.join(", ")));
+                    }
+                    if let Some(sandbox) = scope.weakest_sandbox {
+                        lines.push(format!("sandbox: at least {}", sandbox.name()));
+                    }
                 }
                 None => lines.push("methods: all".to_owned()),
             }

@@ -17,7 +17,7 @@ use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use grant::{Grant, MethodPattern, MethodPatternError};
+pub use grant::{Grant, MethodPattern, MethodPatternError, Root, RootError, WeakestSandbox, WeakestSandboxError};
 pub use secret_file::{Exposure, SecretFile, SecretFileError, create_secret_file, read_secret_file};
 
 /// How an Ed25519 public key in its container begins (RFC 8410); the 32 bytes of the key follow.
@@ -79,12 +79,12 @@ pub struct TokenClaims {
 pub struct TokenScope {
     /// Names of methods; one that ends with `*` stands for all that begin so.
     pub methods: Vec<MethodPattern>,
-    /// Below these paths only.
+    /// Files below these paths only, to read and write; processes only in a sandbox that stays below them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub roots: Option<Vec<String>>,
-    /// Processes and file calls must ask for at least this sandbox.
+    pub roots: Option<Vec<Root>>,
+    /// Processes must ask for at least this sandbox, and file calls do no more than it allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weakest_sandbox: Option<String>,
+    pub weakest_sandbox: Option<WeakestSandbox>,
 }
 
 /// For whom a token is: one name or several.

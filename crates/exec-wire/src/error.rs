@@ -39,7 +39,7 @@ pub mod kind {
     pub const UNKNOWN_SESSION: &str = "unknownSession";
     /// Another client has taken the session over since.
     pub const TAKEN_OVER: &str = "takenOver";
-    /// The connection may not do this.
+    /// The server's ceiling or the token of the connection does not permit this; [`super::ErrorData::rule`] says which.
     pub const FORBIDDEN: &str = "forbidden";
     /// The server is at a bound of its own; later may work.
     pub const BUSY: &str = "busy";
@@ -72,14 +72,18 @@ pub struct ErrorData {
     /// Which step of a start failed (`spool`, `pipe`, `pty`, `clone`, `session`, `cwd`, `exec`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// What the kind alone does not say: a content hash, a count, a parser's words.
+    /// What the kind alone does not say: a content hash, a count, a parser's words, what may be asked for instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// Of what is `forbidden`: the rule that forbids it, `server/…` or `token/…`, then `methods`, `roots`, `sandbox`,
+    /// `network`, `processes`, `processesPerSession` or `spoolBytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 impl ErrorData {
     pub fn new(kind: &str) -> Self {
-        Self { kind: kind.to_owned(), errno: None, path: None, step: None, detail: None }
+        Self { kind: kind.to_owned(), errno: None, path: None, step: None, detail: None, rule: None }
     }
 }
 

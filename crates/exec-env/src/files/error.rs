@@ -82,6 +82,13 @@ pub enum FileReason {
         /// The parser's message.
         why: String,
     },
+    /// Whoever serves the environment does not allow it there.
+    Forbidden {
+        /// The rule that forbids it.
+        rule: String,
+        /// What would be allowed, for a person.
+        why: String,
+    },
     /// This environment was built without the verb.
     Unsupported {
         /// What is missing, and how to get it.
@@ -187,6 +194,7 @@ impl FileReason {
             Self::WatchLimit(WatchLimit::Instances) => "watcherLimit",
             Self::TooManyOpenFiles { .. } => "tooManyOpenFiles",
             Self::BadPattern { .. } => "badPattern",
+            Self::Forbidden { .. } => "forbidden",
             Self::Unsupported { .. } => "unsupported",
             Self::Unreachable { .. } => "unreachable",
         }
@@ -200,7 +208,10 @@ impl FileReason {
             Self::LineTooLong { limit_bytes } => Some(limit_bytes.to_string()),
             Self::TooManyOpenFiles { limit } => Some(limit.to_string()),
             Self::Changed { present } => present.map(|hash| hash.to_string()),
-            Self::BadPattern { why } | Self::Unsupported { why } | Self::Unreachable { why } => Some(why.clone()),
+            Self::BadPattern { why }
+            | Self::Forbidden { why, .. }
+            | Self::Unsupported { why }
+            | Self::Unreachable { why } => Some(why.clone()),
             _ => None,
         }
     }
@@ -276,7 +287,7 @@ impl fmt::Display for FileReason {
                 "too many open files: {limit} descriptors are set aside for this: close some, or raise the limit of open files"
             ),
             Self::BadPattern { why } => write!(f, "bad pattern: {why}"),
-            Self::Unsupported { why } => f.write_str(why),
+            Self::Forbidden { why, .. } | Self::Unsupported { why } => f.write_str(why),
             Self::Unreachable { why } => write!(f, "the environment cannot be reached: {why}"),
         }
     }

@@ -45,6 +45,13 @@ pub enum ProcessReason {
         /// Whether there is no such user, or who may choose one, for a person.
         why: String,
     },
+    /// Whoever serves the environment does not allow it, so it was not tried.
+    Forbidden {
+        /// The rule that forbids it.
+        rule: String,
+        /// What would be allowed, for a person.
+        why: String,
+    },
     /// The process was terminated while it was being started.
     StartCancelled,
     /// No process has this id.
@@ -159,6 +166,7 @@ impl ProcessReason {
             Self::SandboxUnavailable { .. } => "sandbox",
             Self::LimitUnavailable { .. } => "limits",
             Self::UserUnavailable { .. } => "user",
+            Self::Forbidden { .. } => "forbidden",
             Self::StartCancelled => "startCancelled",
             Self::UnknownProcess => "unknownProcess",
             Self::SpoolUnreadable { .. } => "spoolRead",
@@ -197,6 +205,7 @@ impl ProcessReason {
             Self::SandboxUnavailable { why } => format!("cannot start process {id} in its sandbox: {why}"),
             Self::LimitUnavailable { why } => format!("cannot start process {id} within its limits: {why}"),
             Self::UserUnavailable { why } => format!("cannot start process {id} as that user: {why}"),
+            Self::Forbidden { why, .. } => why.clone(),
             Self::StartCancelled => format!("process {id} start was cancelled"),
             Self::UnknownProcess => format!("unknown process id {id}"),
             Self::SpoolUnreadable { errno } => {

@@ -17,15 +17,37 @@
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use exec_env::files::FileReason;
 use exec_sandbox::path_rules::{PathAccess, PathRules};
 use rustix::fs::{PROC_SUPER_MAGIC, fstatfs};
 use rustix::io::Errno;
 
 /// What a call may reach: everything, or what the rules of a policy allow.
 #[derive(Clone, Default)]
-pub(super) struct CallPolicy(Option<Arc<PathRules>>);
+pub(super) struct CallPolicy(Option<Arc<CallRules>>);
+
+struct CallRules {
+    /// What the policy and all ceilings allow together.
+    rules: PathRules,
+    /// Each alone, to tell whoever is refused by which.
+    ceilings: Vec<CeilingRules>,
+    /// The first refusal of this call that a ceiling is the reason for.
+    refused: OnceLock<Refusal>,
+}
+
+/// What a ceiling allows.
+pub(super) struct CeilingRules {
+    pub(super) rule: String,
+    pub(super) rules: PathRules,
+}
+
+struct Refusal {
+    rule: String,
+    wanted: Wanted,
+    path: PathBuf,
+}
 
 /// What a call does to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +57,31 @@ pub(super) enum Wanted {
 }
 
 impl CallPolicy {
-    pub(super) fn new(rules: PathRules) -> Self {
-        Self(rules.is_restricted().then(|| Arc::new(rules)))
+    pub(super) fn new(rules: PathRules, ceilings: Vec<CeilingRules>) -> Self {
+        let is_restricted = rules.is_restricted();
+        Self(is_restricted.then(|| Arc::new(CallRules { rules, ceilings, refused: OnceLock::new() })))
+    }
+
+    /// Whether a ceiling has refused something of this call.
+    pub(super) fn has_refused(&self) -> bool {
+        self.0.as_ref().is_some_and(|rules| rules.refused.get().is_some())
+    }
+
+    /// Why a call failed: a ceiling, if that is what refused it.
+    pub(super) fn explain(&self, reason: FileReason) -> FileReason {
+        const REFUSALS: [Errno; 5] = [Errno::NOENT, Errno::ACCESS, Errno::ROFS, Errno::BUSY, Errno::LOOP];
+        let refused = self.0.as_ref().and_then(|rules| rules.refused.get());
+        match (reason, refused) {
+            (FileReason::Os(errno), Some(refused)) if REFUSALS.contains(&Errno::from_raw_os_error(errno)) => {
+                let verb = if refused.wanted == Wanted::Write { "write" } else { "read" };
+                let why = format!(
+                    "it would {verb} {}, which is outside the roots that are allowed here",
+                    refused.path.display()
+                );
+                FileReason::Forbidden { rule: refused.rule.clone(), why }
+            }
+            (reason, _) => reason,
+        }
     }
 
     pub(super) fn is_restricted(&self) -> bool {
@@ -55,14 +100,23 @@ pub(super) struct Place(Option<KnownPlace>);
 
 #[derive(Clone)]
 struct KnownPlace {
-    rules: Arc<PathRules>,
+    rules: Arc<CallRules>,
     /// Absolute and without links.
     path: PathBuf,
 }
 
 impl KnownPlace {
     fn leads_to_something(&self) -> bool {
-        !self.path.starts_with("/proc") && self.rules.leads_to_something(&self.path)
+        !self.path.starts_with("/proc") && self.rules.rules.leads_to_something(&self.path)
+    }
+
+    /// Remembers which ceiling it was, if it was one that refused this.
+    fn note_refusal(&self, wanted: Wanted) {
+        let needed = if wanted == Wanted::Write { PathAccess::Write } else { PathAccess::Read };
+        if let Some(ceiling) = self.rules.ceilings.iter().find(|ceiling| ceiling.rules.access(&self.path) < needed) {
+            let refusal = || Refusal { rule: ceiling.rule.clone(), wanted, path: self.path.clone() };
+            self.rules.refused.get_or_init(refusal);
+        }
     }
 }
 
@@ -97,6 +151,14 @@ impl Place {
 
     /// Fails as the kernel does where a file is on a read-only file system, without permission, or not there at all.
     pub(super) fn require(&self, wanted: Wanted) -> Result<(), Errno> {
+        let required = self.would_require(wanted);
+        if let (Err(_), Some(known)) = (required, &self.0) {
+            known.note_refusal(wanted);
+        }
+        required
+    }
+
+    fn would_require(&self, wanted: Wanted) -> Result<(), Errno> {
         match (self.access(), wanted) {
             (PathAccess::Write, _) | (PathAccess::Read, Wanted::Read) => Ok(()),
             (PathAccess::Read, Wanted::Write) => Err(Errno::ROFS),
@@ -120,10 +182,11 @@ impl Place {
 
     /// Whether a directory may be listed. Of one that is only on the way, that shows what lies on the way.
     pub(super) fn require_listing(&self) -> Result<(), Errno> {
-        match (&self.0, self.access()) {
-            (Some(known), PathAccess::Hidden) if known.leads_to_something() => Ok(()),
-            _ => self.require(Wanted::Read),
-        }
+        if self.is_on_the_way() { Ok(()) } else { self.require(Wanted::Read) }
+    }
+
+    fn is_on_the_way(&self) -> bool {
+        self.0.as_ref().is_some_and(|known| self.access() == PathAccess::Hidden && known.leads_to_something())
     }
 
     /// Whether this directory, to which `handle` leads, may be gone through on the way to something else.
@@ -139,7 +202,7 @@ impl Place {
     /// Whether this link may be followed.
     pub(super) fn require_following(&self) -> Result<(), Errno> {
         match &self.0 {
-            Some(known) if known.rules.leads_through_link(&known.path) => Ok(()),
+            Some(known) if known.rules.rules.leads_through_link(&known.path) => Ok(()),
             _ => self.require(Wanted::Read),
         }
     }
@@ -160,9 +223,10 @@ impl Place {
         parent.leave();
         // A writable directory in a read-only one is written, but stays, as a mount does: its name belongs to the other.
         if parent.access() != PathAccess::Write {
+            let _ = parent.require(Wanted::Write);
             return Err(Errno::BUSY);
         }
-        match known.rules.has_lesser_rule_below(&known.path) {
+        match known.rules.rules.has_lesser_rule_below(&known.path) {
             true => Err(Errno::ROFS),
             false => Ok(()),
         }
@@ -170,13 +234,14 @@ impl Place {
 
     /// Whether something below may be denied though nothing says so by its path.
     pub(super) fn may_deny_below(&self) -> bool {
-        self.0.as_ref().is_some_and(|known| known.rules.may_deny_below(&known.path))
+        self.0.as_ref().is_some_and(|known| known.rules.rules.may_deny_below(&known.path))
     }
 
     /// Whether a name of this directory is listed. A denied one is, as it is for a process in a sandbox: what is in it
     /// stays closed.
     pub(super) fn shows(&self, name: &OsStr) -> bool {
-        self.0.is_none() || self.name(name).require_listing() != Err(Errno::NOENT)
+        let named = self.name(name);
+        self.0.is_none() || named.is_on_the_way() || named.would_require(Wanted::Read) != Err(Errno::NOENT)
     }
 
     /// The file system tells what procfs is, wherever it is mounted.
@@ -191,7 +256,7 @@ impl Place {
         match &self.0 {
             None => PathAccess::Write,
             Some(known) if known.path.starts_with("/proc") => PathAccess::Hidden,
-            Some(known) => known.rules.access(&known.path),
+            Some(known) => known.rules.rules.access(&known.path),
         }
     }
 }

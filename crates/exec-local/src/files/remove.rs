@@ -32,7 +32,8 @@ pub(super) fn remove(
         Ok((resolved, kind_of(&stat)))
     });
     let (resolved, kind) = match removed {
-        Err(Errno::NOENT) if options.force => return Ok(()),
+        // What a ceiling hides is not what does not exist.
+        Err(Errno::NOENT) if options.force && !policy.has_refused() => return Ok(()),
         other => other.map_err(|errno| failed(os(errno)))?,
     };
     match kind {

@@ -42,7 +42,10 @@ pub(super) async fn search(
 ) -> Result<Box<dyn SearchResults>, FileError> {
     // Compiling an expression and opening the root are blocking work, too.
     let prepared = short.run(move |_| match policy() {
-        Ok(policy) => prepare(&policy, query).map(|(query, matcher, walk)| (policy, query, matcher, walk)),
+        Ok(policy) => match prepare(&policy, query) {
+            Ok((query, matcher, walk)) => Ok((policy, query, matcher, walk)),
+            Err(error) => Err(FileError { reason: policy.explain(error.reason), ..error }),
+        },
         Err(reason) => Err(FileError::new(FileVerb::Search, query.root, reason)),
     });
     let (policy, query, matcher, walk) = prepared.await?;

@@ -55,8 +55,8 @@ pub(super) async fn watch(
         .run(move |cancel| {
             let policy = policy()?;
             let queue = EventQueue::new(permit).map_err(watch_error)?;
-            let tree = WatchedTree::watch(policy, &queue.descriptor, root, options, cancel).map_err(watch_error)?;
-            Ok((queue, tree))
+            let tree = WatchedTree::watch(policy.clone(), &queue.descriptor, root, options, cancel);
+            Ok((queue, tree.map_err(|errno| policy.explain(watch_error(errno)))?))
         })
         .await;
     let (queue, tree) = begun.map_err(&failed)?;

@@ -139,7 +139,7 @@ impl ConnectionTask {
     /// The client has read a log so far. `false` if that cannot be understood; a process that was forgotten can.
     fn on_acknowledge(&self, notification: &Notification<'_>) -> bool {
         // What was acknowledged may be dropped, and others of the session may have yet to read it.
-        if !self.shared.grant.allows(Method::ProcessRead.name()) {
+        if self.shared.permissions.allow_method(Method::ProcessRead).is_err() {
             return false;
         }
         let Ok(params) = notification.params.decode::<AcknowledgeParams>() else { return false };

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use exec_env::Files;
-use exec_transport::{Grant, Peer};
+use exec_transport::Peer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::ceiling::Permissions;
 use crate::limits::{LARGE_RESPONSE_BYTES, UNCOUNTED_BYTES};
 use crate::network::Questions;
 use crate::resources::ConnectionResources;
@@ -18,9 +19,10 @@ pub(crate) struct ConnectionShared {
     pub(super) id: ConnectionId,
     pub(crate) server: Arc<Server>,
     pub(crate) peer: Peer,
-    /// What the token of the connection permits.
-    pub(crate) grant: Grant,
-    /// The environment's files, with a share of its own in what they can do at once; from the first call on.
+    /// What the server and the token of the connection permit.
+    pub(crate) permissions: Permissions,
+    /// The environment's files as far as the permissions go, with a share of its own in what they can do at once; from the
+    /// first call on.
     pub(super) files: OnceLock<Arc<dyn Files>>,
     pub(super) writer: WriterHandle,
     /// One permit per request that may run at the same time.
@@ -49,7 +51,11 @@ impl std::fmt::Debug for ConnectionShared {
 
 impl ConnectionShared {
     pub(crate) fn files(&self) -> &Arc<dyn Files> {
-        self.files.get_or_init(|| self.server.environment.files_for_caller())
+        self.files.get_or_init(|| {
+            let files = self.server.environment.files_for_caller();
+            let ceilings = self.permissions.file_ceilings();
+            ceilings.into_iter().fold(files, |files, ceiling| files.under_ceiling(Arc::new(ceiling)))
+        })
     }
 
     /// Sends to the writer of the connection that has taken over the session, if there is one.

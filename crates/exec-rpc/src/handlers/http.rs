@@ -19,6 +19,7 @@ pub(crate) async fn request(context: RequestContext, params: RequestParams) -> H
     if request_id.len() > STREAM_ID_BYTES {
         return Err(reply::too_long("requestId", request_id.len(), STREAM_ID_BYTES));
     }
+    context.connection.permissions.allow_network().map_err(reply::violation)?;
     // Before the request is made, so that none is made whose response could not be streamed.
     let reservation = match params.stream_response {
         true => {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use exec_core::limits::PAGE_ENTRIES;
 use exec_core::sandbox::{FilePolicy, NetworkPolicy, SandboxPolicy};
-use exec_core::{EntryBody, Page, WriteId};
+use exec_core::{Command, EntryBody, Page, WriteId};
 use exec_env::process::{ProcessError, ProcessInfo, ProcessReason, Processes, ReadQuery, Signalled, Written};
 use exec_wire::base64::Base64;
 use exec_wire::error::RpcError;
@@ -19,6 +19,7 @@ use exec_wire::process::{
 };
 use exec_wire::sandbox::SandboxContext;
 
+use crate::ceiling::StartWish;
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::limits::{LABEL_BYTES, PAGE_ENTRY_BYTES, PROCESS_PAGE_BYTES, SIGNAL_ID_BYTES};
@@ -59,6 +60,14 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
         false => sandbox.flatten().filter(|policy| !policy.allows_everything()),
     };
     let sandboxed = sandbox.is_some();
+    let permissions = &context.connection.permissions;
+    let wish = StartWish {
+        sandbox: sandbox.as_ref(),
+        asks_for_network: params.network_proxy.is_some() || params.enforce_managed_network,
+        spool_bytes: params.spool_bytes,
+    };
+    permissions.allow_start(&wish).map_err(reply::violation)?;
+    let ceilings = permissions.file_ceilings();
     let client_label = params.label.as_ref().map_or_else(Vec::new, |label| label.0.to_vec());
     if client_label.len() > LABEL_BYTES {
         return Err(reply::too_long("label", client_label.len(), LABEL_BYTES));
@@ -79,17 +88,23 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     };
     let id = context.session.process_id(&wire_id).map_err(reply::bad_id)?;
     let tty = params.tty;
-    let command =
-        params.into_command(cwd, sandbox, label.encode()).map_err(|bad| unsupported::bad_command_error(bad, tty))?;
+    let command = params.into_command(cwd, sandbox, label.encode());
+    let command = command.map_err(|bad| unsupported::bad_command_error(bad, tty))?;
+    let command = Command { ceilings, ..command };
     let reserved = context.session.reserve(&wire_id, Instant::now());
     let (reservation, old) = reserved.ok_or_else(|| reply::process_error(ProcessReason::IdInUse, &wire_id))?;
     if old.is_some() {
         let _ = context.processes().forget(&id).await;
     }
+    let server = &context.connection.server;
+    let limits = context.connection.permissions.process_limits();
+    let counted = server.count_process(&context.session, limits).map_err(reply::violation)?;
     let started =
         context.processes().start(&id, command).await.map_err(|error| reply::process_error(error.reason, &wire_id))?;
-    let process = Arc::new(SessionProcess::new(wire_id.clone(), id, keep, sandboxed));
+    let bounds = context.connection.permissions.process_bounds();
+    let process = Arc::new(SessionProcess::new(wire_id.clone(), id, keep, sandboxed).started_within(bounds));
     reservation.commit(process.clone());
+    server.await_exit(&process, counted);
     if !start_key.is_empty() {
         context.session.record_start(start_key);
     }
@@ -196,6 +211,7 @@ pub(crate) async fn write(context: RequestContext, params: WriteParams) -> Handl
         Lookup::Reserved => return Ok(WriteResult { status: WriteStatus::Starting }.into()),
         Lookup::Free => return Ok(WriteResult { status: WriteStatus::UnknownProcess }.into()),
     };
+    context.connection.permissions.allow_input(process.bounds.as_ref()).map_err(reply::violation)?;
     let status = match context.processes().write(&process.id, write_id, params.chunk.0).await {
         Ok(written) => write_status(written),
         Err(ProcessError { reason: ProcessReason::UnknownProcess, .. }) => WriteStatus::UnknownProcess,

@@ -70,6 +70,7 @@ pub(super) fn file_error(error: &FileError) -> String {
         | FileReason::WatchLimit(_)
         | FileReason::TooManyOpenFiles { .. }
         | FileReason::BadPattern { .. }
+        | FileReason::Forbidden { .. }
         | FileReason::Unsupported { .. }
         | FileReason::Unreachable { .. } => return error.reason.to_string(),
     };

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use exec_transport::Grant;
+use exec_transport::token::TokenScope;
 use exec_wire::method::Method;
 use proptest::prelude::*;
 use serde_json::json;
@@ -10,7 +11,8 @@ use serde_json::json;
 use crate::{TestClient, TestServer, error_of};
 
 fn methods(patterns: &[&str]) -> Grant {
-    Grant::Methods(patterns.iter().map(|pattern| pattern.parse().expect("a pattern")).collect())
+    let methods = patterns.iter().map(|pattern| pattern.parse().expect("a pattern")).collect();
+    Grant::Scope(TokenScope { methods, ..TokenScope::default() })
 }
 
 /// A pattern, and by another rule than the server's whether it permits a method: names, and beginnings of names.

@@ -69,6 +69,10 @@ pub(crate) struct ServeArgs {
     /// Lets session/list and session/close be used on WebSocket connections too
     #[arg(long)]
     pub(crate) operators_everywhere: bool,
+    /// The most that any client may do, a TOML file: methods, read, write, sandbox, network, processes_per_session,
+    /// processes, spool_bytes, total_spool_bytes; see docs/ceiling.md
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
     /// How log lines look
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use exec_transport::token::MethodPattern;
+use exec_transport::token::{MethodPattern, Root, WeakestSandbox};
 use exec_wire::method::Method;
 
 use super::values::duration;
@@ -17,6 +17,8 @@ Examples:
   exec-server token keygen --file signer        makes signer, which stays with you, and signer.pub, for servers
   exec-server serve --listen wss://0.0.0.0:7000 --tls-self-signed --ws-auth scoped-token --ws-public-key signer.pub
   exec-server token new --scoped --key signer --subject alice --expires 8h --methods 'process/*,fs/read*' --file alice
+  exec-server token new --scoped --key signer --subject bob --expires 8h --methods 'process/*,fs/*' --file bob \\
+    --roots /work,system-files --weakest-sandbox workspace-write
 
 Clients have their token in environments.toml (auth_bearer_token) or name its file with --token-file.";
 
@@ -73,12 +75,13 @@ pub(crate) struct ScopeArgs {
     /// Who signs it, for servers with --ws-issuer
     #[arg(long, value_name = "NAME", requires = "scoped")]
     pub(crate) issuer: Option<String>,
-    /// Only below these folders; servers of this version refuse such a token, because they cannot enforce it
+    /// Only files below these folders, and processes only in a sandbox that stays below them; `system-files` for what
+    /// programs need to run
     #[arg(long, value_name = "PATH", requires = "scoped", value_delimiter = ',')]
-    pub(crate) roots: Vec<String>,
-    /// At least this sandbox; servers of this version refuse such a token, because they cannot enforce it
+    pub(crate) roots: Vec<Root>,
+    /// At least this sandbox: workspace-write (nothing outside the roots is written) or read-only (nothing is)
     #[arg(long, value_name = "MODE", requires = "scoped")]
-    pub(crate) weakest_sandbox: Option<String>,
+    pub(crate) weakest_sandbox: Option<WeakestSandbox>,
 }
 
 /// Make a key pair for scoped tokens: FILE signs and stays with you, FILE.pub is for servers

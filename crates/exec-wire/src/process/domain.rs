@@ -235,6 +235,7 @@ impl StartParams {
             keep: self.keep_ms.map(Duration::from_millis),
             sandbox,
             network_proxy: self.network_proxy.map(Into::into),
+            ceilings: Vec::new(),
             label,
         };
         command.check()?;

@@ -37,7 +37,14 @@ pub(crate) async fn watch_missing(
     let first = missing.first().cloned().unwrap_or_default();
     let failed = |reason| FileError::new(FileVerb::Watch, first.clone(), reason);
     let permit = permit.map_err(&failed)?;
-    let begin = move || WatchedNames::begin(&policy()?, &missing, present.as_deref(), permit).map_err(watch_error);
+    let begin = move || {
+        let policy = policy()?;
+        let begun = match WatchedNames::begin(&policy, &missing, present.as_deref(), permit) {
+            Ok(None) if policy.has_refused() => Err(Errno::NOENT),
+            begun => begun,
+        };
+        begun.map_err(|errno| policy.explain(watch_error(errno)))
+    };
     let watched = pool.run(move |_| begin()).await.map_err(&failed)?;
     let Some((queue, watched)) = watched else {
         return Ok(None);
