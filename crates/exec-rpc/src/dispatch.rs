@@ -6,6 +6,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use exec_transport::Message;
@@ -17,6 +18,7 @@ use exec_wire::method::{Call, Method, Priority};
 use futures_util::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::audit::{self, RequestAudit};
 use crate::ceiling::Violation;
 use crate::connection::{ConnectionShared, HandshakeState};
 use crate::handlers;
@@ -67,6 +69,10 @@ pub(crate) struct RequestContext {
     pub(crate) connection: Arc<ConnectionShared>,
     pub(crate) session: Arc<Session>,
     pub(crate) request_id: RequestId,
+    /// Whether it is a file call under a sandbox; known once it has its files.
+    pub(crate) is_sandboxed: Arc<AtomicBool>,
+    /// Whether the audit has told of it, on a connection before.
+    pub(crate) is_repeated: bool,
 }
 
 impl RequestContext {
@@ -109,7 +115,7 @@ struct ResponseDelivery {
 pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: Request) {
     // Before anything else, so that not even a response that is remembered is repeated to whoever may not ask for it.
     if let Err(violation) = connection.permissions.allow_method(request.method) {
-        return refuse(&connection, request, violation);
+        return refuse(&connection, request, violation).await;
     }
     let cached_in = response_cache(&connection, &request);
     let pending = match &cached_in {
@@ -171,9 +177,19 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
 }
 
 /// The answer to a method that the server or the token of the connection does not permit.
-fn refuse(connection: &ConnectionShared, request: Request, violation: Violation) {
+async fn refuse(connection: &ConnectionShared, request: Request, violation: Violation) {
     tracing::info!(peer = %connection.peer, method = request.method.name(), rule = violation.rule, "not permitted");
     let error = reply::violation(violation);
+    if let Some(audit) = connection.server.audit() {
+        let (session, peer) = (request.handshake.session(), connection.peer.to_string());
+        // A client may send it again after a break.
+        let key = connection.request_scope().map(|scope| format!("{} {scope} {}", request.method.name(), request.id));
+        let is_first = session.zip(key).is_none_or(|(session, key)| session.record_audited(key));
+        if is_first {
+            let id = session.map(|session| session.id.as_str());
+            audit.record(audit::denial(id, peer, request.method.name(), &error)).await;
+        }
+    }
     let mut out = Vec::new();
     envelope::write_error(&mut out, &request.id, &error, request.jsonrpc);
     connection.send(WriterCommand::Message(Bytes::from(out), Some((request.accepted, None))));
@@ -289,8 +305,13 @@ impl HandlerCall<'_> {
     {
         let Self { connection, request, params, out } = self;
         let (context, params) = decode_and_check(connection, request, params)?;
+        let audit = RequestAudit::begin(&context, &params)?;
         // In memory of its own: the largest handler takes many times what most of them do.
-        let response = Box::pin(handler(context, params)).await?;
+        let handled = Box::pin(handler(context, params)).await;
+        if let Some(audit) = audit {
+            audit.finish(handled.as_ref().err()).await;
+        }
+        let response = handled?;
         let values = envelope::write_response(out, &request.id, &response.result, request.jsonrpc);
         Ok(ResponseDelivery { then: response.then, memory: response.memory, binary: false, values })
     }
@@ -320,7 +341,16 @@ fn decode_and_check<C: Call>(
         HandshakeState::AwaitingInitialized => Err(RpcError::not_confirmed(family)),
         HandshakeState::Complete(session) => {
             let (connection, session) = (connection.clone(), session.clone());
-            Ok((RequestContext { connection, session, request_id: request.id.clone() }, params))
+            let request_id = request.id.clone();
+            let is_sandboxed = Arc::default();
+            let mut context = RequestContext { connection, session, request_id, is_sandboxed, is_repeated: false };
+            let method = request.method;
+            if method.behaviour().audited && context.connection.server.audit().is_some() {
+                let key = context.request_key();
+                let is_first = key.is_empty() || context.session.record_audited(format!("{} {key}", method.name()));
+                context.is_repeated = !is_first;
+            }
+            Ok((context, params))
         }
     }
 }

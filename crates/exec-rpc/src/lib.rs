@@ -13,13 +13,14 @@
 //!
 //! The other way round, `network` asks the client what the proxies of its processes leave open, and tells it what was decided.
 //!
-//! `running` counts processes until they exit, for a ceiling. `session` is what survives connections: processes, and the cache of responses. `resources` is what ends with a
+//! `running` waits for processes to exit, for a ceiling that counts them and for the [`audit`], whose file is not known here. `session` is what survives connections: processes, and the cache of responses. `resources` is what ends with a
 //! connection: open files, watches, searches, HTTP bodies. Both keep the ids that clients choose in `reservations`.
 //! [`limits`] has every bound.
 //!
 //! Nothing here starts a process, opens a file or knows what kind of environment it serves. Only `reply` knows error
 //! codes; only `convert` knows both vocabularies.
 
+pub mod audit;
 pub mod ceiling;
 mod connection;
 mod convert;

@@ -46,6 +46,10 @@ pub const STREAM_ID_BYTES: usize = 256;
 /// Starts that a session remembers after their processes were forgotten, in case they are asked for again.
 pub const REMEMBERED_STARTS: usize = 1024;
 
+/// Requests of a session that the audit has told, so that one that is repeated after a break is told once: more than can be
+/// under way when a connection breaks.
+pub(crate) const REMEMBERED_AUDITS: usize = 1024;
+
 /// How often expired sessions and closed processes are looked for.
 pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(5);
 

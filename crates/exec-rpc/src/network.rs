@@ -3,7 +3,7 @@
 //! The environment asks [`NetworkFront`] about every request that no rule allows. The question goes as
 //! `network/policyRequest` to the connection that the session is attached to just now, and without one, or without an
 //! answer, the environment takes it for a no. Decisions become `network/policyDecision`; a client that does not read them
-//! misses some, and nobody waits for it. Whoever wants to keep all decisions finds them in [`NetworkFront::decided`].
+//! misses some, and nobody waits for it. The audit has them all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,6 +17,7 @@ use exec_wire::method::{Method, NotificationMethod};
 use exec_wire::network::{PolicyDecisionParams, PolicyRequestParams};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::audit::AuditEvent;
 use crate::connection::ConnectionShared;
 use crate::limits::{NETWORK_DECISIONS, NETWORK_QUESTIONS};
 use crate::server::Server;
@@ -66,13 +67,17 @@ impl NetworkDecider for NetworkFront {
             reason = decision.reason,
             "a process has asked its proxy"
         );
-        let Some((connection, wire_id)) = self.connection_of(process) else { return };
+        let Some((session, wire_id)) = process.as_str().split_once('/') else { return };
+        let params = PolicyDecisionParams::new(wire_id.to_owned(), &decision);
+        if let Some(audit) = self.server.upgrade().as_ref().and_then(|server| server.audit()) {
+            audit.record_at_once(AuditEvent::network_decision(session, &params, decision.audit));
+        }
+        let Some((connection, _)) = self.connection_of(process) else { return };
         // What a token does not let its client read is not pushed to it either.
-        if !connection.permissions.allow_method(Method::ProcessRead).is_ok() {
+        if connection.permissions.allow_method(Method::ProcessRead).is_err() {
             return;
         }
         let Ok(permit) = connection.questions.decisions.clone().try_acquire_owned() else { return };
-        let params = PolicyDecisionParams::new(wire_id.to_owned(), &decision);
         let mut out = Vec::new();
         let method = NotificationMethod::NetworkPolicyDecision.name();
         envelope::write_notification(&mut out, method, &params, connection.jsonrpc());

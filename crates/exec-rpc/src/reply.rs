@@ -158,6 +158,11 @@ pub(crate) fn violation(violation: Violation) -> RpcError {
     RpcError::new(code::INVALID_REQUEST, format!("{why}: {instead}")).with_data(data)
 }
 
+pub(crate) fn audit_unavailable() -> RpcError {
+    let text = "the audit log cannot be written, and this server does nothing without it: see the server's own log";
+    error_of_kind(kind::AUDIT_UNAVAILABLE, code::INTERNAL, text)
+}
+
 pub(crate) fn response_too_large(bytes: usize, values: usize) -> RpcError {
     let text = format!(
         "the answer would have {bytes} bytes and {values} values, more than a message may: read in parts (fs/open, \

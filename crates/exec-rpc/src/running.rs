@@ -78,6 +78,11 @@ impl ExitWaits {
         tasks.spawn(wait);
     }
 
+    /// Waits until all have ended.
+    pub(crate) async fn finish(&self) {
+        let mut tasks = std::mem::take(&mut *self.lock());
+        while tasks.join_next().await.is_some() {}
+    }
     fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,11 +14,12 @@ use exec_wire::limits::{MESSAGE_BYTES, MESSAGE_VALUES};
 use exec_wire::session as wire;
 use tokio::sync::{Notify, watch};
 
+use crate::audit::{self, AuditEvent, AuditSink};
 use crate::ceiling::{Ceiling, ProcessLimits, Violation};
 use crate::connection::{self, CloseRequest};
 use crate::limits::{
-    CLIENT_NAME_BYTES, CLOSED_PROCESSES, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX, HOUSEKEEPING_INTERVAL,
-    KEEP_MAX, SESSIONS, SESSIONS_PER_PEER,
+    CLIENT_NAME_BYTES, CLOSE_TIMEOUT, CLOSED_PROCESSES, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX,
+    HOUSEKEEPING_INTERVAL, KEEP_MAX, SESSIONS, SESSIONS_PER_PEER,
 };
 use crate::network::NetworkFront;
 use crate::reply;
@@ -45,6 +46,8 @@ pub struct ServerOptions {
     pub operators_everywhere: bool,
     /// The most that any connection may do.
     pub ceiling: Arc<Ceiling>,
+    /// Where to tell what happens.
+    pub audit: Option<AuditSink>,
 }
 
 impl Default for ServerOptions {
@@ -57,6 +60,7 @@ impl Default for ServerOptions {
             state_dir: None,
             operators_everywhere: false,
             ceiling: Arc::default(),
+            audit: None,
         }
     }
 }
@@ -140,7 +144,7 @@ impl Server {
             let expired = self.lock().sessions.expire(Instant::now());
             for session in expired {
                 tracing::info!(session = session.id, "expired");
-                self.end_session(&session).await;
+                self.end_session(&session, "expired").await;
             }
             self.forget_closed_processes().await;
         }
@@ -170,7 +174,7 @@ impl Server {
     }
 
     /// Opens a session for the client that names this scope. Also returns the TTL that the session got.
-    pub(crate) fn open_session(
+    pub(crate) async fn open_session(
         &self,
         registration: &mut Registration,
         client_name: &str,
@@ -202,6 +206,7 @@ impl Server {
             tracing::info!(session = gone.id, "gives way to another: it was detached and had no processes");
             gone.mark_ended();
             self.store.remove(&gone.id);
+            self.audit_closed_session(&gone, "gaveWay").await;
         }
         registration.session_id = Some(session.id.clone());
         self.store_session(&session, ttl);
@@ -285,7 +290,7 @@ impl Server {
             }
             session
         };
-        self.end_session(&session).await;
+        self.end_session(&session, "closed").await;
         true
     }
 
@@ -301,17 +306,37 @@ impl Server {
         self.running.count(&session.id, limits).map(Some)
     }
 
-    /// Waits for the exit of a process that was started.
-    pub(crate) fn await_exit(&self, process: &SessionProcess, counted: Option<CountedProcess>) {
-        if counted.is_none() {
+    /// Waits for the exit of a process that was started, if anybody wants to know.
+    pub(crate) fn await_exit(&self, session: &Session, process: &Arc<SessionProcess>, counted: Option<CountedProcess>) {
+        // An earlier server may have told it.
+        let audit = self.audit().filter(|audit| !audit.knows_exit(&session.id, &process.wire_id)).cloned();
+        if counted.is_none() && audit.is_none() {
             return;
         }
-        let (environment, id) = (self.environment.clone(), process.id.clone());
+        let (environment, session, process) = (self.environment.clone(), session.id.clone(), Arc::clone(process));
         self.exit_waits.spawn(async move {
             // One that was forgotten has exited as well.
-            let _ = environment.processes().wait(&id, WaitCondition::Exited, None).await;
+            let waited = environment.processes().wait(&process.id, WaitCondition::Exited, None).await;
             drop(counted);
+            if let Some(audit) = audit {
+                audit::record_exit(&audit, environment.processes(), session, &process, waited).await;
+            }
         });
+    }
+
+    /// Waits until the exits of all processes that have ended are told. For whoever has ended them.
+    pub async fn finish(&self) {
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.exit_waits.finish()).await;
+    }
+
+    pub(crate) fn audit(&self) -> Option<&AuditSink> {
+        self.options.audit.as_ref()
+    }
+
+    async fn audit_closed_session(&self, session: &Session, reason: &'static str) {
+        if let Some(audit) = self.audit() {
+            audit.record(AuditEvent::SessionClosed { session: session.id.clone(), reason }).await;
+        }
     }
 
     /// Makes the housekeeping forget the oldest closed processes of a session that has very many.
@@ -358,9 +383,10 @@ impl Server {
     }
 
     /// The session is no longer in the table.
-    async fn end_session(&self, session: &Session) {
+    async fn end_session(&self, session: &Session, reason: &'static str) {
         session.mark_ended();
         self.store.remove(&session.id);
+        self.audit_closed_session(session, reason).await;
         for process in session.processes() {
             self.forget(session, &process).await;
         }
@@ -386,14 +412,12 @@ impl Server {
                 session.record_start(label.start_key);
             }
             let process = Arc::new(SessionProcess::new(label.wire_id, info.id, label.keep, label.sandboxed));
-            if info.head.exit.is_none() {
-                // It was permitted when it was started, so it counts and is not judged again.
-                let ceiling = &self.options.ceiling;
-                let is_counted = ceiling.processes.is_some() || ceiling.processes_per_session.is_some();
-                let no_limits = ProcessLimits { per_session: None, in_all: None };
-                let counted = is_counted.then(|| self.running.count(&session.id, no_limits).ok()).flatten();
-                self.await_exit(&process, counted);
-            }
+            // It was permitted when it was started, so it counts and is not judged again.
+            let ceiling = &self.options.ceiling;
+            let is_counted = ceiling.processes.is_some() || ceiling.processes_per_session.is_some();
+            let no_limits = ProcessLimits { per_session: None, in_all: None };
+            let counted = is_counted.then(|| self.running.count(&session.id, no_limits).ok()).flatten();
+            self.await_exit(&session, &process, counted);
             session.insert_process(process);
         }
     }
@@ -426,6 +450,10 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
+    pub(crate) fn subject(&self) -> Option<&str> {
+        self.subject.as_deref()
+    }
+
     pub(crate) fn end(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
             return;

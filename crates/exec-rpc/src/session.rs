@@ -23,7 +23,7 @@ use exec_wire::process::DenialEvidence;
 
 use crate::ceiling::ProcessBounds;
 use crate::connection::ConnectionShared;
-use crate::limits::{CLOSED_TTL, FIRST_FOLLOW_WAIT, ID_REUSE_DELAY, REMEMBERED_STARTS};
+use crate::limits::{CLOSED_TTL, FIRST_FOLLOW_WAIT, ID_REUSE_DELAY, REMEMBERED_AUDITS, REMEMBERED_STARTS};
 use crate::reservations::{Lookup, Reservation, Reservations};
 use crate::writer::{WeakWriterHandle, WriterHandle};
 
@@ -47,6 +47,8 @@ pub(crate) struct Session {
     ended: AtomicBool,
     /// The keys of the last starts, so that none is carried out twice.
     starts: Mutex<VecDeque<String>>,
+    /// The keys of the last requests that the audit has told.
+    audited: Mutex<VecDeque<String>>,
     /// Whom the token named with which it was opened; `None` if it was opened without one.
     pub(crate) subject: Option<String>,
     /// By the client's ids. An id is reserved while its process is being started.
@@ -149,6 +151,7 @@ impl Session {
             holder: Mutex::default(),
             ended: AtomicBool::new(false),
             starts: Mutex::default(),
+            audited: Mutex::default(),
             subject: None,
             // Running processes are not limited here; housekeeping forgets surplus closed ones.
             processes: Reservations::new(usize::MAX),
@@ -198,6 +201,19 @@ impl Session {
         if starts.len() > REMEMBERED_STARTS {
             starts.pop_front();
         }
+    }
+
+    /// Records that the audit tells of the request with this key; `false` if it did before.
+    pub(crate) fn record_audited(&self, key: String) -> bool {
+        let mut audited = self.audited.lock().unwrap_or_else(PoisonError::into_inner);
+        if audited.contains(&key) {
+            return false;
+        }
+        audited.push_back(key);
+        if audited.len() > REMEMBERED_AUDITS {
+            audited.pop_front();
+        }
+        true
     }
 
     pub(crate) fn set_writer(&self, connection: ConnectionId, writer: &WriterHandle) {

@@ -3,6 +3,7 @@
 //! Values are parsed here, once: a command gets durations and numbers of bytes, not strings. Doc comments on arguments and
 //! commands are their help texts.
 
+mod audit;
 mod files;
 mod remote;
 mod run;
@@ -15,6 +16,7 @@ mod values;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use audit::{AuditArgs, AuditCommand, AuditTailArgs, AuditVerifyArgs};
 pub(crate) use files::{
     CatArgs, CommonArgs, CpArgs, FindArgs, FindKind, FsArgs, FsCommand, GrepArgs, LsArgs, MkdirArgs, MvArgs, RmArgs,
     StatArgs, WatchArgs,
@@ -22,7 +24,7 @@ pub(crate) use files::{
 pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvCommand, KillArgs, ListArgs, LogsArgs, PsArgs, TargetArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use sandbox::{DoctorArgs, SandboxArgs, SandboxMode, TrySandboxArgs};
-pub(crate) use serve::{LogFormat, ServeArgs};
+pub(crate) use serve::{LogFormat, ServeArgs, ServeAuditArgs};
 pub(crate) use tls::ConnectArgs;
 pub(crate) use token::{InspectArgs, KeygenArgs, NewTokenArgs, ScopeArgs, TokenArgs, TokenCommand};
 pub(crate) use values::{EnvArg, LimitArg};
@@ -42,6 +44,7 @@ Examples:
   exec-server run --sandbox workspace-write -- make     confined to its folder, without network
   exec-server doctor                           which sandboxes this machine can enforce
   exec-server token new                        a token for those who may connect
+  exec-server audit verify LOG                 whether the audit log of a server was changed
   exec-server completions bash                 what bash needs to complete our options
   exec-server man run | man -l -               the manual of a command
 
@@ -69,6 +72,7 @@ pub(crate) enum CliCommand {
     Sandbox(TrySandboxArgs),
     Doctor(DoctorArgs),
     Token(TokenArgs),
+    Audit(AuditArgs),
     /// Print the JSON Schema of the wire
     Schema,
     /// Print the completion script of a shell

@@ -5,7 +5,7 @@
 
 mod cat;
 mod change;
-mod file_info;
+pub(crate) mod file_info;
 mod find;
 mod grep;
 mod ls;

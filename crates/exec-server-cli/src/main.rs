@@ -4,7 +4,7 @@
 //!
 //! - [`args`]: the command line; [`logging`].
 //! - One file per command: [`run`], [`serve`], [`ps`], [`attach`], [`logs`], [`kill`], [`env`], [`fs`], [`cp`], [`token`],
-//!   [`doctor`], [`manual`].
+//!   [`audit`], [`doctor`], [`manual`].
 //! - [`target`]: which environment, and the connection to it; [`connection_status`]: what the user sees of connections.
 //! - [`interactive`]: the loop between the user's terminal and a process; [`terminal`].
 //! - [`detached_store`], [`detached_session`]: processes that `run --detach` started.
@@ -15,6 +15,7 @@
 
 mod args;
 mod attach;
+mod audit;
 mod connection_status;
 mod cp;
 mod detached_session;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         CliCommand::Cp(args) => runtime::run(cp::run(&args), exit_code::FAILED),
         CliCommand::Doctor(args) => runtime::run(doctor::run(&args), exit_code::FAILED),
         CliCommand::Token(args) => runtime::run(token::run(&args.command), exit_code::FAILED),
+        CliCommand::Audit(args) => runtime::run(audit::run(&args.command), exit_code::FAILED),
         CliCommand::Schema => manual::schema(),
         CliCommand::Completions { shell } => manual::completions(shell),
         CliCommand::Man { command } => manual::page(&command),

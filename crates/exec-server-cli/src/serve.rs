@@ -13,6 +13,7 @@ use exec_env::Environment;
 use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::descriptors::{DescriptorBudget, DescriptorUse};
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
+use exec_rpc::audit::{AuditEvent, AuditSink};
 use exec_rpc::limits::CLOSE_TIMEOUT;
 use exec_rpc::{Ceiling, Server, ServerOptions, Workers};
 use exec_transport::{
@@ -24,9 +25,10 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::args::ServeArgs;
-use crate::messages;
+use crate::args::{ServeArgs, ServeAuditArgs};
+use crate::audit::log::{AuditLog, AuditOptions};
 use crate::signal_listener::SignalListener;
+use crate::{audit, messages};
 
 /// Accepted connections that wait to be served. Beyond this nothing is accepted, so the kernel's queue fills instead of
 /// our memory.
@@ -81,6 +83,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let auth = auth(args, &urls)?;
     let tls = args.tls.options(&urls, args.state_dir.as_ref())?;
     let ceiling = args.policy.as_deref().map(Ceiling::read_file).transpose()?.unwrap_or_default();
+    let audit = ServedAudit::start(&args.audit)?;
     let workers =
         Workers::start(args.workers.unwrap_or_else(Workers::default_count)).context("cannot start threads")?;
     let environment = Arc::new(open_environment(args, &urls, &workers, &ceiling).await?);
@@ -92,6 +95,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         state_dir: args.state_dir.clone(),
         operators_everywhere: args.operators_everywhere,
         ceiling: Arc::new(ceiling),
+        audit: audit.as_ref().map(|audit| audit.sink.clone()),
     };
     let server = Server::start(environment.clone(), options).await?;
     let admission = Admission {
@@ -106,10 +110,40 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let is_empty = environment.processes().list().await.is_ok_and(|processes| processes.is_empty());
     match end {
         Ok(Shutdown::HandOver) | Err(_) if !is_empty => environment.hand_over().await,
-        Ok(_) | Err(_) => environment.end().await,
+        Ok(_) | Err(_) => {
+            environment.end().await;
+            server.finish().await;
+        }
+    }
+    if let Some(audit) = audit {
+        audit.finish().await;
     }
     workers.stop();
     end.map(drop)
+}
+
+/// The audit of this server, and the thread that writes it.
+struct ServedAudit {
+    sink: AuditSink,
+    writer: std::thread::JoinHandle<()>,
+}
+
+impl ServedAudit {
+    fn start(args: &ServeAuditArgs) -> anyhow::Result<Option<Self>> {
+        let Some(path) = args.file.clone() else { return Ok(None) };
+        let options = AuditOptions { path, max_bytes: args.max_bytes, keep: args.keep };
+        let (log, exited) = AuditLog::open(options)?;
+        let (sink, receiver) = exec_rpc::audit::audit_queue(args.required);
+        receiver.set_known_exits(exited);
+        let writer = log.run(receiver).context("cannot start a thread")?;
+        Ok(Some(Self { sink, writer }))
+    }
+
+    /// The writer ends with this line.
+    async fn finish(self) {
+        self.sink.flush(AuditEvent::ServerStopped { pid: std::process::id() }).await;
+        let _ = self.writer.join();
+    }
 }
 
 /// Over stdio, the server of a connection that has just broken may still be leaving the state folder when the client
@@ -290,7 +324,11 @@ fn private_paths(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Vec<std
     let secrets = args.auth.ws_token_file.iter().chain(&args.auth.ws_shared_secret_file).chain(&args.tls.tls_key);
     let secrets = secrets.chain(&args.policy);
     let absolute = sockets.chain(secrets).map(std::path::absolute);
-    absolute.collect::<Result<_, _>>().context("cannot make a path of ours absolute")
+    let mut paths: Vec<_> = absolute.collect::<Result<_, _>>().context("cannot make a path of ours absolute")?;
+    if let Some(log) = &args.audit.file {
+        paths.push(audit::log::folder_of(log)?);
+    }
+    Ok(paths)
 }
 
 fn auth(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Option<Auth>> {

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use exec_rpc::limits::CLOSE_TIMEOUT;
 use tokio::task::JoinSet;
 
+pub use exec_rpc::audit;
 pub use exec_rpc::{Ceiling, Server, ServerOptions, ServerStartError};
 pub use exec_transport::{
     AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, CertificateSource, Connection, ConnectionBudget,

@@ -41,6 +41,8 @@ pub mod kind {
     pub const TAKEN_OVER: &str = "takenOver";
     /// The server's ceiling or the token of the connection does not permit this; [`super::ErrorData::rule`] says which.
     pub const FORBIDDEN: &str = "forbidden";
+    /// The audit cannot be written, and the server does nothing without it.
+    pub const AUDIT_UNAVAILABLE: &str = "auditUnavailable";
     /// The server is at a bound of its own; later may work.
     pub const BUSY: &str = "busy";
 }

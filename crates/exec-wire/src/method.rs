@@ -14,6 +14,7 @@ use crate::base64::Base64;
 use crate::binary::{self, FrameHeader};
 use crate::decode::DecodeError;
 use crate::extension::Extension;
+use crate::path_uri::PathUri;
 use crate::scan::RawJson;
 use crate::{discovery, environment, fs, http, initialize, network, process, session};
 
@@ -84,6 +85,8 @@ pub struct Behaviour {
     pub retry: RetryPolicy,
     /// Whether it belongs to the stdin of a process, whose requests are carried out in the order in which they came.
     pub stdin: bool,
+    /// Whether an audit has a line for it: it runs a program, makes a request, or changes files.
+    pub audited: bool,
     /// Whether its params may be megabytes. Small requests overtake it on their way to the socket.
     pub bulk: bool,
     pub origin: Origin,
@@ -107,6 +110,7 @@ const READS: Behaviour = Behaviour {
     changes: false,
     retry: RetryPolicy::Always,
     stdin: false,
+    audited: false,
     bulk: false,
     origin: Origin::Codex,
 };
@@ -135,6 +139,10 @@ impl Behaviour {
 
     const fn stdin(self) -> Self {
         Self { stdin: true, ..self }
+    }
+
+    const fn audited(self) -> Self {
+        Self { audited: true, ..self }
     }
 
     const fn bulk(self) -> Self {
@@ -168,6 +176,11 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
     /// Writes the request as a binary frame and answers true, if the method has one.
     fn write_frame(&self, _request_id: &str, _out: &mut Vec<u8>) -> bool {
         false
+    }
+
+    /// The paths that it changes; of two, the second is where to. For the audit.
+    fn changed_paths(&self) -> Vec<&PathUri> {
+        Vec::new()
     }
 
     /// The result that a binary frame with a block of a file carries, if the method has one.
@@ -320,7 +333,7 @@ methods! {
     /// Reads parts of the executor's configuration.
     EnvironmentConfigRead "environmentConfig/read" EnvironmentConfig, READS, environment::ConfigReadParams => environment::ConfigReadResult;
     /// Starts a process. The server knows it again by its process id.
-    ProcessStart "process/start" Exec, CHANGES, process::StartParams => process::StartResult;
+    ProcessStart "process/start" Exec, CHANGES.audited(), process::StartParams => process::StartResult;
     /// Reads a page of a process's log, and may wait for it.
     ProcessRead "process/read" Exec, READS.waits(), process::ReadParams => process::ReadResult;
     /// Writes to stdin. The server knows a write again by its write id.
@@ -340,7 +353,7 @@ methods! {
     /// Drops a process and its log.
     ProcessForget "process/forget" Exec, CHANGES.ours(), process::ForgetParams => process::ForgetResult;
     /// Makes an HTTP request from the environment. It is dropped with its connection: nobody else could read the response.
-    HttpRequest "http/request" Http, READS.once().waits(), http::RequestParams => http::RequestResult;
+    HttpRequest "http/request" Http, READS.once().waits().audited(), http::RequestParams => http::RequestResult;
     /// Looks through directories for skills and plugins.
     CapabilityRootsDiscover "capabilityRoots/discoverV1" CapabilityDiscovery, READS, discovery::DiscoverRootsParams => discovery::DiscoverRootsResult;
     /// Looks for everything that applies to a directory. No server of ours answers it.
@@ -348,9 +361,17 @@ methods! {
     /// Reads a whole file.
     FsReadFile "fs/readFile" Filesystem, READS, fs::ReadFileParams => fs::ReadFileResult;
     /// Replaces a file, or appends to it.
-    FsWriteFile "fs/writeFile" Filesystem, CHANGES.remembered().bulk(), fs::WriteFileParams => fs::WriteFileResult;
+    FsWriteFile "fs/writeFile" Filesystem, CHANGES.remembered().bulk().audited(), fs::WriteFileParams => fs::WriteFileResult {
+        fn changed_paths(&self) -> Vec<&PathUri> {
+            vec![&self.path]
+        }
+    };
     /// Opens a file, to read or write it in blocks. The handle belongs to the connection.
-    FsOpen "fs/open" Filesystem, CHANGES, fs::OpenParams => fs::OpenResult;
+    FsOpen "fs/open" Filesystem, CHANGES.audited(), fs::OpenParams => fs::OpenResult {
+        fn changed_paths(&self) -> Vec<&PathUri> {
+            if self.mode == fs::OpenMode::Read { Vec::new() } else { vec![&self.path] }
+        }
+    };
     /// Reads a block of an open file.
     FsReadBlock "fs/readBlock" Filesystem, READS, fs::ReadBlockParams => fs::ReadBlockResult {
         fn result_from_block(block: Bytes, eof: bool) -> Option<Self::Result> {
@@ -372,7 +393,11 @@ methods! {
     /// Closes an open file.
     FsClose "fs/close" Filesystem, CHANGES.control(), fs::CloseParams => fs::CloseResult;
     /// Makes a directory.
-    FsCreateDirectory "fs/createDirectory" Filesystem, CHANGES.remembered(), fs::CreateDirectoryParams => fs::CreateDirectoryResult;
+    FsCreateDirectory "fs/createDirectory" Filesystem, CHANGES.remembered().audited(), fs::CreateDirectoryParams => fs::CreateDirectoryResult {
+        fn changed_paths(&self) -> Vec<&PathUri> {
+            vec![&self.path]
+        }
+    };
     /// Tells what is known about a file.
     FsGetMetadata "fs/getMetadata" Filesystem, READS, fs::GetMetadataParams => fs::GetMetadataResult;
     /// Resolves a path to the one without links and dots.
@@ -382,21 +407,45 @@ methods! {
     /// Lists a tree.
     FsWalk "fs/walk" Filesystem, READS, fs::WalkParams => fs::WalkResult;
     /// Removes a file, a link or a directory.
-    FsRemove "fs/remove" Filesystem, CHANGES.remembered(), fs::RemoveParams => fs::RemoveResult;
+    FsRemove "fs/remove" Filesystem, CHANGES.remembered().audited(), fs::RemoveParams => fs::RemoveResult {
+        fn changed_paths(&self) -> Vec<&PathUri> {
+            vec![&self.path]
+        }
+    };
     /// Copies a file, a link or a directory within the environment.
-    FsCopy "fs/copy" Filesystem, CHANGES.remembered(), fs::CopyParams => fs::CopyResult;
+    FsCopy "fs/copy" Filesystem, CHANGES.remembered().audited(), fs::CopyParams => fs::CopyResult {
+        fn changed_paths(&self) -> Vec<&PathUri> {
+            vec![&self.source_path, &self.destination_path]
+        }
+    };
     /// Watches for the first of some paths that appears. The watch belongs to the connection.
     FsWatchMissing "fs/watchMissing" Filesystem, READS, fs::WatchMissingParams => fs::WatchMissingResult;
     /// Renames a file or a directory.
-    FsRename "fs/rename" Filesystem, CHANGES.remembered().ours(), fs::RenameParams => fs::RenameResult;
+    FsRename "fs/rename" Filesystem, CHANGES.remembered().ours().audited(), fs::RenameParams => fs::RenameResult {
+        fn changed_paths(&self) -> Vec<&PathUri> {
+            vec![&self.source_path, &self.destination_path]
+        }
+    };
     /// Sets permission bits.
-    FsSetPermissions "fs/setPermissions" Filesystem, CHANGES.ours(), fs::SetPermissionsParams => fs::SetPermissionsResult;
+    FsSetPermissions "fs/setPermissions" Filesystem, CHANGES.ours().audited(), fs::SetPermissionsParams => fs::SetPermissionsResult {
+        fn changed_paths(&self) -> Vec<&PathUri> {
+            vec![&self.path]
+        }
+    };
     /// Sets the times of last access and modification.
-    FsSetTimes "fs/setTimes" Filesystem, CHANGES.ours(), fs::SetTimesParams => fs::SetTimesResult;
+    FsSetTimes "fs/setTimes" Filesystem, CHANGES.ours().audited(), fs::SetTimesParams => fs::SetTimesResult {
+        fn changed_paths(&self) -> Vec<&PathUri> {
+            vec![&self.path]
+        }
+    };
     /// Reads the target of a symbolic link.
     FsReadLink "fs/readLink" Filesystem, READS.ours(), fs::ReadLinkParams => fs::ReadLinkResult;
     /// Makes a symbolic link.
-    FsCreateSymlink "fs/createSymlink" Filesystem, CHANGES.remembered().ours(), fs::CreateSymlinkParams => fs::CreateSymlinkResult;
+    FsCreateSymlink "fs/createSymlink" Filesystem, CHANGES.remembered().ours().audited(), fs::CreateSymlinkParams => fs::CreateSymlinkResult {
+        fn changed_paths(&self) -> Vec<&PathUri> {
+            vec![&self.path]
+        }
+    };
     /// Hashes a file where it is.
     FsHash "fs/hash" Filesystem, READS.ours(), fs::HashParams => fs::HashResult;
     /// Watches a tree. The watch belongs to the connection.

@@ -67,17 +67,14 @@ impl CallPolicy {
         self.0.as_ref().is_some_and(|rules| rules.refused.get().is_some())
     }
 
-    /// Why a call failed: a ceiling, if that is what refused it.
+    /// Why a call failed: a ceiling, if one has refused something of it. Whatever the kernel said after that is a consequence.
     pub(super) fn explain(&self, reason: FileReason) -> FileReason {
-        const REFUSALS: [Errno; 5] = [Errno::NOENT, Errno::ACCESS, Errno::ROFS, Errno::BUSY, Errno::LOOP];
         let refused = self.0.as_ref().and_then(|rules| rules.refused.get());
         match (reason, refused) {
-            (FileReason::Os(errno), Some(refused)) if REFUSALS.contains(&Errno::from_raw_os_error(errno)) => {
+            (FileReason::Os(_), Some(refused)) => {
                 let verb = if refused.wanted == Wanted::Write { "write" } else { "read" };
-                let why = format!(
-                    "it would {verb} {}, which is outside the roots that are allowed here",
-                    refused.path.display()
-                );
+                let path = refused.path.display();
+                let why = format!("it would {verb} {path}, which is outside the roots that are allowed here");
                 FileReason::Forbidden { rule: refused.rule.clone(), why }
             }
             (reason, _) => reason,

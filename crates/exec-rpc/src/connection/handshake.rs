@@ -18,6 +18,7 @@ use exec_wire::method::{Method, NotificationMethod};
 use exec_wire::process::AcknowledgeParams;
 
 use super::ConnectionTask;
+use crate::audit::AuditEvent;
 use crate::convert;
 use crate::dispatch::Params;
 use crate::limits::{CLIENT_NAME_BYTES, OUTPUT_WINDOW_BYTES, REQUEST_SCOPE_BYTES};
@@ -32,6 +33,15 @@ pub(crate) enum HandshakeState {
     NotStarted,
     AwaitingInitialized,
     Complete(Arc<Session>),
+}
+
+impl HandshakeState {
+    pub(crate) fn session(&self) -> Option<&Session> {
+        match self {
+            Self::Complete(session) => Some(session),
+            Self::NotStarted | Self::AwaitingInitialized => None,
+        }
+    }
 }
 
 impl ConnectionTask {
@@ -51,9 +61,19 @@ impl ConnectionTask {
         let ttl = params.detached_ttl_ms.map(Duration::from_millis);
         let registration = &mut self.registration;
         let (session, granted) = match &params.resume_session_id {
-            None => server.open_session(registration, &params.client_name, scope, ttl)?,
+            None => server.open_session(registration, &params.client_name, scope, ttl).await?,
             Some(session_id) => server.resume_session(registration, session_id, scope, params.only_if_held, ttl)?,
         };
+        if let Some(audit) = server.audit() {
+            let (session, peer) = (session.id.clone(), self.shared.peer.to_string());
+            let subject = registration.subject().map(str::to_owned);
+            audit
+                .record(match &params.resume_session_id {
+                    None => AuditEvent::SessionOpened { session, client: params.client_name.clone(), peer, subject },
+                    Some(_) => AuditEvent::SessionResumed { session, peer, subject },
+                })
+                .await;
+        }
         let mut commands = Vec::new();
         if params.binary_frames {
             self.shared.binary_frames.store(self.shared.carries_binary, Ordering::Relaxed);

@@ -12,6 +12,7 @@ pub(crate) mod watch;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use exec_env::Files;
 use exec_wire::PathUri;
@@ -24,7 +25,9 @@ use crate::reply;
 impl RequestContext {
     /// The files under the sandbox that the call asks for.
     pub(super) fn files_under(&self, sandbox: Option<&SandboxContext>) -> Result<Arc<dyn Files>, RpcError> {
-        permission::files_under(self.connection.files(), sandbox)
+        let (files, is_sandboxed) = permission::files_under(self.connection.files(), sandbox)?;
+        self.is_sandboxed.store(is_sandboxed, Ordering::Relaxed);
+        Ok(files)
     }
 }
 

@@ -9,6 +9,7 @@ use exec_wire::limits::BODY_DELTA_BYTES;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::notifications::{NotificationSender, spawn_after_response};
+use crate::audit::HttpAudit;
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::limits::{STREAM_ID_BYTES, WHOLE_BODY_BYTES};
@@ -29,7 +30,10 @@ pub(crate) async fn request(context: RequestContext, params: RequestParams) -> H
         false => None,
     };
     let http = context.connection.server.environment.http();
-    let response = http.request(convert::http_request(params)).await.map_err(reply::http_error)?;
+    let audit = HttpAudit::begin(&context, &params.method, &params.url);
+    let response = http.request(convert::http_request(params)).await.map_err(reply::http_error);
+    audit.finish(response.as_ref().map(|response| response.status)).await;
+    let response = response?;
     let Some(reservation) = reservation else {
         let (body, memory) = read_whole_body(&context, response.body).await?;
         return Ok(Response { memory, ..convert::http_response(response.status, response.headers, body).into() });

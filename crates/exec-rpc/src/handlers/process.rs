@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use exec_core::limits::PAGE_ENTRIES;
-use exec_core::sandbox::{FilePolicy, NetworkPolicy, SandboxPolicy};
+use exec_core::sandbox::{FileCeiling, FilePolicy, NetworkPolicy, SandboxPolicy};
 use exec_core::{Command, EntryBody, Page, WriteId};
 use exec_env::process::{ProcessError, ProcessInfo, ProcessReason, Processes, ReadQuery, Signalled, Written};
 use exec_wire::base64::Base64;
@@ -19,6 +19,7 @@ use exec_wire::process::{
 };
 use exec_wire::sandbox::SandboxContext;
 
+use crate::audit::StartAudit;
 use crate::ceiling::StartWish;
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
@@ -45,29 +46,42 @@ impl RequestContext {
     }
 }
 
+impl RequestContext {
+    /// What the sandbox of a start must stay within, if the start is permitted at all.
+    fn ceilings_of_start(
+        &self,
+        params: &StartParams,
+        sandbox: Option<&SandboxPolicy>,
+    ) -> Result<Vec<FileCeiling>, RpcError> {
+        let wish = StartWish {
+            sandbox,
+            asks_for_network: params.network_proxy.is_some() || params.enforce_managed_network,
+            spool_bytes: params.spool_bytes,
+        };
+        let permissions = &self.connection.permissions;
+        permissions.allow_start(&wish).map_err(reply::violation)?;
+        Ok(permissions.file_ceilings())
+    }
+}
+
+fn sandbox_of_start(params: &StartParams) -> Result<Option<SandboxPolicy>, RpcError> {
+    let asked = params.sandbox.as_ref().map(SandboxContext::policy).transpose().map_err(reply::bad_sandbox)?.flatten();
+    if params.enforce_managed_network && params.sandbox.is_some() {
+        // Whatever else the context asks for, or if it asks for nothing: the proxy is all there is.
+        let files = asked.map_or(FilePolicy::Unrestricted, |policy| policy.files);
+        return Ok(Some(SandboxPolicy { files, network: NetworkPolicy::ProxyOnly }));
+    }
+    Ok(asked.filter(|policy| !policy.allows_everything()))
+}
+
 pub(crate) async fn start(context: RequestContext, params: StartParams) -> HandlerResult<StartResult> {
     let wire_id = params.process_id.clone();
     unsupported::check_proxy(&params)?;
     let cwd = params.cwd.to_path().map_err(reply::foreign_cwd)?;
     unsupported::check(&params)?;
-    let sandbox = params.sandbox.as_ref().map(SandboxContext::policy).transpose().map_err(reply::bad_sandbox)?;
-    let sandbox = match params.enforce_managed_network && params.sandbox.is_some() {
-        // Whatever else the context asks for, or if it asks for nothing: the proxy is all there is.
-        true => {
-            let files = sandbox.flatten().map_or(FilePolicy::Unrestricted, |policy| policy.files);
-            Some(SandboxPolicy { files, network: NetworkPolicy::ProxyOnly })
-        }
-        false => sandbox.flatten().filter(|policy| !policy.allows_everything()),
-    };
+    let sandbox = sandbox_of_start(&params)?;
     let sandboxed = sandbox.is_some();
-    let permissions = &context.connection.permissions;
-    let wish = StartWish {
-        sandbox: sandbox.as_ref(),
-        asks_for_network: params.network_proxy.is_some() || params.enforce_managed_network,
-        spool_bytes: params.spool_bytes,
-    };
-    permissions.allow_start(&wish).map_err(reply::violation)?;
-    let ceilings = permissions.file_ceilings();
+    let ceilings = context.ceilings_of_start(&params, sandbox.as_ref())?;
     let client_label = params.label.as_ref().map_or_else(Vec::new, |label| label.0.to_vec());
     if client_label.len() > LABEL_BYTES {
         return Err(reply::too_long("label", client_label.len(), LABEL_BYTES));
@@ -99,12 +113,16 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     let server = &context.connection.server;
     let limits = context.connection.permissions.process_limits();
     let counted = server.count_process(&context.session, limits).map_err(reply::violation)?;
-    let started =
-        context.processes().start(&id, command).await.map_err(|error| reply::process_error(error.reason, &wire_id))?;
+    let audit = StartAudit::begin(&context, &wire_id, &command);
+    let started = context.processes().start(&id, command).await;
+    if let Some(audit) = audit {
+        audit.finish(&started).await;
+    }
+    let started = started.map_err(|error| reply::process_error(error.reason, &wire_id))?;
     let bounds = context.connection.permissions.process_bounds();
     let process = Arc::new(SessionProcess::new(wire_id.clone(), id, keep, sandboxed).started_within(bounds));
     reservation.commit(process.clone());
-    server.await_exit(&process, counted);
+    server.await_exit(&context.session, &process, counted);
     if !start_key.is_empty() {
         context.session.record_start(start_key);
     }

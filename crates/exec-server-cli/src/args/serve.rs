@@ -73,6 +73,8 @@ pub(crate) struct ServeArgs {
     /// processes, spool_bytes, total_spool_bytes; see docs/ceiling.md
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) audit: ServeAuditArgs,
     /// How log lines look
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
@@ -88,6 +90,25 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object a line
     Json,
+}
+
+/// What is written down of what clients do.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Audit")]
+pub(crate) struct ServeAuditArgs {
+    /// Write down sessions, starts, exits, file changes, requests and refusals, one JSON line each, in a chain of hashes; the
+    /// file needs a folder of its own (mode 700), which sandboxes do not show; see docs/audit.md
+    #[arg(long = "audit", value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Answer a request only when its line is written, and refuse requests while lines cannot be
+    #[arg(long = "audit-required", requires = "file")]
+    pub(crate) required: bool,
+    /// A larger log is rotated: it gets .1 at its end, and the next one goes on with its chain
+    #[arg(long = "audit-max-bytes", value_name = "N", default_value_t = 64 << 20, requires = "file", value_parser = clap::value_parser!(u64).range(4096..))]
+    pub(crate) max_bytes: u64,
+    /// How many rotated logs are kept; the oldest beyond that is removed
+    #[arg(long = "audit-keep", value_name = "N", default_value_t = 16, requires = "file")]
+    pub(crate) keep: u32,
 }
 
 /// Who may connect over WebSocket.

@@ -111,7 +111,7 @@ pub(super) fn mode_string(kind: FileKind, is_symlink: bool, mode: u32) -> String
 }
 
 /// `2026-11-16 00:05:24 UTC`.
-pub(super) fn format_date(time: SystemTime) -> String {
+pub(crate) fn format_date(time: SystemTime) -> String {
     let seconds = i64::try_from(nanoseconds(time).div_euclid(1_000_000_000)).unwrap_or(0);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = civil_date(days);

@@ -2,6 +2,7 @@
 //!
 //! One file per subject. The child is a shell or a small tool everywhere, because how a shell sees us is the subject.
 
+mod audit;
 mod background;
 mod cp;
 mod detached;

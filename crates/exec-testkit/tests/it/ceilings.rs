@@ -402,20 +402,20 @@ async fn a_ceiling_counts_processes_until_they_exit() {
     let mut server = BoundServer::start("processes_per_session = 2\nprocesses = 3\nspool_bytes = 1048576").await;
     let mut first = server.client(Grant::Everything, None).await;
     let mut second = server.client(Grant::Everything, None).await;
-    let sleep = |id: &str| start(id, "read line", Path::new("/"), &Value::Null);
+    let waiting = |id: &str| start(id, "read line", Path::new("/"), &Value::Null);
     for id in ["1", "2"] {
-        assert_eq!(first.refused_by("process/start", sleep(id)).await, None);
+        assert_eq!(first.refused_by("process/start", waiting(id)).await, None);
     }
-    assert_eq!(first.refused_by("process/start", sleep("3")).await.as_deref(), Some("server/processesPerSession"));
-    assert_eq!(second.refused_by("process/start", sleep("1")).await, None);
-    assert_eq!(second.refused_by("process/start", sleep("2")).await.as_deref(), Some("server/processes"));
+    assert_eq!(first.refused_by("process/start", waiting("3")).await.as_deref(), Some("server/processesPerSession"));
+    assert_eq!(second.refused_by("process/start", waiting("1")).await, None);
+    assert_eq!(second.refused_by("process/start", waiting("2")).await.as_deref(), Some("server/processes"));
     first.call("process/terminate", json!({"processId": "1"})).await;
     first.call("process/wait", json!({"processId": "1", "until": {"type": "exited"}})).await;
     // The count follows the exit, which another task waits for as well.
-    while second.refused_by("process/start", sleep("3")).await.is_some() {
+    while second.refused_by("process/start", waiting("3")).await.is_some() {
         tokio::task::yield_now().await;
     }
-    let mut large = sleep("4");
+    let mut large = waiting("4");
     large["spoolBytes"] = json!(2 << 20);
     assert_eq!(second.refused_by("process/start", large).await.as_deref(), Some("server/spoolBytes"));
 }

@@ -2,6 +2,7 @@
 //! cannot show: killed owners and keepers, large volumes, full disks, comparison with Codex.
 
 mod attached;
+mod audits;
 mod ceilings;
 mod codex;
 mod compat;

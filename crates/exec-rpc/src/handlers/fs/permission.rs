@@ -12,13 +12,14 @@ use exec_wire::sandbox::SandboxContext;
 
 use crate::reply;
 
+/// Also returns whether the profile restricts them.
 pub(crate) fn files_under(
     files: &Arc<dyn Files>,
     sandbox: Option<&SandboxContext>,
-) -> Result<Arc<dyn Files>, RpcError> {
+) -> Result<(Arc<dyn Files>, bool), RpcError> {
     Ok(match policy(sandbox)? {
-        Some(policy) => files.under_policy(Arc::new(policy)),
-        None => Arc::clone(files),
+        Some(policy) => (files.under_policy(Arc::new(policy)), true),
+        None => (Arc::clone(files), false),
     })
 }
 
