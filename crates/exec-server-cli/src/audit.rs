@@ -107,8 +107,11 @@ async fn tail(args: &AuditTailArgs) -> anyhow::Result<u8> {
         print_line(&mut stdout, line);
     }
     stdout.flush().await?;
+    if !args.follow {
+        return Ok(0);
+    }
     let mut unfinished = Vec::new();
-    while args.follow {
+    loop {
         tokio::time::sleep(FOLLOW_INTERVAL).await;
         unfinished.extend(followed.read_more()?);
         while let Some(end) = unfinished.iter().position(|byte| *byte == b'\n') {
@@ -117,7 +120,6 @@ async fn tail(args: &AuditTailArgs) -> anyhow::Result<u8> {
         }
         stdout.flush().await?;
     }
-    Ok(0)
 }
 
 /// A log that is read as it grows, and in the file that takes its place when it is rotated.

@@ -259,7 +259,6 @@ fn open_file(path: &Path) -> anyhow::Result<File> {
 
 /// Where the chain of a file stands, how long its whole lines are, what follows them, and which exits it has. A file that
 /// was changed is refused: to go on with it would cover that up.
-#[expect(clippy::type_complexity, reason = "the four are taken apart at once")]
 fn read_tail(file: &mut File, path: &Path) -> anyhow::Result<(Link, u64, Vec<u8>, HashSet<String>)> {
     let mut text = Vec::new();
     file.seek(SeekFrom::Start(0))?;
