@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
+use crate::environments::ACTOR;
+
 struct AuditedServer {
     server: Arc<Server>,
     tasks: JoinSet<()>,
@@ -268,4 +270,27 @@ async fn a_request_is_told_by_its_origin_and_status_and_nothing_else_of_it() {
     drop(client);
     let events = server.some_events("httpRequest", 2).await;
     assert_eq!(events[1]["outcome"], "interrupted");
+}
+
+#[tokio::test]
+async fn what_a_proxy_has_decided_is_told_with_what_its_client_gave_for_it() {
+    let mut server = AuditedServer::start("").await;
+    let mut client = server.connect();
+    client.begin(None).await;
+    let proxy = json!({"enabled": true, "enableSocks5": true, "enableSocks5Udp": false, "allowUpstreamProxy": false,
+        "dangerouslyAllowAllUnixSockets": false, "mode": "full", "allowLocalBinding": false,
+        "domains": {"denied.test": "deny"}});
+    let none: Option<&str> = None;
+    let metadata = json!({"conversationId": "c-7", "appVersion": none, "userAccountId": none, "authMode": none,
+        "originator": none, "userEmail": none, "terminalType": none, "model": none, "slug": none});
+    let request = "GET http://denied.test/s3cret HTTP/1.1\\r\\nHost: denied.test\\r\\nConnection: close\\r\\n\\r\\n";
+    let started = json!({"processId": "p", "argv": [ACTOR, "say-to", "HTTP_PROXY", request], "cwd": "file:///",
+        "env": {}, "tty": false, "networkProxy": {"proxy": proxy, "auditMetadata": metadata}});
+    let answer = client.call("process/start", started).await;
+    assert_eq!(answer["result"]["processId"], "p", "{answer}");
+    let told = server.some_events("networkDecision", 1).await;
+    let expected = json!([{"event": "networkDecision", "session": client.session, "process": "p", "decision": "deny",
+        "source": "baseline_policy", "reason": "denied", "protocol": "http", "host": "denied.test", "port": 80,
+        "metadata": {"conversationId": "c-7"}}]);
+    assert_eq!(json!(told), expected);
 }
