@@ -149,6 +149,10 @@ pub const FIRST_FOLLOW_WAIT: Duration = Duration::from_secs(1);
 /// After a resume, the push of a process waits this long for the client's first read of it.
 pub const FIRST_READ_WAIT: Duration = Duration::from_secs(5);
 
+/// Then it waits so long for the client to handle the answer. Codex's client puts output that comes meanwhile aside, and
+/// gives the process up when that is more than 1 MiB; a flood is that in a millisecond.
+pub const PAUSE_AFTER_FIRST_READ: Duration = Duration::from_millis(150);
+
 // Watches, searches and bodies of one connection.
 
 /// Each watch costs an inotify instance, of which a user has 128 by default.

@@ -18,7 +18,7 @@ mod output_push;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use exec_core::Seq;
@@ -29,7 +29,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::limits::{FIRST_READ_WAIT, PAGES_IN_A_TURN, PUSH_BYTES};
+use crate::limits::{FIRST_READ_WAIT, PAGES_IN_A_TURN, PAUSE_AFTER_FIRST_READ, PUSH_BYTES};
 use crate::session::denial::DenialFollower;
 use crate::session::{ConnectionId, ReadInProgress, ReadPositions, SessionProcess};
 use fair_queue::FairQueue;
@@ -230,7 +230,9 @@ impl Writer {
             WriterCommand::ClientHasRead { read, after } => {
                 let process = read.0.clone();
                 if self.push_of(&process).is_some_and(|push| push.begins_by().is_some()) {
-                    self.follow(process, after).await;
+                    // A client with a window is ready for all that fits it.
+                    let pause = if self.window.is_some() { Duration::ZERO } else { PAUSE_AFTER_FIRST_READ };
+                    self.follow_after(pause, process, after).await;
                 }
             }
             WriterCommand::UseWindow { bytes } => self.window = Some(bytes),
@@ -262,6 +264,11 @@ impl Writer {
     }
 
     async fn follow(&mut self, process: Arc<SessionProcess>, after: Seq) {
+        self.follow_after(Duration::ZERO, process, after).await;
+    }
+
+    /// Begins a push after a pause, in which the log already keeps what is to be sent.
+    async fn follow_after(&mut self, pause: Duration, process: Arc<SessionProcess>, after: Seq) {
         // A process that was forgotten meanwhile has nothing to send. Its push must go, too: one that is overdue and
         // never begins would be tried again without a pause.
         let Ok(follower) = self.environment.processes().follow(&process.id, after).await else {
@@ -276,7 +283,11 @@ impl Writer {
         };
         self.last_generation += 1;
         let wire_id = process.wire_id.clone();
-        self.waiting_followers.push(ReadyFollower::wait(wire_id.clone(), self.last_generation, follower));
+        let ready = ReadyFollower::wait(wire_id.clone(), self.last_generation, follower);
+        self.waiting_followers.push(match pause {
+            Duration::ZERO => ready,
+            pause => Box::pin(tokio::time::sleep(pause).then(|()| ready)),
+        });
         self.pushes.insert(wire_id, OutputPush::following(process, after, self.last_generation, self.jsonrpc));
     }
 

@@ -4,8 +4,9 @@
 //! Here, and only here, we fork: the child must have memory of its own, because it changes how the kernel treats it (it
 //! becomes readable to us, so that it can be given its ids). It happens once or twice in the life of a program.
 
-use std::ffi::CStr;
+use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use exec_core::sandbox::Confinement;
 use rustix::fs::{Mode, OFlags};
@@ -71,16 +72,20 @@ pub fn try_supervision(confinement: &Confinement, descriptors: &[OwnedFd]) -> Re
     let mut prepared = PreparedConfinement::new(confinement, descriptors, None, Some(theirs.as_fd()))
         .map_err(|errno| failed("reading it", errno))?;
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed("a pipe", errno))?;
+    // Nobody has made it, or the answer would be another.
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let directory = CString::new(format!("/.exec-server-{}-{since_1970}", std::process::id()))
+        .expect("letters and digits have no NUL among them");
     let (report, our_end) = (write.as_raw_fd(), ours.as_raw_fd());
     let trial = || {
-        // SAFETY: as above; the string is a constant. Whoever supervises reads it in our memory, which a copy of a server
+        // SAFETY: as above; the string lives in our copy of the memory. Whoever supervises reads it in our memory, which a copy of a server
         // does not allow by itself.
         unsafe {
             libc::close(our_end);
             libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
-            let errno = match prepared.enter().and_then(|()| prepared.seal()) {
+            let errno = match prepared.enter().and_then(|()| prepared.restrict()).and_then(|()| prepared.seal()) {
                 Err((_, errno)) => errno,
-                Ok(()) if libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, TRIAL_DIRECTORY.as_ptr(), 0o700) == 0 => 0,
+                Ok(()) if libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, directory.as_ptr(), 0o700) == 0 => 0,
                 Ok(()) => *libc::__errno_location(),
             };
             libc::write(report, (&raw const errno).cast(), size_of::<i32>());
@@ -96,13 +101,14 @@ pub fn try_supervision(confinement: &Confinement, descriptors: &[OwnedFd]) -> Re
     supervised.map_err(|errno| failed("supervising a process", errno))?;
     match (got, i32::from_ne_bytes(errno)) {
         (Ok(4), libc::EROFS) => Ok(()),
+        (Ok(4), 0) => {
+            let _ = rustix::fs::rmdir(&directory);
+            Err(failed("asking a supervisor, who let a directory be made", Errno::PERM))
+        }
         (Ok(4), errno) => Err(failed("asking a supervisor", Errno::from_raw_os_error(errno))),
         _ => Err(failed("it was killed while it confined itself", Errno::PERM)),
     }
 }
-
-/// Nobody makes it.
-const TRIAL_DIRECTORY: &CStr = c"/.exec-server-trial";
 
 /// A user namespace of ours in which our user and group are themselves and there are no others.
 pub fn new_user_namespace() -> Result<OwnedFd, TrialError> {

@@ -30,6 +30,8 @@ pub(crate) struct FakeEnvironment {
     pub(crate) start_waits: Notify,
     pub(crate) release_starts: Notify,
     pub(crate) refuse_signals: AtomicBool,
+    /// Every process prints without an end.
+    pub(crate) floods: AtomicBool,
     /// Told whenever somebody tries to follow a process.
     pub(crate) follow_tried: Notify,
     /// Entries of a page, each a byte.
@@ -63,6 +65,7 @@ impl Default for FakeEnvironment {
             start_waits: Notify::default(),
             release_starts: Notify::default(),
             refuse_signals: AtomicBool::default(),
+            floods: AtomicBool::default(),
             follow_tried: Notify::default(),
             page_entries: AtomicUsize::default(),
             claimed_bytes: AtomicU64::default(),
@@ -155,13 +158,20 @@ impl Processes for FakeEnvironment {
         })
     }
 
-    fn follow<'a>(&'a self, id: &'a ProcessId, _: Seq) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ProcessError>> {
+    fn follow<'a>(
+        &'a self,
+        id: &'a ProcessId,
+        after: Seq,
+    ) -> BoxFuture<'a, Result<Box<dyn LogFollower>, ProcessError>> {
         ProcessVerb::Follow.perform(id, async move {
             self.followed.fetch_add(1, Ordering::Relaxed);
             self.follow_tried.notify_one();
             self.known(id)?;
-            let silent: Box<dyn LogFollower> = Box::new(Silent);
-            Ok(silent)
+            let follower: Box<dyn LogFollower> = match self.floods.load(Ordering::Relaxed) {
+                true => Box::new(Flood { after, head: self.head() }),
+                false => Box::new(Silent),
+            };
+            Ok(follower)
         })
     }
 
@@ -259,6 +269,28 @@ impl LogFollower for Silent {
 
     fn next(&mut self, _: usize) -> BoxFuture<'_, Result<Option<Page>, ProcessError>> {
         Box::pin(async { Ok(None) })
+    }
+
+    fn acknowledge(&mut self, _: Seq, _: Duration) {}
+}
+
+/// There is always one more entry.
+struct Flood {
+    after: Seq,
+    head: Head,
+}
+
+impl LogFollower for Flood {
+    fn ready(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn next(&mut self, _: usize) -> BoxFuture<'_, Result<Option<Page>, ProcessError>> {
+        self.after += 1;
+        self.head.next_seq = self.after + 1;
+        let body = EntryBody::Output { stream: Stream::Stdout, bytes: Bytes::from_static(b"x") };
+        let page = Page { entries: vec![Entry { seq: self.after, body }], gap: None, head: self.head };
+        Box::pin(std::future::ready(Ok(Some(page))))
     }
 
     fn acknowledge(&mut self, _: Seq, _: Duration) {}

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use exec_rpc::limits::PAUSE_AFTER_FIRST_READ;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::{TestServer, error_of, start_params};
 
@@ -105,4 +107,24 @@ async fn a_resumed_connection_whose_processes_are_gone_does_not_look_for_them_fo
         resumed.call("environment/status", json!(null)).await;
     }
     assert_eq!(server.environment.followed.load(Ordering::Relaxed), before + 1);
+}
+
+/// Codex's client gives a process up whose output comes faster than it handles the answer to its first read.
+#[tokio::test(start_paused = true)]
+async fn a_plain_client_that_resumes_has_time_to_handle_its_first_read_before_output_comes() {
+    let server = TestServer::start().await;
+    let mut client = server.client().await;
+    client.start_process("p").await;
+    let session = client.session.clone();
+    drop(client);
+    server.environment.floods.store(true, Ordering::Relaxed);
+    server.environment.page_entries.store(3, Ordering::Relaxed);
+    let mut resumed = server.connect();
+    resumed.initialize(json!({"clientName": "test", "resumeSessionId": session})).await;
+    let read = resumed.call("process/read", json!({"processId": "p", "afterSeq": 0})).await;
+    assert_eq!(read["result"]["nextSeq"], 4, "{read}");
+    let read_at = Instant::now();
+    let pushed = resumed.next().await;
+    assert_eq!((&pushed["method"], &pushed["params"]["seq"]), (&json!("process/output"), &json!(4)));
+    assert!(read_at.elapsed() >= PAUSE_AFTER_FIRST_READ);
 }
