@@ -1,6 +1,6 @@
 //! The managed network: the proxy a process may be given, and the questions it asks.
 //!
-//! `network/policyRequest` is the one request a server sends. The shapes are Codex's. [`domain`] turns them into values of
+//! `network/policyRequest` is the one request a server sends. The shapes are Codex's. `domain` turns them into values of
 //! the domain, and back.
 
 mod domain;
