@@ -146,15 +146,15 @@ impl Spawner {
         if let Some(identity) = &launch.identity {
             ends.give_to(identity).map_err(failed(SpawnStep::User, program))?;
         }
-        let handout = Handout::new(launch).map_err(failed(SpawnStep::Sandbox, program))?;
+        let transfer = SocketTransfer::new(launch).map_err(failed(SpawnStep::Sandbox, program))?;
         let sockets_at = descriptors.len().saturating_sub(launch.proxy_sockets.into());
         let (descriptors, given) = descriptors.split_at(sockets_at);
-        let cloned = self.clone_child(launch, descriptors, tree, &ends, handout.child_end())?;
+        let cloned = self.clone_child(launch, descriptors, tree, &ends, transfer.child_end())?;
         let mut fds = ends.ours;
         fds.push((FdRole::Pidfd, cloned.pidfd));
         let given = given.iter().map(|socket| rustix::io::fcntl_dupfd_cloexec(socket, 3));
         let sockets: Vec<OwnedFd> =
-            given.chain(handout.take().into_iter().map(Ok)).collect::<Result<_, _>>().unwrap_or_default();
+            given.chain(transfer.take().into_iter().map(Ok)).collect::<Result<_, _>>().unwrap_or_default();
         fds.extend(PROXY_ROLES.into_iter().zip(sockets));
         Ok(Spawned { pid: cloned.pid, fds, marked: cloned.marked, terminal: ends.terminal })
     }
@@ -165,7 +165,7 @@ impl Spawner {
         descriptors: &[OwnedFd],
         tree: &Tree,
         ends: &StdioEnds,
-        handout: Option<BorrowedFd<'_>>,
+        transfer: Option<BorrowedFd<'_>>,
     ) -> Result<ClonedChild, SpawnError> {
         let record = &launch.record;
         let program = record.argv[0].as_os_str();
@@ -195,7 +195,7 @@ impl Spawner {
         let way = supervision.map(|_| way_to_supervisor()).transpose().map_err(unconfined("making a socket"))?;
         let confinement = launch.confinement.as_ref().map(|asked| {
             let supervisor = way.as_ref().map(|(_, theirs)| theirs.as_fd());
-            PreparedConfinement::new(asked, descriptors, handout, supervisor)
+            PreparedConfinement::new(asked, descriptors, transfer, supervisor)
         });
         let confinement = confinement.transpose().map_err(unconfined("reading what was asked for"))?;
         let placed = match &mut self.low_descriptors {
@@ -255,12 +255,12 @@ impl Spawner {
 }
 
 /// How a child that makes the sockets of its proxy itself, in its own network, hands them out.
-enum Handout {
+enum SocketTransfer {
     None,
     Pair { ours: OwnedFd, childs: OwnedFd },
 }
 
-impl Handout {
+impl SocketTransfer {
     fn new(launch: &LaunchRequest) -> Result<Self, Errno> {
         if launch.confinement.as_ref().is_none_or(|confinement| confinement.network.is_none()) {
             return Ok(Self::None);

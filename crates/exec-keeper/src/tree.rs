@@ -24,7 +24,7 @@ use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit, pidfd_open, 
 use crate::sys::clone::CgroupEntry;
 use cgroup::{Cgroup, CgroupPool};
 use limits::TreeLimits;
-pub(crate) use limits::{CpuLook, LimitUnavailable, Rlimits};
+pub(crate) use limits::{CpuCheck, LimitUnavailable, Rlimits};
 use v1::V1Cgroups;
 
 /// Marks are above this, so that none is a limit that somebody meant.
@@ -248,7 +248,7 @@ impl Tree {
     }
 
     /// Looks at the processor time that it has used; `None` if we need not watch that.
-    pub(crate) fn look_at_cpu(&self, now: Instant) -> Option<CpuLook> {
+    pub(crate) fn look_at_cpu(&self, now: Instant) -> Option<CpuCheck> {
         self.limits.as_ref()?.look_at_cpu(self.cgroup.as_ref(), now)
     }
 

@@ -125,7 +125,7 @@ pub(crate) struct Violation {
 }
 
 /// What a start asks for, as far as ceilings speak of it.
-pub(crate) struct StartWish<'a> {
+pub(crate) struct RequestedStart<'a> {
     pub(crate) sandbox: Option<&'a SandboxPolicy>,
     /// Beside what its sandbox says.
     pub(crate) asks_for_network: bool,
@@ -215,8 +215,8 @@ impl Permissions {
         self.ceilings().filter_map(ceiling).collect()
     }
 
-    pub(crate) fn allow_start(&self, wish: &StartWish<'_>) -> Result<(), Violation> {
-        self.ceilings().try_for_each(|(source, ceiling)| allow_start(source, ceiling, wish))
+    pub(crate) fn allow_start(&self, requested: &RequestedStart<'_>) -> Result<(), Violation> {
+        self.ceilings().try_for_each(|(source, ceiling)| allow_start(source, ceiling, requested))
     }
 
     /// Whether a request may be made from the machine.
@@ -259,9 +259,9 @@ impl Permissions {
     }
 }
 
-fn allow_start(source: Source, ceiling: &Ceiling, wish: &StartWish<'_>) -> Result<(), Violation> {
+fn allow_start(source: Source, ceiling: &Ceiling, requested: &RequestedStart<'_>) -> Result<(), Violation> {
     let name = source.name();
-    let rules = match wish.sandbox.map(|sandbox| &sandbox.files) {
+    let rules = match requested.sandbox.map(|sandbox| &sandbox.files) {
         Some(FilePolicy::Restricted { rules, .. }) => Some(rules),
         Some(FilePolicy::Unrestricted) | None => None,
     };
@@ -277,12 +277,12 @@ fn allow_start(source: Source, ceiling: &Ceiling, wish: &StartWish<'_>) -> Resul
         let why = format!("{name} permits only processes in a sandbox that stays within its roots");
         return Err(source.violation("roots", why, "ask for a sandbox that reads and writes nothing else"));
     }
-    let has_network = wish.sandbox.is_none_or(|sandbox| sandbox.network == NetworkPolicy::Enabled);
-    if !ceiling.network && (has_network || wish.asks_for_network) {
+    let has_network = requested.sandbox.is_none_or(|sandbox| sandbox.network == NetworkPolicy::Enabled);
+    if !ceiling.network && (has_network || requested.asks_for_network) {
         let why = format!("{name} permits only processes without network");
         return Err(source.violation("network", why, "ask for a sandbox whose network is restricted"));
     }
-    if let (Some(most), Some(asked)) = (ceiling.spool_bytes, wish.spool_bytes)
+    if let (Some(most), Some(asked)) = (ceiling.spool_bytes, requested.spool_bytes)
         && asked > most
     {
         let why = format!("{name} permits a process to hold {most} bytes of output, and {asked} were asked for");
@@ -312,8 +312,8 @@ mod tests {
 
     fn refused_by(ceiling: Ceiling, sandbox: Option<&SandboxPolicy>) -> Option<String> {
         let permissions = Permissions::of(Arc::new(ceiling), &Grant::Everything);
-        let wish = StartWish { sandbox, asks_for_network: false, spool_bytes: Some(1 << 20) };
-        permissions.allow_start(&wish).err().map(|violation| violation.rule)
+        let requested = RequestedStart { sandbox, asks_for_network: false, spool_bytes: Some(1 << 20) };
+        permissions.allow_start(&requested).err().map(|violation| violation.rule)
     }
 
     #[test]

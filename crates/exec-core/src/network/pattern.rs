@@ -5,14 +5,14 @@ use super::Host;
 /// A pattern that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPattern {
-    reach: Reach,
+    reach: PatternScope,
     /// In lower case, without a port; may have `*` (any characters, dots too) and `?` (one) in it.
     name: String,
 }
 
 /// What of a name's tree is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum PatternScope {
     Name,
     Below,
     NameAndBelow,
@@ -38,9 +38,9 @@ impl HostPattern {
             return Err(BadPattern::Syntax(trimmed.to_owned()));
         }
         let (reach, rest) = match (trimmed.strip_prefix("**."), trimmed.strip_prefix("*.")) {
-            (Some(rest), _) => (Reach::NameAndBelow, rest),
-            (None, Some(rest)) => (Reach::Below, rest),
-            (None, None) => (Reach::Name, trimmed),
+            (Some(rest), _) => (PatternScope::NameAndBelow, rest),
+            (None, Some(rest)) => (PatternScope::Below, rest),
+            (None, None) => (PatternScope::Name, trimmed),
         };
         let name = match rest.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
             Some((inner, port)) if port.is_empty() || port.starts_with(':') => inner,
@@ -64,12 +64,12 @@ impl HostPattern {
     }
 
     pub fn matches_everything(&self) -> bool {
-        self.name == "*" && self.reach != Reach::Below
+        self.name == "*" && self.reach != PatternScope::Below
     }
 
     /// Whether it is meant for this host and no other.
     pub fn names(&self, host: &str) -> bool {
-        self.reach == Reach::Name && !self.name.contains(['*', '?']) && self.name == host
+        self.reach == PatternScope::Name && !self.name.contains(['*', '?']) && self.name == host
     }
 
     /// `host` is in lower case, without dots at its end.
@@ -80,9 +80,9 @@ impl HostPattern {
             dots.into_iter().any(|(at, _)| wildcard_match(&self.name, &host[at + 1..]))
         };
         match self.reach {
-            Reach::Name => wildcard_match(&self.name, host),
-            Reach::Below => below(),
-            Reach::NameAndBelow => wildcard_match(&self.name, host) || below(),
+            PatternScope::Name => wildcard_match(&self.name, host),
+            PatternScope::Below => below(),
+            PatternScope::NameAndBelow => wildcard_match(&self.name, host) || below(),
         }
     }
 }

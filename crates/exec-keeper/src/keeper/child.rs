@@ -17,7 +17,7 @@ use crate::spawn::Spawned;
 use crate::spool::directory::SpoolDirectory;
 use crate::spool::{LogFileKind, OutputSource, PumpContext, PumpOutcome, RecoveredFiles, Spool};
 use crate::sys::pidfd;
-use crate::tree::{CpuLook, Leader, Tree};
+use crate::tree::{CpuCheck, Leader, Tree};
 
 /// How long to wait between two looks at a tree that was signalled. The time doubles from the first to the longest.
 const FIRST_CHECK: Duration = Duration::from_micros(300);
@@ -72,8 +72,8 @@ impl Child {
         now: Instant,
     ) -> Self {
         let next_cpu_look = match tree.look_at_cpu(now) {
-            Some(CpuLook::At(at)) => Some(at),
-            Some(CpuLook::UsedUp) => Some(now),
+            Some(CpuCheck::NextAt(at)) => Some(at),
+            Some(CpuCheck::UsedUp) => Some(now),
             None => None,
         };
         let record = ProcessRecord { limits: tree.limit_report(), ..launch.record.clone() };
@@ -292,8 +292,8 @@ impl Child {
     fn look_at_cpu(&mut self, now: Instant) {
         let look = self.tree.as_ref().filter(|tree| self.exit.is_none() || !tree.is_empty());
         self.next_cpu_look = match look.and_then(|tree| tree.look_at_cpu(now)) {
-            Some(CpuLook::At(at)) => Some(at),
-            Some(CpuLook::UsedUp) => {
+            Some(CpuCheck::NextAt(at)) => Some(at),
+            Some(CpuCheck::UsedUp) => {
                 let signal = self.termination.on_cpu_limit(now);
                 self.signal_tree(signal, now);
                 None

@@ -19,7 +19,7 @@ const SYS_FCHMODAT2: libc::c_long = 452;
 
 /// A path, and the descriptor of the directory from which it goes if it is not absolute.
 #[derive(Debug)]
-pub(super) struct At {
+pub(super) struct PathArgument {
     pub(super) directory: i32,
     pub(super) path: PathBuf,
 }
@@ -27,20 +27,20 @@ pub(super) struct At {
 /// A file that exists.
 #[derive(Debug)]
 pub(super) enum Target {
-    Path { at: At, follow: bool },
+    Path { at: PathArgument, follow: bool },
     Descriptor(i32),
 }
 
 #[derive(Debug)]
 pub(super) enum Call {
-    Open { at: At, flags: i32, mode: u32 },
-    MakeDirectory { at: At, mode: u32 },
-    MakeNode { at: At, mode: u32 },
-    MakeLink { text: CString, at: At },
-    Link { from: Target, to: At },
-    Remove { at: At, directory: bool },
-    Rename { from: At, to: At, flags: u32 },
-    Truncate { at: At, length: i64 },
+    Open { at: PathArgument, flags: i32, mode: u32 },
+    MakeDirectory { at: PathArgument, mode: u32 },
+    MakeNode { at: PathArgument, mode: u32 },
+    MakeLink { text: CString, at: PathArgument },
+    Link { from: Target, to: PathArgument },
+    Remove { at: PathArgument, directory: bool },
+    Rename { from: PathArgument, to: PathArgument, flags: u32 },
+    Truncate { at: PathArgument, length: i64 },
     Change { target: Target, change: AttributeChange },
 }
 
@@ -160,12 +160,12 @@ impl Arguments<'_> {
         if self.int(at) & !known == 0 { Ok(self.int(at)) } else { Err(Errno::INVAL) }
     }
 
-    fn at(&self, first: usize) -> Result<At, Errno> {
-        Ok(At { directory: self.int(first), path: self.caller.path(self.values[first + 1])? })
+    fn at(&self, first: usize) -> Result<PathArgument, Errno> {
+        Ok(PathArgument { directory: self.int(first), path: self.caller.path(self.values[first + 1])? })
     }
 
-    fn in_cwd(&self, argument: usize) -> Result<At, Errno> {
-        Ok(At { directory: libc::AT_FDCWD, path: self.caller.path(self.values[argument])? })
+    fn in_cwd(&self, argument: usize) -> Result<PathArgument, Errno> {
+        Ok(PathArgument { directory: libc::AT_FDCWD, path: self.caller.path(self.values[argument])? })
     }
 
     fn path_target(&self, follow: bool) -> Result<Target, Errno> {

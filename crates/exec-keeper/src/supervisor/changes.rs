@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::call::{At, AttributeChange, Call, Target};
+use super::call::{AttributeChange, Call, PathArgument, Target};
 use super::caller::{Caller, umask_of};
 use super::place::{self, Found, LastName, Name, kind, path_of, proc_path, without_deleted_mark};
 
@@ -82,7 +82,7 @@ impl Changes {
 
 /// Opening.
 impl Changes {
-    fn open(&self, caller: &Caller<'_>, at: &At, flags: i32, mode: u32) -> Result<Answer, Errno> {
+    fn open(&self, caller: &Caller<'_>, at: &PathArgument, flags: i32, mode: u32) -> Result<Answer, Errno> {
         let creates = flags & libc::O_CREAT != 0;
         let exclusive = creates && flags & libc::O_EXCL != 0;
         if creates && flags & (libc::O_DIRECTORY | TEMPORARY) != 0 {
@@ -175,7 +175,7 @@ impl Changes {
 
 /// Names.
 impl Changes {
-    fn make_directory(&self, caller: &Caller<'_>, at: &At, mode: u32) -> Result<(), Errno> {
+    fn make_directory(&self, caller: &Caller<'_>, at: &PathArgument, mode: u32) -> Result<(), Errno> {
         let name = Name { slash: false, ..place::name(caller, at)? };
         let last = self.new_name(&name, NewFile::Directory)?;
         let mode = mode & !caller.umask()?;
@@ -183,7 +183,7 @@ impl Changes {
         self.restore_mode(&name, mode)
     }
 
-    fn make_node(&self, caller: &Caller<'_>, at: &At, mode: u32) -> Result<(), Errno> {
+    fn make_node(&self, caller: &Caller<'_>, at: &PathArgument, mode: u32) -> Result<(), Errno> {
         let kind = match FileType::from_raw_mode(mode) {
             FileType::Unknown if mode & libc::S_IFMT == 0 => FileType::RegularFile,
             kind @ (FileType::RegularFile | FileType::Fifo | FileType::Socket) => kind,
@@ -212,7 +212,7 @@ impl Changes {
         }
     }
 
-    fn link(&self, caller: &Caller<'_>, from: &Target, to: &At) -> Result<(), Errno> {
+    fn link(&self, caller: &Caller<'_>, from: &Target, to: &PathArgument) -> Result<(), Errno> {
         let (file, stat) = place::find_target(caller, from)?;
         if kind(&stat) == FileType::Directory {
             return Err(Errno::PERM);
@@ -223,7 +223,7 @@ impl Changes {
         linkat(CWD, proc_path(&file), &to.directory, last, AtFlags::SYMLINK_FOLLOW)
     }
 
-    fn remove(&self, caller: &Caller<'_>, at: &At, directory: bool) -> Result<(), Errno> {
+    fn remove(&self, caller: &Caller<'_>, at: &PathArgument, directory: bool) -> Result<(), Errno> {
         let name = place::name(caller, at)?;
         let Some((path, last)) = name.path()? else {
             return Err(match (directory, &name.last) {
@@ -240,7 +240,7 @@ impl Changes {
         unlinkat(&name.directory, last, if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() })
     }
 
-    fn rename(&self, caller: &Caller<'_>, from: &At, to: &At, flags: u32) -> Result<(), Errno> {
+    fn rename(&self, caller: &Caller<'_>, from: &PathArgument, to: &PathArgument, flags: u32) -> Result<(), Errno> {
         let flags = RenameFlags::from_bits_retain(flags);
         let exchanges = flags.contains(RenameFlags::EXCHANGE);
         if !(RenameFlags::EXCHANGE | RenameFlags::NOREPLACE).contains(flags) {
@@ -276,7 +276,7 @@ impl Changes {
 
 /// Contents and attributes.
 impl Changes {
-    fn truncate(&self, caller: &Caller<'_>, at: &At, length: i64) -> Result<(), Errno> {
+    fn truncate(&self, caller: &Caller<'_>, at: &PathArgument, length: i64) -> Result<(), Errno> {
         let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
         let Found::File(handle, stat) = place::find(caller, at, true)? else { return Err(Errno::NOENT) };
         match kind(&stat) {

@@ -15,7 +15,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::call::{At, Target};
+use super::call::{PathArgument, Target};
 use super::caller::Caller;
 
 /// As many links as the kernel itself follows.
@@ -48,13 +48,13 @@ pub(super) enum Found {
 }
 
 /// The directory and the last name of a path.
-pub(super) fn name(caller: &Caller<'_>, at: &At) -> Result<Name, Errno> {
+pub(super) fn name(caller: &Caller<'_>, at: &PathArgument) -> Result<Name, Errno> {
     let base = if at.path.is_absolute() { None } else { Some(caller.descriptor(at.directory)?) };
     name_from(base.as_ref(), &at.path)
 }
 
 /// What a path leads to, if need be by the links at its end.
-pub(super) fn find(caller: &Caller<'_>, at: &At, follow: bool) -> Result<Found, Errno> {
+pub(super) fn find(caller: &Caller<'_>, at: &PathArgument, follow: bool) -> Result<Found, Errno> {
     let mut base = if at.path.is_absolute() { None } else { Some(caller.descriptor(at.directory)?) };
     let mut path = at.path.clone();
     for followed in 0..=MAX_LINKS {

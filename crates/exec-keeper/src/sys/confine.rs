@@ -119,11 +119,11 @@ pub(super) type Failure = (ConfineStep, i32);
 
 impl<'a> PreparedConfinement<'a> {
     /// `descriptors` are those that came with it. `EBADF` if there are fewer than it says. The sockets of its own network
-    /// are sent through `handout`, if there is one; `supervisor` is where the listener is sent of a child that is supervised.
+    /// are sent through `transfer`, if there is one; `supervisor` is where the listener is sent of a child that is supervised.
     pub(crate) fn new(
         confinement: &Confinement,
         descriptors: &'a [OwnedFd],
-        handout: Option<BorrowedFd<'_>>,
+        transfer: Option<BorrowedFd<'_>>,
         supervisor: Option<BorrowedFd<'a>>,
     ) -> Result<Self, Errno> {
         let mut descriptors = descriptors.iter();
@@ -135,7 +135,7 @@ impl<'a> PreparedConfinement<'a> {
         });
         Ok(Self {
             user_namespace,
-            network: confinement.network.as_ref().map(|ports| PreparedNetwork::new(ports, handout)),
+            network: confinement.network.as_ref().map(|ports| PreparedNetwork::new(ports, transfer)),
             ruleset,
             handled_rights: confinement.landlock.unwrap_or(0),
             steps: confinement.mounts.iter().map(PreparedStep::new).collect::<Result<_, _>>()?,

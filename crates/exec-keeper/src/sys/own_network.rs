@@ -18,7 +18,7 @@ pub(super) struct PreparedNetwork {
     ports: [u16; MOST_SOCKETS],
     count: usize,
     /// Where to send the sockets; -1 in a trial, which needs none.
-    handout: RawFd,
+    transfer: RawFd,
 }
 
 /// The kernel's `struct ifreq`, as far as it concerns us.
@@ -39,11 +39,11 @@ struct DescriptorMessage {
 }
 
 impl PreparedNetwork {
-    pub(super) fn new(ports: &[u16], handout: Option<BorrowedFd<'_>>) -> Self {
+    pub(super) fn new(ports: &[u16], transfer: Option<BorrowedFd<'_>>) -> Self {
         let mut own = [0; MOST_SOCKETS];
         let count = ports.len().min(MOST_SOCKETS);
         own[..count].copy_from_slice(&ports[..count]);
-        Self { ports: own, count, handout: handout.map_or(-1, |socket| socket.as_raw_fd()) }
+        Self { ports: own, count, transfer: transfer.map_or(-1, |socket| socket.as_raw_fd()) }
     }
 
     /// # Safety
@@ -57,7 +57,7 @@ impl PreparedNetwork {
             for (socket, port) in sockets.iter_mut().zip(self.ports).take(self.count) {
                 *socket = listen(port)?;
             }
-            if self.handout >= 0 {
+            if self.transfer >= 0 {
                 self.send(sockets)?;
             }
         }
@@ -98,7 +98,7 @@ impl PreparedNetwork {
             message.msg_iovlen = 1;
             message.msg_control = (&raw mut control).cast();
             message.msg_controllen = control.length as _;
-            if libc::sendmsg(self.handout, &raw const message, libc::MSG_NOSIGNAL) < 0 {
+            if libc::sendmsg(self.transfer, &raw const message, libc::MSG_NOSIGNAL) < 0 {
                 check(-1)?;
             }
         }

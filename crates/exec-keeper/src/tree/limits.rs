@@ -101,16 +101,16 @@ impl TreeLimits {
     }
 
     /// Looks at the processor time that the tree has used; `None` if the kernel does that.
-    pub(super) fn look_at_cpu(&self, v2: Option<&Cgroup>, now: Instant) -> Option<CpuLook> {
+    pub(super) fn look_at_cpu(&self, v2: Option<&Cgroup>, now: Instant) -> Option<CpuCheck> {
         let limit = Duration::from_secs(self.asked.cpu_seconds?);
         let used = match self.report.cpu_seconds? {
             LimitMeans::CgroupV2 => Duration::from_micros(v2?.count("cpu.stat", "usage_usec")),
             LimitMeans::CgroupV1 => Duration::from_nanos(self.v1(Controller::CpuAccounting)?.number("cpuacct.usage")),
             LimitMeans::Rlimit => return None,
         };
-        let Some(left) = limit.checked_sub(used).filter(|left| !left.is_zero()) else { return Some(CpuLook::UsedUp) };
+        let Some(left) = limit.checked_sub(used).filter(|left| !left.is_zero()) else { return Some(CpuCheck::UsedUp) };
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-        Some(CpuLook::At(now + (left / processors).clamp(SOONEST_LOOK, LATEST_LOOK)))
+        Some(CpuCheck::NextAt(now + (left / processors).clamp(SOONEST_LOOK, LATEST_LOOK)))
     }
 
     /// What the tree has reached until its leader's end.
@@ -158,12 +158,12 @@ impl TreeLimits {
     }
 }
 
-/// What a look at the processor time of a tree has shown.
+/// What a check of the processor time of a tree has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CpuLook {
+pub(crate) enum CpuCheck {
     UsedUp,
-    /// Look again then.
-    At(Instant),
+    /// Check again then.
+    NextAt(Instant),
 }
 
 fn limit_by_v2(limit: Limit, value: u64, pool: &mut CgroupPool, cgroup: &Cgroup) -> bool {

@@ -20,7 +20,7 @@ use exec_wire::process::{
 use exec_wire::sandbox::SandboxContext;
 
 use crate::audit::StartAudit;
-use crate::ceiling::StartWish;
+use crate::ceiling::RequestedStart;
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::limits::{LABEL_BYTES, PAGE_ENTRY_BYTES, PROCESS_PAGE_BYTES, SIGNAL_ID_BYTES};
@@ -53,13 +53,13 @@ impl RequestContext {
         params: &StartParams,
         sandbox: Option<&SandboxPolicy>,
     ) -> Result<Vec<FileCeiling>, RpcError> {
-        let wish = StartWish {
+        let requested = RequestedStart {
             sandbox,
             asks_for_network: params.network_proxy.is_some() || params.enforce_managed_network,
             spool_bytes: params.spool_bytes,
         };
         let permissions = &self.connection.permissions;
-        permissions.allow_start(&wish).map_err(reply::violation)?;
+        permissions.allow_start(&requested).map_err(reply::violation)?;
         Ok(permissions.file_ceilings())
     }
 }
