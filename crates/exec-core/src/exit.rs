@@ -32,6 +32,12 @@ pub enum ExitCause {
     FileSizeLimit,
 }
 
+impl ExitCause {
+    /// In files and messages of the keeper each stands as its position here, so new ones come last.
+    pub const ALL: [ExitCause; 6] =
+        [Self::Own, Self::TimedOut, Self::Terminated, Self::OutOfMemory, Self::CpuLimit, Self::FileSizeLimit];
+}
+
 /// What the leader used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResourceUsage {

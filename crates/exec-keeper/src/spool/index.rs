@@ -161,16 +161,6 @@ pub(crate) fn encode_dropped(dropped: &Dropped) -> [u8; 40] {
     bytes
 }
 
-/// Each at the position that stands for it.
-const CAUSES: [ExitCause; 6] = [
-    ExitCause::Own,
-    ExitCause::TimedOut,
-    ExitCause::Terminated,
-    ExitCause::OutOfMemory,
-    ExitCause::CpuLimit,
-    ExitCause::FileSizeLimit,
-];
-
 /// Used by the keeper's protocol too, with a seq of 0.
 pub(crate) fn encode_exit(seq: Seq, exit: &Exit) -> [u8; 48] {
     let (tag, value) = match exit.status {
@@ -182,7 +172,7 @@ pub(crate) fn encode_exit(seq: Seq, exit: &Exit) -> [u8; 48] {
     let mut bytes = [0; 48];
     bytes[0..8].copy_from_slice(&seq.to_le_bytes());
     bytes[8] = tag;
-    bytes[9] = tag_of(&CAUSES, exit.cause) - 1;
+    bytes[9] = tag_of(&ExitCause::ALL, exit.cause) - 1;
     bytes[10] = exit.limits_reached.bits();
     bytes[12..16].copy_from_slice(&value.to_le_bytes());
     bytes[16..24].copy_from_slice(&(exit.usage.user.as_micros() as u64).to_le_bytes());
@@ -200,7 +190,7 @@ pub(crate) fn decode_exit(bytes: &[u8]) -> Option<(Seq, Exit)> {
         4 => ExitStatus::Lost,
         _ => return None,
     };
-    let cause = *CAUSES.get(usize::from(bytes[9]))?;
+    let cause = *ExitCause::ALL.get(usize::from(bytes[9]))?;
     let limits_reached = LimitSet::from_bits(bytes[10]);
     let usage = ResourceUsage {
         user: Duration::from_micros(number(bytes, 16)?),

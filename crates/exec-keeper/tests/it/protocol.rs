@@ -274,14 +274,7 @@ fn exit() -> impl Strategy<Value = Exit> {
         any::<(i32, bool)>().prop_map(|(number, core_dumped)| ExitStatus::Signal { number, core_dumped }),
         Just(ExitStatus::Lost),
     ];
-    let causes = [
-        ExitCause::Own,
-        ExitCause::TimedOut,
-        ExitCause::Terminated,
-        ExitCause::OutOfMemory,
-        ExitCause::CpuLimit,
-        ExitCause::FileSizeLimit,
-    ];
+    let causes = ExitCause::ALL;
     let usage = (duration(), duration(), any::<u64>()).prop_map(|(user, system, max_rss_bytes)| ResourceUsage {
         user,
         system,

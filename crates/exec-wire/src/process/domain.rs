@@ -389,14 +389,7 @@ mod tests {
         let usage =
             ResourceUsage { user: Duration::from_millis(1), system: Duration::from_millis(2), max_rss_bytes: 3 };
         let statuses = [ExitStatus::Code(7), ExitStatus::Signal { number: 9, core_dumped: true }];
-        let causes = [
-            ExitCause::Own,
-            ExitCause::TimedOut,
-            ExitCause::Terminated,
-            ExitCause::OutOfMemory,
-            ExitCause::CpuLimit,
-            ExitCause::FileSizeLimit,
-        ];
+        let causes = ExitCause::ALL;
         let limits_reached = [core::Limit::Pids].into_iter().collect();
         for exit in statuses
             .into_iter()
