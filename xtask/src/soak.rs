@@ -15,9 +15,9 @@ use crate::workspace::{Workspace, run_visible};
 /// Rounds inside one test; enough to matter and short enough to stay below nextest's time limit.
 const ROUNDS: &str = "100";
 
-/// Hostile clients, and limits of open files that are lowered step by step, are in `server_robust`; hostile servers in
+/// The whole suites behind a gateway, of which every run has a part. Hostile clients, and limits of open files that are lowered step by step, are in `server_robust`; hostile servers in
 /// `hostile_server`; hostile owners of a keeper in `keeper_line`.
-const TESTS: &str = "test(/soak|kill|race|hostile|server_robust|keeper_line|odd_kernels/)";
+const TESTS: &str = "test(/soak|kill|race|hostile|server_robust|keeper_line|odd_kernels|behind_a_gateway/)";
 
 /// How long sequences are played, by seed: ten minutes in all, each run below nextest's time limit.
 const SEQUENCES: &[(u64, &str)] = &[(2, "300"), (3, "300")];
@@ -36,6 +36,8 @@ pub(crate) fn run(workspace: &Workspace, minutes: u64) -> Result<()> {
         let workers = if pass % 2 == 1 { "1" } else { "2" };
         println!("soak: pass {pass}, workers {workers}, {} s of {} s", started.elapsed().as_secs(), duration.as_secs());
         let mut nextest = workspace.cargo(&["nextest", "run", "--workspace", "--all-features", "--profile", "ci"]);
+        // What the profile leaves out of every run is run here.
+        nextest.arg("--ignore-default-filter");
         nextest.args(["-E", TESTS]).env("EXEC_SOAK_ROUNDS", &rounds).env("EXEC_TEST_WORKERS", workers);
         run_visible(&mut nextest).with_context(|| format!("pass {pass} of the soak failed"))?;
         if started.elapsed() >= duration {

@@ -2,6 +2,9 @@
 //! first, then files and HTTP. What both have from `exec-core`, `exec-wire` converts. Nothing is decided here, and no
 //! error code is known.
 
+mod screen;
+mod view;
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -24,6 +27,9 @@ use exec_wire::sandbox::SandboxContext;
 use exec_wire::{PathUri, fs, http as wire_http, process as wire};
 
 use crate::error;
+
+pub(crate) use screen::screen;
+pub(crate) use view::{view, view_params};
 
 /// The exit as a server reports it that tells the code only. 128+n may be a signal or the child's own code, so it is not
 /// interpreted.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use exec_env::{Environment, Files, Http, MachineInfo, Processes};
 use exec_transport::{ConnectOptions, Target};
-use exec_wire::Method;
-use exec_wire::environment::InfoParams;
+use exec_wire::environment::{EnvironmentInfo, InfoParams};
+
 use exec_wire::process::round_up_to_millis;
-use exec_wire::session::CloseParams;
+use exec_wire::session::{CloseParams, Role};
+use exec_wire::{Extension, Method};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -39,6 +40,11 @@ pub struct Options {
     pub detached_ttl: Option<Duration>,
     /// The id of a session to resume, for example one that another client has left behind.
     pub resume_session: Option<String>,
+    /// What this client is to the session: its driver, or an observer of the one in `resume_session`. With `None` it drives,
+    /// and is not told of others.
+    pub role: Option<Role>,
+    /// Which environment of the server to work on, if it has several; its default if `None`.
+    pub environment: Option<String>,
     /// Whether output may come as raw bytes rather than base64, where the transport can carry them.
     pub binary_frames: bool,
     /// How much pushed output may wait to be read.
@@ -56,6 +62,8 @@ impl Default for Options {
             initialize_timeout: INITIALIZE_TIMEOUT,
             detached_ttl: None,
             resume_session: None,
+            role: None,
+            environment: None,
             binary_frames: true,
             inbox_limits: InboxLimits::default(),
             seed: None,
@@ -76,6 +84,16 @@ pub enum ConnectFailure {
     /// The session to resume does not exist any more.
     #[error("{why}: it has ended, or its server was restarted without its state")]
     UnknownSession { why: String },
+}
+
+/// Why an observer is not let in by a server that would have made it the driver.
+pub(crate) const NO_OBSERVERS: &str = "this server knows no observers: it needs a newer exec-server";
+
+impl ConnectFailure {
+    /// Whether the server is one that knows no observers.
+    pub fn is_for_want_of_observers(&self) -> bool {
+        matches!(self, Self::Refused { why } if why == NO_OBSERVERS)
+    }
 }
 
 /// Connects to a URL or a program.
@@ -106,6 +124,7 @@ impl RemoteEnvironment {
     pub async fn open(dial: Arc<dyn Dial>, options: Options) -> Result<Self, ConnectFailure> {
         let shared = Arc::new(LinkShared::new(options.call_deadline, Inbox::new(options.inbox_limits)));
         let link = Link::new(Arc::clone(&shared));
+        let link = options.environment.as_deref().map(|id| link.for_environment(id)).unwrap_or(link);
         let timeouts = SessionTimeouts {
             give_up: options.give_up.unwrap_or_else(|| dial.give_up()),
             initialize: options.initialize_timeout,
@@ -116,13 +135,18 @@ impl RemoteEnvironment {
             client_name: options.client_name,
             detached_ttl_ms: options.detached_ttl.and_then(round_up_to_millis),
             binary_frames: options.binary_frames,
+            role: options.role,
         };
         let shutdown = CancellationToken::new();
         let driver = Driver::new(Arc::clone(&shared), dial, session, initialize_options, shutdown.clone());
         let driver = tokio::spawn(driver.run());
         let shutdown = shutdown.drop_guard();
         wait_until_connected(&shared).await?;
-        let info = machine_info(&link).await.map_err(|error| ConnectFailure::Refused { why: error.to_string() })?;
+        let info = match options.environment {
+            None => machine_info(&link).await,
+            Some(_) => info_of_named(&link).await,
+        };
+        let info = info.map_err(|error| ConnectFailure::Refused { why: error.to_string() })?;
         Ok(Self {
             processes: RemoteProcesses::new(link.clone()),
             files: Arc::new(RemoteFiles::new(link.clone())),
@@ -131,6 +155,19 @@ impl RemoteEnvironment {
             link,
             driver,
             shutdown,
+        })
+    }
+
+    /// An environment behind the server at the far end, if it is a gateway to several: its calls go over this connection.
+    pub async fn environment(self: &Arc<Self>, id: &str) -> Result<GatewayEnvironment, ConnectFailure> {
+        let link = self.link.for_environment(id);
+        let info = info_of_named(&link).await.map_err(|error| ConnectFailure::Refused { why: error.to_string() })?;
+        Ok(GatewayEnvironment {
+            processes: RemoteProcesses::new(link.clone()),
+            files: Arc::new(RemoteFiles::new(link.clone())),
+            http: RemoteHttp::new(link),
+            info,
+            _gateway: Arc::clone(self),
         })
     }
 
@@ -164,8 +201,11 @@ impl RemoteEnvironment {
         ended
     }
 
-    async fn end_session(&self) -> Result<(), CallError> {
+    /// Ends the session and terminates all its processes. Whatever is called later opens another.
+    pub async fn end_session(&self) -> Result<(), CallError> {
         match self.link.session_id() {
+            // It is not ours to end.
+            _ if self.role() == Some(Role::Observer) => Ok(()),
             Some(session_id) if self.link.has(Method::SessionClose) => {
                 let closed = self.link.call(CloseParams { session_id }).await;
                 // On some servers only the operator may close sessions; then we terminate the processes one by one.
@@ -203,6 +243,39 @@ impl Environment for RemoteEnvironment {
     }
 }
 
+/// One of several environments behind a gateway, over the connection of a [`RemoteEnvironment`].
+#[derive(Debug)]
+pub struct GatewayEnvironment {
+    processes: RemoteProcesses,
+    files: Arc<RemoteFiles>,
+    http: RemoteHttp,
+    info: MachineInfo,
+    /// The connection ends with it.
+    _gateway: Arc<RemoteEnvironment>,
+}
+
+impl Environment for GatewayEnvironment {
+    fn processes(&self) -> &dyn Processes {
+        &self.processes
+    }
+
+    fn files(&self) -> &dyn Files {
+        &*self.files
+    }
+
+    fn files_for_caller(&self) -> Arc<dyn Files> {
+        Arc::clone(&self.files) as Arc<dyn Files>
+    }
+
+    fn http(&self) -> &dyn Http {
+        &self.http
+    }
+
+    fn info(&self) -> &MachineInfo {
+        &self.info
+    }
+}
+
 async fn wait_until_connected(shared: &LinkShared) -> Result<(), ConnectFailure> {
     let mut states = shared.link_state.subscribe();
     shared.request_connection();
@@ -225,20 +298,44 @@ async fn machine_info(link: &Link) -> Result<MachineInfo, CallError> {
     let received = link.shared().lock().info.clone();
     let info = match received {
         Some(info) => info,
+        // A gateway whose default environment is away is there all the same. Calls say what is wrong with that one.
+        None if link.has(Extension::ENVIRONMENT_ID) => return Ok(MachineInfo::unknown()),
         None => {
-            let info = link.call(InfoParams {}).await?;
-            let strings = [&info.shell.name, &info.shell.path].into_iter().chain(&info.extensions);
-            let strings = strings.chain(&info.platform_os).chain(&info.executor_version);
-            if strings.map(String::len).sum::<usize>() > INTRODUCTION_BYTES {
-                let reason = format!("the server's introduction is longer than {INTRODUCTION_BYTES} bytes");
-                return Err(CallError::Undecodable { method: Method::EnvironmentInfo, reason });
-            }
+            let info = ask_for_info(link).await?;
             let mut state = link.shared().lock();
             state.extensions = info.extensions.iter().cloned().collect();
+            state.info = Some(info.clone());
             info
         }
     };
     Ok(convert::info(info))
+}
+
+/// What the environment is that the link names. The server's own extensions and capabilities stay those of its
+/// introduction.
+async fn info_of_named(link: &Link) -> Result<MachineInfo, CallError> {
+    if !link.has(Extension::ENVIRONMENT_ID) {
+        let why = "this server has one environment only: connect without naming one".to_owned();
+        return Err(CallError::Lost { why });
+    }
+    let info = ask_for_info(link).await?;
+    let mut state = link.shared().lock();
+    if state.info.is_none() {
+        state.info = Some(info.clone());
+    }
+    drop(state);
+    Ok(convert::info(info))
+}
+
+async fn ask_for_info(link: &Link) -> Result<EnvironmentInfo, CallError> {
+    let info = link.call(InfoParams {}).await?;
+    let strings = [&info.shell.name, &info.shell.path].into_iter().chain(&info.extensions);
+    let strings = strings.chain(&info.platform_os).chain(&info.executor_version);
+    if strings.map(String::len).sum::<usize>() > INTRODUCTION_BYTES {
+        let reason = format!("the server's introduction is longer than {INTRODUCTION_BYTES} bytes");
+        return Err(CallError::Undecodable { method: Method::EnvironmentInfo, reason });
+    }
+    Ok(info)
 }
 
 impl From<SessionLoss> for ConnectFailure {

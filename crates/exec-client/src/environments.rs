@@ -172,6 +172,14 @@ impl Environments {
         &self.environments
     }
 
+    /// The servers among them, to say what no key of the file can.
+    pub fn servers_mut(&mut self) -> impl Iterator<Item = &mut RemoteServer> {
+        self.environments.iter_mut().filter_map(|environment| match &mut environment.kind {
+            EnvironmentKind::Local => None,
+            EnvironmentKind::Remote(server) => Some(&mut **server),
+        })
+    }
+
     /// The id of the default environment.
     pub fn default_id(&self) -> Option<&str> {
         self.default.as_deref()

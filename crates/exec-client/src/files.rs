@@ -21,11 +21,12 @@ use bytes::{Bytes, BytesMut};
 use exec_core::sandbox::{FileCeiling, FilePolicy, SandboxPolicy};
 use exec_env::files::tree::CopyProgress;
 use exec_env::files::{
-    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, ExpectedFile, FileError,
-    FileFuture, FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy,
-    Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults,
-    WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions, limits,
+    ChangeAction, ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage,
+    ExpectedFile, FileChange, FileError, FileFuture, FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches,
+    GlobQuery, HashAlgorithm, LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions,
+    SearchQuery, SearchResults, WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions, limits,
 };
+use exec_wire::base64::Base64;
 use exec_wire::fs as wire;
 use exec_wire::path_uri::RelativePath;
 use exec_wire::sandbox::SandboxContext;
@@ -189,6 +190,14 @@ fn follow_symlinks(links: LinkPolicy) -> Option<bool> {
     }
 }
 
+fn if_match(expect: ExpectedFile) -> Option<String> {
+    match expect {
+        ExpectedFile::Anything => None,
+        ExpectedFile::Absent => Some("absent".to_owned()),
+        ExpectedFile::Content(hash) => Some(hash.to_string()),
+    }
+}
+
 impl Files for RemoteFiles {
     fn read<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Bytes> {
         Box::pin(async move {
@@ -249,11 +258,7 @@ impl Files for RemoteFiles {
             for (_, extension) in needed.iter().filter(|(needed, _)| *needed) {
                 operation.require(*extension)?;
             }
-            let if_match = match options.expect {
-                ExpectedFile::Anything => None,
-                ExpectedFile::Absent => Some("absent".to_owned()),
-                ExpectedFile::Content(hash) => Some(hash.to_string()),
-            };
+            let if_match = if_match(options.expect);
             // Writing the same bytes again gives the same file, unless they are appended or a condition no longer holds.
             let same_again = !options.append && options.expect == ExpectedFile::Anything;
             let retry = if same_again { RetryPolicy::Always } else { RetryPolicy::IfServerRemembers };
@@ -268,6 +273,42 @@ impl Files for RemoteFiles {
                 sync: options.sync,
             };
             operation.call_with(&params, retry).await.map(drop)
+        })
+    }
+
+    fn change_set(&self, set: ChangeSet) -> FileFuture<'_, ()> {
+        Box::pin(async move {
+            let first = set.changes.first().map(|change| change.path.clone()).unwrap_or_default();
+            let operation = self.operation(FileVerb::ChangeSet, &first);
+            operation.require(Method::FsApplyChanges)?;
+            let change = |change: FileChange| -> Result<wire::FileChange, FileError> {
+                let (path, if_match) = (operation.uri_of(&change.path)?, if_match(change.expect));
+                Ok(match change.action {
+                    ChangeAction::Write { bytes, mode } => {
+                        wire::FileChange::Write { path, data_base64: Base64(bytes), mode, if_match }
+                    }
+                    ChangeAction::Remove => wire::FileChange::Remove { path, if_match },
+                    ChangeAction::Rename { to } => {
+                        let destination_path = operation.uri_of(&to)?;
+                        wire::FileChange::Rename { path, destination_path, if_match }
+                    }
+                })
+            };
+            let bytes = set.changes.iter().map(|change| match &change.action {
+                ChangeAction::Write { bytes, .. } => bytes.len(),
+                ChangeAction::Remove | ChangeAction::Rename { .. } => 0,
+            });
+            // The server would say so, too, but only after all of it was sent.
+            if bytes.sum::<usize>() > limits::CHANGE_SET_BYTES {
+                let limit_bytes = limits::CHANGE_SET_BYTES as u64;
+                return Err(operation.error(FileReason::TooLarge { limit_bytes }));
+            }
+            let params = wire::ApplyChangesParams {
+                changes: set.changes.into_iter().map(change).collect::<Result<_, _>>()?,
+                make_directories: set.make_directories,
+                sandbox: operation.sandbox()?,
+            };
+            operation.call(&params).await.map(drop)
         })
     }
 

@@ -192,11 +192,21 @@ impl Inbox {
         }
     }
 
-    /// A follower has done with everything up to `upto`. From now on only this counts, and not what it is given.
+    /// Whether it was not removed.
+    pub(crate) fn has_reader(&self, id: &ProcessId, reader: ReaderId) -> bool {
+        self.windows.get(id).is_some_and(|window| window.readers.contains_key(&reader))
+    }
+
+    /// A follower has done with everything up to `upto`. From now on only this counts, and not what it is given. One that
+    /// only keeps a position for somebody else never takes anything, and nothing is held for it.
     pub(crate) fn acknowledge_reader(&mut self, id: &ProcessId, reader: ReaderId, upto: Seq) {
         if let Some(reader) = self.windows.get_mut(id).and_then(|window| window.readers.get_mut(&reader)) {
             reader.acknowledged = upto;
             reader.acknowledges_itself = true;
+            reader.read = reader.read.max(upto);
+        }
+        if let Some(window) = self.windows.get_mut(id) {
+            self.held_bytes -= window.trim();
         }
     }
 

@@ -5,6 +5,7 @@
 //! ```text
 //! environments   which environments are configured: environments.toml and the variables
 //! environment    RemoteEnvironment: connect, information about the machine, close
+//! drive          who is attached to the session, and who drives it
 //! processes      the verbs on processes as calls; followers; waiting
 //! files          the verbs on files as calls; open files that outlive connections; streams
 //! http           HTTP requests made by the server
@@ -27,6 +28,7 @@
 
 mod convert;
 mod dial;
+mod drive;
 mod environment;
 pub mod environments;
 mod error;
@@ -41,8 +43,9 @@ mod processes;
 pub mod session;
 
 pub use dial::{Dial, TargetDial};
-pub use environment::{ConnectFailure, Options, RemoteEnvironment, connect};
+pub use drive::{AttachedClient, Attendance, DriveStatus, Role};
+pub use environment::{ConnectFailure, GatewayEnvironment, Options, RemoteEnvironment, connect};
 pub use environments::Environments;
 pub use error::CallError;
 pub use exec_wire::RetryPolicy;
-pub use link::{CallOptions, CallOutcome, Link, LinkMetrics, LinkState, Notification};
+pub use link::{CallOptions, CallOutcome, Link, LinkMetrics, LinkState, Notification, Outage};

@@ -27,6 +27,7 @@ use exec_transport::Message;
 use exec_wire::envelope::{self, RequestId};
 use exec_wire::environment::EnvironmentInfo;
 use exec_wire::process::AcknowledgeParams;
+use exec_wire::session::{AttachedParams, Role};
 use exec_wire::{Call, Extension, Method, NotificationMethod, RetryPolicy, RpcError, SharedJson};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -46,6 +47,8 @@ use writer::{OutgoingMessage, WriterQueue};
 #[derive(Debug, Clone)]
 pub struct Link {
     shared: Arc<LinkShared>,
+    /// Which of the server's environments the calls are for; `None` for its default.
+    environment: Option<Arc<str>>,
 }
 
 /// How one call is made.
@@ -84,6 +87,15 @@ pub enum LinkState {
     Ended,
 }
 
+/// A time without a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outage {
+    /// When it began.
+    pub since: Instant,
+    /// Why the connection broke, or why the last attempt to make one failed.
+    pub why: String,
+}
+
 /// The link in numbers, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkMetrics {
@@ -105,7 +117,12 @@ pub struct LinkMetrics {
 
 impl Link {
     pub(crate) fn new(shared: Arc<LinkShared>) -> Self {
-        Self { shared }
+        Self { shared, environment: None }
+    }
+
+    /// The same link, for one of the server's environments.
+    pub(crate) fn for_environment(&self, id: &str) -> Self {
+        Self { shared: Arc::clone(&self.shared), environment: Some(id.into()) }
     }
 
     pub(crate) fn shared(&self) -> &Arc<LinkShared> {
@@ -159,7 +176,8 @@ impl Link {
         if self.shared.lock().binary && params.write_frame(&id.to_string(), &mut out) {
             return Message::Binary(out.into());
         }
-        envelope::write_request(&mut out, &RequestId::Number(id), C::METHOD.name(), params, None, false);
+        let environment = self.environment.as_deref().filter(|_| C::METHOD.is_for_an_environment());
+        envelope::write_request_for(&mut out, &RequestId::Number(id), C::METHOD.name(), params, environment);
         Message::Text(out.into())
     }
 
@@ -217,6 +235,11 @@ impl Link {
     /// The state of the link, and every change of it.
     pub fn states(&self) -> watch::Receiver<LinkState> {
         self.shared.link_state.subscribe()
+    }
+
+    /// Why there is no connection, and since when; `None` if there is one, or nobody has asked for one yet.
+    pub fn outage(&self) -> Option<Outage> {
+        self.shared.lock().outage.clone()
     }
 
     /// The link in numbers.
@@ -286,6 +309,8 @@ pub(crate) struct LinkShared {
     request_scope: String,
     call_deadline: Duration,
     pub(crate) link_state: watch::Sender<LinkState>,
+    /// Who is attached to the session, once the server has told it.
+    pub(crate) attendance: watch::Sender<Option<AttachedParams>>,
     reconnects: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: Arc<AtomicU64>,
@@ -307,6 +332,7 @@ impl std::fmt::Debug for DeciderSlot {
 #[derive(Debug, Default)]
 pub(crate) struct SharedState {
     phase: LinkPhase,
+    outage: Option<Outage>,
     /// Whether somebody has asked for a connection since the last one was lost.
     wanted: bool,
     /// By id, which is the order in which they were made.
@@ -321,6 +347,8 @@ pub(crate) struct SharedState {
     acknowledges: bool,
     pub(crate) info: Option<EnvironmentInfo>,
     session_id: Option<String>,
+    /// What we are to the session; `None` if we never said. After a break we come back as that.
+    pub(crate) role: Option<Role>,
     /// The name of the server's memory of requests; `None` if it has none.
     pub(crate) request_memory: Option<String>,
 }
@@ -367,6 +395,7 @@ impl LinkShared {
             next_id: AtomicI64::new(1),
             call_deadline,
             link_state: watch::Sender::new(LinkState::Connecting),
+            attendance: watch::Sender::new(None),
             reconnects: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: Arc::default(),
@@ -386,6 +415,14 @@ impl LinkShared {
 
     fn decider(&self) -> Option<Arc<dyn NetworkDecider>> {
         self.decider.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_attendance(&self, attendance: AttachedParams) {
+        let mut state = self.lock();
+        if state.role.is_some() {
+            state.role = Some(attendance.role);
+            self.attendance.send_replace(Some(attendance));
+        }
     }
 
     async fn call_permit(&self) -> OwnedSemaphorePermit {
@@ -459,9 +496,17 @@ impl LinkShared {
         }
     }
 
+    /// There is no connection, because of this.
+    fn record_outage(&self, why: &str) {
+        let mut state = self.lock();
+        let since = state.outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
+        state.outage = Some(Outage { since, why: why.to_owned() });
+    }
+
     /// The session can be used: `initialized` and every call that waits is sent, in order.
     fn go_live(&self, queue: WriterQueue, initialized: OutgoingMessage) {
         let mut state = self.lock();
+        state.outage = None;
         if !state.binary {
             // They were encoded for a server that accepted binary frames; this one does not.
             state.fail(|call| call.outgoing.is_binary());

@@ -4,10 +4,11 @@
 //! (waiting, listing), or refused in words that say what this server cannot do; it is never done by half.
 //!
 //! Starting reserves the id here first, so that "it exists already" after a break can be understood: if nobody else of
-//! this client asked for that id, the start was carried out before the break. Following and waiting are in `follow` and
-//! `wait`.
+//! this client asked for that id, the start was carried out before the break. Following, showing and waiting are in
+//! `follow`, `view` and `wait`.
 
 mod follow;
+mod view;
 mod wait;
 
 use std::ffi::OsString;
@@ -22,6 +23,8 @@ use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, Started,
     Terminated, Unreachable, WaitCondition, Waited, Written,
 };
+use exec_env::screen::{Screen, ScreenQuery, screen_by_reading};
+use exec_env::view::{View, ViewQuery};
 use exec_env::{BoxFuture, NetworkDecider};
 use exec_wire::base64::Base64;
 use exec_wire::process::{self as wire, round_up_to_millis};
@@ -263,6 +266,26 @@ impl Processes for RemoteProcesses {
         ProcessVerb::Follow.perform(id, async move {
             let follower: Box<dyn LogFollower> = Box::new(follow::follow(&self.link, id, after).await?);
             Ok(follower)
+        })
+    }
+
+    fn view<'a>(&'a self, id: &'a ProcessId, query: ViewQuery) -> BoxFuture<'a, Result<View, ProcessError>> {
+        ProcessVerb::View.perform(id, view::view(&self.link, id, query))
+    }
+
+    fn screen<'a>(&'a self, id: &'a ProcessId, query: ScreenQuery) -> BoxFuture<'a, Result<Screen, ProcessError>> {
+        ProcessVerb::Screen.perform(id, async move {
+            reachable(&self.link, id)?;
+            if !self.link.has(Method::ProcessScreen) {
+                return screen_by_reading(self, id, query).await.map_err(|error| error.reason);
+            }
+            let params =
+                wire::ScreenParams { process_id: id.as_str().to_owned(), seq: query.seq, colors: query.colors };
+            // To draw all that a terminal has printed may take seconds.
+            let default = self.link.default_options(Method::ProcessScreen);
+            let options = CallOptions { deadline: default.deadline.max(LONG_CALL), ..default };
+            let result = self.link.call_with(&params, options).await.result;
+            result.map(convert::screen).map_err(|error| error::process_reason(id, error))
         })
     }
 

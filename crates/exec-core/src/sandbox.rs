@@ -121,18 +121,21 @@ pub enum SandboxMeans {
     Seccomp,
     /// A network of its own.
     NetworkNamespace,
+    /// Process ids of its own: it can name no process outside.
+    PidNamespace,
     /// A supervisor of ours that the kernel asks, and that changes files in place of the process.
     Supervisor,
 }
 
 impl SandboxMeans {
-    /// For programs and people: `namespaces`, `network-namespace`, `landlock-7`, `seccomp`, `supervisor`.
+    /// For programs and people: `namespaces`, `network-namespace`, `pid-namespace`, `landlock-7`, `seccomp`, `supervisor`.
     pub fn name(self) -> String {
         match self {
             Self::Namespaces => "namespaces".to_owned(),
             Self::Landlock { abi } => format!("landlock-{abi}"),
             Self::Seccomp => "seccomp".to_owned(),
             Self::NetworkNamespace => "network-namespace".to_owned(),
+            Self::PidNamespace => "pid-namespace".to_owned(),
             Self::Supervisor => "supervisor".to_owned(),
         }
     }
@@ -143,6 +146,7 @@ impl SandboxMeans {
             "namespaces" => Some(Self::Namespaces),
             "seccomp" => Some(Self::Seccomp),
             "network-namespace" => Some(Self::NetworkNamespace),
+            "pid-namespace" => Some(Self::PidNamespace),
             "supervisor" => Some(Self::Supervisor),
             _ => Some(Self::Landlock { abi: name.strip_prefix("landlock-")?.parse().ok()? }),
         }
@@ -155,6 +159,8 @@ impl SandboxMeans {
 pub struct Confinement {
     /// A user namespace comes with it, as a descriptor. Without the rights of root, mounts can be changed only in one.
     pub user_namespace: bool,
+    /// In a pid namespace of its own, whose `/proc` is the only one that it sees.
+    pub pid_namespace: bool,
     /// In a network of its own, on whose loopback it listens at these ports; whoever started it accepts there.
     pub network: Option<Vec<u16>>,
     /// In a mount namespace of its own. Empty: it stays in that of the machine.

@@ -4,12 +4,14 @@
 //! the verb, the path and the errno, so that a remote machine fails in the same words as this one.
 //!
 //! - [`content`], [`metadata`], [`tree`]: parameters and results of the verbs that answer once;
+//! - [`change_set`]: several changes, all or none;
 //! - [`watch`], [`search`]: those of the verbs whose results keep coming;
 //! - [`error`]: how they fail;
 //! - [`limits`]: what bounds them.
 //!
 //! Deliberately absent: file handles by name, block encodings, URIs. Those belong to a connection.
 
+pub mod change_set;
 pub mod content;
 pub mod error;
 pub mod limits;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use exec_core::sandbox::{FileCeiling, SandboxPolicy};
 
+pub use change_set::{ChangeAction, ChangeSet, FileChange};
 pub use content::{ContentHash, ExpectedFile, FileBlock, OpenMode, WriteOptions};
 pub use error::{FileError, FileReason, FileVerb, WatchLimit};
 pub use metadata::{DirectoryEntry, DirectoryPage, FileKind, FileTimes, Metadata};
@@ -56,6 +59,10 @@ pub trait Files: Send + Sync {
     /// Replaces the file by `bytes`, whole or not at all; or appends them. Mode, owner, extended attributes and the
     /// target of a symbolic link are kept.
     fn write<'a>(&'a self, path: &'a Path, bytes: Bytes, options: WriteOptions) -> FileFuture<'a, ()>;
+
+    /// Makes several changes, all or none; also if whoever makes them is killed meanwhile. Writes of this kind, and those with
+    /// an expectation, wait for each other.
+    fn change_set(&self, changes: ChangeSet) -> FileFuture<'_, ()>;
 
     /// Makes a directory.
     fn create_directory<'a>(&'a self, path: &'a Path, options: CreateDirectoryOptions) -> FileFuture<'a, ()>;

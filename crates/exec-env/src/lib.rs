@@ -1,11 +1,15 @@
 //! The narrow waist: what a machine with processes and files can do, whether it is this one or a remote one.
 //!
 //! ```text
-//!   Environment ─┬─ processes()  process  start, read, follow, write, signal, terminate, wait, list ...
+//!   Environment ─┬─ processes()  process  start, read, follow, view, write, signal, terminate, wait, list ...
+//!                │                view     what to show of a log, and the engine that makes it
+//!                │                screen   what a person would see on a terminal
 //!                │                network  who decides what the proxies of processes leave open
 //!                ├─ files()      files    read, open, write, copy, walk, watch, search ...
 //!                ├─ http()       http     requests that the machine makes
 //!                └─ info()                what the machine is
+//!
+//!   EnvironmentRegistry ── get(id)  registry  several of them, each by its id
 //! ```
 //!
 //! The server serves *an* [`Environment`], the client *is* one, this machine *is* one, and one conformance suite
@@ -21,6 +25,9 @@ pub mod files;
 pub mod http;
 pub mod network;
 pub mod process;
+pub mod registry;
+pub mod screen;
+pub mod view;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +37,7 @@ pub use futures_util::future::BoxFuture;
 pub use http::Http;
 pub use network::NetworkDecider;
 pub use process::Processes;
+pub use registry::EnvironmentRegistry;
 
 /// A machine with processes and files.
 pub trait Environment: Send + Sync + 'static {
@@ -46,7 +54,8 @@ pub trait Environment: Send + Sync + 'static {
     /// HTTP requests that the machine makes.
     fn http(&self) -> &dyn Http;
 
-    /// What the machine is. Known since the environment was opened, so this never waits.
+    /// What the machine is. Known since the environment was opened, so this never waits. One that connects when it is
+    /// first used says [`MachineInfo::unknown`] until then; [`EnvironmentRegistry::info`] connects.
     fn info(&self) -> &MachineInfo;
 }
 
@@ -72,6 +81,22 @@ pub struct MachineInfo {
     pub hostname: Option<String>,
     /// Version of exec-server there.
     pub version: String,
+}
+
+impl MachineInfo {
+    /// What is said of a machine that nobody has reached yet: a Unix with a shell.
+    pub fn unknown() -> Self {
+        Self {
+            shell: Shell { name: "sh".to_owned(), path: PathBuf::from("/bin/sh") },
+            cwd: None,
+            home: None,
+            temp_dir: PathBuf::from("/tmp"),
+            temporary_directories: Vec::new(),
+            os: String::new(),
+            hostname: None,
+            version: String::new(),
+        }
+    }
 }
 
 /// A shell by name and path.

@@ -12,6 +12,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_core::{Command, Entry, Exit, Gap, Head, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 
+use crate::screen::{self, Screen, ScreenQuery};
+use crate::view::{self, View, ViewQuery};
 use crate::{BoxFuture, NetworkDecider};
 pub use error::{ProcessError, ProcessReason, ProcessVerb, SpawnFailure, Unreachable};
 pub use exec_core::SpawnStep;
@@ -29,6 +31,16 @@ pub trait Processes: Send + Sync {
     /// A position in the log, after `after`, from which to read on.
     fn follow<'a>(&'a self, id: &'a ProcessId, after: Seq)
     -> BoxFuture<'a, Result<Box<dyn LogFollower>, ProcessError>>;
+
+    /// What `query` asks to see of the log, computed where the log is; if nobody does that there, from pages.
+    fn view<'a>(&'a self, id: &'a ProcessId, query: ViewQuery) -> BoxFuture<'a, Result<View, ProcessError>> {
+        Box::pin(view::view_by_reading(self, id, query))
+    }
+
+    /// The screen of a terminal, now or after any entry of its log.
+    fn screen<'a>(&'a self, id: &'a ProcessId, query: ScreenQuery) -> BoxFuture<'a, Result<Screen, ProcessError>> {
+        Box::pin(screen::screen_by_reading(self, id, query))
+    }
 
     /// Writes to stdin, once per `write_id`. Returns when the kernel has all the bytes, or cannot take them.
     fn write<'a>(
@@ -89,7 +101,8 @@ pub trait LogFollower: Send {
     fn next(&mut self, max_bytes: usize) -> BoxFuture<'_, Result<Option<Page>, ProcessError>>;
 
     /// Says that everything up to `upto` was read, and that a full log shall wait so long for this reader. What
-    /// [`Self::next`] returns counts as read by itself, until this is called for the first time; then only this counts.
+    /// [`Self::next`] returns counts as read by itself, until this is called for the first time; then only this counts. With a
+    /// patience of zero, nothing is kept for this reader from now on, and a local log never waits for it.
     fn acknowledge(&mut self, upto: Seq, patience: Duration);
 }
 

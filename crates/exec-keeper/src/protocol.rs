@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::spool::LogFileKind;
 
 /// The keeper refuses an owner of another version, and names its own.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The keeper's name of a process; never used twice.
 pub type ProcessNumber = u64;

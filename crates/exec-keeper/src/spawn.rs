@@ -44,6 +44,8 @@ pub(crate) struct Spawned {
     pub(crate) pid: u32,
     pub(crate) fds: Vec<(FdRole, OwnedFd)>,
     pub(crate) marked: bool,
+    /// See [`ClonedChild`].
+    pub(crate) init: Option<u32>,
     /// The child's end of its terminal. As long as somebody has it open, the terminal is not at its end, even if the child
     /// has closed it and opens it again; and nobody who moves its output closes it, which would hang the child up.
     pub(crate) terminal: Option<OwnedFd>,
@@ -156,7 +158,7 @@ impl Spawner {
         let sockets: Vec<OwnedFd> =
             given.chain(transfer.take().into_iter().map(Ok)).collect::<Result<_, _>>().unwrap_or_default();
         fds.extend(PROXY_ROLES.into_iter().zip(sockets));
-        Ok(Spawned { pid: cloned.pid, fds, marked: cloned.marked, terminal: ends.terminal })
+        Ok(Spawned { pid: cloned.pid, fds, marked: cloned.marked, init: cloned.init, terminal: ends.terminal })
     }
 
     fn clone_child(

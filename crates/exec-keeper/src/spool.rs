@@ -17,6 +17,7 @@ pub mod directory;
 pub mod index;
 mod index_file;
 pub mod log_files;
+pub mod log_scan;
 mod recovery;
 mod stream_mover;
 
@@ -308,10 +309,11 @@ impl Spool {
         let other_end = self.recorded_end(1 - slot);
         let Some(mover) = &mut self.movers[slot] else { return Ok(()) };
         let unix_micros = unix_micros();
+        let terminal = mover.terminal_size();
         while mover.recorded < mover.written {
             let len = mover.unrecorded_bytes().min(u64::from(ENTRY_BYTES)) as u32;
             let kind = RecordKind::Output(mover.stream);
-            self.unwritten.push(IndexRecord { kind, len, offset: mover.recorded, other_end, unix_micros });
+            self.unwritten.push(IndexRecord { kind, len, offset: mover.recorded, other_end, unix_micros, terminal });
             mover.recorded += u64::from(len);
         }
         mover.flush_by = None;
@@ -422,7 +424,7 @@ impl Spool {
     /// It still says where both data files end.
     fn record_without_bytes(&self, kind: RecordKind) -> IndexRecord {
         let (offset, other_end) = (self.recorded_end(0), self.recorded_end(1));
-        IndexRecord { kind, len: 0, offset, other_end, unix_micros: unix_micros() }
+        IndexRecord { kind, len: 0, offset, other_end, unix_micros: unix_micros(), terminal: None }
     }
 }
 

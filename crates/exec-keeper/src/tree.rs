@@ -37,6 +37,8 @@ pub(crate) struct Tree {
     born_inside: bool,
     /// `None` if nothing is limited.
     limits: Option<TreeLimits>,
+    /// The init of its pid namespace, if that is its own. It ends with the last of the others, so nobody needs to know of it.
+    init: Option<u32>,
 }
 
 /// The first process of a tree, as long as it was not reaped: until then its pid is its own.
@@ -73,12 +75,12 @@ impl ProcessTrees {
         let (mark, born_inside) = (self.next_mark, self.born_inside);
         if limits.is_empty() {
             let cgroup = self.pool.as_mut().and_then(CgroupPool::take);
-            return Ok(Tree { mark, cgroup, born_inside, limits: None });
+            return Ok(Tree { mark, cgroup, born_inside, limits: None, init: None });
         }
         let cgroup = self.pool.as_mut().and_then(CgroupPool::take_for_limits);
         let v2 = self.pool.as_mut().zip(cgroup.as_ref());
         match TreeLimits::put_on(*limits, v2, self.v1.as_mut()) {
-            Ok(limits) => Ok(Tree { mark, cgroup, born_inside, limits: Some(limits) }),
+            Ok(limits) => Ok(Tree { mark, cgroup, born_inside, limits: Some(limits), init: None }),
             Err(error) => {
                 if let (Some(pool), Some(cgroup)) = (&mut self.pool, cgroup) {
                     pool.recycle(cgroup);
@@ -184,10 +186,17 @@ impl Tree {
     }
 
     pub(crate) fn members(&self, leader: Option<Leader<'_>>) -> Vec<u32> {
-        match &self.cgroup {
+        let mut members: Vec<u32> = match &self.cgroup {
             Some(cgroup) => cgroup.members(),
             None => self.search(leader).into_iter().map(|found| found.pid).collect(),
-        }
+        };
+        members.retain(|pid| Some(*pid) != self.init);
+        members
+    }
+
+    /// A child runs in a pid namespace of its own, and this is the first process there.
+    pub(crate) fn set_init(&mut self, init: u32) {
+        self.init = Some(init);
     }
 
     pub(crate) fn signal(&self, leader: Option<Leader<'_>>, signal: Signal) {

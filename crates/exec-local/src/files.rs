@@ -9,13 +9,15 @@
 //! - `read`: whole files and open files; `hash`: one short call for each piece of a file;
 //! - `write`, through `write_target` (what is at the path now), `atomic_replace` (a temporary file and a rename) and
 //!   `temp_registry` (which finds temporary files again after a kill);
+//! - `change_set`: several changes, all or none, by a journal;
 //! - `copy`, `remove`, `walk`, `walk_page`, `filtered_walk` (globs and ignore files), `search`, `watch`: verbs over trees; some go
 //!   through them by `descent`.
 //!
 //! Nothing here knows of connections, handle names, URIs or JSON.
 
 mod atomic_replace;
-mod blocking;
+pub(crate) mod blocking;
+mod change_set;
 mod copy;
 mod descent;
 mod filtered_walk;
@@ -45,16 +47,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use exec_core::sandbox::{FileCeiling, FilePolicy, SandboxPolicy};
 use exec_env::files::{
-    ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileError, FileFuture,
-    FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata,
-    MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults, WalkListing,
-    WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
+    ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileError,
+    FileFuture, FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy,
+    Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults,
+    WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
 };
 
 use exec_sandbox::path_rules::{GlobCache, MachinePaths, PathRules};
 
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use blocking::{BlockingPool, CancelFlag, PoolSize};
+use change_set::Journals;
 use hash::PartialHash;
 use policy::{CallPolicy, CeilingRules};
 use resolve::os;
@@ -69,6 +72,9 @@ const LONG_CALLS: PoolSize = PoolSize { per_caller: 4, at_once: 64, threads: 64 
 
 /// Searches. A search whose reader is slow occupies its thread all the while, so searches have a pool of their own.
 const SEARCHES: PoolSize = PoolSize { per_caller: 4, at_once: 64, threads: 64 };
+
+/// The directory of journals, beside that of the temporary files.
+const CHANGE_SETS: &str = "change-sets";
 
 /// This machine's files, for one of its callers.
 #[derive(Clone)]
@@ -86,6 +92,8 @@ pub struct LocalFiles {
 
 /// What running calls share with each other.
 struct Shared {
+    /// `None` without a directory of our own: then there are no change sets.
+    journals: Option<Journals>,
     temp_registry: TempRegistry,
     file_locks: FileLocks,
     machine_paths: MachinePaths,
@@ -120,18 +128,24 @@ impl Shared {
 
 impl LocalFiles {
     /// `registry_directory` is a directory of our own in which an earlier server, if it was killed, has left a record
-    /// of its temporary files; they are removed before this returns. Without it, temporary files of killed writes stay.
+    /// of its temporary files; they are removed before this returns. The change sets that it was killed in are finished, too.
+    /// Without it, temporary files of killed writes stay, and there are no change sets.
     pub fn open(registry_directory: Option<&Path>) -> Self {
         Self::open_on(MachinePaths::default(), registry_directory)
     }
 
     /// The same on a machine with paths that policies refer to without naming them.
     pub fn open_on(machine_paths: MachinePaths, registry_directory: Option<&Path>) -> Self {
+        let journals = registry_directory.map(|directory| Journals::new(directory.with_file_name(CHANGE_SETS)));
+        if let Some(journals) = &journals {
+            journals.recover();
+        }
         Self {
             short: BlockingPool::new(SHORT_CALLS),
             long: BlockingPool::new(LONG_CALLS),
             searches: BlockingPool::new(SEARCHES),
             shared: Arc::new(Shared {
+                journals,
                 temp_registry: TempRegistry::open(registry_directory),
                 file_locks: FileLocks::new(),
                 machine_paths,
@@ -250,6 +264,18 @@ impl Files for LocalFiles {
     fn write<'a>(&'a self, path: &'a Path, bytes: Bytes, options: WriteOptions) -> FileFuture<'a, ()> {
         self.short(FileVerb::Write, path, move |policy, path, shared| {
             write::write(policy, path, &bytes, options, &shared.file_locks, &shared.temp_registry)
+        })
+    }
+
+    fn change_set(&self, changes: ChangeSet) -> FileFuture<'_, ()> {
+        let first = changes.changes.first().map(|change| change.path.clone()).unwrap_or_default();
+        self.long(FileVerb::ChangeSet, &first, move |policy, first, shared, cancel| {
+            let Some(journals) = &shared.journals else {
+                let why = "several changes at once need a directory for their journal: open the environment with one";
+                let reason = FileReason::Unsupported { why: why.to_owned() };
+                return Err(FileError::new(FileVerb::ChangeSet, first, reason));
+            };
+            change_set::change_set(policy, &changes, journals, &shared.file_locks, cancel)
         })
     }
 

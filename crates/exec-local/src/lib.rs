@@ -14,6 +14,7 @@
 //! - `output_mover`, `process_log`, `readers`: output on its way to the readers, and how far each of them has read;
 //! - `stdin`, `write_journal`: writes to a child, each of which happens once;
 //! - [`descriptors`]: how many descriptors each of all these may open;
+//! - `view`, `screen`: what is shown of a log;
 //! - `wait`: waiting for an exit, for output, for silence or for a port;
 //! - [`files`]: the machine's files; [`http`]: requests from this machine; `machine_info`: what the machine is.
 //!
@@ -40,8 +41,10 @@ mod processes;
 mod proxy;
 mod readers;
 mod sandbox;
+mod screen;
 mod socket_cgroup;
 mod stdin;
+mod view;
 mod wait;
 mod write_journal;
 

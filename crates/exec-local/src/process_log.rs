@@ -67,6 +67,10 @@ impl ProcessLog {
         page.map_err(|errno| ProcessReason::SpoolUnreadable { errno: errno.raw_os_error() })
     }
 
+    pub(crate) fn files(&self) -> &Arc<LogFiles> {
+        &self.files
+    }
+
     pub(crate) fn follow(&self, after: Seq) -> LocalFollower {
         let reader = self.readers.register(after);
         LocalFollower { log: self.clone(), reader, after, acknowledges: false, finished: false }
@@ -120,6 +124,7 @@ impl LogFollower for LocalFollower {
     fn acknowledge(&mut self, upto: Seq, patience: Duration) {
         self.acknowledges = true;
         self.reader.set_patience(patience);
-        self.reader.advance_to(upto);
+        // Nothing is kept for whom nobody waits.
+        self.reader.advance_to(if patience.is_zero() { Seq::MAX } else { upto });
     }
 }

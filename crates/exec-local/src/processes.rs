@@ -22,6 +22,8 @@ use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
     SpawnStep, Started, Terminated, Unreachable, WaitCondition, Waited, Written,
 };
+use exec_env::screen::{Screen, ScreenQuery};
+use exec_env::view::{View, ViewQuery};
 use exec_env::{BoxFuture, NetworkDecider};
 use exec_keeper::protocol::{
     KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, SignalKey, start_under_way,
@@ -36,6 +38,7 @@ use tokio::task::JoinHandle;
 
 use crate::accounts::{self, Account};
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
+use crate::files::blocking::{BlockingPool, PoolSize};
 use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone, unanswered};
 use crate::output_mover::MoverNotification;
 use crate::proxy::{ProxyHost, ProxySockets};
@@ -50,6 +53,10 @@ const PROCESS_DESCRIPTORS: usize = 8;
 
 /// Descriptors of a process's proxy: where it listens. What goes through it is counted for itself.
 const PROXY_DESCRIPTORS: usize = 2;
+
+/// Views of logs. Two of one process run at once, so that whoever looks at one does not keep the others waiting; a view that
+/// takes long (an expression over a full spool) makes room for others after a second.
+const VIEWS: PoolSize = PoolSize { per_caller: 2, at_once: 4, threads: 64 };
 
 /// The processes of this machine.
 pub(crate) struct LocalProcesses {
@@ -76,6 +83,7 @@ struct ProcessTable {
     planner: Arc<SandboxPlanner>,
     descriptors: DescriptorBudget,
     proxies: Arc<ProxyHost>,
+    views: BlockingPool,
     flooding_movers: Arc<AtomicUsize>,
     over_cap: Arc<Notify>,
     state: Mutex<TableState>,
@@ -114,6 +122,7 @@ impl LocalProcesses {
             planner: Arc::new(planner),
             proxies: Arc::new(ProxyHost::new(descriptors.clone())),
             descriptors,
+            views: BlockingPool::new(VIEWS),
             flooding_movers: Arc::default(),
             over_cap: Arc::default(),
             state: Mutex::default(),
@@ -224,6 +233,14 @@ impl Processes for LocalProcesses {
             let follower: Box<dyn LogFollower> = Box::new(self.table.find(id)?.log().follow(after));
             Ok(follower)
         })
+    }
+
+    fn view<'a>(&'a self, id: &'a ProcessId, query: ViewQuery) -> BoxFuture<'a, Result<View, ProcessError>> {
+        ProcessVerb::View.perform(id, async move { self.table.find(id)?.view(query).await })
+    }
+
+    fn screen<'a>(&'a self, id: &'a ProcessId, query: ScreenQuery) -> BoxFuture<'a, Result<Screen, ProcessError>> {
+        ProcessVerb::Screen.perform(id, async move { self.table.find(id)?.screen(query).await })
     }
 
     fn write<'a>(

@@ -10,7 +10,7 @@ use exec_core::sandbox::{Confinement, MountStep, NetworkPolicy, SandboxPolicy, S
 use exec_core::{Limit, LimitMeans};
 use exec_env::process::ProcessReason;
 use exec_keeper::trial;
-use exec_sandbox::landlock::{self, NEEDED_ABI};
+use exec_sandbox::landlock::{self, SCOPING_ABI};
 use exec_sandbox::{FileFact, HostMeans, MachinePaths, MountMeans, PolicyBounds, SandboxPlan, Unenforceable};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -80,8 +80,10 @@ impl SandboxPlanner {
 pub struct SandboxDiagnosis {
     /// The version of Landlock's interface; 0 if there is none.
     pub landlock_abi: u32,
-    /// The version that is needed.
+    /// The version that keeps signals inside a sandbox.
     pub landlock_needed: u32,
+    /// Whether a process can have a pid namespace of its own, which keeps them inside where Landlock is older; or why not.
+    pub pid_namespaces: Result<(), String>,
     /// How a process gets mounts of its own, or why it does not.
     pub mounts: Result<&'static str, String>,
     /// Whether a supervisor can change files in place of a process, where there are no mounts; or why not.
@@ -115,7 +117,8 @@ pub fn diagnose() -> SandboxDiagnosis {
     };
     SandboxDiagnosis {
         landlock_abi: host.landlock_abi,
-        landlock_needed: NEEDED_ABI,
+        landlock_needed: SCOPING_ABI,
+        pid_namespaces: host.pid_namespaces.clone(),
         mounts,
         supervision: supervision(),
         policies,
@@ -126,8 +129,9 @@ pub fn diagnose() -> SandboxDiagnosis {
 fn host_means() -> HostMeans {
     let landlock_abi = landlock::kernel_abi();
     let mounts = mount_means(landlock_abi);
+    let pid_namespaces = pid_namespace_means(&mounts);
     let networks = network_means(&mounts);
-    HostMeans { landlock_abi, mounts, networks }
+    HostMeans { landlock_abi, mounts, pid_namespaces, networks }
 }
 
 fn mount_means(landlock_abi: u32) -> MountMeans {
@@ -138,8 +142,8 @@ fn mount_means(landlock_abi: u32) -> MountMeans {
             ..Confinement::default()
         };
         let mut descriptors: Vec<OwnedFd> = user_namespace.into_iter().collect();
-        if landlock_abi >= NEEDED_ABI
-            && let Ok(ruleset) = landlock::ruleset(Some(&[]))
+        if landlock::is_usable(landlock_abi)
+            && let Ok(ruleset) = landlock::ruleset(Some(&[]), landlock_abi)
         {
             confinement.landlock = Some(ruleset.handled);
             descriptors.push(ruleset.descriptor);
@@ -162,6 +166,23 @@ fn mount_means(landlock_abi: u32) -> MountMeans {
             Err(error) => unavailable(&error),
         },
     }
+}
+
+/// With a `/proc` of its own, or it would see the processes of others in there.
+fn pid_namespace_means(mounts: &MountMeans) -> Result<(), String> {
+    let namespace = match mounts {
+        MountMeans::Privileged => None,
+        MountMeans::UserNamespace(namespace) => Some(namespace.try_clone().map_err(|error| error.to_string())?),
+        MountMeans::Unavailable { why, .. } => return Err(why.clone()),
+    };
+    let confinement = Confinement {
+        user_namespace: namespace.is_some(),
+        pid_namespace: true,
+        mounts: vec![MountStep::ReadOnlyRoot, MountStep::Processes],
+        ..Confinement::default()
+    };
+    let descriptors: Vec<OwnedFd> = namespace.into_iter().collect();
+    trial::try_confinement(&confinement, &descriptors).map_err(|error| error.to_string())
 }
 
 fn network_means(mounts: &MountMeans) -> Result<(), String> {
@@ -339,5 +360,29 @@ mod tests {
         std::fs::write(git.join("config"), "real").expect("it is ours");
         drop(third);
         assert!(git.join("config").exists());
+    }
+
+    /// This kernel knows all earlier versions of Landlock's interface, so what would be enforced on an older one works here.
+    #[test]
+    fn what_is_planned_for_an_older_kernel_can_be_carried_out() {
+        let workspace = tempfile::tempdir().expect("a temporary directory can be made");
+        let policy = SandboxPolicy::workspace_write(&[workspace.path().to_owned()], NetworkPolicy::Restricted);
+        for abi in 0..=landlock::kernel_abi().min(SCOPING_ABI) {
+            let host = HostMeans { landlock_abi: abi, ..host_means() };
+            if let Err(why) = &host.pid_namespaces {
+                return eprintln!("SKIPPED: this host has no pid namespaces: {why}");
+            }
+            let plan = exec_sandbox::plan(&policy, &MachinePaths::default(), &host, &|path| {
+                // Nobody makes the directories that stand for what is missing here.
+                exec_sandbox::file_fact(path).or(path.starts_with(workspace.path()).then_some(FileFact::Directory))
+            });
+            let mut plan = plan.expect("it can be enforced");
+            plan.confinement.mounts.retain(|step| !matches!(step, MountStep::Bind { path, .. } if !path.exists()));
+            let names: Vec<String> = plan.report.means.iter().map(|means| means.name()).collect();
+            let own_pids = names.contains(&"pid-namespace".to_owned());
+            assert_eq!(own_pids, abi < SCOPING_ABI, "{names:?}");
+            assert_eq!(names.contains(&format!("landlock-{abi}")), abi >= 2, "{names:?}");
+            assert_eq!(trial::try_confinement(&plan.confinement, &plan.descriptors), Ok(()), "version {abi}");
+        }
     }
 }

@@ -59,13 +59,41 @@ pub enum AuditEvent {
         #[serde(skip_serializing_if = "Option::is_none")]
         subject: Option<String>,
     },
+    /// A client looks on, and may change nothing.
+    SessionObserved {
+        session: String,
+        client: String,
+        peer: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        subject: Option<String>,
+    },
+    /// An observer has got the drive of the session: it was handed over, taken, or nobody had it.
+    DriveChanged {
+        session: String,
+        client: String,
+        peer: String,
+    },
     SessionClosed {
         session: String,
         reason: &'static str,
     },
+    /// A client has had the server know another place.
+    EnvironmentAdded {
+        session: String,
+        environment: String,
+        /// Its URL; never its token.
+        place: String,
+    },
+    EnvironmentRemoved {
+        session: String,
+        environment: String,
+    },
     ProcessStarted {
         session: String,
         process: String,
+        /// Here and below: where, if the server has several environments.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        environment: Option<String>,
         /// Words that are not UTF-8 have U+FFFD in place of what is not.
         argv: Vec<String>,
         cwd: String,
@@ -82,6 +110,8 @@ pub enum AuditEvent {
     ProcessExited {
         session: String,
         process: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        environment: Option<String>,
         /// As a shell shows it; `null` if it was forgotten before anybody knew.
         code: Option<i32>,
         /// As clients are told: `exited`, `signalled`, `timedOut` and so on; or `forgotten`.
@@ -89,6 +119,8 @@ pub enum AuditEvent {
     },
     FileChanged {
         session: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        environment: Option<String>,
         method: &'static str,
         /// As the client wrote them; of two the second is where to.
         paths: Vec<String>,
@@ -103,6 +135,8 @@ pub enum AuditEvent {
         peer: String,
         method: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
+        environment: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         process: Option<String>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         paths: Vec<String>,
@@ -112,6 +146,8 @@ pub enum AuditEvent {
     },
     HttpRequest {
         session: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        environment: Option<String>,
         method: String,
         /// Scheme, host and port.
         origin: String,

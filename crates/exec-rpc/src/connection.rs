@@ -12,7 +12,7 @@ mod stdin_order;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -37,7 +37,7 @@ use crate::reply;
 use crate::resources::ConnectionResources;
 use crate::server::{Registration, Server};
 use crate::session::Session;
-use crate::writer::{Writer, WriterCommand};
+use crate::writer::{Coalesced, Writer, WriterCommand};
 use admission::{Admission, AdmissionControl, Arrival, ArrivedRequest, Room};
 pub(crate) use handshake::HandshakeState;
 pub(crate) use shared::ConnectionShared;
@@ -64,14 +64,15 @@ enum Event {
 /// Serves one connection until it ends.
 pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
     let Connection { sender, receiver, peer, identity } = connection;
-    let (registration, close_requests) = server.register_connection(&peer, identity.subject);
+    let (registration, close_requests) = server.register_connection(&peer, identity.subject.clone());
     // bounded by the accepted requests, see `WriterHandle`
     let (writer_handle, commands) = mpsc::unbounded_channel();
     let carries_binary = sender.carries_binary();
     // What a client may not read is not pushed to it either.
     let permissions = Permissions::of(server.options.ceiling.clone(), &identity.grant);
     let pushes_output = permissions.allow_method(Method::ProcessRead).is_ok();
-    let writer = Writer::new(registration.id, server.environment.clone(), sender, commands, pushes_output);
+    let news = Arc::new(Coalesced::default());
+    let writer = Writer::new(registration.id, sender, commands, news.clone(), pushes_output);
     let shared = Arc::new(ConnectionShared {
         id: registration.id,
         run_permits: Arc::new(Semaphore::new(server.options.concurrent_requests)),
@@ -83,11 +84,13 @@ pub(crate) async fn serve(server: Arc<Server>, connection: Connection) {
         request_scope: OnceLock::new(),
         resources: ConnectionResources::new(),
         questions: Questions::default(),
-        files: OnceLock::new(),
+        files: Mutex::default(),
         server,
         peer,
+        subject: identity.subject,
         permissions,
         writer: writer_handle,
+        news,
     });
     let task = ConnectionTask {
         shared,
@@ -343,7 +346,7 @@ impl ConnectionTask {
                     for command in commands {
                         self.shared.send(command);
                     }
-                    self.become_current_writer();
+                    self.join_session();
                 }
                 Err(error) => self.send_error(&id, &error, jsonrpc, room),
             }

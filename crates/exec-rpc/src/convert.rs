@@ -2,6 +2,8 @@
 //! `exec-wire`.
 
 mod files;
+mod screen;
+mod view;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -24,6 +26,9 @@ pub(crate) use files::{
     metadata, open_mode, search_query, search_summary, times, walk, walk_options, walk_page, walk_position,
     whole_listing,
 };
+
+pub(crate) use screen::screen;
+pub(crate) use view::{view, view_query};
 
 /// The seq of an entry that a client names. No log ever has half as many entries as a seq can count, so that a larger
 /// number means "behind everything". The bound lets the rest of the code add to a seq without overflow.
@@ -57,6 +62,7 @@ pub(crate) fn process_info(wire_id: String, info: ProcessInfo, own_label: Vec<u8
     let (argv, argv_cut) = listed_words(info.argv);
     wire::ProcessInfo {
         process_id: wire_id,
+        environment_id: None,
         pid: info.pid,
         argv,
         argv_cut: argv_cut || info.argv_cut,
@@ -129,8 +135,13 @@ pub(crate) fn environment_info(info: &MachineInfo) -> EnvironmentInfo {
             http_header_env_vars: true,
             ..Capabilities::default()
         },
-        extensions: Extension::all().map(|extension| extension.name().to_owned()).collect(),
+        extensions: extensions(),
     }
+}
+
+/// What this server has beyond Codex's.
+pub(crate) fn extensions() -> Vec<String> {
+    Extension::all().map(|extension| extension.name().to_owned()).collect()
 }
 
 pub(crate) fn uri(path: &Path) -> Option<PathUri> {

@@ -5,13 +5,15 @@
 //! only then the operation itself.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use exec_transport::Message;
 use exec_wire::SharedJson;
 use exec_wire::envelope::{self, RequestId};
+use exec_wire::environment::EnvironmentId;
 use exec_wire::error::RpcError;
 use exec_wire::limits::{MESSAGE_BYTES, MESSAGE_VALUES};
 use exec_wire::method::{Call, Method, Priority};
@@ -19,12 +21,13 @@ use futures_util::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::audit::{self, RequestAudit};
-use crate::ceiling::Violation;
 use crate::connection::{ConnectionShared, HandshakeState};
 use crate::handlers;
 use crate::limits::{SMALL_MESSAGE_BYTES, START_PARAMS_BYTES, UNCOUNTED_BYTES};
 use crate::reply;
-use crate::session::{CacheLookup, Session};
+use crate::roles;
+use crate::routing::NamedEnvironment;
+use crate::session::{CacheLookup, Session, unix_ms};
 use crate::writer::WriterCommand;
 
 /// A request that the connection has accepted.
@@ -54,6 +57,17 @@ impl Params {
         }
     }
 
+    /// The environment that a request names. A binary frame has no room for one: its handle says where its file is.
+    fn environment_id(&self) -> Result<Option<String>, RpcError> {
+        match self {
+            Self::Json(json) => {
+                let named = EnvironmentId::of_params(json.raw());
+                named.map(|id| id.0).map_err(|error| RpcError::invalid_params(error.reason()))
+            }
+            Self::Frame(_) => Ok(None),
+        }
+    }
+
     pub(crate) fn decode<C: Call>(&self) -> Result<C, RpcError> {
         match self {
             Self::Json(json) => json.decode().map_err(|error| RpcError::invalid_params(error.reason())),
@@ -73,9 +87,42 @@ pub(crate) struct RequestContext {
     pub(crate) is_sandboxed: Arc<AtomicBool>,
     /// Whether the audit has told of it, on a connection before.
     pub(crate) is_repeated: bool,
+    /// The environment that it names, if it names one.
+    pub(crate) environment_id: Option<String>,
+    /// The same as the environment itself, of a request that is carried out in one.
+    named: Option<NamedEnvironment>,
+    /// In which environment it was carried out, once that is known.
+    pub(crate) carried_out_in: Arc<OnceLock<Arc<str>>>,
 }
 
 impl RequestContext {
+    /// The environment that the request is for: the one that it names, or the default.
+    pub(crate) fn environment(&self) -> Result<NamedEnvironment, RpcError> {
+        let environment = match &self.named {
+            Some(named) => named.clone(),
+            None => self.connection.server.environment(None)?,
+        };
+        let _ = self.carried_out_in.set(environment.id.clone());
+        Ok(environment)
+    }
+
+    /// What the client has under `id` is in this environment. Refuses a request that names another.
+    pub(crate) fn require_environment(&self, what: &str, id: &str, is_in: &Arc<str>) -> Result<(), RpcError> {
+        match &self.environment_id {
+            Some(named) if **named != **is_in => Err(reply::other_environment(what, id, is_in, named)),
+            _ => {
+                let _ = self.carried_out_in.set(is_in.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// The environment for a line of the audit, if there are several.
+    pub(crate) fn audited_environment(&self) -> Option<String> {
+        let id = self.carried_out_in.get().filter(|_| self.connection.server.routing.has_several());
+        id.map(|id| id.to_string())
+    }
+
     /// What identifies the request in its session, on whichever connection it comes; empty if its client named no scope.
     pub(crate) fn request_key(&self) -> String {
         self.connection.request_scope().map(|scope| format!("{scope} {}", self.request_id)).unwrap_or_default()
@@ -115,7 +162,11 @@ struct ResponseDelivery {
 pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: Request) {
     // Before anything else, so that not even a response that is remembered is repeated to whoever may not ask for it.
     if let Err(violation) = connection.permissions.allow_method(request.method) {
-        return refuse(&connection, request, violation).await;
+        tracing::info!(peer = %connection.peer, method = request.method.name(), rule = violation.rule, "not permitted");
+        return refuse(&connection, request, reply::violation(violation)).await;
+    }
+    if let Err(error) = roles::check_method(&connection, &request.handshake, request.method) {
+        return refuse(&connection, request, error).await;
     }
     let cached_in = response_cache(&connection, &request);
     let pending = match &cached_in {
@@ -176,10 +227,8 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
     }
 }
 
-/// The answer to a method that the server or the token of the connection does not permit.
-async fn refuse(connection: &ConnectionShared, request: Request, violation: Violation) {
-    tracing::info!(peer = %connection.peer, method = request.method.name(), rule = violation.rule, "not permitted");
-    let error = reply::violation(violation);
+/// The answer to a method that the server, the token of the connection or its role does not permit.
+async fn refuse(connection: &ConnectionShared, request: Request, error: RpcError) {
     if let Some(audit) = connection.server.audit() {
         let (session, peer) = (request.handshake.session(), connection.peer.to_string());
         // A client may send it again after a break.
@@ -238,9 +287,14 @@ async fn call_handler(
     match request.method {
         Method::EnvironmentInfo => call.handle(environment::info).await,
         Method::EnvironmentStatus => call.handle(environment::status).await,
+        Method::EnvironmentList => call.handle(environment::list).await,
+        Method::EnvironmentAdd => call.handle(environment::add).await,
+        Method::EnvironmentRemove => call.handle(environment::remove).await,
         Method::EnvironmentConfigRead => call.handle(environment::config).await,
         Method::ProcessStart => call.handle(process::start).await,
         Method::ProcessRead => call.handle(process::read).await,
+        Method::ProcessView => call.handle(process::view).await,
+        Method::ProcessScreen => call.handle(process::screen).await,
         Method::ProcessWrite => call.handle(process::write).await,
         Method::ProcessSignal => call.handle(process::signal).await,
         Method::ProcessTerminate => call.handle(process::terminate).await,
@@ -266,6 +320,7 @@ async fn call_handler(
         Method::FsWalk => call.handle(tree::walk).await,
         Method::FsRemove => call.handle(tree::remove).await,
         Method::FsCopy => call.handle(tree::copy).await,
+        Method::FsApplyChanges => call.handle(content::apply_changes).await,
         Method::FsRename => call.handle(tree::rename).await,
         Method::FsSetPermissions => call.handle(tree::set_permissions).await,
         Method::FsSetTimes => call.handle(tree::set_times).await,
@@ -279,6 +334,7 @@ async fn call_handler(
         Method::FsCancelSearch => call.handle(search::cancel).await,
         Method::SessionList => call.handle(session::list).await,
         Method::SessionClose => call.handle(session::close).await,
+        Method::SessionDrive => call.handle(session::drive).await,
         // The connection itself answers the first, the second is ours to ask, and the result of the third is not known
         // well enough to answer it completely.
         Method::Initialize | Method::NetworkPolicyRequest | Method::CapabilitiesDiscoverV2 => {
@@ -306,8 +362,10 @@ impl HandlerCall<'_> {
         let Self { connection, request, params, out } = self;
         let (context, params) = decode_and_check(connection, request, params)?;
         let audit = RequestAudit::begin(&context, &params)?;
+        let carried_out_in = Arc::clone(&context.carried_out_in);
         // In memory of its own: the largest handler takes many times what most of them do.
         let handled = Box::pin(handler(context, params)).await;
+        let handled = handled.map_err(|error| name_environment(connection, error, carried_out_in.get()));
         if let Some(audit) = audit {
             audit.finish(handled.as_ref().err()).await;
         }
@@ -325,6 +383,16 @@ impl HandlerCall<'_> {
     }
 }
 
+/// Says in the data of an error in which of several environments it happened.
+fn name_environment(connection: &ConnectionShared, mut error: RpcError, environment: Option<&Arc<str>>) -> RpcError {
+    if let (Some(data), Some(id)) = (&mut error.data, environment)
+        && connection.server.routing.has_several()
+    {
+        data.environment_id.get_or_insert_with(|| id.to_string());
+    }
+    error
+}
+
 /// Refuses params that do not decode, and then a request that came before the handshake was complete.
 fn decode_and_check<C: Call>(
     connection: &Arc<ConnectionShared>,
@@ -334,17 +402,35 @@ fn decode_and_check<C: Call>(
     if request.method == Method::ProcessStart && params.bytes() > START_PARAMS_BYTES {
         return Err(reply::too_long("a command", params.bytes(), START_PARAMS_BYTES));
     }
-    let params = params.decode()?;
+    let environment_id = params.environment_id()?;
+    let params: C = params.decode()?;
     let family = request.method.spec().family;
     match &request.handshake {
         HandshakeState::NotStarted => Err(RpcError::not_initialized(family)),
         HandshakeState::AwaitingInitialized => Err(RpcError::not_confirmed(family)),
         HandshakeState::Complete(session) => {
             let (connection, session) = (connection.clone(), session.clone());
+            roles::check_params(&connection, &session.id, &params)?;
+            if connection.drives() {
+                session.record_activity(unix_ms(SystemTime::now()));
+            }
             let request_id = request.id.clone();
             let is_sandboxed = Arc::default();
-            let mut context = RequestContext { connection, session, request_id, is_sandboxed, is_repeated: false };
             let method = request.method;
+            let named = match &environment_id {
+                Some(id) if method.behaviour().routed => Some(connection.server.environment(Some(id))?),
+                _ => None,
+            };
+            let mut context = RequestContext {
+                connection,
+                session,
+                request_id,
+                is_sandboxed,
+                is_repeated: false,
+                environment_id,
+                named,
+                carried_out_in: Arc::default(),
+            };
             if method.behaviour().audited && context.connection.server.audit().is_some() {
                 let key = context.request_key();
                 let is_first = key.is_empty() || context.session.record_audited(format!("{} {key}", method.name()));

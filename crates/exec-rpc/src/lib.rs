@@ -4,7 +4,8 @@
 //!
 //! 1. `server`: an environment, its sessions, and the connections that come and go; `workers`: the threads that serve them;
 //! 2. `connection`: the task of one connection reads messages, does the handshake, and starts a task for each request;
-//! 3. [`ceiling`]: what the server and the token of a connection permit; `dispatch`: finds the handler of the method, gives it typed params, sends its response;
+//! 3. [`ceiling`]: what the server and the token of a connection permit; `roles`: what an observer may call; `dispatch`: finds the handler of the method, gives it typed params, sends its response;
+//!    `routing`: which environment a request is for, if there are several;
 //! 4. `handlers`: one function per method, from the wire's verbs to the environment's;
 //! 5. `convert`, `reply`: shapes of the wire become values of the domain and back; errors become codes and messages.
 //!
@@ -31,6 +32,8 @@ mod network;
 mod reply;
 mod reservations;
 mod resources;
+mod roles;
+mod routing;
 mod running;
 mod server;
 mod session;

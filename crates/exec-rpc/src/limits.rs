@@ -12,6 +12,25 @@ pub const NETWORK_DECISIONS: usize = 1024;
 /// Longest id of a process whose client is asked about its network, in bytes; as in Codex's server.
 pub const ASKING_PROCESS_ID_BYTES: usize = 256;
 
+// Environments.
+
+/// Ids of environments that an error names, when it says which there are.
+pub const NAMED_ENVIRONMENTS: usize = 32;
+
+/// How long `initialize` waits for an environment that was never reached, to tell what the machine is. One that does not
+/// answer then is left out.
+pub const INTRODUCTION_WAIT: Duration = Duration::from_secs(2);
+
+/// How long a server that starts waits for far environments to tell which processes of an earlier server they have. Those
+/// that are late are asked on, and what they have is found when they answer.
+pub const RECOVERY_WAIT: Duration = Duration::from_secs(3);
+
+/// How long after it did not answer such an environment is asked again.
+pub const RECOVERY_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long after a place did not answer it is asked again for the exit of a process, for the audit or a ceiling.
+pub const EXIT_RETRY_PAUSE: Duration = Duration::from_secs(5);
+
 // Sessions.
 
 /// How long a session lives without a connection, unless its client asks for another time. The 30 s of Codex's server are
@@ -33,12 +52,21 @@ pub const SESSIONS_PER_PEER: usize = 1024;
 /// Longest name of a client, in bytes. It is kept as long as the session is, and shown to operators.
 pub const CLIENT_NAME_BYTES: usize = 1024;
 
+/// Observers of one session, besides those that have handed the drive over. Each costs a connection, and what it is pushed.
+pub const OBSERVERS: usize = 64;
+
+/// Processes of others that an observer does not follow yet, beyond which those that were forgotten are sorted out.
+pub(crate) const NEW_PROCESSES_PRUNED: usize = 256;
+
 /// Longest key of a signal, in bytes.
 pub const SIGNAL_ID_BYTES: usize = 256;
 
 /// Longest label that a client may give a process, in bytes. It is kept as long as the process is, and copied when
 /// processes are listed.
 pub const LABEL_BYTES: usize = 64 << 10;
+
+/// What a run of coloured cells takes in a message, or a little more, in bytes.
+pub const SCREEN_RUN_BYTES: usize = 128;
 
 /// Longest key of a streamed HTTP body, or of the reports of a copy, in bytes.
 pub const STREAM_ID_BYTES: usize = 256;
@@ -122,6 +150,10 @@ pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Output that one process may send before another one has its turn.
 pub const PUSH_BYTES: usize = 64 << 10;
+
+/// The same for a connection that only observes: a smaller page, because there may be many of them, and each has a page in
+/// memory while it floods.
+pub const OBSERVER_PUSH_BYTES: usize = 16 << 10;
 
 /// Pages that a connection sends before other tasks of its thread run. An echo waits for no more than these.
 pub const PAGES_IN_A_TURN: usize = 4;

@@ -6,19 +6,23 @@
 
 mod sentences;
 
+use std::sync::Arc;
+
 use exec_core::command::{BadCommand, CommandField};
 use exec_core::network::{BadPattern, BadProxy};
 use exec_env::files::{FileError, FileReason};
 use exec_env::http::HttpError;
 use exec_env::process::{ProcessReason, SpawnFailure};
-use exec_wire::error::{ErrorData, RpcError, code, kind};
+use exec_wire::error::{ErrorData, RpcError, code, errno_text, kind};
 use exec_wire::path_uri::ForeignPath;
 use exec_wire::sandbox::BadSandbox;
 
 use crate::ceiling::Violation;
 use crate::convert;
+use crate::limits::NAMED_ENVIRONMENTS;
 use crate::reservations::ReserveError;
 use crate::resources::HandleError;
+use crate::session::DriveRefusal;
 
 const ENOENT: i32 = 2;
 const EPERM: i32 = 1;
@@ -51,13 +55,18 @@ pub(crate) fn process_error(reason: ProcessReason, wire_id: &str) -> RpcError {
         | ProcessReason::UnknownProcess
         | ProcessReason::WriteTooLarge { .. }
         | ProcessReason::NoTerminal
+        | ProcessReason::NoTimes
         | ProcessReason::Ended { .. } => (code::INVALID_REQUEST, text),
         ProcessReason::SpawnFailed(SpawnFailure { errno, .. })
         | ProcessReason::SpoolUnreadable { errno }
-        | ProcessReason::SignalRefused { errno } => (code::INTERNAL, sentences::errno(*errno)),
+        | ProcessReason::SignalRefused { errno } => (code::INTERNAL, errno_text(*errno)),
         ProcessReason::Unreachable(_) => (code::INTERNAL, text),
     };
-    RpcError { code, message, data: process_data(reason).map(Box::new) }
+    let data = match reason {
+        ProcessReason::Unreachable(_) => Some(ErrorData::new(kind::UNREACHABLE)),
+        reason => process_data(reason),
+    };
+    RpcError { code, message, data: data.map(Box::new) }
 }
 
 fn process_data(reason: ProcessReason) -> Option<ErrorData> {
@@ -99,6 +108,45 @@ pub(crate) fn bad_proxy(bad: &BadProxy) -> RpcError {
         BadProxy::TooLarge { .. } | BadProxy::NoTime => bad.to_string(),
     };
     bad_params(format!("invalid network proxy config: {why}"))
+}
+
+pub(crate) fn unknown_environment(id: &str, known: &[String]) -> RpcError {
+    let text = format!("there is no environment `{id}`: {}", there_are(known));
+    error_of_kind(kind::UNKNOWN_ENVIRONMENT, code::INVALID_PARAMS, text)
+}
+
+pub(crate) fn no_default_environment(known: &[String]) -> RpcError {
+    let text = format!("no environment is the default: name one with environmentId; {}", there_are(known));
+    error_of_kind(kind::UNKNOWN_ENVIRONMENT, code::INVALID_PARAMS, text)
+}
+
+/// The ids of environments, the first of very many.
+fn there_are(known: &[String]) -> String {
+    let mut names: Vec<String> = known.iter().take(NAMED_ENVIRONMENTS).map(|id| format!("`{id}`")).collect();
+    if known.len() > names.len() {
+        names.push(format!("and {} more", known.len() - names.len()));
+    }
+    if names.is_empty() { "there is none at all".to_owned() } else { format!("there is {}", names.join(", ")) }
+}
+
+/// `what` is a process or a file handle.
+pub(crate) fn other_environment(what: &str, id: &str, is_in: &str, named: &str) -> RpcError {
+    let text = format!("{what} {id} is in environment `{is_in}`, not in `{named}`: leave environmentId out");
+    let mut data = ErrorData::new(kind::OTHER_ENVIRONMENT);
+    data.environment_id = Some(is_in.to_owned());
+    RpcError::new(code::INVALID_REQUEST, text).with_data(data)
+}
+
+/// A process that nobody knows, while places that may have it could not be asked.
+pub(crate) fn not_asked_yet(wire_id: &str, unasked: &[(Arc<str>, String)]) -> RpcError {
+    let places: Vec<String> = unasked.iter().map(|(id, why)| format!("`{id}` ({why})")).collect();
+    let places = places.join(", ");
+    let text = format!("process {wire_id} is not known, and may be in an environment that cannot be reached: {places}");
+    let mut error = error_of_kind(kind::UNREACHABLE, code::INTERNAL, text);
+    if let (Some(data), [(only, _)]) = (&mut error.data, unasked) {
+        data.environment_id = Some(only.to_string());
+    }
+    error
 }
 
 pub(crate) fn starting(wire_id: &str) -> RpcError {
@@ -148,6 +196,27 @@ pub(crate) fn taken_over(session_id: &str) -> RpcError {
     error_of_kind(kind::TAKEN_OVER, code::INVALID_REQUEST, text)
 }
 
+/// What an observer hears that would change something.
+pub(crate) fn only_observes(session_id: &str) -> RpcError {
+    let text = format!("this connection only observes session {session_id}: ask for the drive with session/drive");
+    error_of_kind(kind::OBSERVER, code::INVALID_REQUEST, text)
+}
+
+pub(crate) fn observes_no_session() -> RpcError {
+    RpcError::invalid_params("an observer names the session that it observes: resumeSessionId is missing")
+}
+
+/// Why nobody got the drive.
+pub(crate) fn no_drive(refusal: DriveRefusal) -> RpcError {
+    let text = match refusal {
+        DriveRefusal::DriverIsNotTold => "the driver is a client that cannot be asked: take the drive with `force`",
+        DriveRefusal::NotTheDriver => "this connection does not drive the session, and has nothing to hand over",
+        DriveRefusal::NoSuchObserver => "nobody of that number observes the session: see session/attached",
+        DriveRefusal::NotAttached => "this connection is no longer attached to the session",
+    };
+    error_of_kind(kind::DRIVE, code::INVALID_REQUEST, text)
+}
+
 pub(crate) fn forbidden(message: impl Into<String>) -> RpcError {
     error_of_kind(kind::FORBIDDEN, code::INVALID_REQUEST, message)
 }
@@ -179,6 +248,10 @@ pub(crate) fn listing_too_large(entries: usize) -> RpcError {
 pub(crate) fn config_too_large(limit_bytes: u64) -> RpcError {
     let text = format!("the files of the configuration take more than {limit_bytes} bytes together: remove some");
     error_of_kind(kind::TOO_LARGE, code::INVALID_REQUEST, text)
+}
+
+pub(crate) fn bad_view(why: &str) -> RpcError {
+    bad_params(why)
 }
 
 pub(crate) fn bad_cursor() -> RpcError {

@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::limits::{SEARCHES, STREAMED_BODIES, WATCHES};
 use crate::reservations::{Lookup, Reservation, Reservations, ReserveError};
 
-pub(crate) use file_handles::{FileHandles, HandleError, check_handle_id};
+pub(crate) use file_handles::{FileHandles, HandleError, SharedFile, check_handle_id};
 
 pub(crate) struct ConnectionResources {
     pub(crate) handles: FileHandles,

@@ -1,33 +1,43 @@
-//! The server: an environment, its sessions, and the connections that come and go.
+//! The server: its environments, its sessions, and the connections that come and go. Observers, and who drives: [`drive`].
 
-use std::collections::HashMap;
+mod drive;
+
+mod recovery;
+
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use exec_env::SharedEnvironment;
-use exec_env::process::{ProcessInfo, Unreachable, WaitCondition};
+use exec_env::process::{ProcessInfo, ProcessReason, Unreachable, WaitCondition};
+use exec_env::registry::{EnvironmentState, LOCAL, OnlyEnvironment};
+use exec_env::{BoxFuture, EnvironmentRegistry, MachineInfo, SharedEnvironment};
 use exec_transport::{Connection, Peer};
 use exec_wire::error::RpcError;
 use exec_wire::limits::{MESSAGE_BYTES, MESSAGE_VALUES};
 use exec_wire::session as wire;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 
 use crate::audit::{self, AuditEvent, AuditSink};
 use crate::ceiling::{Ceiling, ProcessLimits, Violation};
 use crate::connection::{self, CloseRequest};
 use crate::limits::{
     CLIENT_NAME_BYTES, CLOSE_TIMEOUT, CLOSED_PROCESSES, CONCURRENT_REQUESTS, DETACHED_TTL, DETACHED_TTL_MAX,
-    HOUSEKEEPING_INTERVAL, KEEP_MAX, SESSIONS, SESSIONS_PER_PEER,
+    EXIT_RETRY_PAUSE, HOUSEKEEPING_INTERVAL, INTRODUCTION_WAIT, KEEP_MAX, SESSIONS, SESSIONS_PER_PEER,
 };
 use crate::network::NetworkFront;
 use crate::reply;
 use crate::reservations::Lookup;
+use crate::routing::{NamedEnvironment, Routing};
 use crate::running::{CountedProcess, ExitWaits, RunningCounts};
 use crate::session::{
-    Attachment, ConnectionId, NoRoom, ProcessLabel, Session, SessionOwner, SessionProcess, SessionStore, SessionTable,
-    unix_ms,
+    Attachment, Attendee, ConnectionId, NoRoom, ProcessLabel, Session, SessionOwner, SessionProcess, SessionStore,
+    SessionTable, unix_ms,
 };
 
 #[derive(Debug, Clone)]
@@ -48,6 +58,8 @@ pub struct ServerOptions {
     pub ceiling: Arc<Ceiling>,
     /// Where to tell what happens.
     pub audit: Option<AuditSink>,
+    /// Whether clients may add and remove environments, which makes the server connect to where they say.
+    pub allow_environment_add: bool,
 }
 
 impl Default for ServerOptions {
@@ -61,6 +73,7 @@ impl Default for ServerOptions {
             operators_everywhere: false,
             ceiling: Arc::default(),
             audit: None,
+            allow_environment_add: false,
         }
     }
 }
@@ -73,9 +86,9 @@ pub enum ServerStartError {
     List(#[from] Unreachable),
 }
 
-/// Serves an environment to any number of connections.
+/// Serves one environment or several to any number of connections.
 pub struct Server {
-    pub(crate) environment: SharedEnvironment,
+    pub(crate) routing: Routing,
     pub(crate) options: ServerOptions,
     store: SessionStore,
     state: Mutex<ServerState>,
@@ -86,9 +99,14 @@ pub struct Server {
     too_many_processes: Notify,
     running: Arc<RunningCounts>,
     exit_waits: ExitWaits,
+    /// Tasks that ask far environments for the processes of an earlier server; they end with this.
+    recoveries: Mutex<JoinSet<()>>,
+    /// Sessions that were opened before may have processes that nobody here knows yet.
+    started_at_ms: u64,
 }
 
-const _: () = assert!(SESSIONS * 9 + 8 <= MESSAGE_VALUES && SESSIONS * (CLIENT_NAME_BYTES * 6 + 512) <= MESSAGE_BYTES);
+const _: () =
+    assert!(SESSIONS * 17 + 8 <= MESSAGE_VALUES && SESSIONS * (2 * CLIENT_NAME_BYTES * 6 + 768) <= MESSAGE_BYTES);
 
 #[derive(Default)]
 struct ServerState {
@@ -101,11 +119,20 @@ struct ServerState {
 impl Server {
     /// Recovers the sessions and processes that an earlier server has left in the environment and in the state directory.
     pub async fn start(environment: SharedEnvironment, options: ServerOptions) -> Result<Arc<Self>, ServerStartError> {
+        Self::start_with(OnlyEnvironment::new(environment), options).await
+    }
+
+    /// The same with several environments. Those that are far away and do not answer soon are asked for their processes
+    /// in the background.
+    pub async fn start_with(
+        registry: Arc<dyn EnvironmentRegistry>,
+        options: ServerOptions,
+    ) -> Result<Arc<Self>, ServerStartError> {
         let store = SessionStore::open(options.state_dir.as_deref()).map_err(|error| {
             ServerStartError::SessionStore { path: options.state_dir.clone().unwrap_or_default(), error }
         })?;
         let server = Self {
-            environment,
+            routing: Routing::new(registry),
             options,
             store,
             state: Mutex::default(),
@@ -114,12 +141,37 @@ impl Server {
             too_many_processes: Notify::new(),
             running: Arc::default(),
             exit_waits: ExitWaits::default(),
+            recoveries: Mutex::default(),
+            started_at_ms: unix_ms(SystemTime::now()),
         };
-        let processes = server.environment.processes().list().await?;
-        server.recover(processes);
         let server = Arc::new(server);
-        server.environment.processes().set_network_decider(Arc::new(NetworkFront::new(&server)));
+        server.recover_all().await?;
         Ok(server)
+    }
+
+    /// The environment that a request names, or the default.
+    pub(crate) fn environment(self: &Arc<Self>, id: Option<&str>) -> Result<NamedEnvironment, RpcError> {
+        self.routing.find(id, NetworkFront::new(self))
+    }
+
+    /// What the default environment is, if that can be said soon.
+    pub(crate) async fn default_info(&self) -> Option<MachineInfo> {
+        let registry = self.routing.registry();
+        let id = registry.default_id()?;
+        if matches!(registry.status(&id)?.state, EnvironmentState::Disconnected { .. }) {
+            return None;
+        }
+        tokio::time::timeout(INTRODUCTION_WAIT, registry.info(&id)).await.ok()??.ok()
+    }
+
+    /// Whether a client may say which environments there are.
+    pub(crate) fn allow_environment_changes(&self) -> Result<(), RpcError> {
+        match self.options.allow_environment_add {
+            true => Ok(()),
+            false => Err(reply::forbidden(
+                "clients of this server do not add or remove environments: start it with --allow-environment-add",
+            )),
+        }
     }
 
     /// Serves one connection until it ends.
@@ -132,21 +184,39 @@ impl Server {
     pub async fn run_housekeeping(self: Arc<Self>) {
         let mut tick = tokio::time::interval(HOUSEKEEPING_INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // At most one round for each environment, and one for each session that has expired.
+        let mut rounds: FuturesUnordered<BoxFuture<'static, Option<Arc<str>>>> = FuturesUnordered::new();
+        let mut busy: HashSet<Arc<str>> = HashSet::new();
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
                 () = self.too_many_processes.notified() => {}
-            }
-            let sessions: Vec<Arc<Session>> = self.lock().sessions.iter().map(|(session, _)| session.clone()).collect();
-            for session in sessions.iter().filter(|session| session.process_count() > CLOSED_PROCESSES) {
-                self.forget_surplus_processes(session).await;
+                Some(done) = rounds.next(), if !rounds.is_empty() => {
+                    if let Some(environment) = done {
+                        busy.remove(&environment);
+                    }
+                    continue;
+                }
             }
             let expired = self.lock().sessions.expire(Instant::now());
             for session in expired {
                 tracing::info!(session = session.id, "expired");
-                self.end_session(&session, "expired").await;
+                let server = self.clone();
+                rounds.push(Box::pin(async move {
+                    server.end_session(&session, "expired").await;
+                    None
+                }));
             }
-            self.forget_closed_processes().await;
+            for environment in self.routing.used() {
+                // One that does not answer is not asked again meanwhile, and keeps nobody else waiting.
+                if busy.insert(environment.id.clone()) {
+                    let server = self.clone();
+                    rounds.push(Box::pin(async move {
+                        server.forget_in(&environment).await;
+                        Some(environment.id)
+                    }));
+                }
+            }
         }
     }
 
@@ -177,13 +247,13 @@ impl Server {
     pub(crate) async fn open_session(
         &self,
         registration: &mut Registration,
-        client_name: &str,
+        driver: Attendee,
         scope: Option<&str>,
         ttl: Option<Duration>,
     ) -> Result<(Arc<Session>, Duration), RpcError> {
         let ttl = self.granted_ttl(ttl);
         let id = uuid::Uuid::new_v4().to_string();
-        let (name, opened_at_ms) = (client_name.to_owned(), unix_ms(SystemTime::now()));
+        let (name, opened_at_ms) = (driver.client_name.clone(), unix_ms(SystemTime::now()));
         let session = Session::new(id, name, opened_at_ms, registration.owner.clone());
         let session = Arc::new(session.opened_by(registration.subject.clone()));
         session.set_holder(Some(scope.unwrap_or_default()));
@@ -200,6 +270,10 @@ impl Server {
                 })
             })?;
             state.sessions.open(session.clone(), registration.id, ttl);
+            session.attendance().set_driver(driver);
+            if let Some(gone) = &gone {
+                state.dismiss_observers(gone);
+            }
             gone
         };
         if let Some(gone) = gone {
@@ -218,6 +292,7 @@ impl Server {
         &self,
         registration: &mut Registration,
         id: &str,
+        driver: Attendee,
         scope: Option<&str>,
         only_if_held: bool,
         ttl: Option<Duration>,
@@ -226,13 +301,7 @@ impl Server {
         let scope = scope.unwrap_or_default();
         let (session, ttl, same_holder) = {
             let mut state = self.lock();
-            if let Some(session) = state.sessions.get(id)
-                && !session.may_be_resumed_by(registration.subject.as_deref())
-            {
-                tracing::warn!(session = id, "refused to a token of another subject");
-                return Err(RpcError::unknown_session(id));
-            }
-            let holder = state.sessions.get(id).and_then(|session| session.holder());
+            let holder = state.resumable(id, registration)?.holder();
             let same_holder = holder.as_deref() == Some(scope);
             if only_if_held && holder.is_some() && !same_holder {
                 return Err(reply::taken_over(id));
@@ -240,8 +309,9 @@ impl Server {
             let attached = state.sessions.attach(id, registration.id, new_ttl, Instant::now());
             let (session, ttl, evicted) = attached.ok_or_else(|| RpcError::unknown_session(id))?;
             session.set_holder(Some(scope));
-            if let Some(evicted) = evicted.and_then(|evicted| state.connections.get(&evicted)) {
-                evicted.send_replace(Some(CloseRequest::TakenOver));
+            session.attendance().set_driver(driver);
+            if let Some(evicted) = evicted {
+                state.request_close(evicted, CloseRequest::TakenOver);
             }
             (session, ttl, same_holder)
         };
@@ -256,24 +326,37 @@ impl Server {
         self.lock().sessions.get(id)
     }
 
-    /// Every session, oldest first. All fit a message: each is nine values, and its client's name may be all escapes.
-    pub(crate) fn sessions(&self) -> Vec<wire::SessionInfo> {
+    /// Every session that `is_visible`, oldest first. All fit a message: each is 17 values, and the names of the client that
+    /// opened it and of the one that drives it may be all escapes.
+    pub(crate) fn sessions(&self, is_visible: impl Fn(&Session) -> bool) -> Vec<wire::SessionInfo> {
         let now = Instant::now();
-        let info = |(session, attachment): (&Arc<Session>, Attachment)| wire::SessionInfo {
-            session_id: session.id.clone(),
-            client_name: session.client_name.clone(),
-            opened_at_ms: session.opened_at_ms,
-            attachment: match attachment {
-                Attachment::Attached(connection) => {
-                    wire::Attachment::Attached { peer: format!("connection {}", connection.0) }
-                }
-                Attachment::Detached { until } => wire::Attachment::Detached {
-                    expires_in_ms: until.saturating_duration_since(now).as_millis() as u64,
+        let info = |(session, attachment): (&Arc<Session>, Attachment)| {
+            let (driver, observers) = {
+                let attendance = session.attendance();
+                (attendance.driver(), attendance.observer_count() as u64)
+            };
+            wire::SessionInfo {
+                session_id: session.id.clone(),
+                client_name: session.client_name.clone(),
+                opened_at_ms: session.opened_at_ms,
+                attachment: match attachment {
+                    Attachment::Attached(connection) => {
+                        wire::Attachment::Attached { peer: format!("connection {}", connection.0) }
+                    }
+                    Attachment::Detached { until } => wire::Attachment::Detached {
+                        expires_in_ms: until.saturating_duration_since(now).as_millis() as u64,
+                    },
                 },
-            },
-            processes: session.process_count() as u64,
+                processes: session.process_count() as u64,
+                driver,
+                observers: Some(observers),
+                last_activity_ms: Some(session.last_activity_ms()),
+            }
         };
-        let mut sessions: Vec<wire::SessionInfo> = self.lock().sessions.iter().map(info).collect();
+        let state = self.lock();
+        let visible = state.sessions.iter().filter(|(session, _)| is_visible(session));
+        let mut sessions: Vec<wire::SessionInfo> = visible.map(info).collect();
+        drop(state);
         sessions.sort_by_key(|session| session.opened_at_ms);
         sessions
     }
@@ -283,10 +366,8 @@ impl Server {
         let session = {
             let mut state = self.lock();
             let Some((session, attachment)) = state.sessions.remove(id) else { return false };
-            if let Attachment::Attached(connection) = attachment
-                && let Some(connection) = state.connections.get(&connection)
-            {
-                connection.send_replace(Some(CloseRequest::SessionClosed));
+            if let Attachment::Attached(connection) = attachment {
+                state.request_close(connection, CloseRequest::SessionClosed);
             }
             session
         };
@@ -307,21 +388,42 @@ impl Server {
     }
 
     /// Waits for the exit of a process that was started, if anybody wants to know.
-    pub(crate) fn await_exit(&self, session: &Session, process: &Arc<SessionProcess>, counted: Option<CountedProcess>) {
+    pub(crate) fn await_exit(
+        self: &Arc<Self>,
+        session: &Session,
+        process: &Arc<SessionProcess>,
+        counted: Option<CountedProcess>,
+    ) {
         // An earlier server may have told it.
         let audit = self.audit().filter(|audit| !audit.knows_exit(&session.id, &process.wire_id)).cloned();
         if counted.is_none() && audit.is_none() {
             return;
         }
-        let (environment, session, process) = (self.environment.clone(), session.id.clone(), Arc::clone(process));
+        let (session, process) = (session.id.clone(), Arc::clone(process));
+        let named = self.routing.has_several().then(|| process.environment.id.to_string());
+        let server = Arc::downgrade(self);
         self.exit_waits.spawn(async move {
             // One that was forgotten has exited as well.
-            let waited = environment.processes().wait(&process.id, WaitCondition::Exited, None).await;
+            let waited = loop {
+                let waited = process.environment.processes().wait(&process.id, WaitCondition::Exited, None).await;
+                let place_is_lost = server.upgrade().is_some_and(|server| server.is_disconnected(&process.environment));
+                if !(place_is_lost
+                    && matches!(&waited, Err(error) if matches!(error.reason, ProcessReason::Unreachable(_))))
+                {
+                    break waited;
+                }
+                tokio::time::sleep(EXIT_RETRY_PAUSE).await;
+            };
             drop(counted);
             if let Some(audit) = audit {
-                audit::record_exit(&audit, environment.processes(), session, &process, waited).await;
+                audit::record_exit(&audit, session, named, &process, waited).await;
             }
         });
+    }
+
+    fn is_disconnected(&self, environment: &NamedEnvironment) -> bool {
+        let status = self.routing.registry().status(&environment.id);
+        status.is_some_and(|status| matches!(status.state, EnvironmentState::Disconnected { .. }))
     }
 
     /// Waits until the exits of all processes that have ended are told. For whoever has ended them.
@@ -346,80 +448,83 @@ impl Server {
         }
     }
 
-    async fn forget_surplus_processes(&self, session: &Session) {
-        let Ok(listed) = self.environment.processes().list().await else { return };
-        let surplus = session.process_count().saturating_sub(CLOSED_PROCESSES / 2);
-        let closed = listed.iter().filter(|info| info.head.closed).filter_map(|info| self.find_listed(info));
-        let own = closed.filter(|(owner, _)| owner.id == session.id);
-        for (_, process) in own.take(surplus) {
-            self.forget(session, &process).await;
-        }
-    }
-
-    async fn forget_closed_processes(&self) {
-        let Ok(listed) = self.environment.processes().list().await else { return };
-        let now = Instant::now();
-        for info in listed.iter().filter(|info| info.head.closed) {
-            let Some((session, process)) = self.find_listed(info) else { continue };
-            if process.record_closed(now) >= process.keep_time(self.options.keep_max) {
+    /// Forgets what is kept no longer in this environment: surplus closed processes, those that were closed long ago, and
+    /// those whose session ended while the environment could not be reached.
+    async fn forget_in(&self, environment: &NamedEnvironment) {
+        let Ok(listed) = environment.processes().list().await else { return };
+        let crowded: Vec<Arc<Session>> = {
+            let state = self.lock();
+            let sessions = state.sessions.iter().map(|(session, _)| session);
+            sessions.filter(|session| session.process_count() > CLOSED_PROCESSES).cloned().collect()
+        };
+        for session in crowded {
+            let surplus = session.process_count().saturating_sub(CLOSED_PROCESSES / 2);
+            let closed = listed.iter().filter(|info| info.head.closed);
+            let closed = closed.filter_map(|info| self.find_listed(environment, info));
+            let own = closed.filter(|(owner, _)| owner.id == session.id);
+            for (_, process) in own.take(surplus) {
                 self.forget(&session, &process).await;
+            }
+        }
+        let now = Instant::now();
+        for info in &listed {
+            match self.find_listed(environment, info) {
+                Some((session, process))
+                    if info.head.closed && process.record_closed(now) >= process.keep_time(self.options.keep_max) =>
+                {
+                    self.forget(&session, &process).await;
+                }
+                Some(_) => {}
+                None if self.is_orphan(environment, info) => {
+                    let _ = environment.processes().forget(&info.id).await;
+                }
+                None => {}
             }
         }
     }
 
+    /// Whether the session of a process has ended. On this machine whoever ends a session ends its processes at once, and
+    /// another server may have some, too.
+    fn is_orphan(&self, environment: &NamedEnvironment, info: &ProcessInfo) -> bool {
+        let Some(label) = ProcessLabel::decode(&info.label).filter(|_| &*environment.id != LOCAL) else { return false };
+        self.lock().sessions.get(&label.session).is_none()
+    }
+
     /// A process that the environment has listed, and the session that it belongs to.
-    fn find_listed(&self, info: &ProcessInfo) -> Option<(Arc<Session>, Arc<SessionProcess>)> {
+    fn find_listed(
+        &self,
+        environment: &NamedEnvironment,
+        info: &ProcessInfo,
+    ) -> Option<(Arc<Session>, Arc<SessionProcess>)> {
         let label = ProcessLabel::decode(&info.label)?;
         let session = self.lock().sessions.get(&label.session)?;
         match session.find(&label.wire_id) {
-            Lookup::Present(process) if process.id == info.id => Some((session, process)),
+            Lookup::Present(process) if process.id == info.id && process.environment.is_same(environment) => {
+                Some((session, process))
+            }
             _ => None,
         }
     }
 
     async fn forget(&self, session: &Session, process: &Arc<SessionProcess>) {
         session.remove_process(process);
-        let _ = self.environment.processes().forget(&process.id).await;
+        let _ = process.environment.processes().forget(&process.id).await;
     }
 
     /// The session is no longer in the table.
     async fn end_session(&self, session: &Session, reason: &'static str) {
         session.mark_ended();
+        self.lock().dismiss_observers(session);
         self.store.remove(&session.id);
         self.audit_closed_session(session, reason).await;
-        for process in session.processes() {
-            self.forget(session, &process).await;
-        }
-    }
-
-    fn recover(&self, processes: Vec<ProcessInfo>) {
-        let now = Instant::now();
-        let mut state = self.lock();
-        for (session, ttl) in self.store.load_all() {
-            state.sessions.recover(Arc::new(session), ttl, now);
-        }
-        for info in processes {
-            let Some(label) = ProcessLabel::decode(&info.label) else { continue };
-            let session = state.sessions.get(&label.session).unwrap_or_else(|| {
-                // The session's file was lost, but its processes were not.
-                let (id, opened_at_ms) = (label.session.clone(), unix_ms(info.started));
-                let session = Session::new(id, String::new(), opened_at_ms, SessionOwner::Host);
-                let session = Arc::new(session);
-                state.sessions.recover(session.clone(), self.options.detached_ttl, now);
-                session
-            });
-            if !label.start_key.is_empty() {
-                session.record_start(label.start_key);
+        // Those in one environment do not wait for those in another, which may not answer.
+        let places = session.environments().into_iter().map(|environment| async move {
+            let here = session.processes().into_iter().filter(|process| process.environment.is_same(&environment));
+            for process in here {
+                self.forget(session, &process).await;
             }
-            let process = Arc::new(SessionProcess::new(label.wire_id, info.id, label.keep, label.sandboxed));
-            // It was permitted when it was started, so it counts and is not judged again.
-            let ceiling = &self.options.ceiling;
-            let is_counted = ceiling.processes.is_some() || ceiling.processes_per_session.is_some();
-            let no_limits = ProcessLimits { per_session: None, in_all: None };
-            let counted = is_counted.then(|| self.running.count(&session.id, no_limits).ok()).flatten();
-            self.await_exit(&session, &process, counted);
-            session.insert_process(process);
-        }
+        });
+        join_all(places).await;
     }
 
     fn store_session(&self, session: &Session, ttl: Duration) {
@@ -460,8 +565,12 @@ impl Registration {
         }
         let mut state = self.server.lock();
         state.connections.remove(&self.id);
-        if let Some(session_id) = &self.session_id {
-            state.sessions.detach(session_id, self.id, Instant::now());
+        let left = self.session_id.as_ref().and_then(|session_id| state.leave(session_id, self.id));
+        drop(state);
+        match left {
+            Some((session, true)) => self.server.tell_drive(&session),
+            Some((session, false)) => session.tell_attendance(),
+            None => {}
         }
     }
 }

@@ -2,17 +2,18 @@
 //!
 //! Beside the session itself: [`table`], which session is attached to which connection; [`store`], sessions on disk;
 //! [`process_label`], how the processes of a session are found again; [`response_cache`], requests that must not be
-//! carried out twice.
+//! carried out twice; [`attendance`], who drives a session and who observes it.
 
+mod attendance;
 pub(crate) mod denial;
 mod process_label;
 mod response_cache;
 mod store;
 mod table;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use exec_core::id::BadId;
@@ -25,8 +26,10 @@ use crate::ceiling::ProcessBounds;
 use crate::connection::ConnectionShared;
 use crate::limits::{CLOSED_TTL, FIRST_FOLLOW_WAIT, ID_REUSE_DELAY, REMEMBERED_AUDITS, REMEMBERED_STARTS};
 use crate::reservations::{Lookup, Reservation, Reservations};
-use crate::writer::{WeakWriterHandle, WriterHandle};
+use crate::routing::NamedEnvironment;
+use crate::writer::{WeakWriterHandle, WriterCommand, WriterHandle};
 
+pub(crate) use attendance::{Ask, Attendance, Attendee, DriveRefusal};
 pub(crate) use process_label::ProcessLabel;
 pub(crate) use response_cache::CacheLookup;
 use response_cache::ResponseCache;
@@ -53,11 +56,17 @@ pub(crate) struct Session {
     pub(crate) subject: Option<String>,
     /// By the client's ids. An id is reserved while its process is being started.
     processes: Arc<Reservations<String, Arc<SessionProcess>>>,
+    /// Where the processes that are being started will be.
+    starting_in: Mutex<HashMap<String, NamedEnvironment>>,
     pub(crate) responses: ResponseCache,
     /// The writer of the connection that the session is attached to. A start that outlives its connection needs it.
     writer: Mutex<Option<(ConnectionId, WeakWriterHandle)>>,
     /// That connection, to ask its client something.
     connection: Mutex<Weak<ConnectionShared>>,
+    /// Who is attached. Changed under the lock of the server only, together with the table of sessions.
+    attendance: Mutex<Attendance>,
+    /// When its driver last asked for something, in milliseconds since 1970.
+    last_activity_ms: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -66,6 +75,8 @@ pub(crate) struct SessionProcess {
     pub(crate) wire_id: String,
     /// The environment's id, unique over all sessions.
     pub(crate) id: ProcessId,
+    /// Where it was started, and stays.
+    pub(crate) environment: NamedEnvironment,
     /// How long the client wants it to be kept after its end.
     keep: Option<Duration>,
     /// Whether a sandbox confines it.
@@ -80,9 +91,6 @@ pub(crate) struct SessionProcess {
     readers: AtomicU64,
     /// When the housekeeping first saw that it is closed.
     closed_since: Mutex<Option<Instant>>,
-    /// What the client has last acknowledged on this connection, and its writer has not handled yet. A connection that is
-    /// gone may leave one behind.
-    acknowledged: Mutex<Option<(ConnectionId, Acknowledgement)>>,
     hold: Mutex<Option<Hold>>,
 }
 
@@ -155,9 +163,12 @@ impl Session {
             subject: None,
             // Running processes are not limited here; housekeeping forgets surplus closed ones.
             processes: Reservations::new(usize::MAX),
+            starting_in: Mutex::default(),
             responses: ResponseCache::default(),
             writer: Mutex::default(),
             connection: Mutex::default(),
+            attendance: Mutex::default(),
+            last_activity_ms: AtomicU64::new(opened_at_ms),
         }
     }
 
@@ -216,13 +227,51 @@ impl Session {
         true
     }
 
-    pub(crate) fn set_writer(&self, connection: ConnectionId, writer: &WriterHandle) {
-        let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = Some((connection, writer.downgrade()));
+    /// Makes it the connection of the session's driver.
+    pub(crate) fn set_current(&self, connection: &Arc<ConnectionShared>) {
+        let (id, writer) = connection.writer();
+        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some((id, writer.downgrade()));
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(connection);
     }
 
-    pub(crate) fn set_connection(&self, connection: &Arc<ConnectionShared>) {
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(connection);
+    /// Whether it is the connection of the session's driver, and no other has taken its place.
+    pub(crate) fn is_current(&self, connection: ConnectionId) -> bool {
+        let current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().is_some_and(|(current, _)| *current == connection)
+    }
+
+    pub(crate) fn attendance(&self) -> MutexGuard<'_, Attendance> {
+        self.attendance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells everybody who wants to know who is attached now.
+    pub(crate) fn tell_attendance(self: &Arc<Self>) {
+        let told: Vec<_> = self.attendance().told().filter_map(|attendee| attendee.connection.upgrade()).collect();
+        for connection in told {
+            if connection.news.record_attendance() {
+                connection.send(WriterCommand::TellAttendance { session: self.clone() });
+            }
+        }
+    }
+
+    /// Has the observers follow a process that was just started on `by`, which follows it anyway.
+    pub(crate) fn tell_observers_of_start(&self, process: &Arc<SessionProcess>, by: ConnectionId) {
+        let others = |attendee: &&Attendee| attendee.id != by;
+        let observers: Vec<_> =
+            self.attendance().observers().filter(others).filter_map(|observer| observer.connection.upgrade()).collect();
+        for connection in observers {
+            if connection.news.record_started(process) {
+                connection.send(WriterCommand::FollowStarted);
+            }
+        }
+    }
+
+    pub(crate) fn record_activity(&self, now_ms: u64) {
+        self.last_activity_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn last_activity_ms(&self) -> u64 {
+        self.last_activity_ms.load(Ordering::Relaxed)
     }
 
     /// `None` if there is none.
@@ -257,6 +306,18 @@ impl Session {
         self.processes.reserve_replacing(wire_id.to_owned(), reusable).ok()
     }
 
+    /// Records where a process is being started, until the result is dropped.
+    pub(crate) fn record_starting(&self, wire_id: &str, environment: &NamedEnvironment) -> StartingIn<'_> {
+        let mut starting = self.starting_in.lock().unwrap_or_else(PoisonError::into_inner);
+        starting.insert(wire_id.to_owned(), environment.clone());
+        StartingIn { session: self, wire_id: wire_id.to_owned() }
+    }
+
+    /// Where a process is being started.
+    pub(crate) fn starting_in(&self, wire_id: &str) -> Option<NamedEnvironment> {
+        self.starting_in.lock().unwrap_or_else(PoisonError::into_inner).get(wire_id).cloned()
+    }
+
     /// Adds a process that an earlier server has started.
     pub(crate) fn insert_process(&self, process: Arc<SessionProcess>) {
         self.processes.insert(process.wire_id.clone(), process);
@@ -272,6 +333,20 @@ impl Session {
         self.processes.values()
     }
 
+    /// The environments in which it has processes.
+    pub(crate) fn environments(&self) -> Vec<NamedEnvironment> {
+        let mut environments: Vec<NamedEnvironment> = Vec::new();
+        let starting = self.starting_in.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let present: Vec<NamedEnvironment> =
+            self.processes().iter().map(|process| process.environment.clone()).collect();
+        for environment in [starting, present].into_iter().flatten() {
+            if !environments.iter().any(|known| known.is_same(&environment)) {
+                environments.push(environment);
+            }
+        }
+        environments
+    }
+
     pub(crate) fn process_count(&self) -> usize {
         self.processes.len()
     }
@@ -284,11 +359,30 @@ impl Session {
     }
 }
 
+/// A process that is being started; see [`Session::record_starting`].
+pub(crate) struct StartingIn<'a> {
+    session: &'a Session,
+    wire_id: String,
+}
+
+impl Drop for StartingIn<'_> {
+    fn drop(&mut self) {
+        self.session.starting_in.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.wire_id);
+    }
+}
+
 impl SessionProcess {
-    pub(crate) fn new(wire_id: String, id: ProcessId, keep: Option<Duration>, sandboxed: bool) -> Self {
+    pub(crate) fn new(
+        wire_id: String,
+        id: ProcessId,
+        environment: NamedEnvironment,
+        keep: Option<Duration>,
+        sandboxed: bool,
+    ) -> Self {
         Self {
             wire_id,
             id,
+            environment,
             keep,
             sandboxed,
             bounds: None,
@@ -296,7 +390,6 @@ impl SessionProcess {
             last_sent: AtomicU64::new(0),
             readers: AtomicU64::new(0),
             closed_since: Mutex::default(),
-            acknowledged: Mutex::default(),
             hold: Mutex::default(),
         }
     }
@@ -312,29 +405,6 @@ impl SessionProcess {
     /// What says that its sandbox stopped it, as far as that is known by now.
     pub(crate) fn denial(&self) -> Option<DenialEvidence> {
         self.denial.get().copied().flatten()
-    }
-
-    /// The client has acknowledged something. The result is whether the writer must be told: it handles the last
-    /// acknowledgement only, so a client that sends many costs no memory.
-    pub(crate) fn record_acknowledgement(&self, connection: ConnectionId, acknowledgement: Acknowledgement) -> bool {
-        let mut recorded = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-        match *recorded {
-            // The client has come back meanwhile, and what it said before counts no longer.
-            Some((newer, _)) if newer.0 > connection.0 => false,
-            Some((same, _)) if same == connection => {
-                *recorded = Some((connection, acknowledgement));
-                false
-            }
-            Some(_) | None => {
-                *recorded = Some((connection, acknowledgement));
-                true
-            }
-        }
-    }
-
-    pub(crate) fn take_acknowledgement(&self, connection: ConnectionId) -> Option<Acknowledgement> {
-        let mut recorded = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-        recorded.take_if(|(of, _)| *of == connection).map(|(_, acknowledgement)| acknowledgement)
     }
 
     /// The client on this connection has read up to `upto`. `false` if there is no hold.
@@ -365,6 +435,12 @@ impl SessionProcess {
     /// Nobody reads the log any longer.
     pub(crate) fn release_hold(&self) {
         *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The client on this connection drives no longer, and nothing is kept for it. What its successor has adopted stays.
+    pub(crate) fn release_hold_of(&self, connection: ConnectionId) {
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(hold.take_if(|hold| hold.connection == connection));
     }
 
     /// The connection is gone. A full log does not wait long for its client, unless that is back already.
@@ -407,24 +483,4 @@ impl SessionProcess {
 /// Milliseconds since 1970; 0 for earlier times.
 pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_connection_left_unhandled_does_not_silence_the_next_one() {
-        let process = SessionProcess::new("p".into(), ProcessId::new("s/p").expect("short"), None, false);
-        let read = |seq| Some(ReadPositions { slowest: seq, fastest: seq });
-        let (first, second) = (ConnectionId(1), ConnectionId(2));
-        assert!(process.record_acknowledgement(first, read(1)), "its writer must be told");
-        assert!(!process.record_acknowledgement(first, read(2)), "it was told");
-        // The first connection breaks before its writer has looked.
-        assert!(process.record_acknowledgement(second, read(3)), "another writer must be told");
-        assert!(!process.record_acknowledgement(first, read(2)), "what comes late counts no longer");
-        assert!(process.take_acknowledgement(first).is_none());
-        let taken = process.take_acknowledgement(second).flatten().expect("it was recorded");
-        assert_eq!((taken.slowest, taken.fastest), (3, 3));
-    }
 }

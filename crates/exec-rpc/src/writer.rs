@@ -11,8 +11,10 @@
 //! only in where in the log they begin.
 //!
 //! A client that asked for a window acknowledges what it has read. A push is never further ahead of that than the window,
-//! and the log keeps what was not acknowledged. To a plain client, what was sent counts as read.
+//! and the log keeps what was not acknowledged. To a plain client, what was sent counts as read. For a client that only
+//! observes, nothing is kept and nobody waits: its acknowledgements only pace its own push.
 
+mod coalesced;
 mod fair_queue;
 mod output_push;
 
@@ -22,18 +24,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use exec_core::Seq;
-use exec_env::{BoxFuture, SharedEnvironment};
+use exec_env::BoxFuture;
+use exec_env::process::{LogFollower, ProcessError, ProcessReason};
 use exec_transport::{CloseReason, Message, SendError, Sender};
+use exec_wire::envelope;
 use exec_wire::limits::ENTRY_OVERHEAD_BYTES;
+use exec_wire::method::NotificationMethod;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::limits::{FIRST_READ_WAIT, PAGES_IN_A_TURN, PAUSE_AFTER_FIRST_READ, PUSH_BYTES};
+use crate::limits::{FIRST_READ_WAIT, OBSERVER_PUSH_BYTES, PAGES_IN_A_TURN, PAUSE_AFTER_FIRST_READ, PUSH_BYTES};
 use crate::session::denial::DenialFollower;
-use crate::session::{ConnectionId, ReadInProgress, ReadPositions, SessionProcess};
+use crate::session::{ConnectionId, ReadInProgress, ReadPositions, Session, SessionProcess};
+pub(crate) use coalesced::Coalesced;
 use fair_queue::FairQueue;
-use output_push::{OutputPush, ReadyFollower, WhenFull};
+use output_push::{Awaited, OutputPush, ReadyFollower, WhenFull};
 
 pub(crate) enum WriterCommand {
     /// Sends a response or a notification, and then releases its permits.
@@ -54,6 +60,12 @@ pub(crate) enum WriterCommand {
     UseWindow { bytes: usize },
     /// The client has acknowledged something of this process.
     Acknowledged { process: Arc<SessionProcess> },
+    /// The client drives its session from now on, or no longer does.
+    RoleChanged,
+    /// Another connection of the session has started processes: pushes their output from its beginning.
+    FollowStarted,
+    /// Tells the client who is attached to its session.
+    TellAttendance { session: Arc<Session> },
     /// Ends the push, because the process was forgotten.
     Unfollow { process: Arc<SessionProcess> },
     /// Encodes output as binary frames from now on.
@@ -69,8 +81,8 @@ pub(crate) enum WriterCommand {
 pub(crate) type HeldPermits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
 /// Sends commands to the writer. The channel is bounded by the accepted requests: each holds a permit until its response
-/// is sent, and causes at most one more command. There is at most one acknowledgement for each process. The senders of
-/// notifications have bounds of their own.
+/// is sent, and causes at most one more command. There is at most one acknowledgement for each process, and one of each kind
+/// of news ([`Coalesced`]). The senders of notifications have bounds of their own.
 pub(crate) type WriterHandle = mpsc::UnboundedSender<WriterCommand>;
 
 /// A handle that does not keep the writer running.
@@ -78,15 +90,21 @@ pub(crate) type WeakWriterHandle = mpsc::WeakUnboundedSender<WriterCommand>;
 
 pub(crate) struct Writer {
     id: ConnectionId,
-    environment: SharedEnvironment,
     sender: Sender,
     /// bounded by what `WriterHandle` says
     commands: mpsc::UnboundedReceiver<WriterCommand>,
+    /// What was recorded for the commands that say no more than that there is something.
+    news: Arc<Coalesced>,
     /// Whether the client may hear of processes unasked.
     pushes_output: bool,
+    /// Whether the log keeps anything for the client: it drives its session.
+    drives: bool,
     /// By the client's id of the process.
     pushes: HashMap<String, OutputPush>,
-    waiting_followers: FuturesUnordered<BoxFuture<'static, ReadyFollower>>,
+    /// Whatever may wait for an environment: a far one may be away, and nothing else must wait for it.
+    awaited: FuturesUnordered<BoxFuture<'static, Awaited>>,
+    /// Holds that are being begun, by the client's id of the process, and what it has acknowledged meanwhile.
+    beginning_holds: HashMap<String, Option<Seq>>,
     ready_followers: FairQueue<ReadyFollower>,
     /// Bounded by the permits that its messages hold.
     bulk: VecDeque<(Message, Option<HeldPermits>)>,
@@ -114,23 +132,30 @@ impl LastOutput {
     }
 }
 
+thread_local! {
+    /// One for all writers of a worker whose clients only observe.
+    static OBSERVER_TURN: Arc<Semaphore> = Arc::new(Semaphore::new(1));
+}
+
 impl Writer {
     pub(crate) fn new(
         id: ConnectionId,
-        environment: SharedEnvironment,
         sender: Sender,
         // bounded by what `WriterHandle` says
         commands: mpsc::UnboundedReceiver<WriterCommand>,
+        news: Arc<Coalesced>,
         pushes_output: bool,
     ) -> Self {
         Self {
             id,
-            environment,
             sender,
             commands,
+            news,
             pushes_output,
+            drives: true,
             pushes: HashMap::new(),
-            waiting_followers: FuturesUnordered::new(),
+            awaited: FuturesUnordered::new(),
+            beginning_holds: HashMap::new(),
             ready_followers: FairQueue::default(),
             bulk: VecDeque::new(),
             sent_bulk_last: false,
@@ -164,8 +189,8 @@ impl Writer {
                 return Ok(Some(reason));
             }
         }
-        while let Some(Some(ready)) = self.waiting_followers.next().now_or_never() {
-            self.on_ready(ready);
+        while let Some(Some(awaited)) = self.awaited.next().now_or_never() {
+            self.on_awaited(awaited);
         }
         if !self.sent_bulk_last && self.send_bulk().await? {
             self.sent_bulk_last = true;
@@ -195,12 +220,12 @@ impl Writer {
                 Some(command) => self.execute(command).await,
                 None => Ok(Some(CloseReason::normal())),
             },
-            Some(ready) = self.waiting_followers.next(), if !self.waiting_followers.is_empty() => {
-                self.on_ready(ready);
+            Some(awaited) = self.awaited.next(), if !self.awaited.is_empty() => {
+                self.on_awaited(awaited);
                 Ok(None)
             }
             () = sleep_until(next_due) => {
-                self.begin_overdue_pushes(Instant::now()).await;
+                self.begin_overdue_pushes(Instant::now());
                 Ok(None)
             }
         }
@@ -217,11 +242,19 @@ impl Writer {
             WriterCommand::Barrier(reached) => drop(reached.send(())),
             WriterCommand::Follow { .. } | WriterCommand::FollowAfterFirstRead { .. } if !self.pushes_output => {}
             WriterCommand::Follow { process, after } => {
-                if self.window.is_some() {
-                    self.hold_until_client_speaks(&process, after).await;
-                }
-                self.follow(process, after).await;
+                self.hold_until_client_speaks(&process, after);
+                self.follow(process, after);
             }
+            WriterCommand::FollowStarted => {
+                for process in self.news.take_started() {
+                    if self.pushes_output && self.push_of(&process).is_none() {
+                        self.hold_until_client_speaks(&process, 0);
+                        self.follow(process, 0);
+                    }
+                }
+            }
+            WriterCommand::RoleChanged => self.on_role_changed(),
+            WriterCommand::TellAttendance { session } => self.tell_attendance(&session).await?,
             WriterCommand::FollowAfterFirstRead { process } => {
                 if self.push_of(&process).is_none() {
                     self.await_first_read(process, Instant::now());
@@ -232,11 +265,11 @@ impl Writer {
                 if self.push_of(&process).is_some_and(|push| push.begins_by().is_some()) {
                     // A client with a window is ready for all that fits it.
                     let pause = if self.window.is_some() { Duration::ZERO } else { PAUSE_AFTER_FIRST_READ };
-                    self.follow_after(pause, process, after).await;
+                    self.follow_after(pause, process, after);
                 }
             }
             WriterCommand::UseWindow { bytes } => self.window = Some(bytes),
-            WriterCommand::Acknowledged { process } => self.on_acknowledged(process).await,
+            WriterCommand::Acknowledged { process } => self.on_acknowledged(process),
             WriterCommand::Unfollow { process } => {
                 if self.push_of(&process).is_some() {
                     self.pushes.remove(&process.wire_id);
@@ -263,54 +296,93 @@ impl Writer {
         self.pushes.insert(wire_id, OutputPush::awaiting_first_read(process, now + FIRST_READ_WAIT));
     }
 
-    async fn follow(&mut self, process: Arc<SessionProcess>, after: Seq) {
-        self.follow_after(Duration::ZERO, process, after).await;
+    fn follow(&mut self, process: Arc<SessionProcess>, after: Seq) {
+        self.follow_after(Duration::ZERO, process, after);
     }
 
     /// Begins a push after a pause, in which the log already keeps what is to be sent.
-    async fn follow_after(&mut self, pause: Duration, process: Arc<SessionProcess>, after: Seq) {
-        // A process that was forgotten meanwhile has nothing to send. Its push must go, too: one that is overdue and
-        // never begins would be tried again without a pause.
-        let Ok(follower) = self.environment.processes().follow(&process.id, after).await else {
-            self.pushes.remove(&process.wire_id);
-            return;
-        };
-        let follower = match process.is_sandboxed() {
-            true => {
-                Box::new(DenialFollower { follower, process: process.clone(), environment: self.environment.clone() })
-            }
-            false => follower,
-        };
+    fn follow_after(&mut self, pause: Duration, process: Arc<SessionProcess>, after: Seq) {
         self.last_generation += 1;
+        let generation = self.last_generation;
         let wire_id = process.wire_id.clone();
-        let ready = ReadyFollower::wait(wire_id.clone(), self.last_generation, follower);
-        self.waiting_followers.push(match pause {
-            Duration::ZERO => ready,
-            pause => Box::pin(tokio::time::sleep(pause).then(|()| ready)),
-        });
-        self.pushes.insert(wire_id, OutputPush::following(process, after, self.last_generation, self.jsonrpc));
+        let push = OutputPush::following(process.clone(), after, generation, self.jsonrpc);
+        self.pushes.insert(wire_id.clone(), push);
+        let mut following = Box::pin(open_follower(process, after, self.drives));
+        // A log of this machine is followed at once, before it can drop anything.
+        let followed = (&mut following).now_or_never();
+        self.awaited.push(Box::pin(async move {
+            let followed = match followed {
+                Some(followed) => followed,
+                None => following.await,
+            };
+            match followed {
+                Ok(follower) => {
+                    if !pause.is_zero() {
+                        tokio::time::sleep(pause).await;
+                    }
+                    ReadyFollower { wire_id, generation, follower }.wait_again().await
+                }
+                Err(error) => Awaited::NoFollower { wire_id, generation, error },
+            }
+        }));
     }
 
     /// The log keeps what comes after `after` until the client says what it has read. The hold of an earlier connection
     /// goes on: that is where the client's last acknowledgement was.
-    async fn hold_until_client_speaks(&mut self, process: &SessionProcess, after: Seq) {
-        if !process.adopt_hold(self.id) {
-            self.begin_hold(process, after).await;
+    fn hold_until_client_speaks(&mut self, process: &Arc<SessionProcess>, after: Seq) {
+        if self.window.is_some() && self.drives && !process.adopt_hold(self.id) {
+            self.begin_hold(process, after, None);
         }
     }
 
-    async fn begin_hold(&mut self, process: &SessionProcess, upto: Seq) {
-        // A process that was forgotten meanwhile keeps nothing.
-        if let Ok(follower) = self.environment.processes().follow(&process.id, upto).await {
-            process.begin_hold(self.id, upto, follower);
+    /// Holds what comes after `upto`; `acknowledged` if the client itself has named a position.
+    fn begin_hold(&mut self, process: &Arc<SessionProcess>, upto: Seq, acknowledged: Option<Seq>) {
+        if let Some(latest) = self.beginning_holds.get_mut(&process.wire_id) {
+            *latest = acknowledged.or(*latest);
+            return;
+        }
+        self.beginning_holds.insert(process.wire_id.clone(), acknowledged);
+        let process = process.clone();
+        let mut following = Box::pin(async move {
+            // A process that was forgotten meanwhile keeps nothing.
+            let follower = process.environment.processes().follow(&process.id, upto).await.ok();
+            Awaited::HoldFollower { process, upto, follower }
+        });
+        match (&mut following).now_or_never() {
+            Some(awaited) => self.on_awaited(awaited),
+            None => self.awaited.push(following),
         }
     }
 
-    async fn on_acknowledged(&mut self, process: Arc<SessionProcess>) {
-        let Some(acknowledgement) = process.take_acknowledgement(self.id) else { return };
+    fn on_awaited(&mut self, awaited: Awaited) {
+        match awaited {
+            Awaited::Ready(ready) => self.on_ready(ready),
+            Awaited::NoFollower { wire_id, generation, error } => {
+                if self.pushes.get(&wire_id).is_some_and(|push| push.is_of_generation(generation)) {
+                    tracing::debug!(process = wire_id, %error, "its output cannot be pushed");
+                    self.pushes.remove(&wire_id);
+                }
+            }
+            Awaited::HoldFollower { process, upto, follower } => {
+                // Without an entry, nobody wants it any more.
+                let Some(acknowledged) = self.beginning_holds.remove(&process.wire_id) else { return };
+                let Some(follower) = follower else { return };
+                process.begin_hold(self.id, upto, follower);
+                if let Some(acknowledged) = acknowledged {
+                    process.move_hold(self.id, acknowledged);
+                }
+            }
+        }
+    }
+
+    fn on_acknowledged(&mut self, process: Arc<SessionProcess>) {
+        let Some(acknowledgement) = self.news.take_acknowledgement(&process) else { return };
         let Some(window) = self.window else { return };
         let Some(ReadPositions { slowest, fastest }) = acknowledgement else {
-            process.release_hold();
+            if self.drives {
+                self.beginning_holds.remove(&process.wire_id);
+                process.release_hold();
+            }
             if let Some(push) = self.pushes.get_mut(&process.wire_id).and_then(OutputPush::begun) {
                 push.when_full = match push.when_full {
                     WhenFull::GiveUp | WhenFull::Wait => WhenFull::GiveUp,
@@ -319,9 +391,8 @@ impl Writer {
             }
             return;
         };
-        if !process.move_hold(self.id, slowest) {
-            self.begin_hold(&process, slowest).await;
-            process.move_hold(self.id, slowest);
+        if self.drives && !process.move_hold(self.id, slowest) {
+            self.begin_hold(&process, slowest, Some(slowest));
         }
         if self.push_of(&process).is_none() {
             return;
@@ -330,7 +401,7 @@ impl Writer {
         let last_sent = push.unacknowledged.last_sent;
         // It may be that the client has fetched what we would push next.
         if fastest > last_sent || matches!(push.when_full, WhenFull::GaveUp) {
-            self.follow(process.clone(), fastest.max(last_sent)).await;
+            self.follow(process.clone(), fastest.max(last_sent));
             if let Some(push) = self.pushes.get_mut(&process.wire_id).and_then(OutputPush::begun) {
                 push.when_full = WhenFull::Wait;
             }
@@ -345,7 +416,37 @@ impl Writer {
         }
     }
 
-    async fn begin_overdue_pushes(&mut self, now: Instant) {
+    /// Every push goes on where it is, with another claim on the log: what a driver has not read is kept, and nothing is kept
+    /// for an observer.
+    fn on_role_changed(&mut self) {
+        let drives = self.news.take_role();
+        if std::mem::replace(&mut self.drives, drives) == drives {
+            return;
+        }
+        let begun = self.pushes.values_mut().filter_map(|push| {
+            let last_sent = push.begun()?.unacknowledged.last_sent;
+            Some((push.process.clone(), last_sent))
+        });
+        for (process, last_sent) in begun.collect::<Vec<_>>() {
+            if drives {
+                self.hold_until_client_speaks(&process, last_sent);
+            } else {
+                self.beginning_holds.remove(&process.wire_id);
+                process.release_hold_of(self.id);
+            }
+            self.follow(process, last_sent);
+        }
+    }
+
+    async fn tell_attendance(&mut self, session: &Session) -> Result<(), SendError> {
+        self.news.take_attendance();
+        let params = session.attendance().to_wire(&session.id, self.id, Instant::now());
+        let mut out = Vec::new();
+        envelope::write_notification(&mut out, NotificationMethod::SessionAttached.name(), &params, self.jsonrpc);
+        self.sender.feed(Message::Text(Bytes::from(out))).await
+    }
+
+    fn begin_overdue_pushes(&mut self, now: Instant) {
         let overdue = self.pushes.values().filter(|push| push.begins_by().is_some_and(|by| by <= now));
         let overdue: Vec<Arc<SessionProcess>> = overdue.map(|push| push.process.clone()).collect();
         for process in overdue {
@@ -356,7 +457,7 @@ impl Writer {
                 continue;
             }
             let after = process.last_sent();
-            self.follow(process, after).await;
+            self.follow(process, after);
         }
     }
 
@@ -376,6 +477,14 @@ impl Writer {
         }
     }
 
+    /// Observers of a thread take turns, so that a driver's echo waits for one page of theirs and not for one of each; and
+    /// each has sent what it had before, so that it has one page in memory at most.
+    async fn observer_turn(&mut self) -> Result<OwnedSemaphorePermit, SendError> {
+        self.sender.flush().await?;
+        let turns = OBSERVER_TURN.with(Arc::clone);
+        Ok(turns.acquire_owned().await.expect("the semaphore is never closed"))
+    }
+
     /// Sends the next bulk message; `false` if there is none.
     async fn send_bulk(&mut self) -> Result<bool, SendError> {
         let Some((message, permits)) = self.bulk.pop_front() else { return Ok(false) };
@@ -386,11 +495,18 @@ impl Writer {
 
     /// Sends one page of one process.
     async fn send_output(&mut self, mut ready: ReadyFollower) -> Result<(), SendError> {
+        let mut turn = if self.drives { None } else { Some(self.observer_turn().await?) };
         let push = self.pushes.get_mut(&ready.wire_id).and_then(|push| push.of_follower(&ready));
         let Some((process, push)) = push else { return Ok(()) };
-        let page = match ready.follower.next(PUSH_BYTES).await {
+        let page_bytes = if self.drives { PUSH_BYTES } else { OBSERVER_PUSH_BYTES };
+        let page = match ready.follower.next(page_bytes).await {
             Ok(Some(page)) => page,
             Ok(None) => {
+                self.pushes.remove(&ready.wire_id);
+                return Ok(());
+            }
+            // The driver has forgotten it.
+            Err(error) if !self.drives && error.reason == ProcessReason::UnknownProcess => {
                 self.pushes.remove(&ready.wire_id);
                 return Ok(());
             }
@@ -402,6 +518,9 @@ impl Writer {
         };
         let over = page.head.closed && page.entries.last().is_some_and(|last| last.seq + 1 >= page.head.next_seq);
         let mut bytes = 0;
+        if let Some(last) = page.entries.last() {
+            push.unacknowledged.last_sent = last.seq;
+        }
         if let (Some(_), Some(last)) = (self.window, page.entries.last()) {
             let costs = page.entries.iter().map(|entry| output_bytes(entry) + ENTRY_OVERHEAD_BYTES);
             push.unacknowledged.add(last.seq, costs.sum());
@@ -410,18 +529,40 @@ impl Writer {
             bytes += output_bytes(&entry);
             let seq = entry.seq;
             let message = push.encode(process, entry, self.binary, self.last_output.take_memory());
-            self.last_output = LastOutput(message.bytes().clone());
+            if self.drives {
+                self.last_output = LastOutput(message.bytes().clone());
+            }
+            // Not while we wait for a peer that may never read.
+            drop(turn.take());
             self.sender.feed(message).await?;
-            process.record_sent(seq);
+            if self.drives {
+                process.record_sent(seq);
+            }
         }
         push.last_bytes = bytes;
         if over {
             self.pushes.remove(&ready.wire_id);
         } else {
-            self.waiting_followers.push(ready.wait_again());
+            self.awaited.push(ready.wait_again());
         }
         Ok(())
     }
+}
+
+/// A follower that reads for a push. What is not sent to a client that only observes is not kept for it.
+async fn open_follower(
+    process: Arc<SessionProcess>,
+    after: Seq,
+    drives: bool,
+) -> Result<Box<dyn LogFollower>, ProcessError> {
+    let mut follower = process.environment.processes().follow(&process.id, after).await?;
+    if !drives {
+        follower.acknowledge(after, Duration::ZERO);
+    }
+    Ok(match process.is_sandboxed() {
+        true => Box::new(DenialFollower { follower, process }),
+        false => follower,
+    })
 }
 
 fn output_bytes(entry: &exec_core::Entry) -> usize {

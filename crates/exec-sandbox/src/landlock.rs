@@ -13,8 +13,12 @@ use landlock::{
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// The first version of the interface that keeps signals and abstract sockets inside, which we do not do without.
-pub const NEEDED_ABI: u32 = 6;
+/// The first version of the interface that keeps signals and abstract sockets inside. Without it a sandbox needs a pid
+/// namespace.
+pub const SCOPING_ABI: u32 = 6;
+
+/// The first version under which files can be moved from one directory to another.
+const USABLE_ABI: u32 = 2;
 
 /// Devices that a sandboxed program may write to.
 const WRITABLE_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
@@ -63,25 +67,37 @@ pub struct LandlockRuleset {
     pub handled: u64,
 }
 
-/// A ruleset that keeps signals and abstract sockets inside, and files to what is granted at paths without links; `None`:
-/// files are not restricted. Paths that do not exist grant nothing.
-pub fn ruleset(grants: Option<&[(&Path, Grant)]>) -> Result<LandlockRuleset, LandlockError> {
-    let handled = if grants.is_some() { AccessFs::from_all(ABI::V5) } else { BitFlags::empty() };
+/// Whether rulesets of this version of the interface are of use to a program that may write.
+pub fn is_usable(abi: u32) -> bool {
+    abi >= USABLE_ABI
+}
+
+/// A ruleset that keeps files to what is granted at paths without links, and signals and abstract sockets inside, as far as this
+/// version of the interface does. `None`: files are not restricted. Paths that do not exist grant nothing.
+pub fn ruleset(grants: Option<&[(&Path, Grant)]>, abi: u32) -> Result<LandlockRuleset, LandlockError> {
+    let known = match abi {
+        0..=2 => ABI::V2,
+        3 => ABI::V3,
+        4 => ABI::V4,
+        _ => ABI::V5,
+    };
+    let handled = if grants.is_some() { AccessFs::from_all(known) } else { BitFlags::empty() };
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     let ruleset = if grants.is_some() { ruleset.handle_access(handled)? } else { ruleset };
-    let mut created = ruleset.scope(Scope::from_all(ABI::V6))?.create()?;
+    let ruleset = if abi >= SCOPING_ABI { ruleset.scope(Scope::from_all(ABI::V6))? } else { ruleset };
+    let mut created = ruleset.create()?;
     if let Some(grants) = grants {
-        let devices = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+        let devices = (AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev) & handled;
         let writable = WRITABLE_DEVICES.iter().map(|path| (Path::new(path), devices));
         let rules = grants.iter().map(|(path, grant)| match grant {
             Grant::List => (*path, AccessFs::ReadDir.into()),
-            Grant::Read => (*path, AccessFs::from_read(ABI::V5)),
+            Grant::Read => (*path, AccessFs::from_read(known)),
             Grant::Write => (*path, handled),
             Grant::Device => (*path, devices),
         });
         for (path, rights) in rules.chain(writable) {
             let Some((handle, is_directory)) = open(path)? else { continue };
-            let rights = if is_directory { rights } else { rights & AccessFs::from_file(ABI::V5) };
+            let rights = if is_directory { rights } else { rights & AccessFs::from_file(known) };
             created = created.add_rule(PathBeneath::new(handle, rights))?;
         }
     }

@@ -9,7 +9,7 @@ use exec_core::sandbox::{
     Confinement, FileCeiling, FilePolicy, NetworkPolicy, SandboxMeans, SandboxPolicy, SandboxReport, Supervision,
 };
 
-use crate::landlock::{self, Grant, LandlockError, NEEDED_ABI};
+use crate::landlock::{self, Grant, LandlockError, SCOPING_ABI};
 use crate::mounts::{self, FileFact, MountPlan, ProtectedLink};
 use crate::path_rules::{self, BadGlob, MachinePaths, PathAccess, PathRules};
 use crate::seccomp::{self, FilterScope};
@@ -24,6 +24,8 @@ pub struct HostMeans {
     /// The version of Landlock's interface; 0 if there is none.
     pub landlock_abi: u32,
     pub mounts: MountMeans,
+    /// Whether a process can have a pid namespace of its own, beside its mounts; if not, why, for a person.
+    pub pid_namespaces: Result<(), String>,
     /// Whether a process can have a network of its own; if not, why, for a person.
     pub networks: Result<(), String>,
 }
@@ -58,10 +60,12 @@ pub struct SandboxPlan {
 #[derive(Debug, thiserror::Error)]
 pub enum Unenforceable {
     #[error(
-        "the kernel keeps no signals inside a sandbox: Landlock version {needed} is needed (Linux 6.12), this one has \
-         {found}; use a newer kernel, or enable Landlock in it (lsm=landlock,…)"
+        "the kernel keeps no signals inside a sandbox: Landlock version {needed} is needed (Linux 6.12), this one has {found}, \
+         or a pid namespace, which cannot be had: {why}; use a newer kernel, or enable Landlock in it (lsm=landlock,…), or \
+         allow user namespaces (sysctl user.max_user_namespaces, user.max_pid_namespaces, \
+         kernel.apparmor_restrict_unprivileged_userns=0), or run the server as root with CAP_SYS_ADMIN"
     )]
-    OldLandlock { found: u32, needed: u32 },
+    OldLandlock { found: u32, needed: u32, why: String },
     #[error(
         "for this policy a process needs mounts of its own, because {lacking}, and those cannot be had: {why}; allow user \
          namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0), or run the server as \
@@ -153,12 +157,16 @@ pub fn plan_within(
     if policy.files == FilePolicy::Unrestricted {
         return network_only(policy.network, host);
     }
-    if host.landlock_abi < NEEDED_ABI {
-        return Err(Unenforceable::OldLandlock { found: host.landlock_abi, needed: NEEDED_ABI });
+    if host.landlock_abi < SCOPING_ABI
+        && let Err(why) = &host.pid_namespaces
+    {
+        let (found, needed) = (host.landlock_abi, SCOPING_ABI);
+        return Err(Unenforceable::OldLandlock { found, needed, why: why.clone() });
     }
+    let with_mounts = |namespace| with_mounts(policy.network, &rules, fact, host.landlock_abi, namespace);
     match &host.mounts {
-        MountMeans::Privileged => with_mounts(policy.network, &rules, fact, None),
-        MountMeans::UserNamespace(namespace) => with_mounts(policy.network, &rules, fact, Some(namespace.try_clone()?)),
+        MountMeans::Privileged => with_mounts(None),
+        MountMeans::UserNamespace(namespace) => with_mounts(Some(namespace.try_clone()?)),
         MountMeans::Unavailable { why, supervision } => {
             without_mounts(policy, &rules, machine, supervision).map_err(|error| match error {
                 WithoutMounts::Lacking(lacking) => Unenforceable::NoMounts { lacking, why: why.clone() },
@@ -184,8 +192,8 @@ fn network_only(network: NetworkPolicy, host: &HostMeans) -> Result<SandboxPlan,
         }
         means.push(SandboxMeans::NetworkNamespace);
     }
-    if host.landlock_abi >= NEEDED_ABI {
-        let ruleset = landlock::ruleset(None)?;
+    if host.landlock_abi >= SCOPING_ABI {
+        let ruleset = landlock::ruleset(None, host.landlock_abi)?;
         confinement.landlock = Some(ruleset.handled);
         descriptors.push(ruleset.descriptor);
         means.push(SandboxMeans::Landlock { abi: host.landlock_abi });
@@ -203,6 +211,7 @@ fn with_mounts(
     network: NetworkPolicy,
     rules: &PathRules,
     fact: &dyn Fn(&Path) -> Option<FileFact>,
+    abi: u32,
     user_namespace: Option<OwnedFd>,
 ) -> Result<SandboxPlan, Unenforceable> {
     let denied = glob_matches(rules)?;
@@ -215,23 +224,26 @@ fn with_mounts(
     // With a `/dev` of its own, its console is its own terminal; otherwise it is the machine's.
     let own_console = (Path::new("/dev/console"), Grant::Device);
     let granted: Vec<_> = granted.chain([(Path::new("/proc"), Grant::Read), own_console]).collect();
-    let ruleset = landlock::ruleset(Some(&granted))?;
-    let abi = landlock::kernel_abi();
+    let usable = landlock::is_usable(abi);
+    let ruleset = usable.then(|| landlock::ruleset(Some(&granted), abi)).transpose()?;
+    // Otherwise Landlock keeps signals inside.
+    let pid_namespace = abi < SCOPING_ABI;
     let confinement = Confinement {
         user_namespace: user_namespace.is_some(),
+        pid_namespace,
         network: own_network(network),
         mounts: steps,
-        landlock: Some(ruleset.handled),
+        landlock: ruleset.as_ref().map(|ruleset| ruleset.handled),
         filters: seccomp::filters(FilterScope { network, without_mounts: false, supervised: false }),
         supervision: None,
     };
     let own_network = (network == NetworkPolicy::ProxyOnly).then_some(SandboxMeans::NetworkNamespace);
-    let means = own_network.into_iter();
-    let means =
-        means.chain([SandboxMeans::Namespaces, SandboxMeans::Landlock { abi }, SandboxMeans::Seccomp]).collect();
+    let means = own_network.into_iter().chain([SandboxMeans::Namespaces]);
+    let means = means.chain(pid_namespace.then_some(SandboxMeans::PidNamespace));
+    let means = means.chain(usable.then_some(SandboxMeans::Landlock { abi })).chain([SandboxMeans::Seccomp]).collect();
     Ok(SandboxPlan {
         confinement,
-        descriptors: user_namespace.into_iter().chain([ruleset.descriptor]).collect(),
+        descriptors: user_namespace.into_iter().chain(ruleset.map(|ruleset| ruleset.descriptor)).collect(),
         placeholders,
         report: SandboxReport { means },
     })
@@ -286,7 +298,7 @@ fn without_mounts(
         grant_around(path.clone(), &excluded, &mut granted);
     }
     let granted: Vec<_> = granted.iter().map(|(path, grant)| (path.as_path(), *grant)).collect();
-    let ruleset = landlock::ruleset(Some(&granted)).map_err(WithoutMounts::Landlock)?;
+    let ruleset = landlock::ruleset(Some(&granted), landlock::kernel_abi()).map_err(WithoutMounts::Landlock)?;
     let scope = FilterScope { network: policy.network, without_mounts: true, supervised: supervised.is_some() };
     let confinement = Confinement {
         landlock: Some(ruleset.handled),
@@ -308,7 +320,12 @@ pub fn trial_of_supervision() -> Result<SandboxPlan, Unenforceable> {
     let policy = SandboxPolicy::read_only(NetworkPolicy::Restricted);
     let machine = MachinePaths::default();
     let means = MountMeans::Unavailable { why: String::new(), supervision: Ok(()) };
-    let host = HostMeans { landlock_abi: landlock::kernel_abi(), mounts: means, networks: Ok(()) };
+    let host = HostMeans {
+        landlock_abi: landlock::kernel_abi(),
+        mounts: means,
+        pid_namespaces: Err("there are no mounts".to_owned()),
+        networks: Ok(()),
+    };
     let mut plan = plan(&policy, &machine, &host, &file_fact)?;
     let rules = PathRules::resolve(&policy.files, &machine)?;
     if let Ok(places) = supervised::writable_places(&rules, &machine) {

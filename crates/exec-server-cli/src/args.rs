@@ -3,8 +3,10 @@
 //! Values are parsed here, once: a command gets durations and numbers of bytes, not strings. Doc comments on arguments and
 //! commands are their help texts.
 
+mod app_server;
 mod audit;
 mod files;
+mod mcp;
 mod remote;
 mod run;
 mod sandbox;
@@ -16,15 +18,20 @@ mod values;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use app_server::AppServerArgs;
 pub(crate) use audit::{AuditArgs, AuditCommand, AuditTailArgs, AuditVerifyArgs};
 pub(crate) use files::{
     CatArgs, CommonArgs, CpArgs, FindArgs, FindKind, FsArgs, FsCommand, GrepArgs, LsArgs, MkdirArgs, MvArgs, RmArgs,
     StatArgs, WatchArgs,
 };
-pub(crate) use remote::{AttachArgs, CheckArgs, EnvArgs, EnvCommand, KillArgs, ListArgs, LogsArgs, PsArgs, TargetArgs};
+pub(crate) use mcp::McpArgs;
+pub(crate) use remote::{
+    AddArgs, AttachArgs, CheckArgs, EnvArgs, EnvCommand, GatewayArgs, KillArgs, ListArgs, LogsArgs, PsArgs, RemoveArgs,
+    ScreenArgs, StatusArgs, TargetArgs,
+};
 pub(crate) use run::RunArgs;
 pub(crate) use sandbox::{DoctorArgs, SandboxArgs, SandboxMode, TrySandboxArgs};
-pub(crate) use serve::{LogFormat, ServeArgs, ServeAuditArgs};
+pub(crate) use serve::{AuthArgs, LogFormat, ServeArgs, ServeAuditArgs};
 pub(crate) use tls::ConnectArgs;
 pub(crate) use token::{InspectArgs, KeygenArgs, NewTokenArgs, ScopeArgs, TokenArgs, TokenCommand};
 pub(crate) use values::{EnvArg, LimitArg};
@@ -36,6 +43,7 @@ Examples:
   exec-server run --tty -- bash                a shell on a terminal of its own
   exec-server run --json -- ls /               one JSON object per event, for programs
   exec-server serve --listen unix:///tmp/x.sock          this machine, for others to use
+  exec-server app-server                       execution as Codex's app-server serves it, on stdio
   exec-server run --connect unix:///tmp/x.sock -- ls    the same, on a machine that is served
   exec-server run --detach --environment build -- make  start it there and leave; then ps, logs, attach, kill
   exec-server env check                        which environments there are, and whether they answer
@@ -43,6 +51,7 @@ Examples:
   exec-server cp -r src build:/srv/app         copy files there, back, or between environments
   exec-server run --sandbox workspace-write -- make     confined to its folder, without network
   exec-server doctor                           which sandboxes this machine can enforce
+  exec-server mcp                              commands for agents, by the Model Context Protocol
   exec-server token new                        a token for those who may connect
   exec-server audit verify LOG                 whether the audit log of a server was changed
   exec-server completions bash                 what bash needs to complete our options
@@ -62,13 +71,16 @@ pub(crate) struct Args {
 pub(crate) enum CliCommand {
     Run(Box<RunArgs>),
     Serve(Box<ServeArgs>),
+    AppServer(Box<AppServerArgs>),
     Ps(PsArgs),
     Attach(AttachArgs),
     Logs(LogsArgs),
+    Screen(ScreenArgs),
     Kill(KillArgs),
     Env(EnvArgs),
     Fs(FsArgs),
     Cp(CpArgs),
+    Mcp(McpArgs),
     Sandbox(TrySandboxArgs),
     Doctor(DoctorArgs),
     Token(TokenArgs),
@@ -88,10 +100,11 @@ pub(crate) enum CliCommand {
 }
 
 impl CliCommand {
-    /// Only `serve` has an option for it.
+    /// Only servers have an option for it.
     pub(crate) fn log_format(&self) -> LogFormat {
         match self {
             CliCommand::Serve(args) => args.log_format,
+            CliCommand::AppServer(args) => args.log_format,
             _ => LogFormat::Text,
         }
     }

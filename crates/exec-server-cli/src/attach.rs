@@ -1,10 +1,13 @@
-//! `exec-server attach`: connects the terminal to a detached process.
+//! `exec-server attach`: connects the terminal to a process, to drive it or to look on.
+//!
+//! Whoever drives the session of the process is not thrown out unasked: we come as an observer, see who is there, and take
+//! the drive if nobody has it, or if the user says so.
 
-use std::io::{IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Write};
 
 use anyhow::{Context, bail};
-use exec_client::LinkState;
 use exec_client::session::LossKind;
+use exec_client::{AttachedClient, LinkState, Role};
 use exec_core::{ExitStatus, Signal};
 
 use crate::args::AttachArgs;
@@ -12,18 +15,29 @@ use crate::connection_status::LinkMonitor;
 use crate::detached_session::DetachedSession;
 use crate::detached_store::DetachedStore;
 use crate::interactive::formatter::OutputFormatter;
-use crate::interactive::output_thread::OutputThread;
+use crate::interactive::output_thread::{OutputError, OutputThread};
 use crate::interactive::signals::{self, Ownership};
 use crate::interactive::stdin_forwarder::{StdinEnd, UserInput};
 use crate::interactive::{BackgroundPolicy, InteractiveLoop, Outcome};
-use crate::{exit_code, messages, terminal};
+use crate::logs::{self, PrintOptions};
+use crate::output::visible;
+use crate::{exit_code, find_process, messages, terminal};
 
 /// The exit code is that of the process.
 pub(crate) async fn run(args: &AttachArgs) -> anyhow::Result<u8> {
     let store = DetachedStore::open()?;
-    let process = store.find(&args.id)?;
-    let session = DetachedSession::resume(&store, process, args.take_over).await?;
-    let outcome = run_interactively(args, &session).await;
+    let (process, remote) = find_process::find(&store, &args.target, &args.id).await?;
+    let session = DetachedSession::observe(&store, process, &remote, args.take_over).await?;
+    if args.observe {
+        return look_on(args, session).await;
+    }
+    get_drive(args, &session).await?;
+    let outcome = tokio::select! {
+        outcome = run_interactively(args, &session) => outcome,
+        driver = drive_lost(args, &session) => Err(anyhow::anyhow!(
+            "{driver} has taken the drive of {0}: `exec-server attach --observe {0}` looks on", session.process.id
+        )),
+    };
     let (id, tty) = (session.process.id.clone(), session.process.tty);
     let link_state = session.environment.link().states().borrow().clone();
     session.close().await;
@@ -51,6 +65,88 @@ pub(crate) async fn run(args: &AttachArgs) -> anyhow::Result<u8> {
             }
             _ => Err(error),
         },
+    }
+}
+
+/// Shows what the process prints to its end, and exits as it does. Ctrl-C ends us, and nobody else.
+async fn look_on(args: &AttachArgs, session: DetachedSession) -> anyhow::Result<u8> {
+    if !args.quiet {
+        let id = &session.process.id;
+        match session.other_driver() {
+            Some(driver) => messages::print_note(format_args!("looking on while {} drives {id}", driver.client_name)),
+            None => messages::print_note(format_args!("looking at {id}, which nobody drives")),
+        }
+    }
+    let options = PrintOptions { since_seq: args.since_seq, follow: true, json: args.json, quiet: args.quiet };
+    let printed = logs::print(&session, options).await;
+    session.close().await;
+    match printed {
+        Ok(exit) => Ok(exit.map_or(0, |exit| exit_code::of_exit(&exit))),
+        Err(error) if error.downcast_ref().is_some_and(OutputError::is_broken_pipe) => Ok(exit_code::BROKEN_PIPE),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes the drive if nobody has it, or if the user wants it.
+async fn get_drive(args: &AttachArgs, session: &DetachedSession) -> anyhow::Result<()> {
+    // A server that knows no observers has given us the session already.
+    if session.environment.role() != Some(Role::Observer) {
+        return Ok(());
+    }
+    let id = &session.process.id;
+    if let Some(driver) = session.other_driver().filter(|_| !args.take_over) {
+        let name = &driver.client_name;
+        if !std::io::stdin().is_terminal() {
+            bail!("{name} is driving {id}: say --take-over to take it, or --observe to look on");
+        }
+        if !confirm(&format!("{name} is driving {id}; take over? [y/N] ")).await? {
+            bail!("left {id} to {name}: `exec-server attach --observe {id}` looks on");
+        }
+    }
+    session.environment.take_drive().await.with_context(|| format!("cannot get the drive of {id}"))?;
+    Ok(())
+}
+
+/// Asks the user on the terminal. Whatever is not yes is no.
+async fn confirm(question: &str) -> anyhow::Result<bool> {
+    let question = question.to_owned();
+    // Of its own, because a person may think for a while, and the connection must be served meanwhile.
+    let answer = tokio::task::spawn_blocking(move || -> std::io::Result<String> {
+        let mut stderr = std::io::stderr();
+        stderr.write_all(visible(question.as_bytes()).as_bytes())?;
+        stderr.flush()?;
+        let mut line = String::new();
+        std::io::stdin().lock().read_line(&mut line)?;
+        Ok(line)
+    });
+    let answer = answer.await.context("cannot ask")?.context("cannot ask")?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Returns with the name of whoever drives when it is no longer us. Until then it tells of those that ask for the drive.
+async fn drive_lost(args: &AttachArgs, session: &DetachedSession) -> String {
+    let mut attendance = session.environment.attendance();
+    let mut asking = Vec::new();
+    let mut has_driven = false;
+    loop {
+        let seen = attendance.borrow_and_update().clone();
+        if let Some(seen) = seen {
+            has_driven |= seen.role == Role::Driver;
+            if has_driven && seen.role == Role::Observer {
+                return seen.driver.map_or_else(|| "another client".to_owned(), |driver| driver.client_name);
+            }
+            let now: Vec<AttachedClient> = seen.observers.into_iter().filter(|client| client.asks_for_drive).collect();
+            for client in now.iter().filter(|client| !args.quiet && !asking.contains(&client.id)) {
+                messages::print_raw_note(format_args!(
+                    "{} asks for the drive: leave, and it has it",
+                    client.client_name
+                ));
+            }
+            asking = now.iter().map(|client| client.id).collect();
+        }
+        if attendance.changed().await.is_err() {
+            return std::future::pending().await;
+        }
     }
 }
 

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use exec_client::{CallError, ConnectFailure, Options, RemoteEnvironment};
+use exec_client::{AttachedClient, CallError, ConnectFailure, Options, RemoteEnvironment};
 use exec_core::ProcessId;
 use exec_env::Environment;
 use exec_env::process::{ProcessInfo, Processes};
 
 use crate::detached_store::{DetachedProcess, DetachedStore, SessionLock};
+use crate::find_process;
 use crate::target::RemoteTarget;
 
 /// How long we wait for another command that has the session. `ps`, `logs` and `kill` have it for a moment only.
@@ -49,6 +50,15 @@ impl ResumeError {
         Self::gone(store, process, "it ended a while ago, and its server has let go of it")
     }
 
+    fn of(store: &DetachedStore, process: &DetachedProcess, remote: &RemoteTarget, failure: &ConnectFailure) -> Self {
+        match failure {
+            ConnectFailure::UnknownSession { .. } => {
+                Self::gone(store, process, "its session has ended, or its server has")
+            }
+            failure => Self::Unreachable { why: remote.explain(failure) },
+        }
+    }
+
     fn gone(store: &DetachedStore, process: &DetachedProcess, why: &str) -> Self {
         store.remove(process);
         Self::Gone { id: process.id.clone(), why: why.to_owned() }
@@ -56,6 +66,21 @@ impl ResumeError {
 }
 
 impl DetachedSession {
+    /// Looks at the session as an observer. Where the server knows none, the session is resumed, with `take_over` even if
+    /// another command has it.
+    pub(crate) async fn observe(
+        store: &DetachedStore,
+        process: DetachedProcess,
+        remote: &RemoteTarget,
+        take_over: bool,
+    ) -> Result<Self, ResumeError> {
+        match find_process::observe(remote, &process.session).await {
+            Ok(environment) => Self::look_up(store, process, environment, None).await,
+            Err(failure) if failure.is_for_want_of_observers() => Self::resume(store, process, take_over).await,
+            Err(failure) => Err(ResumeError::of(store, &process, remote, &failure)),
+        }
+    }
+
     /// Resumes the session, with `take_over` even if another command has it.
     pub(crate) async fn resume(
         store: &DetachedStore,
@@ -68,16 +93,21 @@ impl DetachedSession {
         }
         let remote = RemoteTarget::from_address(&process.at)?;
         let options = Options { resume_session: Some(process.session.clone()), ..Options::default() };
-        let environment = remote.try_connect(options).await.map_err(|failure| match failure {
-            ConnectFailure::UnknownSession { .. } => {
-                ResumeError::gone(store, &process, "its session has ended, or its server has")
-            }
-            failure => ResumeError::Unreachable { why: remote.explain(&failure) },
-        })?;
+        let environment = remote.try_connect(options).await;
+        let environment = environment.map_err(|failure| ResumeError::of(store, &process, &remote, &failure))?;
         let lock = match lock {
             Some(lock) => Some(lock),
             None => store.lock_session(&process, TAKE_OVER_WAIT).await?,
         };
+        Self::look_up(store, process, environment, lock).await
+    }
+
+    async fn look_up(
+        store: &DetachedStore,
+        process: DetachedProcess,
+        environment: RemoteEnvironment,
+        lock: Option<SessionLock>,
+    ) -> Result<Self, ResumeError> {
         let id = ProcessId::new(&process.id).map_err(anyhow::Error::from)?;
         let listed = environment.processes().list().await.map_err(anyhow::Error::from);
         let info = listed.map(|listed| listed.into_iter().find(|info| info.id == id));
@@ -92,6 +122,15 @@ impl DetachedSession {
                 Err(error.into())
             }
         }
+    }
+
+    /// Whoever drives the session, if it is somebody else and the server says so.
+    pub(crate) fn other_driver(&self) -> Option<AttachedClient> {
+        let attendance = self.environment.attendance();
+        attendance.borrow().as_ref().and_then(|attendance| {
+            let driver = attendance.driver.clone()?;
+            (driver.id != attendance.own_id).then_some(driver)
+        })
     }
 
     pub(crate) fn processes(&self) -> &dyn Processes {

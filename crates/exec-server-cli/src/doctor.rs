@@ -34,11 +34,12 @@ pub(crate) async fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
 }
 
 fn findings(diagnosis: &SandboxDiagnosis) -> Vec<Finding> {
-    let SandboxDiagnosis { landlock_abi, landlock_needed, mounts, supervision, policies, limits } = diagnosis;
+    let SandboxDiagnosis { landlock_abi, landlock_needed, pid_namespaces, mounts, supervision, policies, limits } =
+        diagnosis;
     let landlock = match landlock_abi {
         0 => "the kernel has none, or does not allow it: boot with lsm=landlock,… or relax the container's seccomp profile".to_owned(),
         found if found < landlock_needed => {
-            format!("version {found}, and {landlock_needed} is needed to keep signals inside: use Linux 6.12 or later")
+            format!("version {found}, and only {landlock_needed} (Linux 6.12) keeps signals inside; before, a pid namespace does")
         }
         found => format!("version {found}"),
     };
@@ -48,6 +49,14 @@ fn findings(diagnosis: &SandboxDiagnosis) -> Vec<Finding> {
             name: "mounts of its own".to_owned(),
             works: mounts.is_ok(),
             detail: mounts.clone().map_or_else(|why| why, str::to_owned),
+        },
+        Finding {
+            name: "pid namespaces".to_owned(),
+            works: pid_namespaces.is_ok(),
+            detail: match pid_namespaces {
+                Ok(()) => "used where Landlock keeps no signals inside".to_owned(),
+                Err(why) => why.clone(),
+            },
         },
         Finding {
             name: "supervised files".to_owned(),

@@ -1,4 +1,6 @@
-//! `exec-server env`: lists the environments, and checks that they answer.
+//! `exec-server env`: lists the environments, and checks that they answer; and says which a gateway has.
+
+mod gateway;
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +22,14 @@ const AT_ONCE: usize = 8;
 
 pub(crate) async fn run(command: &EnvCommand) -> anyhow::Result<u8> {
     match command {
-        EnvCommand::List(args) => list(args),
+        EnvCommand::List(args) => match &args.connect {
+            Some(url) => gateway::list(url, args).await,
+            None => list(args),
+        },
         EnvCommand::Check(args) => check(args).await,
+        EnvCommand::Status(args) => gateway::status(args).await,
+        EnvCommand::Add(args) => gateway::add(args).await,
+        EnvCommand::Remove(args) => gateway::remove(args).await,
     }
 }
 

@@ -3,16 +3,18 @@
 //! In the order in which a command meets them:
 //!
 //! - [`args`]: the command line; [`logging`].
-//! - One file per command: [`run`], [`serve`], [`ps`], [`attach`], [`logs`], [`kill`], [`env`], [`fs`], [`cp`], [`token`],
-//!   [`audit`], [`doctor`], [`manual`].
+//! - One file per command: [`run`], [`serve`], [`mcp`], [`app_server`], [`ps`], [`attach`], [`logs`], [`screen`], [`kill`],
+//!   [`env`], [`fs`], [`cp`], [`token`], [`audit`], [`doctor`], [`manual`].
 //! - [`target`]: which environment, and the connection to it; [`connection_status`]: what the user sees of connections.
 //! - [`interactive`]: the loop between the user's terminal and a process; [`terminal`].
 //! - [`detached_store`], [`detached_session`]: processes that `run --detach` started.
+//! - [`local_daemon`]: the server of this account that `mcp` finds or starts.
 //! - [`location`]: paths on the command line; [`failures`]: how file commands report errors; [`output`]: what they print.
 //! - [`runtime`], [`messages`], [`table`], [`exit_code`], [`signal_listener`]: what all of them use.
 //!
 //! It decides nothing about processes. A new command is a variant of [`args::CliCommand`], a file, and a line in `main`.
 
+mod app_server;
 mod args;
 mod attach;
 mod audit;
@@ -24,18 +26,22 @@ mod doctor;
 mod env;
 mod exit_code;
 mod failures;
+mod find_process;
 mod fs;
 mod interactive;
 mod kill;
+mod local_daemon;
 mod location;
 mod logging;
 mod logs;
 mod manual;
+mod mcp;
 mod messages;
 mod output;
 mod ps;
 mod run;
 mod runtime;
+mod screen;
 mod serve;
 mod signal_listener;
 mod table;
@@ -72,13 +78,16 @@ fn main() -> ExitCode {
         CliCommand::Run(args) => runtime::run(run::run(&args), exit_code::OWN_FAILURE),
         CliCommand::Sandbox(_) => unreachable!("it was turned into `run` above"),
         CliCommand::Serve(args) => serve::main(&args),
+        CliCommand::AppServer(args) => app_server::main(&args),
         CliCommand::Ps(args) => runtime::run(ps::run(&args), exit_code::FAILED),
         CliCommand::Attach(args) => runtime::run(attach::run(&args), exit_code::OWN_FAILURE),
         CliCommand::Logs(args) => runtime::run(logs::run(&args), exit_code::FAILED),
+        CliCommand::Screen(args) => runtime::run(screen::run(&args), exit_code::FAILED),
         CliCommand::Kill(args) => runtime::run(kill::run(&args), exit_code::FAILED),
         CliCommand::Env(args) => runtime::run(env::run(&args.command), exit_code::FAILED),
         CliCommand::Fs(args) => runtime::run(fs::run(&args.command), fs::failure_code(&args.command)),
         CliCommand::Cp(args) => runtime::run(cp::run(&args), exit_code::FAILED),
+        CliCommand::Mcp(args) => mcp::main(&args),
         CliCommand::Doctor(args) => runtime::run(doctor::run(&args), exit_code::FAILED),
         CliCommand::Token(args) => runtime::run(token::run(&args.command), exit_code::FAILED),
         CliCommand::Audit(args) => runtime::run(audit::run(&args.command), exit_code::FAILED),

@@ -1,6 +1,9 @@
 //! `exec-server ps`: lists detached processes, each with the state that its server reports.
 //!
-//! If an environment is named and permits it, the sessions of other clients are listed, too.
+//! If an environment is named and permits it, the sessions of other clients are listed, too; with `--all` those of every
+//! environment, each with its processes and whoever drives it ([`all`]).
+
+mod all;
 
 use std::collections::HashSet;
 
@@ -27,12 +30,19 @@ struct ListedProcess {
 }
 
 enum ListedState {
-    Known(Box<ProcessInfo>),
+    Known {
+        info: Box<ProcessInfo>,
+        driver: Option<String>,
+    },
+    /// In the hands of another command, at a server that knows no observers.
     Attached,
     Unreachable(String),
 }
 
 pub(crate) async fn run(args: &PsArgs) -> anyhow::Result<u8> {
+    if args.all {
+        return all::run(args).await;
+    }
     let remote = match &args.target {
         TargetArgs { environment: None, connect: None, .. } => None,
         named => match target::choose(named)? {
@@ -45,7 +55,7 @@ pub(crate) async fn run(args: &PsArgs) -> anyhow::Result<u8> {
     let store = DetachedStore::open()?;
     let mut processes = store.all()?;
     if let Some(remote) = &remote {
-        processes.retain(|process| process.at == remote.address);
+        processes.retain(|process| process.at.is_at(&remote.address));
     }
     let own_sessions: HashSet<String> = processes.iter().map(|process| process.session.clone()).collect();
     let queries = processes.into_iter().map(|process| query(&store, process));
@@ -64,11 +74,16 @@ pub(crate) async fn run(args: &PsArgs) -> anyhow::Result<u8> {
 
 /// `None` if it is gone, which is reported.
 async fn query(store: &DetachedStore, process: DetachedProcess) -> Option<ListedProcess> {
-    let state = match DetachedSession::resume(store, process.clone(), false).await {
+    let remote = match RemoteTarget::from_address(&process.at) {
+        Ok(remote) => remote,
+        Err(error) => return Some(ListedProcess { process, state: ListedState::Unreachable(error.to_string()) }),
+    };
+    let state = match DetachedSession::observe(store, process.clone(), &remote, false).await {
         Ok(session) => {
-            let info = session.info.clone();
+            let info = Box::new(session.info.clone());
+            let driver = session.other_driver().map(|driver| driver.client_name);
             session.close().await;
-            ListedState::Known(Box::new(info))
+            ListedState::Known { info, driver }
         }
         Err(ResumeError::Busy { .. }) => ListedState::Attached,
         Err(gone @ ResumeError::Gone { .. }) => {
@@ -134,9 +149,15 @@ fn row(found: &ListedProcess, now_ms: u64) -> [String; 7] {
     let process = &found.process;
     let unknown = || "-".to_owned();
     let (state, pid, output) = match &found.state {
-        ListedState::Known(info) => {
+        ListedState::Known { info, driver } => {
             let output = info.head.held_bytes + info.head.dropped_bytes;
-            (describe_state(info), info.pid.to_string(), table::size(output))
+            let state = match driver {
+                Some(driver) => {
+                    format!("{}, driven by {}", describe_state(info), table::one_line(std::slice::from_ref(driver)))
+                }
+                None => describe_state(info),
+            };
+            (state, info.pid.to_string(), table::size(output))
         }
         ListedState::Attached => ("attached".to_owned(), unknown(), unknown()),
         ListedState::Unreachable(_) => ("unreachable".to_owned(), unknown(), unknown()),
@@ -171,6 +192,9 @@ struct ProcessJson<'a> {
     state: &'static str,
     #[serde(flatten)]
     known: Option<KnownJson>,
+    /// Who drives it just now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    driver: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
 }
@@ -189,25 +213,36 @@ struct KnownJson {
     exit: Option<exec_wire::process::Exit>,
 }
 
+impl KnownJson {
+    fn of(info: &ProcessInfo) -> Self {
+        Self {
+            pid: info.pid,
+            next_seq: info.head.next_seq,
+            held_bytes: info.head.held_bytes,
+            dropped_bytes: info.head.dropped_bytes,
+            stalled: info.head.stalled.map(describe_stall),
+            exit: info.head.exit.map(|(_, exit)| exit.into()),
+        }
+    }
+}
+
 fn print_json(found: &[ListedProcess], others: &[SessionInfo]) -> anyhow::Result<()> {
     for ListedProcess { process, state } in found {
+        let driver = match state {
+            ListedState::Known { driver, .. } => driver.as_deref(),
+            ListedState::Attached | ListedState::Unreachable(_) => None,
+        };
         let (state, info, message) = match state {
-            ListedState::Known(info) if info.head.exit.is_some() => ("exited", Some(info), None),
-            ListedState::Known(info) => ("running", Some(info), None),
+            ListedState::Known { info, .. } if info.head.exit.is_some() => ("exited", Some(info), None),
+            ListedState::Known { info, .. } => ("running", Some(info), None),
             ListedState::Attached => ("attached", None, None),
             ListedState::Unreachable(why) => ("unreachable", None, Some(why.as_str())),
         };
         messages::print_json(&ProcessJson {
             process,
             state,
-            known: info.map(|info| KnownJson {
-                pid: info.pid,
-                next_seq: info.head.next_seq,
-                held_bytes: info.head.held_bytes,
-                dropped_bytes: info.head.dropped_bytes,
-                stalled: info.head.stalled.map(describe_stall),
-                exit: info.head.exit.map(|(_, exit)| exit.into()),
-            }),
+            known: info.map(|info| KnownJson::of(info)),
+            driver,
             message,
         })?;
     }

@@ -4,15 +4,18 @@
 //! one, a signal. On stdio there is one connection, and its end is the end of the server; but not of its processes, if
 //! there is a state folder in which the next server finds them.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use exec_client::{Environments, environments};
 use exec_env::Environment;
 use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::descriptors::{DescriptorBudget, DescriptorUse};
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
+use exec_router::{Router, RouterOptions};
 use exec_rpc::audit::{AuditEvent, AuditSink};
 use exec_rpc::limits::CLOSE_TIMEOUT;
 use exec_rpc::{Ceiling, Server, ServerOptions, Workers};
@@ -25,10 +28,10 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::args::{ServeArgs, ServeAuditArgs};
+use crate::args::{AuthArgs, ServeArgs, ServeAuditArgs};
 use crate::audit::log::{AuditLog, AuditOptions};
 use crate::signal_listener::SignalListener;
-use crate::{audit, messages};
+use crate::{audit, messages, target};
 
 /// Accepted connections that wait to be served. Beyond this nothing is accepted, so the kernel's queue fills instead of
 /// our memory.
@@ -44,6 +47,10 @@ pub(crate) fn main(args: &ServeArgs) -> ExitCode {
     // The programs that we start run as the same user. They must not be able to read our memory, where tokens and the
     // variables of others are, or to take our descriptors. Without the right to do this we serve all the same.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    if args.own_session {
+        // It fails only if we lead a process group already, and then nobody's terminal is left to leave.
+        let _ = rustix::process::setsid();
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -80,9 +87,10 @@ impl Shutdown {
 
 async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let urls = args.urls()?;
-    let auth = auth(args, &urls)?;
+    let auth = auth(&args.auth, &urls)?;
     let tls = args.tls.options(&urls, args.state_dir.as_ref())?;
     let ceiling = args.policy.as_deref().map(Ceiling::read_file).transpose()?.unwrap_or_default();
+    let configured = configured_environments(args)?;
     let audit = ServedAudit::start(&args.audit)?;
     let workers =
         Workers::start(args.workers.unwrap_or_else(Workers::default_count)).context("cannot start threads")?;
@@ -96,8 +104,13 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         operators_everywhere: args.operators_everywhere,
         ceiling: Arc::new(ceiling),
         audit: audit.as_ref().map(|audit| audit.sink.clone()),
+        allow_environment_add: args.allow_environment_add,
     };
-    let server = Server::start(environment.clone(), options).await?;
+    let router = configured.map(|configured| router(args, &configured, environment.clone())).transpose()?;
+    let server = match &router {
+        Some(router) => Server::start_with(router.clone(), options).await?,
+        None => Server::start(environment.clone(), options).await?,
+    };
     let admission = Admission {
         auth,
         tls,
@@ -108,6 +121,9 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     server.stop();
     // A keeper without processes has nothing to wait for. Sessions are in the state folder.
     let is_empty = environment.processes().list().await.is_ok_and(|processes| processes.is_empty());
+    if let (Some(router), Ok(Shutdown::Stop)) = (&router, &end) {
+        router.end().await;
+    }
     match end {
         Ok(Shutdown::HandOver) | Err(_) if !is_empty => environment.hand_over().await,
         Ok(_) | Err(_) => {
@@ -120,6 +136,27 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     }
     workers.stop();
     end.map(drop)
+}
+
+/// What a gateway serves; `None` if this machine is all there is.
+fn configured_environments(args: &ServeArgs) -> anyhow::Result<Option<Environments>> {
+    let mut configured = match &args.environments {
+        Some(path) => {
+            let read = Environments::read(path)?;
+            read.with_context(|| format!("{} does not exist", path.display()))?
+        }
+        None if args.allow_environment_add => Environments::parse("", Path::new(environments::FILE_NAME))?,
+        None => return Ok(None),
+    };
+    for server in configured.servers_mut() {
+        target::trust_as_variables_say(server)?;
+    }
+    Ok(Some(configured))
+}
+
+fn router(args: &ServeArgs, configured: &Environments, local: Arc<LocalEnvironment>) -> anyhow::Result<Arc<Router>> {
+    let options = RouterOptions { state_dir: args.state_dir.clone(), ..RouterOptions::default() };
+    Router::open(configured, Some(local), options).context("cannot use the state folder for what runs elsewhere")
 }
 
 /// The audit of this server, and the thread that writes it.
@@ -256,7 +293,7 @@ struct Admission {
 }
 
 /// A process that we have confined must not ask us for another one that is not.
-fn peer_check(environment: Arc<LocalEnvironment>) -> PeerCheck {
+pub(crate) fn peer_check(environment: Arc<LocalEnvironment>) -> PeerCheck {
     PeerCheck::new(move |peer, own| match environment.is_from_a_sandbox(peer, own) {
         true => Err("this connection comes from a sandbox of this server, which serves nobody inside".to_owned()),
         false => Ok(()),
@@ -264,7 +301,7 @@ fn peer_check(environment: Arc<LocalEnvironment>) -> PeerCheck {
 }
 
 /// Each connection has one of the descriptors that are set aside for them, over all listeners.
-fn connection_budget(descriptors: DescriptorBudget) -> ConnectionBudget {
+pub(crate) fn connection_budget(descriptors: DescriptorBudget) -> ConnectionBudget {
     ConnectionBudget::new(move || match descriptors.take(DescriptorUse::Connections, 1) {
         Ok(permit) => Ok(Box::new(permit) as SharedRoom),
         Err(full) => Err(full.to_string()),
@@ -322,7 +359,7 @@ fn private_paths(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Vec<std
         _ => None,
     });
     let secrets = args.auth.ws_token_file.iter().chain(&args.auth.ws_shared_secret_file).chain(&args.tls.tls_key);
-    let secrets = secrets.chain(&args.policy);
+    let secrets = secrets.chain(&args.policy).chain(&args.environments);
     let absolute = sockets.chain(secrets).map(std::path::absolute);
     let mut paths: Vec<_> = absolute.collect::<Result<_, _>>().context("cannot make a path of ours absolute")?;
     if let Some(log) = &args.audit.file {
@@ -331,8 +368,7 @@ fn private_paths(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Vec<std
     Ok(paths)
 }
 
-fn auth(args: &ServeArgs, urls: &[ListenUrl]) -> anyhow::Result<Option<Auth>> {
-    let flags = &args.auth;
+pub(crate) fn auth(flags: &AuthArgs, urls: &[ListenUrl]) -> anyhow::Result<Option<Auth>> {
     let auth = Auth::from_settings(&AuthSettings {
         mode: flags.ws_auth,
         token_file: flags.ws_token_file.clone(),

@@ -47,12 +47,19 @@ pub(crate) enum Address {
     /// An id of environments.toml.
     Environment(String),
     Url(String),
+    /// One of the environments behind a server.
+    Behind {
+        url: String,
+        environment: String,
+    },
 }
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Self::Environment(name) | Self::Url(name)) = self;
-        f.write_str(name)
+        match self {
+            Self::Environment(name) | Self::Url(name) => f.write_str(name),
+            Self::Behind { url, environment } => write!(f, "{environment} at {url}"),
+        }
     }
 }
 
@@ -80,7 +87,8 @@ pub(crate) fn by_id(known: &Environments, id: &str, connection: &ConnectArgs) ->
 /// The environment that the options of a command name, or the default.
 pub(crate) fn choose(args: &TargetArgs) -> anyhow::Result<Target> {
     if let Some(url) = &args.connect {
-        return Ok(Target::Remote(Box::new(RemoteTarget::from_url(url, &args.connection)?)));
+        let remote = RemoteTarget::from_url(url, &args.connection)?.behind(args.environment.as_deref());
+        return Ok(Target::Remote(Box::new(remote)));
     }
     let known = Environments::discover()?;
     match args.environment.as_deref().or(known.default_id()) {
@@ -115,10 +123,31 @@ impl RemoteTarget {
         Self::new(Address::Url(url.to_owned()), remote, connection)
     }
 
+    /// A server that a client of ours names, with a token of the client's own.
+    pub(crate) fn from_client(
+        url: &str,
+        bearer_token: Option<String>,
+        connect_timeout: Duration,
+        connection: &ConnectArgs,
+    ) -> anyhow::Result<Self> {
+        let mut remote = RemoteServer::new(Endpoint::Url { url: url.to_owned(), bearer_token });
+        remote.connect_timeout = Some(connect_timeout);
+        Self::new(Address::Url(url.to_owned()), remote, connection)
+    }
+
+    /// The environment of that id behind the server; the server's default if there is none.
+    fn behind(mut self, environment: Option<&str>) -> Self {
+        if let (Some(environment), Address::Url(url)) = (environment, &self.address) {
+            self.address = Address::Behind { url: url.clone(), environment: environment.to_owned() };
+        }
+        self
+    }
+
     pub(crate) fn from_address(address: &Address) -> anyhow::Result<Self> {
         let connection = ConnectArgs::default();
         match address {
             Address::Url(url) => Self::from_url(url, &connection),
+            Address::Behind { url, environment } => Ok(Self::from_url(url, &connection)?.behind(Some(environment))),
             Address::Environment(id) => match by_id(&Environments::discover()?, id, &connection)? {
                 Target::Remote(remote) => Ok(*remote),
                 Target::Local => bail!("environment `{id}` is this machine now, which has no server to ask"),
@@ -151,17 +180,25 @@ impl RemoteTarget {
     /// Like [`Self::connect`], for callers that tell failures apart.
     pub(crate) async fn try_connect(&self, options: Options) -> Result<RemoteEnvironment, ConnectFailure> {
         let spinner = Spinner::show(format!("connecting to {}", self.address));
-        let options = Options { client_name: CLIENT_NAME.to_owned(), ..options };
-        let connected = self.remote.connect(options).await;
+        let connected = self.connect_quietly(options).await;
         drop(spinner);
         connected
+    }
+
+    /// The same with nobody at a terminal.
+    pub(crate) async fn connect_quietly(&self, options: Options) -> Result<RemoteEnvironment, ConnectFailure> {
+        let environment = match &self.address {
+            Address::Behind { environment, .. } => Some(environment.clone()),
+            Address::Environment(_) | Address::Url(_) => None,
+        };
+        self.remote.connect(Options { client_name: CLIENT_NAME.to_owned(), environment, ..options }).await
     }
 
     /// Why the connection failed, and what the user can do about it.
     pub(crate) fn explain(&self, failure: &ConnectFailure) -> String {
         let prefix = match &self.address {
             Address::Environment(id) => format!("environment `{id}`: "),
-            Address::Url(_) => String::new(),
+            Address::Url(_) | Address::Behind { .. } => String::new(),
         };
         let why = failure.to_string();
         let advice = match failure {
@@ -175,6 +212,28 @@ impl RemoteTarget {
             ConnectFailure::Refused { .. } | ConnectFailure::UnknownSession { .. } => "",
         };
         format!("{prefix}{why}{advice}")
+    }
+}
+
+/// Whom to trust over `wss://` as the variables say it, for a server of environments.toml.
+pub(crate) fn trust_as_variables_say(server: &mut RemoteServer) -> anyhow::Result<()> {
+    let variable = |name: &str| std::env::var_os(name);
+    if let Endpoint::Url { url, .. } = &server.endpoint
+        && let Ok(ConnectUrl::WebSocket(parsed)) = url.parse()
+        && parsed.is_encrypted()
+    {
+        server.tls = Some(ClientTls::load(&ConnectArgs::default().options(&variable)?)?);
+    }
+    Ok(())
+}
+
+impl Address {
+    /// Whether it is this one, or one behind it.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Behind { url, .. }, Self::Url(other)) => url == other,
+            _ => self == other,
+        }
     }
 }
 

@@ -106,6 +106,8 @@ pub enum OutputItem {
     Message(String),
     /// A call of a tool that takes arguments by name.
     FunctionCall { id: String, tool: String, arguments: Value },
+    /// The same for a tool of an MCP server, which Codex puts into a namespace of the server's.
+    NamespacedCall { id: String, namespace: String, tool: String, arguments: Value },
     /// A call of a tool that takes a text of its own grammar, as `apply_patch` does.
     CustomToolCall { id: String, tool: String, input: String },
 }
@@ -120,6 +122,10 @@ impl OutputItem {
             Self::FunctionCall { id, tool, arguments } => {
                 // The arguments travel as a text, as a real model produces them.
                 json!({"type": "function_call", "call_id": id, "name": tool, "arguments": arguments.to_string()})
+            }
+            Self::NamespacedCall { id, namespace, tool, arguments } => {
+                json!({"type": "function_call", "call_id": id, "name": tool, "namespace": namespace,
+                       "arguments": arguments.to_string()})
             }
             Self::CustomToolCall { id, tool, input } => {
                 json!({"type": "custom_tool_call", "call_id": id, "name": tool, "input": input})

@@ -9,6 +9,8 @@ use exec_env::Processes;
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ReadQuery, Signalled, Terminated, WaitCondition, Waited, Written,
 };
+use exec_env::screen::{Screen, ScreenQuery};
+use exec_env::view::{View, ViewQuery};
 
 use crate::checked_log::CheckedLog;
 use crate::os_process::{OsProcess, poll_pause};
@@ -122,6 +124,32 @@ impl<'env> TestProcess<'env> {
     /// Ends its tree at once.
     pub async fn kill(&self) -> Terminated {
         self.terminate(Duration::ZERO).await
+    }
+
+    pub async fn view(&self, query: ViewQuery) -> View {
+        self.try_view(query).await.unwrap_or_else(|error| panic!("{} is shown: {error}", self.id))
+    }
+
+    pub async fn try_view(&self, query: ViewQuery) -> Result<View, ProcessError> {
+        self.env.processes().view(&self.id, query).await
+    }
+
+    /// The same, computed here from pages.
+    pub async fn view_by_reading(&self, query: ViewQuery) -> Result<View, ProcessError> {
+        exec_env::view::view_by_reading(self.env.processes(), &self.id, query).await
+    }
+
+    pub async fn screen(&self, query: ScreenQuery) -> Screen {
+        self.try_screen(query).await.unwrap_or_else(|error| panic!("{} is drawn: {error}", self.id))
+    }
+
+    pub async fn try_screen(&self, query: ScreenQuery) -> Result<Screen, ProcessError> {
+        self.env.processes().screen(&self.id, query).await
+    }
+
+    /// The same, drawn here from pages.
+    pub async fn screen_by_reading(&self, query: ScreenQuery) -> Result<Screen, ProcessError> {
+        exec_env::screen::screen_by_reading(self.env.processes(), &self.id, query).await
     }
 
     /// Waits without a deadline but that of the test.

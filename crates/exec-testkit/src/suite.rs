@@ -25,11 +25,13 @@ pub mod refusal;
 pub mod resource_limits;
 pub mod run_as;
 pub mod sandbox;
+pub mod screen;
 pub mod signal;
 pub mod start;
 pub mod stdin;
 pub mod terminal;
 pub mod terminate;
+pub mod view;
 pub mod wait;
 
 use std::path::Path;

@@ -13,6 +13,7 @@
 //! Deliberately absent: what is not visible through [`exec_env`] (memory, kill -9 of a writer, speed).
 
 pub mod blocks;
+pub mod change_sets;
 pub mod content;
 pub mod copies;
 pub mod full;

@@ -1,11 +1,14 @@
 //! Params and results without members.
 //!
-//! As params they may be absent, `null` or `{}`; anything else is refused, in the words of Codex's server. As results
+//! As params they may be absent, `null` or `{}`, or have the member that every request may have
+//! ([`crate::environment::EnvironmentId`]); anything else is refused, in the words of Codex's server. As results
 //! they are written `{}`, and any value is read, because a later server may add members.
 
 use std::fmt;
 
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Unexpected, Visitor};
+
+use crate::environment::EnvironmentId;
 
 /// Reads params that must be absent, `null` or `{}`.
 pub(crate) fn read_empty_params<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
@@ -68,9 +71,12 @@ impl<'de> Visitor<'de> for EmptyVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        match members.next_key::<IgnoredAny>()? {
-            Some(_) => Err(de::Error::invalid_type(Unexpected::Map, &self)),
-            None => Ok(()),
+        while let Some(name) = members.next_key::<String>()? {
+            if name != EnvironmentId::MEMBER {
+                return Err(de::Error::invalid_type(Unexpected::Map, &self));
+            }
+            members.next_value::<IgnoredAny>()?;
         }
+        Ok(())
     }
 }

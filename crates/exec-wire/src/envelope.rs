@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::ser::Formatter;
 
 use crate::decode::DecodeError;
+use crate::environment::EnvironmentId;
 use crate::error::RpcError;
 use crate::scan::{self, RawJson, ScanError};
 
@@ -169,10 +170,15 @@ impl SharedJson {
         self.text.len()
     }
 
+    /// The text itself.
+    pub fn raw(&self) -> RawJson<'_> {
+        let text = std::str::from_utf8(&self.text).expect("a part of a frame that was decoded as text");
+        RawJson::trusted(text, self.by_tree)
+    }
+
     /// Reads the value as a `T`.
     pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
-        let text = std::str::from_utf8(&self.text).expect("a part of a frame that was decoded as text");
-        RawJson::trusted(text, self.by_tree).decode()
+        self.raw().decode()
     }
 }
 
@@ -325,6 +331,24 @@ pub fn write_request(
     if let Some(trace) = trace {
         out.extend_from_slice(b",\"trace\":");
         serde_json::to_writer(&mut *out, trace).expect(INFALLIBLE);
+    }
+    out.push(b'}');
+}
+
+/// A request for one of several environments of a server, or for its default. Params of requests are objects.
+pub fn write_request_for(
+    out: &mut Vec<u8>,
+    id: &RequestId,
+    method: &str,
+    params: &impl Serialize,
+    environment: Option<&str>,
+) {
+    out.extend_from_slice(b"{\"id\":");
+    write_id(out, id);
+    out.push(b',');
+    write_method(out, method, params);
+    if let Some(environment) = environment {
+        EnvironmentId::append_to(environment, out);
     }
     out.push(b'}');
 }

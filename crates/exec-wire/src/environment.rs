@@ -1,14 +1,27 @@
-//! The machine and its server: `environment/info`, `environment/status`, `environmentConfig/read`.
+//! The machine and its server: `environment/info`, `environment/status`, `environmentConfig/read`; and where a server has
+//! several environments, which of them a request is for ([`EnvironmentId`]) and `environment/list`, `add` and `remove`.
 //!
 //! `capabilities` names features of Codex's server, `extensions` those that we add. A server names only what it has.
 
-use crate::empty::empty_params;
+mod environment_id;
+
+use crate::empty::{empty_params, empty_results};
 use crate::path_uri::PathUri;
 use crate::shape::{Nullable, shapes};
+
+pub use environment_id::EnvironmentId;
 
 empty_params! {
     InfoParams,
     StatusParams,
+    /// Asks for every environment of the server.
+    #[schemars(rename = "EnvironmentListParams")]
+    ListParams,
+}
+
+empty_results! {
+    #[schemars(rename = "EnvironmentAddResult")]
+    AddResult,
 }
 
 shapes! {
@@ -84,9 +97,61 @@ shapes! {
         pub linux_approved_root_write_preserves_restrictions: bool,
     }
 
+    #[serde(rename = "EnvironmentStatusResult")]
     pub struct StatusResult {
-        /// `ready`.
+        /// `ready`; of one of several environments also `pending` (nobody has used it yet), `disconnected`, or `unknown` (there
+        /// is none of that id).
         pub status: String,
+        /// Why it is disconnected.
+        pub error: Option<String>,
+        /// For how long it has been disconnected.
+        pub unreachable_ms: Option<u64>,
+    }
+
+    #[serde(rename = "EnvironmentListResult")]
+    pub struct ListResult {
+        /// In a stable order.
+        pub environments: Vec<EnvironmentEntry>,
+    }
+
+    pub struct EnvironmentEntry {
+        pub environment_id: String,
+        /// Whether it is the one that a request without `environmentId` is for.
+        pub is_default: bool,
+        /// Where it is, for people.
+        pub place: String,
+        /// As in `environment/status`.
+        pub status: String,
+        /// Why it is disconnected.
+        pub error: Option<String>,
+        /// For how long it has been disconnected.
+        pub unreachable_ms: Option<u64>,
+    }
+
+    /// Adds an environment, or puts it in the place of the one with that id; only where the server permits it. Nothing is
+    /// connected and nothing stored.
+    #[serde(rename = "EnvironmentAddParams")]
+    pub struct AddParams {
+        /// Up to 64 ASCII letters, digits, `-` and `_`.
+        pub environment_id: String,
+        /// `ws://…` or `wss://…`.
+        pub exec_server_url: String,
+        /// How long connecting may take.
+        pub connect_timeout_ms: Option<u64>,
+        /// What the server there asks for. It is never told to anybody else.
+        pub auth_bearer_token: Option<String>,
+    }
+
+    #[serde(rename = "EnvironmentRemoveParams")]
+    pub struct RemoveParams {
+        pub environment_id: String,
+    }
+
+    #[derive(Copy)]
+    #[serde(rename = "EnvironmentRemoveResult")]
+    pub struct RemoveResult {
+        /// False if there was none of that id.
+        pub removed: bool,
     }
 
     /// Reads parts of the executor's own configuration.

@@ -41,10 +41,42 @@ pub mod kind {
     pub const TAKEN_OVER: &str = "takenOver";
     /// The server's ceiling or the token of the connection does not permit this; [`super::ErrorData::rule`] says which.
     pub const FORBIDDEN: &str = "forbidden";
+    /// The connection only observes its session, and this would change something.
+    pub const OBSERVER: &str = "observer";
+    /// The drive of a session cannot be had or handed over like this.
+    pub const DRIVE: &str = "drive";
     /// The audit cannot be written, and the server does nothing without it.
     pub const AUDIT_UNAVAILABLE: &str = "auditUnavailable";
     /// The server is at a bound of its own; later may work.
     pub const BUSY: &str = "busy";
+    /// The server has no environment of that id.
+    pub const UNKNOWN_ENVIRONMENT: &str = "unknownEnvironment";
+    /// The process or file handle is in another environment than the request names.
+    pub const OTHER_ENVIRONMENT: &str = "otherEnvironment";
+    /// The environment cannot be reached just now. Others of the server may.
+    pub const UNREACHABLE: &str = "unreachable";
+}
+
+/// `No such file or directory (os error 2)`. The words come from the C library and differ between libraries, but what a
+/// client is told must not depend on how the server was linked: where they differ, these are musl's, which Codex's
+/// server has. Numbers are those of Linux (x86-64 and arm64); those that nothing here can return are left out.
+pub fn errno_text(errno: i32) -> String {
+    let words = match errno {
+        5 => "I/O error",
+        12 => "Out of memory",
+        16 => "Resource busy",
+        18 => "Cross-device link",
+        24 => "No file descriptors available",
+        25 => "Not a tty",
+        29 => "Invalid seek",
+        36 => "Filename too long",
+        40 => "Symbolic link loop",
+        75 => "Value too large for data type",
+        95 => "Not supported",
+        122 => "Quota exceeded",
+        same => return std::io::Error::from_raw_os_error(same).to_string(),
+    };
+    format!("{words} (os error {errno})")
 }
 
 /// The body of an error reply.
@@ -81,11 +113,22 @@ pub struct ErrorData {
     /// `network`, `processes`, `processesPerSession` or `spoolBytes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// Of a server with several environments: the one in which it went wrong.
+    #[serde(default, rename = "environmentId", skip_serializing_if = "Option::is_none")]
+    pub environment_id: Option<String>,
 }
 
 impl ErrorData {
     pub fn new(kind: &str) -> Self {
-        Self { kind: kind.to_owned(), errno: None, path: None, step: None, detail: None, rule: None }
+        Self {
+            kind: kind.to_owned(),
+            errno: None,
+            path: None,
+            step: None,
+            detail: None,
+            rule: None,
+            environment_id: None,
+        }
     }
 }
 
@@ -170,5 +213,17 @@ impl RpcError {
     pub fn unknown_session(session_id: &str) -> Self {
         Self::new(code::INVALID_REQUEST, format!("unknown session id {session_id}"))
             .with_data(ErrorData::new(kind::UNKNOWN_SESSION))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_do_not_depend_on_the_c_library() {
+        assert_eq!(errno_text(2), "No such file or directory (os error 2)");
+        assert_eq!(errno_text(40), "Symbolic link loop (os error 40)");
+        assert_eq!(errno_text(36), "Filename too long (os error 36)");
     }
 }

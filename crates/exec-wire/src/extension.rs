@@ -28,6 +28,7 @@ members! {
     INITIALIZE_BINARY_FRAMES "initialize.binaryFrames" "";
     INITIALIZE_REQUEST_SCOPE "initialize.requestScope" "";
     INITIALIZE_ONLY_IF_HELD "initialize.onlyIfHeld" "";
+    INITIALIZE_ROLE "initialize.role" "with `session/attached`";
     INITIALIZE_OUTPUT_WINDOW "initialize.outputWindowBytes" "with `process/acknowledge`";
     START_SIZE "process/start.size" "";
     START_TIMEOUT "process/start.timeoutMs" "";
@@ -65,7 +66,9 @@ members! {
     READ_DIRECTORY_CURSOR "fs/readDirectory.cursor" "with `maxEntries` and `nextCursor`";
     WALK_IS_SYMLINK "fs/walk.isSymlink" "";
     WALK_CURSOR "fs/walk.cursor" "with `nextCursor`";
+    SESSION_LIST_DRIVER "session/list.driver" "with `observers` and `lastActivityMs`";
     SESSION_TAKEN_OVER "session/takenOver" "";
+    ENVIRONMENT_ID "environmentId" "every request may name one of the server's environments; see [several environments](#several-environments)";
     ERROR_DATA "error.data" "`error.data` is written";
     OS_TEXT "osText" "words that are not UTF-8 may be `{\"base64\": …}`";
 }

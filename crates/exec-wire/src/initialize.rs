@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::empty::empty_params;
 use crate::environment::EnvironmentInfo;
+use crate::session::Role;
 use crate::shape::{Nullable, shapes};
 
 shapes! {
@@ -36,6 +37,9 @@ shapes! {
         /// The client acknowledges output with `process/acknowledge`, and holds this many bytes of a process that it has not
         /// acknowledged. Each entry counts 96 bytes more than it carries. If absent, what was sent counts as read.
         pub output_window_bytes: Option<u64>,
+        /// What the client is to be to the session; as if `driver` if absent. An observer names the session that it resumes,
+        /// and takes it from nobody. Who names a role is told who is attached (`session/attached`).
+        pub role: Option<Role>,
     }
 
     pub struct InitializeResult {
@@ -43,6 +47,8 @@ shapes! {
         pub session_id: String,
         /// Older servers leave it out.
         pub environment_info: Option<EnvironmentInfo>,
+        /// As in `environmentInfo`; here only if that is absent, because the default environment cannot be reached.
+        pub extensions: Option<Vec<String>>,
         /// The time without a connection that was granted.
         pub detached_ttl_ms: Option<u64>,
         /// Per process that is still known, the seq behind which the push begins.
@@ -54,6 +60,8 @@ shapes! {
         pub request_memory: Option<String>,
         /// How far the push of a process may be ahead of what the client has acknowledged.
         pub output_window_bytes: Option<u64>,
+        /// What the client is to the session. A server that leaves it out knows no observers: the client drives.
+        pub role: Option<Role>,
     }
 }
 

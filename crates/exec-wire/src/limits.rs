@@ -31,6 +31,9 @@ pub const READ_FILE_BYTES: u64 = 512 << 20;
 /// Most bytes of one `fs/readBlock` or `fs/writeBlock`.
 pub const BLOCK_BYTES: usize = 1 << 20;
 
+/// Most changes of one `fs/applyChanges`. Each takes a descriptor or two and an `fsync`.
+pub const CHANGES: usize = 256;
+
 /// Longest id of a file handle, in bytes.
 pub const HANDLE_ID_BYTES: usize = 32;
 

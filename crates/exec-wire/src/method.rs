@@ -89,7 +89,20 @@ pub struct Behaviour {
     pub audited: bool,
     /// Whether its params may be megabytes. Small requests overtake it on their way to the socket.
     pub bulk: bool,
+    pub observers: ObserverAccess,
+    /// Whether it is carried out in an environment: the one that `environmentId` names, or the default.
+    pub routed: bool,
     pub origin: Origin,
+}
+
+/// Whether a connection that only observes its session may call a method. What changes nothing it may, unless its row says
+/// otherwise; so a new method that changes something is closed to observers by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObserverAccess {
+    Allowed,
+    /// As long as its params name no path that it changes ([`Call::changed_paths`]).
+    IfNoPathChanges,
+    Refused,
 }
 
 /// Whose a method is, and which extension tells a client that a server has it.
@@ -112,11 +125,13 @@ const READS: Behaviour = Behaviour {
     stdin: false,
     audited: false,
     bulk: false,
+    observers: ObserverAccess::Allowed,
+    routed: true,
     origin: Origin::Codex,
 };
 
 /// It changes something, and doing it twice is doing it once: by its nature, or because the server knows it by a key.
-const CHANGES: Behaviour = Behaviour { changes: true, ..READS };
+const CHANGES: Behaviour = Behaviour { changes: true, observers: ObserverAccess::Refused, ..READS };
 
 impl Behaviour {
     const fn control(self) -> Self {
@@ -149,6 +164,25 @@ impl Behaviour {
         Self { bulk: true, ..self }
     }
 
+    /// What it changes belongs to the caller's own connection.
+    const fn for_observers(self) -> Self {
+        Self { observers: ObserverAccess::Allowed, ..self }
+    }
+
+    const fn for_observers_that_change_no_path(self) -> Self {
+        Self { observers: ObserverAccess::IfNoPathChanges, ..self }
+    }
+
+    /// It changes nothing here, but somebody elsewhere may notice it.
+    const fn for_drivers(self) -> Self {
+        Self { observers: ObserverAccess::Refused, ..self }
+    }
+
+    /// It concerns the server, or all its environments.
+    const fn unrouted(self) -> Self {
+        Self { routed: false, ..self }
+    }
+
     const fn ours(self) -> Self {
         Self { origin: Origin::Ours, ..self }
     }
@@ -178,7 +212,7 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
         false
     }
 
-    /// The paths that it changes; of two, the second is where to. For the audit.
+    /// The paths that it changes; of the two of a copy or a rename, the second is where to. For the audit.
     fn changed_paths(&self) -> Vec<&PathUri> {
         Vec::new()
     }
@@ -325,17 +359,27 @@ macro_rules! notifications {
 
 methods! {
     /// Opens a session, or takes one over.
-    Initialize "initialize" Handshake, CHANGES.once(), initialize::InitializeParams => initialize::InitializeResult;
+    Initialize "initialize" Handshake, CHANGES.once().unrouted(), initialize::InitializeParams => initialize::InitializeResult;
     /// Describes the environment.
-    EnvironmentInfo "environment/info" EnvironmentInfo, READS.control(), environment::InfoParams => environment::EnvironmentInfo;
+    EnvironmentInfo "environment/info" EnvironmentInfo, READS.control().unrouted(), environment::InfoParams => environment::EnvironmentInfo;
     /// Tells whether the environment can be used.
-    EnvironmentStatus "environment/status" EnvironmentStatus, READS.control(), environment::StatusParams => environment::StatusResult;
+    EnvironmentStatus "environment/status" EnvironmentStatus, READS.control().unrouted(), environment::StatusParams => environment::StatusResult;
+    /// Lists the environments of the server.
+    EnvironmentList "environment/list" EnvironmentStatus, READS.control().unrouted().ours(), environment::ListParams => environment::ListResult;
+    /// Adds an environment, or replaces one.
+    EnvironmentAdd "environment/add" EnvironmentStatus, CHANGES.control().unrouted().ours(), environment::AddParams => environment::AddResult;
+    /// Takes an environment away.
+    EnvironmentRemove "environment/remove" EnvironmentStatus, CHANGES.control().unrouted().ours(), environment::RemoveParams => environment::RemoveResult;
     /// Reads parts of the executor's configuration.
     EnvironmentConfigRead "environmentConfig/read" EnvironmentConfig, READS, environment::ConfigReadParams => environment::ConfigReadResult;
     /// Starts a process. The server knows it again by its process id.
     ProcessStart "process/start" Exec, CHANGES.audited(), process::StartParams => process::StartResult;
     /// Reads a page of a process's log, and may wait for it.
     ProcessRead "process/read" Exec, READS.waits(), process::ReadParams => process::ReadResult;
+    /// Shows a part of a process's log: its end, lines that match, without escape sequences.
+    ProcessView "process/view" Exec, READS.ours(), process::ViewParams => process::ViewResult;
+    /// Draws the screen of a terminal, now or after any entry of the log.
+    ProcessScreen "process/screen" Exec, READS.ours(), process::ScreenParams => process::ScreenResult;
     /// Writes to stdin. The server knows a write again by its write id.
     ProcessWrite "process/write" Exec, CHANGES.stdin().waits(), process::WriteParams => process::WriteResult;
     /// Sends a signal to the process group.
@@ -347,13 +391,13 @@ methods! {
     /// Closes stdin.
     ProcessCloseStdin "process/closeStdin" Exec, CHANGES.stdin().waits().ours(), process::CloseStdinParams => process::CloseStdinResult;
     /// Lists the processes of the session.
-    ProcessList "process/list" Exec, READS.control().ours(), process::ListParams => process::ListResult;
+    ProcessList "process/list" Exec, READS.control().unrouted().ours(), process::ListParams => process::ListResult;
     /// Waits until something is true of a process.
     ProcessWait "process/wait" Exec, READS.waits().ours(), process::WaitParams => process::WaitResult;
     /// Drops a process and its log.
     ProcessForget "process/forget" Exec, CHANGES.ours(), process::ForgetParams => process::ForgetResult;
     /// Makes an HTTP request from the environment. It is dropped with its connection: nobody else could read the response.
-    HttpRequest "http/request" Http, READS.once().waits().audited(), http::RequestParams => http::RequestResult;
+    HttpRequest "http/request" Http, READS.once().waits().audited().for_drivers(), http::RequestParams => http::RequestResult;
     /// Looks through directories for skills and plugins.
     CapabilityRootsDiscover "capabilityRoots/discoverV1" CapabilityDiscovery, READS, discovery::DiscoverRootsParams => discovery::DiscoverRootsResult;
     /// Looks for everything that applies to a directory. No server of ours answers it.
@@ -367,7 +411,7 @@ methods! {
         }
     };
     /// Opens a file, to read or write it in blocks. The handle belongs to the connection.
-    FsOpen "fs/open" Filesystem, CHANGES.audited(), fs::OpenParams => fs::OpenResult {
+    FsOpen "fs/open" Filesystem, CHANGES.audited().for_observers_that_change_no_path(), fs::OpenParams => fs::OpenResult {
         fn changed_paths(&self) -> Vec<&PathUri> {
             if self.mode == fs::OpenMode::Read { Vec::new() } else { vec![&self.path] }
         }
@@ -391,7 +435,7 @@ methods! {
         }
     };
     /// Closes an open file.
-    FsClose "fs/close" Filesystem, CHANGES.control(), fs::CloseParams => fs::CloseResult;
+    FsClose "fs/close" Filesystem, CHANGES.control().for_observers(), fs::CloseParams => fs::CloseResult;
     /// Makes a directory.
     FsCreateDirectory "fs/createDirectory" Filesystem, CHANGES.remembered().audited(), fs::CreateDirectoryParams => fs::CreateDirectoryResult {
         fn changed_paths(&self) -> Vec<&PathUri> {
@@ -426,6 +470,12 @@ methods! {
             vec![&self.source_path, &self.destination_path]
         }
     };
+    /// Makes several changes of files, all or none.
+    FsApplyChanges "fs/applyChanges" Filesystem, CHANGES.remembered().bulk().ours().audited(), fs::ApplyChangesParams => fs::ApplyChangesResult {
+        fn changed_paths(&self) -> Vec<&PathUri> {
+            self.changes.iter().flat_map(fs::FileChange::paths).collect()
+        }
+    };
     /// Sets permission bits.
     FsSetPermissions "fs/setPermissions" Filesystem, CHANGES.ours().audited(), fs::SetPermissionsParams => fs::SetPermissionsResult {
         fn changed_paths(&self) -> Vec<&PathUri> {
@@ -451,19 +501,21 @@ methods! {
     /// Watches a tree. The watch belongs to the connection.
     FsWatch "fs/watch" Filesystem, READS.ours(), fs::WatchParams => fs::WatchResult;
     /// Ends a watch.
-    FsUnwatch "fs/unwatch" Filesystem, CHANGES.once().control().ours_with("fs/watch"), fs::UnwatchParams => fs::UnwatchResult;
+    FsUnwatch "fs/unwatch" Filesystem, CHANGES.once().control().for_observers().ours_with("fs/watch"), fs::UnwatchParams => fs::UnwatchResult;
     /// Searches the contents of files. The search belongs to the connection.
     FsSearch "fs/search" Filesystem, READS.ours(), fs::SearchParams => fs::SearchResult;
     /// Ends a search.
-    FsCancelSearch "fs/cancelSearch" Filesystem, CHANGES.once().control().ours_with("fs/search"), fs::CancelSearchParams => fs::CancelSearchResult;
+    FsCancelSearch "fs/cancelSearch" Filesystem, CHANGES.once().control().for_observers().ours_with("fs/search"), fs::CancelSearchParams => fs::CancelSearchResult;
     /// Finds paths that match patterns.
     FsGlob "fs/glob" Filesystem, READS.ours(), fs::GlobParams => fs::GlobResult;
     /// Lists the sessions of the server.
-    SessionList "session/list" Session, READS.control().ours(), session::ListParams => session::ListResult;
+    SessionList "session/list" Session, READS.control().ours().unrouted(), session::ListParams => session::ListResult;
     /// Ends a session and its processes.
-    SessionClose "session/close" Session, CHANGES.control().ours(), session::CloseParams => session::CloseResult;
+    SessionClose "session/close" Session, CHANGES.control().ours().unrouted(), session::CloseParams => session::CloseResult;
+    /// Asks for the drive of a session, takes it, hands it over or refuses it.
+    SessionDrive "session/drive" Session, CHANGES.control().waits().for_observers().ours().unrouted(), session::DriveParams => session::DriveResult;
     /// Asks the client whether a process may reach a destination.
-    NetworkPolicyRequest "network/policyRequest" Network, READS.once().waits(), network::PolicyRequestParams => network::PolicyRequestResult;
+    NetworkPolicyRequest "network/policyRequest" Network, READS.once().waits().unrouted(), network::PolicyRequestParams => network::PolicyRequestResult;
 }
 
 notifications! {
@@ -489,6 +541,8 @@ notifications! {
     FsCopyProgress "fs/copyProgress" fs::CopyProgressParams;
     /// What a search has found (ours).
     FsFound "fs/found" fs::FoundParams;
+    /// Who is attached to the session, and who drives it (ours). To those that named a `role`.
+    SessionAttached "session/attached" session::AttachedParams;
     /// The session now belongs to another connection (ours).
     SessionTakenOver "session/takenOver" session::TakenOverParams;
 }
@@ -511,6 +565,11 @@ impl Method {
 
     pub const fn behaviour(self) -> &'static Behaviour {
         &self.spec().behaviour
+    }
+
+    /// Whether `environmentId` in its params says what it is about.
+    pub const fn is_for_an_environment(self) -> bool {
+        self.behaviour().routed || matches!(self, Self::EnvironmentInfo | Self::EnvironmentStatus | Self::ProcessList)
     }
 
     /// Whether our servers answer it. The shapes of the others are known, because clients may meet them elsewhere.

@@ -16,6 +16,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("exec-local", &["exec-core", "exec-env", "exec-keeper", "exec-sandbox"]),
     ("exec-rpc", &["exec-core", "exec-env", "exec-wire", "exec-transport"]),
     ("exec-client", &["exec-core", "exec-env", "exec-wire", "exec-transport"]),
+    ("exec-router", &["exec-core", "exec-env", "exec-client"]),
+    ("exec-tools", &["exec-core", "exec-env"]),
+    ("exec-mcp", &["exec-core", "exec-env", "exec-tools"]),
+    ("exec-app-server", &["exec-core", "exec-env", "exec-wire", "exec-transport"]),
     ("exec-server", &["exec-core", "exec-env", "exec-local", "exec-client", "exec-rpc", "exec-transport"]),
     // The binary and the tests may use every library; no library may use them.
     ("exec-server-cli", LIBRARIES),
@@ -33,6 +37,10 @@ const LIBRARIES: &[&str] = &[
     "exec-local",
     "exec-rpc",
     "exec-client",
+    "exec-router",
+    "exec-tools",
+    "exec-mcp",
+    "exec-app-server",
     "exec-server",
 ];
 
@@ -42,6 +50,8 @@ const MUST_NOT_USE: &[(&str, &[&str], &str)] = &[
     ("exec-env", SERIALISERS, NO_WIRE),
     ("exec-local", SERIALISERS, NO_WIRE),
     ("exec-sandbox", SERIALISERS, NO_WIRE),
+    ("exec-router", SERIALISERS, NO_WIRE),
+    ("exec-tools", SERIALISERS, "the shapes of tools belong to the front that offers them"),
     ("exec-keeper", &["serde_json"], "the keeper's messages are postcard, not JSON"),
     ("exec-keeper", &["tokio", "tokio-util"], "the keeper is one synchronous loop"),
 ];

@@ -132,6 +132,28 @@ impl Environments {
     }
 }
 
+impl RemoteServer {
+    /// A server that is added to those of a file, under the same rules as there.
+    pub fn checked(id: &str, url: &str, bearer_token: Option<&str>) -> Result<Self, ConfigProblem> {
+        let spanned = |text: &str| Spanned::new(0..0, text.to_owned());
+        let table = EnvironmentTable {
+            id: spanned(id),
+            url: Some(spanned(url)),
+            auth_bearer_token: bearer_token.map(spanned),
+            program: None,
+            args: None,
+            env: None,
+            cwd: None,
+            connect_timeout_sec: None,
+            initialize_timeout_sec: None,
+            skills: Skills::default(),
+        };
+        let checked =
+            validate_id(&table.id, &mut BTreeSet::new()).and_then(|()| validate_table(&table, Path::new("/")));
+        checked.map_err(|LocatedProblem { problem, .. }| problem)
+    }
+}
+
 fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
 }

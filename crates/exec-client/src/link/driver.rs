@@ -18,6 +18,7 @@ use exec_wire::envelope::{self, Incoming, Request, RequestId};
 use exec_wire::initialize::{InitializeParams, InitializeResult, InitializedParams};
 use exec_wire::network::{PolicyDecision, PolicyDecisionParams, PolicyRequestParams, PolicyRequestResult};
 use exec_wire::process::{ClosedParams, ExitedParams, OutputParams};
+use exec_wire::session::Role;
 use exec_wire::{Extension, Method, NotificationMethod, RpcError, SharedJson, binary, output_codec};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::writer::{LinkWriter, OutgoingMessage};
 use super::{LinkShared, LinkState, RawResult};
 use crate::dial::Dial;
+use crate::environment::NO_OBSERVERS;
 use crate::limits::INTRODUCTION_BYTES;
 use crate::session::{AttemptError, Effect, LossKind, Session, SessionLoss};
 use crate::{convert, error};
@@ -44,6 +46,8 @@ pub(crate) struct InitializeOptions {
     pub(crate) client_name: String,
     pub(crate) detached_ttl_ms: Option<u64>,
     pub(crate) binary_frames: bool,
+    /// What the client asks to be when it connects first; `None` to say nothing of it.
+    pub(crate) role: Option<Role>,
 }
 
 /// The connection, of which there is at most one at a time.
@@ -91,6 +95,7 @@ impl Driver {
         options: InitializeOptions,
         shutdown: CancellationToken,
     ) -> Self {
+        shared.lock().role = options.role;
         Self { shared, dial, session, options, slot: ConnectionSlot::Empty, shutdown }
     }
 
@@ -149,6 +154,7 @@ impl Driver {
             Event::Dialed(Err(error)) => {
                 self.slot = ConnectionSlot::Empty;
                 tracing::debug!(%error, "no connection");
+                self.shared.record_outage(&error.to_string());
                 self.session.attempt_failed(now, dial_error(&error))
             }
             Event::Received(Received::Message(message)) => self.handle_message(message),
@@ -205,6 +211,11 @@ impl Driver {
         let Some((_, requested)) = open.initialize_request.take() else { return Vec::new() };
         let now = now();
         match answer.map(|json| json.decode::<InitializeResult>()) {
+            // As an observer we would have taken nothing from anybody; such a server has made us the driver.
+            Ok(Ok(InitializeResult { role: None, .. })) if self.shared.lock().role == Some(Role::Observer) => {
+                let why = NO_OBSERVERS.to_owned();
+                self.session.attempt_failed(now, AttemptError::Permanent(SessionLoss { kind: LossKind::Refused, why }))
+            }
             Ok(Ok(result)) => {
                 let session_id = result.session_id.clone();
                 open.initialize_reply = Some(InitializeReply { requested, result });
@@ -221,6 +232,7 @@ impl Driver {
     fn connection_lost(&mut self, why: &str) -> Vec<Effect> {
         let carried_data = matches!(&self.slot, ConnectionSlot::Open(open) if open.carried_data);
         tracing::debug!(why, carried_data, "the connection broke");
+        self.shared.record_outage(why);
         self.session.connection_lost(now(), why, carried_data)
     }
 
@@ -245,6 +257,7 @@ impl Driver {
                 self.shared.link_state.send_replace(LinkState::Reconnecting { attempt });
             }
             Effect::LoseSession(loss) => {
+                self.shared.record_outage(&loss.why);
                 self.shared.session_lost(&loss);
                 let ended = loss.kind == LossKind::Ended;
                 let state = if ended { LinkState::Ended } else { LinkState::Lost(loss) };
@@ -267,17 +280,20 @@ impl Driver {
             }
             None => BTreeMap::new(),
         };
+        let role = self.shared.lock().role;
+        let observes = role == Some(Role::Observer);
         // A session that was ours before must still be ours: the notification that it was taken over may have been lost.
-        let only_if_held = resume.is_some() && self.shared.lock().session_id == resume;
+        let only_if_held = !observes && resume.is_some() && self.shared.lock().session_id == resume;
         let params = InitializeParams {
             client_name: self.options.client_name.clone(),
             resume_session_id: resume,
-            detached_ttl_ms: self.options.detached_ttl_ms,
+            detached_ttl_ms: self.options.detached_ttl_ms.filter(|_| !observes),
             resume_from: (!requested.is_empty()).then(|| requested.clone()),
             binary_frames: self.options.binary_frames && open.carries_binary,
             request_scope: Some(self.shared.request_scope.clone()),
             only_if_held,
             output_window_bytes: Some(self.shared.lock().inbox.limits().window_bytes as u64),
+            role,
         };
         let id = self.shared.new_id();
         let mut out = Vec::new();
@@ -294,6 +310,8 @@ impl Driver {
             if let Some(info) = result.environment_info {
                 state.extensions = info.extensions.iter().cloned().collect();
                 state.info = Some(info);
+            } else if let Some(extensions) = result.extensions {
+                state.extensions = extensions.into_iter().collect();
             }
             let accepts_blocks = state.extensions.contains(Extension::WRITE_BLOCK_BINARY.name());
             state.binary = open.carries_binary && result.binary_frames && accepts_blocks;
@@ -480,6 +498,12 @@ fn handle_notification(
             .decode::<ClosedParams>()
             .map(|closed| (closed.process_id, Entry { seq: closed.seq, body: EntryBody::Closed })),
         NotificationMethod::SessionTakenOver => return MessageOutcome::TakenOver,
+        NotificationMethod::SessionAttached => {
+            if let Ok(attendance) = params.decode() {
+                shared.set_attendance(attendance);
+            }
+            return MessageOutcome::Delivered;
+        }
         NotificationMethod::NetworkPolicyDecision => {
             tell_decision(shared, params.decode().ok());
             shared.lock().notify(method, None, &SharedJson::new(frame, params), frame.len());

@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use exec_core::limits::ATTACHED_READER_TIMEOUT;
 use exec_core::{Entry, Gap, Head, Page, ProcessId, Seq};
 use exec_env::BoxFuture;
 use exec_env::process::{LogFollower, ProcessError, ProcessReason, ProcessVerb, ReadQuery};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::{reachable, read_once, remove_from_cache};
 use crate::inbox::{NextRead, ReaderId};
@@ -27,9 +29,11 @@ pub(super) async fn follow(link: &Link, id: &ProcessId, after: Seq) -> Result<Fo
         reader,
         after,
         changes,
-        fetched: None,
+        taken: None,
+        failure: None,
         ended: false,
         fetched_nothing: false,
+        expiry: None,
     })
 }
 
@@ -61,14 +65,27 @@ pub(super) struct Follower {
     reader: ReaderId,
     after: Seq,
     changes: watch::Receiver<u64>,
-    /// What was fetched and not yet delivered; at most one page.
-    fetched: Option<Fetched>,
+    /// What was fetched, or taken out of the inbox, and not yet delivered: at most one page, and never an empty one.
+    taken: Option<Taken>,
+    /// Why the last fetch failed, until it is told.
+    failure: Option<ProcessReason>,
     ended: bool,
     /// Whether the last fetch brought nothing, though there should have been something.
     fetched_nothing: bool,
+    /// Ends the wait for a reader that says nothing for too long.
+    expiry: Option<AbortOnDrop>,
 }
 
-struct Fetched {
+/// A task that ends with its owner.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Taken {
     gap: Option<Gap>,
     entries: VecDeque<Entry>,
     head: Head,
@@ -80,8 +97,11 @@ impl Follower {
             if self.ended {
                 return Ok(None);
             }
-            if let Some(page) = self.take_fetched(max_bytes) {
+            if let Some(page) = self.take_page(max_bytes) {
                 return Ok(Some(self.deliver(page)));
+            }
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
             }
             match self.next_from_inbox(max_bytes)? {
                 NextRead::Page(page) => return Ok(Some(self.deliver(page))),
@@ -94,12 +114,27 @@ impl Follower {
         }
     }
 
+    /// Whoever calls `next` after this must not have to wait: for a server's writer, that would keep back whatever else it
+    /// has to write. So a page is in our hands when this returns, or an end, or a failure.
     async fn wait_until_ready(&mut self) {
-        while !self.ended && self.fetched.is_none() {
-            match self.next_from_inbox(0) {
+        while !self.ended && self.taken.is_none() && self.failure.is_none() {
+            match self.next_from_inbox(REFETCH_BYTES) {
+                Ok(NextRead::Page(Page { entries, gap, head })) => {
+                    self.taken = Some(Taken { gap, entries: entries.into(), head });
+                }
+                Ok(NextRead::End) => self.ended = true,
+                Ok(NextRead::Fetch) => match self.fetch(REFETCH_BYTES).await {
+                    Ok(()) => {}
+                    // The server did not answer in time. As long as it may have the process, it is asked again.
+                    Err(ProcessReason::Unreachable(_)) if reachable(&self.link, &self.id).is_ok() => {
+                        tokio::time::sleep(EMPTY_FETCH_WAIT).await;
+                    }
+                    Err(reason) => self.failure = Some(reason),
+                },
                 // A channel that has ended is something to read, too: the error that the process was forgotten.
                 Ok(NextRead::Wait) if self.wait_for_change().await.is_ok() => {}
-                _ => return,
+                Ok(NextRead::Wait | NextRead::Unknown) => self.failure = Some(ProcessReason::UnknownProcess),
+                Err(reason) => self.failure = Some(reason),
             }
         }
     }
@@ -132,21 +167,20 @@ impl Follower {
         let page = read_once(&self.link, &self.id, query).await?;
         self.link.shared().fetches.fetch_add(1, Ordering::Relaxed);
         self.fetched_nothing = page.entries.is_empty() && page.gap.is_none();
-        self.fetched = Some(Fetched { gap: page.gap, entries: page.entries.into(), head: page.head });
+        if !self.fetched_nothing {
+            self.taken = Some(Taken { gap: page.gap, entries: page.entries.into(), head: page.head });
+        }
         Ok(())
     }
 
-    /// The next part of what was fetched.
-    fn take_fetched(&mut self, max_bytes: usize) -> Option<Page> {
-        let fetched = self.fetched.as_mut()?;
-        let gap = fetched.gap.take();
-        let entries = take_page(&mut fetched.entries, max_bytes);
-        let head = fetched.head;
-        if entries.is_empty() && gap.is_none() {
-            self.fetched = None;
-            return None;
+    /// The next part of what was taken.
+    fn take_page(&mut self, max_bytes: usize) -> Option<Page> {
+        let taken = self.taken.as_mut()?;
+        let page = Page { gap: taken.gap.take(), entries: take_page(&mut taken.entries, max_bytes), head: taken.head };
+        if taken.entries.is_empty() {
+            self.taken = None;
         }
-        Some(Page { entries, gap, head })
+        Some(page)
     }
 
     fn deliver(&mut self, mut page: Page) -> Page {
@@ -174,10 +208,32 @@ impl LogFollower for Follower {
         })
     }
 
-    /// The server has its own patience.
-    fn acknowledge(&mut self, upto: Seq, _patience: Duration) {
-        self.link.shared().lock().inbox.acknowledge_reader(&self.id, self.reader, upto);
-        self.link.shared().acknowledge(&self.id, ACKNOWLEDGE_BYTES);
+    /// The server is told at once: whoever says this does not read from here, so nothing else would tell it. It keeps what
+    /// we have not acknowledged for as long as we are connected; a shorter patience is ours to keep.
+    fn acknowledge(&mut self, upto: Seq, patience: Duration) {
+        self.expiry = None;
+        // Of a reader for whom nobody shall wait, what it is given counts as read: the wire has no word for it.
+        if patience.is_zero() {
+            return;
+        }
+        {
+            let mut state = self.link.shared().lock();
+            if !state.inbox.has_reader(&self.id, self.reader)
+                && let Some(reader) = state.inbox.add_reader(&self.id, upto)
+            {
+                self.reader = reader;
+            }
+            state.inbox.acknowledge_reader(&self.id, self.reader, upto);
+        }
+        self.link.shared().acknowledge(&self.id, 0);
+        if patience < ATTACHED_READER_TIMEOUT {
+            let (link, id, reader) = (self.link.clone(), self.id.clone(), self.reader);
+            self.expiry = Some(AbortOnDrop(tokio::spawn(async move {
+                tokio::time::sleep(patience).await;
+                link.shared().lock().inbox.remove_reader(&id, reader);
+                link.shared().acknowledge(&id, 0);
+            })));
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use exec_core::{Entry, EntryBody, ExitStatus, Page, Seq};
 use exec_env::Environment;
 use exec_env::process::{LogFollower, ProcessError, ProcessReason, ProcessVerb, ReadQuery, WaitCondition, Waited};
 use exec_transport::Message;
+use futures_util::FutureExt;
 use serde_json::{Value, json};
 
 use crate::peer::{OURS, Peer, command, connect, options, process_id, within};
@@ -124,6 +125,38 @@ async fn what_comes_twice_or_out_of_order_is_read_once_and_in_order() {
     };
     let (text, ()) = tokio::join!(read, serve);
     assert_eq!(text, "abcd");
+}
+
+/// A server pushes from such followers, and whatever else it has to write waits while it waits for a page.
+#[tokio::test]
+async fn a_follower_is_ready_only_while_a_page_can_be_had_without_waiting() {
+    let (environment, _stage, mut peer) = connect(OURS, options()).await;
+    let mut follower = started(&environment, &mut peer).await;
+    let at_once = |follower: &mut Box<dyn LogFollower>| {
+        let page = follower.next(2).now_or_never().expect("it was ready").expect("readable");
+        page.as_ref().map(row)
+    };
+    peer.push(3, "c").await;
+    let serve = async {
+        let chunks = json!([chunk(1, "a"), chunk(2, "b"), chunk(3, "c")]);
+        peer.answer("process/read", page(chunks, 1, 4, 0)).await;
+    };
+    tokio::join!(within(follower.ready()), serve);
+    assert_eq!(at_once(&mut follower).as_deref(), Some("ab"));
+    within(follower.ready()).await;
+    assert_eq!(at_once(&mut follower).as_deref(), Some("c"));
+    assert!(follower.ready().now_or_never().is_none(), "all that was fetched is read");
+    peer.push(4, "d").await;
+    within(follower.ready()).await;
+    assert_eq!(at_once(&mut follower).as_deref(), Some("d"));
+    assert!(follower.ready().now_or_never().is_none(), "all that was pushed is read");
+    peer.push_end(5, 0).await;
+    let mut rest = String::new();
+    while !rest.ends_with("over") {
+        within(follower.ready()).await;
+        rest += &at_once(&mut follower).unwrap_or_else(|| "over".to_owned());
+    }
+    assert_eq!(rest, "<0>.over");
 }
 
 #[tokio::test]

@@ -8,6 +8,12 @@ pub const READ_BYTES: u64 = 512 << 20;
 /// Most bytes of one block. Encoded as base64 inside a JSON message it is still well under every known frame limit.
 pub const BLOCK_BYTES: usize = 1 << 20;
 
+/// Most files that a change set changes. Each takes a descriptor or two and an `fsync`.
+pub const CHANGE_SET_FILES: usize = 256;
+
+/// Most bytes of new contents in a change set: as base64 they fit one message, and a server that decodes it keeps small.
+pub const CHANGE_SET_BYTES: usize = 16 << 20;
+
 /// Most entries that `read_directory` or one page of it returns.
 pub const DIRECTORY_ENTRIES: usize = 50_000;
 

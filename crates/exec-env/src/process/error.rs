@@ -80,11 +80,13 @@ pub enum ProcessReason {
         /// The kernel's reason.
         errno: i32,
     },
-    /// The regular expression to wait for does not parse.
+    /// The regular expression does not parse, or is too large.
     BadRegex {
         /// The parser's message.
         why: String,
     },
+    /// Whoever has the log does not tell when it was printed.
+    NoTimes,
     /// The process ended, so what was waited for cannot come any more.
     Ended {
         /// How it ended.
@@ -102,6 +104,8 @@ pub enum ProcessVerb {
     Read,
     /// Also of what the follower reads later.
     Follow,
+    View,
+    Screen,
     Write,
     CloseStdin,
     Resize,
@@ -175,13 +179,14 @@ impl ProcessReason {
             Self::NoCells { .. } => "noCells",
             Self::SignalRefused { .. } => "signalRefused",
             Self::BadRegex { .. } => "badRegex",
+            Self::NoTimes => "noTimes",
             Self::Ended { .. } | Self::Unreachable(_) => return None,
         })
     }
 
     /// The reason of this name, if the errno and the words of whoever sent it are all it needs beside the name.
     pub fn from_name(name: &str, errno: Option<i32>, why: &str) -> Option<Self> {
-        let units = [Self::IdInUse, Self::StartCancelled, Self::UnknownProcess, Self::NoTerminal];
+        let units = [Self::IdInUse, Self::StartCancelled, Self::UnknownProcess, Self::NoTerminal, Self::NoTimes];
         let with_errno = errno.map(|errno| [Self::SpoolUnreadable { errno }, Self::SignalRefused { errno }]);
         let why = || why.to_owned();
         let with_words = [
@@ -214,7 +219,7 @@ impl ProcessReason {
             Self::WriteTooLarge { found_bytes, limit_bytes } => {
                 format!("a write of {found_bytes} bytes is too large: write at most {limit_bytes} at a time")
             }
-            Self::NoTerminal => format!("process {id} has no terminal: start it with a tty to resize it"),
+            Self::NoTerminal => format!("process {id} has no terminal: start it with a tty"),
             Self::NoCells { size: TerminalSize { rows, cols } } => {
                 format!("terminal size {rows}x{cols} has no cells: rows and cols must be at least 1")
             }
@@ -222,6 +227,9 @@ impl ProcessReason {
                 format!("cannot signal process {id}: {}", IoError::from_raw_os_error(*errno))
             }
             Self::BadRegex { why } => format!("bad regular expression: {why}"),
+            Self::NoTimes => {
+                format!("this server does not tell when process {id} printed what: give a number of its log instead")
+            }
             Self::Ended { exit } => {
                 let code = exit.shell_code();
                 format!("process {id} has ended (exit code {code}) before what was waited for came")

@@ -1,5 +1,7 @@
 //! The names of reasons: what one side calls a reason, the other side reads as the same reason.
 
+mod view;
+
 use exec_core::command::BadCommand;
 use exec_core::{Exit, ProcessId, SpawnStep, TerminalSize};
 use exec_env::files::{ContentHash, FileReason, WatchLimit};
@@ -54,6 +56,7 @@ fn a_reason_of_processes_is_found_again_if_errno_and_words_are_all_it_needs() {
         ProcessReason::NoTerminal,
         ProcessReason::SignalRefused { errno: 5 },
         ProcessReason::BadRegex { why: "why".into() },
+        ProcessReason::NoTimes,
         ProcessReason::SandboxUnavailable { why: "why".into() },
         ProcessReason::LimitUnavailable { why: "why".into() },
         ProcessReason::UserUnavailable { why: "why".into() },
@@ -92,7 +95,7 @@ fn an_error_of_a_process_says_which_process_and_what_to_do() {
             ProcessReason::WriteTooLarge { found_bytes: 9, limit_bytes: 8 },
             "a write of 9 bytes is too large: write at most 8 at a time",
         ),
-        (ProcessReason::NoTerminal, "process p has no terminal: start it with a tty to resize it"),
+        (ProcessReason::NoTerminal, "process p has no terminal: start it with a tty"),
         (ProcessReason::NoCells { size }, "terminal size 24x0 has no cells: rows and cols must be at least 1"),
         (ProcessReason::SignalRefused { errno: 1 }, "cannot signal process p: Operation not permitted (os error 1)"),
         (ProcessReason::BadRegex { why: "why".into() }, "bad regular expression: why"),

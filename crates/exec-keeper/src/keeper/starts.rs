@@ -74,6 +74,9 @@ impl Keeper {
         };
         let SpawnJob { number, launch, mut tree, .. } = job;
         let pid = spawned.pid;
+        if let Some(init) = spawned.init {
+            tree.set_init(init);
+        }
         let limited = self.trees.on_spawned(&mut tree, pid, spawned.marked);
         let child = Child::new(number, &launch, spawned, tree, Instant::now());
         let _ = self.watch(child.pidfd(), EpollToken::LeaderExit(number));

@@ -170,6 +170,7 @@ plain!(
     ConfinementForm,
     |confinement| ConfinementForm {
         user_namespace: confinement.user_namespace,
+        pid_namespace: confinement.pid_namespace,
         network: confinement.network,
         mounts: confinement.mounts.into_iter().map(MountStep::to_form).collect(),
         landlock: confinement.landlock,
@@ -178,6 +179,7 @@ plain!(
     },
     |form| Some(Confinement {
         user_namespace: form.user_namespace,
+        pid_namespace: form.pid_namespace,
         network: form.network,
         mounts: form.mounts.into_iter().map(MountStep::from_form).collect::<Option<_>>()?,
         landlock: form.landlock,
@@ -189,6 +191,7 @@ plain!(
 #[derive(Serialize, Deserialize)]
 pub(super) struct ConfinementForm {
     user_namespace: bool,
+    pid_namespace: bool,
     network: Option<Vec<u16>>,
     mounts: Vec<<MountStep as Plain>::Form>,
     landlock: Option<u64>,

@@ -12,7 +12,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use exec_core::{Exit, ExitCause, ExitStatus, LimitSet, ResourceUsage, Seq, Stream};
+use exec_core::{Exit, ExitCause, ExitStatus, LimitSet, ResourceUsage, Seq, Stream, TerminalSize};
 use rustix::io::Errno;
 
 pub(crate) const HEADER_BYTES: u64 = 128;
@@ -50,6 +50,8 @@ pub struct IndexRecord {
     pub other_end: u64,
     /// When it was made, in microseconds since 1970.
     pub unix_micros: u64,
+    /// The size of the terminal at that moment. Only terminals have one; an older writer did not note it.
+    pub terminal: Option<TerminalSize>,
 }
 
 /// Entries that were dropped: all before `first_seq`.
@@ -91,6 +93,11 @@ impl IndexRecord {
         bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.offset.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.other_end.to_le_bytes());
+        if let (RecordKind::Output(Stream::Pty), Some(size)) = (self.kind, self.terminal) {
+            // A process with a terminal has no other stream, so the place is free.
+            bytes[16..18].copy_from_slice(&size.rows.to_le_bytes());
+            bytes[18..20].copy_from_slice(&size.cols.to_le_bytes());
+        }
         bytes[24..32].copy_from_slice(&self.unix_micros.to_le_bytes());
         bytes
     }
@@ -101,7 +108,15 @@ impl IndexRecord {
         let len = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
         let offset = number(bytes, 8)?;
         offset.checked_add(u64::from(len))?;
-        Some(Self { kind, len, offset, other_end: number(bytes, 16)?, unix_micros: number(bytes, 24)? })
+        bytes.get(..RECORD_BYTES as usize)?;
+        let (other_end, terminal) = match kind {
+            RecordKind::Output(Stream::Pty) => {
+                let [rows, cols] = [16, 18].map(|at| u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+                (0, (rows > 0 && cols > 0).then_some(TerminalSize { rows, cols }))
+            }
+            _ => (number(bytes, 16)?, None),
+        };
+        Some(Self { kind, len, offset, other_end, unix_micros: number(bytes, 24)?, terminal })
     }
 }
 

@@ -68,7 +68,7 @@ impl LogFiles {
         *self.first_held.lock().unwrap_or_else(PoisonError::into_inner) = first;
     }
 
-    fn first_held(&self) -> FirstHeld {
+    pub(super) fn first_held(&self) -> FirstHeld {
         *self.first_held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,6 +147,11 @@ impl LogFiles {
             seq += 1;
         }
         Ok(())
+    }
+
+    /// The first entry that was not dropped.
+    pub fn first_held_seq(&self) -> Seq {
+        self.first_held().seq
     }
 
     pub(crate) fn read_header(&self) -> Result<IndexHeader, Errno> {

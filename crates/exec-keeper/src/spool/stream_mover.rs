@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use exec_core::Stream;
 use exec_core::flow::{FloodDetector, Flush, PtyBatcher, splice_bytes};
 use exec_core::limits::{ENTRY_BYTES, FLOOD_PIPE_BYTES};
+use exec_core::{Stream, TerminalSize};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
@@ -52,6 +52,13 @@ pub(super) enum MoveResult {
 }
 
 impl StreamMover {
+    /// Asked of the terminal itself, because the child may change it too, and whoever moves the bytes may be killed.
+    pub(super) fn terminal_size(&self) -> Option<TerminalSize> {
+        let Some(OutputSource::Pty { master, .. }) = &self.source else { return None };
+        let size = rustix::termios::tcgetwinsize(master).ok()?;
+        (size.ws_row > 0 && size.ws_col > 0).then_some(TerminalSize { rows: size.ws_row, cols: size.ws_col })
+    }
+
     /// Without a source, it stands for a stream that has ended and whose last bytes have no record yet.
     pub(super) fn new(stream: Stream, source: Option<OutputSource>, recorded: u64, written: u64) -> Self {
         Self {

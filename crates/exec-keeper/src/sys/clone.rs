@@ -5,6 +5,8 @@
 //! comes with a pidfd, and reports *which* step failed, because it writes into our memory.
 //! docs/decisions/0002 says why we do not call `posix_spawn` itself.
 
+mod pid_namespace;
+
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -17,9 +19,17 @@ use crate::protocol::{Identity, SpawnStep};
 use crate::sys::confine::{ConfineStep, PreparedConfinement};
 use crate::sys::user;
 use crate::tree::Rlimits;
+use pid_namespace::{OwnPids, PidNamespace};
 
 /// Enough for a few frames of system calls. The page below it is a guard.
 const STACK_BYTES: usize = 64 << 10;
+
+/// For whoever makes a child in a pid namespace, above the child's own and with a guard below it.
+const CREATOR_STACK_BYTES: usize = 16 << 10;
+
+const GUARD_BYTES: usize = 4096;
+
+const MAPPED_BYTES: usize = GUARD_BYTES + STACK_BYTES + GUARD_BYTES + CREATOR_STACK_BYTES;
 
 /// What becomes the child's descriptors 0, 1 and 2.
 #[derive(Clone, Copy)]
@@ -90,6 +100,8 @@ pub(crate) struct ClonedChild {
     pub(crate) pidfd: OwnedFd,
     /// Whether it has the mark.
     pub(crate) marked: bool,
+    /// The first process of its pid namespace, if it has one of its own; it ends when all others there have ended.
+    pub(crate) init: Option<u32>,
 }
 
 /// The child's stack, used again for every spawn.
@@ -107,7 +119,7 @@ impl ChildStack {
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
-                STACK_BYTES + 4096,
+                MAPPED_BYTES,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
                 -1,
@@ -117,13 +129,20 @@ impl ChildStack {
         if base == libc::MAP_FAILED {
             return Err(Errno::NOMEM);
         }
-        // SAFETY: the lowest page of the mapping just made; nothing uses it.
-        unsafe { libc::mprotect(base, 4096, libc::PROT_NONE) };
-        Ok(Self { base })
+        let stack = Self { base };
+        for guard in [stack.bottom() - GUARD_BYTES, stack.creator_bottom() - GUARD_BYTES] {
+            // SAFETY: a page of the mapping just made; nothing uses it.
+            unsafe { libc::mprotect(guard as *mut c_void, GUARD_BYTES, libc::PROT_NONE) };
+        }
+        Ok(stack)
     }
 
     fn bottom(&self) -> usize {
-        self.base as usize + 4096
+        self.base as usize + GUARD_BYTES
+    }
+
+    fn creator_bottom(&self) -> usize {
+        self.bottom() + STACK_BYTES + GUARD_BYTES
     }
 
     /// Returns when the child runs its program, or has failed.
@@ -147,7 +166,13 @@ impl ChildStack {
             marked: false,
             failed: None,
             confine_step: None,
+            own_pids: None,
         };
+        let confinement = raw.plan.confinement.as_ref();
+        let namespace = confinement.filter(|asked| asked.has_pid_namespace()).map(|_| PidNamespace::new());
+        let namespace =
+            namespace.transpose().map_err(|errno| CloneError { step: SpawnStep::Pipe, errno, confine_step: None })?;
+        raw.own_pids = namespace.as_ref().map(|namespace| namespace.for_creator(self.bottom()));
         let everything = !0u64;
         let mut before = 0u64;
         // SAFETY: plain values in and out. All signals are blocked (glibc's internal ones too, hence the raw call), so
@@ -158,23 +183,35 @@ impl ChildStack {
         unsafe { raw_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) };
         let failed = |step, errno| CloneError { step, errno, confine_step: raw.confine_step };
         let (pid, pidfd) = outcome.map_err(|errno| failed(SpawnStep::Clone, errno))?;
-        let (step, errno) = match raw.failed {
-            None if raw.ran => return Ok(ClonedChild { pid, pidfd, marked: raw.marked }),
-            // The kernel (6.18) kills a child that is born into a cgroup which was killed fewer or more times than ours.
-            None => (SpawnStep::Clone, libc::ECANCELED),
-            Some(failed) => failed,
+        let made = match (namespace, raw.own_pids) {
+            (Some(namespace), Some(own_pids)) => namespace.made_by(&pidfd, own_pids),
+            _ => Made { program: Some((pid, pidfd)), init: None },
         };
-        // The child has exited. It is reaped here, so that nobody sees it as a process of ours.
-        let _ = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
+        let (step, errno) = match (raw.failed, &made.program) {
+            (None, Some(_)) if raw.ran => {
+                let init = made.init.map(|(pid, _)| pid);
+                let Some((pid, pidfd)) = made.program else { return Err(failed(SpawnStep::Clone, Errno::CANCELED)) };
+                return Ok(ClonedChild { pid, pidfd, marked: raw.marked, init });
+            }
+            // The kernel (6.18) kills a child that is born into a cgroup which was killed fewer or more times than ours.
+            (None, _) => (SpawnStep::Clone, libc::ECANCELED),
+            (Some(failed), _) => failed,
+        };
+        made.end();
         Err(failed(step, Errno::from_raw_os_error(errno)))
     }
 
     fn clone_raw(&self, raw: &mut RawSpawnPlan<'_, '_>) -> Result<(u32, OwnedFd), Errno> {
         let mut pidfd: RawFd = -1;
         let mut flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
-        if raw.plan.copied_below.is_some() {
+        // Whoever makes a child in a pid namespace opens descriptors for us, and closes none.
+        if raw.plan.copied_below.is_some() || raw.own_pids.is_some() {
             flags |= libc::CLONE_FILES;
         }
+        let (entry, bottom, stack_bytes): (extern "C" fn(*mut c_void) -> !, usize, usize) = match raw.own_pids {
+            Some(_) => (pid_namespace::creator, self.creator_bottom(), CREATOR_STACK_BYTES),
+            None => (child, self.bottom(), STACK_BYTES),
+        };
         // SAFETY: zeroed is a valid value of this plain C struct: nothing is asked for.
         let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
         args.flags = flags as u64;
@@ -182,8 +219,8 @@ impl ChildStack {
         args.exit_signal = libc::SIGCHLD as u64;
         args.flags |= libc::CLONE_PARENT_SETTID as u64;
         args.parent_tid = raw.plan.pid.as_ptr() as u64;
-        args.stack = self.bottom() as u64;
-        args.stack_size = STACK_BYTES as u64;
+        args.stack = bottom as u64;
+        args.stack_size = stack_bytes as u64;
         let born_in_cgroup = match raw.plan.cgroup {
             Some(CgroupEntry::AtBirth(directory)) => {
                 args.flags |= CLONE_INTO_CGROUP;
@@ -193,20 +230,20 @@ impl ChildStack {
             _ => false,
         };
         let raw: *mut RawSpawnPlan<'_, '_> = raw;
-        // SAFETY: the arguments describe a child on its own stack that runs `child(raw)` and never returns; `raw`
+        // SAFETY: the arguments describe a child on its own stack that runs `entry(raw)` and never returns; `raw`
         // and all it points to outlive the call, because we are suspended until the child execs or exits.
         let mut result = unsafe {
             let arguments = [&raw const args as usize, size_of::<libc::clone_args>(), 0, 0, 0];
-            clone_call(libc::SYS_clone3, arguments, child, raw.cast())
+            clone_call(libc::SYS_clone3, arguments, entry, raw.cast())
         };
         // Old kernels, and the seccomp filters of some container runtimes. The old call does the same, except that the
         // child must move to its cgroup itself.
         if !born_in_cgroup && [-libc::ENOSYS, -libc::EPERM].contains(&(result as i32)) {
-            let top = self.bottom() + STACK_BYTES;
+            let top = bottom + stack_bytes;
             // SAFETY: as above; the old call takes the top of the stack, and the pidfd in the parent-tid slot.
             result = unsafe {
                 let arguments = [(flags | libc::SIGCHLD) as usize, top, &raw mut pidfd as usize, 0, 0];
-                clone_call(libc::SYS_clone, arguments, child, raw.cast())
+                clone_call(libc::SYS_clone, arguments, entry, raw.cast())
             };
         }
         if result < 0 {
@@ -220,7 +257,7 @@ impl ChildStack {
 impl Drop for ChildStack {
     fn drop(&mut self) {
         // SAFETY: our own mapping, which no child uses any more: `spawn` returns only after the child has left it.
-        unsafe { libc::munmap(self.base, STACK_BYTES + 4096) };
+        unsafe { libc::munmap(self.base, MAPPED_BYTES) };
     }
 }
 
@@ -250,6 +287,32 @@ struct RawSpawnPlan<'a, 'p> {
     /// The step and its errno.
     failed: Option<(SpawnStep, i32)>,
     confine_step: Option<ConfineStep>,
+    /// If the child is to have a pid namespace of its own.
+    own_pids: Option<OwnPids>,
+}
+
+/// A program, and the init of its pid namespace if that is its own, as they were made; each reaped or not.
+struct Made {
+    program: Option<(u32, OwnedFd)>,
+    init: Option<(u32, OwnedFd)>,
+}
+
+impl Made {
+    /// The start has failed, so the program has exited. It is reaped here, so that nobody sees it as a process of ours.
+    fn end(self) {
+        if let Some((_, program)) = &self.program {
+            reap(program);
+        }
+        if let Some((_, init)) = &self.init {
+            let _ = rustix::process::pidfd_send_signal(init, rustix::process::Signal::KILL);
+            let mut gone = [rustix::event::PollFd::new(init, rustix::event::PollFlags::IN)];
+            let _ = rustix::io::retry_on_intr(|| rustix::event::poll(&mut gone, None));
+        }
+    }
+}
+
+fn reap(child: &OwnedFd) {
+    let _ = rustix::process::waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::EXITED);
 }
 
 /// What the child does before its program: system calls only, no allocation, no lock, no panic.

@@ -66,6 +66,7 @@ const NONE: RawFd = -1;
 #[derive(Debug)]
 pub(crate) struct PreparedConfinement<'a> {
     user_namespace: Option<&'a OwnedFd>,
+    pid_namespace: bool,
     network: Option<PreparedNetwork>,
     ruleset: Option<&'a OwnedFd>,
     handled_rights: u64,
@@ -103,6 +104,7 @@ enum StepKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConfineStep {
     UserNamespace,
+    PidNamespace,
     Network,
     Namespaces,
     /// By its place among the mount steps.
@@ -135,6 +137,7 @@ impl<'a> PreparedConfinement<'a> {
         });
         Ok(Self {
             user_namespace,
+            pid_namespace: confinement.pid_namespace,
             network: confinement.network.as_ref().map(|ports| PreparedNetwork::new(ports, transfer)),
             ruleset,
             handled_rights: confinement.landlock.unwrap_or(0),
@@ -150,6 +153,7 @@ impl<'a> PreparedConfinement<'a> {
     pub(crate) fn describe(&self, step: ConfineStep) -> String {
         match step {
             ConfineStep::UserNamespace => "entering its user namespace".to_owned(),
+            ConfineStep::PidNamespace => "making its pid namespace".to_owned(),
             ConfineStep::Network => "making its network".to_owned(),
             ConfineStep::Namespaces => "making its namespaces".to_owned(),
             ConfineStep::Mount(at) => match self.steps.get(at) {
@@ -164,6 +168,27 @@ impl<'a> PreparedConfinement<'a> {
         }
     }
 
+    /// Whether its program must be made in a pid namespace; see [`Self::enter_pid_namespace`].
+    pub(crate) fn has_pid_namespace(&self) -> bool {
+        self.pid_namespace
+    }
+
+    /// What whoever makes the child does before, if it has a pid namespace: those that it makes from now on are in there, and
+    /// in the user namespace.
+    ///
+    /// # Safety
+    /// As for [`Self::enter`].
+    pub(crate) unsafe fn enter_pid_namespace(&self) -> Result<(), Failure> {
+        // SAFETY: as promised by the caller; plain values.
+        unsafe {
+            if let Some(namespace) = &self.user_namespace {
+                check(ConfineStep::UserNamespace, libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWUSER).into())?;
+            }
+            check(ConfineStep::PidNamespace, libc::unshare(libc::CLONE_NEWPID).into())?;
+        }
+        Ok(())
+    }
+
     /// What takes the rights that a child has: its mounts.
     ///
     /// # Safety
@@ -172,7 +197,8 @@ impl<'a> PreparedConfinement<'a> {
         // SAFETY: as promised by the caller; every call below is a bare system call on plain values, on strings that live
         // as long as `self`, or on locals.
         unsafe {
-            if let Some(namespace) = &self.user_namespace {
+            // With a pid namespace it was made in both.
+            if let Some(namespace) = self.user_namespace.filter(|_| !self.pid_namespace) {
                 check(ConfineStep::UserNamespace, libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWUSER).into())?;
             }
             if let Some(network) = &self.network {
@@ -388,16 +414,19 @@ impl<'a> PreparedConfinement<'a> {
         Ok(())
     }
 
-    /// A `/proc` that hides whom one may not trace, which Landlock makes everybody outside. Only who has the rights of root over
-    /// all processes may mount one; others see the machine's own.
+    /// The `/proc` of its pid namespace, or one that hides whom one may not trace, which Landlock makes everybody outside. Only
+    /// who has the rights of root over all processes may mount the latter; others see the machine's own.
     ///
     /// # Safety
     /// As for [`Self::enter`].
     unsafe fn show_processes(&self, machine: RawFd, root: RawFd) -> Result<(), i32> {
         // SAFETY: as for `enter`.
         unsafe {
-            let hiding = new_file_system(c"proc", &[(c"hidepid", c"ptraceable")]);
-            let processes = hiding.unwrap_or(machine);
+            let processes = if self.pid_namespace {
+                new_file_system(c"proc", &[])?
+            } else {
+                new_file_system(c"proc", &[(c"hidepid", c"ptraceable")]).unwrap_or(machine)
+            };
             make_read_only(processes, true)?;
             self.allow(processes, LANDLOCK_READ)?;
             let target = mount_point(root, c"proc", true)?;

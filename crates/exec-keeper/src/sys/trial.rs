@@ -34,9 +34,7 @@ pub fn try_confinement(confinement: &Confinement, descriptors: &[OwnedFd]) -> Re
         PreparedConfinement::new(confinement, descriptors, None, None).map_err(|errno| failed("reading it", errno))?;
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed("a pipe", errno))?;
     let report = write.as_raw_fd();
-    let trial = || {
-        // SAFETY: we are the only thread of a process that shares nothing with another.
-        let outcome = unsafe { prepared.enter().and_then(|()| prepared.restrict()).and_then(|()| prepared.seal()) };
+    let tell = |outcome: Result<(), (ConfineStep, i32)>| {
         let (kind, at, errno) = match outcome {
             Ok(()) => (0, 0, 0),
             Err((step, errno)) => {
@@ -47,6 +45,22 @@ pub fn try_confinement(confinement: &Confinement, descriptors: &[OwnedFd]) -> Re
         let report_bytes = [kind, at, errno as u64];
         // SAFETY: the bytes of three numbers, to a pipe that has space for them.
         unsafe { libc::write(report, report_bytes.as_ptr().cast(), size_of_val(&report_bytes)) };
+    };
+    let trial = || {
+        // SAFETY: we are the only thread of a process that shares nothing with another.
+        unsafe {
+            if !prepared.has_pid_namespace() {
+                return tell(prepared.enter().and_then(|()| prepared.restrict()).and_then(|()| prepared.seal()));
+            }
+            if let Err(failure) = prepared.enter_pid_namespace() {
+                return tell(Err(failure));
+            }
+            let inside = || tell(prepared.enter().and_then(|()| prepared.restrict()).and_then(|()| prepared.seal()));
+            match fork(0, inside) {
+                Ok(inside) => wait(inside),
+                Err(errno) => tell(Err((ConfineStep::PidNamespace, errno.raw_os_error()))),
+            }
+        }
     };
     let child = fork(0, trial).map_err(|errno| failed("making a process", errno))?;
     drop(write);
@@ -192,6 +206,7 @@ fn step_number(step: ConfineStep) -> (u64, u64) {
         ConfineStep::Filter => (7, 0),
         ConfineStep::Network => (8, 0),
         ConfineStep::Supervision => (9, 0),
+        ConfineStep::PidNamespace => (10, 0),
     }
 }
 
@@ -206,6 +221,7 @@ fn step_of_number(kind: u64, at: u64) -> Option<ConfineStep> {
         7 => ConfineStep::Filter,
         8 => ConfineStep::Network,
         9 => ConfineStep::Supervision,
+        10 => ConfineStep::PidNamespace,
         _ => return None,
     })
 }

@@ -1,6 +1,6 @@
 //! The format of the index: bytes of a damaged disk are decoded or refused, never a panic, and the format does not change.
 
-use exec_core::{Exit, ExitCause, ExitStatus, LimitSet, ResourceUsage, Stream};
+use exec_core::{Exit, ExitCause, ExitStatus, LimitSet, ResourceUsage, Stream, TerminalSize};
 use exec_keeper::spool::index::{Dropped, IndexHeader, IndexRecord, RecordKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -43,8 +43,14 @@ fn a_record_is_32_bytes_in_this_order() {
     for number in [100_u64, 200, 300] {
         bytes.extend(number.to_le_bytes());
     }
-    let record =
-        IndexRecord { kind: RecordKind::Output(Stream::Stderr), len: 7, offset: 100, other_end: 200, unix_micros: 300 };
+    let record = IndexRecord {
+        kind: RecordKind::Output(Stream::Stderr),
+        len: 7,
+        offset: 100,
+        other_end: 200,
+        unix_micros: 300,
+        terminal: None,
+    };
     assert_eq!(IndexRecord::decode(&bytes), Some(record));
     assert_eq!(record.ends(), [200, 107]);
     let kinds = [
@@ -58,6 +64,21 @@ fn a_record_is_32_bytes_in_this_order() {
         bytes[0] = tag;
         assert_eq!(IndexRecord::decode(&bytes).map(|record| record.kind), Some(kind));
     }
+}
+
+/// Where other processes have the end of their other stream, which a terminal has not. An older keeper has written 0 there.
+#[test]
+fn a_record_of_a_terminal_tells_its_size() {
+    let mut bytes = vec![3, 0, 0, 0];
+    bytes.extend(7_u32.to_le_bytes());
+    for number in [100_u64, u64::from(24_u16) | u64::from(80_u16) << 16, 300] {
+        bytes.extend(number.to_le_bytes());
+    }
+    let record = IndexRecord::decode(&bytes).expect("a record");
+    assert_eq!((record.terminal, record.other_end), (Some(TerminalSize { rows: 24, cols: 80 }), 0));
+    assert_eq!(record.ends(), [107, 0]);
+    bytes[16..24].fill(0);
+    assert_eq!(IndexRecord::decode(&bytes).map(|record| record.terminal), Some(None));
 }
 
 #[test]

@@ -181,16 +181,7 @@ impl<'a> TemporaryFile<'a> {
         mode: Option<u32>,
     ) -> Result<Self, Errno> {
         let temporary = Self::create_beside(&target.resolved, temp_registry, 0o600)?;
-        let made = fstat(&temporary.file)?;
-        if (made.st_uid, made.st_gid) != (stat.st_uid, stat.st_gid) {
-            let owner = rustix::fs::Uid::from_raw(stat.st_uid);
-            let group = rustix::fs::Gid::from_raw(stat.st_gid);
-            fchown(&temporary.file, Some(owner), Some(group))?;
-        }
-        copy_attributes(old, &temporary.file)?;
-        // The mode comes last: a change of owner clears set-user-id, and an access list changes the group's bits.
-        let mode = mode.unwrap_or(stat.st_mode & 0o7777);
-        fchmod(&temporary.file, Mode::from_raw_mode(mode))?;
+        inherit(old, stat, &temporary.file, mode)?;
         Ok(temporary)
     }
 
@@ -228,6 +219,19 @@ impl Drop for TemporaryFile<'_> {
             let _gone = unlinkat(&self.resolved.dir, &self.name, AtFlags::empty());
         }
     }
+}
+
+/// Gives a new file the owner, the attributes and the mode of the one that it replaces.
+pub(super) fn inherit(old: &OwnedFd, stat: &Stat, new: &OwnedFd, mode: Option<u32>) -> Result<(), Errno> {
+    let made = fstat(new)?;
+    if (made.st_uid, made.st_gid) != (stat.st_uid, stat.st_gid) {
+        let owner = rustix::fs::Uid::from_raw(stat.st_uid);
+        let group = rustix::fs::Gid::from_raw(stat.st_gid);
+        fchown(new, Some(owner), Some(group))?;
+    }
+    copy_attributes(old, new)?;
+    // The mode comes last: a change of owner clears set-user-id, and an access list changes the group's bits.
+    fchmod(new, Mode::from_raw_mode(mode.unwrap_or(stat.st_mode & 0o7777)))
 }
 
 fn sync_directory(dir: &OwnedFd) -> Result<(), Errno> {

@@ -24,18 +24,18 @@ const HANGS_AFTER: Duration = Duration::from_secs(1);
 
 /// How much of a pool there is.
 #[derive(Clone, Copy)]
-pub(super) struct PoolSize {
+pub(crate) struct PoolSize {
     /// Calls of one caller; its other calls wait.
-    pub(super) per_caller: usize,
+    pub(crate) per_caller: usize,
     /// Calls that run at once and do not hang.
-    pub(super) at_once: usize,
+    pub(crate) at_once: usize,
     /// Calls with a thread, those that hang included.
-    pub(super) threads: usize,
+    pub(crate) threads: usize,
 }
 
 /// Runs a limited number of blocking calls at once, for one of its callers.
 #[derive(Clone)]
-pub(super) struct BlockingPool {
+pub(crate) struct BlockingPool {
     size: PoolSize,
     at_once: Arc<Semaphore>,
     threads: Arc<Semaphore>,
@@ -43,7 +43,7 @@ pub(super) struct BlockingPool {
 }
 
 impl BlockingPool {
-    pub(super) fn new(size: PoolSize) -> Self {
+    pub(crate) fn new(size: PoolSize) -> Self {
         Self {
             size,
             at_once: Arc::new(Semaphore::new(size.at_once)),
@@ -53,13 +53,13 @@ impl BlockingPool {
     }
 
     /// The same pool for another caller.
-    pub(super) fn for_caller(&self) -> Self {
+    pub(crate) fn for_caller(&self) -> Self {
         Self { caller: Arc::new(Semaphore::new(self.size.per_caller)), ..self.clone() }
     }
 
     /// Runs `work` on a thread where it may block. If the caller stops waiting, `work` is not interrupted: long work
     /// checks its [`CancelFlag`] where it can stop safely, short work just finishes. What has not begun never begins.
-    pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce(&CancelFlag) -> T + Send + 'static) -> T {
+    pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce(&CancelFlag) -> T + Send + 'static) -> T {
         // Each of these queues is in the order of arrival, and a caller has no more than its share in the later two.
         let share = acquire(&self.caller).await;
         let turn = acquire(&self.at_once).await;
@@ -93,19 +93,19 @@ async fn acquire(permits: &Arc<Semaphore>) -> OwnedSemaphorePermit {
 
 /// Set when nobody waits for the result any more.
 #[derive(Clone, Default)]
-pub(super) struct CancelFlag(Arc<AtomicBool>);
+pub(crate) struct CancelFlag(Arc<AtomicBool>);
 
 impl CancelFlag {
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set(&self) {
+    pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-pub(super) struct CancelOnDrop(pub(super) CancelFlag);
+pub(crate) struct CancelOnDrop(pub(super) CancelFlag);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {

@@ -28,6 +28,8 @@ pub(super) struct WalkFilter<'a> {
     pub(super) ignore_files: bool,
     pub(super) hidden: bool,
     pub(super) follow_symlinks: bool,
+    /// Levels below the root; `None`: all.
+    pub(super) max_depth: Option<usize>,
 }
 
 /// Depth first, names sorted bytewise within each directory.
@@ -44,6 +46,7 @@ pub(super) fn filtered_walk(filter: &WalkFilter<'_>) -> Result<ignore::Walk, Fil
         .require_git(false)
         .hidden(!filter.hidden)
         .follow_links(filter.follow_symlinks)
+        .max_depth(filter.max_depth)
         .overrides(overrides)
         .sort_by_file_name(|a, b| a.as_encoded_bytes().cmp(b.as_encoded_bytes()))
         .filter_entry(move |entry| {
@@ -113,6 +116,7 @@ pub(super) fn glob(policy: &CallPolicy, query: &GlobQuery, cancel: &CancelFlag) 
         ignore_files: query.ignore_files,
         hidden: query.hidden,
         follow_symlinks: false,
+        max_depth: deepest(&query.patterns),
     })
     .map_err(failed)?;
     let (mut matches, mut bytes) = (GlobMatches::default(), 0);
@@ -135,6 +139,12 @@ pub(super) fn glob(policy: &CallPolicy, query: &GlobQuery, cancel: &CancelFlag) 
         matches.paths.push(entry.into_path());
     }
     Ok(matches)
+}
+
+/// How deep a path that matches can be. Below that nothing needs to be walked.
+fn deepest(patterns: &[String]) -> Option<usize> {
+    let depth = |pattern: &String| (!pattern.contains("**")).then(|| pattern.matches('/').count() + 1);
+    patterns.iter().map(depth).try_fold(0, |deepest, depth| Some(deepest.max(depth?)))
 }
 
 pub(super) fn bad_pattern(error: impl std::fmt::Display) -> FileReason {

@@ -246,7 +246,7 @@ fn with_common_flags(flags: OFlags) -> OFlags {
     flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY
 }
 
-fn open_directory_handle(base: BorrowedFd<'_>, path: &Path, links: LinkPolicy) -> Result<OwnedFd, Errno> {
+pub(super) fn open_directory_handle(base: BorrowedFd<'_>, path: &Path, links: LinkPolicy) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match links {
         LinkPolicy::Follow => openat(base, path, flags, Mode::empty()),

@@ -69,6 +69,7 @@ fn prepare(policy: &CallPolicy, query: SearchQuery) -> Result<(SearchQuery, Rege
         ignore_files: query.ignore_files,
         hidden: query.hidden,
         follow_symlinks: query.follow_symlinks,
+        max_depth: None,
     })
     .map_err(failed)?;
     Ok((query, matcher, walk))

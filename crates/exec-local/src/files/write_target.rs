@@ -38,6 +38,16 @@ impl WriteTarget {
         }
     }
 
+    /// The same name, with the file that has it now.
+    pub(super) fn again(self) -> Result<Self, Errno> {
+        let existing = match self.resolved.stat() {
+            Ok(stat) => Some(stat),
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(errno),
+        };
+        Ok(Self { existing, ..self })
+    }
+
     pub(super) fn open(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         self.resolved.open(flags, Mode::empty())
     }

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use exec_core::write_history::WriteHistory;
-use exec_core::{Head, Io, Overflow, ProcessId, Stream};
-use exec_env::process::ProcessInfo;
+use exec_core::{Head, Io, Overflow, ProcessId, Stream, TerminalSize};
+use exec_env::process::{ProcessInfo, ProcessReason};
+use exec_env::screen::{Screen, ScreenQuery};
+use exec_env::view::{View, ViewQuery};
 use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, ProcessNumber, ProcessRecord};
 use exec_keeper::spool::{RecoveredFiles, Spool};
 use rustix::io::Errno;
@@ -17,13 +19,16 @@ use tokio::task::JoinHandle;
 
 use super::{PROCESS_DESCRIPTORS, ProcessTable};
 use crate::descriptors::{DescriptorPermit, DescriptorUse};
+use crate::files::blocking::{BlockingPool, CancelFlag};
 use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient};
 use crate::output_mover::{AsyncDescriptor, MoverNotification, NOTIFICATIONS, OutputMover, watch_source};
 use crate::process_log::ProcessLog;
 use crate::readers::Readers;
 use crate::sandbox::PlaceholderGuard;
+use crate::screen::DrawnScreen;
 use crate::socket_cgroup::cgroup_of_process;
 use crate::stdin::{Stdin, StdinHandle};
+use crate::view;
 use crate::write_journal::WriteJournal;
 
 /// How long to wait before looking again whether somebody of a closed process's tree is left.
@@ -47,6 +52,9 @@ pub(crate) struct Process {
     placeholder_task: Option<JoinHandle<()>>,
     /// Serves its proxy until its whole tree is gone.
     proxy_task: Mutex<Option<JoinHandle<()>>>,
+    views: BlockingPool,
+    /// Of a terminal, if somebody has looked at it.
+    drawn_screen: Arc<Mutex<Option<DrawnScreen>>>,
 }
 
 impl Process {
@@ -158,6 +166,8 @@ impl Process {
             placeholders,
             placeholder_task,
             proxy_task: Mutex::new(proxy_task),
+            views: table.views.for_caller(),
+            drawn_screen: Arc::default(),
         })
     }
 
@@ -171,6 +181,48 @@ impl Process {
 
     pub(crate) fn log(&self) -> &ProcessLog {
         &self.log
+    }
+
+    pub(crate) async fn view(&self, query: ViewQuery) -> Result<View, ProcessReason> {
+        let (files, head) = (self.log.files().clone(), self.head());
+        let streams: &[Stream] = match self.record.io {
+            Io::Pipes { .. } => &[Stream::Stdout, Stream::Stderr],
+            Io::Pty(_) => &[Stream::Pty],
+        };
+        let viewed = self.views.run(move |cancel| view::view(&files, head, streams, &query, cancel)).await?;
+        // It is cancelled only when nobody waits for it here.
+        viewed.ok_or(ProcessReason::UnknownProcess)
+    }
+
+    pub(crate) async fn screen(&self, query: ScreenQuery) -> Result<Screen, ProcessReason> {
+        let Io::Pty(size) = self.record.io else { return Err(ProcessReason::NoTerminal) };
+        let (files, head) = (self.log.files().clone(), self.head());
+        let newest = head.next_seq - 1;
+        let upto = query.seq.map_or(newest, |seq| seq.min(newest));
+        // A terminal may have got another size since it last printed something.
+        let now = query.seq.is_none().then(|| self.terminal_size()).flatten();
+        let kept = self.drawn_screen.clone();
+        let work = move |cancel: &CancelFlag| {
+            let lock = || kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let usable = lock().take_if(|drawn| drawn.leads_to(upto));
+            let mut drawn = usable.unwrap_or_else(|| DrawnScreen::new(size));
+            let is_drawn = drawn.draw(&files, upto, cancel)?;
+            let screen = is_drawn.then(|| drawn.screen(query, head, now));
+            if drawn.is_small() {
+                // If two have looked at once, either is as good.
+                *lock() = Some(drawn);
+            }
+            Ok::<_, Errno>(screen)
+        };
+        let drawn = self.views.run(work).await;
+        let drawn = drawn.map_err(|errno| ProcessReason::SpoolUnreadable { errno: errno.raw_os_error() })?;
+        // It is cancelled only when nobody waits for it here.
+        drawn.ok_or(ProcessReason::UnknownProcess)
+    }
+
+    fn terminal_size(&self) -> Option<TerminalSize> {
+        let size = rustix::termios::tcgetwinsize(self.terminal()?).ok()?;
+        (size.ws_row > 0 && size.ws_col > 0).then_some(TerminalSize { rows: size.ws_row, cols: size.ws_col })
     }
 
     pub(crate) fn head(&self) -> Head {
@@ -337,5 +389,38 @@ impl Drop for Process {
         if let Some(task) = &self.placeholder_task {
             task.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use exec_core::{Command, ProcessId};
+    use exec_env::Environment;
+    use exec_env::process::WaitCondition;
+    use exec_env::view::Grep;
+
+    use super::*;
+    use crate::{LocalEnvironment, LocalOptions};
+
+    /// What its caller no longer waits for sets the flag; see `files::blocking`.
+    #[tokio::test]
+    async fn a_view_or_a_screen_that_nobody_waits_for_is_given_up() {
+        let environment = LocalEnvironment::open(LocalOptions::default()).await.expect("a keeper");
+        let id = ProcessId::new("p").expect("short");
+        let mut command = Command::new(["/usr/bin/seq", "1", "100000"], "/");
+        command.io = Io::Pty(TerminalSize::default());
+        environment.processes().start(&id, command).await.expect("it starts");
+        environment.processes().wait(&id, WaitCondition::Closed, None).await.expect("it ends");
+        let process = environment.processes.table.find(&id).unwrap_or_else(|_| panic!("it is there"));
+        let (files, head, cancel) = (process.log().files(), process.head(), CancelFlag::default());
+        let query = ViewQuery { grep: Some(Grep::new("77")), ..ViewQuery::default() };
+        let view = || view::view(files, head, &[Stream::Pty], &query, &cancel);
+        assert!(view().is_ok_and(|view| view.is_some_and(|view| view.matches > 1000)));
+        let mut drawn = DrawnScreen::new(TerminalSize::default());
+        assert_eq!(drawn.draw(files, 1, &cancel), Ok(true));
+        cancel.set();
+        assert_eq!(view(), Ok(None));
+        assert_eq!(drawn.draw(files, head.next_seq - 1, &cancel), Ok(false));
+        environment.end().await;
     }
 }

@@ -1,7 +1,7 @@
 //! Starts and exits, for the audit.
 
 use exec_core::Command;
-use exec_env::process::{ProcessError, ProcessReason, Processes, ReadQuery, Started, Waited};
+use exec_env::process::{ProcessError, ProcessReason, ReadQuery, Started, Waited};
 use exec_wire::error::kind;
 use exec_wire::method::Method;
 use exec_wire::process as wire;
@@ -15,6 +15,7 @@ pub(crate) struct StartAudit {
     sink: AuditSink,
     session: String,
     process: String,
+    environment: Option<String>,
     argv: Vec<String>,
     cwd: String,
     user: Option<String>,
@@ -28,6 +29,7 @@ impl StartAudit {
             sink: sink.clone(),
             session: context.session.id.clone(),
             process: process.to_owned(),
+            environment: context.audited_environment(),
             argv: command.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             cwd: command.cwd.to_string_lossy().into_owned(),
             user: command.run_as.as_ref().map(|run_as| run_as.user.clone()),
@@ -50,8 +52,10 @@ impl StartAudit {
                 (None, Vec::new(), Outcome::Failed { error })
             }
         };
-        let Self { sink, session, process, argv, cwd, user } = self;
-        sink.record(AuditEvent::ProcessStarted { session, process, argv, cwd, user, pid, sandbox, outcome }).await;
+        let Self { sink, session, process, environment, argv, cwd, user } = self;
+        let event =
+            AuditEvent::ProcessStarted { session, process, environment, argv, cwd, user, pid, sandbox, outcome };
+        sink.record(event).await;
     }
 }
 
@@ -59,8 +63,8 @@ impl StartAudit {
 /// on in its keeper, and the next server will tell.
 pub(crate) async fn record_exit(
     sink: &AuditSink,
-    processes: &dyn Processes,
     session: String,
+    environment: Option<String>,
     process: &SessionProcess,
     waited: Result<Waited, ProcessError>,
 ) {
@@ -78,11 +82,18 @@ pub(crate) async fn record_exit(
             (Some(exit.shell_code()), told["kind"].as_str().unwrap_or_default().to_owned())
         }
     };
-    let (session_id, process_id) = (session.clone(), process.wire_id.clone());
-    sink.record(AuditEvent::ProcessExited { session: session_id, process: process_id, code, cause }).await;
+    sink.record(AuditEvent::ProcessExited {
+        session: session.clone(),
+        process: process.wire_id.clone(),
+        environment: environment.clone(),
+        code,
+        cause,
+    })
+    .await;
     if !process.is_sandboxed() {
         return;
     }
+    let processes = process.environment.processes();
     let head = processes.read(&process.id, ReadQuery { max_bytes: Some(0), ..ReadQuery::default() }).await;
     let Some((exit_seq, exit)) = head.ok().and_then(|page| page.head.exit) else { return };
     if let Some(evidence) = denial::find(processes, process, exit_seq, exit).await {
@@ -91,6 +102,7 @@ pub(crate) async fn record_exit(
             session: Some(session),
             peer: String::new(),
             method: Method::ProcessStart.name(),
+            environment,
             process: Some(process.wire_id.clone()),
             paths: Vec::new(),
             rule: kind::SANDBOX.to_owned(),

@@ -1,7 +1,7 @@
 //! What becomes of one request, for the audit: files that it changes, and what it is refused.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use exec_wire::error::{RpcError, kind};
 use exec_wire::method::{Call, MethodFamily};
@@ -23,6 +23,8 @@ pub(crate) struct RequestAudit {
     paths: Vec<String>,
     /// Whether it is a file call under a sandbox.
     is_sandboxed: Arc<AtomicBool>,
+    /// In which environment it was carried out; unset if there is only one.
+    environment: Arc<OnceLock<Arc<str>>>,
     /// Whether it is the first of its id: one that is repeated after a break is told once.
     is_first: bool,
 }
@@ -46,6 +48,10 @@ impl RequestAudit {
             method: method.name(),
             paths,
             is_sandboxed: Arc::clone(&context.is_sandboxed),
+            environment: match context.connection.server.routing.has_several() {
+                true => Arc::clone(&context.carried_out_in),
+                false => Arc::default(),
+            },
             is_first: !context.is_repeated,
         }))
     }
@@ -56,12 +62,18 @@ impl RequestAudit {
         }
         let denied = failure.and_then(|error| self.denied(error));
         if !self.paths.is_empty() {
+            let environment = self.environment();
             let (session, method, paths) = (self.session, self.method, self.paths);
-            self.sink.record(AuditEvent::FileChanged { session, method, paths, outcome: outcome(failure) }).await;
+            let outcome = outcome(failure);
+            self.sink.record(AuditEvent::FileChanged { session, environment, method, paths, outcome }).await;
         }
         if let Some(denied) = denied {
             self.sink.record(denied).await;
         }
+    }
+
+    fn environment(&self) -> Option<String> {
+        self.environment.get().map(|id| id.to_string())
     }
 
     fn denied(&self, error: &RpcError) -> Option<AuditEvent> {
@@ -82,6 +94,7 @@ impl RequestAudit {
             session: Some(self.session.clone()),
             peer: self.peer.clone(),
             method: self.method,
+            environment: self.environment(),
             process: None,
             paths,
             rule,
@@ -97,6 +110,7 @@ pub(crate) fn denial(session: Option<&str>, peer: String, method: &'static str, 
         session: session.map(str::to_owned),
         peer,
         method,
+        environment: None,
         process: None,
         paths: Vec::new(),
         rule: rule.unwrap_or_else(|| kind::FORBIDDEN.to_owned()),
@@ -118,6 +132,7 @@ pub(crate) fn outcome(failure: Option<&RpcError>) -> Outcome {
 pub(crate) struct HttpAudit {
     sink: Option<AuditSink>,
     session: String,
+    environment: Option<String>,
     method: String,
     origin: String,
 }
@@ -125,7 +140,8 @@ pub(crate) struct HttpAudit {
 impl HttpAudit {
     pub(crate) fn begin(context: &RequestContext, method: &str, url: &str) -> Self {
         let sink = context.connection.server.audit().cloned();
-        Self { sink, session: context.session.id.clone(), method: method.to_owned(), origin: origin(url) }
+        let (session, environment) = (context.session.id.clone(), context.audited_environment());
+        Self { sink, session, environment, method: method.to_owned(), origin: origin(url) }
     }
 
     pub(crate) async fn finish(mut self, answer: Result<u16, &RpcError>) {
@@ -136,7 +152,8 @@ impl HttpAudit {
 
     fn event(&self, status: Option<u16>, outcome: Outcome) -> AuditEvent {
         let (session, method, origin) = (self.session.clone(), self.method.clone(), self.origin.clone());
-        AuditEvent::HttpRequest { session, method, origin, status, outcome }
+        let environment = self.environment.clone();
+        AuditEvent::HttpRequest { session, environment, method, origin, status, outcome }
     }
 }
 

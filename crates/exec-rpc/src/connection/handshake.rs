@@ -8,7 +8,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use exec_transport::CloseReason;
 use exec_wire::envelope::Notification;
@@ -16,6 +16,7 @@ use exec_wire::error::RpcError;
 use exec_wire::initialize::{InitializeParams, InitializeResult};
 use exec_wire::method::{Method, NotificationMethod};
 use exec_wire::process::AcknowledgeParams;
+use exec_wire::session::Role;
 
 use super::ConnectionTask;
 use crate::audit::AuditEvent;
@@ -24,7 +25,7 @@ use crate::dispatch::Params;
 use crate::limits::{CLIENT_NAME_BYTES, OUTPUT_WINDOW_BYTES, REQUEST_SCOPE_BYTES};
 use crate::reply;
 use crate::reservations::Lookup;
-use crate::session::{ReadPositions, Session};
+use crate::session::{Attendee, ReadPositions, Session, unix_ms};
 use crate::writer::WriterCommand;
 
 /// How far the handshake was when a request came.
@@ -60,9 +61,14 @@ impl ConnectionTask {
         let server = &self.shared.server;
         let ttl = params.detached_ttl_ms.map(Duration::from_millis);
         let registration = &mut self.registration;
+        let (connection, name) = (Arc::downgrade(&self.shared), params.client_name.clone());
+        let client = Attendee::new(self.shared.id, connection, name, unix_ms(SystemTime::now()), params.role.is_some());
+        let observes = params.role == Some(Role::Observer);
         let (session, granted) = match &params.resume_session_id {
-            None => server.open_session(registration, &params.client_name, scope, ttl).await?,
-            Some(session_id) => server.resume_session(registration, session_id, scope, params.only_if_held, ttl)?,
+            None if observes => return Err(reply::observes_no_session()),
+            None => server.open_session(registration, client, scope, ttl).await?,
+            Some(id) if observes => server.observe_session(registration, id, client)?,
+            Some(id) => server.resume_session(registration, id, client, scope, params.only_if_held, ttl)?,
         };
         if let Some(audit) = server.audit() {
             let (session, peer) = (session.id.clone(), self.shared.peer.to_string());
@@ -70,11 +76,18 @@ impl ConnectionTask {
             audit
                 .record(match &params.resume_session_id {
                     None => AuditEvent::SessionOpened { session, client: params.client_name.clone(), peer, subject },
+                    Some(_) if observes => {
+                        AuditEvent::SessionObserved { session, client: params.client_name.clone(), peer, subject }
+                    }
                     Some(_) => AuditEvent::SessionResumed { session, peer, subject },
                 })
                 .await;
         }
         let mut commands = Vec::new();
+        if observes {
+            // The first of all, so that nothing is kept for it.
+            self.shared.set_drives(false);
+        }
         if params.binary_frames {
             self.shared.binary_frames.store(self.shared.carries_binary, Ordering::Relaxed);
             commands.push(WriterCommand::UseBinaryFrames);
@@ -90,6 +103,8 @@ impl ConnectionTask {
             for process in session.processes() {
                 commands.push(match resume_from.as_ref().and_then(|from| from.get(&process.wire_id)) {
                     Some(after) => WriterCommand::Follow { after: convert::seq(*after), process },
+                    // Nothing was pushed to it before that a first read would have to be joined to.
+                    None if observes => WriterCommand::Follow { after: process.last_sent(), process },
                     None => WriterCommand::FollowAfterFirstRead { process },
                 });
             }
@@ -99,14 +114,18 @@ impl ConnectionTask {
         }
         self.session = Some(session.clone());
         self.handshake = HandshakeState::AwaitingInitialized;
+        let environment_info = server.default_info().await.map(|info| convert::environment_info(&info));
+        let extensions = environment_info.is_none().then(convert::extensions);
         let result = InitializeResult {
             session_id: session.id.clone(),
-            environment_info: Some(convert::environment_info(server.environment.info())),
+            environment_info,
+            extensions,
             detached_ttl_ms: params.detached_ttl_ms.map(|_| granted.as_millis() as u64),
             resume_from,
             binary_frames: params.binary_frames,
             request_memory,
             output_window_bytes: output_window,
+            role: params.role,
         };
         Ok((result, commands))
     }
@@ -121,10 +140,15 @@ impl ConnectionTask {
     ///
     /// Some of those starts may have ended since `initialize` listed the processes, so they are listed again. The writer
     /// ignores the command for a process that it already follows.
-    pub(super) fn become_current_writer(&self) {
+    ///
+    /// An observer hears of those by another way.
+    pub(super) fn join_session(&self) {
         let Some(session) = &self.session else { return };
-        session.set_writer(self.shared.id, &self.shared.writer);
-        session.set_connection(&self.shared);
+        session.tell_attendance();
+        if !self.shared.drives() {
+            return;
+        }
+        session.set_current(&self.shared);
         for process in session.processes() {
             self.shared.send(WriterCommand::FollowAfterFirstRead { process });
         }
@@ -164,8 +188,11 @@ impl ConnectionTask {
         }
         let Ok(params) = notification.params.decode::<AcknowledgeParams>() else { return false };
         let HandshakeState::Complete(session) = &self.handshake else { return false };
-        if let Lookup::Present(process) = session.find(&params.process_id)
-            && process.record_acknowledgement(self.shared.id, read_positions(&params))
+        // A connection that was replaced may say late what counts no longer.
+        let counts = !self.shared.drives() || session.is_current(self.shared.id);
+        if counts
+            && let Lookup::Present(process) = session.find(&params.process_id)
+            && self.shared.news.record_acknowledgement(&process, read_positions(&params))
         {
             self.shared.send(WriterCommand::Acknowledged { process });
         }

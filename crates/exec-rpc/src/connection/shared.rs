@@ -1,7 +1,7 @@
 //! What the requests of one connection share: its writer, its bounds, and what was agreed in the handshake.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use exec_env::Files;
 use exec_transport::Peer;
@@ -11,20 +11,25 @@ use crate::ceiling::Permissions;
 use crate::limits::{LARGE_RESPONSE_BYTES, UNCOUNTED_BYTES};
 use crate::network::Questions;
 use crate::resources::ConnectionResources;
+use crate::routing::NamedEnvironment;
 use crate::server::Server;
 use crate::session::{ConnectionId, Session};
-use crate::writer::{WriterCommand, WriterHandle};
+use crate::writer::{Coalesced, WriterCommand, WriterHandle};
 
 pub(crate) struct ConnectionShared {
     pub(super) id: ConnectionId,
     pub(crate) server: Arc<Server>,
     pub(crate) peer: Peer,
+    /// Whom its token names; `None` if it needed none.
+    pub(crate) subject: Option<String>,
     /// What the server and the token of the connection permit.
     pub(crate) permissions: Permissions,
-    /// The environment's files as far as the permissions go, with a share of its own in what they can do at once; from the
-    /// first call on.
-    pub(super) files: OnceLock<Arc<dyn Files>>,
+    /// The files of each environment as far as the permissions go, with a share of its own in what they can do at once; from
+    /// the first call on.
+    pub(super) files: Mutex<Vec<(NamedEnvironment, Arc<dyn Files>)>>,
     pub(super) writer: WriterHandle,
+    /// What the writer is told of which only the last state counts.
+    pub(crate) news: Arc<Coalesced>,
     /// One permit per request that may run at the same time.
     pub(super) run_permits: Arc<Semaphore>,
     /// One permit per KiB of large responses that may be in memory.
@@ -50,12 +55,37 @@ impl std::fmt::Debug for ConnectionShared {
 }
 
 impl ConnectionShared {
-    pub(crate) fn files(&self) -> &Arc<dyn Files> {
-        self.files.get_or_init(|| {
-            let files = self.server.environment.files_for_caller();
-            let ceilings = self.permissions.file_ceilings();
-            ceilings.into_iter().fold(files, |files, ceiling| files.under_ceiling(Arc::new(ceiling)))
-        })
+    pub(crate) fn files(&self, environment: &NamedEnvironment) -> Arc<dyn Files> {
+        let mut known = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, files)) = known.iter().find(|(of, _)| of.is_same(environment)) {
+            return files.clone();
+        }
+        let ceilings = self.permissions.file_ceilings();
+        let files = environment.environment.files_for_caller();
+        let files = ceilings.into_iter().fold(files, |files, ceiling| files.under_ceiling(Arc::new(ceiling)));
+        // An id may mean another environment by now, whose files take the place of the old ones.
+        known.retain(|(of, _)| of.id != environment.id);
+        known.push((environment.clone(), files.clone()));
+        files
+    }
+
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    pub(crate) fn writer(&self) -> (ConnectionId, &WriterHandle) {
+        (self.id, &self.writer)
+    }
+
+    /// Whether its client drives the session, and may change something.
+    pub(crate) fn drives(&self) -> bool {
+        self.news.drives()
+    }
+
+    pub(crate) fn set_drives(&self, drives: bool) {
+        if self.news.set_drives(drives) {
+            self.send(WriterCommand::RoleChanged);
+        }
     }
 
     /// Sends to the writer of the connection that has taken over the session, if there is one.

@@ -25,7 +25,8 @@ use crate::reply;
 impl RequestContext {
     /// The files under the sandbox that the call asks for.
     pub(super) fn files_under(&self, sandbox: Option<&SandboxContext>) -> Result<Arc<dyn Files>, RpcError> {
-        let (files, is_sandboxed) = permission::files_under(self.connection.files(), sandbox)?;
+        let files = self.connection.files(&self.environment()?);
+        let (files, is_sandboxed) = permission::files_under(&files, sandbox)?;
         self.is_sandboxed.store(is_sandboxed, Ordering::Relaxed);
         Ok(files)
     }

@@ -29,9 +29,10 @@ pub(crate) async fn request(context: RequestContext, params: RequestParams) -> H
         }
         false => None,
     };
-    let http = context.connection.server.environment.http();
+    let environment = context.environment()?;
     let audit = HttpAudit::begin(&context, &params.method, &params.url);
-    let response = http.request(convert::http_request(params)).await.map_err(reply::http_error);
+    let response =
+        environment.environment.http().request(convert::http_request(params)).await.map_err(reply::http_error);
     audit.finish(response.as_ref().map(|response| response.status)).await;
     let response = response?;
     let Some(reservation) = reservation else {

@@ -2,32 +2,9 @@
 //!
 //! The environment has words of its own, for people. What Codex's server has no sentence for, its words say here, too.
 
-use std::io::Error as IoError;
-
 use exec_env::files::{FileError, FileReason, limits};
 use exec_env::http::HttpError;
-
-/// `No such file or directory (os error 2)`. The words come from the C library and differ between libraries, but what a
-/// client is told must not depend on how the server was linked: where they differ, these are musl's, which Codex's
-/// server has. Numbers are those of Linux (x86-64 and arm64); those that nothing here can return are left out.
-pub(super) fn errno(errno: i32) -> String {
-    let words = match errno {
-        5 => "I/O error",
-        12 => "Out of memory",
-        16 => "Resource busy",
-        18 => "Cross-device link",
-        24 => "No file descriptors available",
-        25 => "Not a tty",
-        29 => "Invalid seek",
-        36 => "Filename too long",
-        40 => "Symbolic link loop",
-        75 => "Value too large for data type",
-        95 => "Not supported",
-        122 => "Quota exceeded",
-        same => return IoError::from_raw_os_error(same).to_string(),
-    };
-    format!("{words} (os error {errno})")
-}
+use exec_wire::error::errno_text;
 
 pub(super) const SANDBOX_UNAVAILABLE: &str = "sandbox intent cannot be enforced on this executor";
 
@@ -37,7 +14,7 @@ pub(super) const READ_IN_PAGES: &str = "read it in pages (maxEntries, and nextCu
 pub(super) fn file_error(error: &FileError) -> String {
     let block = limits::BLOCK_BYTES;
     let sentence = match &error.reason {
-        FileReason::Os(number) => return errno(*number),
+        FileReason::Os(number) => return errno_text(*number),
         FileReason::NotAFile => return format!("path `{}` is not a file", error.path.display()),
         FileReason::TooLarge { limit_bytes } => {
             return format!("file is too large to read: limit is {limit_bytes} bytes");
@@ -115,13 +92,6 @@ mod tests {
     use exec_env::files::{ContentHash, FileVerb};
 
     use super::*;
-
-    #[test]
-    fn the_words_do_not_depend_on_the_c_library() {
-        assert_eq!(errno(2), "No such file or directory (os error 2)");
-        assert_eq!(errno(40), "Symbolic link loop (os error 40)");
-        assert_eq!(errno(36), "Filename too long (os error 36)");
-    }
 
     #[test]
     fn sentences_about_files_are_those_that_clients_know() {

@@ -10,8 +10,12 @@ use exec_wire::limits::{HANDLE_ID_BYTES, OPEN_HANDLES};
 
 use crate::reservations::{Lookup, Reservation, Reservations, ReserveError};
 
-/// A file that concurrent blocks share.
-pub(crate) type SharedFile = Arc<Box<dyn OpenFile>>;
+/// A file that concurrent blocks share, and the environment that it is in.
+#[derive(Clone)]
+pub(crate) struct SharedFile {
+    pub(crate) file: Arc<Box<dyn OpenFile>>,
+    pub(crate) environment: Arc<str>,
+}
 
 pub(crate) struct FileHandles {
     files: Arc<Reservations<String, SharedFile>>,
@@ -64,7 +68,7 @@ pub(crate) fn check_handle_id(id: &str) -> Result<(), HandleError> {
 }
 
 async fn close(file: SharedFile) -> Result<(), FileError> {
-    match Arc::into_inner(file) {
+    match Arc::into_inner(file.file) {
         Some(file) => file.close().await,
         // A block still uses the file; the last one closes it by dropping it.
         None => Ok(()),

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use exec_core::{EntryBody, Exit, ExitStatus, Page, ProcessId, Seq, Stream};
+use exec_env::BoxFuture;
 use exec_env::process::{LogFollower, ProcessError, Processes, ReadQuery};
-use exec_env::{BoxFuture, SharedEnvironment};
 use exec_wire::process::DenialEvidence;
 use memchr::memmem;
 
@@ -117,7 +117,6 @@ impl WordScanner {
 pub(crate) struct DenialFollower {
     pub(crate) follower: Box<dyn LogFollower>,
     pub(crate) process: Arc<SessionProcess>,
-    pub(crate) environment: SharedEnvironment,
 }
 
 impl LogFollower for DenialFollower {
@@ -126,10 +125,10 @@ impl LogFollower for DenialFollower {
             self.follower.ready().await;
             // Here nobody waits for us, unlike in `next`.
             let query = ReadQuery { max_bytes: Some(0), ..ReadQuery::default() };
-            if let Ok(Page { head, .. }) = self.environment.processes().read(&self.process.id, query).await
+            if let Ok(Page { head, .. }) = self.process.environment.processes().read(&self.process.id, query).await
                 && let Some((exit_seq, exit)) = head.exit
             {
-                find(self.environment.processes(), &self.process, exit_seq, exit).await;
+                find(self.process.environment.processes(), &self.process, exit_seq, exit).await;
             }
         })
     }
@@ -140,7 +139,7 @@ impl LogFollower for DenialFollower {
             // Only if it has exited since it was ready.
             for entry in page.iter().flat_map(|page| &page.entries) {
                 if let EntryBody::Exited(exit) = entry.body {
-                    find(self.environment.processes(), &self.process, entry.seq, exit).await;
+                    find(self.process.environment.processes(), &self.process, entry.seq, exit).await;
                 }
             }
             Ok(page)

@@ -178,6 +178,19 @@ impl SessionTable {
         self.rows.remove(id).map(|row| (row.session, row.attachment))
     }
 
+    pub(crate) fn attachment(&self, id: &str) -> Option<Attachment> {
+        self.rows.get(id).map(|row| row.attachment)
+    }
+
+    /// How long a session may live without a driver; `None` if there is no such session, or its time is up.
+    pub(crate) fn ttl_if_alive(&self, id: &str, now: Instant) -> Option<Duration> {
+        let row = self.rows.get(id)?;
+        match row.attachment {
+            Attachment::Detached { until } if until <= now => None,
+            Attachment::Detached { .. } | Attachment::Attached(_) => Some(row.ttl),
+        }
+    }
+
     pub(crate) fn get(&self, id: &str) -> Option<Arc<Session>> {
         self.rows.get(id).map(|row| row.session.clone())
     }
@@ -319,7 +332,13 @@ mod tests {
         fill(&mut table, SESSIONS_PER_PEER, |_| address(1));
         let busy = table.get("s0").expect("it was opened");
         let id = busy.process_id("p").expect("a short id");
-        busy.insert_process(Arc::new(crate::session::SessionProcess::new("p".into(), id, None, false)));
+        busy.insert_process(Arc::new(crate::session::SessionProcess::new(
+            "p".into(),
+            id,
+            crate::routing::tests::nowhere(),
+            None,
+            false,
+        )));
         table.detach("s0", ConnectionId(0), Instant::now());
         assert_eq!(table.make_room(&address(1), false).err(), Some(NoRoom::Peer));
     }

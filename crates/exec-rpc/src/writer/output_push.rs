@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use exec_core::{Entry, EntryBody, Seq};
 use exec_env::BoxFuture;
-use exec_env::process::LogFollower;
+use exec_env::process::{LogFollower, ProcessError};
 use exec_transport::Message;
 use exec_wire::binary::{self, FrameHeader};
 use exec_wire::envelope;
@@ -121,6 +121,10 @@ impl OutputPush {
         }
     }
 
+    pub(super) fn is_of_generation(&self, generation: u64) -> bool {
+        matches!(&self.state, PushState::Following(push) if push.generation == generation)
+    }
+
     /// The push that this follower reads for; `None` if another has replaced it.
     pub(super) fn of_follower(&mut self, ready: &ReadyFollower) -> Option<(&SessionProcess, &mut FollowingPush)> {
         match &mut self.state {
@@ -164,28 +168,37 @@ impl FollowingPush {
     }
 }
 
+/// What the writer has waited for without waiting itself: a far environment may take its time.
+pub(super) enum Awaited {
+    Ready(ReadyFollower),
+    /// There is no follower for this push.
+    NoFollower {
+        wire_id: String,
+        generation: u64,
+        error: ProcessError,
+    },
+    /// Whether there is a follower that can hold a position for the client.
+    HoldFollower {
+        process: Arc<SessionProcess>,
+        upto: Seq,
+        follower: Option<Box<dyn LogFollower>>,
+    },
+}
+
 /// A follower that has entries to send. Its generation tells whether its push was replaced meanwhile.
 pub(super) struct ReadyFollower {
     pub(super) wire_id: String,
-    generation: u64,
+    pub(super) generation: u64,
     pub(super) follower: Box<dyn LogFollower>,
 }
 
 impl ReadyFollower {
-    /// Resolves when the follower has entries to send.
-    pub(super) fn wait(
-        wire_id: String,
-        generation: u64,
-        mut follower: Box<dyn LogFollower>,
-    ) -> BoxFuture<'static, Self> {
+    /// Resolves when the follower has entries to send again.
+    pub(super) fn wait_again(mut self) -> BoxFuture<'static, Awaited> {
         Box::pin(async move {
-            follower.ready().await;
-            Self { wire_id, generation, follower }
+            self.follower.ready().await;
+            Awaited::Ready(self)
         })
-    }
-
-    pub(super) fn wait_again(self) -> BoxFuture<'static, Self> {
-        Self::wait(self.wire_id, self.generation, self.follower)
     }
 }
 

@@ -6,6 +6,7 @@ mod admission;
 mod bounds;
 mod fake_environment;
 mod grants;
+mod observers;
 mod sessions;
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! The arguments of the commands on detached processes (`ps`, `attach`, `logs`, `kill`) and on environments (`env`).
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -11,8 +12,8 @@ use super::values::duration;
 /// The choice of an environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 pub(crate) struct TargetArgs {
-    /// An environment of environments.toml, by its id; `local` is this machine
-    #[arg(long, value_name = "ID", conflicts_with = "connect", help_heading = "Where")]
+    /// An environment of environments.toml, by its id; `local` is this machine. With --connect, one behind that server
+    #[arg(long, value_name = "ID", help_heading = "Where")]
     pub(crate) environment: Option<String>,
 
     /// A server, by its URL: ws://HOST:PORT, wss://HOST:PORT or unix://PATH
@@ -26,9 +27,10 @@ pub(crate) struct TargetArgs {
 const FOUND_AGAIN: &str = "\
 Processes are found by notes that `run --detach` leaves in $EXEC_SERVER_HOME/detached, else in
 ~/.local/state/exec-server/detached: one small file each, with the environment, the session and the id. An id may be
-shortened as long as it fits one process only. A session has one client at a time: while a process is attached in
-one place, ps only says so, attach and logs ask for --take-over, and kill takes it. Whom to trust over wss:// is not
-in the notes: set EXEC_SERVER_TLS_CA or EXEC_SERVER_TLS_FINGERPRINT.";
+shortened as long as it fits one process only. A process without a note, such as one that an agent has started, is found
+at the server that --connect or --environment names, as SESSION/ID or ID: see `ps --all`. One client at a time drives a
+session: ps, logs and `attach --observe` only look on, attach asks before it takes the drive from another, and kill takes
+it. Whom to trust over wss:// is not in the notes: set EXEC_SERVER_TLS_CA or EXEC_SERVER_TLS_FINGERPRINT.";
 
 /// List the processes that `run --detach` has left somewhere
 #[derive(Debug, Args)]
@@ -36,6 +38,10 @@ in the notes: set EXEC_SERVER_TLS_CA or EXEC_SERVER_TLS_FINGERPRINT.";
 pub(crate) struct PsArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
+    /// Every session that we may see with its processes, also those of agents, and who drives it; of the environment that is
+    /// named, or of all there are
+    #[arg(short, long)]
+    pub(crate) all: bool,
     /// One JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -59,9 +65,14 @@ pub(crate) struct AttachArgs {
     /// Look only; leave our stdin and its stdin alone
     #[arg(short, long)]
     pub(crate) no_stdin: bool,
-    /// Take it from whoever is attached to it now
-    #[arg(long)]
+    /// Look over the shoulder of whoever drives it: nothing of ours reaches it, and Ctrl-C only leaves
+    #[arg(long, conflicts_with_all = ["take_over", "no_stdin"])]
+    pub(crate) observe: bool,
+    /// Take it from whoever drives it now, without asking
+    #[arg(long, visible_aliases = ["force", "yes"])]
     pub(crate) take_over: bool,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
     /// After its end, wait until its background processes have let go of its output, too
     #[arg(long)]
     pub(crate) wait_all: bool,
@@ -85,10 +96,50 @@ pub(crate) struct LogsArgs {
     /// Only what came after this entry (the `seq` of --json)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) since_seq: u64,
+    /// Only what was printed within this time, as 5m or 90s
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "json")]
+    pub(crate) since: Option<Duration>,
+    /// Only the last lines; with --grep, the last ones that match
+    #[arg(long, value_name = "N", conflicts_with = "json")]
+    pub(crate) tail: Option<u64>,
+    /// Only lines that match this regular expression; the server searches
+    #[arg(long, value_name = "RE", conflicts_with = "json")]
+    pub(crate) grep: Option<String>,
+    /// Lines to show around each match
+    #[arg(short = 'C', long, value_name = "N", default_value_t = 0, requires = "grep")]
+    pub(crate) context: u32,
+    /// Upper and lower case are the same to --grep
+    #[arg(short, long, requires = "grep")]
+    pub(crate) ignore_case: bool,
+    /// Without escape sequences; of a progress bar, only its last state
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) plain: bool,
+    /// Take it from whoever drives it now; needed only where the server knows no observers
+    #[arg(long)]
+    pub(crate) take_over: bool,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// Print events as JSON, one object per line; as `run --json` does
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print what is to be seen on the terminal of a process (`run --tty --detach`)
+#[derive(Debug, Args)]
+#[command(after_long_help = FOUND_AGAIN)]
+pub(crate) struct ScreenArgs {
+    /// Which, as `exec-server ps` calls it
+    pub(crate) id: String,
+    /// As it was after this entry (the `seq` of `logs --json`); as it is now if not given
+    #[arg(long, value_name = "N")]
+    pub(crate) seq: Option<u64>,
+    /// With colours and attributes
+    #[arg(long)]
+    pub(crate) colors: bool,
     /// Take it from whoever is attached to it now
     #[arg(long)]
     pub(crate) take_over: bool,
-    /// Print events as JSON, one object per line; as `run --json` does
+    /// Rows, cursor, size and title as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -115,7 +166,7 @@ const ENVIRONMENTS: &str = "\
 Environments come from environments.toml, in $EXEC_SERVER_HOME, else $CODEX_HOME, else ~/.codex; if there is no such
 file, from EXEC_SERVER_URL, else CODEX_EXEC_SERVER_URL; else there is this machine alone, `local`.";
 
-/// List environments, or check that they answer
+/// List environments, check that they answer, or say which a gateway has
 #[derive(Debug, Args)]
 #[command(after_help = ENVIRONMENTS)]
 pub(crate) struct EnvArgs {
@@ -127,11 +178,65 @@ pub(crate) struct EnvArgs {
 pub(crate) enum EnvCommand {
     List(ListArgs),
     Check(CheckArgs),
+    Status(StatusArgs),
+    Add(AddArgs),
+    Remove(RemoveArgs),
+}
+
+/// The server that has several environments
+#[derive(Debug, Args)]
+pub(crate) struct GatewayArgs {
+    /// The gateway, by its URL: ws://HOST:PORT, wss://HOST:PORT or unix://PATH
+    #[arg(long, value_name = "URL", value_parser = server_url, help_heading = "Where")]
+    pub(crate) connect: String,
+    #[command(flatten)]
+    pub(crate) connection: ConnectArgs,
+}
+
+/// Tell whether the environments behind a gateway can be reached, without trying; the exit code is 1 if one is away
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Which; all of them without any
+    #[arg(value_name = "ID")]
+    pub(crate) ids: Vec<String>,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Have a gateway know one more environment, as long as it runs; it must permit that
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// Its id: up to 64 letters, digits, - and _
+    pub(crate) id: String,
+    /// Its server: ws://HOST:PORT or wss://HOST:PORT
+    pub(crate) url: String,
+    /// File with the token that its server asks for; readable for nobody else
+    #[arg(long, value_name = "FILE")]
+    pub(crate) its_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+}
+
+/// Have a gateway forget an environment; what runs there goes on
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// Which
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
 }
 
 /// List them, with where each comes from and which is the default
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
+    /// Those behind this server instead
+    #[arg(long, value_name = "URL", value_parser = server_url, help_heading = "Where")]
+    pub(crate) connect: Option<String>,
+    #[command(flatten)]
+    pub(crate) connection: ConnectArgs,
     /// One JSON object per line
     #[arg(long)]
     pub(crate) json: bool,

@@ -18,6 +18,7 @@ Examples:
   exec-server serve --listen unix:///run/user/1000/exec.sock
   exec-server serve --listen wss://0.0.0.0:7000 --tls-self-signed --state-dir ~/.exec-server \
     --ws-auth capability-token --ws-token-file token   encrypted, for other machines; clients pin the fingerprint
+  exec-server serve --environments environments.toml    one URL for all machines of that file
   ssh host exec-server serve --listen stdio            one connection, over whatever carries stdin and stdout
   CODEX_EXEC_SERVER_URL=ws://127.0.0.1:7000 codex exec …
 
@@ -35,6 +36,9 @@ pub(crate) struct ServeArgs {
     /// Keep sessions, processes and output here; a server started again with it goes on where the last one ended
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// Leave the terminal and the session of whoever started us
+    #[arg(long, hide = true)]
+    pub(crate) own_session: bool,
     /// How long a session lives without a connection
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = values::duration)]
     pub(crate) detached_ttl: Duration,
@@ -69,6 +73,13 @@ pub(crate) struct ServeArgs {
     /// Lets session/list and session/close be used on WebSocket connections too
     #[arg(long)]
     pub(crate) operators_everywhere: bool,
+    /// Serve the environments of this file (as environments.toml) and be a gateway to them: one URL, many machines.
+    /// Requests name one by its id; see PROTOCOL.md, several environments
+    #[arg(long, value_name = "FILE")]
+    pub(crate) environments: Option<PathBuf>,
+    /// Lets clients add and remove environments, which makes this server connect to where they say
+    #[arg(long)]
+    pub(crate) allow_environment_add: bool,
     /// The most that any client may do, a TOML file: methods, read, write, sandbox, network, processes_per_session,
     /// processes, spool_bytes, total_spool_bytes; see docs/ceiling.md
     #[arg(long, value_name = "FILE")]

@@ -129,6 +129,7 @@ mod tests {
         let mut lines = Vec::new();
         for at in 0..count {
             let event = AuditEvent::FileChanged {
+                environment: None,
                 session: "s".to_owned(),
                 method: "fs/writeFile",
                 paths: vec![format!("file:///w/\u{202e}\"{at}")],

@@ -67,6 +67,64 @@ fn logs_follow_until_the_end_and_begin_where_they_are_told() {
     assert_eq!(events[2], serde_json::json!({"event": "closed", "seq": 4}));
 }
 
+#[test]
+fn logs_show_the_end_what_matches_and_what_is_recent_and_say_what_they_leave_out() {
+    let server = Server::start(Transport::WebSocket);
+    let id = server.detach(&["--no-stdin"], r"seq 1 100; printf '\033[31mred\033[0m 10%%\rdone\n'; echo oops >&2");
+    let complete = server.finish(&["logs", "--follow", &id]);
+    assert_eq!(code(&complete), 0);
+    let logs = |args: &[&str]| server.finish(&[&["logs", &id], args].concat());
+    let tail = logs(&["--tail", "2", "--plain"]);
+    let (out, err) = (stdout(&tail).to_owned() + stderr(&tail), stderr(&tail));
+    assert!(out.contains("done\n") && out.contains("oops\n") && !out.contains('\u{1b}'), "{tail:?}");
+    assert!(
+        err.contains(&format!("100 lines, 292 bytes before these are not shown: `exec-server logs {id}`")),
+        "{err}"
+    );
+    assert_eq!(stdout(&logs(&["--grep", "^[35]0$"])), "30\n50\n");
+    assert_eq!(stdout(&logs(&["--grep", "^5", "--tail", "1", "-C", "1"])), "60\n");
+    assert_eq!(stdout(&logs(&["--grep", "DONE", "-i", "--plain"])), "done\n");
+    assert_eq!(stdout(&logs(&["--since", "1h"])), stdout(&complete));
+    assert_eq!(stdout(&logs(&["--since", "1h", "--since-seq", "100000"])), "");
+    let bad = logs(&["--grep", "("]);
+    assert!(code(&bad) != 0 && stderr(&bad).contains("bad regular expression"), "{bad:?}");
+}
+
+#[test]
+fn logs_that_follow_begin_with_the_tail_and_show_only_what_matches() {
+    let server = Server::start(Transport::Unix);
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let fifo = super::support::fifo(folder.path());
+    let script =
+        format!("echo hit 1; echo hit 2; echo miss; read x < {}; printf 'hi'; echo 't 3'; echo miss", fifo.display());
+    let id = server.detach(&["--no-stdin"], &script);
+    std::iter::repeat_with(|| server.finish(&["logs", &id])).find(|logs| stdout(logs).ends_with("miss\n"));
+    let mut following =
+        Running::start(&mut server.command(&["logs", "--follow", "--tail", "1", "--grep", "^hit", &id]));
+    assert_eq!(following.line(), "hit 2");
+    std::fs::write(&fifo, "go\n").expect("it waits for us");
+    assert_eq!(following.line(), "hit 3");
+    assert_eq!(following.end(), (String::new(), String::new(), 0));
+}
+
+#[test]
+fn screen_shows_what_a_terminal_shows_now_and_earlier() {
+    let server = Server::start(Transport::Unix);
+    let id = server.detach(&["--tty"], r"printf 'one\033[3;3H\033[31mthree\033[0m'; read x");
+    let shown = |args: &[&str]| server.finish(&[&["screen", &id], args].concat());
+    let drawn = std::iter::repeat_with(|| shown(&[])).find(|screen| !stdout(screen).is_empty());
+    let drawn = drawn.expect("it is drawn sooner or later");
+    assert_eq!((stdout(&drawn), stderr(&drawn), code(&drawn)), ("one\n\n  three\n", "", 0));
+    assert_eq!(stdout(&shown(&["--colors"])), "one\n\n  \u{1b}[38;5;1mthree\u{1b}[0m\n");
+    assert_eq!(stdout(&shown(&["--seq", "0"])), "");
+    let json: serde_json::Value = serde_json::from_slice(&shown(&["--json"]).stdout).expect("it is JSON");
+    assert_eq!(json["cursor"], serde_json::json!({"row": 2, "col": 7, "visible": true}));
+    assert_eq!(json["rows"][2]["text"], "  three");
+    let piped = server.detach(&[], "read x");
+    let refused = server.finish(&["screen", &piped]);
+    assert!(code(&refused) != 0 && stderr(&refused).contains("has no terminal"), "{refused:?}");
+}
+
 /// Nobody was attached while it printed more than its spool holds.
 #[test]
 fn output_that_nobody_could_read_in_time_is_missed_aloud() {
@@ -155,10 +213,15 @@ fn two_places_do_not_fight_over_a_process() {
     let id = server.detach(&[], ECHO);
     let mut first = Running::start(&mut server.command(&["attach", &id]));
     assert!(first.line().starts_with("pid "));
-    assert_eq!(server.only_process()["state"].as_str(), Some("attached"));
+    let listed = server.only_process();
+    assert_eq!((listed["state"].as_str(), listed["driver"].as_str()), (Some("running"), Some("exec-server-cli")));
     let second = server.finish(&["logs", &id]);
-    assert_eq!(code(&second), 1);
-    assert!(stderr(&second).contains("attached in another place on this machine"), "{second:?}");
+    assert_eq!(code(&second), 0, "{second:?}");
+    assert!(stdout(&second).starts_with("pid "), "{second:?}");
+    let second = server.finish(&["attach", &id]);
+    assert_eq!(code(&second), 125);
+    let way_out = format!("exec-server-cli is driving {id}: say --take-over to take it, or --observe to look on");
+    assert!(stderr(&second).contains(&way_out), "{second:?}");
     // None of that affected the first.
     first.type_in("still\n");
     assert_eq!(first.line(), "got still");

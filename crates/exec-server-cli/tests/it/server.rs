@@ -42,6 +42,18 @@ impl Server {
         Self::listening(home, &["--listen", &listen, "--state-dir", &state])
     }
 
+    /// A gateway to these environments, by id and URL.
+    pub(crate) fn start_gateway(environments: &[(&str, &str)], more: &[&str]) -> Self {
+        let home = tempfile::tempdir().expect("a folder can be made");
+        let listen = format!("unix://{}", home.path().join("s").display());
+        let table = |(id, url): &(&str, &str)| format!("[[environments]]\nid = \"{id}\"\nurl = \"{url}\"\n");
+        let text: String = environments.iter().map(table).collect();
+        let file = home.path().join("behind.toml");
+        std::fs::write(&file, text).expect("the folder is ours");
+        let file = file.display().to_string();
+        Self::listening(home, &[&["--listen", &listen, "--environments", &file], more].concat())
+    }
+
     fn listening(home: tempfile::TempDir, args: &[&str]) -> Self {
         let (child, stdout, url) = serve(&home, args);
         Self { home, url, child, _stdout: stdout }

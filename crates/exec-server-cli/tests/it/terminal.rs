@@ -13,7 +13,7 @@ use super::server::{Server, Transport};
 use super::support::{code, exec_server, finish, stdout, unconfigured};
 
 /// A terminal with an `exec-server` on it.
-struct Fixture {
+pub(crate) struct Fixture {
     screen: OwnedFd,
     /// Held so that the terminal keeps its state when the binary is gone.
     slave: OwnedFd,
@@ -27,7 +27,7 @@ impl Fixture {
         Self::open(&[&["run", "--tty"], args].concat(), "/nonexistent".as_ref())
     }
 
-    fn open(args: &[&str], home: &std::path::Path) -> Self {
+    pub(crate) fn open(args: &[&str], home: &std::path::Path) -> Self {
         let screen =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("there are terminals");
         grantpt(&screen).and_then(|()| unlockpt(&screen)).expect("it is ours");
@@ -56,13 +56,13 @@ impl Fixture {
         !modes.intersects(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
-    fn press(&self, keys: &str) {
+    pub(crate) fn press(&self, keys: &str) {
         let count = rustix::io::write(&self.screen, keys.as_bytes()).expect("the terminal takes keys");
         assert_eq!(count, keys.len());
     }
 
     /// Reads the screen until `wanted` is on it, and drops everything up to its end.
-    fn until(&mut self, wanted: &str) -> String {
+    pub(crate) fn until(&mut self, wanted: &str) -> String {
         loop {
             if let Some(at) = self.seen.find(wanted) {
                 let rest = self.seen.split_off(at + wanted.len());

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use exec_env::files::{Change, ChangeBatch, ChangeStream, FileError, FileReason, WatchOptions};
 
@@ -129,13 +129,16 @@ pub async fn a_burst_of_writes_is_told_in_few_words(env: &FilesTestEnvironment) 
     let path = env.file("file", "");
     let end = env.path("end");
     let mut changes = watch(env, &env.scratch(), WatchOptions::default()).await;
+    let begun = Instant::now();
     for number in 0..1000 {
         std::fs::write(&path, format!("{number}")).expect("it is ours");
     }
     env.file("end", "");
     let reported = changes.read_until([Change::Created(end)]).await;
     assert!(reported.rescan || reported.changes.contains(&Change::Modified(path)));
-    assert!(reported.changes.len() < 100, "{} changes", reported.changes.len());
+    // On a machine that is slow, they are no burst any more.
+    let few = 100 + begun.elapsed().as_millis() / 25;
+    assert!((reported.changes.len() as u128) < few, "{} changes", reported.changes.len());
 }
 
 pub async fn ignored_files_are_not_told(env: &FilesTestEnvironment) {

@@ -127,6 +127,11 @@ fn changes(folder: &Path) -> Vec<(&'static str, Value, Vec<String>)> {
         ("fs/rename", json!({"sourcePath": b, "destinationPath": c}), vec![b, c.clone()]),
         ("fs/createSymlink", json!({"path": path("l"), "target": "a"}), vec![path("l")]),
         ("fs/createDirectory", json!({"path": path("d")}), vec![path("d")]),
+        (
+            "fs/applyChanges",
+            json!({"changes": [{"kind": "write", "path": path("n"), "dataBase64": ""}, {"kind": "remove", "path": path("l")}]}),
+            vec![path("n"), path("l")],
+        ),
         ("fs/remove", json!({"path": c}), vec![c]),
     ]
 }

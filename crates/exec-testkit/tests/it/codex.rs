@@ -7,12 +7,13 @@
 //! Deliberately absent: the wire. What passes between Codex and a server is compared in `compat`; here it only matters
 //! what the model gets to see.
 
-mod agent;
+pub(crate) mod agent;
 mod report;
 
 mod commands;
 mod cuts;
 mod files;
+mod observed;
 mod sandboxed;
 mod terminals;
 
@@ -94,6 +95,10 @@ mod ours_alone {
         cuts::megabytes_printed_while_nobody_was_connected_are_counted_to_the_last_byte;
         cuts::a_flood_survives_cut_after_cut;
     }
+}
+
+mod ours_observed {
+    behaviours! { Ours, FREE: observed::a_command_is_seen_by_an_observer_as_codex_sees_it; }
 }
 
 mod workspace_write {

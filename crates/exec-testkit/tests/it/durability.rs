@@ -10,6 +10,7 @@ mod kills;
 mod limits;
 mod orphans;
 pub(crate) mod printing_children;
+mod screens;
 mod state_directory;
 mod stdin_writes;
 pub(crate) mod support;

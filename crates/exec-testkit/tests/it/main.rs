@@ -1,6 +1,7 @@
 //! The conformance suite on every environment (a new environment is one more line), and what one environment alone
 //! cannot show: killed owners and keepers, large volumes, full disks, comparison with Codex.
 
+mod app_server;
 mod attached;
 mod audits;
 mod ceilings;
@@ -10,15 +11,20 @@ mod descriptors;
 mod durability;
 mod endurance;
 mod environments;
+mod file_tools;
 mod hostile;
 mod keeper_line;
+mod mcp;
 mod network;
+mod observers;
 mod odd_kernels;
 mod remote;
 mod remote_files;
+mod router;
 mod sandbox_probes;
 mod server_robust;
 mod tokens;
+mod tools_shell;
 mod volume;
 
 use exec_testkit::conformance;

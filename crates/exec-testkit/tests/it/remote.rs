@@ -28,12 +28,23 @@ pub(crate) struct InProcessServer {
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
+impl InProcessServer {
+    pub(crate) fn run(server: Arc<Server>) -> Self {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(server.clone().run_housekeeping());
+        Self { server, tasks: Arc::new(Mutex::new(tasks)) }
+    }
+
+    /// Dials it over memory.
+    pub(crate) fn dial(&self) -> Arc<dyn Dial> {
+        in_process_dial(self, |_| memory_pair(CAPACITY))
+    }
+}
+
 async fn start_server() -> InProcessServer {
     let environment = LocalEnvironment::open(LocalOptions::default()).await.expect("this machine can be set up");
     let server = Server::start(Arc::new(environment), ServerOptions::default()).await.expect("a server can begin");
-    let mut tasks = JoinSet::new();
-    tasks.spawn(server.clone().run_housekeeping());
-    InProcessServer { server, tasks: Arc::new(Mutex::new(tasks)) }
+    InProcessServer::run(server)
 }
 
 async fn test_environment(dial: Arc<dyn Dial>, guard: impl std::any::Any + Send + Sync) -> TestEnvironment {
@@ -62,8 +73,7 @@ fn in_process_dial(
 
 pub(crate) async fn over_memory() -> TestEnvironment {
     let server = start_server().await;
-    let dial = in_process_dial(&server, |_| memory_pair(CAPACITY));
-    test_environment(dial, server).await
+    test_environment(server.dial(), server).await
 }
 
 pub(crate) async fn over_a_transport_that_breaks() -> TestEnvironment {

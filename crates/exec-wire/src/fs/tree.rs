@@ -1,4 +1,7 @@
-//! Names and trees: make, look, list, walk, remove, copy, rename.
+//! Names and trees: make, look, list, walk, remove, copy, rename; several changes at once.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::base64::Base64;
 use crate::empty::empty_results;
@@ -266,7 +269,62 @@ shapes! {
     }
 }
 
+shapes! {
+    /// Several changes of files, all or none.
+    pub struct ApplyChangesParams {
+        /// At most [`crate::limits::CHANGES`]; no file may be in two of them.
+        pub changes: Vec<FileChange>,
+        /// Make the directories that new names need.
+        #[serde(default, skip_serializing_if = "is_false")]
+        pub make_directories: bool,
+        /// The sandbox of this call; no sandbox if absent.
+        #[serde(default)]
+        pub sandbox: Nullable<SandboxContext>,
+    }
+}
+
+/// A change of one file. `ifMatch` is as in `fs/writeFile`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum FileChange {
+    /// The whole of a file.
+    Write {
+        path: PathUri,
+        data_base64: Base64,
+        /// Permission bits of the result; as they were if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        if_match: Option<String>,
+    },
+    /// A file or a link goes.
+    Remove {
+        path: PathUri,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        if_match: Option<String>,
+    },
+    /// A file gets a name that nothing has.
+    Rename {
+        path: PathUri,
+        destination_path: PathUri,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        if_match: Option<String>,
+    },
+}
+
+impl FileChange {
+    /// What it changes; of two, the second is where to.
+    pub fn paths(&self) -> Vec<&PathUri> {
+        match self {
+            Self::Write { path, .. } | Self::Remove { path, .. } => vec![path],
+            Self::Rename { path, destination_path, .. } => vec![path, destination_path],
+        }
+    }
+}
+
 empty_results! {
+    /// All changes are made.
+    ApplyChangesResult,
     /// The directory is there.
     CreateDirectoryResult,
     RemoveResult,

@@ -141,11 +141,22 @@ shapes! {
         pub processes: Vec<ProcessInfo>,
         /// With a `cursor` in the request: where the next page begins, if there are more.
         pub next_cursor: Option<String>,
+        /// The environments that have processes of the session, or may have, and cannot be reached: theirs are not listed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub unreachable: Vec<UnreachableEnvironment>,
+    }
+
+    pub struct UnreachableEnvironment {
+        pub environment_id: String,
+        /// Why, and since when.
+        pub error: String,
     }
 
     pub struct ProcessInfo {
         /// The id that the client gave.
         pub process_id: String,
+        /// The environment that it runs in, if the server has several.
+        pub environment_id: Option<String>,
         /// The kernel's process id.
         pub pid: u32,
         pub argv: Vec<OsText>,

@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_env::files::limits::READ_BYTES;
-use exec_env::files::{self, ExpectedFile, FileBlock, FileError, FileKind, FileReason, FileVerb, WriteOptions};
+use exec_env::files::{
+    self, ChangeAction, ChangeSet, ExpectedFile, FileBlock, FileChange, FileError, FileKind, FileReason, FileVerb,
+    WriteOptions,
+};
 use exec_wire::base64::Base64;
 use exec_wire::binary;
 use exec_wire::envelope::RequestId;
 use exec_wire::error::RpcError;
 use exec_wire::fs::{
-    CloseParams, CloseResult, HashAlgorithm, HashParams, HashResult, OpenParams, OpenResult, ReadBlockParams,
-    ReadBlockResult, ReadFileParams, ReadFileResult, WriteBlockParams, WriteBlockResult, WriteFileParams,
-    WriteFileResult,
+    ApplyChangesParams, ApplyChangesResult, CloseParams, CloseResult, HashAlgorithm, HashParams, HashResult,
+    OpenParams, OpenResult, ReadBlockParams, ReadBlockResult, ReadFileParams, ReadFileResult, WriteBlockParams,
+    WriteBlockResult, WriteFileParams, WriteFileResult,
 };
 use exec_wire::limits::{BLOCK_BYTES, MESSAGE_BYTES};
 use tokio::sync::OwnedSemaphorePermit;
@@ -21,7 +24,7 @@ use super::native_path;
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::reply;
-use crate::resources;
+use crate::resources::{self, SharedFile};
 
 /// What a response to `fs/readFile` takes beside its base64.
 const ENVELOPE_BYTES: u64 = 1024;
@@ -51,13 +54,7 @@ pub(crate) async fn write_file(context: RequestContext, params: WriteFileParams)
     let bytes = params.data_base64.0.map_err(reply::bad_base64)?;
     let path = native_path(&params.path)?;
     let files = context.files_under(params.sandbox.as_ref())?;
-    let expect = match params.if_match.as_deref() {
-        None => ExpectedFile::Anything,
-        Some("absent") => ExpectedFile::Absent,
-        Some(hash) => {
-            ExpectedFile::Content(hash.parse().map_err(|error| reply::bad_params(format!("ifMatch: {error}")))?)
-        }
-    };
+    let expect = expected(params.if_match.as_deref())?;
     let options = WriteOptions {
         append: params.append,
         expect,
@@ -67,6 +64,41 @@ pub(crate) async fn write_file(context: RequestContext, params: WriteFileParams)
     };
     files.write(&path, bytes, options).await.map_err(reply::file_error)?;
     Ok(WriteFileResult {}.into())
+}
+
+fn expected(if_match: Option<&str>) -> Result<ExpectedFile, RpcError> {
+    match if_match {
+        None => Ok(ExpectedFile::Anything),
+        Some("absent") => Ok(ExpectedFile::Absent),
+        Some(hash) => {
+            let hash = hash.parse().map_err(|error| reply::bad_params(format!("ifMatch: {error}")))?;
+            Ok(ExpectedFile::Content(hash))
+        }
+    }
+}
+
+pub(crate) async fn apply_changes(
+    context: RequestContext,
+    params: ApplyChangesParams,
+) -> HandlerResult<ApplyChangesResult> {
+    let files = context.files_under(params.sandbox.as_ref())?;
+    let changes = params.changes.into_iter().map(file_change).collect::<Result<_, _>>()?;
+    let set = ChangeSet { changes, make_directories: params.make_directories };
+    files.change_set(set).await.map_err(reply::file_error)?;
+    Ok(ApplyChangesResult {}.into())
+}
+
+fn file_change(change: exec_wire::fs::FileChange) -> Result<FileChange, RpcError> {
+    let (path, if_match, action) = match change {
+        exec_wire::fs::FileChange::Write { path, data_base64, mode, if_match } => {
+            (path, if_match, ChangeAction::Write { bytes: data_base64.0, mode })
+        }
+        exec_wire::fs::FileChange::Remove { path, if_match } => (path, if_match, ChangeAction::Remove),
+        exec_wire::fs::FileChange::Rename { path, destination_path, if_match } => {
+            (path, if_match, ChangeAction::Rename { to: native_path(&destination_path)? })
+        }
+    };
+    Ok(FileChange { path: native_path(&path)?, expect: expected(if_match.as_deref())?, action })
 }
 
 pub(crate) async fn hash(context: RequestContext, params: HashParams) -> HandlerResult<HashResult> {
@@ -91,7 +123,7 @@ pub(crate) async fn open(context: RequestContext, params: OpenParams) -> Handler
     let (mode, links) = (convert::open_mode(params.mode), convert::links(params.follow_symlinks));
     let file = files.open(&path, mode, links).await.map_err(reply::file_error)?;
     let size_bytes = Some(file.size_bytes());
-    reservation.commit(Arc::new(file));
+    reservation.commit(SharedFile { file: Arc::new(file), environment: context.environment()?.id });
     Ok(OpenResult { handle_id, size_bytes }.into())
 }
 
@@ -123,9 +155,9 @@ async fn load_block(
         return Err(invalid_block(FileVerb::ReadBlock, FileReason::ReadBlockLength));
     }
     let handles = &context.connection.resources.handles;
-    let file = handles.find(&params.handle_id).ok_or_else(|| reply::unknown_handle(&params.handle_id))?;
+    let file = find_handle(context, &params.handle_id)?;
     let memory = context.connection.reserve_if_large(params.len).await;
-    match file.read_block(params.offset, params.len).await {
+    match file.file.read_block(params.offset, params.len).await {
         Ok(block) => Ok((block, memory)),
         Err(error) => {
             // After an error of the disk the handle is not used again. An error without errno says nothing about the disk.
@@ -136,6 +168,12 @@ async fn load_block(
             Err(reply::file_error(error))
         }
     }
+}
+
+fn find_handle(context: &RequestContext, id: &str) -> Result<SharedFile, RpcError> {
+    let file = context.connection.resources.handles.find(id).ok_or_else(|| reply::unknown_handle(id))?;
+    context.require_environment("file handle", id, &file.environment)?;
+    Ok(file)
 }
 
 /// No handle has a longer id, so none is looked for.
@@ -158,14 +196,16 @@ pub(crate) async fn write_block(context: RequestContext, params: WriteBlockParam
     if end.is_none_or(|end| i64::try_from(end).is_err()) {
         return Err(invalid_block(FileVerb::WriteBlock, FileReason::WriteRange));
     }
-    let handles = &context.connection.resources.handles;
-    let file = handles.find(&params.handle_id).ok_or_else(|| reply::unknown_handle(&params.handle_id))?;
-    file.write_block(params.offset, bytes).await.map_err(reply::file_error)?;
+    let file = find_handle(&context, &params.handle_id)?;
+    file.file.write_block(params.offset, bytes).await.map_err(reply::file_error)?;
     Ok(WriteBlockResult {}.into())
 }
 
 pub(crate) async fn close(context: RequestContext, params: CloseParams) -> HandlerResult<CloseResult> {
     check_handle_id(&params.handle_id)?;
+    if let Some(file) = context.connection.resources.handles.find(&params.handle_id) {
+        context.require_environment("file handle", &params.handle_id, &file.environment)?;
+    }
     let closed = context.connection.resources.handles.close(&params.handle_id).await;
     closed.map_err(reply::file_error)?;
     Ok(CloseResult {}.into())

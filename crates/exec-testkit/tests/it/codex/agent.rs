@@ -21,7 +21,7 @@ use crate::compat::server_program::{Implementation, ListeningServer, ServerProgr
 /// A model whose tools the client knows: with an unknown one it would offer no `apply_patch`.
 const MODEL: &str = "gpt-5.5";
 /// Where the client looks for the key of a provider that wants none.
-const KEY_VARIABLE: &str = "SCRIPTED_MODEL_KEY";
+pub(crate) const KEY_VARIABLE: &str = "SCRIPTED_MODEL_KEY";
 /// Longer than a tool waits by itself: a call returns when its command ends.
 const PATIENT_MS: u64 = 30_000;
 
@@ -32,7 +32,7 @@ pub(crate) struct Agent {
     request: Option<ModelRequest>,
     calls: u32,
     codex: Child,
-    _server: ListeningServer,
+    server: ListeningServer,
     scratch: TempDir,
 }
 
@@ -64,14 +64,21 @@ impl Agent {
             Implementation::Codex => codex.to_owned(),
         };
         let binary = if setting.in_container { in_container(scratch.path(), &binary) } else { binary };
-        let listening = ServerProgram::new(implementation, binary, &scratch.path().join("server")).listen(&[]).await;
+        // So that a test can see the session of Codex.
+        let flags: &[&str] = if implementation == Implementation::Ours { &["--operators-everywhere"] } else { &[] };
+        let listening = ServerProgram::new(implementation, binary, &scratch.path().join("server")).listen(flags).await;
         let server: SocketAddr = listening.address.parse().expect("the server prints its address");
         let proxy = CuttingProxy::start(server).await;
         let model = FakeModelServer::start().await;
         let child = client(codex, scratch.path(), &model, &proxy, setting.sandbox);
-        let mut agent = Self { proxy, model, request: None, calls: 0, codex: child, _server: listening, scratch };
+        let mut agent = Self { proxy, model, request: None, calls: 0, codex: child, server: listening, scratch };
         agent.next_request().await;
         agent
+    }
+
+    /// The URL of the server, without the proxy.
+    pub(crate) fn server_url(&self) -> String {
+        format!("ws://{}", self.server.address)
     }
 
     /// A path in the working directory of the commands.
@@ -233,7 +240,7 @@ fn client(codex: &Path, scratch: &Path, model: &FakeModelServer, proxy: &Cutting
 }
 
 /// The fake model as the only provider, and nothing that would contact anybody else: no telemetry, plugins, search.
-fn config(model_url: &str) -> String {
+pub(crate) fn config(model_url: &str) -> String {
     format!(
         r#"
 model = "{MODEL}"

@@ -12,7 +12,8 @@ use super::report::{Report, exited};
 
 pub(super) async fn a_command_outlives_a_cut_and_loses_nothing(agent: &mut Agent) {
     let semaphore = FifoSemaphore::new(agent.path("semaphore"));
-    let command = "echo before; touch started; head -c 1 semaphore >/dev/null; seq 1 2000; echo after; exit 5";
+    let command =
+        "echo before; sleep 0.5; touch started; head -c 1 semaphore >/dev/null; seq 1 2000; echo after; exit 5";
     let call = agent.begin_command(command);
     wait_until_exists(&agent.path("started")).await;
     agent.proxy.cut();

@@ -149,6 +149,10 @@ pub(crate) fn into_environment(env: TestEnvironment, environment: Arc<LocalEnvir
 
 /// The keeper process of a state directory.
 pub(crate) fn keeper_of(state: &Path) -> OsProcess {
+    find_keeper(state).expect("the state directory has a keeper")
+}
+
+pub(crate) fn find_keeper(state: &Path) -> Option<OsProcess> {
     let listed = std::fs::read_dir("/proc").expect("there is a process table").flatten();
     let pids = listed.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let state = state.to_str().expect("test folders have plain names");
@@ -158,7 +162,7 @@ pub(crate) fn keeper_of(state: &Path) -> OsProcess {
         args.windows(2).any(|pair| pair[0] == b"--folder" && pair[1] == state.as_bytes())
     };
     let mut found = pids.filter(serves).filter_map(OsProcess::of).filter(OsProcess::is_alive);
-    let keeper = found.next().expect("the state directory has a keeper");
+    let keeper = found.next();
     assert_eq!(found.next(), None, "it has one keeper");
     keeper
 }

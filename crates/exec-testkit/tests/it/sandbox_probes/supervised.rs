@@ -76,12 +76,12 @@ const WORK: &[(&str, &str)] = &[
 
 #[test]
 fn ordinary_programs_work_where_a_supervisor_writes_for_them() {
-    support::run(ordinary_programs_work(Account::Own));
+    support::run(ordinary_programs_work(&["docker-like"], Account::Own));
 }
 
 #[test]
 fn ordinary_programs_of_an_ordinary_user_work_where_a_supervisor_writes_for_them() {
-    support::run(ordinary_programs_work(Account::Ordinary));
+    support::run(ordinary_programs_work(&["docker-like"], Account::Ordinary));
 }
 
 #[test]
@@ -162,9 +162,9 @@ fn a_supervised_process_writes_nothing_once_its_keeper_is_killed() {
     });
 }
 
-async fn ordinary_programs_work(account: Account) {
+pub(super) async fn ordinary_programs_work(conditions: &[&str], account: Account) {
     let targets = ProbeTargets::new(account);
-    let daemon = targets.serve(&["docker-like"]).await;
+    let daemon = targets.serve(conditions).await;
     let before = targets.facts();
     for (at, (program, work)) in WORK.iter().enumerate() {
         let script = format!(
@@ -187,7 +187,7 @@ async fn race(targets: &ProbeTargets, daemon: &Daemon, sandboxed: bool) -> Check
     daemon.environment.start_command("race", Command { sandbox, ..command }).await.read_to_end().await
 }
 
-fn shell(targets: &ProbeTargets, script: &str) -> Command {
+pub(super) fn shell(targets: &ProbeTargets, script: &str) -> Command {
     let environ =
         Environ::exactly([("PATH", "/usr/local/bin:/usr/bin:/bin"), ("LC_ALL", "C"), ("HOME", "/nonexistent")]);
     let sandbox = Some(Policy::WorkspaceWrite.sandbox(targets));

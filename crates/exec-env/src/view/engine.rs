@@ -1,0 +1,448 @@
+//! The engine: it is told what a log holds, in order and in any pieces, and makes a [`View`] of it.
+//!
+//! A line is looked at for itself, but where an expression is searched in plain output: there the expression runs over
+//! whole pieces, and only lines in which it finds something are looked at. That is what makes it as fast as `grep`.
+
+use std::collections::VecDeque;
+
+use exec_core::{Gap, Head, Seq, Stream};
+use regex::bytes::{Regex, RegexBuilder};
+
+use super::lines::{RawLine, UnfinishedLine};
+use super::plain::without_escapes;
+use super::selection::{Row, Selection};
+use super::{
+    CONTEXT_LINES, Grep, LINE_OVERHEAD_BYTES, LeftOut, PATTERN_BYTES, Position, REGEX_BYTES, VIEW_BYTES, View,
+    ViewLine, ViewPart, ViewQuery,
+};
+
+/// Most bytes that are looked at in one go. Less than a line may have, so that no line within a piece is too long.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Output of one stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Chunk<'a> {
+    /// Where it came from.
+    pub stream: Stream,
+    /// Of one or more entries.
+    pub bytes: &'a [u8],
+    /// Where each of these entries ends, counted from the beginning of the first one, and its number.
+    pub ends: &'a [(usize, Seq)],
+    /// How many bytes of the first entry come before `bytes`.
+    pub skipped_bytes: usize,
+}
+
+impl Chunk<'_> {
+    /// The entry that holds the byte before `at`, and the place behind that byte.
+    fn place(&self, at: usize) -> (Seq, Position) {
+        let at = at + self.skipped_bytes;
+        let index = self.ends.partition_point(|(end, _)| *end < at);
+        let Some(&(end, seq)) = self.ends.get(index) else { return (0, Position::default()) };
+        if at == end {
+            return (seq, Position { after: seq, skip_bytes: 0 });
+        }
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before].0);
+        (seq, Position { after: seq - 1, skip_bytes: (at - start) as u64 })
+    }
+}
+
+/// Whether the engine wants more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// It does.
+    More,
+    /// Nothing that follows can be shown.
+    Enough,
+}
+
+/// What the engine was not told, for whoever drives it to add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outside {
+    /// Bytes of the range, of the streams that were asked for, whether the engine was told them or not.
+    pub range_bytes: u64,
+    /// The first entry of the range.
+    pub first_seq: Seq,
+    /// The last entry of the range.
+    pub last_seq: Seq,
+    /// Entries that were asked for and dropped.
+    pub gap: Option<Gap>,
+    /// The log.
+    pub head: Head,
+    /// The engine was told the end of the range only, so its lines have no numbers.
+    pub began_late: bool,
+}
+
+/// Makes a view out of pieces of a log.
+#[derive(Debug)]
+pub struct ViewEngine {
+    query: ViewQuery,
+    matcher: Option<Matcher>,
+    /// One for each stream.
+    unfinished: [UnfinishedLine; 3],
+    /// Lines before the next match, if it comes soon; their bytes are bounded like those of a view.
+    before: VecDeque<Row>,
+    before_cost: usize,
+    /// Lines to show after the last match.
+    after_left: u32,
+    selection: Selection,
+    lines: u64,
+    bytes: u64,
+    matches: u64,
+    /// Matches beyond the maximum were found.
+    matches_refused: bool,
+}
+
+impl ViewEngine {
+    /// An engine for this query; the error is what is wrong with the expression.
+    pub fn new(query: ViewQuery) -> Result<Self, String> {
+        let matcher = query.grep.as_ref().map(Matcher::new).transpose()?;
+        let max_bytes = query.max_bytes.min(VIEW_BYTES);
+        Ok(Self {
+            matcher,
+            unfinished: Default::default(),
+            before: VecDeque::new(),
+            before_cost: 0,
+            after_left: 0,
+            selection: Selection::new(query.part, query.collapse_repeats, max_bytes),
+            lines: 0,
+            bytes: 0,
+            matches: 0,
+            matches_refused: false,
+            query,
+        })
+    }
+
+    /// The first line of this stream has begun before what the engine will be told. It is not shown.
+    pub fn begins_within_line(&mut self, stream: Stream) {
+        self.unfinished[stream as usize].torn = true;
+    }
+
+    /// The next output. Streams that were not asked for may be told too.
+    pub fn push(&mut self, chunk: Chunk<'_>) -> Flow {
+        if self.query.stream.is_some_and(|wanted| wanted != chunk.stream) {
+            return Flow::More;
+        }
+        self.bytes += chunk.bytes.len() as u64;
+        let mut at = 0;
+        while at < chunk.bytes.len() {
+            let end = chunk.bytes.len().min(at + PIECE_BYTES);
+            if self.push_piece(&chunk, at, end) == Flow::Enough {
+                return Flow::Enough;
+            }
+            at = end;
+        }
+        Flow::More
+    }
+
+    /// Entries are missing here, so lines that began before do not go on behind.
+    pub fn gap(&mut self) {
+        self.end_unfinished_lines();
+    }
+
+    /// The lines that can be shown by now, for whoever shows them as they come. They are gone from the view then.
+    pub fn take_lines(&mut self) -> Vec<ViewLine> {
+        self.selection.take_head()
+    }
+
+    /// The last of these, those that have not ended included.
+    pub fn finish_lines(mut self) -> Vec<ViewLine> {
+        self.end_unfinished_lines();
+        self.selection.finish().lines
+    }
+
+    /// Whether what was told so far is enough for a tail that is complete and has whole lines only. For whoever begins near
+    /// the end.
+    pub fn finish_tail(mut self, outside: Outside) -> Option<View> {
+        let torn = self.unfinished.iter().any(|line| line.torn);
+        self.end_unfinished_lines();
+        if torn {
+            return None;
+        }
+        self.into_view(outside, true)
+    }
+
+    /// The view of what was told.
+    pub fn finish(mut self, outside: Outside) -> View {
+        self.end_unfinished_lines();
+        self.into_view(outside, false).expect("only a tail that must be complete can fail")
+    }
+
+    fn push_piece(&mut self, chunk: &Chunk<'_>, mut at: usize, end: usize) -> Flow {
+        let stream = chunk.stream as usize;
+        while at < end {
+            let can_skip = self.unfinished[stream].is_empty() && self.after_left == 0;
+            if can_skip && self.matcher.as_ref().is_some_and(|matcher| matcher.searches_pieces(&self.query)) {
+                at = self.skip_to_match(chunk, at, end);
+                if at == end {
+                    break;
+                }
+            }
+            let collapse = self.query.collapse_overwritten;
+            // A whole line of the piece need not be copied.
+            if self.unfinished[stream].is_empty()
+                && !collapse
+                && let Some(len) = memchr::memchr(b'\n', &chunk.bytes[at..end])
+            {
+                let text = &chunk.bytes[at..at + len];
+                at += len + 1;
+                let (seq, place) = chunk.place(at);
+                let raw_bytes = len as u64 + 1;
+                self.line(RawLine { stream: chunk.stream, text, raw_bytes, ended: true, seq, end: place, torn: false });
+            } else {
+                let taken = self.unfinished[stream].take(&chunk.bytes[at..end], collapse);
+                at += taken.bytes;
+                if taken.bytes > 0 {
+                    let (seq, place) = chunk.place(at);
+                    (self.unfinished[stream].seq, self.unfinished[stream].end) = (seq, place);
+                }
+                if taken.complete {
+                    self.end_line(stream, taken.ended);
+                }
+            }
+            if self.selection.is_full() && self.query.grep.is_none() || self.selection.is_behind(self.lines + 1) {
+                self.bytes -= (chunk.bytes.len() - at) as u64;
+                return Flow::Enough;
+            }
+        }
+        Flow::More
+    }
+
+    /// Counts whole lines without a match, and stops at the beginning of a line that may have one, or of the last line if that
+    /// has not ended.
+    fn skip_to_match(&mut self, chunk: &Chunk<'_>, at: usize, end: usize) -> usize {
+        let piece = &chunk.bytes[at..end];
+        let Some(last) = memchr::memrchr(b'\n', piece) else { return at };
+        let whole = &piece[..=last];
+        let Some(matcher) = &self.matcher else { return at };
+        let next = match matcher.regex.find(whole) {
+            Some(found) => memchr::memrchr(b'\n', &whole[..found.start()]).map_or(0, |before| before + 1),
+            None => whole.len(),
+        };
+        // An expression that matches a line end itself finds it where no line is left.
+        let skipped = &whole[..next];
+        if skipped.is_empty() {
+            return at;
+        }
+        let lines = memchr::memchr_iter(b'\n', skipped).count() as u64;
+        let context = self.context_before();
+        if context > 0 {
+            let mut starts: Vec<usize> = memchr::memrchr_iter(b'\n', &skipped[..skipped.len() - 1])
+                .map(|before| before + 1)
+                .take(context as usize)
+                .collect();
+            if starts.len() < context as usize {
+                starts.push(0);
+            }
+            let first = self.lines + lines - starts.len() as u64;
+            for (index, start) in starts.iter().rev().enumerate() {
+                let len = memchr::memchr(b'\n', &skipped[*start..]).unwrap_or(0);
+                let (seq, place) = chunk.place(at + start + len + 1);
+                let line = RawLine {
+                    stream: chunk.stream,
+                    text: &skipped[*start..start + len],
+                    raw_bytes: len as u64 + 1,
+                    ended: true,
+                    seq,
+                    end: place,
+                    torn: false,
+                };
+                let number = first + index as u64 + 1;
+                self.keep_before(row(&line, line.text.to_vec(), number, false));
+            }
+        }
+        self.lines += lines;
+        at + next
+    }
+
+    fn end_line(&mut self, stream: usize, ended: bool) {
+        let mut line = std::mem::take(&mut self.unfinished[stream]);
+        self.line(RawLine {
+            stream: STREAMS[stream],
+            text: &line.text,
+            raw_bytes: line.raw_bytes,
+            ended,
+            seq: line.seq,
+            end: line.end,
+            torn: line.torn,
+        });
+        // Its memory is used again.
+        line.clear();
+        self.unfinished[stream] = line;
+    }
+
+    /// In the order of their last bytes.
+    fn end_unfinished_lines(&mut self) {
+        let mut open: Vec<usize> = (0..STREAMS.len()).filter(|stream| self.unfinished[*stream].raw_bytes > 0).collect();
+        open.sort_by_key(|stream| self.unfinished[*stream].end);
+        for stream in open {
+            self.end_line(stream, false);
+        }
+    }
+
+    fn line(&mut self, line: RawLine<'_>) {
+        self.lines += 1;
+        let number = self.lines;
+        if !self.selection.wants(number) {
+            return;
+        }
+        let plain;
+        let text = if self.query.plain {
+            plain = without_escapes(line.text);
+            &plain
+        } else {
+            line.text
+        };
+        let Some(matcher) = &self.matcher else {
+            return self.add(&line, text, number, true);
+        };
+        if !line.torn && matcher.is_match(text) {
+            self.matches += 1;
+            if self.matches > self.query.grep.as_ref().map_or(0, |grep| grep.max_matches) {
+                self.matches_refused = true;
+                self.after_left = 0;
+                return;
+            }
+            self.before_cost = 0;
+            for row in std::mem::take(&mut self.before) {
+                if self.selection.wants(row.number) {
+                    self.selection.add(row);
+                }
+            }
+            self.after_left = self.query.grep.as_ref().map_or(0, |grep| grep.after.min(CONTEXT_LINES));
+            self.add(&line, text, number, true);
+        } else if self.after_left > 0 {
+            self.after_left -= 1;
+            self.add(&line, text, number, false);
+        } else if self.context_before() > 0 {
+            self.keep_before(row(&line, text.to_vec(), number, false));
+        }
+    }
+
+    fn add(&mut self, line: &RawLine<'_>, text: &[u8], number: u64, is_match: bool) {
+        if line.ended && !line.torn && self.selection.repeats_last(line.stream, text, number, is_match) {
+            self.selection.repeat_last(line.raw_bytes, line.seq, line.end);
+        } else {
+            self.selection.add(row(line, text.to_vec(), number, is_match));
+        }
+    }
+
+    fn context_before(&self) -> u32 {
+        match &self.query.grep {
+            Some(grep) if self.matches < grep.max_matches => grep.before.min(CONTEXT_LINES),
+            _ => 0,
+        }
+    }
+
+    fn keep_before(&mut self, row: Row) {
+        self.before_cost += row.text.len() + LINE_OVERHEAD_BYTES;
+        self.before.push_back(row);
+        let too_many = |engine: &Self| {
+            engine.before.len() > engine.context_before() as usize
+                || engine.before_cost > VIEW_BYTES && engine.before.len() > 1
+        };
+        while too_many(self)
+            && let Some(first) = self.before.pop_front()
+        {
+            self.before_cost -= first.text.len() + LINE_OVERHEAD_BYTES;
+        }
+    }
+
+    fn into_view(self, outside: Outside, must_be_complete: bool) -> Option<View> {
+        let selected = self.selection.finish();
+        if must_be_complete && !selected.complete_tail {
+            return None;
+        }
+        let mut lines = selected.lines;
+        if outside.began_late {
+            lines.iter_mut().for_each(|line| line.number = None);
+        }
+        let range_end = Position { after: outside.last_seq, skip_bytes: 0 };
+        let untold_bytes = outside.range_bytes.saturating_sub(self.bytes);
+        let stopped_behind = matches!(self.query.part, ViewPart::Lines { .. }) && untold_bytes > 0;
+        let next = if selected.refused || self.matches_refused || stopped_behind {
+            selected.last_end.unwrap_or(self.query.from)
+        } else {
+            range_end
+        };
+        Some(View {
+            lines,
+            head_lines: selected.head_lines,
+            left_out: LeftOut {
+                bytes: (self.bytes + untold_bytes).saturating_sub(selected.shown_bytes),
+                lines: (untold_bytes == 0).then(|| self.lines.saturating_sub(selected.shown_lines)),
+                matches: self.matches.saturating_sub(selected.shown_matches),
+            },
+            collapsed: selected.collapsed,
+            matches: self.matches,
+            first_seq: outside.first_seq,
+            last_seq: outside.last_seq,
+            next,
+            gap: outside.gap,
+            head: outside.head,
+        })
+    }
+}
+
+/// In the order of `Stream as usize`.
+const STREAMS: [Stream; 3] = [Stream::Stdout, Stream::Stderr, Stream::Pty];
+
+fn row(line: &RawLine<'_>, text: Vec<u8>, number: u64, is_match: bool) -> Row {
+    Row {
+        seq: line.seq,
+        stream: line.stream,
+        number,
+        is_match,
+        text,
+        ended: line.ended,
+        lines: 1,
+        raw_bytes: line.raw_bytes,
+        cut_bytes: 0,
+        end: line.end,
+        last_number: number,
+        torn: line.torn,
+    }
+}
+
+/// An expression, and whether it may run over several lines at once.
+#[derive(Debug)]
+struct Matcher {
+    regex: Regex,
+    /// It says the same of a line whether that line is alone or among others.
+    is_line_wise: bool,
+}
+
+impl Matcher {
+    fn new(grep: &Grep) -> Result<Self, String> {
+        if grep.regex.len() > PATTERN_BYTES {
+            return Err(format!("it has {} bytes, and may have {PATTERN_BYTES}", grep.regex.len()));
+        }
+        // A terminal ends its lines in CR LF, and `$` shall match before both.
+        let regex = RegexBuilder::new(&grep.regex)
+            .multi_line(true)
+            .crlf(true)
+            .case_insensitive(grep.ignore_case)
+            .size_limit(REGEX_BYTES)
+            .dfa_size_limit(REGEX_BYTES / 4)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let is_line_wise = is_line_wise(&grep.regex);
+        Ok(Self { regex, is_line_wise })
+    }
+
+    fn is_match(&self, line: &[u8]) -> bool {
+        self.regex.is_match(line.strip_suffix(b"\r").unwrap_or(line))
+    }
+
+    fn searches_pieces(&self, query: &ViewQuery) -> bool {
+        self.is_line_wise && !query.plain && !query.collapse_overwritten
+    }
+}
+
+/// `\A` and `\z` mean the ends of what is searched, and so do `^` and `$` if the expression takes that flag away.
+fn is_line_wise(pattern: &str) -> bool {
+    let takes_flags_away = pattern.split("(?").skip(1).any(|rest| {
+        let flags = rest.split([':', ')', '<']).next().unwrap_or_default();
+        flags.contains('-')
+    });
+    !pattern.contains("\\A") && !pattern.contains("\\z") && !takes_flags_away
+}

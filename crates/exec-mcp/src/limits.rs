@@ -1,0 +1,30 @@
+//! Every bound of the MCP front: a name, a unit, a reason.
+
+use std::time::Duration;
+
+/// How often a client is asked to look after a task: a build takes minutes, and a look costs a line of the log.
+pub(crate) const TASK_POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Output that a finished task or a resource shows, in tokens: what one tool call shows by default, four times.
+pub(crate) const RESULT_TOKENS: usize = 40_000;
+
+/// Output in the status of a task that runs, in tokens: the last lines.
+pub(crate) const STATUS_TOKENS: usize = 100;
+
+/// How often a client that wants to know is told that a call goes on.
+pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long an HTTP client may take to send the headers of a request.
+pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// HTTP connections at a time; one more waits until another has ended. Each costs a descriptor.
+pub(crate) const HTTP_CONNECTIONS: usize = 256;
+
+/// How long we rest after a connection could not be accepted: the next attempt needs a descriptor that somebody frees.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Largest body of an HTTP request: a write to stdin, or a file, that a model has composed.
+pub(crate) const HTTP_BODY_BYTES: usize = 16 << 20;
+
+/// What search_output shows at most, in bytes, 96 of each line included: some 15,000 tokens.
+pub(crate) const VIEW_BYTES: usize = 64 << 10;

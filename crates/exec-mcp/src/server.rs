@@ -1,0 +1,148 @@
+//! The server as rmcp sees it: who we are, and where each request goes.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use exec_tools::environments::Environments;
+use exec_tools::shell::Shell;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, GetTaskParams, GetTaskResult, Implementation,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
+    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+
+use crate::call::Call;
+use crate::tools::ToolEntry;
+use crate::{resources, tasks, tools};
+
+/// What a client tells its model about us.
+const INSTRUCTIONS: &str = "\
+Commands on a machine, which go on when you look away. exec_command runs one; if it is not done in time you get a session_id. \
+Then: write_stdin types or, with empty chars, looks at what is new; wait_for waits for exit, a pattern, silence or a port; \
+read_output shows any part of the output again; kill_session ends it. Nothing printed is lost: what an answer leaves out it \
+says, with the call that shows it. search_output greps it where it is, show_screen shows a terminal as a person sees it. \
+list_sessions also finds what earlier clients have started. Files: read_file, then edit_file or apply_patch; edit_files changes \
+several, all or none; search_files, find_files and list_directory leave out what .gitignore excludes.";
+
+/// An MCP server over some environments. Cheap to clone.
+#[derive(Clone)]
+pub struct McpServer {
+    tools: Arc<Tools>,
+}
+
+/// What tools work with.
+pub(crate) struct Tools {
+    pub(crate) shell: Shell,
+    entries: Vec<ToolEntry>,
+}
+
+/// Serves one client on stdin and stdout, until it closes them.
+pub async fn serve_stdio(server: McpServer) -> Result<(), std::io::Error> {
+    let running = match rmcp::serve_server(server, rmcp::transport::io::stdio_pipes()).await {
+        Ok(running) => running,
+        // A client that leaves before it has said anything has not failed.
+        Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(std::io::Error::other(error)),
+    };
+    running.waiting().await.map(drop).map_err(std::io::Error::other)
+}
+
+impl McpServer {
+    /// A server with all tools over `environments`.
+    pub fn new(environments: Arc<dyn Environments>) -> Self {
+        Self { tools: Arc::new(Tools { shell: Shell::new(environments), entries: tools::all() }) }
+    }
+}
+
+impl ServerHandler for McpServer {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build();
+        let implementation =
+            Implementation::new("exec-server", env!("CARGO_PKG_VERSION")).with_title("exec-server: hands on a machine");
+        ServerConfig::new(capabilities).with_server_info(implementation).with_instructions(INSTRUCTIONS)
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        let supported =
+            ProtocolVersion::KNOWN_VERSIONS.iter().filter(|version| **version >= ProtocolVersion::V_2025_06_18);
+        supported.cloned().collect()
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = self.tools.entries.iter().map(|entry| entry.tool.clone());
+        Ok(ListToolsResult::with_all_items(tools.collect()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.tools.entries.iter().find(|entry| entry.tool.name == name).map(|entry| entry.tool.clone())
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(entry) = self.tools.entries.iter().find(|entry| entry.tool.name == request.name) else {
+            let known: Vec<&str> = self.tools.entries.iter().map(|entry| &*entry.tool.name).collect();
+            let what = format!("there is no tool {:?}: use one of {}", request.name, known.join(", "));
+            return Err(ErrorData::invalid_params(what, None));
+        };
+        let arguments = request.arguments.unwrap_or_default();
+        let call = Call { name: request.name.into_owned(), arguments, context };
+        (entry.run)(&self.tools, &call).await
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        resources::list(&self.tools.shell).await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(resources::templates())
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        resources::read(&self.tools.shell, &request.uri).await.map(Into::into)
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        tasks::get(&self.tools.shell, &request.task_id).await
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        tasks::update(&self.tools.shell, &request.task_id, request.input_responses).await
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        tasks::cancel(&self.tools.shell, &request.task_id).await
+    }
+}

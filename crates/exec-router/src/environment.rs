@@ -1,0 +1,255 @@
+//! One far server as an environment: each call connects first, if it must, and does not wait for ever for a place that is
+//! away.
+//!
+//! What goes on after its call (followers, watches, searches, bodies) belongs to the client library: a follower waits until
+//! the place is back, the others end with their connection.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use exec_client::RemoteEnvironment;
+use exec_core::sandbox::{FileCeiling, SandboxPolicy};
+use exec_core::{Command, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
+use exec_env::files::{
+    ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileBlock,
+    FileError, FileFuture, FileHash, FileReason, FileTimes, FileVerb, GlobMatches, GlobQuery, HashAlgorithm,
+    LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery,
+    SearchResults, WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
+};
+use exec_env::http::{HttpError, HttpRequest, HttpResponse};
+use exec_env::process::{
+    LogFollower, ProcessError, ProcessInfo, ProcessVerb, ReadQuery, Signalled, Started, Terminated, Unreachable,
+    WaitCondition, Waited, Written,
+};
+use exec_env::screen::{Screen, ScreenQuery};
+use exec_env::view::{View, ViewQuery};
+use exec_env::{BoxFuture, Environment, Files, Http, MachineInfo, NetworkDecider, Processes};
+
+use crate::place::Place;
+
+/// An environment whose machine is reached when it is needed.
+pub(crate) struct RoutedEnvironment {
+    processes: RoutedProcesses,
+    files: Arc<RoutedFiles>,
+    http: RoutedHttp,
+    place: Arc<Place>,
+    /// What is said of the machine before it was reached.
+    unknown: MachineInfo,
+}
+
+impl RoutedEnvironment {
+    pub(crate) fn new(place: Arc<Place>) -> Self {
+        Self {
+            processes: RoutedProcesses { place: Arc::clone(&place) },
+            files: Arc::new(RoutedFiles { place: Arc::clone(&place), policy: None, ceilings: Vec::new() }),
+            http: RoutedHttp { place: Arc::clone(&place) },
+            place,
+            unknown: MachineInfo::unknown(),
+        }
+    }
+}
+
+impl Environment for RoutedEnvironment {
+    fn processes(&self) -> &dyn Processes {
+        &self.processes
+    }
+
+    fn files(&self) -> &dyn Files {
+        &*self.files
+    }
+
+    /// To the far server we are one caller; what it gives each is its business.
+    fn files_for_caller(&self) -> Arc<dyn Files> {
+        Arc::clone(&self.files) as Arc<dyn Files>
+    }
+
+    fn http(&self) -> &dyn Http {
+        &self.http
+    }
+
+    fn info(&self) -> &MachineInfo {
+        self.place.info.get().unwrap_or(&self.unknown)
+    }
+}
+
+struct RoutedHttp {
+    place: Arc<Place>,
+}
+
+impl Http for RoutedHttp {
+    fn request(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpError>> {
+        Box::pin(async move {
+            let environment = self.place.connected().await?;
+            self.place.perform(&environment, environment.http().request(request)).await?
+        })
+    }
+}
+
+struct RoutedProcesses {
+    place: Arc<Place>,
+}
+
+/// The verbs that are addressed to one process: each connects, then calls the verb of the same name there.
+macro_rules! process_verbs {
+    ($($verb:ident $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name<'a>(&'a self, id: &'a ProcessId, $($argument: $type),*) -> BoxFuture<'a, Result<$result, ProcessError>> {
+            Box::pin(async move {
+                let away = |unreachable: Unreachable| ProcessError::new(ProcessVerb::$verb, id, unreachable.into());
+                let environment = self.place.connected().await.map_err(away)?;
+                let call = environment.processes().$name(id, $($argument),*);
+                self.place.perform(&environment, call).await.map_err(away)?
+            })
+        })*
+    };
+}
+
+impl Processes for RoutedProcesses {
+    process_verbs! {
+        Start start(command: Command) -> Started;
+        Read read(query: ReadQuery) -> Page;
+        View view(query: ViewQuery) -> View;
+        Screen screen(query: ScreenQuery) -> Screen;
+        Follow follow(after: Seq) -> Box<dyn LogFollower>;
+        Write write(write_id: WriteId, bytes: Bytes) -> Written;
+        CloseStdin close_stdin() -> Written;
+        Resize resize(size: TerminalSize) -> ();
+        Signal signal(signal: Signal) -> Signalled;
+        Signal signal_once(signal: Signal, key: &'a str) -> Signalled;
+        Terminate terminate(grace: Duration) -> Terminated;
+        Wait wait(until: WaitCondition, deadline: Option<Duration>) -> Waited;
+        Forget forget() -> ();
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, Unreachable>> {
+        Box::pin(async move {
+            let environment = self.place.connected().await?;
+            self.place.perform(&environment, environment.processes().list()).await?
+        })
+    }
+
+    fn set_network_decider(&self, decider: Arc<dyn NetworkDecider>) {
+        self.place.set_decider(decider);
+    }
+}
+
+struct RoutedFiles {
+    place: Arc<Place>,
+    policy: Option<Arc<SandboxPolicy>>,
+    ceilings: Vec<Arc<FileCeiling>>,
+}
+
+impl RoutedFiles {
+    /// The far files, under what these are bound by.
+    fn files_of(&self, environment: &RemoteEnvironment) -> Arc<dyn Files> {
+        let files = environment.files_for_caller();
+        let files = self.policy.iter().fold(files, |files, policy| files.under_policy(Arc::clone(policy)));
+        self.ceilings.iter().fold(files, |files, ceiling| files.under_ceiling(Arc::clone(ceiling)))
+    }
+}
+
+fn away(verb: FileVerb, path: &Path, unreachable: Unreachable) -> FileError {
+    FileError::new(verb, path, FileReason::Unreachable { why: unreachable.why })
+}
+
+/// The verbs over files: each connects, then calls the verb of the same name there. An error is about the path in braces.
+macro_rules! file_verbs {
+    ($($verb:ident $name:ident($($argument:ident: $type:ty),*) at { $path:expr } -> $result:ty;)*) => {
+        $(#[allow(clippy::needless_lifetimes, reason = "most verbs borrow their arguments, too")]
+        fn $name<'a>(&'a self, $($argument: $type),*) -> FileFuture<'a, $result> {
+            Box::pin(async move {
+                let path: PathBuf = $path;
+                let away = |unreachable| away(FileVerb::$verb, &path, unreachable);
+                let environment = self.place.connected().await.map_err(away)?;
+                let files = self.files_of(&environment);
+                self.place.perform(&environment, files.$name($($argument),*)).await.map_err(away)?
+            })
+        })*
+    };
+}
+
+impl Files for RoutedFiles {
+    file_verbs! {
+        Read read(path: &'a Path, links: LinkPolicy) at { path.to_owned() } -> Bytes;
+        Read hash(path: &'a Path, algorithm: HashAlgorithm, links: LinkPolicy) at { path.to_owned() } -> FileHash;
+        Write write(path: &'a Path, bytes: Bytes, options: WriteOptions) at { path.to_owned() } -> ();
+        ChangeSet change_set(changes: ChangeSet) at { changes.changes.first().map(|change| change.path.clone()).unwrap_or_default() } -> ();
+        CreateDirectory create_directory(path: &'a Path, options: CreateDirectoryOptions) at { path.to_owned() } -> ();
+        Remove remove(path: &'a Path, options: RemoveOptions) at { path.to_owned() } -> ();
+        Copy copy(source: &'a Path, destination: &'a Path, options: CopyOptions) at { source.to_owned() } -> Copied;
+        Rename rename(from: &'a Path, to: &'a Path, options: RenameOptions) at { from.to_owned() } -> ();
+        Metadata metadata(path: &'a Path, links: LinkPolicy) at { path.to_owned() } -> Metadata;
+        Canonicalize canonicalize(path: &'a Path) at { path.to_owned() } -> PathBuf;
+        ReadDirectory read_directory(path: &'a Path) at { path.to_owned() } -> Vec<DirectoryEntry>;
+        ReadDirectory read_directory_page(path: &'a Path, after: Option<&'a OsStr>, max_entries: usize) at { path.to_owned() } -> DirectoryPage;
+        Walk walk(root: &'a Path, options: WalkOptions) at { root.to_owned() } -> WalkListing;
+        Walk walk_page(root: &'a Path, options: WalkOptions, after: Option<WalkPosition>) at { root.to_owned() } -> WalkPage;
+        SetPermissions set_permissions(path: &'a Path, mode: u32, links: LinkPolicy) at { path.to_owned() } -> ();
+        SetTimes set_times(path: &'a Path, times: FileTimes, links: LinkPolicy) at { path.to_owned() } -> ();
+        ReadLink read_link(path: &'a Path, links: LinkPolicy) at { path.to_owned() } -> PathBuf;
+        CreateSymlink create_symlink(target: &'a Path, path: &'a Path, links: LinkPolicy) at { path.to_owned() } -> ();
+        Watch watch_missing(missing: &'a [PathBuf], present: Option<&'a Path>) at { missing.first().cloned().unwrap_or_default() } -> Option<Box<dyn MissingPathWatch>>;
+        Watch watch(root: &'a Path, options: WatchOptions) at { root.to_owned() } -> Box<dyn ChangeStream>;
+        Search search(query: SearchQuery) at { query.root.clone() } -> Box<dyn SearchResults>;
+        Glob glob(query: GlobQuery) at { query.root.clone() } -> GlobMatches;
+    }
+
+    fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>> {
+        Box::pin(async move {
+            let away = |unreachable| away(FileVerb::Open, path, unreachable);
+            let environment = self.place.connected().await.map_err(away)?;
+            let files = self.files_of(&environment);
+            let file = self.place.perform(&environment, files.open(path, mode, links)).await.map_err(away)??;
+            let (place, path) = (Arc::clone(&self.place), path.to_owned());
+            Ok(Box::new(RoutedFile { place, environment, file, path }) as Box<dyn OpenFile>)
+        })
+    }
+
+    fn under_policy(&self, policy: Arc<SandboxPolicy>) -> Arc<dyn Files> {
+        let (place, ceilings) = (Arc::clone(&self.place), self.ceilings.clone());
+        Arc::new(Self { place, policy: Some(policy), ceilings })
+    }
+
+    fn under_ceiling(&self, ceiling: Arc<FileCeiling>) -> Arc<dyn Files> {
+        let ceilings = self.ceilings.iter().cloned().chain([ceiling]).collect();
+        Arc::new(Self { place: Arc::clone(&self.place), policy: self.policy.clone(), ceilings })
+    }
+}
+
+/// A file that is open at the place. The client library opens it again after a break.
+struct RoutedFile {
+    place: Arc<Place>,
+    environment: Arc<RemoteEnvironment>,
+    file: Box<dyn OpenFile>,
+    path: PathBuf,
+}
+
+impl OpenFile for RoutedFile {
+    fn size_bytes(&self) -> u64 {
+        self.file.size_bytes()
+    }
+
+    fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, FileBlock> {
+        Box::pin(async move {
+            let read = self.place.perform(&self.environment, self.file.read_block(offset, len)).await;
+            read.map_err(|unreachable| away(FileVerb::ReadBlock, &self.path, unreachable))?
+        })
+    }
+
+    fn write_block(&self, offset: u64, bytes: Bytes) -> FileFuture<'_, ()> {
+        Box::pin(async move {
+            let written = self.place.perform(&self.environment, self.file.write_block(offset, bytes)).await;
+            written.map_err(|unreachable| away(FileVerb::WriteBlock, &self.path, unreachable))?
+        })
+    }
+
+    fn close(self: Box<Self>) -> FileFuture<'static, ()> {
+        Box::pin(async move {
+            let Self { place, environment, file, path } = *self;
+            let closed = place.perform(&environment, file.close()).await;
+            closed.map_err(|unreachable| away(FileVerb::Close, &path, unreachable))?
+        })
+    }
+}

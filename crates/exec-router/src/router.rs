@@ -1,0 +1,195 @@
+//! The environments there are, by id.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use exec_client::environments::{EnvironmentKind, RemoteServer};
+use exec_env::process::Unreachable;
+use exec_env::registry::{
+    AddEnvironmentError, EnvironmentState, EnvironmentStatus, LOCAL, NewEnvironment, RemoveEnvironmentError,
+};
+use exec_env::{BoxFuture, EnvironmentRegistry, MachineInfo, SharedEnvironment};
+
+use crate::environment::RoutedEnvironment;
+use crate::limits::{END_TIMEOUT, ENVIRONMENTS, PATIENCE};
+use crate::place::Place;
+use crate::session_file::SessionFiles;
+
+/// How a router works.
+#[derive(Debug, Clone)]
+pub struct RouterOptions {
+    /// Where it is remembered which session each place has for us, so that the next router finds what runs there; `None` to
+    /// remember nothing.
+    pub state_dir: Option<PathBuf>,
+    /// How long a call waits for a place that is away.
+    pub patience: Duration,
+}
+
+impl Default for RouterOptions {
+    fn default() -> Self {
+        Self { state_dir: None, patience: PATIENCE }
+    }
+}
+
+/// Several environments, each by its id. Far ones are connected to when they are first used.
+pub struct Router {
+    /// In the order in which they were configured or added.
+    entries: Mutex<Vec<Entry>>,
+    default: Option<String>,
+    files: SessionFiles,
+    options: RouterOptions,
+}
+
+struct Entry {
+    id: String,
+    environment: SharedEnvironment,
+    /// `None` for this machine.
+    place: Option<Arc<Place>>,
+}
+
+impl Router {
+    /// The environments of a configuration. `local` is this machine, which is left out if it is not given or not configured.
+    pub fn open(
+        configured: &exec_client::Environments,
+        local: Option<SharedEnvironment>,
+        options: RouterOptions,
+    ) -> std::io::Result<Arc<Self>> {
+        let files = SessionFiles::open(options.state_dir.as_deref())?;
+        let router = Self { entries: Mutex::default(), default: None, files, options };
+        let mut entries = Vec::new();
+        for environment in configured.all() {
+            entries.extend(match (&environment.kind, &local) {
+                (EnvironmentKind::Remote(server), _) => Some(router.far(&environment.id, RemoteServer::clone(server))),
+                (EnvironmentKind::Local, Some(local)) => {
+                    Some(Entry { id: environment.id.clone(), environment: Arc::clone(local), place: None })
+                }
+                (EnvironmentKind::Local, None) => None,
+            });
+        }
+        let default = configured.default_id().filter(|id| entries.iter().any(|entry| entry.id == *id));
+        Ok(Arc::new(Self { entries: Mutex::new(entries), default: default.map(str::to_owned), ..router }))
+    }
+
+    /// The environment with this id.
+    pub fn environment(&self, id: &str) -> Option<SharedEnvironment> {
+        self.lock().iter().find(|entry| entry.id == id).map(|entry| Arc::clone(&entry.environment))
+    }
+
+    /// Ends what was started through this router, in every environment that can be reached now, but not on this machine.
+    pub async fn end(&self) {
+        let places: Vec<Arc<Place>> = self.lock().iter().filter_map(|entry| entry.place.clone()).collect();
+        let ends = futures_util::future::join_all(places.iter().map(|place| place.end()));
+        let _ = tokio::time::timeout(END_TIMEOUT, ends).await;
+    }
+
+    fn far(&self, id: &str, server: RemoteServer) -> Entry {
+        let place = Place::new(id.to_owned(), server, self.files.clone(), self.options.patience);
+        Entry {
+            id: id.to_owned(),
+            environment: Arc::new(RoutedEnvironment::new(Arc::clone(&place))),
+            place: Some(place),
+        }
+    }
+
+    fn describe(&self, entry: &Entry) -> EnvironmentStatus {
+        let is_default = self.default.as_deref() == Some(&entry.id);
+        let id = entry.id.clone();
+        match &entry.place {
+            None => {
+                let (place, state) = ("this machine".to_owned(), EnvironmentState::Ready);
+                EnvironmentStatus { id, is_default, place, state, was_used: true }
+            }
+            Some(place) => {
+                let (was_used, state) = (place.was_used(), place.status());
+                EnvironmentStatus { id, is_default, place: place.describe(), state, was_used }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EnvironmentRegistry for Router {
+    fn default_id(&self) -> Option<String> {
+        self.default.clone()
+    }
+
+    fn get(&self, id: &str) -> Option<SharedEnvironment> {
+        self.environment(id)
+    }
+
+    fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn list(&self) -> Vec<EnvironmentStatus> {
+        self.lock().iter().map(|entry| self.describe(entry)).collect()
+    }
+
+    fn status(&self, id: &str) -> Option<EnvironmentStatus> {
+        self.lock().iter().find(|entry| entry.id == id).map(|entry| self.describe(entry))
+    }
+
+    fn info<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Option<Result<MachineInfo, Unreachable>>> {
+        let entry = self.lock().iter().find(|entry| entry.id == id).map(|entry| {
+            let environment = Arc::clone(&entry.environment);
+            (environment, entry.place.clone())
+        });
+        Box::pin(async move {
+            let (environment, place) = entry?;
+            if let Some(place) = place
+                && let Err(unreachable) = place.connected().await
+            {
+                return Some(Err(unreachable));
+            }
+            Some(Ok(environment.info().clone()))
+        })
+    }
+
+    fn add(&self, id: &str, new: NewEnvironment) -> Result<(), AddEnvironmentError> {
+        let invalid = |why: String| AddEnvironmentError::Invalid { why };
+        // A socket of this machine is not for others to name.
+        if !new.url.trim_start().to_ascii_lowercase().starts_with("ws") {
+            return Err(invalid(format!("environment url `{}` must use ws:// or wss://", new.url)));
+        }
+        let server = RemoteServer::checked(id, &new.url, new.bearer_token.as_deref());
+        let mut server = server.map_err(|problem| invalid(problem.to_string()))?;
+        server.connect_timeout = new.connect_timeout;
+        let mut entries = self.lock();
+        let Some(at) = entries.iter().position(|entry| entry.id == id) else {
+            if entries.len() >= ENVIRONMENTS {
+                return Err(AddEnvironmentError::Full { limit: ENVIRONMENTS });
+            }
+            entries.push(self.far(id, server));
+            return Ok(());
+        };
+        if let Some(place) = &entries[at].place
+            && !place.reconfigure(&server)
+        {
+            place.remove("leads to another server by now");
+            entries[at] = self.far(id, server);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, id: &str) -> Result<(), RemoveEnvironmentError> {
+        let needed = |what| Err(RemoveEnvironmentError::Needed { id: id.to_owned(), what });
+        let mut entries = self.lock();
+        let Some(at) = entries.iter().position(|entry| entry.id == id) else {
+            return Err(RemoveEnvironmentError::Unknown { id: id.to_owned() });
+        };
+        if id == LOCAL {
+            return needed("the machine of the server itself");
+        }
+        if self.default.as_deref() == Some(id) {
+            return needed("the default");
+        }
+        if let Some(place) = entries.remove(at).place {
+            place.remove("was removed");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! `environment/*`.
+
+use serde_json::json;
+
+use super::case::{Case, calls};
+
+/// Nobody listens there.
+const NOBODY: &str = "ws://127.0.0.1:1";
+
+pub(super) fn cases() -> Vec<Case> {
+    let id = |id: &str| json!({ "environmentId": id });
+    let add = |id: &str, url: &str| json!({ "environmentId": id, "execServerUrl": url });
+    let mut cases = Vec::new();
+    for method in ["environment/add", "environment/status", "environment/info"] {
+        cases.extend(calls(method, [json!({}), json!({ "environmentId": 1 }), json!({ "environmentId": null })]));
+    }
+    for method in ["environment/status", "environment/info"] {
+        cases.extend(calls(method, [id("local"), id("unknown"), id(""), id("LOCAL")]));
+    }
+    cases.extend(calls(
+        "environment/add",
+        [
+            add("", NOBODY),
+            add("local", NOBODY),
+            add("u", ""),
+            add("u", "  "),
+            add("u", "none"),
+            json!({ "environmentId": "u" }),
+            json!({ "execServerUrl": "ws://x" }),
+            json!({ "environmentId": "u", "execServerUrl": 5 }),
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "connectTimeoutMs": -1 }),
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "connectTimeoutMs": "x" }),
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "skills": 5 }),
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "skills": { "required": 5 } }),
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "authBearerToken": 5 }),
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "authBearerToken": "a\nb" }),
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "websocketRequestId": "a\nb" }),
+            add("local", ""),
+            add("", ""),
+        ],
+    ));
+    cases.push(Case::new("an id that was refused is unknown").call("environment/status", id("u")));
+    for (name, url) in [
+        ("plain", NOBODY),
+        ("none", NOBODY),
+        ("a b", NOBODY),
+        ("a/b", NOBODY),
+        ("..", NOBODY),
+        ("ü", NOBODY),
+        ("A", NOBODY),
+        ("spaces", " ws://127.0.0.1:1 "),
+        ("path", "ws://127.0.0.1:1/path?query=1"),
+    ] {
+        cases.push(Case::new("an environment that is not there").call("environment/add", add(name, url)).settled(name));
+    }
+    cases.push(
+        Case::new("options, and another try")
+            .call("environment/add", json!({
+                "environmentId": "options", "execServerUrl": NOBODY, "connectTimeoutMs": 5000, "authBearerToken": "token",
+                "websocketRequestId": "id", "skills": { "required": ["skill"] },
+            }))
+            .call("environment/info", id("options"))
+            .settled("options"),
+    );
+    for (name, url, why) in [
+        ("word", "x", "unsupported server URL `x`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`"),
+        (
+            "http",
+            "http://127.0.0.1:1",
+            "unsupported server URL `http://127.0.0.1:1`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`",
+        ),
+        (
+            "port",
+            "ws://127.0.0.1:99999",
+            "invalid server URL `ws://127.0.0.1:99999`: the port is not a number below 65536",
+        ),
+    ] {
+        let error =
+            format!("exec-server connection attempt failed: failed to connect to exec-server websocket `{url}`: {why}");
+        cases.push(
+            Case::new("what is no URL")
+                .call("environment/add", add(name, url))
+                .settled(name)
+                .differs("url-errors", json!({ "result": { "status": "disconnected", "error": error } })),
+        );
+    }
+    cases
+}

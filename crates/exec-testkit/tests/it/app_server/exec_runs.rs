@@ -1,0 +1,96 @@
+//! `command/exec`: what programs find, what they print, how they end.
+
+use serde_json::{Value, json};
+
+use super::case::Case;
+use super::exec_params::merge;
+
+fn shell(script: &str, change: Value) -> Value {
+    let base = json!({ "command": ["/bin/sh", "-c", script], "sandboxPolicy": { "type": "dangerFullAccess" } });
+    merge(base, change)
+}
+
+fn case(script: &str, change: Value) -> Case {
+    Case::new("command/exec").call("command/exec", shell(script, change))
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let streamed = |change| merge(json!({ "processId": "p", "streamStdoutStderr": true }), change);
+    let tty = |change| merge(json!({ "processId": "p", "tty": true }), change);
+    let result = |stdout: &str| json!({ "result": { "exitCode": 0, "stdout": stdout, "stderr": "" } });
+    vec![
+        case("echo out; echo err >&2; exit 3", json!({})),
+        case("echo $PLAIN $MY_API_KEY $lower", json!({})),
+        case("echo $PLAIN $LOWER $lower $NEW", json!({ "env": { "PLAIN": null, "LOWER": null, "NEW": "new" } })),
+        case("echo $PATH", json!({ "env": { "PATH": "/x" } })),
+        case("cat; echo done; readlink /proc/self/fd/0", json!({})),
+        case("pwd", json!({})),
+        case("pwd", json!({ "cwd": "tmpdir/../tmpdir" })),
+        case("pwd", json!({ "cwd": "/usr/.." })),
+        case("kill -9 $$", json!({})),
+        case("kill -15 $$", json!({})),
+        case("kill -SEGV $$", json!({})),
+        case("exit 255", json!({})),
+        case("echo a; sleep 5", json!({ "timeoutMs": 300 })),
+        case("sleep 5", json!({ "timeoutMs": 0 })),
+        case("trap '' TERM; echo a; sleep 5; echo b", json!({ "timeoutMs": 300 })),
+        case("(sleep 0.3; echo late) & echo early", json!({})),
+        case("sleep 20 & echo x", json!({})),
+        case("sleep 20 >/dev/null 2>&1 & echo $!; exit 4", json!({ "outputBytesCap": 0 })),
+        case("printf 123456789", json!({ "outputBytesCap": 5 })),
+        case("printf 12345", json!({ "outputBytesCap": 5 })),
+        case("printf 12345; printf e >&2", json!({ "outputBytesCap": 0 })),
+        case("head -c 3000000 /dev/zero | tr '\\0' x", json!({})),
+        case("head -c 3000000 /dev/zero | tr '\\0' x", json!({ "disableOutputCap": true })),
+        case("printf 'a\\000b'", json!({})),
+        case("printf '\\357\\273\\277bom'", json!({})),
+        case("printf 'gr\\303\\274n'", json!({})),
+        case("printf 'caf\\351'", json!({})).differs("text-encoding", result("caf\u{fffd}")),
+        case("printf 'gr\\303\\274n'", json!({ "outputBytesCap": 3 })).differs("text-encoding", result("gr\u{fffd}")),
+        case("printf 12345; sleep 0.2; printf e >&2", streamed(json!({}))),
+        case("printf 12345; sleep 0.1; printf 678", streamed(json!({ "outputBytesCap": 3 }))),
+        case("printf 12345; sleep 0.1; printf 678", streamed(json!({ "outputBytesCap": 5 }))),
+        case("printf 12345", streamed(json!({ "outputBytesCap": 5 }))),
+        case("printf 12345; sleep 0.1; printf 678", streamed(json!({ "outputBytesCap": 0 }))),
+        case("printf 12345; sleep 0.1; printf 678 >&2", streamed(json!({ "outputBytesCap": 4 }))),
+        case("echo a; sleep 5", streamed(json!({ "timeoutMs": 300 }))),
+        case("head -c 2500000 /dev/zero | tr '\\0' x", streamed(json!({}))),
+        case("head -c 2500000 /dev/zero | tr '\\0' x", streamed(json!({ "disableOutputCap": true }))),
+        case("printf 'a\\377'", streamed(json!({}))),
+        case("stty size; echo err >&2; echo $TERM; exit 4", tty(json!({}))),
+        case("stty size", tty(json!({ "size": { "rows": 10, "cols": 33 } }))),
+        case("stty -a", tty(json!({}))),
+        case("echo 123456789", tty(json!({ "outputBytesCap": 4 }))),
+        case("echo a; sleep 5", tty(json!({ "timeoutMs": 300 }))),
+        case("kill -9 $$", tty(json!({}))),
+        case("kill -15 $$", tty(json!({}))),
+        case("sleep 20 & echo x", tty(json!({}))),
+        case("echo $SHELL", tty(json!({ "env": { "SHELL": null } }))),
+        case("true", json!({ "processId": "p" })),
+        Case::new("the same id twice at a time")
+            .send("command/exec", shell("sleep 5", json!({ "processId": "twice" })))
+            .call("command/exec", shell("true", json!({ "processId": "twice" })))
+            .call("command/exec/write", json!({ "processId": "twice", "deltaBase64": "eA==" }))
+            .call("command/exec/resize", json!({ "processId": "twice", "size": { "rows": 3, "cols": 4 } }))
+            .call("command/exec/terminate", json!({ "processId": "twice" }))
+            .answer(0)
+            .call("command/exec/terminate", json!({ "processId": "twice" }))
+            .call("command/exec", shell("true", json!({ "processId": "twice" }))),
+        Case::new("a program without a first line")
+            .does(|root| write_program(root, "plain", "echo ran\n"))
+            .call("command/exec", json!({ "command": ["./plain"], "sandboxPolicy": { "type": "dangerFullAccess" } })),
+        Case::new("a program of the folder")
+            .does(|root| write_program(root, "program", "#!/bin/sh\necho $0 $1\n"))
+            .call(
+                "command/exec",
+                json!({ "command": ["./program", "argument"], "sandboxPolicy": { "type": "dangerFullAccess" } }),
+            ),
+    ]
+}
+
+fn write_program(root: &std::path::Path, name: &str, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let path = root.join(name);
+    std::fs::write(&path, text).expect("it is ours");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+}

@@ -1,0 +1,108 @@
+//! `fs/watch`, `fs/unwatch` and `fs/changed`.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::case::{Case, calls};
+
+fn write(root: &Path, name: &str) {
+    std::fs::write(root.join(name), "text").expect("it is ours");
+}
+
+fn rename(root: &Path, from: &str, to: &str) {
+    std::fs::rename(root.join(from), root.join(to)).expect("it is ours");
+}
+
+fn prepare(root: &Path) {
+    for name in ["wf", "wd", "missing", "no", "replaced"] {
+        let _ = std::fs::remove_file(root.join(name));
+        let _ = std::fs::remove_dir_all(root.join(name));
+    }
+    std::fs::create_dir_all(root.join("wd/sub")).expect("it is ours");
+    write(root, "wf");
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let watch = |id: &str, path: &str| json!({ "watchId": id, "path": format!("$ROOT/{path}") });
+    let unwatch = |id: &str| json!({ "watchId": id });
+    let mut cases = calls(
+        "fs/watch",
+        [
+            json!({ "watchId": "a", "path": "relative" }),
+            json!({ "watchId": 1, "path": "/tmp" }),
+            json!({ "path": "/tmp" }),
+            json!({ "watchId": "a" }),
+        ],
+    );
+    cases.extend(calls("fs/unwatch", [json!({ "watchId": "never watched" }), json!({ "watchId": null })]));
+    cases.extend([
+        Case::new("a file")
+            .does(prepare)
+            .call("fs/watch", watch("f", "wf"))
+            .call("fs/watch", watch("f", "wd"))
+            .does(|root| write(root, "wf"))
+            .changed(&[("f", "wf")])
+            .does(|root| {
+                write(root, "sibling");
+                rename(root, "wf", "moved");
+                rename(root, "moved", "wf");
+            })
+            .changed(&[("f", "wf")])
+            .call("fs/unwatch", unwatch("f"))
+            .call("fs/unwatch", unwatch("f")),
+        Case::new("a folder")
+            .does(prepare)
+            .call("fs/watch", watch("d", "wd/"))
+            .does(|root| write(root, "wd/new"))
+            .changed(&[("d", "wd/new")])
+            .does(|root| {
+                write(root, "wd/sub/deep");
+                rename(root, "wd/new", "wd/renamed");
+            })
+            .changed(&[("d", "wd/new"), ("d", "wd/renamed")])
+            .does(|root| rename(root, "wd/renamed", "out"))
+            .changed(&[("d", "wd/renamed")])
+            .does(|root| std::fs::create_dir(root.join("wd/made")).expect("it is ours"))
+            .changed(&[("d", "wd/made")])
+            .does(|root| {
+                for name in ["3", "1", "2"] {
+                    write(root, &format!("wd/{name}"));
+                }
+            })
+            .changed(&[("d", "wd/1"), ("d", "wd/2"), ("d", "wd/3")])
+            .call("fs/unwatch", unwatch("d")),
+        Case::new("what is missing")
+            .does(prepare)
+            .call("fs/watch", watch("m", "missing"))
+            .does(|root| write(root, "missing"))
+            .changed(&[("m", "missing")])
+            .does(|root| write(root, "missing"))
+            .changed(&[("m", "missing")])
+            .call("fs/unwatch", unwatch("m"))
+            .call("fs/watch", watch("deep", "no/such/file"))
+            .does(|root| std::fs::create_dir_all(root.join("no/such")).expect("it is ours"))
+            .does(|root| write(root, "no/such/file"))
+            .changed(&[("deep", "no/such/file")])
+            .call("fs/unwatch", unwatch("deep")),
+        Case::new("two watches of one file, and odd paths")
+            .does(prepare)
+            .call("fs/watch", watch("one", "wf"))
+            .call("fs/watch", watch("two", "wd/../wf"))
+            .call("fs/watch", watch("", "wf"))
+            .call("fs/unwatch", unwatch(""))
+            .call("fs/watch", watch("below a file", "wf/x"))
+            .does(|root| write(root, "wf"))
+            .changed(&[("one", "wf"), ("two", "wf")])
+            .call("fs/unwatch", unwatch("one"))
+            .call("fs/unwatch", unwatch("two"))
+            .call("fs/unwatch", unwatch("below a file")),
+        Case::new("our own writes")
+            .does(prepare)
+            .call("fs/watch", watch("w", "wd"))
+            .call("fs/writeFile", json!({ "path": "$ROOT/wd/written", "dataBase64": "eA==" }))
+            .changed(&[("w", "wd/written")])
+            .call("fs/unwatch", unwatch("w")),
+    ]);
+    cases
+}

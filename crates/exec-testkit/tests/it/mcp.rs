@@ -1,0 +1,14 @@
+//! `exec-server mcp` as clients use it: the real binary, driven by raw messages and by the clients of others.
+//!
+//! Reading order: [`server`] (the binary, and the account it runs for), then the behaviours; [`packages`] installs the
+//! clients of others.
+
+pub(crate) mod packages;
+pub(crate) mod server;
+
+mod clients;
+mod codex_cli;
+mod files;
+mod http;
+mod protocol;
+mod survival;

@@ -1,0 +1,303 @@
+//! The shell tools over this machine: what a model gets from one call, and what it can ask for later.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use exec_core::limits::SPOOL_MIN_BYTES;
+use exec_env::process::{Terminated, Waited};
+use exec_local::LocalOptions;
+use exec_testkit::TestEnvironment;
+use exec_tools::environments::{NoPlace, OnlyPlace, Place};
+use exec_tools::shell::limits::SESSIONS;
+use exec_tools::shell::{
+    ExecRequest, Look, Omitted, ReadFrom, ReadRequest, SessionNumber, SessionState, Shell, ShellError, WaitFor,
+    WriteRequest,
+};
+
+use crate::environments::{keeper_as_thread, local};
+
+/// Long enough that only a hang reaches it.
+const LONG: Duration = Duration::from_secs(25);
+const SHORT: Duration = Duration::from_millis(250);
+
+async fn machine() -> (TestEnvironment, Shell) {
+    let env = keeper_as_thread().await;
+    let shell = shell_over(&env);
+    (env, shell)
+}
+
+fn shell_over(env: &TestEnvironment) -> Shell {
+    let place = Place { workdir: Some(env.scratch()), ..Place::new("here", env.environment.clone()) };
+    Shell::new(Arc::new(OnlyPlace(place)))
+}
+
+fn request(cmd: impl Into<String>) -> ExecRequest {
+    let shell = Some("/bin/sh".to_owned());
+    ExecRequest { cmd: cmd.into(), shell, no_login: true, yield_time: Some(LONG), ..ExecRequest::default() }
+}
+
+async fn exec(shell: &Shell, request: ExecRequest) -> Look {
+    shell.exec_command(request).await.expect("it starts")
+}
+
+async fn write(shell: &Shell, session: SessionNumber, chars: &str) -> Result<Look, ShellError> {
+    let request = WriteRequest { chars: chars.to_owned(), ..WriteRequest::default() };
+    shell.write_stdin(session, request).await
+}
+
+async fn look(shell: &Shell, session: SessionNumber) -> Look {
+    write(shell, session, "").await.expect("it can be looked at")
+}
+
+fn exit_code(look: &Look) -> Option<i32> {
+    look.state.exit().map(|exit| exit.shell_code())
+}
+
+async fn read(shell: &Shell, session: SessionNumber, from: ReadFrom, tokens: usize) -> Look {
+    let request = ReadRequest { from, stream: None, max_output_tokens: Some(tokens) };
+    shell.read(session, request).await.expect("it can be read")
+}
+
+#[tokio::test]
+async fn a_short_command_ends_in_one_call() {
+    let (env, shell) = machine().await;
+    let found = exec(&shell, request("pwd; echo oops >&2; echo $HOME-$PAGER; exit 3")).await;
+    assert_eq!(exit_code(&found), Some(3));
+    let home = std::env::var("HOME").unwrap_or_default();
+    assert!(found.output.text.contains(&format!("{}\n", env.scratch().display())), "{}", found.output.text);
+    assert!(found.output.text.contains("oops\n"));
+    assert!(found.output.text.contains(&format!("{home}-cat\n")));
+    assert_eq!((found.output.omitted, found.output.lost_bytes), (None, 0));
+}
+
+#[tokio::test]
+async fn a_long_command_yields_and_each_look_shows_what_is_new() {
+    let (env, shell) = machine().await;
+    let gate = env.semaphore("gate");
+    let cmd = format!("echo one; head -c 1 {} > /dev/null; echo two; exit 7", gate.path().display());
+    let first = exec(&shell, ExecRequest { yield_time: Some(SHORT), ..request(cmd) }).await;
+    assert_eq!((first.output.text.as_str(), exit_code(&first)), ("one\n", None));
+    let listed = shell.list(None).await.expect("it can be listed");
+    assert_eq!(listed.iter().map(|session| session.session).collect::<Vec<_>>(), [first.session]);
+    gate.release();
+    let waited = shell.wait(first.session, WaitFor::Exit, Some(LONG), None).await.expect("it ends");
+    assert!(matches!(waited.waited, Some(Waited::Exited(_))));
+    assert_eq!(exit_code(&waited.look), Some(7));
+    assert!(waited.look.output.text == "two\n");
+    let nothing = look(&shell, first.session).await;
+    assert_eq!((nothing.output.text.as_str(), exit_code(&nothing)), ("", Some(7)));
+}
+
+#[tokio::test]
+async fn sessions_are_found_by_their_number_after_a_restart() {
+    let (env, shell) = machine().await;
+    let started = exec(&shell, ExecRequest { yield_time: Some(SHORT), stdin: true, ..request("echo a; cat") }).await;
+    drop(shell);
+    let next = shell_over(&env);
+    let found = write(&next, started.session, "b\n").await.expect("it is found");
+    assert_eq!((found.process, found.output.text.as_str()), (started.process.clone(), "a\nb\n"));
+    assert_eq!(next.session_of(&started.process).await, Ok(started.session));
+}
+
+#[tokio::test]
+async fn what_a_view_leaves_out_is_told_in_numbers_and_the_call_it_names_shows_it() {
+    let (_env, shell) = machine().await;
+    let found = exec(&shell, ExecRequest { max_output_tokens: Some(50), ..request("seq 1 100000") }).await;
+    let whole: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
+    assert_eq!(found.output.bytes, whole.len() as u64);
+    let omitted = found.output.omitted.expect("200 bytes are shown");
+    let Omitted { bytes: Some(left_out), from_seq, skip_bytes } = omitted else { panic!("it is known: {omitted:?}") };
+    assert_eq!(left_out, whole.len() as u64 - 200);
+    let call = match skip_bytes {
+        0 => format!("read_output(session_id={}, from_seq={from_seq})", found.session),
+        _ => format!("read_output(session_id={}, from_seq={from_seq}, skip_bytes={skip_bytes})", found.session),
+    };
+    let note = format!("\n[… {left_out} bytes left out here: {call} shows them …]\n");
+    assert_eq!(found.output.text, format!("{}{note}{}", &whole[..100], &whole[whole.len() - 100..]));
+    // Going on from there, again and again, shows all of it.
+    let (mut from, mut shown) = (ReadFrom::Entry { seq: from_seq, skip_bytes }, String::new());
+    loop {
+        let part = read(&shell, found.session, from, 30_000).await;
+        let note = part.output.text.rfind("\n[… ").filter(|_| part.output.omitted.is_some());
+        shown.push_str(&part.output.text[..note.unwrap_or(part.output.text.len())]);
+        match part.output.omitted {
+            Some(Omitted { from_seq, skip_bytes, .. }) => from = ReadFrom::Entry { seq: from_seq, skip_bytes },
+            None => break,
+        }
+    }
+    assert_eq!(shown, whole[100..]);
+    let tail = read(&shell, found.session, ReadFrom::Tail, 25).await;
+    assert!(tail.output.text.ends_with(&whole[whole.len() - 100..]));
+    let middle = read(&shell, found.session, ReadFrom::Entry { seq: 1, skip_bytes: 300_000 }, 25).await;
+    assert!(middle.output.text.starts_with(&whole[300_000..300_100]));
+}
+
+#[tokio::test]
+async fn what_a_full_log_has_dropped_is_told_with_its_bytes() {
+    let options = LocalOptions { spool_bytes: SPOOL_MIN_BYTES, ..LocalOptions::default() };
+    let env = local(options).await;
+    let shell = shell_over(&env);
+    let found = exec(&shell, ExecRequest { max_output_tokens: Some(50), ..request("seq 1 1000000") }).await;
+    let whole: u64 = (1..=1_000_000_u64).map(|n| n.to_string().len() as u64 + 1).sum();
+    let (lost, omitted) = (found.output.lost_bytes, found.output.omitted.and_then(|omitted| omitted.bytes));
+    assert!(lost > 0, "seven megabytes do not fit into one");
+    assert_eq!((found.output.bytes, omitted), (whole, Some(whole - lost - 200)), "lost {lost}");
+    let told = format!("[… {lost} bytes were dropped from the full log and are gone …]\n");
+    assert!(found.output.text.starts_with(&told) && found.output.text.ends_with("999999\n1000000\n"));
+    let tail = read(&shell, found.session, ReadFrom::Tail, 25).await;
+    assert_eq!(tail.output.lost_bytes, lost);
+}
+
+#[tokio::test]
+async fn small_entries_and_large_ones_give_the_same_tail() {
+    let (_env, shell) = machine().await;
+    // Every echo of the shell is an entry of its own, at least now and then.
+    let cmd = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done";
+    let found = exec(&shell, ExecRequest { max_output_tokens: Some(1000), ..request(cmd) }).await;
+    let whole: String = (0..3000).map(|n| format!("line {n}\n")).collect();
+    assert!(found.output.text.starts_with(&whole[..2000]), "the head");
+    assert!(found.output.text.ends_with(&whole[whole.len() - 2000..]), "the tail");
+}
+
+#[tokio::test]
+async fn no_character_is_cut_between_two_looks_or_at_an_omission() {
+    let (env, shell) = machine().await;
+    let gate = env.semaphore("gate");
+    let cmd = format!(r"printf 'a\342\202'; head -c 1 {} > /dev/null; printf '\254b\377'", gate.path().display());
+    let first = exec(&shell, ExecRequest { yield_time: Some(SHORT), ..request(cmd) }).await;
+    assert_eq!(first.output.text, "a");
+    gate.release();
+    let rest = shell.wait(first.session, WaitFor::Closed, Some(LONG), None).await.expect("it ends");
+    assert!(rest.look.output.text.starts_with('€') && rest.look.output.text.ends_with("b\u{fffd}"));
+
+    let many = "i=0; while [ $i -lt 500 ]; do printf '€€€€'; i=$((i+1)); done";
+    for tokens in 10..16 {
+        let found = exec(&shell, ExecRequest { max_output_tokens: Some(tokens), ..request(many) }).await;
+        assert!(!found.output.text.contains('\u{fffd}'), "{tokens}: {}", found.output.text);
+        let omitted = found.output.omitted.and_then(|omitted| omitted.bytes).expect("most is left out");
+        assert_eq!((6000 - omitted) % 3, 0, "whole characters are counted");
+    }
+}
+
+#[tokio::test]
+async fn a_repl_on_a_terminal_answers_what_is_typed() {
+    let (_env, shell) = machine().await;
+    let cmd = "while read -r line; do echo \"<$line>\"; done";
+    let repl = exec(&shell, ExecRequest { tty: true, yield_time: Some(SHORT), ..request(cmd) }).await;
+    let mut answer = write(&shell, repl.session, "hello\n").await.expect("it has a terminal").output.text;
+    if !answer.contains("<hello>") {
+        let waited = shell.wait(repl.session, WaitFor::Pattern("<hello>".into()), Some(LONG), None).await;
+        answer = waited.expect("it answers").look.output.text;
+    }
+    assert!(answer.contains("<hello>"), "{answer}");
+    write(&shell, repl.session, "\u{4}").await.expect("the end of input");
+    let ended = shell.wait(repl.session, WaitFor::Exit, Some(LONG), None).await.expect("it ends");
+    assert_eq!(exit_code(&ended.look), Some(0));
+}
+
+#[tokio::test]
+async fn a_pipe_is_kept_open_on_request_and_can_be_closed() {
+    let (_env, shell) = machine().await;
+    let sort = exec(&shell, ExecRequest { stdin: true, yield_time: Some(SHORT), ..request("sort") }).await;
+    write(&shell, sort.session, "b\na\n").await.expect("stdin is open");
+    let close = WriteRequest { close_stdin: true, yield_time: Some(LONG), ..WriteRequest::default() };
+    let sorted = shell.write_stdin(sort.session, close).await.expect("it can be closed");
+    assert_eq!((sorted.output.text.as_str(), exit_code(&sorted)), ("a\nb\n", Some(0)));
+    let ended = write(&shell, sort.session, "c\n").await.expect_err("it has ended");
+    assert_eq!(ended, ShellError::Ended { session: sort.session, exit_code: 0 });
+}
+
+#[tokio::test]
+async fn without_stdin_only_an_interrupt_is_taken() {
+    let (_env, shell) = machine().await;
+    let cmd = "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.05; done";
+    let started = exec(&shell, ExecRequest { yield_time: Some(SHORT), ..request(cmd) }).await;
+    shell
+        .wait(started.session, WaitFor::Pattern("ready".into()), Some(SHORT), None)
+        .await
+        .expect("it can be waited for");
+    let refused = write(&shell, started.session, "x").await.expect_err("stdin is closed");
+    assert_eq!(refused, ShellError::StdinClosed { session: started.session });
+    assert!(refused.to_string().contains("rerun exec_command with stdin=true"));
+    write(&shell, started.session, "\u{3}").await.expect("an interrupt");
+    let ended = shell.wait(started.session, WaitFor::Exit, Some(LONG), None).await.expect("it ends");
+    assert_eq!(exit_code(&ended.look), Some(9));
+}
+
+#[tokio::test]
+async fn a_background_child_that_holds_the_pipe_does_not_hold_the_call() {
+    let (_env, shell) = machine().await;
+    let found = exec(&shell, request("sleep 1000 & echo started")).await;
+    assert_eq!(found.output.text, "started\n");
+    assert!(matches!(found.state, SessionState::Exited { open: true, .. }));
+    assert!(found.wall_time < LONG);
+    let (Terminated { was_running, ended, left }, _) =
+        shell.kill(found.session, None).await.expect("its tree is there");
+    assert_eq!((was_running, ended, left), (false, 1, 0));
+}
+
+#[tokio::test]
+async fn a_kill_ends_the_whole_tree_and_tells_what_was_printed_last() {
+    let (_env, shell) = machine().await;
+    let cmd = "trap 'echo bye; exit 4' TERM; echo up; sleep 1000 & while :; do sleep 0.05; done";
+    let started = exec(&shell, ExecRequest { yield_time: Some(SHORT), ..request(cmd) }).await;
+    let (terminated, last) = shell.kill(started.session, Some(LONG)).await.expect("it runs");
+    assert!(terminated.was_running && terminated.left == 0);
+    assert_eq!(exit_code(&last), Some(4));
+    assert!(last.output.text.contains("bye\n"), "{}", last.output.text);
+}
+
+#[tokio::test]
+async fn waiting_ends_with_what_was_waited_for_or_with_the_session() {
+    let (env, shell) = machine().await;
+    let gate = env.semaphore("gate");
+    let cmd =
+        format!("echo starting; head -c 1 {} > /dev/null; echo listening on 80; sleep 0.1", gate.path().display());
+    let started = exec(&shell, ExecRequest { yield_time: Some(SHORT), ..request(cmd) }).await;
+    gate.release();
+    let until = WaitFor::Pattern(r"listening on \d+".into());
+    let waited = shell.wait(started.session, until, Some(LONG), None).await.expect("it prints that");
+    assert!(matches!(waited.waited, Some(Waited::Matched { text, .. }) if &text[..] == b"listening on 80"));
+    let never = WaitFor::Pattern("never".into());
+    let ended = shell.wait(started.session, never, Some(LONG), None).await.expect("its end is no error");
+    assert_eq!((ended.waited, exit_code(&ended.look)), (None, Some(0)));
+    let bad = shell.wait(started.session, WaitFor::Pattern("(".into()), None, None).await.expect_err("no pattern");
+    assert!(bad.to_string().starts_with("bad regular expression"), "{bad}");
+}
+
+#[tokio::test]
+async fn finished_sessions_make_room_and_running_ones_are_never_ended_for_that() {
+    let (_env, shell) = machine().await;
+    let idle = || ExecRequest { stdin: true, ..request("exec cat") };
+    let mut running = Vec::new();
+    for _ in 0..SESSIONS - 1 {
+        running.push(shell.start(idle()).await.expect("there is room").session);
+    }
+    let finished = exec(&shell, request("echo done")).await;
+    let last = shell.start(idle()).await.expect("a finished one makes room");
+    assert_eq!(last.forgotten, [finished.session]);
+    let refused = shell.start(idle()).await.expect_err("all run");
+    let ShellError::TooManySessions { running: told } = &refused else { panic!("{refused}") };
+    assert_eq!(told.len(), SESSIONS);
+    assert!(refused.to_string().contains("kill_session") && refused.to_string().contains("exec cat"));
+    assert!(shell.list(None).await.expect("they are there").iter().all(|session| session.state.exit().is_none()));
+    shell.kill(running[0], Some(Duration::ZERO)).await.expect("it runs");
+    shell.start(idle()).await.expect("there is room again");
+}
+
+#[tokio::test]
+async fn errors_say_what_to_do_next() {
+    let (_env, shell) = machine().await;
+    let unknown = write(&shell, SessionNumber(1000), "x").await.expect_err("there is none");
+    assert!(unknown.to_string().contains("list_sessions shows those there are"), "{unknown}");
+    let nowhere = ExecRequest { workdir: Some("no/such".into()), ..request("true") };
+    let refused = shell.exec_command(nowhere).await.expect_err("there is no such folder");
+    assert!(refused.to_string().contains("no/such\" does not exist"), "{refused}");
+    let elsewhere = ExecRequest { environment_id: Some("mars".into()), ..request("true") };
+    let refused = shell.exec_command(elsewhere).await.expect_err("there is no such place");
+    let known = vec!["here".to_owned()];
+    assert_eq!(refused, ShellError::NoPlace(NoPlace::Unknown { id: "mars".into(), known }));
+    let no_shell = ExecRequest { shell: Some("/no/sh".into()), ..request("true") };
+    let refused = shell.exec_command(no_shell).await.expect_err("there is no such shell");
+    assert_eq!(refused.to_string().lines().count(), 1, "{refused}");
+}

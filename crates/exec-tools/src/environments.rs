@@ -1,0 +1,80 @@
+//! Which environment a call means: an id, or the default.
+//!
+//! A [`Place`] is an environment with what a command gets there if its caller says nothing: the directory and the
+//! variables. Deliberately absent: how an environment is reached; whoever implements [`Environments`] knows that.
+
+use std::path::PathBuf;
+
+use exec_core::environ::Environ;
+use exec_env::{BoxFuture, SharedEnvironment};
+
+/// Environments by id, one of which is the default.
+pub trait Environments: Send + Sync + 'static {
+    /// The environment of that id, or the default if `None`. May have to connect first.
+    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<Place, NoPlace>>;
+
+    /// All ids, the default first.
+    fn ids(&self) -> Vec<String>;
+}
+
+/// An environment, and what commands get there by default.
+#[derive(Clone)]
+pub struct Place {
+    /// Its id.
+    pub id: String,
+    /// The environment itself.
+    pub environment: SharedEnvironment,
+    /// Where commands run that name no directory, and where relative ones begin. `None`: as the environment says.
+    pub workdir: Option<PathBuf>,
+    /// The variables of commands, before the caller's own.
+    pub environ: Environ,
+}
+
+/// There is no such environment, or nobody answers for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum NoPlace {
+    /// Nobody has configured it.
+    #[error("there is no environment {id:?}: use one of {}", known.join(", "))]
+    Unknown { id: String, known: Vec<String> },
+    /// It is configured, but cannot be used now.
+    #[error("environment {id:?} cannot be used now: {why}")]
+    Unreachable { id: String, why: String },
+}
+
+/// One environment, which is the default.
+#[derive(Clone)]
+pub struct OnlyPlace(pub Place);
+
+impl Place {
+    /// `environment` under `id`; commands get the directory and the variables of its server.
+    pub fn new(id: impl Into<String>, environment: SharedEnvironment) -> Self {
+        let nothing: [(&str, &str); 0] = [];
+        Self { id: id.into(), environment, workdir: None, environ: Environ::inherit_and(nothing) }
+    }
+
+    /// `path` as an absolute one: relative ones begin at the place's directory.
+    pub fn resolve(&self, path: Option<&str>) -> PathBuf {
+        let info = self.environment.info();
+        let base = self.workdir.as_ref().or(info.cwd.as_ref()).or(info.home.as_ref());
+        let base = base.cloned().unwrap_or_else(|| PathBuf::from("/"));
+        match path {
+            Some(path) => base.join(path),
+            None => base,
+        }
+    }
+}
+
+impl Environments for OnlyPlace {
+    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<Place, NoPlace>> {
+        let found = match id {
+            Some(id) if id != self.0.id => Err(NoPlace::Unknown { id: id.to_owned(), known: self.ids() }),
+            _ => Ok(self.0.clone()),
+        };
+        Box::pin(std::future::ready(found))
+    }
+
+    fn ids(&self) -> Vec<String> {
+        vec![self.0.id.clone()]
+    }
+}

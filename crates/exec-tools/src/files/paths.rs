@@ -1,0 +1,38 @@
+//! Paths as a model writes them: absolute, or relative to the working directory.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::FileToolError;
+
+/// The absolute path without `.` and `..`. They are resolved by text, as Codex does it: `a/../b` is `b` even where `a` is a
+/// link, because whoever wrote it meant the name.
+pub(super) fn resolve(cwd: &Path, path: &Path) -> Result<PathBuf, FileToolError> {
+    if path.as_os_str().is_empty() {
+        return Err(FileToolError::EmptyPath);
+    }
+    let mut resolved = PathBuf::from("/");
+    for component in cwd.join(path).components() {
+        match component {
+            Component::ParentDir => drop(resolved.pop()),
+            Component::Normal(name) => resolved.push(name),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    Ok(resolved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_absolute_or_begin_at_the_working_directory() {
+        let cases =
+            [("/a/b", "/a/b"), ("b", "/w/b"), ("./b/../c", "/w/c"), ("../x", "/x"), ("../../../x", "/x"), (".", "/w")];
+        for (given, expected) in cases {
+            let resolved = resolve(Path::new("/w"), Path::new(given)).expect("it is not empty");
+            assert_eq!(resolved, Path::new(expected), "{given}");
+        }
+        assert!(resolve(Path::new("/w"), Path::new("")).is_err());
+    }
+}

@@ -1,0 +1,74 @@
+//! How the shell tools fail: what happened and what to do next, in words that a model can act on.
+
+use exec_env::process::{ProcessError, ProcessReason, Unreachable};
+
+use super::{SessionNumber, SessionSummary};
+use crate::environments::NoPlace;
+
+/// A shell tool failed. The message is for the model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum ShellError {
+    /// No process has this number, or no longer.
+    #[error("unknown session id {session}: {}", known_sessions(known))]
+    UnknownSession { session: SessionNumber, known: Vec<SessionNumber> },
+    /// The environment cannot be used.
+    #[error(transparent)]
+    NoPlace(#[from] NoPlace),
+    /// As many sessions run as are allowed.
+    #[error("{} sessions are running, which is the most: end one with kill_session first: {}", running.len(), one_line_each(running))]
+    TooManySessions { running: Vec<SessionSummary> },
+    /// Its stdin was never open, or is closed.
+    #[error(
+        "stdin is closed for session {session}: rerun exec_command with stdin=true (a pipe) or tty=true (a terminal) to keep it \
+         open; chars=\"\\u0003\" interrupts it, empty chars only look"
+    )]
+    StdinClosed { session: SessionNumber },
+    /// The server died while it wrote; nobody knows how much arrived.
+    #[error("nobody knows whether session {session} received the input: look at its output before you write it again")]
+    InputInDoubt { session: SessionNumber },
+    /// It has ended, so it cannot be written to or signalled.
+    #[error("session {session} has ended (exit code {exit_code}): start another with exec_command")]
+    Ended { session: SessionNumber, exit_code: i32 },
+    /// The environment refused.
+    #[error("{what}")]
+    Refused { what: String },
+    /// Nobody answers for the environment.
+    #[error("{0}; the command may still run: try again, or see list_sessions")]
+    Unreachable(#[from] Unreachable),
+}
+
+impl ShellError {
+    /// What a failed verb means for the caller of a session.
+    pub(super) fn of_session(session: SessionNumber, error: ProcessError) -> Self {
+        match error.reason {
+            ProcessReason::UnknownProcess => Self::UnknownSession { session, known: Vec::new() },
+            ProcessReason::Unreachable(unreachable) => Self::Unreachable(unreachable),
+            reason => Self::Refused { what: reason.sentence(&session.to_string()) },
+        }
+    }
+
+    /// What a failed start means.
+    pub(super) fn of_start(error: ProcessError) -> Self {
+        match error.reason {
+            ProcessReason::Unreachable(unreachable) => Self::Unreachable(unreachable),
+            ProcessReason::SpawnFailed(failure) => {
+                Self::Refused { what: format!("cannot start the command: {failure}") }
+            }
+            reason => Self::Refused { what: reason.sentence(error.id.as_str()) },
+        }
+    }
+}
+
+fn known_sessions(known: &[SessionNumber]) -> String {
+    if known.is_empty() {
+        return "it has ended long ago or never was; list_sessions shows those there are".to_owned();
+    }
+    let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+    format!("there are {}", known.join(", "))
+}
+
+fn one_line_each(sessions: &[SessionSummary]) -> String {
+    let lines = sessions.iter().map(|session| format!("\n{} {}", session.session, session.command));
+    lines.collect()
+}

@@ -1,0 +1,300 @@
+//! What a model is shown of a log: a beginning and an end within a budget, and in numbers what is between them.
+//!
+//! ```text
+//!   last look │ head … │ left out: told, with the call that shows it │ … tail │ now
+//! ```
+//!
+//! The log is read where it is: as many bytes as are shown, and a little more to find where the end begins. So a flood of
+//! 250 MB costs what a short one costs, and nothing is held between calls but a position.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use exec_core::{EntryBody, Head, Page, ProcessId, Seq, Stream};
+use exec_env::Processes;
+use exec_env::process::{ProcessError, ReadQuery};
+
+use super::SessionNumber;
+use super::limits::{PAGE_BYTES, TOKEN_BYTES};
+use super::stream_text::{StreamText, cut_head};
+
+/// Fewest and most entries that are read at once in the search for the beginning of the tail.
+const STEP_ENTRIES: std::ops::RangeInclusive<u64> = 16..=4096;
+
+/// A part of the output of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OutputView {
+    /// The output, stdout and stderr in the order of the log. What is left out is told in it, too.
+    pub text: String,
+    /// All bytes of the part, shown or not.
+    pub bytes: u64,
+    /// What is left out, and where it begins.
+    pub omitted: Option<Omitted>,
+    /// Bytes that the log had dropped before this look: nobody can show them any more.
+    pub lost_bytes: u64,
+    /// The last entry that this part reaches.
+    pub to_seq: Seq,
+}
+
+impl OutputView {
+    /// How many tokens the whole part would be, about.
+    pub fn original_tokens(&self) -> u64 {
+        self.bytes.div_ceil(TOKEN_BYTES as u64)
+    }
+}
+
+/// Output that was left out, and where to read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Omitted {
+    /// How much, where that is known: not after an entry in the middle of a log, or for one stream of two.
+    pub bytes: Option<u64>,
+    /// The entry in which it begins.
+    pub from_seq: Seq,
+    /// How much of that entry was shown.
+    pub skip_bytes: u64,
+}
+
+/// How far a session was looked at.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Position {
+    pub(super) seq: Seq,
+    /// All output up to there, dropped output included.
+    bytes: u64,
+    /// Characters that were cut there.
+    text: StreamText,
+}
+
+/// The log of one session.
+#[derive(Clone, Copy)]
+pub(super) struct SessionLog<'a> {
+    pub(super) processes: &'a dyn Processes,
+    pub(super) process: &'a ProcessId,
+    pub(super) session: SessionNumber,
+}
+
+/// A piece of output, and the entry it is from.
+struct Piece {
+    stream: Stream,
+    bytes: Bytes,
+}
+
+/// Where the head of a view ends: within this entry, after so many of its bytes.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    seq: Seq,
+    offset: u64,
+}
+
+impl SessionLog<'_> {
+    /// What came since `position`, within `budget` bytes, and moves it to the end.
+    pub(super) async fn since(
+        &self,
+        position: &mut Position,
+        budget: usize,
+    ) -> Result<(OutputView, Head), ProcessError> {
+        let mut page = self.page(position.seq, budget.div_ceil(2).max(1)).await?;
+        let head = page.head;
+        let (last, total) = (head.next_seq - 1, head.held_bytes + head.dropped_bytes);
+        let mut view =
+            OutputView { to_seq: last, bytes: total.saturating_sub(position.bytes), ..OutputView::default() };
+        let mut text = std::mem::take(&mut position.text);
+        let (mut after, mut shown) = (position.seq, 0);
+        let head_limit = match total.saturating_sub(position.bytes) <= budget as u64 {
+            true => u64::MAX,
+            false => (budget / 2) as u64,
+        };
+        let cut = 'head: loop {
+            if let Some(gap) = page.gap {
+                let lost = gap.dropped_bytes.saturating_sub(position.bytes + view.lost_bytes + shown);
+                view.lost_bytes += lost;
+                text.finish(&mut view.text);
+                view.text.push_str(&format!("[… {lost} bytes were dropped from the full log and are gone …]\n"));
+            }
+            after = page.cursor(after);
+            for entry in page.entries {
+                let EntryBody::Output { stream, bytes } = entry.body else { continue };
+                if entry.seq > last {
+                    break;
+                }
+                let fits = usize::try_from(head_limit - shown).map_or(bytes.len(), |left| left.min(bytes.len()));
+                text.push(stream, &bytes[..fits], &mut view.text);
+                shown += fits as u64;
+                if fits < bytes.len() {
+                    break 'head Some(Cut { seq: entry.seq, offset: fits as u64 });
+                }
+            }
+            if after >= last {
+                break None;
+            }
+            page = self.page(after, PAGE_BYTES.min(budget.max(1))).await?;
+        };
+        if let Some(mut cut) = cut {
+            // The rest of a character that is cut here is told as left out, together with its beginning.
+            let pending = text.pending_bytes() as u64;
+            (cut.offset, shown) = (cut.offset.saturating_sub(pending), shown.saturating_sub(pending));
+            let (pieces, tail_bytes) = self.tail(cut, last, budget - budget / 2).await?;
+            let left_out = view.bytes.saturating_sub(view.lost_bytes + shown + tail_bytes);
+            view.omitted = Some(Omitted { bytes: Some(left_out), from_seq: cut.seq, skip_bytes: cut.offset });
+            view.text.push_str(&self.left_out(left_out, cut));
+            text = StreamText::default();
+            for piece in pieces {
+                text.push(piece.stream, &piece.bytes, &mut view.text);
+            }
+        }
+        if head.closed {
+            text.finish(&mut view.text);
+        }
+        *position = Position { seq: last, bytes: total, text };
+        Ok((view, head))
+    }
+
+    /// Entries after `after`, without the first `skip` bytes of them (of `stream`, if there is one), as far as `budget` goes.
+    pub(super) async fn forward(
+        &self,
+        mut after: Seq,
+        mut skip: u64,
+        stream: Option<Stream>,
+        budget: usize,
+    ) -> Result<(OutputView, Head), ProcessError> {
+        let (mut view, mut text, mut left) = (OutputView::default(), StreamText::default(), budget);
+        // How much lies before what is read next; known only from the beginning of the log.
+        let mut before = (after == 0 && stream.is_none()).then_some(skip);
+        loop {
+            let page = self.page(after, PAGE_BYTES).await?;
+            let head = page.head;
+            if let Some(gap) = page.gap {
+                view.lost_bytes = gap.dropped_bytes;
+                before = before.map(|before| before + gap.dropped_bytes);
+                let lost = gap.dropped_bytes;
+                view.text.push_str(&format!("[… the {lost} first bytes were dropped from the full log …]\n"));
+            }
+            after = page.cursor(after);
+            for entry in page.entries {
+                let EntryBody::Output { stream: from, bytes } = entry.body else { continue };
+                if stream.is_some_and(|stream| stream != from) {
+                    continue;
+                }
+                let skipped = skip.min(bytes.len() as u64) as usize;
+                skip -= skipped as u64;
+                let shown = left.min(bytes.len() - skipped);
+                text.push(from, &bytes[skipped..skipped + shown], &mut view.text);
+                (left, view.bytes) = (left - shown, view.bytes + shown as u64);
+                if skipped + shown < bytes.len() {
+                    let offset = ((skipped + shown) as u64).saturating_sub(text.pending_bytes() as u64);
+                    let total = head.held_bytes + head.dropped_bytes;
+                    let rest = before.map(|before| total.saturating_sub(before + view.bytes));
+                    view.omitted = Some(Omitted { bytes: rest, from_seq: entry.seq, skip_bytes: offset });
+                    view.text.push_str(&self.more_follows(rest, Cut { seq: entry.seq, offset }));
+                    view.to_seq = entry.seq;
+                    return Ok((view, head));
+                }
+            }
+            view.to_seq = after;
+            if after + 1 >= head.next_seq {
+                text.finish(&mut view.text);
+                return Ok((view, head));
+            }
+        }
+    }
+
+    /// The end of the log, as far back as `budget` goes.
+    pub(super) async fn last(&self, budget: usize) -> Result<(OutputView, Head), ProcessError> {
+        let head = self.page(0, 1).await?.head;
+        let (last, total) = (head.next_seq - 1, head.held_bytes + head.dropped_bytes);
+        let start = Cut { seq: head.first_seq, offset: 0 };
+        let (pieces, shown) = self.tail(start, last, budget).await?;
+        let mut view =
+            OutputView { bytes: total, lost_bytes: head.dropped_bytes, to_seq: last, ..OutputView::default() };
+        let left_out = head.held_bytes.saturating_sub(shown);
+        if left_out > 0 {
+            view.omitted = Some(Omitted { bytes: Some(left_out), from_seq: start.seq, skip_bytes: 0 });
+            view.text.push_str(self.left_out(left_out, start).trim_start());
+        }
+        let mut text = StreamText::default();
+        for piece in pieces {
+            text.push(piece.stream, &piece.bytes, &mut view.text);
+        }
+        text.finish(&mut view.text);
+        Ok((view, head))
+    }
+
+    /// The last bytes up to entry `last`, at most `limit`, and nothing before `start`. From the end to the front, in steps
+    /// whose length follows from the size of the entries.
+    async fn tail(&self, start: Cut, last: Seq, limit: usize) -> Result<(VecDeque<Piece>, u64), ProcessError> {
+        let (mut pieces, mut kept) = (VecDeque::new(), 0);
+        let (mut end, mut step) = (last, *STEP_ENTRIES.start());
+        while kept < limit && end >= start.seq {
+            let after = end.saturating_sub(step).max(start.seq - 1);
+            let mut segment = self.segment(after, end, start, limit - kept).await?;
+            let found: usize = segment.iter().map(|piece| piece.bytes.len()).sum();
+            kept += found;
+            segment.append(&mut pieces);
+            pieces = segment;
+            let entry_bytes = (found as u64 / (end - after)).max(1);
+            step = ((limit - kept) as u64 / entry_bytes + 1).clamp(*STEP_ENTRIES.start(), *STEP_ENTRIES.end());
+            end = after;
+        }
+        if let Some(first) = pieces.front_mut() {
+            let cut = cut_head(&first.bytes);
+            first.bytes = first.bytes.slice(cut..);
+            kept -= cut;
+        }
+        Ok((pieces, kept as u64))
+    }
+
+    /// Entries after `after` up to `end`: the last `limit` bytes of them.
+    async fn segment(
+        &self,
+        mut after: Seq,
+        end: Seq,
+        start: Cut,
+        limit: usize,
+    ) -> Result<VecDeque<Piece>, ProcessError> {
+        let (mut pieces, mut kept) = (VecDeque::<Piece>::new(), 0);
+        while after < end {
+            let page = self.page(after, PAGE_BYTES).await?;
+            after = page.cursor(after);
+            for entry in page.entries {
+                let EntryBody::Output { stream, mut bytes } = entry.body else { continue };
+                if entry.seq > end {
+                    break;
+                }
+                if entry.seq == start.seq {
+                    bytes = bytes.slice(bytes.len().min(start.offset as usize)..);
+                }
+                kept += bytes.len();
+                pieces.push_back(Piece { stream, bytes });
+                while let Some(first) = pieces.front_mut()
+                    && kept > limit
+                {
+                    let surplus = (kept - limit).min(first.bytes.len());
+                    first.bytes = first.bytes.slice(surplus..);
+                    kept -= surplus;
+                    if first.bytes.is_empty() {
+                        pieces.pop_front();
+                    }
+                }
+            }
+        }
+        Ok(pieces)
+    }
+
+    async fn page(&self, after: Seq, max_bytes: usize) -> Result<Page, ProcessError> {
+        let query = ReadQuery { after, max_bytes: Some(max_bytes), ..ReadQuery::default() };
+        self.processes.read(self.process, query).await
+    }
+
+    fn left_out(&self, bytes: u64, cut: Cut) -> String {
+        format!("\n[… {bytes} bytes left out here: {} shows them …]\n", self.read_call(cut))
+    }
+
+    fn more_follows(&self, bytes: Option<u64>, cut: Cut) -> String {
+        let bytes = bytes.map(|bytes| format!("{bytes} bytes ")).unwrap_or_default();
+        format!("\n[… {bytes}more follow: {} goes on …]\n", self.read_call(cut))
+    }
+
+    fn read_call(&self, Cut { seq, offset }: Cut) -> String {
+        let skip = if offset > 0 { format!(", skip_bytes={offset}") } else { String::new() };
+        format!("read_output(session_id={}, from_seq={seq}{skip})", self.session)
+    }
+}
