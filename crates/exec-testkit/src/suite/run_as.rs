@@ -138,7 +138,9 @@ pub async fn a_sandboxed_process_has_the_rights_of_its_user_and_those_of_its_san
 }
 
 pub async fn signals_and_the_end_reach_a_process_of_another_user(env: &TestEnvironment) {
-    let script = "trap 'echo got' USR1; setsid sleep 1000 & sleep 1000 & echo ready; while :; do wait; done";
+    // The signal goes to the group of the leader and would end a descendant that has not left it yet. So the descendant
+    // itself says when it has a session of its own.
+    let script = "trap 'echo got' USR1; setsid sh -c 'echo ready; exec sleep 1000' & while :; do wait; done";
     let Some(process) = start(env, command(script, user())).await else { return };
     let said = |regex: &str| WaitCondition::Output { regex: regex.to_owned(), after: 0 };
     process.wait(said("ready")).await.expect("it gets ready");

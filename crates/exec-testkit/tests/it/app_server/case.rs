@@ -1,11 +1,15 @@
 //! Cases: steps that are run against both servers, and what they show must be equal, but for declared differences.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use exec_testkit::{binaries, codex};
 use serde_json::{Value, json};
 
 use super::peer::{DEADLINE, Peer, collect_output};
+
+/// A step that shows nothing for so long is compared as one that shows nothing. Before [`DEADLINE`], which ends the test.
+const STEP_DEADLINE: Duration = DEADLINE.saturating_sub(Duration::from_secs(5));
 
 /// Stands for the folder of the server in params and in what is compared.
 pub(super) const ROOT: &str = "$ROOT";
@@ -173,7 +177,7 @@ impl Server {
         for (step, _) in &case.steps {
             let root = peer.root.to_string_lossy().into_owned();
             let running = run_step(peer, step, &mut sent);
-            let result = tokio::time::timeout(DEADLINE, running).await;
+            let result = tokio::time::timeout(STEP_DEADLINE, running).await;
             let result = result.unwrap_or_else(|_| json!("nothing came"));
             shown.push(normalize(&result, &root));
         }
@@ -253,14 +257,15 @@ async fn run_step(peer: &mut Peer, step: &Step, sent: &mut Vec<i64>) -> Value {
     }
 }
 
-/// Adds what was printed until now.
+/// Adds what was printed until now. Other notes stay: on a slow machine the exit of one process may be told before the answer
+/// to a later request, and a later step waits for it.
 fn with_output(peer: &mut Peer, mut answer: Value, take: bool) -> Value {
     if take {
         for ((id, stream), (bytes, cap_reached)) in collect_output(&peer.notes) {
             let text = String::from_utf8_lossy(&bytes).into_owned();
             answer[format!("{id}:{stream}")] = json!([text, cap_reached]);
         }
-        peer.notes.retain(|note| note["method"] == "fs/changed");
+        peer.notes.retain(|note| note["params"].get("deltaBase64").is_none());
     }
     answer
 }

@@ -78,7 +78,7 @@ pub(super) fn cases() -> Vec<Case> {
         case("printf 123456; printf q >&2", json!({ "outputBytesCap": 0 })),
         case("printf 123456; sleep 0.1; printf 7", stream(json!({ "outputBytesCap": 3 }))),
         case("printf 123456", stream(json!({ "outputBytesCap": 0 }))),
-        case("echo a; sleep 20", json!({ "timeoutMs": 200 })),
+        case("echo a; sleep 20", json!({ "timeoutMs": 1000 })),
         case("sleep 20", json!({ "timeoutMs": 0 })),
         case("sleep 20 & echo x", json!({})),
         case("kill -9 $$", json!({})),
@@ -118,13 +118,15 @@ pub(super) fn cases() -> Vec<Case> {
             .call("process/kill", json!({ "processHandle": "t" }))
             .exited("t"),
         Case::new("stdin after its end")
-            .call("process/spawn", spawn("sleep 0.3", json!({ "streamStdin": true, "processHandle": "after" })))
+            .call("process/spawn", spawn("sleep 20", json!({ "streamStdin": true, "processHandle": "after" })))
             .call("process/writeStdin", json!({ "processHandle": "after", "closeStdin": true }))
             .call("process/writeStdin", json!({ "processHandle": "after", "deltaBase64": "YWJj" }))
+            .call("process/kill", json!({ "processHandle": "after" }))
             .exited("after"),
         Case::new("the two families have names of their own")
-            .call("process/spawn", spawn("sleep 0.3", json!({ "processHandle": "both" })))
+            .call("process/spawn", spawn("sleep 20", json!({ "processHandle": "both" })))
             .call("command/exec", json!({ "command": ["true"], "processId": "both" }))
+            .call("process/kill", json!({ "processHandle": "both" }))
             .exited("both"),
         named_case("encoding", "printf 'caf\\351'", json!({})).differs(
             "text-encoding",

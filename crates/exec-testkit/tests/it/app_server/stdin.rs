@@ -69,7 +69,7 @@ pub(super) fn cases() -> Vec<Case> {
             .call("command/exec/write", merge(write("hello\n"), close.clone()))
             .answer(0),
         Case::new("nobody reads")
-            .send("command/exec", start("exec <&-; sleep 0.5; echo end", both.clone()))
+            .send("command/exec", start("exec <&-; sleep 2; echo end", both.clone()))
             .call("command/exec/write", write("more"))
             .call("command/exec/write", close.clone())
             .call("command/exec/write", close.clone())
