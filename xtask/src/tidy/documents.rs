@@ -1,4 +1,4 @@
-//! Documents do not lie: a promise names tests that exist, and a link leads somewhere.
+//! Documents do not lie: a promise names tests that exist and has a number of its own, and a link leads somewhere.
 //!
 //! Only text outside fenced code is looked at. Links to other sites and anchors inside a page are not followed: the first
 //! would need a network, the second change with every heading.
@@ -11,6 +11,7 @@ const PROMISES: &str = "GUARANTEES.md";
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = promises(tree);
+    found.extend(numbers(tree));
     found.extend(links(tree));
     found
 }
@@ -26,6 +27,16 @@ fn promises(tree: &Tree) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// Promises are counted from 1, without holes: other documents name them by their number.
+fn numbers(tree: &Tree) -> Vec<Violation> {
+    let numbered = prose(tree.text_of(PROMISES).unwrap_or_default()).filter_map(|(line, text)| {
+        let (number, _) = text.split_once(". ")?;
+        Some((line, number.parse::<usize>().ok()?))
+    });
+    let wrong = (1..).zip(numbered).filter(|(expected, (_, number))| expected != number);
+    wrong.map(|(expected, (line, _))| Violation::new(PROMISES, line, format!("this is promise {expected}"))).collect()
 }
 
 /// The names in backticks after `test:`, up to the end of the paragraph or list item, each with its line.
@@ -132,6 +143,11 @@ mod tests {
     #[test]
     fn other_code_in_a_promise_is_not_a_test() {
         assert_eq!(found(&[(PROMISES, "`kill -9`, `seq`. test: see below\n")]), NOWHERE);
+    }
+
+    #[test]
+    fn promises_are_counted_without_holes_or_repeats() {
+        assert_eq!(found(&[(PROMISES, "1. One.\n2. Two.\n\n## More\n\n2. Three.\n5. Four.\n4. Five.\n")]), [6, 7, 8]);
     }
 
     #[test]
