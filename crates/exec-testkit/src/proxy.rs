@@ -2,10 +2,10 @@
 //!
 //! It passes bytes both ways until it is told to [`cut`](CuttingProxy::cut). Then both ends of every connection are
 //! closed in the middle of whatever they carried; later connections pass, except while the proxy is
-//! [`block`](CuttingProxy::block)ed. It counts, so that a test can wait for a connection or for a byte instead of for a
-//! time.
+//! [`block`](CuttingProxy::block)ed. It counts, so that a test can wait for a connection, a byte or the answer to a start
+//! instead of for a time.
 //!
-//! Deliberately absent: delay, loss below TCP, and any look at what passes.
+//! Deliberately absent: delay, loss below TCP, and any other look at what passes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +18,9 @@ use tokio::task::JoinSet;
 
 /// Bytes moved at a time. Small, so that a cut falls inside a message as often as between two.
 const BLOCK_BYTES: usize = 4096;
+
+/// What the answer to `process/start` has, and no other message of a server. Messages of servers are not masked.
+const START_ANSWER: &[u8] = br#""result":{"processId":"#;
 
 /// The proxy stops when this is dropped.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub struct Counts {
     pub connections: u64,
     /// Bytes that came from the server and were passed on.
     pub answered_bytes: u64,
+    /// Answers to `process/start` that were passed on.
+    pub answered_starts: u64,
 }
 
 impl CuttingProxy {
@@ -128,7 +133,17 @@ async fn relay(
     count.send_modify(|counts| counts.connections += 1);
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = upstream.into_split();
-    let passed_on = |bytes| count.send_modify(|counts| counts.answered_bytes += bytes);
+    let mut seen = Vec::new();
+    let passed_on = |bytes: &[u8]| {
+        seen.extend_from_slice(bytes);
+        let starts = memchr::memmem::find_iter(&seen, START_ANSWER).count();
+        // The rest is too short to be found twice, and may be the beginning of one.
+        seen.drain(..seen.len().saturating_sub(START_ANSWER.len() - 1));
+        count.send_modify(|counts| {
+            counts.answered_bytes += bytes.len() as u64;
+            counts.answered_starts += starts as u64;
+        });
+    };
     tokio::select! {
         () = pass(from_client, to_server, |_| ()) => {}
         () = pass(from_server, to_client, passed_on) => {}
@@ -136,13 +151,13 @@ async fn relay(
     }
 }
 
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, passed: impl Fn(u64)) {
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut passed: impl FnMut(&[u8])) {
     let mut block = [0; BLOCK_BYTES];
     while let Ok(count @ 1..) = from.read(&mut block).await {
         if to.write_all(&block[..count]).await.is_err() {
             return;
         }
-        passed(count as u64);
+        passed(&block[..count]);
     }
 }
 
@@ -180,7 +195,26 @@ mod tests {
         assert_eq!(first.read(&mut [0; 4]).await.unwrap_or(0), 0, "the first connection is over");
         let mut second = TcpStream::connect(proxy.address()).await.expect("the proxy listens");
         assert!(echoes(&mut second).await);
-        assert_eq!(proxy.counts(), Counts { connections: 2, answered_bytes: 8 });
+        assert_eq!(proxy.counts(), Counts { connections: 2, answered_bytes: 8, answered_starts: 0 });
+        proxy.shutdown().await;
+        task.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn the_answer_to_a_start_is_counted_once_in_whatever_pieces_it_comes() {
+        let (server, mut task) = echo().await;
+        let proxy = CuttingProxy::start(server).await;
+        let mut stream = TcpStream::connect(proxy.address()).await.expect("the proxy listens");
+        let answer = br#"{"id":1,"result":{"processId":"p"}}{"id":2,"result":{}}"#;
+        let mut back = vec![0; answer.len()];
+        for byte in answer {
+            stream.write_all(&[*byte]).await.expect("the proxy reads");
+        }
+        stream.read_exact(&mut back).await.expect("it comes back");
+        stream.write_all(answer).await.expect("the proxy reads");
+        stream.read_exact(&mut back).await.expect("it comes back");
+        let counts = proxy.wait_until(|counts| counts.answered_bytes >= 2 * answer.len() as u64).await;
+        assert_eq!(counts.answered_starts, 2);
         proxy.shutdown().await;
         task.shutdown().await;
     }

@@ -12,10 +12,8 @@ use super::report::{Report, exited};
 
 pub(super) async fn a_command_outlives_a_cut_and_loses_nothing(agent: &mut Agent) {
     let semaphore = FifoSemaphore::new(agent.path("semaphore"));
-    let command =
-        "echo before; sleep 0.5; touch started; head -c 1 semaphore >/dev/null; seq 1 2000; echo after; exit 5";
-    let call = agent.begin_command(command);
-    wait_until_exists(&agent.path("started")).await;
+    let command = "echo before; touch started; head -c 1 semaphore >/dev/null; seq 1 2000; echo after; exit 5";
+    let call = begin(agent, command).await;
     agent.proxy.cut();
     agent.proxy.wait_until(|counts| counts.connections >= 2).await;
     semaphore.release();
@@ -62,13 +60,22 @@ pub(super) async fn a_flood_survives_cut_after_cut(agent: &mut Agent) {
 /// Runs a command that prints all it has while Codex cannot reach the server, and ends.
 async fn run_during_outage(agent: &mut Agent, command: &str) -> Report {
     let semaphore = FifoSemaphore::new(agent.path("semaphore"));
-    let call = agent.begin_command(&format!("touch started; head -c 1 semaphore >/dev/null; {command}; touch done"));
-    wait_until_exists(&agent.path("started")).await;
+    let call = begin(agent, &format!("touch started; head -c 1 semaphore >/dev/null; {command}; touch done")).await;
     agent.proxy.block();
     semaphore.release();
     wait_until_exists(&agent.path("done")).await;
     agent.proxy.unblock();
     agent.report_of(&call).await
+}
+
+/// Returns when the command has made the file `started`, and Codex has the answer to its start: Codex does not ask for a start
+/// again, so a cut before that is the end of it.
+async fn begin(agent: &mut Agent, command: &str) -> String {
+    let before = agent.proxy.counts().answered_starts;
+    let call = agent.begin_command(command);
+    agent.proxy.wait_until(|counts| counts.answered_starts > before).await;
+    wait_until_exists(&agent.path("started")).await;
+    call
 }
 
 async fn wait_until_exists(path: &Path) {
