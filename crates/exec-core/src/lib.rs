@@ -6,7 +6,7 @@
 //! In the order in which a process meets them:
 //!
 //! - [`id`], [`command`], [`environ`]: what somebody asks to run, and under which name, and the steps of starting it;
-//! - [`sandbox`], [`writable_places`]: what it may reach, and what it may change under a supervisor;
+//! - [`sandbox`], [`writable_paths`]: what it may reach, and what it may change under a supervisor;
 //! - [`network`]: whom it may reach through a proxy of its own;
 //! - [`resource_limits`]: how much it may use;
 //! - [`write_history`]: how a write to its stdin happens once, however often it is sent;
@@ -28,7 +28,7 @@ pub mod resource_limits;
 pub mod sandbox;
 pub mod signal;
 pub mod termination;
-pub mod writable_places;
+pub mod writable_paths;
 pub mod write_history;
 
 pub use command::{Command, Io, Overflow, RunAs, SpawnStep, TerminalSize, TimeLimit};

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use crate::writable_places::WritablePlaces;
+use crate::writable_paths::WritablePaths;
 
 /// What a process or a file call may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +179,7 @@ pub struct Confinement {
 pub struct Supervision {
     /// A program for the kernel's filter, as those of [`Confinement`]: it names the calls that the supervisor carries out.
     pub filter: Vec<u64>,
-    pub places: WritablePlaces,
+    pub places: WritablePaths,
 }
 
 /// A step in making what a sandboxed process sees of the machine's files. Paths are absolute and without links.

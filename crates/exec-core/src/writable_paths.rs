@@ -13,14 +13,14 @@ use crate::sandbox::FileAccess;
 
 /// The rules of a policy by path; the longest path that matches decides.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct WritablePlaces {
+pub struct WritablePaths {
     /// Longest first.
     rules: Vec<(PathBuf, FileAccess)>,
 }
 
 /// Why something may not be done at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlaceRefusal {
+pub enum WriteRefusal {
     /// It may only be read.
     ReadOnly,
     /// It may not even be read.
@@ -38,7 +38,7 @@ pub enum NewFile {
     Other,
 }
 
-impl WritablePlaces {
+impl WritablePaths {
     pub fn new(mut rules: Vec<(PathBuf, FileAccess)>) -> Self {
         rules.sort_by_cached_key(|(path, _)| std::cmp::Reverse(path.components().count()));
         Self { rules }
@@ -50,29 +50,29 @@ impl WritablePlaces {
     }
 
     /// Whether the contents and attributes of what is at `path` may be changed.
-    pub fn require_writing(&self, path: &Path) -> Result<(), PlaceRefusal> {
+    pub fn require_writing(&self, path: &Path) -> Result<(), WriteRefusal> {
         match self.rules.iter().find(|(root, _)| path.starts_with(root)) {
             Some((_, FileAccess::Write)) => Ok(()),
-            Some((_, FileAccess::Read)) => Err(PlaceRefusal::ReadOnly),
-            Some((_, FileAccess::Deny)) | None => Err(PlaceRefusal::Denied),
+            Some((_, FileAccess::Read)) => Err(WriteRefusal::ReadOnly),
+            Some((_, FileAccess::Deny)) | None => Err(WriteRefusal::Denied),
         }
     }
 
     /// Whether something may come into being at `path`, or take the place of what is there.
-    pub fn require_making(&self, path: &Path, new: NewFile) -> Result<(), PlaceRefusal> {
+    pub fn require_making(&self, path: &Path, new: NewFile) -> Result<(), WriteRefusal> {
         self.require_writing(path)?;
         // Whoever made a link here would decide where what is protected below it is looked for.
         if !self.name_is_writable(path) || (new == NewFile::Other && self.has_less_below(path)) {
-            return Err(PlaceRefusal::ReadOnly);
+            return Err(WriteRefusal::ReadOnly);
         }
         Ok(())
     }
 
     /// Whether the name at `path` may go away, with all that is below it.
-    pub fn require_removing(&self, path: &Path) -> Result<(), PlaceRefusal> {
+    pub fn require_removing(&self, path: &Path) -> Result<(), WriteRefusal> {
         self.require_writing(path)?;
         if !self.name_is_writable(path) || self.has_less_below(path) {
-            return Err(PlaceRefusal::HeldInPlace);
+            return Err(WriteRefusal::HeldInPlace);
         }
         Ok(())
     }
@@ -93,8 +93,8 @@ impl WritablePlaces {
 mod tests {
     use super::*;
 
-    fn places() -> WritablePlaces {
-        WritablePlaces::new(vec![
+    fn places() -> WritablePaths {
+        WritablePaths::new(vec![
             ("/".into(), FileAccess::Read),
             ("/w".into(), FileAccess::Write),
             ("/w/.git".into(), FileAccess::Read),
@@ -106,14 +106,14 @@ mod tests {
     #[test]
     fn the_longest_path_decides() {
         for (path, expected) in [
-            ("/", Err(PlaceRefusal::ReadOnly)),
-            ("/wide", Err(PlaceRefusal::ReadOnly)),
+            ("/", Err(WriteRefusal::ReadOnly)),
+            ("/wide", Err(WriteRefusal::ReadOnly)),
             ("/w", Ok(())),
             ("/w/x/y", Ok(())),
             ("/w/.gitignore", Ok(())),
-            ("/w/.git", Err(PlaceRefusal::ReadOnly)),
-            ("/w/.git/hooks/x", Err(PlaceRefusal::ReadOnly)),
-            ("/state/x", Err(PlaceRefusal::Denied)),
+            ("/w/.git", Err(WriteRefusal::ReadOnly)),
+            ("/w/.git/hooks/x", Err(WriteRefusal::ReadOnly)),
+            ("/state/x", Err(WriteRefusal::Denied)),
         ] {
             assert_eq!(places().require_writing(Path::new(path)), expected, "{path}");
         }
@@ -121,15 +121,15 @@ mod tests {
 
     #[test]
     fn what_is_above_something_protected_stays_and_nothing_takes_its_place() {
-        let held = Err(PlaceRefusal::HeldInPlace);
+        let held = Err(WriteRefusal::HeldInPlace);
         for (path, removing) in [("/w", held), ("/w/a", held), ("/w/a/b", held), ("/w/a/c", Ok(())), ("/w/x", Ok(()))] {
             assert_eq!(places().require_removing(Path::new(path)), removing, "{path}");
-            let making = removing.map_err(|_| PlaceRefusal::ReadOnly);
+            let making = removing.map_err(|_| WriteRefusal::ReadOnly);
             assert_eq!(places().require_making(Path::new(path), NewFile::Other), making, "{path}");
         }
         // An empty directory where one is missing gives nothing away.
         assert_eq!(places().require_making(Path::new("/w/a"), NewFile::Directory), Ok(()));
-        assert_eq!(places().require_making(Path::new("/w"), NewFile::Directory), Err(PlaceRefusal::ReadOnly));
-        assert_eq!(places().require_making(Path::new("/w/.git"), NewFile::Directory), Err(PlaceRefusal::ReadOnly));
+        assert_eq!(places().require_making(Path::new("/w"), NewFile::Directory), Err(WriteRefusal::ReadOnly));
+        assert_eq!(places().require_making(Path::new("/w/.git"), NewFile::Directory), Err(WriteRefusal::ReadOnly));
     }
 }

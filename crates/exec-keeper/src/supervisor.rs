@@ -4,15 +4,15 @@
 //! ```text
 //!   the process calls ──► the kernel suspends it and asks ──► caller     reads its arguments, once
 //!                                                             call       what they mean
-//!                                                             place      the handle, and where that is
-//!                                                             changes    judged by that place, done on that handle
+//!                                                             path_lookup the handle, and where that is
+//!                                                             changes    judged by where that is, done on that handle
 //!   it goes on  ◄── descriptor, 0 or an error ◄───────────────┘
 //! ```
 //!
 //! Nothing is looked at twice: arguments are copied before they are understood, a path becomes a handle, the kernel is asked
 //! where the handle is (`/proc/self/fd`), and the change is made on the handle or on a name in it, without following a
 //! link. Somebody may rename a directory between the question and the change; why that changes no decision is in
-//! `exec_core::writable_places`. We have no more rights than the process: the thread drops all capabilities, and the user
+//! `exec_core::writable_paths`. We have no more rights than the process: the thread drops all capabilities, and the user
 //! is the same.
 //!
 //! There is a thread for every supervised process, so that nobody waits for files of a stranger. It ends with the last
@@ -21,12 +21,12 @@
 mod call;
 mod caller;
 mod changes;
-mod place;
+mod path_lookup;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use exec_core::writable_places::WritablePlaces;
+use exec_core::writable_paths::WritablePaths;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -43,7 +43,7 @@ const FIFO_CHECK: Duration = Duration::from_millis(5);
 const WAITING_OPENS: usize = 64;
 
 /// Begins to answer the calls that arrive at `listener`. The thread ends when no process is left that could make one.
-pub(crate) fn start(listener: OwnedFd, places: WritablePlaces) -> Result<(), Errno> {
+pub(crate) fn start(listener: OwnedFd, places: WritablePaths) -> Result<(), Errno> {
     let thread = std::thread::Builder::new().name("supervisor".to_owned()).stack_size(THREAD_STACK_BYTES);
     // Nobody waits for it: it holds nothing but its listener, and the kernel tells it when to end.
     let spawned = thread.spawn(move || {

@@ -285,7 +285,7 @@ fn without_mounts(
     let supervised = if rules.by_path().iter().all(only_reads) && rules.denied_globs().0.is_empty() {
         None
     } else {
-        let places = supervised::writable_places(rules, machine)?;
+        let places = supervised::writable_paths(rules, machine)?;
         let unavailable = |why: &String| WithoutMounts::Lacking(format!("it cannot be supervised ({why})"));
         supervision.as_ref().map_err(unavailable)?;
         means.push(SandboxMeans::Supervisor);
@@ -328,7 +328,7 @@ pub fn trial_of_supervision() -> Result<SandboxPlan, Unenforceable> {
     };
     let mut plan = plan(&policy, &machine, &host, &file_fact)?;
     let rules = PathRules::resolve(&policy.files, &machine)?;
-    if let Ok(places) = supervised::writable_places(&rules, &machine) {
+    if let Ok(places) = supervised::writable_paths(&rules, &machine) {
         plan.confinement.supervision = Some(Supervision { filter: seccomp::supervised_calls(), places });
     }
     Ok(plan)

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use exec_core::sandbox::FileAccess;
-use exec_core::writable_places::WritablePlaces;
+use exec_core::writable_paths::WritablePaths;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, statat};
 
 use crate::path_rules::{MachinePaths, PathAccess, PathRules};
@@ -33,7 +33,7 @@ pub enum NotSupervisable {
 }
 
 /// The rules for the supervisor, if it can enforce them.
-pub fn writable_places(rules: &PathRules, machine: &MachinePaths) -> Result<WritablePlaces, NotSupervisable> {
+pub fn writable_paths(rules: &PathRules, machine: &MachinePaths) -> Result<WritablePaths, NotSupervisable> {
     let is_private = |path: &Path| machine.private.iter().any(|private| path.starts_with(private));
     if rules.access(Path::new("/")) != PathAccess::Read || !rules.denied_globs().0.is_empty() {
         return Err(NotSupervisable::Reading);
@@ -67,7 +67,7 @@ pub fn writable_places(rules: &PathRules, machine: &MachinePaths) -> Result<Writ
             return Err(NotSupervisable::NamesIgnoreCase { directory: directory.to_owned() });
         }
     }
-    Ok(WritablePlaces::new(by_path))
+    Ok(WritablePaths::new(by_path))
 }
 
 /// File systems on which names differ by case, unless a directory says otherwise.
@@ -119,13 +119,13 @@ mod tests {
 
     use super::*;
 
-    fn places(rules: &[(&Path, FileAccess)], private: &[&Path]) -> Result<WritablePlaces, NotSupervisable> {
+    fn places(rules: &[(&Path, FileAccess)], private: &[&Path]) -> Result<WritablePaths, NotSupervisable> {
         let rules =
             rules.iter().map(|(path, access)| FileRule { target: RuleTarget::Path((*path).into()), access: *access });
         let policy = FilePolicy::Restricted { rules: rules.collect(), glob_scan_depth: None };
         let private = private.iter().map(|path| path.to_path_buf()).collect();
         let machine = MachinePaths { private, ..MachinePaths::default() };
-        writable_places(&PathRules::resolve(&policy, &machine).expect("there are no globs"), &machine)
+        writable_paths(&PathRules::resolve(&policy, &machine).expect("there are no globs"), &machine)
     }
 
     #[test]

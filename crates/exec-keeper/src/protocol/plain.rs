@@ -8,7 +8,7 @@ use std::time::Duration;
 use exec_core::flow::Quota;
 use exec_core::network::{DomainAccess, NetworkMode, NetworkProxy};
 use exec_core::sandbox::{Confinement, FileAccess, MountStep, SandboxMeans, SandboxReport, Supervision};
-use exec_core::writable_places::WritablePlaces;
+use exec_core::writable_paths::WritablePaths;
 use exec_core::{
     Exit, Io, Limit, LimitMeans, LimitReport, Overflow, ProcessId, ResourceLimits, SpawnStep, TerminalSize, TimeLimit,
 };
@@ -162,7 +162,7 @@ plain!(
     },
     |(filter, rules)| {
         let rules = rules.into_iter().map(|(path, access)| Some((path.into(), FileAccess::from_form(access)?)));
-        Some(Supervision { filter, places: WritablePlaces::new(rules.collect::<Option<_>>()?) })
+        Some(Supervision { filter, places: WritablePaths::new(rules.collect::<Option<_>>()?) })
     }
 );
 plain!(

@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use exec_core::writable_places::{NewFile, PlaceRefusal, WritablePlaces};
+use exec_core::writable_paths::{NewFile, WritablePaths, WriteRefusal};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, chmod,
     chownat, fcntl_getfl, fcntl_setfl, ftruncate, linkat, mkdirat, mknodat, open, openat, removexattr, renameat_with,
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::call::{AttributeChange, Call, PathArgument, Target};
 use super::caller::{Caller, umask_of};
-use super::place::{self, Found, LastName, Name, kind, path_of, proc_path, without_deleted_mark};
+use super::path_lookup::{self, Found, LastName, Name, kind, path_of, proc_path, without_deleted_mark};
 
 /// How often a file that others make and remove is looked for again.
 const CREATE_TRIES: usize = 100;
@@ -33,7 +33,7 @@ const KEPT_FLAGS: i32 = libc::O_ACCMODE
     | libc::O_LARGEFILE;
 
 pub(super) struct Changes {
-    places: WritablePlaces,
+    places: WritablePaths,
     /// Bits that the kernel takes from the files that we make, whatever the caller's mask is.
     own_umask: u32,
 }
@@ -56,7 +56,7 @@ pub(super) struct FifoOpen {
 }
 
 impl Changes {
-    pub(super) fn new(places: WritablePlaces) -> Self {
+    pub(super) fn new(places: WritablePaths) -> Self {
         Self { places, own_umask: umask_of("/proc/self/status").unwrap_or(0o7777) }
     }
 
@@ -66,7 +66,7 @@ impl Changes {
             Call::MakeDirectory { at, mode } => self.make_directory(caller, &at, mode)?,
             Call::MakeNode { at, mode } => self.make_node(caller, &at, mode)?,
             Call::MakeLink { text, at } => {
-                let name = place::name(caller, &at)?;
+                let name = path_lookup::name(caller, &at)?;
                 let last = self.new_name(&name, NewFile::Other)?;
                 symlinkat(text, &name.directory, last)?;
             }
@@ -90,7 +90,7 @@ impl Changes {
         }
         let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
         for _ in 0..CREATE_TRIES {
-            match place::find(caller, at, follow)? {
+            match path_lookup::find(caller, at, follow)? {
                 Found::File(..) if exclusive => return Err(Errno::EXIST),
                 Found::File(handle, stat) => return self.open_existing(caller, handle, &stat, flags, mode),
                 Found::Nothing(_) if !creates => return Err(Errno::NOENT),
@@ -176,7 +176,7 @@ impl Changes {
 /// Names.
 impl Changes {
     fn make_directory(&self, caller: &Caller<'_>, at: &PathArgument, mode: u32) -> Result<(), Errno> {
-        let name = Name { slash: false, ..place::name(caller, at)? };
+        let name = Name { slash: false, ..path_lookup::name(caller, at)? };
         let last = self.new_name(&name, NewFile::Directory)?;
         let mode = mode & !caller.umask()?;
         mkdirat(&name.directory, last, Mode::from_raw_mode(mode))?;
@@ -189,7 +189,7 @@ impl Changes {
             kind @ (FileType::RegularFile | FileType::Fifo | FileType::Socket) => kind,
             _ => return Err(Errno::PERM),
         };
-        let name = place::name(caller, at)?;
+        let name = path_lookup::name(caller, at)?;
         let last = self.new_name(&name, NewFile::Other)?;
         let mode = mode & 0o7777 & !caller.umask()?;
         mknodat(&name.directory, last, kind, Mode::from_raw_mode(mode), 0)?;
@@ -213,18 +213,18 @@ impl Changes {
     }
 
     fn link(&self, caller: &Caller<'_>, from: &Target, to: &PathArgument) -> Result<(), Errno> {
-        let (file, stat) = place::find_target(caller, from)?;
+        let (file, stat) = path_lookup::find_target(caller, from)?;
         if kind(&stat) == FileType::Directory {
             return Err(Errno::PERM);
         }
-        let to = place::name(caller, to)?;
+        let to = path_lookup::name(caller, to)?;
         let last = self.new_name(&to, NewFile::Other)?;
         self.require_writing(&file)?;
         linkat(CWD, proc_path(&file), &to.directory, last, AtFlags::SYMLINK_FOLLOW)
     }
 
     fn remove(&self, caller: &Caller<'_>, at: &PathArgument, directory: bool) -> Result<(), Errno> {
-        let name = place::name(caller, at)?;
+        let name = path_lookup::name(caller, at)?;
         let Some((path, last)) = name.path()? else {
             return Err(match (directory, &name.last) {
                 (true, LastName::Parent) => Errno::NOTEMPTY,
@@ -246,7 +246,7 @@ impl Changes {
         if !(RenameFlags::EXCHANGE | RenameFlags::NOREPLACE).contains(flags) {
             return Err(Errno::INVAL);
         }
-        let (from, to) = (place::name(caller, from)?, place::name(caller, to)?);
+        let (from, to) = (path_lookup::name(caller, from)?, path_lookup::name(caller, to)?);
         let (Some((from_path, from_last)), Some((to_path, to_last))) = (from.path()?, to.path()?) else {
             return Err(Errno::BUSY);
         };
@@ -278,7 +278,7 @@ impl Changes {
 impl Changes {
     fn truncate(&self, caller: &Caller<'_>, at: &PathArgument, length: i64) -> Result<(), Errno> {
         let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
-        let Found::File(handle, stat) = place::find(caller, at, true)? else { return Err(Errno::NOENT) };
+        let Found::File(handle, stat) = path_lookup::find(caller, at, true)? else { return Err(Errno::NOENT) };
         match kind(&stat) {
             FileType::RegularFile => {}
             FileType::Directory => return Err(Errno::ISDIR),
@@ -289,7 +289,7 @@ impl Changes {
     }
 
     fn change(&self, caller: &Caller<'_>, target: &Target, change: AttributeChange) -> Result<(), Errno> {
-        let (handle, stat) = place::find_target(caller, target)?;
+        let (handle, stat) = path_lookup::find_target(caller, target)?;
         self.require_writing(&handle)?;
         let is_link = kind(&stat) == FileType::Symlink;
         match change {
@@ -372,10 +372,10 @@ fn device_number(stat: &Stat) -> u64 {
     u64::from(minor & 0xff | major << 8 | (minor & !0xff) << 12)
 }
 
-fn errno_of(refusal: PlaceRefusal) -> Errno {
+fn errno_of(refusal: WriteRefusal) -> Errno {
     match refusal {
-        PlaceRefusal::ReadOnly => Errno::ROFS,
-        PlaceRefusal::Denied => Errno::ACCESS,
-        PlaceRefusal::HeldInPlace => Errno::BUSY,
+        WriteRefusal::ReadOnly => Errno::ROFS,
+        WriteRefusal::Denied => Errno::ACCESS,
+        WriteRefusal::HeldInPlace => Errno::BUSY,
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn replace_file(
     let Some(existing) = &target.existing else {
         target.resolved.require(Wanted::Write).map_err(os)?;
         let temporary = match TemporaryFile::create_beside(&target.resolved, temp_registry, 0o666) {
-            Err(errno) if cannot_replace(errno) && target.resolved.dir_place.path().is_some() => {
+            Err(errno) if cannot_replace(errno) && target.resolved.dir_policy_path.path().is_some() => {
                 return create_in_place(target, options, fill);
             }
             temporary => temporary.map_err(os)?,
@@ -162,7 +162,7 @@ struct TemporaryFile<'a> {
 impl<'a> TemporaryFile<'a> {
     fn create_beside(resolved: &'a ResolvedPath, temp_registry: &TempRegistry, mode: u32) -> Result<Self, Errno> {
         let name = temp_registry.new_name(&resolved.dir);
-        resolved.dir_place.name(&name).require(Wanted::Write)?;
+        resolved.dir_policy_path.name(&name).require(Wanted::Write)?;
         let file = openat(
             &resolved.dir,
             &name,

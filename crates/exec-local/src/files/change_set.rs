@@ -31,7 +31,7 @@ use rustix::io::Errno;
 
 use super::atomic_replace::inherit;
 use super::blocking::CancelFlag;
-use super::policy::{CallPolicy, Place, Wanted};
+use super::policy::{CallPolicy, PolicyPath, Wanted};
 use super::resolve::{LastLink, ResolvedPath, io, kind_of, open_directory, os, proc_path};
 use super::write::{FileLocks, lock_between_servers, write_all};
 use super::write_target::WriteTarget;
@@ -101,7 +101,7 @@ struct PlannedDirectory {
     record: DirectoryRecord,
     /// Of one that was found.
     handle: Option<OwnedFd>,
-    place: Place,
+    policy_path: PolicyPath,
 }
 
 /// One change, and the name that it is about.
@@ -159,7 +159,7 @@ impl<'a> Plan<'a> {
             ChangeAction::Remove | ChangeAction::Rename { .. } => {
                 let resolved = ResolvedPath::resolve(policy, path, LinkPolicy::Follow).map_err(os)?;
                 let stat = resolved.stat().map_err(os)?;
-                resolved.place().require_removing().map_err(os)?;
+                resolved.policy_path().require_removing().map_err(os)?;
                 if kind_of(&stat) == FileKind::Directory {
                     return Err(os(Errno::ISDIR));
                 }
@@ -179,7 +179,7 @@ impl<'a> Plan<'a> {
             Err(Errno::NOENT) if make_directories => return self.name_in_new_directories(policy, path),
             resolved => resolved.map_err(os)?,
         };
-        resolved.place().require_replacing().map_err(os)?;
+        resolved.policy_path().require_replacing().map_err(os)?;
         match statat(&resolved.dir, &resolved.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => self.name_of(&resolved),
             Err(errno) => Err(os(errno)),
@@ -191,7 +191,7 @@ impl<'a> Plan<'a> {
         if resolved.name == "." {
             return Err(os(Errno::ISDIR));
         }
-        let directory = self.found_directory(resolved.dir.as_fd(), &resolved.dir_place)?;
+        let directory = self.found_directory(resolved.dir.as_fd(), &resolved.dir_policy_path)?;
         Ok(Name { directory, name: resolved.name.clone() })
     }
 
@@ -199,7 +199,7 @@ impl<'a> Plan<'a> {
     fn name_in_new_directories(&mut self, policy: &CallPolicy, path: &Path) -> Result<Name, FileReason> {
         let (Some(mut above), Some(name)) = (path.parent(), path.file_name()) else { return Err(os(Errno::INVAL)) };
         let mut missing: Vec<&OsStr> = Vec::new();
-        let (handle, place) = loop {
+        let (handle, policy_path) = loop {
             match open_directory(policy, above, LastLink::Follow) {
                 Err(Errno::NOENT) => {}
                 found => break found.map_err(os)?,
@@ -207,23 +207,27 @@ impl<'a> Plan<'a> {
             missing.push(above.file_name().ok_or(os(Errno::NOENT))?);
             above = above.parent().ok_or(os(Errno::NOENT))?;
         };
-        let mut directory = self.found_directory(handle.as_fd(), &place)?;
+        let mut directory = self.found_directory(handle.as_fd(), &policy_path)?;
         for made in missing.into_iter().rev() {
             directory = self.made_directory(directory, made)?;
         }
-        let place = self.directories[directory as usize].place.name(name);
-        place.require(Wanted::Write).map_err(os)?;
+        let policy_path = self.directories[directory as usize].policy_path.name(name);
+        policy_path.require(Wanted::Write).map_err(os)?;
         Ok(Name { directory, name: name.to_owned() })
     }
 
-    fn found_directory(&mut self, handle: std::os::fd::BorrowedFd<'_>, place: &Place) -> Result<u32, FileReason> {
+    fn found_directory(
+        &mut self,
+        handle: std::os::fd::BorrowedFd<'_>,
+        policy_path: &PolicyPath,
+    ) -> Result<u32, FileReason> {
         let path = std::fs::read_link(proc_path(handle)).map_err(|error| io(&error))?;
         let record = DirectoryRecord::Found { path, inode: fstat(handle).map_err(os)?.st_ino };
         if let Some(known) = self.directories.iter().position(|directory| directory.record == record) {
             return Ok(index(known));
         }
         let handle = Some(handle.try_clone_to_owned().map_err(|error| io(&error))?);
-        self.directories.push(PlannedDirectory { record, handle, place: place.clone() });
+        self.directories.push(PlannedDirectory { record, handle, policy_path: policy_path.clone() });
         Ok(index(self.directories.len() - 1))
     }
 
@@ -232,9 +236,9 @@ impl<'a> Plan<'a> {
         if let Some(known) = self.directories.iter().position(|directory| directory.record == record) {
             return Ok(index(known));
         }
-        let place = self.directories[parent as usize].place.name(name);
-        place.require(Wanted::Write).map_err(os)?;
-        self.directories.push(PlannedDirectory { record, handle: None, place });
+        let policy_path = self.directories[parent as usize].policy_path.name(name);
+        policy_path.require(Wanted::Write).map_err(os)?;
+        self.directories.push(PlannedDirectory { record, handle: None, policy_path });
         Ok(index(self.directories.len() - 1))
     }
 
@@ -338,8 +342,8 @@ impl<'a> Plan<'a> {
         for (target, side) in self.targets.iter().zip(sides) {
             let old = target.found.as_ref().and_then(|found| found.existing.as_ref());
             let (side, name) = (side.clone(), target.name.clone());
-            let place = &self.directories[side.directory as usize].place;
-            place.name(&side.name).require(Wanted::Write).map_err(|errno| failed(target.path, os(errno)))?;
+            let policy_path = &self.directories[side.directory as usize].policy_path;
+            policy_path.name(&side.name).require(Wanted::Write).map_err(|errno| failed(target.path, os(errno)))?;
             match (&target.change.action, old) {
                 (ChangeAction::Write { bytes, mode }, old) => {
                     let written = self.write_side(&side, target, bytes, *mode);

@@ -18,7 +18,7 @@ use super::atomic_replace::{ReplaceOptions, replace_file};
 use super::blocking::CancelFlag;
 use super::descent::{Descent, DirectoryStack};
 use super::path_ops::{canonicalize, create_directory};
-use super::policy::{CallPolicy, Place, Wanted};
+use super::policy::{CallPolicy, PolicyPath, Wanted};
 use super::resolve::{self, LastLink, ResolvedPath, kind_of, open_directory, os, proc_path, reopen};
 use super::temp_registry::TempRegistry;
 use super::write::write_all;
@@ -54,7 +54,7 @@ struct Copier<'a> {
 /// A name to copy, and where to.
 struct CopyStep<'a> {
     from: BorrowedFd<'a>,
-    from_place: &'a Place,
+    from_policy_path: &'a PolicyPath,
     name: &'a OsStr,
     to: CopyTarget<'a>,
     source: &'a Path,
@@ -66,21 +66,21 @@ struct CopyStep<'a> {
 enum CopyTarget<'a> {
     Path(&'a CallPolicy, &'a Path),
     /// A name in a directory of the destination.
-    Name(BorrowedFd<'a>, &'a Place, &'a OsStr),
+    Name(BorrowedFd<'a>, &'a PolicyPath, &'a OsStr),
 }
 
 impl CopyTarget<'_> {
     fn resolve(&self) -> Result<ResolvedPath, Errno> {
         match self {
             Self::Path(policy, path) => ResolvedPath::resolve(policy, path, LinkPolicy::Follow),
-            Self::Name(dir, place, name) => ResolvedPath::in_directory(*dir, place, name),
+            Self::Name(dir, policy_path, name) => ResolvedPath::in_directory(*dir, policy_path, name),
         }
     }
 
     fn find(&self) -> Result<WriteTarget, Errno> {
         match self {
             Self::Path(policy, path) => WriteTarget::find(policy, path, LinkPolicy::Follow),
-            Self::Name(dir, place, name) => WriteTarget::find_in(*dir, place, name, LinkPolicy::Follow),
+            Self::Name(dir, policy_path, name) => WriteTarget::find_in(*dir, policy_path, name, LinkPolicy::Follow),
         }
     }
 }
@@ -102,8 +102,8 @@ impl Copier<'_> {
         let from = from.map_err(|errno| at_source(os(errno)))?;
         let stat = from.stat().map_err(|errno| at_source(os(errno)))?;
         let (name, to) = (from.name.as_os_str(), CopyTarget::Path(self.policy, destination));
-        let (from, from_place) = (from.dir.as_fd(), &from.dir_place);
-        let step = CopyStep { from, from_place, name, to, source, destination };
+        let (from, from_policy_path) = (from.dir.as_fd(), &from.dir_policy_path);
+        let step = CopyStep { from, from_policy_path, name, to, source, destination };
         match kind_of(&stat) {
             FileKind::File => self.copy_file(&step),
             FileKind::Symlink => self.copy_link(&step),
@@ -122,16 +122,16 @@ impl Copier<'_> {
         let (mut source, mut destination) = (top.source.to_owned(), top.destination.to_owned());
         let at = |path: &Path, errno| FileError::new(FileVerb::Copy, path, os(errno));
         let to = resolve_or_create_parent(self.policy, top.destination).map_err(|reason| top.at_destination(reason))?;
-        let made = make_directory(to.dir.as_fd(), &to.dir_place, &to.name, stat);
+        let made = make_directory(to.dir.as_fd(), &to.dir_policy_path, &to.name, stat);
         let made = made.map_err(|errno| at(&destination, errno))?;
-        let mut targets = DirectoryStack::new(made.dir, made.place).map_err(|errno| at(&destination, errno))?;
+        let mut targets = DirectoryStack::new(made.dir, made.policy_path).map_err(|errno| at(&destination, errno))?;
         let mut original_of_level = vec![made.original];
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(top.from, top.name, flags, Mode::empty());
-        let place = top.from_place.name(top.name);
+        let policy_path = top.from_policy_path.name(top.name);
         let tree = opened.and_then(|dir| {
-            place.require_outside_procfs(&dir)?;
-            Descent::new(dir, place, None)
+            policy_path.require_outside_procfs(&dir)?;
+            Descent::new(dir, policy_path, None)
         });
         let mut tree = tree.map_err(|errno| at(&source, errno))?;
         self.copied.directories += 1;
@@ -158,9 +158,9 @@ impl Copier<'_> {
             destination.push(&name);
             let from = tree.directories.current();
             let stat = statat(from, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| at(&source, errno))?;
-            let from_place = tree.directories.place();
-            let to = CopyTarget::Name(targets.current(), targets.place(), &name);
-            let step = CopyStep { from, from_place, name: &name, to, source: &source, destination: &destination };
+            let from_policy_path = tree.directories.policy_path();
+            let to = CopyTarget::Name(targets.current(), targets.policy_path(), &name);
+            let step = CopyStep { from, from_policy_path, name: &name, to, source: &source, destination: &destination };
             match kind_of(&stat) {
                 FileKind::File => self.copy_file(&step)?,
                 FileKind::Symlink => self.copy_link(&step)?,
@@ -168,9 +168,9 @@ impl Copier<'_> {
                 FileKind::Directory => {
                     // Entered first: what may not be read leaves no empty directory.
                     tree.enter(&name, None).map_err(|errno| at(&source, errno))?;
-                    let made = make_directory(targets.current(), targets.place(), &name, stat);
+                    let made = make_directory(targets.current(), targets.policy_path(), &name, stat);
                     let made = made.map_err(|errno| at(&destination, errno))?;
-                    targets.push_at(made.dir, made.place).map_err(|errno| at(&destination, errno))?;
+                    targets.push_at(made.dir, made.policy_path).map_err(|errno| at(&destination, errno))?;
                     original_of_level.push(made.original);
                     self.copied.directories += 1;
                     continue;
@@ -189,11 +189,11 @@ impl Copier<'_> {
     }
 
     fn copy_link(&mut self, step: &CopyStep<'_>) -> Result<(), FileError> {
-        let text = step.from_place.name(step.name).require(Wanted::Read);
+        let text = step.from_policy_path.name(step.name).require(Wanted::Read);
         let text = text.and_then(|()| readlinkat(step.from, step.name, Vec::new()));
         let text = text.map_err(|errno| step.at_source(os(errno)))?;
         let made = step.to.resolve().and_then(|to| {
-            to.place().require_replacing()?;
+            to.policy_path().require_replacing()?;
             symlinkat(&text, &to.dir, &to.name)
         });
         made.map_err(|errno| step.at_destination(os(errno)))?;
@@ -204,7 +204,7 @@ impl Copier<'_> {
 
     fn copy_file(&mut self, step: &CopyStep<'_>) -> Result<(), FileError> {
         let (file, stat) =
-            open_source(step.from, step.from_place, step.name).map_err(|reason| step.at_source(reason))?;
+            open_source(step.from, step.from_policy_path, step.name).map_err(|reason| step.at_source(reason))?;
         let target = step.to.find().map_err(|errno| step.at_destination(os(errno)))?;
         if let Some(existing) = &target.existing
             && (existing.st_dev, existing.st_ino) == (stat.st_dev, stat.st_ino)
@@ -349,37 +349,37 @@ fn resolve_or_create_parent(policy: &CallPolicy, path: &Path) -> Result<Resolved
 struct MadeDirectory {
     dir: OwnedFd,
     /// Elsewhere if a link to a directory was there before.
-    place: Place,
+    policy_path: PolicyPath,
     original: Option<Stat>,
 }
 
 /// Makes a directory that we may write while it is filled: the mode of the original may forbid that, so it is set last.
 fn make_directory(
     dir: BorrowedFd<'_>,
-    dir_place: &Place,
+    dir_policy_path: &PolicyPath,
     name: &OsStr,
     original: Stat,
 ) -> Result<MadeDirectory, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let place = dir_place.name(name);
-    let made = match place.require(Wanted::Write) {
+    let policy_path = dir_policy_path.name(name);
+    let made = match policy_path.require(Wanted::Write) {
         // A directory that is there already may be one to merge into.
         Err(Errno::ROFS) if statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() => Err(Errno::EXIST),
         permitted => permitted.and_then(|()| mkdirat(dir, name, Mode::from_raw_mode(0o700))),
     };
-    match (made, dir_place.path()) {
+    match (made, dir_policy_path.path()) {
         (Ok(()), _) => {
             let dir = openat(dir, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
-            Ok(MadeDirectory { dir, place, original: Some(original) })
+            Ok(MadeDirectory { dir, policy_path, original: Some(original) })
         }
         (Err(Errno::EXIST), above) => {
             let opened = match above {
-                None => openat(dir, name, flags, Mode::empty()).map(|dir| (dir, place)),
-                Some(above) => open_directory(&dir_place.policy(), &above.join(name), LastLink::Follow),
+                None => openat(dir, name, flags, Mode::empty()).map(|dir| (dir, policy_path)),
+                Some(above) => open_directory(&dir_policy_path.policy(), &above.join(name), LastLink::Follow),
             };
             match opened {
                 Err(Errno::NOTDIR | Errno::NOENT) => Err(Errno::EXIST),
-                opened => opened.map(|(dir, place)| MadeDirectory { dir, place, original: None }),
+                opened => opened.map(|(dir, policy_path)| MadeDirectory { dir, policy_path, original: None }),
             }
         }
         (Err(errno), _) => Err(errno),
@@ -387,10 +387,10 @@ fn make_directory(
 }
 
 /// Opens the file if it is still regular; it may have become something else since it was listed.
-fn open_source(dir: BorrowedFd<'_>, place: &Place, name: &OsStr) -> Result<(OwnedFd, Stat), FileReason> {
-    place.name(name).require(Wanted::Read).map_err(os)?;
+fn open_source(dir: BorrowedFd<'_>, policy_path: &PolicyPath, name: &OsStr) -> Result<(OwnedFd, Stat), FileReason> {
+    policy_path.name(name).require(Wanted::Read).map_err(os)?;
     let handle = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).map_err(os)?;
-    place.require_outside_procfs(&handle).map_err(os)?;
+    policy_path.require_outside_procfs(&handle).map_err(os)?;
     let stat = fstat(&handle).map_err(os)?;
     match kind_of(&stat) {
         FileKind::File => {}
@@ -474,7 +474,7 @@ mod tests {
         let (options, registry, cancel) = (CopyOptions::default(), TempRegistry::open(None), CancelFlag::default());
         let (policy, copied) = (&CallPolicy::default(), Copied::default());
         let mut copier = Copier { policy, options: &options, temp_registry: &registry, cancel: &cancel, copied };
-        let opened = open_source(CWD, &Place::default(), OsStr::new("/proc/self/limits"));
+        let opened = open_source(CWD, &PolicyPath::default(), OsStr::new("/proc/self/limits"));
         let (from, stat) = opened.expect("Linux has it");
         for name in ["first", "second"] {
             let path = dir.path().join(name);

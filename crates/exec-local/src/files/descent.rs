@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
-use super::policy::Place;
+use super::policy::PolicyPath;
 use super::resolve::{list, open_listing};
 
 /// Handles that a descent keeps open. Deeper trees are rare, and a process has few descriptors.
@@ -33,19 +33,19 @@ pub(super) struct DirectoryStack {
     /// So many of the first levels have no handle.
     closed: usize,
     /// Of the directory that is worked on.
-    place: Place,
+    policy_path: PolicyPath,
 }
 
 struct StackLevel {
     device_and_inode: (u64, u64),
     handle: Option<OwnedFd>,
     /// Of the directory above, where that is not simply the parent.
-    place_above: Option<Place>,
+    policy_path_above: Option<PolicyPath>,
 }
 
 impl DirectoryStack {
-    pub(super) fn new(top: OwnedFd, place: Place) -> Result<Self, Errno> {
-        let mut stack = Self { levels: Vec::new(), closed: 0, place };
+    pub(super) fn new(top: OwnedFd, policy_path: PolicyPath) -> Result<Self, Errno> {
+        let mut stack = Self { levels: Vec::new(), closed: 0, policy_path };
         stack.add(top, None)?;
         Ok(stack)
     }
@@ -57,13 +57,13 @@ impl DirectoryStack {
     }
 
     /// Where that is.
-    pub(super) fn place(&self) -> &Place {
-        &self.place
+    pub(super) fn policy_path(&self) -> &PolicyPath {
+        &self.policy_path
     }
 
-    pub(super) fn into_current(mut self) -> (OwnedFd, Place) {
+    pub(super) fn into_current(mut self) -> (OwnedFd, PolicyPath) {
         let handle = self.levels.pop().and_then(|level| level.handle);
-        (handle.expect("the last level always has a handle, and the top is never left"), self.place)
+        (handle.expect("the last level always has a handle, and the top is never left"), self.policy_path)
     }
 
     /// The number of directories that were entered below the top.
@@ -75,26 +75,26 @@ impl DirectoryStack {
     pub(super) fn enter(&mut self, name: &OsStr) -> Result<(), Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = openat(self.current(), name, flags, Mode::empty())?;
-        self.place.name(name).require_entering(&dir)?;
+        self.policy_path.name(name).require_entering(&dir)?;
         self.push(dir, name)
     }
 
     /// Goes into a directory of the current one that was opened already.
     pub(super) fn push(&mut self, dir: OwnedFd, name: &OsStr) -> Result<(), Errno> {
         self.add(dir, None)?;
-        self.place.enter(name);
+        self.policy_path.enter(name);
         Ok(())
     }
 
     /// Goes into a directory that was opened already and may be anywhere.
-    pub(super) fn push_at(&mut self, dir: OwnedFd, place: Place) -> Result<(), Errno> {
-        let above = std::mem::replace(&mut self.place, place);
+    pub(super) fn push_at(&mut self, dir: OwnedFd, policy_path: PolicyPath) -> Result<(), Errno> {
+        let above = std::mem::replace(&mut self.policy_path, policy_path);
         self.add(dir, Some(above))
     }
 
-    fn add(&mut self, dir: OwnedFd, place_above: Option<Place>) -> Result<(), Errno> {
+    fn add(&mut self, dir: OwnedFd, policy_path_above: Option<PolicyPath>) -> Result<(), Errno> {
         let device_and_inode = identity(&dir)?;
-        self.levels.push(StackLevel { device_and_inode, handle: Some(dir), place_above });
+        self.levels.push(StackLevel { device_and_inode, handle: Some(dir), policy_path_above });
         if self.levels.len() - self.closed > OPEN_HANDLES {
             self.levels[self.closed].handle = None;
             self.closed += 1;
@@ -106,9 +106,9 @@ impl DirectoryStack {
     pub(super) fn leave(&mut self) -> Result<OwnedFd, Errno> {
         let level = self.levels.pop().expect("the top is never left");
         let left = level.handle.expect("the last level always has a handle");
-        match level.place_above {
-            Some(place) => self.place = place,
-            None => self.place.leave(),
+        match level.policy_path_above {
+            Some(policy_path) => self.policy_path = policy_path,
+            None => self.policy_path.leave(),
         }
         let above = self.levels.last_mut().expect("the top is never left");
         if above.handle.is_none() {
@@ -150,8 +150,8 @@ struct NamesLeft {
 
 impl Descent {
     /// Begins with the names of `top`, those behind `after` only.
-    pub(super) fn new(top: OwnedFd, place: Place, after: Option<OsString>) -> Result<Self, Errno> {
-        let directories = DirectoryStack::new(top, place)?;
+    pub(super) fn new(top: OwnedFd, policy_path: PolicyPath, after: Option<OsString>) -> Result<Self, Errno> {
+        let directories = DirectoryStack::new(top, policy_path)?;
         let first = NamesLeft { after, more: true, ..NamesLeft::default() };
         Ok(Self { directories, levels: vec![first], held: 0, first_held: 0 })
     }
@@ -160,8 +160,8 @@ impl Descent {
     pub(super) fn next(&mut self) -> Result<Option<(OsString, FileType)>, Errno> {
         let level = self.levels.last_mut().expect("the top is never left");
         if level.next.is_empty() && level.more {
-            let (dir, place) = (self.directories.current(), self.directories.place());
-            let (names, more) = names_after(dir, place, level.after.as_deref(), HELD_NAMES)?;
+            let (dir, policy_path) = (self.directories.current(), self.directories.policy_path());
+            let (names, more) = names_after(dir, policy_path, level.after.as_deref(), HELD_NAMES)?;
             self.held += names.len();
             (level.next, level.more) = (names.into(), more);
             self.drop_names_above();
@@ -214,7 +214,7 @@ impl Descent {
 /// is that of the result, whatever the size of the directory.
 pub(super) fn names_after(
     dir: BorrowedFd<'_>,
-    place: &Place,
+    policy_path: &PolicyPath,
     after: Option<&OsStr>,
     max: usize,
 ) -> Result<(Vec<(OsString, FileType)>, bool), Errno> {
@@ -224,7 +224,7 @@ pub(super) fn names_after(
     for entry in list(&dir)? {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if after.is_some_and(|after| name <= after) || !place.shows(name) {
+        if after.is_some_and(|after| name <= after) || !policy_path.shows(name) {
             continue;
         }
         if names.len() == max {
@@ -255,8 +255,8 @@ mod tests {
         for max in 1..7 {
             let (mut found, mut after) = (Vec::<OsString>::new(), None);
             loop {
-                let (names, more) =
-                    names_after(open.as_fd(), &Place::default(), after.as_deref(), max).expect("it is a directory");
+                let (names, more) = names_after(open.as_fd(), &PolicyPath::default(), after.as_deref(), max)
+                    .expect("it is a directory");
                 assert!(names.len() <= max);
                 found.extend(names.into_iter().map(|(name, _)| name));
                 after = found.last().cloned();
@@ -275,7 +275,7 @@ mod tests {
         std::fs::create_dir_all(dir.path().join(deep)).expect("it is ours");
         std::fs::create_dir(dir.path().join("elsewhere")).expect("it is ours");
         let top = OwnedFd::from(File::open(dir.path()).expect("it exists"));
-        let mut stack = DirectoryStack::new(top, Place::default()).expect("it is a directory");
+        let mut stack = DirectoryStack::new(top, PolicyPath::default()).expect("it is a directory");
         for _ in 0..OPEN_HANDLES + 2 {
             stack.enter(OsStr::new("d")).expect("it is there");
         }

@@ -18,7 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::descent::{Descent, names_after};
-use super::policy::{CallPolicy, Place, Wanted};
+use super::policy::{CallPolicy, PolicyPath, Wanted};
 use super::resolve::{
     LastLink, ResolvedPath, entry_kind, kind_of, kind_of_type, list, open_directory, open_handle, open_listing, os,
     proc_path, target_kind,
@@ -69,7 +69,7 @@ pub(super) fn metadata(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> R
 /// Of what may be listed but not looked into: its kind, and nothing else. A process in a sandbox sees a mask there.
 fn metadata_of_a_name(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Option<Metadata> {
     let resolved =
-        ResolvedPath::resolve(policy, path, links).ok().filter(|resolved| resolved.place().is_only_a_name())?;
+        ResolvedPath::resolve(policy, path, links).ok().filter(|resolved| resolved.policy_path().is_only_a_name())?;
     let kind = resolved.kind_of_name().filter(|kind| *kind != FileKind::Symlink)?;
     let unknown = SystemTime::UNIX_EPOCH;
     Some(Metadata {
@@ -107,10 +107,10 @@ fn time(stamp: &StatxTimestamp) -> SystemTime {
 pub(super) fn canonicalize(policy: &CallPolicy, path: &Path) -> Result<PathBuf, FileReason> {
     if policy.is_restricted() {
         let resolved = ResolvedPath::resolve_to_end(policy, path, LinkPolicy::Follow).map_err(os)?;
-        if !resolved.place().is_only_a_name() || resolved.kind_of_name().is_none() {
+        if !resolved.policy_path().is_only_a_name() || resolved.kind_of_name().is_none() {
             resolved.stat().map_err(os)?;
         }
-        return resolved.place().path().map(Path::to_owned).ok_or(os(Errno::NOENT));
+        return resolved.policy_path().path().map(Path::to_owned).ok_or(os(Errno::NOENT));
     }
     // An error without a number is about the path itself (a NUL byte), which the kernel would call EINVAL.
     std::fs::canonicalize(path)
@@ -119,19 +119,19 @@ pub(super) fn canonicalize(policy: &CallPolicy, path: &Path) -> Result<PathBuf, 
 
 /// Kinds come with the names; only links cost another system call.
 pub(super) fn read_directory(policy: &CallPolicy, path: &Path) -> Result<Vec<DirectoryEntry>, FileReason> {
-    let (dir, place) = open_directory(policy, path, LastLink::Follow).map_err(os)?;
+    let (dir, policy_path) = open_directory(policy, path, LastLink::Follow).map_err(os)?;
     let dir = open_listing(dir).map_err(os)?;
     let mut entries = Vec::new();
     let mut found = 0;
     for entry in list(&dir).map_err(os)? {
         let entry = entry.map_err(os)?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if !place.shows(name) {
+        if !policy_path.shows(name) {
             continue;
         }
         found += 1;
         if found <= DIRECTORY_ENTRIES {
-            entries.extend(directory_entry(&dir, &place, name, entry.file_type()));
+            entries.extend(directory_entry(&dir, &policy_path, name, entry.file_type()));
         }
     }
     if found > DIRECTORY_ENTRIES {
@@ -148,22 +148,27 @@ pub(super) fn read_directory_page(
     after: Option<&OsStr>,
     max_entries: usize,
 ) -> Result<DirectoryPage, FileReason> {
-    let (dir, place) = open_directory(policy, path, LastLink::Follow).map_err(os)?;
+    let (dir, policy_path) = open_directory(policy, path, LastLink::Follow).map_err(os)?;
     let max_entries = max_entries.clamp(1, DIRECTORY_ENTRIES);
-    let (names, more) = names_after(dir.as_fd(), &place, after, max_entries).map_err(os)?;
+    let (names, more) = names_after(dir.as_fd(), &policy_path, after, max_entries).map_err(os)?;
     let next = names.last().filter(|_| more).map(|(name, _)| name.clone());
-    let entries = names.iter().filter_map(|(name, file_type)| directory_entry(&dir, &place, name, *file_type));
+    let entries = names.iter().filter_map(|(name, file_type)| directory_entry(&dir, &policy_path, name, *file_type));
     Ok(DirectoryPage { entries: entries.collect(), next })
 }
 
 /// `None` if it is gone again.
-fn directory_entry(dir: &OwnedFd, place: &Place, name: &OsStr, file_type: FileType) -> Option<DirectoryEntry> {
+fn directory_entry(
+    dir: &OwnedFd,
+    policy_path: &PolicyPath,
+    name: &OsStr,
+    file_type: FileType,
+) -> Option<DirectoryEntry> {
     let own = match entry_kind(dir, name, file_type) {
         Err(Errno::NOENT) => return None,
         kind => kind.unwrap_or(FileKind::Special),
     };
     let kind = match own {
-        FileKind::Symlink => target_kind(dir, place, name).unwrap_or(FileKind::Symlink),
+        FileKind::Symlink => target_kind(dir, policy_path, name).unwrap_or(FileKind::Symlink),
         other => other,
     };
     Some(DirectoryEntry { name: name.to_owned(), kind, is_symlink: own == FileKind::Symlink })
@@ -243,10 +248,12 @@ pub(super) fn rename(policy: &CallPolicy, from: &Path, to: &Path, options: Renam
     let to = ResolvedPath::resolve(policy, to, options.links)?;
     if policy.is_restricted() {
         let stat = from.stat()?;
-        from.place().require_removing()?;
-        to.place().require_replacing()?;
-        if kind_of(&stat) == FileKind::Directory && (from.place().may_deny_below() || to.place().may_deny_below()) {
-            require_nothing_denied_below(&from, to.place())?;
+        from.policy_path().require_removing()?;
+        to.policy_path().require_replacing()?;
+        if kind_of(&stat) == FileKind::Directory
+            && (from.policy_path().may_deny_below() || to.policy_path().may_deny_below())
+        {
+            require_nothing_denied_below(&from, to.policy_path())?;
         }
     }
     if !options.no_replace {
@@ -272,8 +279,8 @@ const LOOKED_AT_NAMES: usize = 100_000;
 
 /// Below a new name a denial by glob may no longer match, so nothing that is denied moves with its directory; nor does
 /// anything come where it would be denied. Who may write there can add something meanwhile, but knows what that is.
-fn require_nothing_denied_below(from: &ResolvedPath, mut to: Place) -> Result<(), Errno> {
-    let mut tree = Descent::new(from.handle(Wanted::Write)?, from.place(), None)?;
+fn require_nothing_denied_below(from: &ResolvedPath, mut to: PolicyPath) -> Result<(), Errno> {
+    let mut tree = Descent::new(from.handle(Wanted::Write)?, from.policy_path(), None)?;
     for _ in 0..LOOKED_AT_NAMES {
         let Some((name, file_type)) = tree.next()? else {
             if !tree.leave()? {
@@ -282,7 +289,7 @@ fn require_nothing_denied_below(from: &ResolvedPath, mut to: Place) -> Result<()
             to.leave();
             continue;
         };
-        tree.directories.place().name(&name).require(Wanted::Write)?;
+        tree.directories.policy_path().name(&name).require(Wanted::Write)?;
         to.name(&name).require(Wanted::Write)?;
         if entry_kind(tree.directories.current(), &name, file_type)? == FileKind::Directory {
             tree.enter(&name, None)?;
@@ -351,6 +358,6 @@ pub(super) fn read_link(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> 
 
 pub(super) fn create_symlink(policy: &CallPolicy, target: &Path, path: &Path, links: LinkPolicy) -> Result<(), Errno> {
     let resolved = ResolvedPath::resolve(policy, path, links)?;
-    resolved.place().require_replacing()?;
+    resolved.policy_path().require_replacing()?;
     symlinkat(target, &resolved.dir, &resolved.name)
 }

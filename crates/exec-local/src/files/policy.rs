@@ -1,8 +1,8 @@
 //! What a call may reach, and where it is.
 //!
 //! A call under a policy goes from `/` to its file one handle after the other and never lets the kernel follow a link
-//! (`resolve/under_policy`), so it knows the path without links of every handle: its [`Place`]. The rules are asked about
-//! the place, and then the call acts on that handle, or on a name in it without following a link. Nothing is looked at by
+//! (`resolve/under_policy`), so it knows the path without links of every handle: its [`PolicyPath`]. The rules are asked about
+//! that path, and then the call acts on that handle, or on a name in it without following a link. Nothing is looked at by
 //! one path and used by another. For a call without a policy all of this is empty and costs nothing.
 //!
 //! Somebody may move a directory between the decision and the act, and the act then takes place where the directory is
@@ -85,24 +85,24 @@ impl CallPolicy {
         self.0.is_some()
     }
 
-    /// The place of `path`, which goes through no link.
-    pub(super) fn place(&self, path: &Path) -> Place {
-        Place(self.0.as_ref().map(|rules| KnownPlace { rules: Arc::clone(rules), path: path.to_owned() }))
+    /// `path`, as the rules know it; it goes through no link.
+    pub(super) fn policy_path(&self, path: &Path) -> PolicyPath {
+        PolicyPath(self.0.as_ref().map(|rules| KnownPath { rules: Arc::clone(rules), path: path.to_owned() }))
     }
 }
 
 /// Where a file is, as far as a policy has to know it.
 #[derive(Clone, Default)]
-pub(super) struct Place(Option<KnownPlace>);
+pub(super) struct PolicyPath(Option<KnownPath>);
 
 #[derive(Clone)]
-struct KnownPlace {
+struct KnownPath {
     rules: Arc<CallRules>,
     /// Absolute and without links.
     path: PathBuf,
 }
 
-impl KnownPlace {
+impl KnownPath {
     fn leads_to_something(&self) -> bool {
         !self.path.starts_with("/proc") && self.rules.rules.leads_to_something(&self.path)
     }
@@ -117,7 +117,7 @@ impl KnownPlace {
     }
 }
 
-impl Place {
+impl PolicyPath {
     pub(super) fn policy(&self) -> CallPolicy {
         CallPolicy(self.0.as_ref().map(|known| Arc::clone(&known.rules)))
     }
@@ -127,11 +127,11 @@ impl Place {
         self.0.as_ref().map(|known| known.path.as_path())
     }
 
-    /// The place of a name in this directory.
+    /// The path of a name in this directory.
     pub(super) fn name(&self, name: &OsStr) -> Self {
-        let mut place = self.clone();
-        place.enter(name);
-        place
+        let mut policy_path = self.clone();
+        policy_path.enter(name);
+        policy_path
     }
 
     pub(super) fn enter(&mut self, name: &OsStr) {

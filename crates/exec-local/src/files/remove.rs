@@ -42,7 +42,7 @@ pub(super) fn remove(
         }
         _ => {}
     }
-    resolved.place().require_removing().map_err(|errno| failed(os(errno)))?;
+    resolved.policy_path().require_removing().map_err(|errno| failed(os(errno)))?;
     match kind {
         // `/` or a path that ends in `..`: the kernel would not remove the directory, so its contents stay, too.
         FileKind::Directory if resolved.name == "." => return Err(failed(os(Errno::BUSY))),
@@ -66,7 +66,7 @@ fn remove_tree(top: &ResolvedPath, path: &Path, cancel: &CancelFlag) -> Result<(
     let failed = |path: &Path, errno| FileError::new(FileVerb::Remove, path, os(errno));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = openat(&top.dir, &top.name, flags, Mode::empty());
-    let mut tree = match opened.and_then(|dir| Descent::new(dir, top.place(), None)) {
+    let mut tree = match opened.and_then(|dir| Descent::new(dir, top.policy_path(), None)) {
         Ok(tree) => tree,
         Err(Errno::NOENT) => return Ok(()),
         // It became a link or a file meanwhile.
@@ -104,7 +104,7 @@ fn remove_tree(top: &ResolvedPath, path: &Path, cancel: &CancelFlag) -> Result<(
 /// Returns whether it is a directory, which was entered.
 fn remove_or_enter(tree: &mut Descent, name: &OsStr, file_type: FileType) -> Result<bool, Errno> {
     let dir = tree.directories.current();
-    tree.directories.place().name(name).require(Wanted::Write)?;
+    tree.directories.policy_path().name(name).require(Wanted::Write)?;
     let removed = match entry_kind(dir, name, file_type) {
         Err(Errno::NOENT) => return Ok(false),
         Ok(FileKind::Directory) => Err(Errno::ISDIR),

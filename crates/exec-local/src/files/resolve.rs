@@ -21,7 +21,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::policy::{CallPolicy, Place, Wanted};
+use super::policy::{CallPolicy, PolicyPath, Wanted};
 
 pub(super) use under_policy::LastLink;
 
@@ -32,7 +32,7 @@ pub(super) struct ResolvedPath {
     /// One component; `.` for the root itself.
     pub(super) name: OsString,
     /// Of the directory.
-    pub(super) dir_place: Place,
+    pub(super) dir_policy_path: PolicyPath,
 }
 
 impl ResolvedPath {
@@ -53,16 +53,18 @@ impl ResolvedPath {
     }
 
     /// A name in an open directory.
-    pub(super) fn in_directory(dir: BorrowedFd<'_>, place: &Place, name: &OsStr) -> Result<Self, Errno> {
+    pub(super) fn in_directory(dir: BorrowedFd<'_>, policy_path: &PolicyPath, name: &OsStr) -> Result<Self, Errno> {
         let dir = open_directory_handle(dir, Path::new("."), LinkPolicy::Refuse)?;
-        Ok(Self { dir, name: name.to_owned(), dir_place: place.clone() })
+        Ok(Self { dir, name: name.to_owned(), dir_policy_path: policy_path.clone() })
     }
 
     /// The end of the chain of links that begins with this name. It need not exist.
     pub(super) fn follow(self, links: LinkPolicy) -> Result<Self, Errno> {
-        if let Some(dir) = self.dir_place.path() {
+        if let Some(dir) = self.dir_policy_path.path() {
             return match self.kind_of_name() {
-                Some(FileKind::Symlink) => Self::resolve_to_end(&self.dir_place.policy(), &dir.join(&self.name), links),
+                Some(FileKind::Symlink) => {
+                    Self::resolve_to_end(&self.dir_policy_path.policy(), &dir.join(&self.name), links)
+                }
                 _ => Ok(self),
             };
         }
@@ -96,16 +98,16 @@ impl ResolvedPath {
             _ => (path, OsStr::new(".")),
         };
         let dir = open_directory_handle(base, parent, links)?;
-        Ok(Self { dir, name: name.to_owned(), dir_place: Place::default() })
+        Ok(Self { dir, name: name.to_owned(), dir_policy_path: PolicyPath::default() })
     }
 
     /// Where the name is.
-    pub(super) fn place(&self) -> Place {
-        self.dir_place.name(&self.name)
+    pub(super) fn policy_path(&self) -> PolicyPath {
+        self.dir_policy_path.name(&self.name)
     }
 
     pub(super) fn require(&self, wanted: Wanted) -> Result<(), Errno> {
-        self.place().require(wanted)
+        self.policy_path().require(wanted)
     }
 
     /// Of the name itself, without following a link.
@@ -123,7 +125,7 @@ impl ResolvedPath {
     pub(super) fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         self.require(wanted_by(flags))?;
         let file = openat(&self.dir, &self.name, with_common_flags(flags) | OFlags::NOFOLLOW, mode)?;
-        self.dir_place.require_outside_procfs(&file)?;
+        self.dir_policy_path.require_outside_procfs(&file)?;
         Ok(file)
     }
 
@@ -133,7 +135,7 @@ impl ResolvedPath {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = openat(&self.dir, &self.name, flags, Mode::empty())?;
         self.require(wanted)?;
-        self.dir_place.require_outside_procfs(&handle)?;
+        self.dir_policy_path.require_outside_procfs(&handle)?;
         Ok(handle)
     }
 
@@ -163,18 +165,18 @@ pub(super) fn open_handle(
 }
 
 /// A handle of a directory that may be listed, and where it is.
-pub(super) fn open_directory(policy: &CallPolicy, path: &Path, last: LastLink) -> Result<(OwnedFd, Place), Errno> {
+pub(super) fn open_directory(policy: &CallPolicy, path: &Path, last: LastLink) -> Result<(OwnedFd, PolicyPath), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if !policy.is_restricted() {
         let flags = if last == LastLink::Keep { flags | OFlags::NOFOLLOW } else { flags };
-        return Ok((openat(CWD, path, flags, Mode::empty())?, Place::default()));
+        return Ok((openat(CWD, path, flags, Mode::empty())?, PolicyPath::default()));
     }
     let resolved = under_policy::resolve(policy, path, LinkPolicy::Follow, last)?;
-    resolved.place().require_listing()?;
+    resolved.policy_path().require_listing()?;
     let dir = openat(&resolved.dir, &resolved.name, flags | OFlags::NOFOLLOW, Mode::empty())?;
-    resolved.dir_place.require_outside_procfs(&dir)?;
-    let place = resolved.place();
-    Ok((dir, place))
+    resolved.dir_policy_path.require_outside_procfs(&dir)?;
+    let policy_path = resolved.policy_path();
+    Ok((dir, policy_path))
 }
 
 /// Opens a directory for real, to list it.
@@ -183,10 +185,10 @@ pub(super) fn open_listing(dir: impl AsFd) -> Result<OwnedFd, Errno> {
 }
 
 /// What an entry of a directory is, or what it leads to if it is a link.
-pub(super) fn target_kind(dir: impl AsFd, place: &Place, name: &OsStr) -> Result<FileKind, Errno> {
-    let stat = match place.path() {
+pub(super) fn target_kind(dir: impl AsFd, policy_path: &PolicyPath, name: &OsStr) -> Result<FileKind, Errno> {
+    let stat = match policy_path.path() {
         None => statat(dir, name, AtFlags::empty())?,
-        Some(path) => fstat(open_handle(&place.policy(), &path.join(name), LinkPolicy::Follow, Wanted::Read)?)?,
+        Some(path) => fstat(open_handle(&policy_path.policy(), &path.join(name), LinkPolicy::Follow, Wanted::Read)?)?,
     };
     Ok(kind_of(&stat))
 }

@@ -14,7 +14,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use super::blocking::CancelFlag;
-use super::policy::{CallPolicy, Place, Wanted};
+use super::policy::{CallPolicy, PolicyPath, Wanted};
 use super::resolve::{
     LastLink, ResolvedPath, entry_kind, kind_of, list, open_directory, open_handle, open_listing, os, target_kind,
 };
@@ -89,7 +89,7 @@ impl Walker<'_> {
     fn enter(&mut self, here: QueuedDirectory) -> Flow {
         let last = if self.options.follow_directory_symlinks { LastLink::Follow } else { LastLink::Keep };
         let opened = open_directory(self.policy, &here.path, last);
-        let (dir, place) = match opened.and_then(|(dir, place)| Ok((open_listing(&dir)?, place))) {
+        let (dir, policy_path) = match opened.and_then(|(dir, policy_path)| Ok((open_listing(&dir)?, policy_path))) {
             Ok(opened) => opened,
             Err(errno) => return self.record_error(&here.path, errno),
         };
@@ -103,13 +103,13 @@ impl Walker<'_> {
             }
         }
         self.entered += 1;
-        let (names, failed) = self.smallest_names(&dir, &place);
+        let (names, failed) = self.smallest_names(&dir, &policy_path);
         for (name, file_type) in names {
             if self.examined >= self.options.max_entries {
                 return Flow::Break(());
             }
             self.examined += 1;
-            self.examine(&dir, &place, &here, &name, file_type)?;
+            self.examine(&dir, &policy_path, &here, &name, file_type)?;
         }
         match failed {
             Some(errno) => self.record_error(&here.path, errno),
@@ -119,7 +119,7 @@ impl Walker<'_> {
 
     /// The first names of a directory in sorted order: as many as may still be examined, and one more, which shows that
     /// the walk is truncated. So a directory with millions of names takes no more memory than the result.
-    fn smallest_names(&self, dir: &OwnedFd, place: &Place) -> (BTreeMap<OsString, FileType>, Option<Errno>) {
+    fn smallest_names(&self, dir: &OwnedFd, policy_path: &PolicyPath) -> (BTreeMap<OsString, FileType>, Option<Errno>) {
         let wanted = self.options.max_entries - self.examined + 1;
         let mut names = BTreeMap::new();
         let entries = match list(dir) {
@@ -134,7 +134,7 @@ impl Walker<'_> {
             // A link whose target does not exist does not count as examined.
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             let may_be_link = matches!(entry.file_type(), FileType::Symlink | FileType::Unknown);
-            if !place.shows(name) || may_be_link && target_kind(dir, place, name).is_err() {
+            if !policy_path.shows(name) || may_be_link && target_kind(dir, policy_path, name).is_err() {
                 continue;
             }
             names.insert(name.to_owned(), entry.file_type());
@@ -148,7 +148,7 @@ impl Walker<'_> {
     fn examine(
         &mut self,
         dir: &OwnedFd,
-        place: &Place,
+        policy_path: &PolicyPath,
         here: &QueuedDirectory,
         name: &OsStr,
         file_type: FileType,
@@ -157,7 +157,7 @@ impl Walker<'_> {
         let kind = match own {
             FileKind::File => WalkKind::File,
             FileKind::Directory => WalkKind::Directory,
-            FileKind::Symlink if self.options.follow_directory_symlinks => match target_kind(dir, place, name) {
+            FileKind::Symlink if self.options.follow_directory_symlinks => match target_kind(dir, policy_path, name) {
                 Ok(FileKind::Directory) => WalkKind::Directory,
                 _ => return Flow::Continue(()),
             },

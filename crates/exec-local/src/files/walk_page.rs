@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::blocking::CancelFlag;
 use super::descent::Descent;
-use super::policy::{CallPolicy, Place};
+use super::policy::{CallPolicy, PolicyPath};
 use super::resolve::{LastLink, entry_kind, open_directory, os};
 
 pub(super) fn walk_page(
@@ -69,14 +69,14 @@ impl PageWalker {
     /// Goes down to the last item as far as it still exists, and behind it.
     fn resume(
         root: &Path,
-        (top, place): (OwnedFd, Place),
+        (top, policy_path): (OwnedFd, PolicyPath),
         options: WalkOptions,
         below: &Path,
         whole: bool,
     ) -> Result<Self, FileReason> {
         let mut names = below.iter();
         let after = names.next().map(OsStr::to_owned);
-        let tree = Descent::new(top, place, after.clone()).map_err(os)?;
+        let tree = Descent::new(top, policy_path, after.clone()).map_err(os)?;
         let position = WalkPosition { path: root.join(below), whole };
         let (here, page) = (root.to_owned(), WalkPage::default());
         let mut walker = Self { options, tree, here, page, page_bytes: 0, examined: 0, entered: 1, position };
@@ -88,7 +88,7 @@ impl PageWalker {
             if is_last && (whole || !walker.may_enter(&name)) {
                 break;
             }
-            // It is gone, or no directory: its place is known all the same.
+            // It is gone, or no directory: its path is known all the same.
             if walker.tree.enter(&name, next.clone()).is_err() {
                 break;
             }

@@ -8,7 +8,7 @@ use exec_env::files::{ContentHash, ExpectedFile, FileKind, FileReason, LinkPolic
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::policy::{CallPolicy, Place};
+use super::policy::{CallPolicy, PolicyPath};
 use super::resolve::{ResolvedPath, io, kind_of, os};
 
 /// A name that was no link when it was looked up, and the file that had it.
@@ -24,8 +24,13 @@ impl WriteTarget {
     }
 
     /// The same for a name in an open directory.
-    pub(super) fn find_in(dir: BorrowedFd<'_>, place: &Place, name: &OsStr, links: LinkPolicy) -> Result<Self, Errno> {
-        Self::of(ResolvedPath::in_directory(dir, place, name)?.follow(links)?)
+    pub(super) fn find_in(
+        dir: BorrowedFd<'_>,
+        policy_path: &PolicyPath,
+        name: &OsStr,
+        links: LinkPolicy,
+    ) -> Result<Self, Errno> {
+        Self::of(ResolvedPath::in_directory(dir, policy_path, name)?.follow(links)?)
     }
 
     /// What has the name now. Somebody may have made it a link again, which is then refused.

@@ -95,7 +95,7 @@ fn uri(path: &Path) -> String {
 
 /// Where a path leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Folder {
     A,
     B,
     Outside,
@@ -112,28 +112,28 @@ impl Tree {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let root = folder.path().canonicalize().expect("it is there");
         for name in ["a", "b", "outside"] {
-            let place = root.join(name);
-            std::fs::create_dir_all(place.join("folder")).expect("the folder is ours");
-            std::fs::write(place.join("file"), name).expect("the folder is ours");
+            let folder = root.join(name);
+            std::fs::create_dir_all(folder.join("folder")).expect("the folder is ours");
+            std::fs::write(folder.join("file"), name).expect("the folder is ours");
             for target in ["a", "b", "outside"] {
-                let link = place.join(format!("to-{target}"));
+                let link = folder.join(format!("to-{target}"));
                 std::os::unix::fs::symlink(root.join(target), link).expect("the folder is ours");
             }
         }
         Self { _folder: folder, root }
     }
 
-    fn folder_of(&self, place: Place) -> PathBuf {
-        self.root.join(match place {
-            Place::A => "a",
-            Place::B => "b",
-            Place::Outside => "outside",
+    fn folder_of(&self, folder: Folder) -> PathBuf {
+        self.root.join(match folder {
+            Folder::A => "a",
+            Folder::B => "b",
+            Folder::Outside => "outside",
         })
     }
 
     /// Removes what was made with names that begin so.
-    fn tidy(&self, place: Place, fresh: &str) {
-        let entries = std::fs::read_dir(self.folder_of(place)).expect("it is ours").flatten();
+    fn tidy(&self, folder: Folder, fresh: &str) {
+        let entries = std::fs::read_dir(self.folder_of(folder)).expect("it is ours").flatten();
         for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(fresh)) {
             let path = entry.path();
             let removed = if path.is_dir() { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) };
@@ -141,17 +141,17 @@ impl Tree {
         }
     }
 
-    /// Ways to write the three places, with what they lead through: a link must be within the roots to be followed.
-    fn ways(&self) -> Vec<(PathBuf, Place, Place)> {
+    /// Ways to write the three folders, with what they lead through: a link must be within the roots to be followed.
+    fn ways(&self) -> Vec<(PathBuf, Folder, Folder)> {
         let mut ways = Vec::new();
-        for place in [Place::A, Place::B, Place::Outside] {
-            let folder = self.folder_of(place);
-            ways.push((folder.clone(), place, place));
-            ways.push((folder.join("folder/.."), place, place));
-            let name = folder.file_name().expect("it has a name").to_owned();
-            for through in [Place::A, Place::Outside] {
+        for folder in [Folder::A, Folder::B, Folder::Outside] {
+            let path = self.folder_of(folder);
+            ways.push((path.clone(), folder, folder));
+            ways.push((path.join("folder/.."), folder, folder));
+            let name = path.file_name().expect("it has a name").to_owned();
+            for through in [Folder::A, Folder::Outside] {
                 let link = self.folder_of(through).join(format!("to-{}", name.display()));
-                ways.push((link, place, through));
+                ways.push((link, folder, through));
             }
         }
         ways
@@ -191,7 +191,7 @@ const ENVIRONMENT: &str = "build";
 #[derive(Debug, Clone)]
 struct Token {
     methods: Vec<&'static str>,
-    roots: Option<Vec<Place>>,
+    roots: Option<Vec<Folder>>,
     read_only: bool,
     environments: Vec<&'static str>,
 }
@@ -200,7 +200,7 @@ impl Token {
     fn all() -> Vec<Self> {
         let mut tokens = Vec::new();
         for methods in [vec!["*"], vec!["fs/*"], vec!["fs/read*", "fs/getMetadata", "fs/w*"], vec!["process/*"]] {
-            for roots in [None, Some(vec![Place::A]), Some(vec![Place::B]), Some(vec![Place::A, Place::B])] {
+            for roots in [None, Some(vec![Folder::A]), Some(vec![Folder::B]), Some(vec![Folder::A, Folder::B])] {
                 for read_only in [false, true] {
                     // In turn, so that each kind of environments meets each kind of the rest.
                     let environments =
@@ -219,12 +219,12 @@ impl Token {
         })
     }
 
-    fn permits_place(&self, place: Place) -> bool {
-        self.roots.as_ref().is_none_or(|roots| roots.contains(&place))
+    fn permits_folder(&self, folder: Folder) -> bool {
+        self.roots.as_ref().is_none_or(|roots| roots.contains(&folder))
     }
 
     fn sign(&self, tree: &Tree, key: &Path) -> String {
-        let root = |place: &Place| Root::Path(tree.folder_of(*place));
+        let root = |folder: &Folder| Root::Path(tree.folder_of(*folder));
         let scope = TokenScope {
             methods: self.methods.iter().map(|pattern| pattern.parse().expect("a pattern")).collect(),
             roots: self.roots.as_ref().map(|roots| roots.iter().map(root).collect()),
@@ -280,12 +280,12 @@ async fn a_scoped_token_can_do_what_it_says_and_nothing_else() {
             continue;
         }
         let mut client = Client::begin(connected.expect("the token is good"), None).await;
-        for (way_at, (way, place, through)) in tree.ways().into_iter().enumerate() {
-            let within = token.permits_place(place) && token.permits_place(through);
+        for (way_at, (way, folder, through)) in tree.ways().into_iter().enumerate() {
+            let within = token.permits_folder(folder) && token.permits_folder(through);
             let fresh = format!("new-{at}-{way_at}");
             // What the calls need is there, whether or not those before them are permitted.
             for name in [fresh.clone(), format!("{fresh}.copy")] {
-                std::fs::write(tree.folder_of(place).join(name), "x").expect("the folder is ours");
+                std::fs::write(tree.folder_of(folder).join(name), "x").expect("the folder is ours");
             }
             for (method, params, writes) in calls(&way, &fresh) {
                 let expected = match (token.permits_method(method), within) {
@@ -299,7 +299,7 @@ async fn a_scoped_token_can_do_what_it_says_and_nothing_else() {
                 assert_eq!(told.as_deref(), expected, "{method} {params} with {token:?}");
                 judged += 1;
             }
-            tree.tidy(place, &fresh);
+            tree.tidy(folder, &fresh);
         }
     }
     assert!(judged > 4_000, "{judged}");
@@ -323,7 +323,7 @@ fn start(id: &str, script: &str, cwd: &Path, sandbox: &Value) -> Value {
 #[tokio::test]
 async fn a_start_that_asks_for_more_than_the_ceiling_is_refused_and_nothing_runs() {
     let tree = Tree::new();
-    let (a, outside) = (tree.folder_of(Place::A), tree.folder_of(Place::Outside));
+    let (a, outside) = (tree.folder_of(Folder::A), tree.folder_of(Folder::Outside));
     let ceiling = format!("read = ['/']\nwrite = ['{}']\nnetwork = false\nsandbox = 'workspace-write'", a.display());
     let mut server = BoundServer::start(&ceiling).await;
     let mut client = server.client(Grant::Everything, None).await;
@@ -356,7 +356,7 @@ async fn a_start_that_asks_for_more_than_the_ceiling_is_refused_and_nothing_runs
 #[tokio::test]
 async fn a_process_begins_within_the_roots_or_not_at_all() {
     let tree = Tree::new();
-    let a = tree.folder_of(Place::A);
+    let a = tree.folder_of(Folder::A);
     let mut server = BoundServer::start(&format!("read = ['system-files']\nwrite = ['{}']", a.display())).await;
     let mut client = server.client(Grant::Everything, None).await;
     let system: Vec<PathBuf> = ["/bin", "/usr", "/lib", "/lib64", "/etc"].map(PathBuf::from).to_vec();
@@ -378,7 +378,7 @@ async fn a_process_begins_within_the_roots_or_not_at_all() {
 #[tokio::test]
 async fn a_file_call_under_a_sandbox_is_bound_by_both() {
     let tree = Tree::new();
-    let (a, b) = (tree.folder_of(Place::A), tree.folder_of(Place::B));
+    let (a, b) = (tree.folder_of(Folder::A), tree.folder_of(Folder::B));
     let mut server = BoundServer::start(&format!("read = ['{}']\nwrite = ['{}']", b.display(), a.display())).await;
     let mut client = server.client(Grant::Everything, None).await;
     let denied = |at: &Path, folder: &Path, access: &str| {
@@ -436,7 +436,7 @@ async fn a_ceiling_counts_processes_until_they_exit() {
 #[tokio::test]
 async fn a_resumed_session_is_judged_by_the_token_of_the_connection_that_asks() {
     let tree = Tree::new();
-    let a = tree.folder_of(Place::A);
+    let a = tree.folder_of(Folder::A);
     let mut server = BoundServer::start("").await;
     let mut wide = server.client(Grant::Everything, None).await;
     let shell = start("shell", "while read line; do eval \"$line\"; done", Path::new("/"), &Value::Null);

@@ -72,7 +72,7 @@ struct Upgraded<S> {
 }
 
 /// The permit of the connection that an exchange may become.
-enum Place {
+enum UpgradePermit {
     Held(ConnectionPermit),
     /// Taken when the request may enter, so that those who may not take nobody's.
     AtUpgrade,
@@ -90,15 +90,15 @@ impl Acceptor {
         // Encrypted or not, the head must be complete by then.
         let deadline = Instant::now() + self.header_timeout;
         let peer = Peer::WebSocket(address);
-        let place = match self.check_peer(&stream, address) {
-            Ok(()) => Place::AtUpgrade,
+        let permit = match self.check_peer(&stream, address) {
+            Ok(()) => UpgradePermit::AtUpgrade,
             Err(why) => {
                 tracing::warn!(%address, "refused a connection: {why}");
-                Place::Refused(StatusCode::FORBIDDEN, why)
+                UpgradePermit::Refused(StatusCode::FORBIDDEN, why)
             }
         };
         let Some(tls) = &self.tls else {
-            let upgraded = self.serve_http(stream, Some(address), deadline, place).await?;
+            let upgraded = self.serve_http(stream, Some(address), deadline, permit).await?;
             return Some(self.websocket(upgraded, TcpStream::into_split, peer));
         };
         let stream = match timeout_at(deadline, tls.accept(stream)).await {
@@ -112,7 +112,7 @@ impl Acceptor {
                 return None;
             }
         };
-        let upgraded = self.serve_http(stream, Some(address), deadline, place).await?;
+        let upgraded = self.serve_http(stream, Some(address), deadline, permit).await?;
         // TLS keeps one state for both directions, so the halves share a lock, which tokio's split holds for one poll.
         Some(self.websocket(upgraded, tokio::io::split, peer))
     }
@@ -160,11 +160,11 @@ impl Acceptor {
         };
         if first == b'G' {
             let deadline = Instant::now() + self.header_timeout;
-            let place = match admission {
-                UnixAdmission::Connection(permit) => Place::Held(permit),
-                UnixAdmission::Refusal(_, why) => Place::Refused(StatusCode::SERVICE_UNAVAILABLE, why),
+            let permit = match admission {
+                UnixAdmission::Connection(permit) => UpgradePermit::Held(permit),
+                UnixAdmission::Refusal(_, why) => UpgradePermit::Refused(StatusCode::SERVICE_UNAVAILABLE, why),
             };
-            let upgraded = self.serve_http(stream, None, deadline, place).await?;
+            let upgraded = self.serve_http(stream, None, deadline, permit).await?;
             return Some(self.websocket(upgraded, UnixStream::into_split, peer));
         }
         let UnixAdmission::Connection(permit) = admission else { return None };
@@ -179,15 +179,15 @@ impl Acceptor {
         stream: S,
         address: Option<SocketAddr>,
         deadline: Instant,
-        place: Place,
+        permit: UpgradePermit,
     ) -> Option<Upgraded<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let place = Mutex::new(place);
+        let permit = Mutex::new(permit);
         let upgrade = Mutex::new(None);
         let service = hyper::service::service_fn(|request| async {
-            Ok::<_, Infallible>(self.respond(request, address, &place, &upgrade).await)
+            Ok::<_, Infallible>(self.respond(request, address, &permit, &upgrade).await)
         });
         let exchange = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -207,12 +207,12 @@ impl Acceptor {
     }
 
     /// A permit for the connection that a request may become, or why there is none.
-    fn take_place(&self, place: &Mutex<Place>) -> Result<ConnectionPermit, String> {
+    fn take_permit(&self, permit: &Mutex<UpgradePermit>) -> Result<ConnectionPermit, String> {
         let why = "this exchange has become a connection already".to_owned();
-        match std::mem::replace(&mut *locked(place), Place::Refused(StatusCode::SERVICE_UNAVAILABLE, why)) {
-            Place::Held(permit) => Ok(permit),
-            Place::AtUpgrade => self.room.take(),
-            Place::Refused(_, why) => Err(why),
+        match std::mem::replace(&mut *locked(permit), UpgradePermit::Refused(StatusCode::SERVICE_UNAVAILABLE, why)) {
+            UpgradePermit::Held(permit) => Ok(permit),
+            UpgradePermit::AtUpgrade => self.room.take(),
+            UpgradePermit::Refused(_, why) => Err(why),
         }
     }
 
@@ -220,10 +220,10 @@ impl Acceptor {
         &self,
         mut request: Request<Incoming>,
         address: Option<SocketAddr>,
-        place: &Mutex<Place>,
+        permit: &Mutex<UpgradePermit>,
         upgrade: &Mutex<Option<PendingUpgrade>>,
     ) -> Response<Full<Bytes>> {
-        if let Place::Refused(status, why) = &*locked(place) {
+        if let UpgradePermit::Refused(status, why) = &*locked(permit) {
             return plain(*status, why.clone());
         }
         // Only a listener that asks for tokens can be tried by guessing one.
@@ -247,7 +247,7 @@ impl Acceptor {
                 response
             }
             UpgradeResponse::Upgrade(response, identity) => {
-                let permit = match self.take_place(place) {
+                let permit = match self.take_permit(permit) {
                     Ok(permit) => permit,
                     Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, why),
                 };

@@ -1,7 +1,7 @@
 //! From a path to a handle under a policy: see `policy` for what is decided and why it holds.
 //!
 //! Mostly there is no link on the way. Then the kernel goes to the directory in one call, in which it may follow none, and
-//! the path is the place. In any other case, failures included, this goes one name after the other and reads the links
+//! the path is what the rules are asked about. In any other case, failures included, this goes one name after the other and reads the links
 //! itself, so that what lies in a closed directory is neither entered nor told from what does not exist.
 
 use std::ffi::{OsStr, OsString};
@@ -56,10 +56,10 @@ fn resolve_at_once(policy: &CallPolicy, path: &Path) -> Option<ResolvedPath> {
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
-    let place = policy.place(&parent.components().collect::<PathBuf>());
+    let policy_path = policy.policy_path(&parent.components().collect::<PathBuf>());
     // What is closed is found out again, and answered, by the slow way.
-    place.require_entering(&dir).ok()?;
-    Some(ResolvedPath { dir, name: name.to_owned(), dir_place: place })
+    policy_path.require_entering(&dir).ok()?;
+    Some(ResolvedPath { dir, name: name.to_owned(), dir_policy_path: policy_path })
 }
 
 fn resolve_by_component(
@@ -82,9 +82,9 @@ fn resolve_by_component(
         if is_last && last == LastLink::Keep {
             return resolved(stack, name);
         }
-        let place = stack.place().name(&name);
+        let policy_path = stack.policy_path().name(&name);
         // What is closed answers the same, whatever is there.
-        let unless_closed = |errno| place.require(Wanted::Read).err().unwrap_or(errno);
+        let unless_closed = |errno| policy_path.require(Wanted::Read).err().unwrap_or(errno);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = match openat(stack.current(), &name, flags, Mode::empty()) {
             Err(Errno::NOENT) if is_last => return resolved(stack, name),
@@ -93,8 +93,8 @@ fn resolve_by_component(
         let stat = fstat(&handle).map_err(unless_closed)?;
         match kind_of(&stat) {
             FileKind::Symlink => {
-                place.require_following()?;
-                place.require_outside_procfs(&handle)?;
+                policy_path.require_following()?;
+                policy_path.require_outside_procfs(&handle)?;
                 followed += 1;
                 if links == LinkPolicy::Refuse {
                     return Err(if is_last { Errno::LOOP } else { Errno::NOTDIR });
@@ -114,7 +114,7 @@ fn resolve_by_component(
             }
             _ if is_last => return resolved(stack, name),
             FileKind::Directory => {
-                place.require_entering(&handle)?;
+                policy_path.require_entering(&handle)?;
                 stack.push(handle, &name)?;
             }
             _ => return Err(unless_closed(Errno::NOTDIR)),
@@ -125,12 +125,12 @@ fn resolve_by_component(
 
 fn root(policy: &CallPolicy) -> Result<DirectoryStack, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    DirectoryStack::new(openat(CWD, "/", flags, Mode::empty())?, policy.place(Path::new("/")))
+    DirectoryStack::new(openat(CWD, "/", flags, Mode::empty())?, policy.policy_path(Path::new("/")))
 }
 
 fn resolved(stack: DirectoryStack, name: OsString) -> Result<ResolvedPath, Errno> {
-    let (dir, dir_place) = stack.into_current();
-    Ok(ResolvedPath { dir, name, dir_place })
+    let (dir, dir_policy_path) = stack.into_current();
+    Ok(ResolvedPath { dir, name, dir_policy_path })
 }
 
 /// The names of a path, the last first.

@@ -207,7 +207,7 @@ impl MissingName {
     /// `None`: the path exists, or cannot be watched.
     fn of(policy: &CallPolicy, path: &Path, directories_on_the_way: &mut HashSet<PathBuf>) -> Option<Self> {
         // Of what the caller may not see it does not learn when it appears.
-        if exists(policy, path) || policy.place(path).require(Wanted::Read).is_err() {
+        if exists(policy, path) || policy.policy_path(path).require(Wanted::Read).is_err() {
             return None;
         }
         directories_on_the_way.extend(path.ancestors().skip(1).map(Path::to_owned));

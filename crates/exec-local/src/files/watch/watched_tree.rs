@@ -384,14 +384,14 @@ pub(super) fn watch_path(
 /// Empty if it is no directory, or gone.
 fn children(policy: &CallPolicy, directory: &Path) -> Vec<(PathBuf, FileKind)> {
     let opened = open_directory(policy, directory, LastLink::Follow);
-    let Ok((dir, place)) = opened.and_then(|(dir, place)| Ok((open_listing(dir)?, place))) else {
+    let Ok((dir, policy_path)) = opened.and_then(|(dir, policy_path)| Ok((open_listing(dir)?, policy_path))) else {
         return Vec::new();
     };
     let Ok(entries) = list(&dir) else {
         return Vec::new();
     };
     let entries = entries.flatten().filter_map(|entry| {
-        if !place.shows(OsStr::from_bytes(entry.file_name().to_bytes())) {
+        if !policy_path.shows(OsStr::from_bytes(entry.file_name().to_bytes())) {
             return None;
         }
         let kind = entry_kind(&dir, entry.file_name(), entry.file_type()).ok()?;

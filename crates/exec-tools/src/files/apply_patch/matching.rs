@@ -18,20 +18,20 @@ pub(super) enum NoMatch {
 /// The text with all chunks in it.
 pub(super) fn update(text: &str, chunks: &[Chunk]) -> Result<String, NoMatch> {
     let file = SplitText::of(text);
-    let mut places = Vec::new();
+    let mut matches = Vec::new();
     let mut at = 0;
     for chunk in chunks {
         if let Some(after) = &chunk.after {
             let found = find(&file.lines, &[after.as_str()], at, false);
             at = found.ok_or_else(|| NoMatch::Context(after.clone()))? + 1;
         }
-        let place = Place::find(&file, chunk, at)?;
-        at = place.next(at);
-        places.push(place);
+        let found = ChunkMatch::find(&file, chunk, at)?;
+        at = found.next(at);
+        matches.push(found);
     }
     // Chunks follow each other, but lines that are only added go to the end, wherever they stand in the patch.
-    places.sort_by_key(|place| place.first);
-    Ok(file.with(&places))
+    matches.sort_by_key(|found| found.first);
+    Ok(file.with(&matches))
 }
 
 /// A text line by line.
@@ -62,13 +62,13 @@ impl<'a> SplitText<'a> {
         Self { lines, ends, new_end }
     }
 
-    fn with(&self, places: &[Place<'_>]) -> String {
+    fn with(&self, matches: &[ChunkMatch<'_>]) -> String {
         let mut out = String::new();
         let mut at = 0;
-        for place in places {
-            self.copy(&mut out, at..place.first);
-            at = at.max(place.first);
-            for line in &place.lines {
+        for found in matches {
+            self.copy(&mut out, at..found.first);
+            at = at.max(found.first);
+            for line in &found.lines {
                 match line {
                     ChunkLine::Context(_) => {
                         self.copy(&mut out, at..at + 1);
@@ -96,14 +96,14 @@ impl<'a> SplitText<'a> {
 }
 
 /// Where a chunk goes.
-struct Place<'a> {
+struct ChunkMatch<'a> {
     first: usize,
     /// How many lines of the file it has.
     len: usize,
     lines: Vec<&'a ChunkLine>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ChunkMatch<'a> {
     fn find(file: &SplitText<'_>, chunk: &'a Chunk, at: usize) -> Result<Self, NoMatch> {
         let mut lines: Vec<&ChunkLine> = chunk.lines.iter().collect();
         let old: Vec<&str> = chunk.lines.iter().filter_map(old_line).collect();
