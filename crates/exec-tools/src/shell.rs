@@ -297,7 +297,8 @@ impl Shell {
             (ReadFrom::Entry { seq, skip_bytes }, stream) => {
                 log.forward(seq.saturating_sub(1), skip_bytes, stream, budget).await
             }
-            (ReadFrom::Both | ReadFrom::Tail, stream) => log.forward(0, 0, stream, budget).await,
+            (ReadFrom::Both, Some(stream)) => log.of_stream(stream, budget / 2, budget - budget / 2).await,
+            (ReadFrom::Tail, Some(stream)) => log.of_stream(stream, 0, budget).await,
         };
         let (output, head) = found.map_err(|error| ShellError::of_session(number, error))?;
         Ok(session.found(output, &head, begin))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use exec_core::Stream;
 use exec_core::limits::SPOOL_MIN_BYTES;
 use exec_env::process::{Terminated, Waited};
 use exec_local::LocalOptions;
@@ -130,6 +131,37 @@ async fn what_a_view_leaves_out_is_told_in_numbers_and_the_call_it_names_shows_i
     assert!(tail.output.text.ends_with(&whole[whole.len() - 100..]));
     let middle = read(&shell, found.session, ReadFrom::Entry { seq: 1, skip_bytes: 300_000 }, 25).await;
     assert!(middle.output.text.starts_with(&whole[300_000..300_100]));
+}
+
+#[tokio::test]
+async fn one_stream_is_shown_from_both_ends_and_the_call_it_names_shows_the_rest() {
+    let (_env, shell) = machine().await;
+    let cmd = "i=0; while [ $i -lt 300 ]; do seq 1 200; echo error $i >&2; i=$((i+1)); done; seq 1 20000";
+    let session = exec(&shell, request(cmd)).await.session;
+    let whole: String = (0..300).map(|n| format!("error {n}\n")).collect();
+    let read = async |from, tokens| {
+        let request = ReadRequest { from, stream: Some(Stream::Stderr), max_output_tokens: Some(tokens) };
+        shell.read(session, request).await.expect("it can be read").output
+    };
+    assert_eq!(read(ReadFrom::Both, 10_000).await.text, whole);
+    let left_out = whole.len() as u64 - 200;
+    let note = |call: &str| {
+        format!("[… {left_out} bytes left out here: read_output(session_id={session}, {call}) shows them …]\n")
+    };
+    let ends = read(ReadFrom::Both, 50).await;
+    let omitted = ends.omitted.expect("200 bytes are shown");
+    assert_eq!((omitted.bytes, ends.bytes), (Some(left_out), whole.len() as u64));
+    let Omitted { from_seq, skip_bytes, .. } = omitted;
+    let skip = if skip_bytes > 0 { format!(", skip_bytes={skip_bytes}") } else { String::new() };
+    let note_of_both = format!("\n{}", note(&format!("from_seq={from_seq}{skip}, stream=\"stderr\"")));
+    assert_eq!(ends.text, format!("{}{note_of_both}{}", &whole[..100], &whole[whole.len() - 100..]));
+    let rest = read(ReadFrom::Entry { seq: from_seq, skip_bytes }, 10_000).await;
+    assert_eq!(rest.text, whole[100..]);
+    let tail = read(ReadFrom::Tail, 50).await.text;
+    assert!(
+        tail.ends_with(&format!("{}{}", note("from_seq=1, stream=\"stderr\""), &whole[whole.len() - 200..])),
+        "{tail}"
+    );
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use exec_core::{EntryBody, Head, Page, ProcessId, Seq, Stream};
 use exec_env::Processes;
 use exec_env::process::{ProcessError, ReadQuery};
+use exec_env::view::{Amount, ViewPart, ViewQuery};
 
 use super::SessionNumber;
 use super::limits::{PAGE_BYTES, TOKEN_BYTES};
@@ -135,7 +136,7 @@ impl SessionLog<'_> {
             let (pieces, tail_bytes) = self.tail(cut, last, budget - budget / 2).await?;
             let left_out = view.bytes.saturating_sub(view.lost_bytes + shown + tail_bytes);
             view.omitted = Some(Omitted { bytes: Some(left_out), from_seq: cut.seq, skip_bytes: cut.offset });
-            view.text.push_str(&self.left_out(left_out, cut));
+            view.text.push_str(&self.left_out(left_out, cut, None));
             text = StreamText::default();
             for piece in pieces {
                 text.push(piece.stream, &piece.bytes, &mut view.text);
@@ -184,7 +185,9 @@ impl SessionLog<'_> {
                     let total = head.held_bytes + head.dropped_bytes;
                     let rest = before.map(|before| total.saturating_sub(before + view.bytes));
                     view.omitted = Some(Omitted { bytes: rest, from_seq: entry.seq, skip_bytes: offset });
-                    view.text.push_str(&self.more_follows(rest, Cut { seq: entry.seq, offset }));
+                    let call = self.read_call(Cut { seq: entry.seq, offset }, stream);
+                    let rest = rest.map(|rest| format!("{rest} bytes ")).unwrap_or_default();
+                    view.text.push_str(&format!("\n[… {rest}more follow: {call} goes on …]\n"));
                     view.to_seq = entry.seq;
                     return Ok((view, head));
                 }
@@ -208,7 +211,7 @@ impl SessionLog<'_> {
         let left_out = head.held_bytes.saturating_sub(shown);
         if left_out > 0 {
             view.omitted = Some(Omitted { bytes: Some(left_out), from_seq: start.seq, skip_bytes: 0 });
-            view.text.push_str(self.left_out(left_out, start).trim_start());
+            view.text.push_str(self.left_out(left_out, start, None).trim_start());
         }
         let mut text = StreamText::default();
         for piece in pieces {
@@ -216,6 +219,53 @@ impl SessionLog<'_> {
         }
         text.finish(&mut view.text);
         Ok((view, head))
+    }
+
+    /// The first bytes of one stream and its last ones. The other stream may be any times longer, so this is computed where the
+    /// log is.
+    pub(super) async fn of_stream(
+        &self,
+        stream: Stream,
+        head_bytes: usize,
+        tail_bytes: usize,
+    ) -> Result<(OutputView, Head), ProcessError> {
+        let part =
+            ViewPart::HeadTail { head: Amount::Bytes(head_bytes as u64), tail: Amount::Bytes(tail_bytes as u64) };
+        let found = self.processes.view(self.process, ViewQuery { stream: Some(stream), part, ..ViewQuery::default() });
+        let found = found.await?;
+        let mut view = OutputView { to_seq: found.last_seq, ..OutputView::default() };
+        if let Some(gap) = found.gap {
+            view.lost_bytes = gap.dropped_bytes;
+            view.text.push_str(&format!("[… {} bytes were dropped from the full log …]\n", gap.dropped_bytes));
+        }
+        let left_out = found.left_out.bytes;
+        let cut = match head_bytes {
+            0 => Cut { seq: found.first_seq, offset: 0 },
+            _ => Cut { seq: found.next.after + 1, offset: found.next.skip_bytes },
+        };
+        if left_out > 0 {
+            view.omitted = Some(Omitted { bytes: Some(left_out), from_seq: cut.seq, skip_bytes: cut.offset });
+        }
+        let (head, tail) = found.lines.split_at(found.head_lines.min(found.lines.len()));
+        let mut text = StreamText::default();
+        for (at, line) in head.iter().chain(tail).enumerate() {
+            if at == head.len() && left_out > 0 {
+                text.finish(&mut view.text);
+                let note = self.left_out(left_out, cut, Some(stream));
+                view.text.push_str(if at == 0 { note.trim_start() } else { &note });
+            }
+            text.push(stream, &line.text, &mut view.text);
+            if line.ended {
+                text.push(stream, b"\n", &mut view.text);
+            }
+            view.bytes += line.text.len() as u64 + u64::from(line.ended);
+        }
+        text.finish(&mut view.text);
+        if tail.is_empty() && left_out > 0 {
+            view.text.push_str(&self.left_out(left_out, cut, Some(stream)));
+        }
+        view.bytes += left_out;
+        Ok((view, found.head))
     }
 
     /// The last bytes up to entry `last`, at most `limit`, and nothing before `start`. From the end to the front, in steps
@@ -284,17 +334,18 @@ impl SessionLog<'_> {
         self.processes.read(self.process, query).await
     }
 
-    fn left_out(&self, bytes: u64, cut: Cut) -> String {
-        format!("\n[… {bytes} bytes left out here: {} shows them …]\n", self.read_call(cut))
+    fn left_out(&self, bytes: u64, cut: Cut, stream: Option<Stream>) -> String {
+        format!("\n[… {bytes} bytes left out here: {} shows them …]\n", self.read_call(cut, stream))
     }
 
-    fn more_follows(&self, bytes: Option<u64>, cut: Cut) -> String {
-        let bytes = bytes.map(|bytes| format!("{bytes} bytes ")).unwrap_or_default();
-        format!("\n[… {bytes}more follow: {} goes on …]\n", self.read_call(cut))
-    }
-
-    fn read_call(&self, Cut { seq, offset }: Cut) -> String {
+    fn read_call(&self, Cut { seq, offset }: Cut, stream: Option<Stream>) -> String {
         let skip = if offset > 0 { format!(", skip_bytes={offset}") } else { String::new() };
-        format!("read_output(session_id={}, from_seq={seq}{skip})", self.session)
+        let stream = match stream {
+            None => "",
+            Some(Stream::Stdout) => ", stream=\"stdout\"",
+            Some(Stream::Stderr) => ", stream=\"stderr\"",
+            Some(Stream::Pty) => ", stream=\"pty\"",
+        };
+        format!("read_output(session_id={}, from_seq={seq}{skip}{stream})", self.session)
     }
 }
