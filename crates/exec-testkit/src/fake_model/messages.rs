@@ -3,8 +3,8 @@
 //! Its request has the whole conversation in `messages`, each a list of content blocks. A call of a tool is a block
 //! `tool_use` of the model's, and what came of it a block `tool_result` of the user's.
 //!
-//! Deliberately absent: `/v1/messages/count_tokens`, and whatever else a client could ask. Claude Code does not, so it is
-//! refused and recorded like any other request.
+//! Deliberately absent: `/v1/messages/count_tokens`. Claude Code asks it only about results that it may be about to hide from its
+//! model; it is refused and recorded like any other request, and a test that meets it has found such a result.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
