@@ -28,3 +28,7 @@ pub(crate) const HTTP_BODY_BYTES: usize = 16 << 20;
 
 /// What search_output shows at most, in bytes, 96 of each line included: some 15,000 tokens.
 pub(crate) const VIEW_BYTES: usize = 64 << 10;
+
+/// Characters of a result that Claude Code is asked to show its model as they are: the most that it takes. Every tool bounds
+/// its results itself, by what the model has asked for.
+pub(crate) const CLAUDE_RESULT_CHARS: usize = 500_000;

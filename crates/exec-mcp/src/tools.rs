@@ -9,12 +9,13 @@ use std::sync::Arc;
 use exec_env::BoxFuture;
 use rmcp::ErrorData;
 use rmcp::handler::server::tool::{schema_for_input, schema_for_output};
-use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, JsonObject, MetaObject, Tool, ToolAnnotations};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::call::Call;
+use crate::limits::CLAUDE_RESULT_CHARS;
 use crate::server::Tools;
 
 /// A tool, and what carries it out.
@@ -64,7 +65,12 @@ pub(crate) fn tool_without_structure<I: JsonSchema + 'static>(
         .idempotent(hints.idempotent)
         .open_world(hints.open_world);
     let input = schema_for_input::<I>().expect("arguments are a struct, whose schema is an object");
-    Tool::new(name, description, without_formats(&input)).with_title(title).with_annotations(annotations)
+    // Without this, Claude Code puts results of more than 50,000 characters into a file and shows its model the first 2 KB.
+    let shown_whole = ("anthropic/maxResultSizeChars".to_owned(), json!(CLAUDE_RESULT_CHARS));
+    Tool::new(name, description, without_formats(&input))
+        .with_title(title)
+        .with_annotations(annotations)
+        .with_meta(MetaObject(JsonObject::from_iter([shown_whole])))
 }
 
 /// Clients warn of every `format` that JSON Schema does not define, as `uint32`; type and minimum say the same.

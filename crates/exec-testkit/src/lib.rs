@@ -21,7 +21,7 @@
 //! - [`faulty_transport`]: a connection that breaks, delays, freezes and repeats; [`proxy`]: a TCP proxy that cuts;
 //! - [`hostile_server`]: a server that means harm to its client;
 //! - [`binaries`] and [`codex`]: find the programs that are compared, our server and Codex;
-//! - [`fake_model`]: the model server that the real Codex CLI talks to in a test.
+//! - [`fake_model`]: the model server that the real Codex CLI and the real Claude Code talk to in a test.
 //!
 //! Deliberately absent: any environment. The tests that name one are in `tests/it`.
 

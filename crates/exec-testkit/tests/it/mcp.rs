@@ -6,6 +6,7 @@
 pub(crate) mod packages;
 pub(crate) mod server;
 
+mod claude_code;
 mod clients;
 mod codex_cli;
 mod files;

@@ -5,6 +5,10 @@ use serde_json::{Value, json};
 use super::server::{Account, McpProcess, Protocol};
 use crate::durability::support::run;
 
+/// The smallest image, in base64.
+pub(super) const PIXEL: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
 /// What a client that shows models the structure sees, and one that shows them the text.
 async fn call(server: &mut McpProcess, tool: &str, arguments: Value) -> (Value, String) {
     let answer = server.request("tools/call", json!({"name": tool, "arguments": arguments})).await;
@@ -77,21 +81,13 @@ fn an_image_is_shown_as_an_image_and_nothing_else_is() {
     run(async {
         let account = Account::new();
         let mut server = account.start(Protocol::Stateless, false).await;
-        // The smallest that is one: a pixel.
-        let png = base64_simd::STANDARD
-            .decode_to_vec(
-                "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
-            )
-            .expect("it is base64");
+        let png = base64_simd::STANDARD.decode_to_vec(PIXEL).expect("it is base64");
         std::fs::write(account.path().join("pixel"), &png).expect("it is ours");
         std::fs::write(account.path().join("words.png"), "words").expect("it is ours");
         let answer = server.request("tools/call", json!({"name": "view_image", "arguments": {"path": "pixel"}})).await;
         let content = answer["result"]["content"].as_array().expect("there is content");
         let image = content.iter().find(|block| block["type"] == "image").expect("there is an image");
-        assert_eq!(
-            (&image["mimeType"], &image["data"]),
-            (&json!("image/png"), &json!(base64_simd::STANDARD.encode_to_string(&png)))
-        );
+        assert_eq!((&image["mimeType"], &image["data"]), (&json!("image/png"), &json!(PIXEL)));
         assert!(
             answer["result"].get("structuredContent").is_none(),
             "some clients would show it in place of the image"
