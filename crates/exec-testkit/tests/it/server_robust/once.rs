@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::client::{Client, ServerFixture, with_deadline};
 
-const COUNTER: &str =
-    "trap 'echo told' TERM; trap 'echo done; exit 0' INT; echo ready; while :; do sleep 1000 & wait; done";
+const COUNTER: &str = "n=0; trap 'n=$((n+1)); echo told $n' TERM; trap 'echo done; exit 0' INT; echo ready; \
+                       while :; do sleep 1000 & wait; done";
 
 /// Without a scope of requests, so that nothing but the key tells that it is the same signal.
 #[tokio::test]
@@ -17,10 +17,10 @@ async fn a_signal_with_a_key_is_sent_once_though_its_server_was_killed() {
     assert_eq!(wait_for(&mut client, "ready").await["kind"], "matched");
     let signal = |key: &str| json!({"processId": "p", "signal": "terminate", "signalId": key});
     let mut client = Some(client);
-    for key in ["one", "two"] {
+    for (key, told) in [("one", "told 1"), ("two", "told 2")] {
         let mut before = client.take().expect("one is there");
         assert_eq!(before.call("process/signal", signal(key)).await["result"]["status"], "sent");
-        assert_eq!(wait_for(&mut before, "told").await["kind"], "matched");
+        assert_eq!(wait_for(&mut before, told).await["kind"], "matched");
         server.kill_and_restart().await;
         let mut after = server.resume(&session).await;
         for _ in 0..3 {
@@ -36,7 +36,7 @@ async fn a_signal_with_a_key_is_sent_once_though_its_server_was_killed() {
     let page = client.call("process/read", json!({"processId": "p", "afterSeq": 0})).await;
     let chunks = page["result"]["chunks"].as_array().expect("a page has chunks").iter();
     let text: Vec<u8> = chunks.flat_map(|chunk| decoded(&chunk["chunk"])).collect();
-    assert_eq!(String::from_utf8_lossy(&text), "ready\ntold\ntold\ndone\n");
+    assert_eq!(String::from_utf8_lossy(&text), "ready\ntold 1\ntold 2\ndone\n");
 }
 
 fn decoded(chunk: &Value) -> Vec<u8> {
