@@ -52,7 +52,32 @@ pub async fn serve_stdio(server: McpServer) -> Result<(), std::io::Error> {
 impl McpServer {
     /// A server with all tools over `environments`.
     pub fn new(environments: Arc<dyn Environments>) -> Self {
-        Self { tools: Arc::new(Tools { shell: Shell::new(environments), entries: tools::all() }) }
+        let several = environments.ids().len() > 1;
+        Self { tools: Arc::new(Tools { shell: Shell::new(environments), entries: tools::all(several) }) }
+    }
+}
+
+impl Tools {
+    pub(crate) fn has_several_environments(&self) -> bool {
+        self.shell.environments().ids().len() > 1
+    }
+
+    /// What a client tells its model: about the tools, and about the environments if there are several.
+    fn instructions(&self) -> String {
+        let environments = self.shell.environments();
+        let ids = environments.ids();
+        if ids.len() < 2 {
+            return INSTRUCTIONS.to_owned();
+        }
+        let default = match environments.default_id() {
+            Some(default) => format!("without it, {default}"),
+            None => "it must be given".to_owned(),
+        };
+        let ids = ids.join(", ");
+        format!(
+            "{INSTRUCTIONS} There are several environments, each with commands and files of its own: {ids}. environment_id says \
+             which ({default}). A session_id is enough to find a session, wherever it is."
+        )
     }
 }
 
@@ -61,7 +86,7 @@ impl ServerHandler for McpServer {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build();
         let implementation =
             Implementation::new("exec-server", env!("CARGO_PKG_VERSION")).with_title("exec-server: hands on a machine");
-        ServerConfig::new(capabilities).with_server_info(implementation).with_instructions(INSTRUCTIONS)
+        ServerConfig::new(capabilities).with_server_info(implementation).with_instructions(self.tools.instructions())
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {

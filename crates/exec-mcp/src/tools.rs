@@ -26,9 +26,25 @@ pub(crate) struct ToolEntry {
 /// What a tool answers. An error is for requests that nobody can carry out; what went wrong for the model is a result.
 pub(crate) type ToolOutcome = Result<CallToolResponse, ErrorData>;
 
-/// Every tool, in the order in which clients show them.
-pub(crate) fn all() -> Vec<ToolEntry> {
-    process::tools().into_iter().chain(view::tools()).chain(files::tools()).collect()
+/// The argument that names an environment.
+const ENVIRONMENT_ARGUMENT: &str = "environment_id";
+
+/// Every tool, in the order in which clients show them. Where there is one environment only, models are not told that they
+/// could name it: fewer words for them.
+pub(crate) fn all(several_environments: bool) -> Vec<ToolEntry> {
+    let mut tools: Vec<ToolEntry> =
+        process::tools().into_iter().chain(view::tools()).chain(files::tools()).collect();
+    if !several_environments {
+        tools.iter_mut().for_each(|entry| hide_argument(&mut entry.tool, ENVIRONMENT_ARGUMENT));
+    }
+    tools
+}
+
+fn hide_argument(tool: &mut Tool, name: &str) {
+    let schema = Arc::make_mut(&mut tool.input_schema);
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.remove(name);
+    }
 }
 
 /// What a tool does to the world, for clients that ask their user first.

@@ -19,7 +19,7 @@ use exec_transport::{ConnectError, ConnectOptions, ConnectUrl, Connection, Targe
 use crate::target;
 
 /// How long a server may take from its start until it answers. A busy machine needs a second.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How often it is asked meanwhile: the start of a server takes some 20 ms.
 const START_RETRY: Duration = Duration::from_millis(5);

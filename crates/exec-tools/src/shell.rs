@@ -202,6 +202,15 @@ pub struct SessionSummary {
     pub output_bytes: u64,
 }
 
+/// What a listing found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionList {
+    /// The sessions.
+    pub sessions: Vec<SessionSummary>,
+    /// The environments that could not be asked, and why.
+    pub failures: Vec<ShellError>,
+}
+
 impl Shell {
     /// The tools over `environments`.
     pub fn new(environments: Arc<dyn Environments>) -> Self {
@@ -328,23 +337,35 @@ impl Shell {
         Ok((terminated, session.look(budget(None), begin).await?))
     }
 
-    /// All sessions of an environment, or of all, the oldest first.
-    pub async fn list(&self, environment_id: Option<&str>) -> Result<Vec<SessionSummary>, ShellError> {
+    /// All sessions of an environment, or of all: the default's first, and in each the oldest first.
+    pub async fn list(&self, environment_id: Option<&str>) -> Result<SessionList, ShellError> {
         let ids = match environment_id {
             Some(id) => vec![id.to_owned()],
             None => self.environments.ids(),
         };
-        let mut sessions = Vec::new();
         let only_one = ids.len() == 1;
-        for id in ids {
-            match self.list_place(&id).await {
-                Ok(found) => sessions.extend(found),
-                // A dead place does not hide the sessions of the others.
+        let mut listed = SessionList::default();
+        for found in self.list_places(ids).await {
+            match found {
+                Ok((place, found)) => {
+                    listed.sessions.extend(found.iter().filter_map(|info| SessionSummary::of(info, &place.id)));
+                }
                 Err(error) if only_one => return Err(error),
-                Err(_) => {}
+                // A dead place does not hide the sessions of the others.
+                Err(error) => listed.failures.push(error),
             }
         }
-        Ok(sessions)
+        Ok(listed)
+    }
+
+    /// One session, as [`Self::list`] shows it.
+    pub async fn summary(&self, number: SessionNumber) -> Result<SessionSummary, ShellError> {
+        let session = self.find(number).await?;
+        let listed = session.place.environment.processes().list().await;
+        let listed = listed.map_err(|unreachable| ShellError::away(&session.place.id, unreachable))?;
+        let info = listed.iter().find(|info| info.id == session.process);
+        let summary = info.and_then(|info| SessionSummary::of(info, &session.place.id));
+        summary.ok_or(ShellError::UnknownSession { session: number, known: Vec::new(), elsewhere: Vec::new() })
     }
 
     /// The session of a process of ours, by which tasks are found.
@@ -354,22 +375,27 @@ impl Shell {
         };
         match self.find(number).await {
             Ok(session) if session.process == *process => Ok(number),
-            Ok(_) => Err(ShellError::UnknownSession { session: number, known: Vec::new() }),
+            Ok(_) => Err(ShellError::UnknownSession { session: number, known: Vec::new(), elsewhere: Vec::new() }),
             Err(error) => Err(error),
         }
     }
 
-    async fn list_place(&self, id: &str) -> Result<Vec<SessionSummary>, ShellError> {
-        let place = self.environments.find(Some(id)).await?;
-        let listed = place.environment.processes().list().await?;
-        let summaries = listed.iter().filter_map(|info| SessionSummary::of(info, id));
-        Ok(summaries.collect())
+    /// The processes of each place, all asked at once: one that does not answer delays only itself.
+    async fn list_places(&self, ids: Vec<String>) -> Vec<Result<(Place, Vec<ProcessInfo>), ShellError>> {
+        let list = async |id: String| {
+            let place = self.environments.find(Some(&id)).await?;
+            let listed = place.environment.processes().list().await;
+            let listed = listed.map_err(|unreachable| ShellError::away(&id, unreachable))?;
+            Ok((place, listed))
+        };
+        futures_util::future::join_all(ids.into_iter().map(list)).await
     }
 
     async fn start_session(&self, request: ExecRequest) -> Result<(Session, Vec<SessionNumber>), ShellError> {
         let place = self.environments.find(request.environment_id.as_deref()).await?;
         let processes = place.environment.processes();
-        let mut listed = processes.list().await?;
+        let listed = processes.list().await;
+        let mut listed = listed.map_err(|unreachable| ShellError::away(&place.id, unreachable))?;
         let forgotten = self.make_room(&place, &mut listed).await?;
         let number = {
             let known = self.lock();
@@ -418,27 +444,34 @@ impl Shell {
         if let Some(session) = self.lock().get(&number) {
             return Ok(session.clone());
         }
-        let mut known = Vec::new();
-        let mut failure = None;
-        for id in self.environments.ids() {
-            let found = async {
-                let place = self.environments.find(Some(&id)).await?;
-                let listed = place.environment.processes().list().await?;
-                Ok::<_, ShellError>((place, listed))
-            };
-            match found.await {
-                Ok((place, listed)) => {
-                    known.extend(listed.iter().filter_map(|info| SessionNumber::of(&info.id)));
-                    let info = listed.into_iter().find(|info| SessionNumber::of(&info.id) == Some(number));
-                    if let Some(ProcessInfo { id: process, tty, .. }) = info {
-                        let session = Session { number, place, process, tty, position: Arc::default() };
-                        return Ok(self.lock().entry(number).or_insert(session).clone());
-                    }
+        let (mut known, mut found, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
+        for listed in self.list_places(self.environments.ids()).await {
+            let (place, listed) = match listed {
+                Ok(listed) => listed,
+                Err(error) => {
+                    elsewhere.push(error);
+                    continue;
                 }
-                Err(error) => failure = Some(error),
+            };
+            known.extend(listed.iter().filter_map(|info| SessionNumber::of(&info.id)));
+            let info = listed.into_iter().find(|info| SessionNumber::of(&info.id) == Some(number));
+            if let Some(ProcessInfo { id: process, tty, .. }) = info {
+                found.push(Session { number, place, process, tty, position: Arc::default() });
             }
         }
-        Err(failure.unwrap_or(ShellError::UnknownSession { session: number, known }))
+        match (found.len(), elsewhere.len()) {
+            (1, _) => {
+                let session = found.remove(0);
+                Ok(self.lock().entry(number).or_insert(session).clone())
+            }
+            (0, 1) if known.is_empty() => Err(elsewhere.remove(0)),
+            (0, _) => Err(ShellError::UnknownSession { session: number, known, elsewhere }),
+            // Two servers at a time have chosen the same number in two environments. To guess would be to kill the wrong one.
+            _ => {
+                let environments = found.into_iter().map(|session| session.place.id).collect();
+                Err(ShellError::Ambiguous { session: number, environments })
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionNumber, Session>> {

@@ -131,10 +131,10 @@ fn changing_tools() -> [ToolEntry; 4] {
 async fn open<T: DeserializeOwned>(
     tools: &Tools,
     call: &Call,
-    environment_id: impl FnOnce(&T) -> Option<&str>,
+    environment_id: impl FnOnce(&T) -> Option<String>,
 ) -> Result<(FileTools, T), CallToolResult> {
     let arguments: T = call.arguments().map_err(failed)?;
-    let place = tools.shell.environments().find(environment_id(&arguments)).await.map_err(failed)?;
+    let place = tools.shell.environments().find(environment_id(&arguments).as_deref()).await.map_err(failed)?;
     let files = FileTools::of(&*place.environment, place.resolve(None)).map_err(failed)?;
     Ok((files, arguments))
 }

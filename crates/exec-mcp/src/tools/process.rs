@@ -171,14 +171,18 @@ async fn list_sessions(tools: &Tools, call: &Call) -> ToolOutcome {
         Ok(arguments) => arguments,
         Err(why) => return Ok(failed(why).into()),
     };
-    let sessions = match tools.shell.list(arguments.environment_id.as_deref()).await {
-        Ok(sessions) => sessions,
+    let listed = match tools.shell.list(arguments.environment_id.as_deref()).await {
+        Ok(listed) => listed,
         Err(error) => return Ok(failed(error).into()),
     };
-    let sessions: Vec<ListedSession> = sessions.iter().map(ListedSession::of).collect();
-    let lines: Vec<String> = sessions.iter().map(ListedSession::line).collect();
+    let name_environments = tools.has_several_environments();
+    let sessions: Vec<ListedSession> = listed.sessions.iter().map(ListedSession::of).collect();
+    let lines = sessions.iter().map(|session| session.line(name_environments));
+    let not_listed: Vec<String> = listed.failures.iter().map(ToString::to_string).collect();
+    let failures = not_listed.iter().map(|why| format!("Not listed: {why}"));
+    let lines: Vec<String> = lines.chain(failures).collect();
     let text = if lines.is_empty() { "no sessions".to_owned() } else { lines.join("\n") };
-    Ok(structured(text, &ListResult { sessions }).into())
+    Ok(structured(text, &ListResult { sessions, not_listed }).into())
 }
 
 async fn kill_session(tools: &Tools, call: &Call) -> ToolOutcome {

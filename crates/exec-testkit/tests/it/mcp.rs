@@ -8,6 +8,7 @@ pub(crate) mod server;
 
 mod clients;
 mod codex_cli;
+mod environments;
 mod files;
 mod http;
 mod protocol;

@@ -40,7 +40,7 @@ pub(crate) struct ExecArguments {
     #[serde(default)]
     pub(super) env: BTreeMap<String, String>,
     /// Which environment; the default one if absent.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     pub(super) environment_id: Option<String>,
 }
 
@@ -191,7 +191,7 @@ impl StreamName {
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ListArguments {
     /// Only those of this environment.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     pub(super) environment_id: Option<String>,
 }
 
@@ -335,6 +335,9 @@ pub(crate) struct KillResult {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ListResult {
     pub(super) sessions: Vec<ListedSession>,
+    /// Environments that could not be asked: since when, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) not_listed: Vec<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -370,8 +373,9 @@ impl ListedSession {
         }
     }
 
-    pub(super) fn line(&self) -> String {
-        let Self { session_id, state, started_at, output_bytes, cmd, .. } = self;
-        format!("{session_id}: {state}, started {started_at}, {output_bytes} bytes of output: {cmd}")
+    pub(super) fn line(&self, with_environment: bool) -> String {
+        let Self { session_id, state, started_at, output_bytes, cmd, environment_id, .. } = self;
+        let place = if with_environment { format!(" in {environment_id}") } else { String::new() };
+        format!("{session_id}{place}: {state}, started {started_at}, {output_bytes} bytes of output: {cmd}")
     }
 }

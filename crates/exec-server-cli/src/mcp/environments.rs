@@ -1,0 +1,178 @@
+//! Which environments the agent gets, and how each is reached: through the server of this account, or as environments.toml
+//! says. The router connects to them when they are used, and knows since when one is away; each is a [`Sessions`].
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, bail};
+use exec_client::{ConnectFailure, Environments, Options, RemoteEnvironment};
+use exec_core::Environ;
+use exec_env::BoxFuture;
+use exec_env::registry::LOCAL;
+use exec_router::limits::{PATIENCE, RECONNECT_TIME};
+use exec_router::{ConnectedPlace, Connector, LinkedEnvironment, Router};
+use exec_tools::environments::{CommandDefaults, RegisteredPlaces};
+
+use super::session_files::SessionFiles;
+use super::sessions::{self, Sessions};
+use crate::args::{ConnectArgs, McpArgs};
+use crate::local_daemon::{LocalDaemon, START_TIMEOUT};
+use crate::target::{self, RemoteTarget, Target};
+
+/// The client name that servers show.
+const CLIENT_NAME: &str = "exec-server-mcp";
+
+/// The environments of this command.
+pub(super) struct McpEnvironments {
+    pub(super) places: Arc<RegisteredPlaces>,
+    connectors: Vec<Arc<SessionsConnector>>,
+}
+
+impl McpEnvironments {
+    pub(super) fn choose(args: &McpArgs) -> anyhow::Result<Self> {
+        let (targets, default) = targets(args)?;
+        let mut defaults = HashMap::new();
+        let (mut places, mut connectors) = (Vec::new(), Vec::new());
+        for (id, target) in targets {
+            let (access, patience) = match target {
+                Target::Local => {
+                    // The server has the directory and the variables of whoever needed it first; commands get ours.
+                    let (workdir, environ) = (std::env::current_dir().ok(), Environ::exactly(std::env::vars_os()));
+                    defaults.insert(id.clone(), CommandDefaults { workdir, environ });
+                    // It may have to be started.
+                    (Access::Local(Arc::new(LocalDaemon::of_this_account()?)), START_TIMEOUT)
+                }
+                Target::Remote(remote) => (Access::Remote(remote), PATIENCE),
+            };
+            let connector = Arc::new(SessionsConnector::new(access)?);
+            connectors.push(Arc::clone(&connector));
+            places.push(ConnectedPlace { id, connector, patience });
+        }
+        let router = Router::of_places(places, default);
+        Ok(Self { places: Arc::new(RegisteredPlaces::new(router, defaults)), connectors })
+    }
+
+    /// Leaves what runs to the next one, everywhere at once.
+    pub(super) async fn leave(&self) {
+        futures_util::future::join_all(self.connectors.iter().map(|connector| connector.leave())).await;
+    }
+}
+
+/// The environments that the arguments mean, with their ids, and the default.
+fn targets(args: &McpArgs) -> anyhow::Result<(Vec<(String, Target)>, Option<String>)> {
+    let named = args.target.environment.is_some() || args.target.connect.is_some();
+    let known = match &args.environments {
+        Some(file) => Environments::read(file)?.with_context(|| format!("{} does not exist", file.display()))?,
+        // Whoever names one means no other.
+        None if named => {
+            let target = target::choose(&args.target)?;
+            let id = id_of(&target);
+            return Ok((vec![(id.clone(), target)], Some(id)));
+        }
+        None => Environments::discover()?,
+    };
+    let default = match (&args.target.connect, &args.target.environment) {
+        (Some(_), _) => None,
+        (None, Some(environment)) => Some(environment.as_str()),
+        (None, None) => known.default_id(),
+    };
+    let mut targets = Vec::new();
+    for environment in known.all() {
+        // A token of the command line is for the default, and not to be sent to every server there is.
+        let is_default = default == Some(&environment.id);
+        let connection = if is_default { args.target.connection.clone() } else { ConnectArgs::default() };
+        targets.push((environment.id.clone(), target::by_id(&known, &environment.id, &connection)?));
+    }
+    let mut default = default.map(str::to_owned);
+    if args.target.connect.is_some() {
+        let target = target::choose(&args.target)?;
+        default = Some(id_of(&target));
+        targets.insert(0, (id_of(&target), target));
+    }
+    if targets.is_empty() {
+        bail!("there is no environment, says {}: name one with --environment or --connect, or `local`", known.source());
+    }
+    if let Some(default) = &default
+        && !targets.iter().any(|(id, _)| id == default)
+    {
+        known.get(default).with_context(|| format!("they come from {}", known.source()))?;
+    }
+    Ok((targets, default))
+}
+
+fn id_of(target: &Target) -> String {
+    match target {
+        Target::Local => LOCAL.to_owned(),
+        Target::Remote(remote) => remote.address.to_string(),
+    }
+}
+
+/// How an environment is reached.
+pub(super) enum Access {
+    /// By the server of this account.
+    Local(Arc<LocalDaemon>),
+    Remote(Box<RemoteTarget>),
+}
+
+impl Access {
+    /// Opens a session, or goes on with one. A connection that breaks is made again for as long as we live.
+    pub(super) async fn open(&self, resume_session: Option<String>) -> Result<RemoteEnvironment, ConnectFailure> {
+        let options = Options {
+            client_name: CLIENT_NAME.to_owned(),
+            give_up: Some(RECONNECT_TIME),
+            detached_ttl: Some(sessions::DETACHED_TTL),
+            resume_session,
+            ..Options::default()
+        };
+        match self {
+            Self::Local(daemon) => RemoteEnvironment::open(daemon.clone(), options).await,
+            Self::Remote(remote) => remote.connect_quietly(options).await,
+        }
+    }
+
+    /// What the files of its sessions are found by.
+    fn address(&self) -> String {
+        match self {
+            Self::Local(_) => LOCAL.to_owned(),
+            Self::Remote(remote) => remote.address.to_string(),
+        }
+    }
+}
+
+struct SessionsConnector {
+    access: Arc<Access>,
+    files: SessionFiles,
+    /// Of the last connection.
+    sessions: Mutex<Option<Arc<Sessions>>>,
+}
+
+impl SessionsConnector {
+    fn new(access: Access) -> anyhow::Result<Self> {
+        let files = SessionFiles::of_environment(&access.address())?;
+        Ok(Self { access: Arc::new(access), files, sessions: Mutex::default() })
+    }
+
+    async fn leave(&self) {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(sessions) = sessions {
+            sessions.leave().await;
+        }
+    }
+}
+
+impl Connector for SessionsConnector {
+    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn LinkedEnvironment>, ConnectFailure>> {
+        Box::pin(async move {
+            let sessions = Sessions::open(Arc::clone(&self.access), self.files.clone()).await?;
+            *self.sessions.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sessions));
+            Ok(sessions as Arc<dyn LinkedEnvironment>)
+        })
+    }
+
+    fn describe(&self) -> String {
+        match &*self.access {
+            Access::Local(_) => "this machine".to_owned(),
+            Access::Remote(remote) => remote.describe(),
+        }
+    }
+}
