@@ -41,6 +41,7 @@ mod output;
 mod ps;
 mod run;
 mod runtime;
+mod sandbox_choice;
 mod screen;
 mod serve;
 mod signal_listener;

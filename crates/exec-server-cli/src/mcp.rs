@@ -11,11 +11,11 @@ mod sessions;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use exec_mcp::{HttpOptions, HttpServer, McpServer};
+use exec_mcp::{Ask, HttpOptions, HttpServer, McpOptions, McpServer};
 use exec_tools::environments::Environments;
 use tokio::signal::unix::SignalKind;
 
-use crate::args::McpArgs;
+use crate::args::{AskMode, McpArgs};
 use crate::messages;
 use crate::signal_listener::SignalListener;
 use environments::McpEnvironments;
@@ -45,7 +45,17 @@ async fn run(args: &McpArgs) -> anyhow::Result<()> {
     let signals = SignalListener::listen(signals.map(|kind| ((), kind.as_raw_value())));
     let mut signals = signals.context("cannot listen for signals")?;
     let environments = McpEnvironments::choose(args)?;
-    let server = McpServer::new(environments.places.clone());
+    let ask = match args.ask {
+        AskMode::Never => Ask::Never,
+        AskMode::OutsideSandbox => Ask::OutsideSandbox,
+        AskMode::Always => Ask::Always,
+    };
+    let sandbox = environments.places.sandbox_words();
+    anyhow::ensure!(
+        ask != Ask::OutsideSandbox || sandbox.is_some(),
+        "--ask outside-sandbox goes with --sandbox or --policy: without one, nothing is outside"
+    );
+    let server = McpServer::new(environments.places.clone(), McpOptions { ask, sandbox });
     // The first call then finds it connected. A failure is told to whoever needs the environment.
     let warm_up = tokio::spawn({
         let places = environments.places.clone();

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use exec_core::environ::Environ;
-use exec_env::{BoxFuture, EnvironmentRegistry, SharedEnvironment};
+use exec_core::sandbox::SandboxPolicy;
+use exec_env::{BoxFuture, EnvironmentRegistry, Files, SharedEnvironment};
 
 /// Environments by id, one of which is the default.
 pub trait Environments: Send + Sync + 'static {
@@ -33,6 +34,8 @@ pub struct Place {
     pub workdir: Option<PathBuf>,
     /// The variables of commands, before the caller's own.
     pub environ: Environ,
+    /// What commands and file tools may reach there; everything that the account may, if `None`.
+    pub sandbox: Option<SandboxPolicy>,
 }
 
 /// There is no such environment, or nobody answers for it.
@@ -74,7 +77,16 @@ impl Place {
     /// `environment` under `id`; commands get the directory and the variables of its server.
     pub fn new(id: impl Into<String>, environment: SharedEnvironment) -> Self {
         let nothing: [(&str, &str); 0] = [];
-        Self { id: id.into(), environment, workdir: None, environ: Environ::inherit_and(nothing) }
+        Self { id: id.into(), environment, workdir: None, environ: Environ::inherit_and(nothing), sandbox: None }
+    }
+
+    /// Its files, as far as its sandbox lets a caller reach them.
+    pub fn files(&self) -> Arc<dyn Files> {
+        let files = self.environment.files_for_caller();
+        match &self.sandbox {
+            Some(policy) => files.under_policy(Arc::new(policy.clone())),
+            None => files,
+        }
     }
 
     /// `path` as an absolute one: relative ones begin at the place's directory.

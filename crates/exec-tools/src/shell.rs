@@ -27,11 +27,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use exec_core::sandbox::SandboxPolicy;
-use exec_core::{Command, Exit, Head, Io, ProcessId, Seq, Signal, Stall, Stream, TerminalSize, WriteId};
-use exec_env::process::{ProcessInfo, ProcessReason, Signalled, Terminated, WaitCondition, Waited, Written};
+use exec_core::{Command, Exit, ExitStatus, Head, Io, ProcessId, Seq, Signal, Stall, Stream, TerminalSize, WriteId};
+use exec_env::process::{
+    DENIAL_SIGNAL, DENIAL_WORDS, ProcessInfo, ProcessReason, Signalled, Terminated, WaitCondition, Waited, Written,
+};
 use exec_env::screen::{Screen, ScreenQuery};
-use exec_env::view::{View, ViewQuery};
+use exec_env::view::{Grep, View, ViewQuery};
 
 use crate::environments::{Environments, Place};
 pub use error::ShellError;
@@ -87,8 +88,8 @@ pub struct ExecRequest {
     pub max_output_tokens: Option<usize>,
     /// Variables beside those of the place.
     pub env: Vec<(OsString, OsString)>,
-    /// What it may reach; everything that its account may, if `None`.
-    pub sandbox: Option<SandboxPolicy>,
+    /// Outside the sandbox of its place. Whoever sets this has asked somebody who may permit it.
+    pub outside_sandbox: bool,
     /// Which environment; the default if `None`.
     pub environment_id: Option<String>,
 }
@@ -100,6 +101,8 @@ pub struct WriteRequest {
     pub chars: String,
     /// End the input after `chars`.
     pub close_stdin: bool,
+    /// Also into a session outside the sandbox of its place. Whoever sets this has asked somebody who may permit it.
+    pub outside_sandbox: bool,
     /// How long to wait for what it causes.
     pub yield_time: Option<Duration>,
     /// How much output to show.
@@ -151,6 +154,8 @@ pub struct Look {
     pub wall_time: Duration,
     /// Finished sessions whose logs were given up to make room for this one.
     pub forgotten: Vec<SessionNumber>,
+    /// It failed, and its sandbox seems to be the reason.
+    pub denied: bool,
 }
 
 /// Whether a session runs.
@@ -309,7 +314,12 @@ impl Shell {
             (ReadFrom::Both | ReadFrom::Tail, stream) => log.forward(0, 0, stream, budget).await,
         };
         let (output, head) = found.map_err(|error| ShellError::of_session(number, error))?;
-        Ok(session.found(output, &head, begin))
+        Ok(session.found(output, &head, begin).await)
+    }
+
+    /// Whether a session does not run in the sandbox of its place, so that typing into it needs somebody's permission.
+    pub async fn is_outside_sandbox(&self, number: SessionNumber) -> Result<bool, ShellError> {
+        Ok(self.find(number).await?.is_outside_sandbox())
     }
 
     /// Shows what a query asks for of a session's log, computed where the log is. The next look does not notice it.
@@ -402,7 +412,8 @@ impl Shell {
             let listed = |number| listed.iter().any(|info| SessionNumber::of(&info.id) == Some(number));
             SessionNumber::unused(|number| known.contains_key(&number) || listed(number))
         };
-        let process = number.new_process_id();
+        let sandbox = place.sandbox.as_ref().filter(|_| !request.outside_sandbox);
+        let process = number.new_process_id(sandbox);
         let tty = request.tty;
         processes.start(&process, command(&place, request)).await.map_err(ShellError::of_start)?;
         let session = Session { number, place: place.clone(), process, tty, position: Arc::default() };
@@ -523,11 +534,34 @@ impl Session {
         let found = self.log().since(&mut moved, budget).await;
         let (output, head) = found.map_err(|error| ShellError::of_session(self.number, error))?;
         *position = moved;
-        Ok(self.found(output, &head, begin))
+        Ok(self.found(output, &head, begin).await)
     }
 
-    fn found(&self, output: OutputView, head: &Head, begin: Instant) -> Look {
+    fn is_outside_sandbox(&self) -> bool {
+        self.place.sandbox.as_ref().is_some_and(|policy| !session_number::is_in_sandbox(&self.process, policy))
+    }
+
+    /// Whether its sandbox seems to be the reason why it failed.
+    async fn was_denied(&self, head: &Head) -> bool {
+        let Some((_, exit)) = head.exit.filter(|_| session_number::is_sandboxed(&self.process)) else { return false };
+        match exit.status {
+            ExitStatus::Code(0) => false,
+            ExitStatus::Signal { number: DENIAL_SIGNAL, .. } => true,
+            // A shell passes on how its child ended as a code.
+            ExitStatus::Code(code) if code == 128 + DENIAL_SIGNAL => true,
+            _ => {
+                let grep =
+                    Grep { regex: DENIAL_WORDS.join("|"), ignore_case: true, before: 0, after: 0, max_matches: 1 };
+                let query = ViewQuery { grep: Some(grep), ..ViewQuery::default() };
+                let view = self.place.environment.processes().view(&self.process, query).await;
+                view.is_ok_and(|view| view.matches > 0)
+            }
+        }
+    }
+
+    async fn found(&self, output: OutputView, head: &Head, begin: Instant) -> Look {
         Look {
+            denied: self.was_denied(head).await,
             session: self.number,
             process: self.process.clone(),
             environment_id: self.place.id.clone(),
@@ -539,6 +573,9 @@ impl Session {
     }
 
     async fn input(&self, request: &WriteRequest) -> Result<(), ShellError> {
+        if self.is_outside_sandbox() && !request.outside_sandbox {
+            return Err(ShellError::OutsideSandbox { session: self.number });
+        }
         let processes = self.place.environment.processes();
         let failed = |error| ShellError::of_session(self.number, error);
         if !self.tty && request.chars == INTERRUPT {
@@ -633,7 +670,8 @@ fn command(place: &Place, request: ExecRequest) -> Command {
         true => Io::Pty(TerminalSize::default()),
         false => Io::Pipes { stdin: request.stdin },
     };
-    Command { environ, io, keep: Some(KEEP), sandbox: request.sandbox, ..Command::new(argv, cwd) }
+    let sandbox = place.sandbox.clone().filter(|_| !request.outside_sandbox);
+    Command { environ, io, keep: Some(KEEP), sandbox, ..Command::new(argv, cwd) }
 }
 
 fn bounded(asked: Option<Duration>, default: Duration, most: Duration) -> Duration {

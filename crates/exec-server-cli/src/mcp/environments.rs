@@ -2,6 +2,7 @@
 //! says. The router connects to them when they are used, and knows since when one is away; each is a [`Sessions`].
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail};
@@ -11,12 +12,13 @@ use exec_env::BoxFuture;
 use exec_env::registry::LOCAL;
 use exec_router::limits::{PATIENCE, RECONNECT_TIME};
 use exec_router::{ConnectedPlace, Connector, LinkedEnvironment, Router};
-use exec_tools::environments::{CommandDefaults, RegisteredPlaces};
+use exec_tools::environments::{CommandDefaults, Environments as ToolEnvironments, NoPlace, Place, RegisteredPlaces};
 
 use super::session_files::SessionFiles;
 use super::sessions::{self, Sessions};
 use crate::args::{ConnectArgs, McpArgs};
 use crate::local_daemon::{LocalDaemon, START_TIMEOUT};
+use crate::sandbox_choice::SandboxChoice;
 use crate::target::{self, RemoteTarget, Target};
 
 /// The client name that servers show.
@@ -24,7 +26,7 @@ const CLIENT_NAME: &str = "exec-server-mcp";
 
 /// The environments of this command.
 pub(super) struct McpEnvironments {
-    pub(super) places: Arc<RegisteredPlaces>,
+    pub(super) places: Arc<ConfinedPlaces>,
     connectors: Vec<Arc<SessionsConnector>>,
 }
 
@@ -49,12 +51,52 @@ impl McpEnvironments {
             places.push(ConnectedPlace { id, connector, patience });
         }
         let router = Router::of_places(places, default);
-        Ok(Self { places: Arc::new(RegisteredPlaces::new(router, defaults)), connectors })
+        let places = RegisteredPlaces::new(router, defaults);
+        let sandbox = SandboxChoice::load(&args.sandbox)?;
+        if let Some(sandbox) = &sandbox {
+            // What is wrong with it is told now, and not to every call.
+            sandbox.policy(Path::new("/"))?;
+        }
+        Ok(Self { places: Arc::new(ConfinedPlaces { places, sandbox }), connectors })
     }
 
     /// Leaves what runs to the next one, everywhere at once.
     pub(super) async fn leave(&self) {
         futures_util::future::join_all(self.connectors.iter().map(|connector| connector.leave())).await;
+    }
+}
+
+/// The environments, each in the sandbox of this command. Its workspace is where commands run that name no directory; what
+/// a model names is not: it could name any.
+pub(super) struct ConfinedPlaces {
+    places: RegisteredPlaces,
+    sandbox: Option<SandboxChoice>,
+}
+
+impl ConfinedPlaces {
+    pub(super) fn sandbox_words(&self) -> Option<String> {
+        self.sandbox.as_ref().map(SandboxChoice::words)
+    }
+}
+
+impl ToolEnvironments for ConfinedPlaces {
+    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<Place, NoPlace>> {
+        Box::pin(async move {
+            let place = self.places.find(id).await?;
+            let Some(sandbox) = &self.sandbox else { return Ok(place) };
+            let policy = sandbox.policy(&place.resolve(None));
+            let sandbox =
+                policy.map_err(|why| NoPlace::Unreachable { id: place.id.clone(), why: format!("{why:#}") })?;
+            Ok(Place { sandbox, ..place })
+        })
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.places.ids()
+    }
+
+    fn default_id(&self) -> Option<String> {
+        self.places.default_id()
     }
 }
 
@@ -125,7 +167,11 @@ impl Access {
             ..Options::default()
         };
         match self {
-            Self::Local(daemon) => RemoteEnvironment::open(daemon.clone(), options).await,
+            Self::Local(daemon) => match RemoteEnvironment::open(daemon.clone(), options.clone()).await {
+                // A server that was about to end, because nobody used it, has hung up on us. The next one is ours.
+                Err(ConnectFailure::Unreachable { .. }) => RemoteEnvironment::open(daemon.clone(), options).await,
+                opened => opened,
+            },
             Self::Remote(remote) => remote.connect_quietly(options).await,
         }
     }

@@ -6,10 +6,12 @@
 pub(crate) mod packages;
 pub(crate) mod server;
 
+mod approval;
 mod clients;
 mod codex_cli;
 mod environments;
 mod files;
 mod http;
 mod protocol;
+mod sandbox;
 mod survival;

@@ -280,7 +280,9 @@ async fn finished_sessions_make_room_and_running_ones_are_never_ended_for_that()
     let ShellError::TooManySessions { running: told } = &refused else { panic!("{refused}") };
     assert_eq!(told.len(), SESSIONS);
     assert!(refused.to_string().contains("kill_session") && refused.to_string().contains("exec cat"));
-    assert!(shell.list(None).await.expect("they are there").sessions.iter().all(|session| session.state.exit().is_none()));
+    assert!(
+        shell.list(None).await.expect("they are there").sessions.iter().all(|session| session.state.exit().is_none())
+    );
     shell.kill(running[0], Some(Duration::ZERO)).await.expect("it runs");
     shell.start(idle()).await.expect("there is room again");
 }

@@ -42,6 +42,11 @@ pub enum ShellError {
     /// It has ended, so it cannot be written to or signalled.
     #[error("session {session} has ended (exit code {exit_code}): start another with exec_command")]
     Ended { session: SessionNumber, exit_code: i32 },
+    /// It does not run in the sandbox of its place, so whoever may type into it may do more than the place permits.
+    #[error(
+        "session {session} does not run in the sandbox that you work in: you can look at it and end it, but not type into it"
+    )]
+    OutsideSandbox { session: SessionNumber },
     /// The environment refused.
     #[error("{what}")]
     Refused { what: String },
@@ -54,9 +59,7 @@ impl ShellError {
     /// What a failed verb means for the caller of a session.
     pub(super) fn of_session(session: SessionNumber, error: ProcessError) -> Self {
         match error.reason {
-            ProcessReason::UnknownProcess => {
-                Self::UnknownSession { session, known: Vec::new(), elsewhere: Vec::new() }
-            }
+            ProcessReason::UnknownProcess => Self::UnknownSession { session, known: Vec::new(), elsewhere: Vec::new() },
             ProcessReason::Unreachable(unreachable) => Self::Unreachable(unreachable),
             reason => Self::Refused { what: reason.sentence(&session.to_string()) },
         }

@@ -39,6 +39,12 @@ pub(crate) struct ExecArguments {
     /// Further environment variables.
     #[serde(default)]
     pub(super) env: BTreeMap<String, String>,
+    /// Run it outside the sandbox; the user is asked first. Only if it cannot work within.
+    #[serde(default)]
+    pub(super) outside_sandbox: bool,
+    /// With outside_sandbox: why, in a sentence for the user.
+    #[serde(default)]
+    pub(super) justification: Option<String>,
     /// Which environment; the default one if absent.
     #[serde(default, alias = "environment")]
     pub(super) environment_id: Option<String>,
@@ -218,6 +224,9 @@ pub(crate) struct CommandResult {
     /// What else there is to know, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
+    /// Whether it failed and the sandbox seems to be the reason.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    sandbox_denied: bool,
     /// How long the call took.
     wall_time_seconds: f64,
     /// About how many tokens the output would be if nothing were left out.
@@ -256,6 +265,7 @@ impl CommandResult {
             status,
             exit_code: look.state.exit().map(|exit| exit.shell_code()),
             note: note(look),
+            sandbox_denied: look.denied,
             wall_time_seconds: (look.wall_time.as_secs_f64() * 1000.0).round() / 1000.0,
             original_token_count: output.original_tokens(),
             left_out: output.omitted.map(|omitted| LeftOut {
@@ -303,6 +313,9 @@ fn note(look: &Look) -> Option<String> {
             }
         }
     }
+    if look.denied {
+        notes.push("it ran in a sandbox, which seems to have denied it something".to_owned());
+    }
     if !look.forgotten.is_empty() {
         let forgotten: Vec<String> = look.forgotten.iter().map(ToString::to_string).collect();
         notes
@@ -336,7 +349,7 @@ pub(crate) struct KillResult {
 pub(crate) struct ListResult {
     pub(super) sessions: Vec<ListedSession>,
     /// Environments that could not be asked: since when, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) not_listed: Vec<String>,
 }
 

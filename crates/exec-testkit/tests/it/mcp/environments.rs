@@ -52,7 +52,7 @@ fn end_of(session: &Value) -> Value {
 }
 
 /// Why a tool failed, as a model reads it.
-async fn refusal(server: &mut McpProcess, tool: &str, arguments: Value) -> String {
+pub(super) async fn refusal(server: &mut McpProcess, tool: &str, arguments: Value) -> String {
     let answer = server.request("tools/call", json!({"name": tool, "arguments": arguments})).await;
     assert_eq!(answer["result"]["isError"], true, "{tool} was refused: {answer}");
     answer["result"]["content"][0]["text"].as_str().expect("it is told").to_owned()
@@ -76,7 +76,9 @@ fn models_are_told_of_environments_only_where_there_are_several() {
         let machines = TwoMachines::start();
         let mut server = machines.serve(&[], false).await;
         let several = tools_that_name_environments(&mut server).await;
-        for tool in ["exec_command", "list_sessions", "read_file", "write_file", "edit_files", "apply_patch", "search_files"] {
+        for tool in
+            ["exec_command", "list_sessions", "read_file", "write_file", "edit_files", "apply_patch", "search_files"]
+        {
             assert!(several.iter().any(|name| name == tool), "{tool} is not among {several:?}");
         }
         let told = instructions(&mut server).await;
@@ -105,10 +107,11 @@ fn a_call_goes_where_it_says_and_sessions_and_tasks_are_found_without_saying() {
         let listed = server.call("list_sessions", json!({})).await;
         let places = |listed: &Value| {
             let sessions = listed["sessions"].as_array().expect("a list").iter();
-            sessions.map(|session| (session["session_id"].clone(), session["environment_id"].clone())).collect::<Vec<_>>()
+            sessions
+                .map(|session| (session["session_id"].clone(), session["environment_id"].clone()))
+                .collect::<Vec<_>>()
         };
-        let both =
-            [(here["session_id"].clone(), json!("a")), (there["session_id"].clone(), json!("b"))];
+        let both = [(here["session_id"].clone(), json!("a")), (there["session_id"].clone(), json!("b"))];
         assert_eq!(places(&listed), both);
         let only_b = server.call("list_sessions", json!({"environment": "b"})).await;
         assert_eq!(places(&only_b), both[1..]);
@@ -177,7 +180,9 @@ fn a_dead_environment_fails_its_own_calls_only_and_says_since_when() {
 
         machines.a.start_again();
         let list = json!({"environment_id": "a"});
-        while server.request("tools/call", json!({"name": "list_sessions", "arguments": list})).await["result"]["isError"] == true {
+        while server.request("tools/call", json!({"name": "list_sessions", "arguments": list})).await["result"]["isError"]
+            == true
+        {
             poll_pause().await;
         }
         let ended = server.call("write_stdin", end_of(&here)).await;
@@ -192,7 +197,10 @@ fn what_the_command_line_says_of_environments_is_checked_before_anything_is_serv
         let machines = TwoMachines::start();
         let cases = [
             (&["--environments", "/no/such"][..], "/no/such does not exist"),
-            (&["--environments", &machines.file, "--environment", "mars"], "environment `mars` is not configured; there is `a`, `b`"),
+            (
+                &["--environments", &machines.file, "--environment", "mars"],
+                "environment `mars` is not configured; there is `a`, `b`",
+            ),
         ];
         for (arguments, expected) in cases {
             let mut command = machines.account.command(exec_testkit::binaries::exec_server());
