@@ -28,6 +28,7 @@ mod exit_code;
 mod failures;
 mod find_process;
 mod fs;
+mod idle;
 mod interactive;
 mod kill;
 mod local_daemon;

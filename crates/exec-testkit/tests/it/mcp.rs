@@ -12,6 +12,7 @@ mod codex_cli;
 mod environments;
 mod files;
 mod http;
+mod idle_daemon;
 mod protocol;
 mod sandbox;
 mod survival;
