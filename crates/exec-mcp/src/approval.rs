@@ -69,30 +69,28 @@ impl Approvals {
         outside_sandbox: bool,
         question: impl FnOnce() -> String,
     ) -> Result<(), ToolOutcome> {
-        let refused = |why: String| Err(Ok(CallToolResponse::from(failed(why))));
+        let refused = |why: String| Ok(CallToolResponse::from(failed(why)));
         match (self.ask, outside_sandbox) {
             (Ask::Never, true) => {
-                return refused(
-                    "nothing is done outside the sandbox here: do it within, or let the user do it. (To be asked, the user \
-                     starts exec-server mcp with --ask outside-sandbox.)"
-                        .to_owned(),
-                );
+                let why = "nothing is done outside the sandbox here: do it within, or let the user do it. (To be asked, the user \
+                           starts exec-server mcp with --ask outside-sandbox.)";
+                return Err(refused(why.to_owned()));
             }
             (Ask::Never | Ask::OutsideSandbox, false) => return Ok(()),
             (Ask::OutsideSandbox, true) | (Ask::Always, _) => {}
         }
-        match self.answer(call, readable(&question())).await {
-            Err(outcome) => Err(outcome),
-            Ok(Answer::NotYet(question)) => Err(Ok(CallToolResponse::InputRequired(question))),
-            Ok(Answer::Impossible(why)) => refused(why),
-            Ok(Answer::Given(answer)) => match answer.action {
+        match self.answer(call, readable(&question())).await? {
+            Answer::NotYet(question) => Err(Ok(CallToolResponse::InputRequired(question))),
+            Answer::Impossible(why) => Err(refused(why)),
+            Answer::Given(answer) => match answer.action {
                 ElicitationAction::Accept => Ok(()),
-                ElicitationAction::Decline => refused(
-                    "the user has declined, and nothing was done: do not try the same in another way; ask what to do instead"
-                        .to_owned(),
-                ),
+                ElicitationAction::Decline => {
+                    let why = "the user has declined, and nothing was done: do not try the same in another way; ask what to do \
+                               instead";
+                    Err(refused(why.to_owned()))
+                }
                 // Whatever else there may be one day is no consent.
-                _ => refused("the user has not decided, and nothing was done: ask what to do".to_owned()),
+                _ => Err(refused("the user has not decided, and nothing was done: ask what to do".to_owned())),
             },
         }
     }

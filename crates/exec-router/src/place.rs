@@ -69,7 +69,8 @@ pub(crate) struct Place {
 enum Way {
     /// To a server, in a session that we remember.
     Server {
-        server: Mutex<RemoteServer>,
+        /// In a box, because it is much larger than the other way.
+        server: Box<Mutex<RemoteServer>>,
         files: SessionFiles,
         /// How long the far server is asked to keep our session while we are away.
         session_ttl: Duration,
@@ -105,7 +106,7 @@ struct Absence {
 impl Place {
     pub(crate) fn of_server(id: String, server: RemoteServer, files: SessionFiles, patience: Duration) -> Arc<Self> {
         let session_ttl = if files.are_stored() { FAR_SESSION_TTL } else { FORGOTTEN_SESSION_TTL };
-        Self::new(id, Way::Server { server: Mutex::new(server), files, session_ttl }, patience)
+        Self::new(id, Way::Server { server: Box::new(Mutex::new(server)), files, session_ttl }, patience)
     }
 
     pub(crate) fn of_connector(id: String, connector: Arc<dyn Connector>, patience: Duration) -> Arc<Self> {

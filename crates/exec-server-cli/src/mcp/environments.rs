@@ -32,7 +32,7 @@ pub(super) struct McpEnvironments {
 
 impl McpEnvironments {
     pub(super) fn choose(args: &McpArgs) -> anyhow::Result<Self> {
-        let (targets, default) = targets(args)?;
+        let Targets { targets, default } = targets(args)?;
         let mut defaults = HashMap::new();
         let (mut places, mut connectors) = (Vec::new(), Vec::new());
         for (id, target) in targets {
@@ -100,8 +100,15 @@ impl ToolEnvironments for ConfinedPlaces {
     }
 }
 
-/// The environments that the arguments mean, with their ids, and the default.
-fn targets(args: &McpArgs) -> anyhow::Result<(Vec<(String, Target)>, Option<String>)> {
+/// What the arguments mean.
+struct Targets {
+    /// With their ids.
+    targets: Vec<(String, Target)>,
+    /// The id of one of them.
+    default: Option<String>,
+}
+
+fn targets(args: &McpArgs) -> anyhow::Result<Targets> {
     let named = args.target.environment.is_some() || args.target.connect.is_some();
     let known = match &args.environments {
         Some(file) => Environments::read(file)?.with_context(|| format!("{} does not exist", file.display()))?,
@@ -109,7 +116,7 @@ fn targets(args: &McpArgs) -> anyhow::Result<(Vec<(String, Target)>, Option<Stri
         None if named => {
             let target = target::choose(&args.target)?;
             let id = id_of(&target);
-            return Ok((vec![(id.clone(), target)], Some(id)));
+            return Ok(Targets { targets: vec![(id.clone(), target)], default: Some(id) });
         }
         None => Environments::discover()?,
     };
@@ -139,7 +146,7 @@ fn targets(args: &McpArgs) -> anyhow::Result<(Vec<(String, Target)>, Option<Stri
     {
         known.get(default).with_context(|| format!("they come from {}", known.source()))?;
     }
-    Ok((targets, default))
+    Ok(Targets { targets, default })
 }
 
 fn id_of(target: &Target) -> String {

@@ -13,12 +13,12 @@ use crate::durability::support::run;
 const LATEST: Protocol = Protocol::Stateless;
 
 /// The server that `exec-server mcp` of this account would start, but with less patience.
-async fn impatient_daemon(account: &Account) -> Child {
+async fn impatient_daemon(account: &Account, patience: &str) -> Child {
     let home = account.path().join("state/daemon");
     std::fs::create_dir_all(&home).expect("the folder is ours");
     let url = format!("unix://{}", home.join("socket").display());
     let mut daemon = account.command(exec_testkit::binaries::exec_server());
-    daemon.args(["serve", "--listen", &url, "--exit-when-idle", "200ms", "--state-dir"]).arg(home.join("state"));
+    daemon.args(["serve", "--listen", &url, "--exit-when-idle", patience, "--state-dir"]).arg(home.join("state"));
     let mut daemon = daemon.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(daemon.stdout.take().expect("it is piped")).lines();
     assert_eq!(lines.next_line().await.expect("it prints UTF-8"), Some(url));
@@ -28,7 +28,7 @@ async fn impatient_daemon(account: &Account) -> Child {
 /// Waits until a server has ended for want of work, which began no earlier than this.
 async fn another_has_ended() {
     let account = Account::new();
-    let mut other = impatient_daemon(&account).await;
+    let mut other = impatient_daemon(&account, "200ms").await;
     assert!(other.wait().await.expect("it is our child").success());
 }
 
@@ -36,7 +36,7 @@ async fn another_has_ended() {
 fn it_ends_when_nobody_needs_it_and_the_next_client_gets_another() {
     run(async {
         let account = Account::new();
-        let mut daemon = impatient_daemon(&account).await;
+        let mut daemon = impatient_daemon(&account, "200ms").await;
         let ended = daemon.wait().await.expect("it is our child");
         assert!(ended.success(), "{ended}");
         // Those of clients have more patience.
@@ -54,7 +54,7 @@ fn it_ends_when_nobody_needs_it_and_the_next_client_gets_another() {
 fn it_stays_while_something_runs_is_kept_or_somebody_is_connected() {
     run(async {
         let account = Account::new();
-        let mut daemon = impatient_daemon(&account).await;
+        let mut daemon = impatient_daemon(&account, "200ms").await;
         let mut server = account.start(LATEST, false).await;
         assert_eq!(server.call("list_sessions", json!({})).await["sessions"], json!([]));
         another_has_ended().await;
@@ -75,5 +75,20 @@ fn it_stays_while_something_runs_is_kept_or_somebody_is_connected() {
         let log = server.call("read_output", json!({"session_id": running["session_id"]})).await;
         assert_eq!(log["exit_code"], 0);
         server.leave().await;
+    });
+}
+
+#[test]
+fn a_client_that_comes_while_it_ends_is_served_by_it_or_by_another() {
+    run(async {
+        // How far it has come when the client connects differs from time to time.
+        for patience in ["0ms", "10ms", "20ms", "40ms", "60ms", "80ms"] {
+            let account = Account::new();
+            let mut daemon = impatient_daemon(&account, patience).await;
+            let mut server = account.start(LATEST, false).await;
+            assert_eq!(server.call("exec_command", command("echo hi")).await["output"], "hi\n", "{patience}");
+            server.leave().await;
+            daemon.kill().await.expect("it is our child");
+        }
     });
 }
