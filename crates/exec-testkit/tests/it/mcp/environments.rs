@@ -17,7 +17,7 @@ const LATEST: Protocol = Protocol::Stateless;
 struct TwoMachines {
     account: Account,
     a: Daemon,
-    b: Daemon,
+    _b: Daemon,
     file: String,
 }
 
@@ -29,7 +29,7 @@ impl TwoMachines {
         let file = account.path().join("environments.toml");
         std::fs::write(&file, text).expect("the folder is ours");
         let file = file.to_str().expect("temporary folders are plain").to_owned();
-        Self { account, a, b, file }
+        Self { account, a, _b: b, file }
     }
 
     async fn serve(&self, more: &[&str], tasks: bool) -> McpProcess {
