@@ -233,6 +233,21 @@ pub struct ProcessInfo {
     pub label: Vec<u8>,
 }
 
+/// What programs say when a sandbox has stopped them, in lower case. The kernel tells only the process itself what it
+/// refused, so for most failures there are only the words that it has printed.
+pub const DENIAL_WORDS: [&str; 7] = [
+    "operation not permitted",
+    "permission denied",
+    "read-only file system",
+    "seccomp",
+    "sandbox",
+    "landlock",
+    "failed to write file",
+];
+
+/// The signal that ends a process for a system call that it may not make.
+pub const DENIAL_SIGNAL: i32 = 31;
+
 /// The contents of a page one by one, for callers that want events rather than pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogEvent {

@@ -1,6 +1,6 @@
 //! What a tool needs of its request: the arguments, the right to report progress, and whether the client knows tasks.
 
-use rmcp::model::{JsonObject, ProgressNotificationParam};
+use rmcp::model::{InputResponses, JsonObject, ProgressNotificationParam};
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde::de::DeserializeOwned;
@@ -12,6 +12,10 @@ use crate::limits::PROGRESS_INTERVAL;
 pub(crate) struct Call {
     pub(crate) name: String,
     pub(crate) arguments: JsonObject,
+    /// Answers to what an earlier call of the same was answered with.
+    pub(crate) input_responses: InputResponses,
+    /// Of that earlier call.
+    pub(crate) request_state: Option<String>,
     pub(crate) context: RequestContext<RoleServer>,
 }
 
@@ -34,6 +38,21 @@ impl Call {
 
     pub(crate) fn client_knows_tasks(&self) -> bool {
         self.context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
+    }
+
+    /// Whether the client can ask its user to accept or decline something.
+    pub(crate) fn client_shows_forms(&self) -> bool {
+        let elicitation = self.context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
+        // Before there were modes, forms were all there was.
+        elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none())
+    }
+
+    /// Does `work`, unless the client gives up the call.
+    pub(crate) async fn unless_cancelled<T>(&self, work: impl Future<Output = T>) -> Result<T, Cancelled> {
+        tokio::select! {
+            done = work => Ok(done),
+            () = self.context.ct.cancelled() => Err(Cancelled),
+        }
     }
 
     /// Does `work`, and tells the client every second that it goes on, if it wants to know. Ends when the client gives up;

@@ -5,6 +5,7 @@
 //! - [`serve_stdio`], [`HttpServer`]: the transports; rmcp speaks the protocol versions 2025-06-18 to 2026-07-28;
 //! - [`McpServer`]: what the server is, and where requests go;
 //! - `tools`: the table of tools, one file a family; `call`: what a tool needs of its request;
+//! - `approval`: questions to a person, before something is done;
 //! - `tasks`: commands that go on after their call, for clients that know the Tasks extension;
 //! - `resources`: logs by URI.
 //!
@@ -13,6 +14,7 @@
 
 #![warn(missing_docs)]
 
+mod approval;
 mod call;
 mod http;
 mod limits;
@@ -22,5 +24,6 @@ mod tasks;
 mod timestamp;
 mod tools;
 
+pub use approval::Ask;
 pub use http::{HttpOptions, HttpServer};
-pub use server::{McpServer, serve_stdio};
+pub use server::{McpOptions, McpServer, serve_stdio};

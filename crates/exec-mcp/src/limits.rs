@@ -14,6 +14,12 @@ pub(crate) const STATUS_TOKENS: usize = 100;
 /// How often a client that wants to know is told that a call goes on.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Longest question to a person, in bytes: nobody reads more before deciding.
+pub(crate) const QUESTION_BYTES: usize = 16 << 10;
+
+/// Questions that wait for their answer, of all clients; the oldest is given up for one more. Each has the arguments of a call.
+pub(crate) const OPEN_QUESTIONS: usize = 64;
+
 /// How long an HTTP client may take to send the headers of a request.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -14,8 +14,8 @@ const LOG: &str = "exec://session/{session_id}/log";
 const SCREEN: &str = "exec://session/{session_id}/screen";
 
 pub(crate) async fn list(shell: &Shell) -> Result<ListResourcesResult, ErrorData> {
-    let sessions = shell.list(None).await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-    let resources = sessions.iter().flat_map(|session| {
+    let listed = shell.list(None).await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+    let resources = listed.sessions.iter().flat_map(|session| {
         let (number, tty) = (session.session, session.tty);
         let what = format!("{} ({})", session.command, state_words(&session.state));
         let named = |part: &str| {

@@ -13,8 +13,9 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
+use crate::approval::{Approvals, Ask};
 use crate::call::Call;
-use crate::tools::ToolEntry;
+use crate::tools::{ShownArguments, ToolEntry};
 use crate::{resources, tasks, tools};
 
 /// What a client tells its model about us.
@@ -32,9 +33,20 @@ pub struct McpServer {
     tools: Arc<Tools>,
 }
 
+/// What a server may do, beside what its environments say.
+#[derive(Debug, Clone, Default)]
+pub struct McpOptions {
+    /// When a person is asked first.
+    pub ask: Ask,
+    /// The sandbox of its environments in words, for models and people; `None` if there is none.
+    pub sandbox: Option<String>,
+}
+
 /// What tools work with.
 pub(crate) struct Tools {
     pub(crate) shell: Shell,
+    pub(crate) approvals: Approvals,
+    sandbox: Option<String>,
     entries: Vec<ToolEntry>,
 }
 
@@ -51,8 +63,48 @@ pub async fn serve_stdio(server: McpServer) -> Result<(), std::io::Error> {
 
 impl McpServer {
     /// A server with all tools over `environments`.
-    pub fn new(environments: Arc<dyn Environments>) -> Self {
-        Self { tools: Arc::new(Tools { shell: Shell::new(environments), entries: tools::all() }) }
+    pub fn new(environments: Arc<dyn Environments>, options: McpOptions) -> Self {
+        let McpOptions { ask, sandbox } = options;
+        let shown = ShownArguments {
+            environment: environments.ids().len() > 1,
+            outside_sandbox: sandbox.is_some() && ask != Ask::Never,
+        };
+        let (shell, approvals) = (Shell::new(environments), Approvals::new(ask));
+        Self { tools: Arc::new(Tools { shell, approvals, sandbox, entries: tools::all(shown) }) }
+    }
+}
+
+impl Tools {
+    pub(crate) fn has_several_environments(&self) -> bool {
+        self.shell.environments().ids().len() > 1
+    }
+
+    /// What a client tells its model: about the tools, what confines them, and the environments if there are several.
+    fn instructions(&self) -> String {
+        let confined = self.sandbox.as_ref().map(|sandbox| format!(" Commands and files are in a sandbox: {sandbox}."));
+        let asks = match self.approvals.ask() {
+            Ask::OutsideSandbox => " exec_command with outside_sandbox asks the user first.",
+            Ask::Always => " The user is asked before anything is run or changed.",
+            Ask::Never => "",
+        };
+        format!("{INSTRUCTIONS}{}{}{asks}", self.about_environments(), confined.unwrap_or_default())
+    }
+
+    fn about_environments(&self) -> String {
+        let environments = self.shell.environments();
+        let ids = environments.ids();
+        if ids.len() < 2 {
+            return String::new();
+        }
+        let default = match environments.default_id() {
+            Some(default) => format!("without it, {default}"),
+            None => "it must be given".to_owned(),
+        };
+        let ids = ids.join(", ");
+        format!(
+            " There are several environments, each with commands and files of its own: {ids}. environment_id says \
+             which ({default}). A session_id is enough to find a session, wherever it is."
+        )
     }
 }
 
@@ -61,7 +113,7 @@ impl ServerHandler for McpServer {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build();
         let implementation =
             Implementation::new("exec-server", env!("CARGO_PKG_VERSION")).with_title("exec-server: hands on a machine");
-        ServerConfig::new(capabilities).with_server_info(implementation).with_instructions(INSTRUCTIONS)
+        ServerConfig::new(capabilities).with_server_info(implementation).with_instructions(self.tools.instructions())
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
@@ -94,7 +146,9 @@ impl ServerHandler for McpServer {
             return Err(ErrorData::invalid_params(what, None));
         };
         let arguments = request.arguments.unwrap_or_default();
-        let call = Call { name: request.name.into_owned(), arguments, context };
+        let input_responses = request.input_responses.unwrap_or_default();
+        let name = request.name.into_owned();
+        let call = Call { name, arguments, input_responses, request_state: request.request_state, context };
         (entry.run)(&self.tools, &call).await
     }
 
@@ -135,6 +189,10 @@ impl ServerHandler for McpServer {
         request: UpdateTaskParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
+        if self.tools.approvals.ask() == Ask::Always {
+            let what = "the user is asked before anything is typed here: use the tool write_stdin";
+            return Err(ErrorData::invalid_params(what, None));
+        }
         tasks::update(&self.tools.shell, &request.task_id, request.input_responses).await
     }
 

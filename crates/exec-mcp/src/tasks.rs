@@ -83,9 +83,7 @@ fn task(look: &Look, status: TaskStatus, started: SystemTime) -> Task {
 }
 
 async fn started(shell: &Shell, session: SessionNumber) -> Result<SystemTime, ErrorData> {
-    let listed = shell.list(None).await.map_err(internal)?;
-    let found = listed.into_iter().find(|listed| listed.session == session);
-    Ok(found.map_or_else(SystemTime::now, |listed| listed.started))
+    shell.summary(session).await.map(|summary| summary.started).map_err(internal)
 }
 
 fn input(response: &Value) -> Option<String> {

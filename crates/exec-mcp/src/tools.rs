@@ -27,9 +27,35 @@ pub(crate) struct ToolEntry {
 /// What a tool answers. An error is for requests that nobody can carry out; what went wrong for the model is a result.
 pub(crate) type ToolOutcome = Result<CallToolResponse, ErrorData>;
 
+/// Which of the arguments that are of no use everywhere a model is told of: the fewer words, the better.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShownArguments {
+    /// There are several environments to choose from.
+    pub(crate) environment: bool,
+    /// There is a sandbox, and somebody who can be asked to let a command out of it.
+    pub(crate) outside_sandbox: bool,
+}
+
 /// Every tool, in the order in which clients show them.
-pub(crate) fn all() -> Vec<ToolEntry> {
-    process::tools().into_iter().chain(view::tools()).chain(files::tools()).collect()
+pub(crate) fn all(shown: ShownArguments) -> Vec<ToolEntry> {
+    let mut tools: Vec<ToolEntry> = process::tools().into_iter().chain(view::tools()).chain(files::tools()).collect();
+    for entry in &mut tools {
+        if !shown.environment {
+            hide_argument(&mut entry.tool, "environment_id");
+        }
+        if !shown.outside_sandbox {
+            hide_argument(&mut entry.tool, "outside_sandbox");
+            hide_argument(&mut entry.tool, "justification");
+        }
+    }
+    tools
+}
+
+fn hide_argument(tool: &mut Tool, name: &str) {
+    let schema = Arc::make_mut(&mut tool.input_schema);
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.remove(name);
+    }
 }
 
 /// What a tool does to the world, for clients that ask their user first.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_client::RemoteEnvironment;
 use exec_core::sandbox::{FileCeiling, SandboxPolicy};
 use exec_core::{Command, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 use exec_env::files::{
@@ -28,7 +27,7 @@ use exec_env::screen::{Screen, ScreenQuery};
 use exec_env::view::{View, ViewQuery};
 use exec_env::{BoxFuture, Environment, Files, Http, MachineInfo, NetworkDecider, Processes};
 
-use crate::place::Place;
+use crate::place::{LinkedEnvironment, Place};
 
 /// An environment whose machine is reached when it is needed.
 pub(crate) struct RoutedEnvironment {
@@ -83,7 +82,7 @@ impl Http for RoutedHttp {
     fn request(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpError>> {
         Box::pin(async move {
             let environment = self.place.connected().await?;
-            self.place.perform(&environment, environment.http().request(request)).await?
+            self.place.perform(&*environment, environment.http().request(request)).await?
         })
     }
 }
@@ -100,7 +99,7 @@ macro_rules! process_verbs {
                 let away = |unreachable: Unreachable| ProcessError::new(ProcessVerb::$verb, id, unreachable.into());
                 let environment = self.place.connected().await.map_err(away)?;
                 let call = environment.processes().$name(id, $($argument),*);
-                self.place.perform(&environment, call).await.map_err(away)?
+                self.place.perform(&*environment, call).await.map_err(away)?
             })
         })*
     };
@@ -126,7 +125,7 @@ impl Processes for RoutedProcesses {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, Unreachable>> {
         Box::pin(async move {
             let environment = self.place.connected().await?;
-            self.place.perform(&environment, environment.processes().list()).await?
+            self.place.perform(&*environment, environment.processes().list()).await?
         })
     }
 
@@ -143,7 +142,7 @@ struct RoutedFiles {
 
 impl RoutedFiles {
     /// The far files, under what these are bound by.
-    fn files_of(&self, environment: &RemoteEnvironment) -> Arc<dyn Files> {
+    fn files_of(&self, environment: &dyn LinkedEnvironment) -> Arc<dyn Files> {
         let files = environment.files_for_caller();
         let files = self.policy.iter().fold(files, |files, policy| files.under_policy(Arc::clone(policy)));
         self.ceilings.iter().fold(files, |files, ceiling| files.under_ceiling(Arc::clone(ceiling)))
@@ -163,8 +162,8 @@ macro_rules! file_verbs {
                 let path: PathBuf = $path;
                 let away = |unreachable| away(FileVerb::$verb, &path, unreachable);
                 let environment = self.place.connected().await.map_err(away)?;
-                let files = self.files_of(&environment);
-                self.place.perform(&environment, files.$name($($argument),*)).await.map_err(away)?
+                let files = self.files_of(&*environment);
+                self.place.perform(&*environment, files.$name($($argument),*)).await.map_err(away)?
             })
         })*
     };
@@ -200,8 +199,8 @@ impl Files for RoutedFiles {
         Box::pin(async move {
             let away = |unreachable| away(FileVerb::Open, path, unreachable);
             let environment = self.place.connected().await.map_err(away)?;
-            let files = self.files_of(&environment);
-            let file = self.place.perform(&environment, files.open(path, mode, links)).await.map_err(away)??;
+            let files = self.files_of(&*environment);
+            let file = self.place.perform(&*environment, files.open(path, mode, links)).await.map_err(away)??;
             let (place, path) = (Arc::clone(&self.place), path.to_owned());
             Ok(Box::new(RoutedFile { place, environment, file, path }) as Box<dyn OpenFile>)
         })
@@ -221,7 +220,7 @@ impl Files for RoutedFiles {
 /// A file that is open at the place. The client library opens it again after a break.
 struct RoutedFile {
     place: Arc<Place>,
-    environment: Arc<RemoteEnvironment>,
+    environment: Arc<dyn LinkedEnvironment>,
     file: Box<dyn OpenFile>,
     path: PathBuf,
 }
@@ -233,14 +232,14 @@ impl OpenFile for RoutedFile {
 
     fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, FileBlock> {
         Box::pin(async move {
-            let read = self.place.perform(&self.environment, self.file.read_block(offset, len)).await;
+            let read = self.place.perform(&*self.environment, self.file.read_block(offset, len)).await;
             read.map_err(|unreachable| away(FileVerb::ReadBlock, &self.path, unreachable))?
         })
     }
 
     fn write_block(&self, offset: u64, bytes: Bytes) -> FileFuture<'_, ()> {
         Box::pin(async move {
-            let written = self.place.perform(&self.environment, self.file.write_block(offset, bytes)).await;
+            let written = self.place.perform(&*self.environment, self.file.write_block(offset, bytes)).await;
             written.map_err(|unreachable| away(FileVerb::WriteBlock, &self.path, unreachable))?
         })
     }
@@ -248,7 +247,7 @@ impl OpenFile for RoutedFile {
     fn close(self: Box<Self>) -> FileFuture<'static, ()> {
         Box::pin(async move {
             let Self { place, environment, file, path } = *self;
-            let closed = place.perform(&environment, file.close()).await;
+            let closed = place.perform(&*environment, file.close()).await;
             closed.map_err(|unreachable| away(FileVerb::Close, &path, unreachable))?
         })
     }

@@ -21,4 +21,5 @@ mod place;
 mod router;
 mod session_file;
 
-pub use router::{Router, RouterOptions};
+pub use place::{Connector, LinkedEnvironment};
+pub use router::{ConnectedPlace, Router, RouterOptions};

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use exec_client::environments::{Endpoint, RemoteServer};
-use exec_client::{ConnectFailure, LinkState, Options, RemoteEnvironment};
+use exec_client::{CallError, ConnectFailure, Link, LinkState, Options, RemoteEnvironment};
 use exec_env::process::Unreachable;
 use exec_env::registry::EnvironmentState;
-use exec_env::{Environment, MachineInfo, NetworkDecider};
+use exec_env::{BoxFuture, Environment, MachineInfo, NetworkDecider};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -25,14 +25,39 @@ use tokio::time::Instant;
 use crate::limits::{FAR_SESSION_TTL, FORGOTTEN_SESSION_TTL, RECONNECT_TIME, RETRY_PAUSE};
 use crate::session_file::SessionFiles;
 
+/// How an environment is reached by somebody who keeps its sessions in a way of their own.
+pub trait Connector: Send + Sync + 'static {
+    /// Connects. Called again when the session was lost for good; a connection that breaks comes back by itself.
+    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn LinkedEnvironment>, ConnectFailure>>;
+
+    /// Where it leads, for people; never a secret.
+    fn describe(&self) -> String;
+}
+
+/// An environment over a connection that may break.
+pub trait LinkedEnvironment: Environment {
+    /// The connection.
+    fn link(&self) -> &Link;
+
+    /// Ends the session, and all that runs in it.
+    fn end_session(&self) -> BoxFuture<'_, Result<(), CallError>>;
+}
+
+impl LinkedEnvironment for RemoteEnvironment {
+    fn link(&self) -> &Link {
+        RemoteEnvironment::link(self)
+    }
+
+    fn end_session(&self) -> BoxFuture<'_, Result<(), CallError>> {
+        Box::pin(RemoteEnvironment::end_session(self))
+    }
+}
+
 pub(crate) struct Place {
     pub(crate) id: String,
-    server: Mutex<RemoteServer>,
+    way: Way,
     state: watch::Sender<PlaceState>,
-    files: SessionFiles,
     patience: Duration,
-    /// How long the far server is asked to keep our session while we are away.
-    session_ttl: Duration,
     decider: Mutex<Option<Arc<dyn NetworkDecider>>>,
     /// What the machine is, since it was first reached.
     pub(crate) info: OnceLock<MachineInfo>,
@@ -40,12 +65,26 @@ pub(crate) struct Place {
     attempt: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// How we get there.
+enum Way {
+    /// To a server, in a session that we remember.
+    Server {
+        /// In a box, because it is much larger than the other way.
+        server: Box<Mutex<RemoteServer>>,
+        files: SessionFiles,
+        /// How long the far server is asked to keep our session while we are away.
+        session_ttl: Duration,
+    },
+    /// As somebody else knows.
+    Other(Arc<dyn Connector>),
+}
+
 #[derive(Clone)]
 enum PlaceState {
     Idle,
     /// With what was known before, if it was away.
     Connecting(Option<Absence>),
-    Connected(Arc<RemoteEnvironment>),
+    Connected(Arc<dyn LinkedEnvironment>),
     Failed {
         absence: Absence,
         /// When the last attempt failed.
@@ -65,15 +104,21 @@ struct Absence {
 }
 
 impl Place {
-    pub(crate) fn new(id: String, server: RemoteServer, files: SessionFiles, patience: Duration) -> Arc<Self> {
+    pub(crate) fn of_server(id: String, server: RemoteServer, files: SessionFiles, patience: Duration) -> Arc<Self> {
         let session_ttl = if files.are_stored() { FAR_SESSION_TTL } else { FORGOTTEN_SESSION_TTL };
+        Self::new(id, Way::Server { server: Box::new(Mutex::new(server)), files, session_ttl }, patience)
+    }
+
+    pub(crate) fn of_connector(id: String, connector: Arc<dyn Connector>, patience: Duration) -> Arc<Self> {
+        Self::new(id, Way::Other(connector), patience)
+    }
+
+    fn new(id: String, way: Way, patience: Duration) -> Arc<Self> {
         Arc::new(Self {
             id,
-            server: Mutex::new(server),
+            way,
             state: watch::Sender::new(PlaceState::Idle),
-            files,
             patience,
-            session_ttl,
             decider: Mutex::default(),
             info: OnceLock::new(),
             attempt: Mutex::default(),
@@ -81,7 +126,7 @@ impl Place {
     }
 
     /// The environment at the far end. Connects if there is no connection yet.
-    pub(crate) async fn connected(self: &Arc<Self>) -> Result<Arc<RemoteEnvironment>, Unreachable> {
+    pub(crate) async fn connected(self: &Arc<Self>) -> Result<Arc<dyn LinkedEnvironment>, Unreachable> {
         let mut states = self.state.subscribe();
         self.begin_attempt();
         let is_known_to_be_away = matches!(&*states.borrow(), PlaceState::Connecting(Some(_)));
@@ -101,7 +146,7 @@ impl Place {
     /// The result of a call, unless the place goes away, or is taken away, and does not come back in time.
     pub(crate) async fn perform<T>(
         &self,
-        environment: &RemoteEnvironment,
+        environment: &dyn LinkedEnvironment,
         call: impl Future<Output = T>,
     ) -> Result<T, Unreachable> {
         tokio::select! {
@@ -111,7 +156,7 @@ impl Place {
         }
     }
 
-    async fn away_too_long(&self, environment: &RemoteEnvironment) {
+    async fn away_too_long(&self, environment: &dyn LinkedEnvironment) {
         let mut states = environment.link().states();
         let mut own = self.state.subscribe();
         let removed = async {
@@ -173,13 +218,8 @@ impl Place {
                 if let Some(decider) = lock(&self.decider).clone() {
                     environment.processes().set_network_decider(decider);
                 }
-                if let Some(session) = environment.session_id()
-                    && let Err(error) = self.files.save(&self.id, &session)
-                {
-                    tracing::error!(environment = self.id, %error, "its processes will not be found after a restart");
-                }
                 tracing::info!(environment = self.id, "connected");
-                Ok(Arc::new(environment))
+                Ok(environment)
             }
             Err(failure) => {
                 tracing::info!(environment = self.id, %failure, "cannot be reached");
@@ -199,14 +239,31 @@ impl Place {
         });
     }
 
+    async fn connect(&self) -> Result<Arc<dyn LinkedEnvironment>, ConnectFailure> {
+        let (server, files, session_ttl) = match &self.way {
+            Way::Server { server, files, session_ttl } => (lock(server).clone(), files, *session_ttl),
+            Way::Other(connector) => return connector.connect().await,
+        };
+        let environment = self.connect_to(&server, files.load(&self.id), session_ttl).await?;
+        if let Some(session) = environment.session_id()
+            && let Err(error) = files.save(&self.id, &session)
+        {
+            tracing::error!(environment = self.id, %error, "its processes will not be found after a restart");
+        }
+        Ok(Arc::new(environment))
+    }
+
     /// Resumes the session that the place has for us. If it has none any more, whatever was there is gone.
-    async fn connect(&self) -> Result<RemoteEnvironment, ConnectFailure> {
-        let server = lock(&self.server).clone();
-        let resume_session = self.files.load(&self.id);
+    async fn connect_to(
+        &self,
+        server: &RemoteServer,
+        resume_session: Option<String>,
+        session_ttl: Duration,
+    ) -> Result<RemoteEnvironment, ConnectFailure> {
         let options = Options {
             client_name: "exec-server gateway".to_owned(),
             give_up: Some(RECONNECT_TIME),
-            detached_ttl: Some(self.session_ttl),
+            detached_ttl: Some(session_ttl),
             resume_session: resume_session.clone(),
             ..Options::default()
         };
@@ -221,7 +278,11 @@ impl Place {
 
     /// Whether an earlier router has used it.
     pub(crate) fn was_used(&self) -> bool {
-        self.files.load(&self.id).is_some()
+        match &self.way {
+            Way::Server { files, .. } => files.load(&self.id).is_some(),
+            // Whoever connects knows what earlier ones have left.
+            Way::Other(_) => true,
+        }
     }
 
     pub(crate) fn set_decider(&self, decider: Arc<dyn NetworkDecider>) {
@@ -233,7 +294,8 @@ impl Place {
 
     /// Connects to this server from now on, if it is the same one: with another token or other timeouts.
     pub(crate) fn reconfigure(&self, server: &RemoteServer) -> bool {
-        let mut own = lock(&self.server);
+        let Way::Server { server: own, .. } = &self.way else { return false };
+        let mut own = lock(own);
         let is_same = matches!(
             (&own.endpoint, &server.endpoint),
             (Endpoint::Url { url: own, .. }, Endpoint::Url { url: new, .. }) if own == new
@@ -257,7 +319,11 @@ impl Place {
         let PlaceState::Connected(environment) = self.state.borrow().clone() else { return };
         if environment.link().outage().is_none() {
             match environment.end_session().await {
-                Ok(()) => self.files.remove(&self.id),
+                Ok(()) => {
+                    if let Way::Server { files, .. } = &self.way {
+                        files.remove(&self.id);
+                    }
+                }
                 Err(error) => tracing::warn!(environment = self.id, %error, "what runs there ends with its session"),
             }
         }
@@ -265,7 +331,11 @@ impl Place {
 
     /// Where it is, for people; without the token, and without what a URL may have beside it.
     pub(crate) fn describe(&self) -> String {
-        match &lock(&self.server).endpoint {
+        let server = match &self.way {
+            Way::Server { server, .. } => lock(server),
+            Way::Other(connector) => return connector.describe(),
+        };
+        match &server.endpoint {
             Endpoint::Url { url, .. } => without_secrets(url),
             // Its arguments may have secrets in them.
             Endpoint::Program(program) => format!("program {}", program.program.to_string_lossy()),

@@ -13,7 +13,7 @@ use exec_env::{BoxFuture, EnvironmentRegistry, MachineInfo, SharedEnvironment};
 
 use crate::environment::RoutedEnvironment;
 use crate::limits::{END_TIMEOUT, ENVIRONMENTS, PATIENCE};
-use crate::place::Place;
+use crate::place::{Connector, Place};
 use crate::session_file::SessionFiles;
 
 /// How a router works.
@@ -39,6 +39,16 @@ pub struct Router {
     default: Option<String>,
     files: SessionFiles,
     options: RouterOptions,
+}
+
+/// An environment that somebody connects to who keeps its sessions in a way of their own.
+pub struct ConnectedPlace {
+    /// Its id.
+    pub id: String,
+    /// How it is reached.
+    pub connector: Arc<dyn Connector>,
+    /// How long a call waits for it while it is away.
+    pub patience: Duration,
 }
 
 struct Entry {
@@ -71,6 +81,16 @@ impl Router {
         Ok(Arc::new(Self { entries: Mutex::new(entries), default: default.map(str::to_owned), ..router }))
     }
 
+    /// These environments. `default` is one of them, if there is one.
+    pub fn of_places(places: Vec<ConnectedPlace>, default: Option<String>) -> Arc<Self> {
+        let entries = places.into_iter().map(|ConnectedPlace { id, connector, patience }| {
+            let place = Place::of_connector(id.clone(), connector, patience);
+            Entry { id, environment: Arc::new(RoutedEnvironment::new(Arc::clone(&place))), place: Some(place) }
+        });
+        let (entries, options) = (Mutex::new(entries.collect()), RouterOptions::default());
+        Arc::new(Self { entries, default, files: SessionFiles::nowhere(), options })
+    }
+
     /// The environment with this id.
     pub fn environment(&self, id: &str) -> Option<SharedEnvironment> {
         self.lock().iter().find(|entry| entry.id == id).map(|entry| Arc::clone(&entry.environment))
@@ -84,7 +104,7 @@ impl Router {
     }
 
     fn far(&self, id: &str, server: RemoteServer) -> Entry {
-        let place = Place::new(id.to_owned(), server, self.files.clone(), self.options.patience);
+        let place = Place::of_server(id.to_owned(), server, self.files.clone(), self.options.patience);
         Entry {
             id: id.to_owned(),
             environment: Arc::new(RoutedEnvironment::new(Arc::clone(&place))),

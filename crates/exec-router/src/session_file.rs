@@ -21,6 +21,11 @@ impl SessionFiles {
         Ok(Self(Some(directory)))
     }
 
+    /// Files that store nothing.
+    pub(crate) fn nowhere() -> Self {
+        Self(None)
+    }
+
     /// The session that the environment had for the last router. What cannot be read is as good as none.
     pub(crate) fn load(&self, id: &str) -> Option<String> {
         let path = self.0.as_ref()?.join(id);

@@ -24,7 +24,7 @@ pub(crate) use files::{
     CatArgs, CommonArgs, CpArgs, FindArgs, FindKind, FsArgs, FsCommand, GrepArgs, LsArgs, MkdirArgs, MvArgs, RmArgs,
     StatArgs, WatchArgs,
 };
-pub(crate) use mcp::McpArgs;
+pub(crate) use mcp::{AskMode, McpArgs};
 pub(crate) use remote::{
     AddArgs, AttachArgs, CheckArgs, EnvArgs, EnvCommand, GatewayArgs, KillArgs, ListArgs, LogsArgs, PsArgs, RemoveArgs,
     ScreenArgs, StatusArgs, TargetArgs,

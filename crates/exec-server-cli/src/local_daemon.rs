@@ -2,7 +2,8 @@
 //!
 //! It is `exec-server serve` on a unix socket in our state folder, in a session of its own, without anything of ours on its
 //! stdio. A file lock makes two starters start one. Whoever dials gets a connection to a server that is ready, so clients
-//! reconnect after a kill as after any break; what runs is held by the keeper meanwhile.
+//! reconnect after a kill as after any break; what runs is held by the keeper meanwhile. It ends by itself when for ten
+//! minutes nobody was connected, nothing ran and no results were kept.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -19,10 +20,13 @@ use exec_transport::{ConnectError, ConnectOptions, ConnectUrl, Connection, Targe
 use crate::target;
 
 /// How long a server may take from its start until it answers. A busy machine needs a second.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How often it is asked meanwhile: the start of a server takes some 20 ms.
 const START_RETRY: Duration = Duration::from_millis(5);
+
+/// How long it stays when nobody uses it, and it has nothing for anybody. Long enough for the next client of a busy hour.
+const IDLE_TIME: &str = "10m";
 
 /// The name of its socket.
 const SOCKET: &str = "socket";
@@ -92,7 +96,7 @@ impl LocalDaemon {
         let log = self.open_log()?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("serve").arg("--own-session").arg("--listen").arg(listen);
-        command.arg("--state-dir").arg(self.home.join("state"));
+        command.arg("--state-dir").arg(self.home.join("state")).args(["--exit-when-idle", IDLE_TIME]);
         // It must not keep a folder of the project's busy.
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.spawn()

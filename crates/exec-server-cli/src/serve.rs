@@ -30,6 +30,7 @@ use tokio::task::JoinSet;
 
 use crate::args::{AuthArgs, ServeArgs, ServeAuditArgs};
 use crate::audit::log::{AuditLog, AuditOptions};
+use crate::idle::IdleTime;
 use crate::signal_listener::SignalListener;
 use crate::{audit, messages, target};
 
@@ -39,6 +40,9 @@ const ACCEPT_QUEUE: usize = 16;
 
 /// How long a server on stdio waits for the one before it to leave the state folder: longer than an orderly end takes.
 const PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Without a limit nobody looks whether it is passed.
+const NO_LOOKS: Duration = Duration::from_secs(3600);
 
 /// How often it looks.
 const PREDECESSOR_PAUSE: Duration = Duration::from_millis(50);
@@ -117,10 +121,10 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         budget: connection_budget(environment.descriptors().clone()),
         peer_check: peer_check(environment.clone()),
     };
-    let end = listen(args, &urls, &admission, &server, &workers).await;
+    let end = listen(args, &urls, &admission, &server, &environment, &workers).await;
     server.stop();
     // A keeper without processes has nothing to wait for. Sessions are in the state folder.
-    let is_empty = environment.processes().list().await.is_ok_and(|processes| processes.is_empty());
+    let is_empty = has_no_processes(&environment).await;
     if let (Some(router), Ok(Shutdown::Stop)) = (&router, &end) {
         router.end().await;
     }
@@ -184,7 +188,7 @@ impl ServedAudit {
 }
 
 /// Over stdio, the server of a connection that has just broken may still be leaving the state folder when the client
-/// comes back with the next one.
+/// comes back with the next one; and so may one that has just ended because nobody used it.
 async fn open_environment(
     args: &ServeArgs,
     urls: &[ListenUrl],
@@ -192,9 +196,10 @@ async fn open_environment(
     ceiling: &Ceiling,
 ) -> anyhow::Result<LocalEnvironment> {
     let give_up = tokio::time::Instant::now() + PREDECESSOR_TIMEOUT;
+    let waits_for_predecessor = is_stdio_only(urls) || args.exit_when_idle.is_some();
     loop {
         match LocalEnvironment::open(local_options(args, urls, workers, ceiling)?).await {
-            Err(OpenError::Busy { .. }) if is_stdio_only(urls) && tokio::time::Instant::now() < give_up => {
+            Err(OpenError::Busy { .. }) if waits_for_predecessor && tokio::time::Instant::now() < give_up => {
                 tokio::time::sleep(PREDECESSOR_PAUSE).await;
             }
             other => return Ok(other?),
@@ -211,6 +216,7 @@ async fn listen(
     urls: &[ListenUrl],
     admission: &Admission,
     server: &Arc<Server>,
+    environment: &LocalEnvironment,
     workers: &Workers,
 ) -> anyhow::Result<Shutdown> {
     // We listen before the URL is printed, because whoever reads it may send a signal at once.
@@ -258,6 +264,9 @@ async fn listen(
     let mut housekeeping = JoinSet::new();
     housekeeping.spawn(server.clone().run_housekeeping());
     let mut connections = JoinSet::new();
+    let mut idle = args.exit_when_idle.map(IdleTime::new);
+    let mut looks = tokio::time::interval(idle.as_ref().map_or(NO_LOOKS, IdleTime::look_interval));
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             end = signals.next() => {
@@ -269,6 +278,19 @@ async fn listen(
             }
             Some(connection) = incoming.recv() => {
                 connections.spawn(workers.spawn(serve_connection(server.clone(), connection)));
+            }
+            _ = looks.tick(), if idle.is_some() => {
+                let Some(idle) = &mut idle else { continue };
+                let is_idle = connections.is_empty() && has_no_processes(environment).await;
+                // Whoever was accepted meanwhile is served. Whoever comes later is hung up on before a word was said, and
+                // finds the next server.
+                if let Ok(connection) = incoming.try_recv() {
+                    connections.spawn(workers.spawn(serve_connection(server.clone(), connection)));
+                    idle.is_over(false, std::time::Instant::now());
+                } else if idle.is_over(is_idle, std::time::Instant::now()) {
+                    tracing::info!("nobody needs us any more");
+                    return Ok(Shutdown::HandOver);
+                }
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {
                 if stdio_only {
@@ -282,6 +304,11 @@ async fn listen(
             },
         }
     }
+}
+
+/// Neither running ones, nor any whose results are kept.
+async fn has_no_processes(environment: &LocalEnvironment) -> bool {
+    environment.processes().list().await.is_ok_and(|processes| processes.is_empty())
 }
 
 /// What decides who may connect.

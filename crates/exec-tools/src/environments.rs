@@ -3,10 +3,13 @@
 //! A [`Place`] is an environment with what a command gets there if its caller says nothing: the directory and the
 //! variables. Deliberately absent: how an environment is reached; whoever implements [`Environments`] knows that.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use exec_core::environ::Environ;
-use exec_env::{BoxFuture, SharedEnvironment};
+use exec_core::sandbox::SandboxPolicy;
+use exec_env::{BoxFuture, EnvironmentRegistry, Files, SharedEnvironment};
 
 /// Environments by id, one of which is the default.
 pub trait Environments: Send + Sync + 'static {
@@ -15,6 +18,9 @@ pub trait Environments: Send + Sync + 'static {
 
     /// All ids, the default first.
     fn ids(&self) -> Vec<String>;
+
+    /// The id of the default, if there is one.
+    fn default_id(&self) -> Option<String>;
 }
 
 /// An environment, and what commands get there by default.
@@ -28,6 +34,8 @@ pub struct Place {
     pub workdir: Option<PathBuf>,
     /// The variables of commands, before the caller's own.
     pub environ: Environ,
+    /// What commands and file tools may reach there; everything that the account may, if `None`.
+    pub sandbox: Option<SandboxPolicy>,
 }
 
 /// There is no such environment, or nobody answers for it.
@@ -37,6 +45,9 @@ pub enum NoPlace {
     /// Nobody has configured it.
     #[error("there is no environment {id:?}: use one of {}", known.join(", "))]
     Unknown { id: String, known: Vec<String> },
+    /// None was named, and none is the default.
+    #[error("no environment is the default: name one as environment_id: {}", known.join(", "))]
+    NoDefault { known: Vec<String> },
     /// It is configured, but cannot be used now.
     #[error("environment {id:?} cannot be used now: {why}")]
     Unreachable { id: String, why: String },
@@ -46,11 +57,36 @@ pub enum NoPlace {
 #[derive(Clone)]
 pub struct OnlyPlace(pub Place);
 
+/// The environments of a registry.
+pub struct RegisteredPlaces {
+    registry: Arc<dyn EnvironmentRegistry>,
+    /// What commands get in those where it is not what their server has.
+    defaults: HashMap<String, CommandDefaults>,
+}
+
+/// What commands get if their caller says nothing.
+#[derive(Debug, Clone)]
+pub struct CommandDefaults {
+    /// See [`Place::workdir`].
+    pub workdir: Option<PathBuf>,
+    /// See [`Place::environ`].
+    pub environ: Environ,
+}
+
 impl Place {
     /// `environment` under `id`; commands get the directory and the variables of its server.
     pub fn new(id: impl Into<String>, environment: SharedEnvironment) -> Self {
         let nothing: [(&str, &str); 0] = [];
-        Self { id: id.into(), environment, workdir: None, environ: Environ::inherit_and(nothing) }
+        Self { id: id.into(), environment, workdir: None, environ: Environ::inherit_and(nothing), sandbox: None }
+    }
+
+    /// Its files, as far as its sandbox lets a caller reach them.
+    pub fn files(&self) -> Arc<dyn Files> {
+        let files = self.environment.files_for_caller();
+        match &self.sandbox {
+            Some(policy) => files.under_policy(Arc::new(policy.clone())),
+            None => files,
+        }
     }
 
     /// `path` as an absolute one: relative ones begin at the place's directory.
@@ -76,5 +112,51 @@ impl Environments for OnlyPlace {
 
     fn ids(&self) -> Vec<String> {
         vec![self.0.id.clone()]
+    }
+
+    fn default_id(&self) -> Option<String> {
+        Some(self.0.id.clone())
+    }
+}
+
+impl RegisteredPlaces {
+    /// Those of `registry`; commands get the directory and the variables of their server, but for those in `defaults`.
+    pub fn new(registry: Arc<dyn EnvironmentRegistry>, defaults: HashMap<String, CommandDefaults>) -> Self {
+        Self { registry, defaults }
+    }
+
+    async fn place(&self, id: Option<&str>) -> Result<Place, NoPlace> {
+        let Some(id) = id.map(str::to_owned).or_else(|| self.registry.default_id()) else {
+            return Err(NoPlace::NoDefault { known: self.ids() });
+        };
+        let Some(environment) = self.registry.get(&id) else {
+            return Err(NoPlace::Unknown { id, known: self.ids() });
+        };
+        // Directories and shells are asked for next, so the machine must be known.
+        if let Some(Err(unreachable)) = self.registry.info(&id).await {
+            return Err(NoPlace::Unreachable { id, why: unreachable.why });
+        }
+        let place = Place::new(id, environment);
+        Ok(match self.defaults.get(&place.id).cloned() {
+            Some(CommandDefaults { workdir, environ }) => Place { workdir, environ, ..place },
+            None => place,
+        })
+    }
+}
+
+impl Environments for RegisteredPlaces {
+    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<Place, NoPlace>> {
+        Box::pin(self.place(id))
+    }
+
+    fn ids(&self) -> Vec<String> {
+        let mut listed = self.registry.list();
+        // The sort is stable, so the others keep their order.
+        listed.sort_by_key(|environment| !environment.is_default);
+        listed.into_iter().map(|environment| environment.id).collect()
+    }
+
+    fn default_id(&self) -> Option<String> {
+        self.registry.default_id()
     }
 }

@@ -27,11 +27,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use exec_core::sandbox::SandboxPolicy;
-use exec_core::{Command, Exit, Head, Io, ProcessId, Seq, Signal, Stall, Stream, TerminalSize, WriteId};
-use exec_env::process::{ProcessInfo, ProcessReason, Signalled, Terminated, WaitCondition, Waited, Written};
+use exec_core::{Command, Exit, ExitStatus, Head, Io, ProcessId, Seq, Signal, Stall, Stream, TerminalSize, WriteId};
+use exec_env::process::{
+    DENIAL_SIGNAL, DENIAL_WORDS, ProcessInfo, ProcessReason, Signalled, Terminated, WaitCondition, Waited, Written,
+};
 use exec_env::screen::{Screen, ScreenQuery};
-use exec_env::view::{View, ViewQuery};
+use exec_env::view::{Grep, View, ViewQuery};
 
 use crate::environments::{Environments, Place};
 pub use error::ShellError;
@@ -87,8 +88,8 @@ pub struct ExecRequest {
     pub max_output_tokens: Option<usize>,
     /// Variables beside those of the place.
     pub env: Vec<(OsString, OsString)>,
-    /// What it may reach; everything that its account may, if `None`.
-    pub sandbox: Option<SandboxPolicy>,
+    /// Outside the sandbox of its place. Whoever sets this has asked somebody who may permit it.
+    pub outside_sandbox: bool,
     /// Which environment; the default if `None`.
     pub environment_id: Option<String>,
 }
@@ -100,6 +101,8 @@ pub struct WriteRequest {
     pub chars: String,
     /// End the input after `chars`.
     pub close_stdin: bool,
+    /// Also into a session outside the sandbox of its place. Whoever sets this has asked somebody who may permit it.
+    pub outside_sandbox: bool,
     /// How long to wait for what it causes.
     pub yield_time: Option<Duration>,
     /// How much output to show.
@@ -151,6 +154,8 @@ pub struct Look {
     pub wall_time: Duration,
     /// Finished sessions whose logs were given up to make room for this one.
     pub forgotten: Vec<SessionNumber>,
+    /// It failed, and its sandbox seems to be the reason.
+    pub denied: bool,
 }
 
 /// Whether a session runs.
@@ -200,6 +205,15 @@ pub struct SessionSummary {
     pub state: SessionState,
     /// All it has printed.
     pub output_bytes: u64,
+}
+
+/// What a listing found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionList {
+    /// The sessions.
+    pub sessions: Vec<SessionSummary>,
+    /// The environments that could not be asked, and why.
+    pub failures: Vec<ShellError>,
 }
 
 impl Shell {
@@ -301,7 +315,12 @@ impl Shell {
             (ReadFrom::Tail, Some(stream)) => log.of_stream(stream, 0, budget).await,
         };
         let (output, head) = found.map_err(|error| ShellError::of_session(number, error))?;
-        Ok(session.found(output, &head, begin))
+        Ok(session.found(output, &head, begin).await)
+    }
+
+    /// Whether a session does not run in the sandbox of its place, so that typing into it needs somebody's permission.
+    pub async fn is_outside_sandbox(&self, number: SessionNumber) -> Result<bool, ShellError> {
+        Ok(self.find(number).await?.is_outside_sandbox())
     }
 
     /// Shows what a query asks for of a session's log, computed where the log is. The next look does not notice it.
@@ -329,23 +348,35 @@ impl Shell {
         Ok((terminated, session.look(budget(None), begin).await?))
     }
 
-    /// All sessions of an environment, or of all, the oldest first.
-    pub async fn list(&self, environment_id: Option<&str>) -> Result<Vec<SessionSummary>, ShellError> {
+    /// All sessions of an environment, or of all: the default's first, and in each the oldest first.
+    pub async fn list(&self, environment_id: Option<&str>) -> Result<SessionList, ShellError> {
         let ids = match environment_id {
             Some(id) => vec![id.to_owned()],
             None => self.environments.ids(),
         };
-        let mut sessions = Vec::new();
         let only_one = ids.len() == 1;
-        for id in ids {
-            match self.list_place(&id).await {
-                Ok(found) => sessions.extend(found),
-                // A dead place does not hide the sessions of the others.
+        let mut listed = SessionList::default();
+        for found in self.list_places(ids).await {
+            match found {
+                Ok((place, found)) => {
+                    listed.sessions.extend(found.iter().filter_map(|info| SessionSummary::of(info, &place.id)));
+                }
                 Err(error) if only_one => return Err(error),
-                Err(_) => {}
+                // A dead place does not hide the sessions of the others.
+                Err(error) => listed.failures.push(error),
             }
         }
-        Ok(sessions)
+        Ok(listed)
+    }
+
+    /// One session, as [`Self::list`] shows it.
+    pub async fn summary(&self, number: SessionNumber) -> Result<SessionSummary, ShellError> {
+        let session = self.find(number).await?;
+        let listed = session.place.environment.processes().list().await;
+        let listed = listed.map_err(|unreachable| ShellError::away(&session.place.id, unreachable))?;
+        let info = listed.iter().find(|info| info.id == session.process);
+        let summary = info.and_then(|info| SessionSummary::of(info, &session.place.id));
+        summary.ok_or(ShellError::UnknownSession { session: number, known: Vec::new(), elsewhere: Vec::new() })
     }
 
     /// The session of a process of ours, by which tasks are found.
@@ -355,29 +386,35 @@ impl Shell {
         };
         match self.find(number).await {
             Ok(session) if session.process == *process => Ok(number),
-            Ok(_) => Err(ShellError::UnknownSession { session: number, known: Vec::new() }),
+            Ok(_) => Err(ShellError::UnknownSession { session: number, known: Vec::new(), elsewhere: Vec::new() }),
             Err(error) => Err(error),
         }
     }
 
-    async fn list_place(&self, id: &str) -> Result<Vec<SessionSummary>, ShellError> {
-        let place = self.environments.find(Some(id)).await?;
-        let listed = place.environment.processes().list().await?;
-        let summaries = listed.iter().filter_map(|info| SessionSummary::of(info, id));
-        Ok(summaries.collect())
+    /// The processes of each place, all asked at once: one that does not answer delays only itself.
+    async fn list_places(&self, ids: Vec<String>) -> Vec<Result<(Place, Vec<ProcessInfo>), ShellError>> {
+        let list = async |id: String| {
+            let place = self.environments.find(Some(&id)).await?;
+            let listed = place.environment.processes().list().await;
+            let listed = listed.map_err(|unreachable| ShellError::away(&id, unreachable))?;
+            Ok((place, listed))
+        };
+        futures_util::future::join_all(ids.into_iter().map(list)).await
     }
 
     async fn start_session(&self, request: ExecRequest) -> Result<(Session, Vec<SessionNumber>), ShellError> {
         let place = self.environments.find(request.environment_id.as_deref()).await?;
         let processes = place.environment.processes();
-        let mut listed = processes.list().await?;
+        let listed = processes.list().await;
+        let mut listed = listed.map_err(|unreachable| ShellError::away(&place.id, unreachable))?;
         let forgotten = self.make_room(&place, &mut listed).await?;
         let number = {
             let known = self.lock();
             let listed = |number| listed.iter().any(|info| SessionNumber::of(&info.id) == Some(number));
             SessionNumber::unused(|number| known.contains_key(&number) || listed(number))
         };
-        let process = number.new_process_id();
+        let sandbox = place.sandbox.as_ref().filter(|_| !request.outside_sandbox);
+        let process = number.new_process_id(sandbox);
         let tty = request.tty;
         processes.start(&process, command(&place, request)).await.map_err(ShellError::of_start)?;
         let session = Session { number, place: place.clone(), process, tty, position: Arc::default() };
@@ -419,27 +456,34 @@ impl Shell {
         if let Some(session) = self.lock().get(&number) {
             return Ok(session.clone());
         }
-        let mut known = Vec::new();
-        let mut failure = None;
-        for id in self.environments.ids() {
-            let found = async {
-                let place = self.environments.find(Some(&id)).await?;
-                let listed = place.environment.processes().list().await?;
-                Ok::<_, ShellError>((place, listed))
-            };
-            match found.await {
-                Ok((place, listed)) => {
-                    known.extend(listed.iter().filter_map(|info| SessionNumber::of(&info.id)));
-                    let info = listed.into_iter().find(|info| SessionNumber::of(&info.id) == Some(number));
-                    if let Some(ProcessInfo { id: process, tty, .. }) = info {
-                        let session = Session { number, place, process, tty, position: Arc::default() };
-                        return Ok(self.lock().entry(number).or_insert(session).clone());
-                    }
+        let (mut known, mut found, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
+        for listed in self.list_places(self.environments.ids()).await {
+            let (place, listed) = match listed {
+                Ok(listed) => listed,
+                Err(error) => {
+                    elsewhere.push(error);
+                    continue;
                 }
-                Err(error) => failure = Some(error),
+            };
+            known.extend(listed.iter().filter_map(|info| SessionNumber::of(&info.id)));
+            let info = listed.into_iter().find(|info| SessionNumber::of(&info.id) == Some(number));
+            if let Some(ProcessInfo { id: process, tty, .. }) = info {
+                found.push(Session { number, place, process, tty, position: Arc::default() });
             }
         }
-        Err(failure.unwrap_or(ShellError::UnknownSession { session: number, known }))
+        match (found.len(), elsewhere.len()) {
+            (1, _) => {
+                let session = found.remove(0);
+                Ok(self.lock().entry(number).or_insert(session).clone())
+            }
+            (0, 1) if known.is_empty() => Err(elsewhere.remove(0)),
+            (0, _) => Err(ShellError::UnknownSession { session: number, known, elsewhere }),
+            // Two servers at a time have chosen the same number in two environments. To guess would be to kill the wrong one.
+            _ => {
+                let environments = found.into_iter().map(|session| session.place.id).collect();
+                Err(ShellError::Ambiguous { session: number, environments })
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionNumber, Session>> {
@@ -491,11 +535,34 @@ impl Session {
         let found = self.log().since(&mut moved, budget).await;
         let (output, head) = found.map_err(|error| ShellError::of_session(self.number, error))?;
         *position = moved;
-        Ok(self.found(output, &head, begin))
+        Ok(self.found(output, &head, begin).await)
     }
 
-    fn found(&self, output: OutputView, head: &Head, begin: Instant) -> Look {
+    fn is_outside_sandbox(&self) -> bool {
+        self.place.sandbox.as_ref().is_some_and(|policy| !session_number::is_in_sandbox(&self.process, policy))
+    }
+
+    /// Whether its sandbox seems to be the reason why it failed.
+    async fn was_denied(&self, head: &Head) -> bool {
+        let Some((_, exit)) = head.exit.filter(|_| session_number::is_sandboxed(&self.process)) else { return false };
+        match exit.status {
+            ExitStatus::Code(0) => false,
+            ExitStatus::Signal { number: DENIAL_SIGNAL, .. } => true,
+            // A shell passes on how its child ended as a code.
+            ExitStatus::Code(code) if code == 128 + DENIAL_SIGNAL => true,
+            _ => {
+                let grep =
+                    Grep { regex: DENIAL_WORDS.join("|"), ignore_case: true, before: 0, after: 0, max_matches: 1 };
+                let query = ViewQuery { grep: Some(grep), ..ViewQuery::default() };
+                let view = self.place.environment.processes().view(&self.process, query).await;
+                view.is_ok_and(|view| view.matches > 0)
+            }
+        }
+    }
+
+    async fn found(&self, output: OutputView, head: &Head, begin: Instant) -> Look {
         Look {
+            denied: self.was_denied(head).await,
             session: self.number,
             process: self.process.clone(),
             environment_id: self.place.id.clone(),
@@ -507,6 +574,9 @@ impl Session {
     }
 
     async fn input(&self, request: &WriteRequest) -> Result<(), ShellError> {
+        if self.is_outside_sandbox() && !request.outside_sandbox {
+            return Err(ShellError::OutsideSandbox { session: self.number });
+        }
         let processes = self.place.environment.processes();
         let failed = |error| ShellError::of_session(self.number, error);
         if !self.tty && request.chars == INTERRUPT {
@@ -601,7 +671,8 @@ fn command(place: &Place, request: ExecRequest) -> Command {
         true => Io::Pty(TerminalSize::default()),
         false => Io::Pipes { stdin: request.stdin },
     };
-    Command { environ, io, keep: Some(KEEP), sandbox: request.sandbox, ..Command::new(argv, cwd) }
+    let sandbox = place.sandbox.clone().filter(|_| !request.outside_sandbox);
+    Command { environ, io, keep: Some(KEEP), sandbox, ..Command::new(argv, cwd) }
 }
 
 fn bounded(asked: Option<Duration>, default: Duration, most: Duration) -> Duration {

@@ -15,8 +15,10 @@ use exec_tools::files::{
 };
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::{Hints, ToolEntry, ToolOutcome, failed, structured, tool};
+use crate::approval::quoted;
 use crate::call::Call;
 use crate::server::Tools;
 use shapes::{
@@ -93,7 +95,7 @@ fn changing_tools() -> [ToolEntry; 4] {
                 "Writes a whole file, in one step. With if_hash only over what you have read; with if_absent only if it is new.",
                 CHANGES,
             ),
-            run: |tools, call| Box::pin(write_file(tools, call)),
+            run: |tools, call| Box::pin(if_permitted(tools, call, write_file(tools, call))),
         },
         ToolEntry {
             tool: tool::<EditArguments, EditResult>(
@@ -103,7 +105,7 @@ fn changing_tools() -> [ToolEntry; 4] {
                  somebody else made meanwhile.",
                 CHANGES,
             ),
-            run: |tools, call| Box::pin(edit_file(tools, call)),
+            run: |tools, call| Box::pin(if_permitted(tools, call, edit_file(tools, call))),
         },
         ToolEntry {
             tool: tool::<EditManyArguments, ChangedResult>(
@@ -112,7 +114,7 @@ fn changing_tools() -> [ToolEntry; 4] {
                 "Makes several changes in several files, all of them or none.",
                 CHANGES,
             ),
-            run: |tools, call| Box::pin(edit_files(tools, call)),
+            run: |tools, call| Box::pin(if_permitted(tools, call, edit_files(tools, call))),
         },
         ToolEntry {
             tool: tool::<ApplyPatchArguments, ChangedResult>(
@@ -122,20 +124,36 @@ fn changing_tools() -> [ToolEntry; 4] {
                  `*** Move to: `) and `*** Delete File: `. All of it or nothing.",
                 CHANGES,
             ),
-            run: |tools, call| Box::pin(apply_patch(tools, call)),
+            run: |tools, call| Box::pin(if_permitted(tools, call, apply_patch(tools, call))),
         },
     ]
+}
+
+/// Changes files, if nobody must be asked or somebody has said yes.
+async fn if_permitted(tools: &Tools, call: &Call, change: impl Future<Output = ToolOutcome>) -> ToolOutcome {
+    let question = || {
+        let shown = call.arguments.iter().map(|(name, value)| match value {
+            // As lines, or nobody could read what is to be written.
+            Value::String(text) => format!("{name}:\n{}\n", quoted(text)),
+            value => format!("{name}:\n{}\n", quoted(&format!("{value:#}"))),
+        });
+        format!("Change files with {}?\n\n{}", call.name, shown.collect::<String>())
+    };
+    match tools.approvals.permit(call, false, question).await {
+        Ok(()) => change.await,
+        Err(outcome) => outcome,
+    }
 }
 
 /// The files of the environment that the arguments name, or what is wrong, for the model.
 async fn open<T: DeserializeOwned>(
     tools: &Tools,
     call: &Call,
-    environment_id: impl FnOnce(&T) -> Option<&str>,
+    environment_id: impl FnOnce(&T) -> Option<String>,
 ) -> Result<(FileTools, T), CallToolResult> {
     let arguments: T = call.arguments().map_err(failed)?;
-    let place = tools.shell.environments().find(environment_id(&arguments)).await.map_err(failed)?;
-    let files = FileTools::of(&*place.environment, place.resolve(None)).map_err(failed)?;
+    let place = tools.shell.environments().find(environment_id(&arguments).as_deref()).await.map_err(failed)?;
+    let files = FileTools::new(place.files(), place.resolve(None)).map_err(failed)?;
     Ok((files, arguments))
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use exec_core::ProcessId;
 use exec_env::process::Waited;
+use exec_tools::environments::Place;
 use exec_tools::shell::limits::{OUTPUT_TOKENS_DEFAULT, YIELD_DEFAULT};
 use exec_tools::shell::{
     ExecRequest, Look, ReadFrom, ReadRequest, SessionNumber, SessionState, Shell, ShellError, WaitFor, WriteRequest,
@@ -16,6 +17,7 @@ use exec_tools::shell::{
 use rmcp::model::{CallToolResponse, CallToolResult};
 
 use super::{Hints, ToolEntry, ToolOutcome, failed, structured, tool};
+use crate::approval::{Ask, quoted};
 use crate::call::Call;
 use crate::server::Tools;
 use crate::tasks;
@@ -98,6 +100,14 @@ async fn exec_command(tools: &Tools, call: &Call) -> ToolOutcome {
         Ok(arguments) => arguments,
         Err(why) => return Ok(failed(why).into()),
     };
+    let place = match tools.shell.environments().find(arguments.environment_id.as_deref()).await {
+        Ok(place) => place,
+        Err(error) => return Ok(failed(error).into()),
+    };
+    let is_outside = arguments.outside_sandbox && place.sandbox.is_some();
+    if let Err(outcome) = tools.approvals.permit(call, is_outside, || exec_question(&arguments, &place)).await {
+        return outcome;
+    }
     // A person or a model types into a terminal, so it needs the session and not a task.
     let may_be_task = call.client_knows_tasks() && !arguments.tty;
     let request = ExecRequest::from(arguments);
@@ -113,13 +123,26 @@ async fn write_stdin(tools: &Tools, call: &Call) -> ToolOutcome {
         Ok(arguments) => arguments,
         Err(why) => return Ok(failed(why).into()),
     };
+    let session = arguments.session_id.number();
+    let is_input = !arguments.chars.is_empty() || arguments.close_stdin;
+    let mut outside_sandbox = false;
+    if is_input {
+        outside_sandbox = match tools.shell.is_outside_sandbox(session).await {
+            Ok(is_outside) => is_outside,
+            Err(error) => return Ok(failed(error).into()),
+        };
+        let question = |command: &str| input_question(&arguments, command, outside_sandbox);
+        if let Err(outcome) = permit_for_session(tools, call, session, outside_sandbox, question).await {
+            return outcome;
+        }
+    }
     let request = WriteRequest {
+        outside_sandbox,
         chars: arguments.chars,
         close_stdin: arguments.close_stdin,
         yield_time: arguments.yield_time_ms.map(Duration::from_millis),
         max_output_tokens: arguments.max_output_tokens,
     };
-    let session = arguments.session_id.number();
     Ok(command_result(call.attend(tools.shell.write_stdin(session, request)).await?).into())
 }
 
@@ -171,14 +194,18 @@ async fn list_sessions(tools: &Tools, call: &Call) -> ToolOutcome {
         Ok(arguments) => arguments,
         Err(why) => return Ok(failed(why).into()),
     };
-    let sessions = match tools.shell.list(arguments.environment_id.as_deref()).await {
-        Ok(sessions) => sessions,
+    let listed = match tools.shell.list(arguments.environment_id.as_deref()).await {
+        Ok(listed) => listed,
         Err(error) => return Ok(failed(error).into()),
     };
-    let sessions: Vec<ListedSession> = sessions.iter().map(ListedSession::of).collect();
-    let lines: Vec<String> = sessions.iter().map(ListedSession::line).collect();
+    let name_environments = tools.has_several_environments();
+    let sessions: Vec<ListedSession> = listed.sessions.iter().map(ListedSession::of).collect();
+    let lines = sessions.iter().map(|session| session.line(name_environments));
+    let not_listed: Vec<String> = listed.failures.iter().map(ToString::to_string).collect();
+    let failures = not_listed.iter().map(|why| format!("Not listed: {why}"));
+    let lines: Vec<String> = lines.chain(failures).collect();
     let text = if lines.is_empty() { "no sessions".to_owned() } else { lines.join("\n") };
-    Ok(structured(text, &ListResult { sessions }).into())
+    Ok(structured(text, &ListResult { sessions, not_listed }).into())
 }
 
 async fn kill_session(tools: &Tools, call: &Call) -> ToolOutcome {
@@ -186,8 +213,13 @@ async fn kill_session(tools: &Tools, call: &Call) -> ToolOutcome {
         Ok(arguments) => arguments,
         Err(why) => return Ok(failed(why).into()),
     };
+    let session = arguments.session_id.number();
+    let question = |command: &str| format!("End session {session} and all that it started?\n\n{command}");
+    if let Err(outcome) = permit_for_session(tools, call, session, false, question).await {
+        return outcome;
+    }
     let grace = arguments.grace_ms.map(Duration::from_millis);
-    let (terminated, look) = match tools.shell.kill(arguments.session_id.number(), grace).await {
+    let (terminated, look) = match tools.shell.kill(session, grace).await {
         Ok(killed) => killed,
         Err(error) => return Ok(failed(error).into()),
     };
@@ -200,6 +232,46 @@ async fn kill_session(tools: &Tools, call: &Call) -> ToolOutcome {
     let text = format!("{note}\n{}", command.text());
     let (ended, left) = (terminated.ended, terminated.left);
     Ok(structured(text, &KillResult { note, ended, left, command }).into())
+}
+
+/// Whether something may be done to a session. The question is made of a description of its command, which is looked for only
+/// if somebody is asked.
+async fn permit_for_session(
+    tools: &Tools,
+    call: &Call,
+    session: SessionNumber,
+    outside_sandbox: bool,
+    question: impl FnOnce(&str) -> String,
+) -> Result<(), ToolOutcome> {
+    if !outside_sandbox && tools.approvals.ask() != Ask::Always {
+        return Ok(());
+    }
+    let summary = tools.shell.summary(session).await.map_err(|error| Ok(failed(error).into()))?;
+    let command = format!("Command:\n{}\nEnvironment: {}", quoted(&summary.command), summary.environment_id);
+    tools.approvals.permit(call, outside_sandbox, || question(&command)).await
+}
+
+/// What a person is asked before a command runs: all that decides what it does.
+fn exec_question(arguments: &ExecArguments, place: &Place) -> String {
+    let where_to = if arguments.outside_sandbox && place.sandbox.is_some() { " outside the sandbox" } else { "" };
+    let mut question = format!("Run this command{where_to}?\n\n{}\n\n", quoted(&arguments.cmd));
+    let workdir = place.resolve(arguments.workdir.as_deref());
+    question += &format!("Directory:\n{}\nEnvironment: {}\n", quoted(&workdir.to_string_lossy()), place.id);
+    if let Some(shell) = &arguments.shell {
+        question += &format!("Shell:\n{}\n", quoted(shell));
+    }
+    for (name, value) in &arguments.env {
+        question += &format!("Variable:\n{}\n", quoted(&format!("{name}={value}")));
+    }
+    let why = arguments.justification.as_deref().unwrap_or("(the agent gives no reason)");
+    question + &format!("Why, says the agent:\n{}", quoted(why))
+}
+
+fn input_question(arguments: &WriteArguments, command: &str, outside_sandbox: bool) -> String {
+    let session = arguments.session_id.number();
+    let where_to = if outside_sandbox { ", which is outside the sandbox" } else { "" };
+    let end = if arguments.close_stdin { "and end its input\n\n" } else { "" };
+    format!("Type into session {session}{where_to}?\n\n{}\n\n{end}{command}", quoted(&arguments.chars))
 }
 
 /// A look, or what went wrong, as a result.
@@ -251,7 +323,7 @@ impl From<ExecArguments> for ExecRequest {
             yield_time: arguments.yield_time_ms.map(Duration::from_millis),
             max_output_tokens: arguments.max_output_tokens,
             env: env.collect(),
-            sandbox: None,
+            outside_sandbox: arguments.outside_sandbox,
             environment_id: arguments.environment_id,
         }
     }

@@ -8,25 +8,11 @@ use std::sync::Arc;
 
 use exec_core::{EntryBody, Exit, ExitStatus, Page, ProcessId, Seq, Stream};
 use exec_env::BoxFuture;
-use exec_env::process::{LogFollower, ProcessError, Processes, ReadQuery};
+use exec_env::process::{DENIAL_SIGNAL, DENIAL_WORDS, LogFollower, ProcessError, Processes, ReadQuery};
 use exec_wire::process::DenialEvidence;
 use memchr::memmem;
 
 use super::SessionProcess;
-
-/// What programs say when a sandbox has stopped them, in lower case.
-const WORDS: [&str; 7] = [
-    "operation not permitted",
-    "permission denied",
-    "read-only file system",
-    "seccomp",
-    "sandbox",
-    "landlock",
-    "failed to write file",
-];
-
-/// The signal that ends a process for a system call that it may not make.
-const SIGSYS: i32 = 31;
 
 /// How far back the words are looked for, in entries, nearest first: a failure is mostly told at the end.
 const DISTANCES: [Seq; 4] = [64, 1024, 8192, 50_000];
@@ -52,9 +38,9 @@ pub(crate) async fn find(
     }
     let found = match exit.status {
         ExitStatus::Code(0) => None,
-        ExitStatus::Signal { number: SIGSYS, .. } => Some(DenialEvidence::Signal),
+        ExitStatus::Signal { number: DENIAL_SIGNAL, .. } => Some(DenialEvidence::Signal),
         // A shell passes on how its child ended as a code.
-        ExitStatus::Code(code) if code == 128 + SIGSYS => Some(DenialEvidence::Signal),
+        ExitStatus::Code(code) if code == 128 + DENIAL_SIGNAL => Some(DenialEvidence::Signal),
         _ => has_words(processes, &process.id, exit_seq).await.then_some(DenialEvidence::Words),
     };
     *process.denial.get_or_init(|| found)
@@ -106,8 +92,8 @@ impl WordScanner {
             Stream::Pty => 2,
         }];
         end.extend(bytes.iter().map(u8::to_ascii_lowercase));
-        let found = WORDS.iter().any(|word| memmem::find(end, word.as_bytes()).is_some());
-        let longest = WORDS.iter().map(|word| word.len()).max().unwrap_or(0);
+        let found = DENIAL_WORDS.iter().any(|word| memmem::find(end, word.as_bytes()).is_some());
+        let longest = DENIAL_WORDS.iter().map(|word| word.len()).max().unwrap_or(0);
         end.drain(..end.len().saturating_sub(longest));
         found
     }

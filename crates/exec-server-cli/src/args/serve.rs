@@ -39,6 +39,9 @@ pub(crate) struct ServeArgs {
     /// Leave the terminal and the session of whoever started us
     #[arg(long, hide = true)]
     pub(crate) own_session: bool,
+    /// End when for so long nobody was connected and no process ran or had results kept; sessions stay in the state folder
+    #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "state_dir", conflicts_with = "environments")]
+    pub(crate) exit_when_idle: Option<Duration>,
     /// How long a session lives without a connection
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = values::duration)]
     pub(crate) detached_ttl: Duration,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_client::{ConnectFailure, RemoteEnvironment};
+use exec_client::{CallError, ConnectFailure, Link, RemoteEnvironment};
 use exec_core::{Command, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ReadQuery, Signalled, Started, Terminated, Unreachable,
@@ -19,8 +19,9 @@ use exec_env::process::{
 use exec_env::screen::{Screen, ScreenQuery};
 use exec_env::view::{View, ViewQuery};
 use exec_env::{BoxFuture, Environment, Files, Http, MachineInfo, NetworkDecider, Processes};
+use exec_router::LinkedEnvironment;
 
-use super::Connector;
+use super::environments::Access;
 use super::session_files::{SessionFile, SessionFiles};
 
 /// How long a session that was left lives on: the longest that a server grants by default.
@@ -33,7 +34,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 const ADOPTED: usize = 32;
 
 pub(super) struct Sessions {
-    connector: Arc<Connector>,
+    access: Arc<Access>,
     files: SessionFiles,
     own: Arc<Held>,
     state: Mutex<State>,
@@ -56,10 +57,10 @@ struct Held {
 }
 
 impl Sessions {
-    pub(super) async fn open(connector: Arc<Connector>, files: SessionFiles) -> Result<Arc<Self>, String> {
-        let environment = connector.open(None).await.map_err(|failure| failure.to_string())?;
+    pub(super) async fn open(access: Arc<Access>, files: SessionFiles) -> Result<Arc<Self>, ConnectFailure> {
+        let environment = access.open(None).await?;
         let own = Arc::new(Held { environment, file: Mutex::default() });
-        let sessions = Self { connector, files, own, state: Mutex::default(), adopting: tokio::sync::Mutex::default() };
+        let sessions = Self { access, files, own, state: Mutex::default(), adopting: tokio::sync::Mutex::default() };
         sessions.write_down_own();
         Ok(Arc::new(sessions))
     }
@@ -105,7 +106,7 @@ impl Sessions {
             if self.lock().adopted.len() >= ADOPTED {
                 break;
             }
-            match self.connector.open(Some(file.session.clone())).await {
+            match self.access.open(Some(file.session.clone())).await {
                 Ok(environment) => {
                     let held = Arc::new(Held { environment, file: Mutex::new(Some(file)) });
                     match held.environment.processes().list().await {
@@ -191,6 +192,16 @@ impl Held {
                 file.remove();
             }
         }
+    }
+}
+
+impl LinkedEnvironment for Sessions {
+    fn link(&self) -> &Link {
+        self.own.environment.link()
+    }
+
+    fn end_session(&self) -> BoxFuture<'_, Result<(), CallError>> {
+        Box::pin(self.own.environment.end_session())
     }
 }
 

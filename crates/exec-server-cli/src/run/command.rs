@@ -3,14 +3,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use exec_core::sandbox::NetworkPolicy;
-use exec_core::{Command, Environ, Io, ResourceLimits, RunAs, SandboxPolicy, TerminalSize, TimeLimit};
+use anyhow::Context;
+use exec_core::{Command, Environ, Io, ResourceLimits, RunAs, TerminalSize, TimeLimit};
 use exec_env::MachineInfo;
-use exec_wire::PathUri;
-use exec_wire::sandbox::{BadSandbox, SandboxContext};
 
-use crate::args::{EnvArg, LimitArg, RunArgs, SandboxArgs, SandboxMode};
+use crate::args::{EnvArg, LimitArg, RunArgs};
+use crate::sandbox_choice::SandboxChoice;
 use crate::target;
 
 /// What applies where the arguments say nothing.
@@ -47,52 +45,15 @@ pub(super) fn build(args: &RunArgs, defaults: CommandDefaults) -> anyhow::Result
     let time_limit = args.timeout.map(|after| TimeLimit { after, grace: args.grace });
     let spool_bytes = Some(args.spool);
     let keep = args.detach.then_some(args.keep);
-    let sandbox = sandbox(&args.sandbox, &cwd)?;
+    let sandbox = match SandboxChoice::load(&args.sandbox)? {
+        Some(choice) => choice.policy(&cwd)?,
+        None => None,
+    };
     let mut limits = ResourceLimits::default();
     args.limits.iter().for_each(|LimitArg { limit, value }| limits.set(*limit, *value));
     let run_as = args.user.clone().map(|user| RunAs { user });
     let argv = args.argv.clone();
     Ok(Command { environ, io, time_limit, limits, run_as, spool_bytes, keep, sandbox, ..Command::new(argv, cwd) })
-}
-
-fn sandbox(args: &SandboxArgs, cwd: &Path) -> anyhow::Result<Option<SandboxPolicy>> {
-    let network = if args.network { NetworkPolicy::Enabled } else { NetworkPolicy::Restricted };
-    if let Some(file) = &args.policy {
-        return policy_file(file, cwd).with_context(|| format!("policy {}", file.display()));
-    }
-    Ok(match args.sandbox {
-        None => None,
-        Some(SandboxMode::ReadOnly) => {
-            if !args.writable.is_empty() {
-                bail!("--writable goes with --sandbox workspace-write: with read-only nothing is");
-            }
-            Some(SandboxPolicy::read_only(network))
-        }
-        Some(SandboxMode::WorkspaceWrite) => {
-            let more = args.writable.iter().map(|root| cwd.join(root));
-            let roots: Vec<PathBuf> = std::iter::once(cwd.to_owned()).chain(more).collect();
-            Some(SandboxPolicy::workspace_write(&roots, network))
-        }
-    })
-}
-
-/// A policy as Codex writes it: a permission profile, or a context that has one. What the profile calls project roots is
-/// the working directory, unless the file says otherwise.
-fn policy_file(file: &Path, cwd: &Path) -> anyhow::Result<Option<SandboxPolicy>> {
-    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(file)?)?;
-    if json.get("permissions").is_none() {
-        json = serde_json::json!({ "permissions": json });
-    }
-    let members = json.as_object_mut().context("it is not a JSON object")?;
-    let here = serde_json::to_value(PathUri::from_path(cwd)?)?;
-    members.entry("windowsSandboxLevel").or_insert_with(|| "disabled".into());
-    members.entry("cwd").or_insert_with(|| here.clone());
-    members.entry("workspaceRoots").or_insert_with(|| [here].into_iter().collect());
-    let context: SandboxContext = serde_json::from_value(json)?;
-    context.policy().map_err(|bad| match bad {
-        BadSandbox::WithoutCwd => anyhow::anyhow!("it needs a cwd"),
-        BadSandbox::ForeignPath(foreign) => anyhow::anyhow!("{foreign}"),
-    })
 }
 
 fn cwd(requested: Option<&Path>, base: Option<PathBuf>) -> anyhow::Result<PathBuf> {

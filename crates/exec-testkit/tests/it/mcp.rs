@@ -6,10 +6,14 @@
 pub(crate) mod packages;
 pub(crate) mod server;
 
+mod approval;
 mod claude_code;
 mod clients;
 mod codex_cli;
+mod environments;
 mod files;
 mod http;
+mod idle_daemon;
 mod protocol;
+mod sandbox;
 mod survival;

@@ -5,7 +5,7 @@
 //! are away, and come back).
 
 mod absent_places;
-mod daemon;
+pub(crate) mod daemon;
 mod routes;
 
 use std::sync::Arc;
@@ -43,7 +43,7 @@ async fn behind_a_gateway() -> TestEnvironment {
 }
 
 /// The lines of two environments, `a` and `b`.
-fn two(a: &str, b: &str) -> String {
+pub(crate) fn two(a: &str, b: &str) -> String {
     let line = |id: &str, url: &str| format!("[[environments]]\nid = \"{id}\"\nurl = \"{url}\"\n");
     line("a", a) + &line("b", b)
 }

@@ -8,7 +8,7 @@ use exec_core::limits::SPOOL_MIN_BYTES;
 use exec_env::process::{Terminated, Waited};
 use exec_local::LocalOptions;
 use exec_testkit::TestEnvironment;
-use exec_tools::environments::{NoPlace, OnlyPlace, Place};
+use exec_tools::environments::{Environments, NoPlace, OnlyPlace, Place};
 use exec_tools::shell::limits::SESSIONS;
 use exec_tools::shell::{
     ExecRequest, Look, Omitted, ReadFrom, ReadRequest, SessionNumber, SessionState, Shell, ShellError, WaitFor,
@@ -78,7 +78,7 @@ async fn a_long_command_yields_and_each_look_shows_what_is_new() {
     let cmd = format!("echo one; head -c 1 {} > /dev/null; echo two; exit 7", gate.path().display());
     let first = exec(&shell, ExecRequest { yield_time: Some(SHORT), ..request(cmd) }).await;
     assert_eq!((first.output.text.as_str(), exit_code(&first)), ("one\n", None));
-    let listed = shell.list(None).await.expect("it can be listed");
+    let listed = shell.list(None).await.expect("it can be listed").sessions;
     assert_eq!(listed.iter().map(|session| session.session).collect::<Vec<_>>(), [first.session]);
     gate.release();
     let waited = shell.wait(first.session, WaitFor::Exit, Some(LONG), None).await.expect("it ends");
@@ -312,7 +312,9 @@ async fn finished_sessions_make_room_and_running_ones_are_never_ended_for_that()
     let ShellError::TooManySessions { running: told } = &refused else { panic!("{refused}") };
     assert_eq!(told.len(), SESSIONS);
     assert!(refused.to_string().contains("kill_session") && refused.to_string().contains("exec cat"));
-    assert!(shell.list(None).await.expect("they are there").iter().all(|session| session.state.exit().is_none()));
+    assert!(
+        shell.list(None).await.expect("they are there").sessions.iter().all(|session| session.state.exit().is_none())
+    );
     shell.kill(running[0], Some(Duration::ZERO)).await.expect("it runs");
     shell.start(idle()).await.expect("there is room again");
 }
@@ -332,4 +334,33 @@ async fn errors_say_what_to_do_next() {
     let no_shell = ExecRequest { shell: Some("/no/sh".into()), ..request("true") };
     let refused = shell.exec_command(no_shell).await.expect_err("there is no such shell");
     assert_eq!(refused.to_string().lines().count(), 1, "{refused}");
+}
+
+/// Two ids of one machine, so that each has all sessions of the other.
+struct Twins(Place);
+
+impl Environments for Twins {
+    fn find<'a>(&'a self, id: Option<&'a str>) -> exec_env::BoxFuture<'a, Result<Place, NoPlace>> {
+        let id = id.unwrap_or("one").to_owned();
+        Box::pin(std::future::ready(Ok(Place { id, ..self.0.clone() })))
+    }
+
+    fn ids(&self) -> Vec<String> {
+        vec!["one".to_owned(), "two".to_owned()]
+    }
+
+    fn default_id(&self) -> Option<String> {
+        Some("one".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn a_number_that_two_environments_have_is_refused_rather_than_guessed() {
+    let env = keeper_as_thread().await;
+    let place = Place { workdir: Some(env.scratch()), ..Place::new("one", env.environment.clone()) };
+    let started = exec(&Shell::new(Arc::new(Twins(place.clone()))), request("echo once")).await;
+    let later = Shell::new(Arc::new(Twins(place)));
+    let refused = later.kill(started.session, None).await.expect_err("nobody knows which is meant");
+    let environments = vec!["one".to_owned(), "two".to_owned()];
+    assert_eq!(refused, ShellError::Ambiguous { session: started.session, environments });
 }

@@ -10,8 +10,20 @@ use crate::environments::NoPlace;
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ShellError {
     /// No process has this number, or no longer.
-    #[error("unknown session id {session}: {}", known_sessions(known))]
-    UnknownSession { session: SessionNumber, known: Vec<SessionNumber> },
+    #[error("unknown session id {session}: {}{}", known_sessions(known), not_asked(elsewhere))]
+    UnknownSession {
+        session: SessionNumber,
+        known: Vec<SessionNumber>,
+        /// Of the environments that could not be asked.
+        elsewhere: Vec<ShellError>,
+    },
+    /// Two environments have a session of this number.
+    #[error(
+        "session {session} is in several environments ({}): list_sessions with environment_id shows each, and a command that \
+         is started anew gets a number of its own",
+        environments.join(", ")
+    )]
+    Ambiguous { session: SessionNumber, environments: Vec<String> },
     /// The environment cannot be used.
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
@@ -30,6 +42,11 @@ pub enum ShellError {
     /// It has ended, so it cannot be written to or signalled.
     #[error("session {session} has ended (exit code {exit_code}): start another with exec_command")]
     Ended { session: SessionNumber, exit_code: i32 },
+    /// It does not run in the sandbox of its place, so whoever may type into it may do more than the place permits.
+    #[error(
+        "session {session} does not run in the sandbox that you work in: you can look at it and end it, but not type into it"
+    )]
+    OutsideSandbox { session: SessionNumber },
     /// The environment refused.
     #[error("{what}")]
     Refused { what: String },
@@ -42,10 +59,15 @@ impl ShellError {
     /// What a failed verb means for the caller of a session.
     pub(super) fn of_session(session: SessionNumber, error: ProcessError) -> Self {
         match error.reason {
-            ProcessReason::UnknownProcess => Self::UnknownSession { session, known: Vec::new() },
+            ProcessReason::UnknownProcess => Self::UnknownSession { session, known: Vec::new(), elsewhere: Vec::new() },
             ProcessReason::Unreachable(unreachable) => Self::Unreachable(unreachable),
             reason => Self::Refused { what: reason.sentence(&session.to_string()) },
         }
+    }
+
+    /// An environment did not answer, as far as that concerns nothing that runs there.
+    pub(super) fn away(id: &str, unreachable: Unreachable) -> Self {
+        Self::NoPlace(NoPlace::Unreachable { id: id.to_owned(), why: unreachable.why })
     }
 
     /// What a failed start means.
@@ -66,6 +88,10 @@ fn known_sessions(known: &[SessionNumber]) -> String {
     }
     let known: Vec<String> = known.iter().map(ToString::to_string).collect();
     format!("there are {}", known.join(", "))
+}
+
+fn not_asked(failures: &[ShellError]) -> String {
+    failures.iter().map(|failure| format!("; it may be elsewhere: {failure}")).collect()
 }
 
 fn one_line_each(sessions: &[SessionSummary]) -> String {

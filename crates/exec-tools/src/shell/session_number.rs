@@ -5,6 +5,7 @@
 use std::fmt;
 
 use exec_core::ProcessId;
+use exec_core::sandbox::SandboxPolicy;
 
 const PREFIX: &str = "exec-";
 const LEAST: u32 = 1_000;
@@ -32,10 +33,12 @@ impl SessionNumber {
         }
     }
 
-    /// A process id with this number that no other process has ever had.
-    pub(super) fn new_process_id(self) -> ProcessId {
+    /// A process id with this number that no other process has ever had. It also says which sandbox the process is in, so
+    /// that whoever finds it later can tell.
+    pub(super) fn new_process_id(self, sandbox: Option<&SandboxPolicy>) -> ProcessId {
         let unique = uuid::Uuid::new_v4().simple().to_string();
-        ProcessId::new(format!("{PREFIX}{self}-{}", &unique[..16])).expect("it is far shorter than the bound")
+        let sandbox = sandbox.map(|policy| format!("-{}", fingerprint(policy))).unwrap_or_default();
+        ProcessId::new(format!("{PREFIX}{self}-{}{sandbox}", &unique[..16])).expect("it is far shorter than the bound")
     }
 
     /// The number in a process id of ours.
@@ -46,18 +49,50 @@ impl SessionNumber {
     }
 }
 
+/// Whether a process of ours was started in a sandbox.
+pub(super) fn is_sandboxed(id: &ProcessId) -> bool {
+    sandbox_of(id).is_some()
+}
+
+/// Whether a process of ours was started in exactly this sandbox.
+pub(super) fn is_in_sandbox(id: &ProcessId, policy: &SandboxPolicy) -> bool {
+    sandbox_of(id) == Some(&fingerprint(policy))
+}
+
+fn sandbox_of(id: &ProcessId) -> Option<&str> {
+    let (_, unique) = id.as_str().strip_prefix(PREFIX)?.split_once('-')?;
+    unique.split_once('-').map(|(_, sandbox)| sandbox)
+}
+
+/// Two versions of us may disagree about it. Then a process counts as one in another sandbox, which permits less.
+fn fingerprint(policy: &SandboxPolicy) -> String {
+    blake3::hash(format!("{policy:?}").as_bytes()).to_hex()[..16].to_owned()
+}
+
 #[cfg(test)]
 mod tests {
+    use exec_core::sandbox::NetworkPolicy;
+
     use super::*;
 
     #[test]
     fn a_process_id_tells_its_number_and_others_have_none() {
         let number = SessionNumber::unused(|_| false);
-        assert_eq!(SessionNumber::of(&number.new_process_id()), Some(number));
+        assert_eq!(SessionNumber::of(&number.new_process_id(None)), Some(number));
         for other in ["", "exec-", "exec-1234", "exec-999-x", "exec-100000-x", "exec-12a4-x", "make-1234-x"] {
             let id = ProcessId::new(other).expect("short");
             assert_eq!(SessionNumber::of(&id), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_process_id_tells_in_which_sandbox_it_was_started() {
+        let [narrow, wide] = [NetworkPolicy::Restricted, NetworkPolicy::Enabled].map(SandboxPolicy::read_only);
+        let number = SessionNumber(4321);
+        let (confined, free) = (number.new_process_id(Some(&narrow)), number.new_process_id(None));
+        assert_eq!(SessionNumber::of(&confined), Some(number));
+        assert!(is_sandboxed(&confined) && is_in_sandbox(&confined, &narrow) && !is_in_sandbox(&confined, &wide));
+        assert!(!is_sandboxed(&free) && !is_in_sandbox(&free, &narrow));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Arguments and results of the tools over files, as JSON. Doc comments are what models read in the schemas.
 
+use exec_tools::files::apply_patch::parser::Patch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +8,8 @@ use serde::{Deserialize, Serialize};
 macro_rules! in_an_environment {
     ($($arguments:ident),* $(,)?) => {
         $(impl $arguments {
-            pub(super) fn environment_id(&self) -> Option<&str> {
-                self.environment_id.as_deref()
+            pub(super) fn environment_id(&self) -> Option<String> {
+                self.environment_id.clone()
             }
         })*
     };
@@ -19,7 +20,6 @@ in_an_environment!(
     WriteArguments,
     EditArguments,
     EditManyArguments,
-    ApplyPatchArguments,
     ListArguments,
     FindArguments,
     SearchArguments,
@@ -40,7 +40,7 @@ pub(crate) struct ReadArguments {
     #[serde(default)]
     pub(super) max_lines: Option<usize>,
     /// Which environment; the default one if absent.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     environment_id: Option<String>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct WriteArguments {
     #[serde(default)]
     pub(super) make_directories: bool,
     /// Which environment; the default one if absent.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     environment_id: Option<String>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct EditArguments {
     #[serde(flatten)]
     pub(super) replacement: Replacement,
     /// Which environment; the default one if absent.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     environment_id: Option<String>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct EditManyArguments {
     #[serde(default)]
     pub(super) make_directories: bool,
     /// Which environment; the default one if absent.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     environment_id: Option<String>,
 }
 
@@ -139,8 +139,16 @@ pub(crate) struct ApplyPatchArguments {
     #[serde(alias = "input")]
     pub(super) patch: String,
     /// Which environment; the default one if absent.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     environment_id: Option<String>,
+}
+
+impl ApplyPatchArguments {
+    /// A patch may name its environment itself, as Codex's do. What is no patch is told when it is applied.
+    pub(super) fn environment_id(&self) -> Option<String> {
+        let in_patch = || Patch::parse(&self.patch).ok().and_then(|patch| patch.environment_id);
+        self.environment_id.clone().or_else(in_patch)
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -158,7 +166,7 @@ pub(crate) struct ListArguments {
     #[serde(default)]
     pub(super) no_ignore: bool,
     /// Which environment; the default one if absent.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     environment_id: Option<String>,
 }
 
@@ -176,7 +184,7 @@ pub(crate) struct FindArguments {
     #[serde(default)]
     pub(super) no_ignore: bool,
     /// Which environment; the default one if absent.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     environment_id: Option<String>,
 }
 
@@ -212,7 +220,7 @@ pub(crate) struct SearchArguments {
     #[serde(default)]
     pub(super) max_results: Option<u64>,
     /// Which environment; the default one if absent.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     environment_id: Option<String>,
 }
 
@@ -233,7 +241,7 @@ pub(crate) struct ViewImageArguments {
     /// Absolute, or relative to the project's directory.
     pub(super) path: String,
     /// Which environment; the default one if absent.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     environment_id: Option<String>,
 }
 

@@ -39,8 +39,14 @@ pub(crate) struct ExecArguments {
     /// Further environment variables.
     #[serde(default)]
     pub(super) env: BTreeMap<String, String>,
-    /// Which environment; the default one if absent.
+    /// Run it outside the sandbox; the user is asked first. Only if it cannot work within.
     #[serde(default)]
+    pub(super) outside_sandbox: bool,
+    /// With outside_sandbox: why, in a sentence for the user.
+    #[serde(default)]
+    pub(super) justification: Option<String>,
+    /// Which environment; the default one if absent.
+    #[serde(default, alias = "environment")]
     pub(super) environment_id: Option<String>,
 }
 
@@ -191,7 +197,7 @@ impl StreamName {
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ListArguments {
     /// Only those of this environment.
-    #[serde(default)]
+    #[serde(default, alias = "environment")]
     pub(super) environment_id: Option<String>,
 }
 
@@ -218,6 +224,9 @@ pub(crate) struct CommandResult {
     /// What else there is to know, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
+    /// Whether it failed and the sandbox seems to be the reason.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    sandbox_denied: bool,
     /// How long the call took.
     wall_time_seconds: f64,
     /// About how many tokens the output would be if nothing were left out.
@@ -256,6 +265,7 @@ impl CommandResult {
             status,
             exit_code: look.state.exit().map(|exit| exit.shell_code()),
             note: note(look),
+            sandbox_denied: look.denied,
             wall_time_seconds: (look.wall_time.as_secs_f64() * 1000.0).round() / 1000.0,
             original_token_count: output.original_tokens(),
             left_out: output.omitted.map(|omitted| LeftOut {
@@ -303,6 +313,9 @@ fn note(look: &Look) -> Option<String> {
             }
         }
     }
+    if look.denied {
+        notes.push("it ran in a sandbox, which seems to have denied it something".to_owned());
+    }
     if !look.forgotten.is_empty() {
         let forgotten: Vec<String> = look.forgotten.iter().map(ToString::to_string).collect();
         notes
@@ -335,6 +348,9 @@ pub(crate) struct KillResult {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ListResult {
     pub(super) sessions: Vec<ListedSession>,
+    /// Environments that could not be asked: since when, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) not_listed: Vec<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -370,8 +386,9 @@ impl ListedSession {
         }
     }
 
-    pub(super) fn line(&self) -> String {
-        let Self { session_id, state, started_at, output_bytes, cmd, .. } = self;
-        format!("{session_id}: {state}, started {started_at}, {output_bytes} bytes of output: {cmd}")
+    pub(super) fn line(&self, with_environment: bool) -> String {
+        let Self { session_id, state, started_at, output_bytes, cmd, environment_id, .. } = self;
+        let place = if with_environment { format!(" in {environment_id}") } else { String::new() };
+        format!("{session_id}{place}: {state}, started {started_at}, {output_bytes} bytes of output: {cmd}")
     }
 }

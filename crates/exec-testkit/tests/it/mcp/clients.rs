@@ -66,6 +66,22 @@ fn the_python_sdk_works_with_and_without_a_handshake() {
 }
 
 #[test]
+fn the_python_sdk_asks_its_user_with_and_without_a_handshake() {
+    let Some(python) = packages::python(&format!("mcp-python-{PYTHON_SDK}"), &[&format!("mcp=={PYTHON_SDK}")]) else {
+        return;
+    };
+    run(async {
+        let (account, outside) = (Account::new(), super::sandbox::outside());
+        let script = script(account.path(), "approval.py", include_str!("approval.py"));
+        for mode in ["legacy", "2026-07-28"] {
+            let mut client = account.command(python.join("bin/python"));
+            client.arg(&script).arg(binaries::exec_server()).arg(mode).arg(outside.path());
+            assert_eq!(must_succeed(client).await, "ok\n");
+        }
+    });
+}
+
+#[test]
 fn the_typescript_sdk_works_on_stdio_and_http() {
     let Some(modules) = node_modules() else { return };
     run(async {

@@ -53,15 +53,20 @@ impl Account {
 
     /// The same with further arguments.
     pub(crate) async fn start_with(&self, arguments: &[&str], protocol: Protocol, tasks: bool) -> McpProcess {
+        let capabilities = match tasks {
+            true => json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}),
+            false => json!({}),
+        };
+        self.start_as(arguments, protocol, capabilities).await
+    }
+
+    /// The same for a client with these capabilities.
+    pub(crate) async fn start_as(&self, arguments: &[&str], protocol: Protocol, capabilities: Value) -> McpProcess {
         let mut command = self.command(binaries::exec_server());
         command.arg("mcp").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let stdin = child.stdin.take().expect("it is piped");
         let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let capabilities = match tasks {
-            true => json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}),
-            false => json!({}),
-        };
         let mut process = McpProcess { child, stdin, lines, protocol, capabilities, last_id: 0, notified: Vec::new() };
         process.begin().await;
         process
@@ -186,6 +191,18 @@ impl McpProcess {
         let message = self.next_message().await;
         assert!(message["method"].is_string(), "it is a notification: {message}");
         message
+    }
+
+    /// Waits for a request of the server's.
+    pub(crate) async fn server_request(&mut self) -> Value {
+        let message = self.next_message().await;
+        assert!(message["method"].is_string() && !message["id"].is_null(), "it is a request: {message}");
+        message
+    }
+
+    /// Answers a request of the server's.
+    pub(crate) async fn reply(&mut self, request: &Value, result: Value) {
+        self.write(json!({"jsonrpc": "2.0", "id": request["id"], "result": result})).await;
     }
 
     /// Closes stdin, as a client does that ends; the server must end, too.

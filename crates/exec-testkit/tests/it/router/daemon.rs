@@ -7,15 +7,15 @@ use std::process::{Child, Command, Stdio};
 use exec_testkit::os_process::OsProcess;
 use rustix::process::Signal;
 
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
-    pub(super) url: String,
+    pub(crate) url: String,
     args: Vec<String>,
 }
 
 impl Daemon {
     /// Serves on the socket `folder/name`, with its state beside it.
-    pub(super) fn start(folder: &Path, name: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(folder: &Path, name: &str, more: &[&str]) -> Self {
         let url = format!("unix://{}", folder.join(name).display());
         let state = folder.join(format!("{name}-state")).display().to_string();
         let args = ["serve", "--listen", &url, "--state-dir", &state].into_iter().chain(more.iter().copied());
@@ -24,13 +24,13 @@ impl Daemon {
     }
 
     /// `kill -9`. When this returns, the kernel has closed everything that it held.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it is our child and not waited for");
         self.child.wait().expect("it is our child");
     }
 
     /// Another one with the same socket and state.
-    pub(super) fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.child = spawn(&self.args);
     }
 }
