@@ -17,7 +17,6 @@ use exec_env::{Files, SharedEnvironment};
 use exec_transport::{CloseReason, Connection, Grant, Message, Received, Receiver};
 use exec_wire::{Incoming, RequestId, RpcError, base64, envelope};
 use futures_util::FutureExt;
-use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -185,7 +184,7 @@ impl Reader {
             Ok(Incoming::Notification(_) | Incoming::Response(_) | Incoming::Error(_)) => return,
             Err(malformed) => return tracing::debug!("a message that cannot be read is ignored: {malformed}"),
         };
-        let params = serde_json::from_str(request.params.as_str()).ok().filter(|params| *params != Value::Null);
+        let params = Some(request.params.as_str()).filter(|params| *params != "null");
         let id = request.id;
         match self.admit(&request.method, params) {
             Ok(call) => self.dispatch(id, call, message.len()).await,
@@ -194,7 +193,7 @@ impl Reader {
     }
 
     /// What is said, if it may be said now.
-    fn admit(&self, method: &str, params: Option<Value>) -> Result<Call, RpcError> {
+    fn admit(&self, method: &str, params: Option<&str>) -> Result<Call, RpcError> {
         let call = Call::decode(method, params)?;
         match (&self.handshake, &call) {
             (Handshake::Missing, Call::Initialize(_)) => Ok(call),
@@ -360,8 +359,10 @@ impl Reader {
 }
 
 fn surroundings(context: &ConnectionContext) -> Surroundings<'_> {
+    let info = context.environment.info();
     Surroundings {
-        cwd: context.environment.info().cwd.as_deref().unwrap_or("/".as_ref()),
+        cwd: info.cwd.as_deref().unwrap_or("/".as_ref()),
+        home: info.home.as_deref(),
         variables: context.server.options.machine_variables.as_ref(),
     }
 }

@@ -14,6 +14,7 @@ use crate::process_table::Family;
 const OVERLOADED: i64 = -32001;
 
 const EINVAL: i32 = 22;
+const ENAMETOOLONG: i32 = 36;
 
 pub(crate) fn not_initialized() -> RpcError {
     refused("Not initialized")
@@ -144,6 +145,10 @@ pub(crate) fn process_failed(family: Family, name: &str, reason: &ProcessReason)
 /// A path that no file can have.
 pub(crate) fn nul_in_path() -> RpcError {
     refused("file name contained an unexpected NUL byte")
+}
+
+pub(crate) fn path_too_long() -> RpcError {
+    internal(errno_text(ENAMETOOLONG))
 }
 
 /// Only invalid input is the caller's fault; what is missing or forbidden is not told apart by the code.
