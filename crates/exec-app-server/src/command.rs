@@ -227,8 +227,7 @@ mod tests {
 
     #[test]
     fn a_working_directory_is_relative_to_the_server_or_to_the_home() {
-        let surroundings =
-            Surroundings { cwd: Path::new("/srv"), home: Some(Path::new("/home/u")), variables: None };
+        let surroundings = Surroundings { cwd: Path::new("/srv"), home: Some(Path::new("/home/u")), variables: None };
         for (given, found) in [
             ("", "/srv"),
             ("a/../b/", "/srv/b"),

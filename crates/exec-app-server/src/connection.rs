@@ -21,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::command::{self, Surroundings};
+use crate::environments::is_header_value;
 use crate::files;
 use crate::limits::{FINISH_TIME, REQUEST_BYTES_UNDER_WAY, REQUESTS_UNDER_WAY};
 use crate::method::{self, Call};
@@ -212,7 +213,7 @@ impl Reader {
         match call {
             Call::Initialize(params) => {
                 let response = self.initialize(params);
-                outbox.respond::<method::Initialize>(&id, Ok(response)).await;
+                outbox.respond::<method::Initialize>(&id, response).await;
             }
             Call::CommandExec(params) => {
                 let launch = command::exec(params, surroundings(&context));
@@ -286,14 +287,17 @@ impl Reader {
         }
     }
 
-    fn initialize(&mut self, params: InitializeParams) -> InitializeResponse {
+    fn initialize(&mut self, params: InitializeParams) -> Result<InitializeResponse, RpcError> {
+        let ClientInfo { name, version, .. } = params.client_info;
+        if !is_header_value(&name) {
+            return Err(reply::bad_client_name(&name));
+        }
         let capabilities = params.capabilities.unwrap_or_default();
         self.handshake = Handshake::Done { experimental: capabilities.experimental_api };
         self.context.outbox.opt_out(capabilities.opt_out_notification_methods.unwrap_or_default());
-        let ClientInfo { name, version, .. } = params.client_info;
         let options = &self.context.server.options;
         let os = &self.context.environment.info().os;
-        InitializeResponse {
+        Ok(InitializeResponse {
             user_agent: format!(
                 "{name}/{} ({os}; {}) exec-server ({name}; {version})",
                 options.version,
@@ -302,7 +306,7 @@ impl Reader {
             codex_home: options.codex_home.to_string_lossy().into_owned(),
             platform_family: std::env::consts::FAMILY,
             platform_os: os.clone(),
-        }
+        })
     }
 
     /// Runs a process that was reserved. It has no place among the requests under way, because it may run for days.

@@ -7,8 +7,8 @@ use exec_wire::RpcError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{params, reply};
 use crate::shapes::*;
+use crate::{params, reply};
 
 /// A row of the table.
 pub(crate) trait Method {

@@ -24,6 +24,11 @@ pub(crate) fn already_initialized() -> RpcError {
     refused("Already initialized")
 }
 
+/// Codex sends the name to others in a header.
+pub(crate) fn bad_client_name(name: &str) -> RpcError {
+    refused(format!("Invalid clientInfo.name: '{name}'. Must be a valid HTTP header value."))
+}
+
 /// A request that does not decode.
 pub(crate) fn invalid_request(why: &str) -> RpcError {
     refused(format!("Invalid request: {why}"))

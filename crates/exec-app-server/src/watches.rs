@@ -158,9 +158,9 @@ enum Next {
     Failed(FileError),
 }
 
-/// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG` or `ELOOP`.
+/// `ENOENT`, `EACCES`, `ENOTDIR`, `ENAMETOOLONG` or `ELOOP`; not that the kernel has no watches left.
 fn leads_nowhere(error: &FileError) -> bool {
-    matches!(error.reason, FileReason::Os(2 | 20 | 36 | 40))
+    matches!(error.reason, FileReason::Os(2 | 13 | 20 | 36 | 40))
 }
 
 async fn run(files: Arc<dyn Files>, root: &NativePath, mut watched: Watched, id: &str, outbox: &Outbox) {
