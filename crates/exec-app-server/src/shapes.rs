@@ -34,14 +34,14 @@ pub(crate) struct ClientInfo {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct InitializeCapabilities {
+    #[serde(default, rename = "explicitGatewayOauth")]
+    _explicit_gateway_oauth: bool,
     #[serde(default)]
     pub(crate) experimental_api: bool,
     #[serde(default, rename = "requestAttestation")]
     _request_attestation: bool,
     #[serde(default, rename = "mcpServerOpenaiFormElicitation")]
     _mcp_server_openai_form_elicitation: bool,
-    #[serde(default, rename = "explicitGatewayOauth")]
-    _explicit_gateway_oauth: bool,
     pub(crate) opt_out_notification_methods: Option<Vec<String>>,
     #[serde(rename = "extensions")]
     _extensions: Option<BTreeMap<String, IgnoredAny>>,

@@ -59,7 +59,7 @@ pub(super) fn cases() -> Vec<Case> {
             .call("initialize", json!({ "clientInfo": { "name": "ü\t/ ", "version": "\n" } }))
             .call("fs/unwatch", json!({ "watchId": "a" })),
         Case::fresh("capabilities as an array")
-            .call("initialize", json!([["test", "T", "1"], [true, false, false, false, ["fs/changed"], null]]))
+            .call("initialize", json!([["test", "T", "1"], [false, true, false, false, ["fs/changed"], null]]))
             .call("process/kill", json!({ "processHandle": "a" })),
         Case::fresh("a client without capabilities")
             .call("initialize", json!({ "clientInfo": { "name": "test", "version": "1" }, "capabilities": null }))
