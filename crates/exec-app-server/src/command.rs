@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use exec_core::environ::Variables;
@@ -11,6 +11,7 @@ use exec_core::{Command, EnvPolicy, Environ, Io, TerminalSize, TimeLimit};
 use exec_wire::RpcError;
 
 use crate::limits::{OUTPUT_BYTES_CAP, PROCESS_ID_BYTES, TIME_LIMIT, TIME_LIMIT_MAX};
+use crate::native_path;
 use crate::process_table::Family;
 use crate::reply;
 use crate::sandbox::{Confinement, NETWORK_DISABLED};
@@ -42,6 +43,7 @@ impl Launch {
 pub(crate) struct Surroundings<'a> {
     /// Where the server was started.
     pub(crate) cwd: &'a Path,
+    pub(crate) home: Option<&'a Path>,
     /// The machine's variables, if this process has the same.
     pub(crate) variables: Option<&'a Variables>,
 }
@@ -66,7 +68,7 @@ pub(crate) fn exec(params: CommandExecParams, surroundings: Surroundings<'_>) ->
         Some(ms) => Some(milliseconds("command/exec", ms)?),
         None => (!params.disable_timeout).then_some(TIME_LIMIT),
     };
-    let cwd = surroundings.cwd.join(params.cwd.unwrap_or_default());
+    let cwd = working_directory(&params.cwd.unwrap_or_default(), surroundings);
     let confinement = Confinement::choose(
         params.sandbox_policy.as_ref(),
         params.permission_profile.as_deref(),
@@ -139,6 +141,15 @@ pub(crate) fn spawn(params: ProcessSpawnParams, surroundings: Surroundings<'_>) 
     })
 }
 
+/// A path relative to where the server was started, or to the home directory if it begins with `~`; without `.` and `..`.
+fn working_directory(given: &Path, surroundings: Surroundings<'_>) -> PathBuf {
+    let base = match (given.strip_prefix("~"), surroundings.home) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => surroundings.cwd.join(given),
+    };
+    native_path::normalize(&base)
+}
+
 impl CommandExecTerminalSize {
     pub(crate) fn checked(self) -> Result<TerminalSize, RpcError> {
         checked_size("command/exec", self.rows, self.cols)
@@ -208,4 +219,25 @@ fn environ(given: BTreeMap<String, Option<String>>, surroundings: Surroundings<'
         }
     }
     Environ { policy: Some(policy), vars }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_working_directory_is_relative_to_the_server_or_to_the_home() {
+        let surroundings = Surroundings { cwd: Path::new("/srv"), home: Some(Path::new("/home/u")), variables: None };
+        for (given, found) in [
+            ("", "/srv"),
+            ("a/../b/", "/srv/b"),
+            ("/a/../b", "/b"),
+            ("~", "/home/u"),
+            ("~/a", "/home/u/a"),
+            ("~a", "/srv/~a"),
+            ("a/~", "/srv/a/~"),
+        ] {
+            assert_eq!(working_directory(Path::new(given), surroundings), Path::new(found), "{given}");
+        }
+    }
 }

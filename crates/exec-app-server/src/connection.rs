@@ -17,11 +17,11 @@ use exec_env::{Files, SharedEnvironment};
 use exec_transport::{CloseReason, Connection, Grant, Message, Received, Receiver};
 use exec_wire::{Incoming, RequestId, RpcError, base64, envelope};
 use futures_util::FutureExt;
-use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::command::{self, Surroundings};
+use crate::environments::is_header_value;
 use crate::files;
 use crate::limits::{FINISH_TIME, REQUEST_BYTES_UNDER_WAY, REQUESTS_UNDER_WAY};
 use crate::method::{self, Call};
@@ -185,7 +185,7 @@ impl Reader {
             Ok(Incoming::Notification(_) | Incoming::Response(_) | Incoming::Error(_)) => return,
             Err(malformed) => return tracing::debug!("a message that cannot be read is ignored: {malformed}"),
         };
-        let params = serde_json::from_str(request.params.as_str()).ok().filter(|params| *params != Value::Null);
+        let params = Some(request.params.as_str()).filter(|params| *params != "null");
         let id = request.id;
         match self.admit(&request.method, params) {
             Ok(call) => self.dispatch(id, call, message.len()).await,
@@ -194,7 +194,7 @@ impl Reader {
     }
 
     /// What is said, if it may be said now.
-    fn admit(&self, method: &str, params: Option<Value>) -> Result<Call, RpcError> {
+    fn admit(&self, method: &str, params: Option<&str>) -> Result<Call, RpcError> {
         let call = Call::decode(method, params)?;
         match (&self.handshake, &call) {
             (Handshake::Missing, Call::Initialize(_)) => Ok(call),
@@ -213,7 +213,7 @@ impl Reader {
         match call {
             Call::Initialize(params) => {
                 let response = self.initialize(params);
-                outbox.respond::<method::Initialize>(&id, Ok(response)).await;
+                outbox.respond::<method::Initialize>(&id, response).await;
             }
             Call::CommandExec(params) => {
                 let launch = command::exec(params, surroundings(&context));
@@ -287,14 +287,17 @@ impl Reader {
         }
     }
 
-    fn initialize(&mut self, params: InitializeParams) -> InitializeResponse {
+    fn initialize(&mut self, params: InitializeParams) -> Result<InitializeResponse, RpcError> {
+        let ClientInfo { name, version, .. } = params.client_info;
+        if !is_header_value(&name) {
+            return Err(reply::bad_client_name(&name));
+        }
         let capabilities = params.capabilities.unwrap_or_default();
         self.handshake = Handshake::Done { experimental: capabilities.experimental_api };
         self.context.outbox.opt_out(capabilities.opt_out_notification_methods.unwrap_or_default());
-        let ClientInfo { name, version, .. } = params.client_info;
         let options = &self.context.server.options;
         let os = &self.context.environment.info().os;
-        InitializeResponse {
+        Ok(InitializeResponse {
             user_agent: format!(
                 "{name}/{} ({os}; {}) exec-server ({name}; {version})",
                 options.version,
@@ -303,7 +306,7 @@ impl Reader {
             codex_home: options.codex_home.to_string_lossy().into_owned(),
             platform_family: std::env::consts::FAMILY,
             platform_os: os.clone(),
-        }
+        })
     }
 
     /// Runs a process that was reserved. It has no place among the requests under way, because it may run for days.
@@ -360,8 +363,10 @@ impl Reader {
 }
 
 fn surroundings(context: &ConnectionContext) -> Surroundings<'_> {
+    let info = context.environment.info();
     Surroundings {
-        cwd: context.environment.info().cwd.as_deref().unwrap_or("/".as_ref()),
+        cwd: info.cwd.as_deref().unwrap_or("/".as_ref()),
+        home: info.home.as_deref(),
         variables: context.server.options.machine_variables.as_ref(),
     }
 }

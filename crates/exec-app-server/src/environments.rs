@@ -18,6 +18,7 @@ use exec_env::{BoxFuture, Environment, MachineInfo};
 use exec_wire::{PathUri, RpcError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use url::{Host, Url};
 
 use crate::limits::{CONNECT_TIMEOUT, ENVIRONMENT_ID_BYTES, ENVIRONMENTS};
 use crate::reply;
@@ -107,8 +108,11 @@ impl Environments {
             return refuse("remote environment cannot use disabled exec-server url".to_owned());
         }
         let headers = [("authorization", &params.auth_bearer_token), ("x-request-id", &params.websocket_request_id)];
+        if headers.iter().any(|(_, value)| value.is_some()) {
+            check_confidential(url).map_err(reply::bad_environment)?;
+        }
         for (header, value) in headers {
-            if value.as_deref().is_some_and(is_no_header_value) {
+            if value.as_deref().is_some_and(|value| !is_header_value(value)) {
                 return refuse(format!("invalid value for exec-server WebSocket header `{header}`"));
             }
         }
@@ -221,6 +225,22 @@ fn info_of(info: &MachineInfo) -> EnvironmentInfoResponse {
     }
 }
 
-fn is_no_header_value(text: &str) -> bool {
-    text.bytes().any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f)
+/// A token is sent in the clear over `ws://`, so nothing but this machine may be at the other end.
+fn check_confidential(url: &str) -> Result<(), String> {
+    let url = Url::parse(url).map_err(|error| format!("invalid exec-server WebSocket URL: {error}"))?;
+    let loopback = match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+        None => false,
+    };
+    match loopback || url.scheme() == "wss" {
+        true => Ok(()),
+        false => Err("exec-server WebSocket headers require wss:// or a loopback destination".to_owned()),
+    }
+}
+
+/// Whether a header of HTTP may have this value.
+pub(crate) fn is_header_value(text: &str) -> bool {
+    text.bytes().all(|byte| (byte >= 0x20 && byte != 0x7f) || byte == b'\t')
 }

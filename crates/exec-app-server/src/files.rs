@@ -95,11 +95,12 @@ pub(crate) async fn copy(files: &dyn Files, params: FsCopyParams) -> Result<Empt
     done(files.copy(source.as_path(), destination.as_path(), options).await.map(drop))
 }
 
-/// A path that a file can have.
+/// A path that the kernel takes.
 pub(crate) fn checked(path: &NativePath) -> Result<&NativePath, RpcError> {
-    match path.has_nul() {
-        true => Err(reply::nul_in_path()),
-        false => Ok(path),
+    match path {
+        path if path.has_nul() => Err(reply::nul_in_path()),
+        path if path.is_too_long() => Err(reply::path_too_long()),
+        path => Ok(path),
     }
 }
 
@@ -107,10 +108,7 @@ fn done(result: Result<(), exec_env::files::FileError>) -> Result<Empty, RpcErro
     result.map(|()| Empty {}).map_err(|error| reply::file_failed(&error))
 }
 
-/// Since 1970; times before that are negative.
+/// Since 1970; 0 for times before that, as with Codex.
 fn milliseconds(time: SystemTime) -> i64 {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => since.as_millis() as i64,
-        Err(before) => -(before.duration().as_millis() as i64),
-    }
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }

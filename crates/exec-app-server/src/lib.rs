@@ -6,6 +6,7 @@
 //! server        what connections share: the environment, the remote environments, the options
 //! connection    one connection: reads messages, the handshake, dispatch; owns every task that it starts
 //! method        the table of all methods: name, params, result, whether it is experimental
+//! params        params out of their text, with Codex's words for what does not fit
 //! shapes, native_path
 //!               params, results and notifications as types; absolute paths, as Codex reads them
 //! command       command/exec and process/spawn: params become a command of the domain, checked in Codex's order
@@ -37,6 +38,7 @@ pub mod limits;
 mod method;
 mod native_path;
 mod outbox;
+mod params;
 mod process;
 mod process_table;
 mod reply;

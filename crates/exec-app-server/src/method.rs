@@ -6,10 +6,9 @@
 use exec_wire::RpcError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use crate::reply;
 use crate::shapes::*;
+use crate::{params, reply};
 
 /// A row of the table.
 pub(crate) trait Method {
@@ -37,7 +36,7 @@ macro_rules! methods {
         const NAMES: &[&str] = &[$($name),*];
 
         impl Call {
-            pub(crate) fn decode(method: &str, params: Option<Value>) -> Result<Self, RpcError> {
+            pub(crate) fn decode(method: &str, params: Option<&str>) -> Result<Self, RpcError> {
                 match method {
                     $($name => Ok(Self::$variant(decode_params(params)?)),)*
                     unknown => Err(reply::unknown_method(unknown, NAMES)),
@@ -83,8 +82,7 @@ methods! {
     EnvironmentInfo "environment/info" (EnvironmentInfoParams) -> EnvironmentInfoResponse, experimental;
 }
 
-/// From a tree, because the words for what does not fit are those of one.
-fn decode_params<T: DeserializeOwned>(params: Option<Value>) -> Result<T, RpcError> {
-    let params = params.ok_or_else(|| reply::invalid_request("missing field `params`"))?;
-    serde_json::from_value(params).map_err(|error| reply::invalid_request(&error.to_string()))
+fn decode_params<T: DeserializeOwned>(text: Option<&str>) -> Result<T, RpcError> {
+    let text = text.ok_or_else(|| reply::invalid_request("missing field `params`"))?;
+    params::decode(text).map_err(|why| reply::invalid_request(&why))
 }

@@ -8,6 +8,9 @@ use std::path::{Component, Path, PathBuf};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::{Serialize, Serializer};
 
+/// The kernel's bound for the bytes of a path, with the NUL at its end.
+const PATH_MAX: usize = 4096;
+
 /// An absolute, normalised path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct NativePath(PathBuf);
@@ -20,6 +23,12 @@ impl NativePath {
     /// The kernel ends a path at a NUL byte, so no file can have it.
     pub(crate) fn has_nul(&self) -> bool {
         self.0.as_os_str().as_encoded_bytes().contains(&0)
+    }
+
+    /// The kernel refuses a path of that length. Our files are reached folder by folder and could be deeper, but nobody
+    /// else could open them by their path.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.0.as_os_str().len() >= PATH_MAX
     }
 }
 

@@ -14,6 +14,7 @@ use crate::process_table::Family;
 const OVERLOADED: i64 = -32001;
 
 const EINVAL: i32 = 22;
+const ENAMETOOLONG: i32 = 36;
 
 pub(crate) fn not_initialized() -> RpcError {
     refused("Not initialized")
@@ -21,6 +22,11 @@ pub(crate) fn not_initialized() -> RpcError {
 
 pub(crate) fn already_initialized() -> RpcError {
     refused("Already initialized")
+}
+
+/// Codex sends the name to others in a header.
+pub(crate) fn bad_client_name(name: &str) -> RpcError {
+    refused(format!("Invalid clientInfo.name: '{name}'. Must be a valid HTTP header value."))
 }
 
 /// A request that does not decode.
@@ -144,6 +150,10 @@ pub(crate) fn process_failed(family: Family, name: &str, reason: &ProcessReason)
 /// A path that no file can have.
 pub(crate) fn nul_in_path() -> RpcError {
     refused("file name contained an unexpected NUL byte")
+}
+
+pub(crate) fn path_too_long() -> RpcError {
+    internal(errno_text(ENAMETOOLONG))
 }
 
 /// Only invalid input is the caller's fault; what is missing or forbidden is not told apart by the code.

@@ -1,11 +1,13 @@
 //! Params, results and notifications, as types.
 //!
-//! Names of structs are Codex's, because they stand in the errors that clients get (`expected struct FsUnwatchParams`).
+//! Names of structs are Codex's, because they stand in the errors that clients get (`expected struct FsUnwatchParams`), and
+//! so is the order of members, because an array may stand for an object.
 //! Members that Codex has and this front has no use for are named where a wrong type in them must be refused.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::native_path::NativePath;
@@ -32,9 +34,17 @@ pub(crate) struct ClientInfo {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct InitializeCapabilities {
+    #[serde(default, rename = "explicitGatewayOauth")]
+    _explicit_gateway_oauth: bool,
     #[serde(default)]
     pub(crate) experimental_api: bool,
+    #[serde(default, rename = "requestAttestation")]
+    _request_attestation: bool,
+    #[serde(default, rename = "mcpServerOpenaiFormElicitation")]
+    _mcp_server_openai_form_elicitation: bool,
     pub(crate) opt_out_notification_methods: Option<Vec<String>>,
+    #[serde(rename = "extensions")]
+    _extensions: Option<BTreeMap<String, IgnoredAny>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -106,23 +116,22 @@ pub(crate) enum SandboxPolicyShape {
     WorkspaceWrite {
         #[serde(default)]
         writable_roots: Vec<NativePath>,
+        /// The same as the access of the policy above.
+        #[serde(default, rename = "readOnlyAccess", deserialize_with = "workspace_access")]
+        _read_only_access: (),
         #[serde(default)]
         network_access: bool,
         #[serde(default)]
         exclude_tmpdir_env_var: bool,
         #[serde(default)]
         exclude_slash_tmp: bool,
-        /// The same as the access of the policy above.
-        #[serde(default, rename = "readOnlyAccess", deserialize_with = "workspace_access")]
-        _read_only_access: (),
     },
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
-enum FormerAccess {
+enum LegacyReadOnlyAccess {
     FullAccess,
-    #[serde(other)]
     Restricted,
 }
 
@@ -136,8 +145,8 @@ fn workspace_access<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D:
 
 fn full_access<'de, D: Deserializer<'de>>(deserializer: D, member: &str) -> Result<(), D::Error> {
     match Option::deserialize(deserializer)? {
-        None | Some(FormerAccess::FullAccess) => Ok(()),
-        Some(FormerAccess::Restricted) => Err(serde::de::Error::custom(format!(
+        None | Some(LegacyReadOnlyAccess::FullAccess) => Ok(()),
+        Some(LegacyReadOnlyAccess::Restricted) => Err(serde::de::Error::custom(format!(
             "{member} is no longer supported; use permissionProfile for restricted reads"
         ))),
     }

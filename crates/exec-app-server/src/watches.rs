@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::files::checked;
 use crate::limits::{CHANGED_PATHS, MISSING_PATH_PAUSE, WATCH_DEBOUNCE, WATCHES};
 use crate::method;
+use crate::native_path::NativePath;
 use crate::outbox::Outbox;
 use crate::reply;
 use crate::shapes::{FsChanged, FsWatchParams, FsWatchResponse};
@@ -58,24 +59,20 @@ impl Watches {
         params: FsWatchParams,
     ) {
         let FsWatchParams { watch_id, path } = params;
-        let begun = match checked(&path) {
-            Ok(path) => Watched::begin(&*files, path.as_path()).await.map_err(|error| reply::file_failed(&error)),
-            Err(error) => Err(error),
-        };
-        let watched = match begun {
+        let watched = match Watched::begin(&*files, &path).await {
             Ok(watched) => watched,
             Err(error) => {
                 self.forget(&watch_id);
-                return outbox.refuse(request, &error).await;
+                return outbox.refuse(request, &reply::file_failed(&error)).await;
             }
         };
-        let root = path.as_path().to_owned();
+        let root = path.clone();
         outbox.respond::<method::FsWatch>(request, Ok(FsWatchResponse { path })).await;
         let mut tasks = self.tasks.lock().expect("no holder of this lock panics");
         // It may have been ended while it was begun.
         if let Some(slot) = tasks.get_mut(&watch_id) {
             let (id, outbox) = (watch_id.clone(), outbox.clone());
-            *slot = Some(tokio::spawn(async move { run(files, root, watched, &id, &outbox).await }));
+            *slot = Some(tokio::spawn(async move { run(files, &root, watched, &id, &outbox).await }));
         }
     }
 
@@ -112,13 +109,20 @@ async fn end(task: JoinHandle<()>) {
 enum Watched {
     Present(Box<dyn ChangeStream>),
     Missing(Option<Box<dyn MissingPathWatch>>),
+    /// No file can have that path.
+    Impossible,
 }
 
 impl Watched {
-    async fn begin(files: &dyn Files, root: &Path) -> Result<Self, FileError> {
+    /// Like Codex, a path that leads nowhere may be watched, whatever the reason: it may lead somewhere later.
+    async fn begin(files: &dyn Files, root: &NativePath) -> Result<Self, FileError> {
+        if checked(root).is_err() {
+            return Ok(Self::Impossible);
+        }
+        let root = root.as_path();
         match files.watch(root, WatchOptions { recursive: false, ignore_files: false }).await {
             Ok(changes) => Ok(Self::Present(changes)),
-            Err(error) if is_missing(&error) => {
+            Err(error) if leads_nowhere(&error) => {
                 // What cannot be waited for is looked for again and again.
                 let missing = files.watch_missing(&[root.to_owned()], None).await.unwrap_or_default();
                 Ok(Self::Missing(missing))
@@ -138,6 +142,7 @@ impl Watched {
                 missing.changed().await;
                 Next::LookAgain
             }
+            Self::Impossible => std::future::pending().await,
             Self::Missing(None) => {
                 tokio::time::sleep(MISSING_PATH_PAUSE).await;
                 Next::LookAgain
@@ -153,12 +158,12 @@ enum Next {
     Failed(FileError),
 }
 
-/// `ENOENT`, or a file where a directory should be.
-fn is_missing(error: &FileError) -> bool {
-    matches!(error.reason, FileReason::Os(2 | 20))
+/// `ENOENT`, `EACCES`, `ENOTDIR`, `ENAMETOOLONG` or `ELOOP`; not that the kernel has no watches left.
+fn leads_nowhere(error: &FileError) -> bool {
+    matches!(error.reason, FileReason::Os(2 | 13 | 20 | 36 | 40))
 }
 
-async fn run(files: Arc<dyn Files>, root: PathBuf, mut watched: Watched, id: &str, outbox: &Outbox) {
+async fn run(files: Arc<dyn Files>, root: &NativePath, mut watched: Watched, id: &str, outbox: &Outbox) {
     let mut changed = BTreeSet::new();
     let mut tell_at: Option<Instant> = None;
     loop {
@@ -180,9 +185,9 @@ async fn run(files: Arc<dyn Files>, root: PathBuf, mut watched: Watched, id: &st
                 let changed_paths = paths.map(|path: PathBuf| path.to_string_lossy().into_owned()).collect();
                 outbox.notify("fs/changed", FsChanged { watch_id: id, changed_paths }).await;
             }
-            Some(Next::Changed(batch)) => collect(&root, batch, &mut changed),
+            Some(Next::Changed(batch)) => collect(root.as_path(), batch, &mut changed),
             Some(Next::LookAgain) => {
-                watched = match Watched::begin(&*files, &root).await {
+                watched = match Watched::begin(&*files, root).await {
                     Ok(begun) => begun,
                     Err(error) => {
                         tracing::debug!("a watch cannot go on yet: {error}");
@@ -190,7 +195,7 @@ async fn run(files: Arc<dyn Files>, root: PathBuf, mut watched: Watched, id: &st
                     }
                 };
                 if matches!(watched, Watched::Present(_)) {
-                    changed.insert(root.clone());
+                    changed.insert(root.as_path().to_owned());
                 }
             }
             Some(Next::Failed(error)) => {

@@ -291,7 +291,7 @@ fn normalize(value: &Value, root: &str) -> Value {
             for (key, member) in members {
                 let member = match key.as_str() {
                     "createdAtMs" | "userAgent" | "codexHome" => json!("*"),
-                    "modifiedAtMs" => json!(member.as_i64().is_some_and(|ms| ms > 1_000_000_000_000)),
+                    "modifiedAtMs" if member.as_i64().is_some_and(|ms| ms > 1_000_000_000_000) => json!("now"),
                     "entries" => sorted(normalize(member, root)),
                     _ => normalize(member, root),
                 };

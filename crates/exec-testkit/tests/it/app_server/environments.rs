@@ -39,6 +39,40 @@ pub(super) fn cases() -> Vec<Case> {
             add("", ""),
         ],
     ));
+    // What a token may not be sent to is refused before anybody connects.
+    for url in [
+        "ws://0.0.0.0:1",
+        "ws://localhost.:1",
+        "ws://[::]:1",
+        "ws://[::ffff:127.0.0.1]:1",
+        "ws://nobody.invalid:1",
+        "x",
+        "ws://",
+        "ws://127.0.0.1:99999",
+        "127.0.0.1:1",
+        "unix:///nonexistent",
+    ] {
+        cases.extend(calls(
+            "environment/add",
+            [
+                json!({ "environmentId": "u", "execServerUrl": url, "authBearerToken": "token" }),
+                json!({ "environmentId": "u", "execServerUrl": url, "websocketRequestId": "a\nb" }),
+            ],
+        ));
+    }
+    cases.extend(calls(
+        "environment/add",
+        [
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "authBearerToken": "a\u{7f}" }),
+            json!({ "environmentId": "u", "execServerUrl": "NONE", "authBearerToken": "a\nb" }),
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "authBearerToken": "a\nb", "websocketRequestId": "a\nb" }),
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "connectTimeoutMs": 1.5 }),
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "skills": [] }),
+            json!({ "environmentId": "u", "execServerUrl": NOBODY, "skills": { "required": [5] } }),
+            json!(["u"]),
+            json!(["u", "none", null, null, null, null, null]),
+        ],
+    ));
     cases.push(Case::new("an id that was refused is unknown").call("environment/status", id("u")));
     for (name, url) in [
         ("plain", NOBODY),
@@ -50,6 +84,10 @@ pub(super) fn cases() -> Vec<Case> {
         ("A", NOBODY),
         ("spaces", " ws://127.0.0.1:1 "),
         ("path", "ws://127.0.0.1:1/path?query=1"),
+        ("\n", "\tws://127.0.0.1:1\n"),
+        ("name", "ws://localhost:1"),
+        ("secure", "wss://127.0.0.1:1"),
+        ("local ", NOBODY),
     ] {
         cases.push(Case::new("an environment that is not there").call("environment/add", add(name, url)).settled(name));
     }
@@ -61,6 +99,15 @@ pub(super) fn cases() -> Vec<Case> {
             }))
             .call("environment/info", id("options"))
             .settled("options"),
+    );
+    cases.push(
+        Case::new("an environment stays as it was when another of its id is refused")
+            .call("environment/add", add("twice", NOBODY))
+            .call("environment/add", add("twice", NOBODY))
+            .settled("twice")
+            .call("environment/add", add("twice", ""))
+            .call("environment/status", id("twice"))
+            .call("environment/info", id("twice")),
     );
     for (name, url, why) in [
         ("word", "x", "unsupported server URL `x`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`"),

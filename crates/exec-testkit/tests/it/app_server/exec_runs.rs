@@ -31,6 +31,45 @@ pub(super) fn cases() -> Vec<Case> {
         case("kill -15 $$", json!({})),
         case("kill -SEGV $$", json!({})),
         case("exit 255", json!({})),
+        case("exit 256", json!({})),
+        case("kill -HUP $$", json!({})),
+        case("kill -INT $$", json!({})),
+        case("kill -ABRT $$", json!({})),
+        case("kill -PIPE $$", json!({})),
+        case("kill -USR1 $$", tty(json!({}))),
+        case("exit 137", tty(json!({}))),
+        case("exec /nonexistent", json!({})),
+        case("trap 'echo bye' EXIT; exit 3", json!({})),
+        case("umask; nice; test -t 0; echo $?", json!({})),
+        case("test -t 0 && test -t 1 && test -t 2; echo $?", tty(json!({}))),
+        case("for fd in 0 1 2; do readlink /proc/self/fd/$fd | tr -d 0-9; done", streamed(json!({}))),
+        case("ps -o pgid=,sid= -p $$ | awk -v p=$$ '{ print $1 == p, $2 == p }'", json!({})),
+        case("ps -o pgid=,sid=,tpgid= -p $$ | awk -v p=$$ '{ print $1 == p, $2 == p, $3 == p }'", tty(json!({}))),
+        case("grep -E 'SigBlk|NoNewPrivs' /proc/self/status", json!({})),
+        case("exec >&- 2>&-; exit 6", streamed(json!({}))),
+        case("echo a; echo b >&2", json!({ "outputBytesCap": 1 })),
+        case("printf 123456", json!({ "outputBytesCap": u64::MAX })),
+        case("head -c 1048577 /dev/zero | tr '\\0' x", streamed(json!({}))),
+        case("head -c 1048576 /dev/zero | tr '\\0' x", streamed(json!({}))),
+        case("echo ok", json!({ "timeoutMs": i64::MAX })),
+        case("echo \"$A|$B\"", json!({ "env": { "A": "two\nlines", "B": "" } })),
+        case("echo $HOME", json!({ "env": { "HOME": "/elsewhere" } })),
+        case("echo $TERM", tty(json!({ "env": { "TERM": "dumb" } }))),
+        case("echo $CODEX_SANDBOX_NETWORK_DISABLED", json!({ "env": { "CODEX_SANDBOX_NETWORK_DISABLED": "x" } })),
+        Case::new("ids of many kinds")
+            .call("command/exec", shell("echo x", json!({ "processId": "ü \"\n", "streamStdoutStderr": true })))
+            .call("command/exec", shell("echo x", json!({ "processId": "", "streamStdoutStderr": true })))
+            .call(
+                "command/exec",
+                shell("echo x", json!({ "processId": "x".repeat(1000), "streamStdoutStderr": true })),
+            ),
+        Case::new("two commands at a time, each ended by its id")
+            .send("command/exec", shell("read line; echo 1$line", json!({ "processId": "a", "streamStdin": true })))
+            .send("command/exec", shell("read line; echo 2$line", json!({ "processId": "b", "streamStdin": true })))
+            .call("command/exec/write", json!({ "processId": "b", "deltaBase64": "eAo=" }))
+            .answer(0)
+            .call("command/exec/write", json!({ "processId": "a", "deltaBase64": "eQo=" }))
+            .answer(1),
         case("echo a; sleep 5", json!({ "timeoutMs": 1000 })),
         case("sleep 5", json!({ "timeoutMs": 0 })),
         case("trap '' TERM; echo a; sleep 5; echo b", json!({ "timeoutMs": 1000 })),

@@ -21,6 +21,16 @@ fn prepare(root: &Path) {
         symlink("d", root.join("to-folder"))?;
         symlink("nowhere", root.join("dangling"))?;
         symlink("loop", root.join("loop"))?;
+        symlink("f/x", root.join("below-file"))?;
+        for name in ["sp ace", "new\nline", "ünï", ".hidden", "quote\"", "back\\slash"] {
+            std::fs::write(root.join(name), name)?;
+        }
+        let old = std::time::UNIX_EPOCH - std::time::Duration::from_secs(1_000_000_000);
+        let ancient = std::fs::File::create(root.join("ancient"))?;
+        ancient.set_times(std::fs::FileTimes::new().set_modified(old))?;
+        std::fs::create_dir(root.join("links"))?;
+        symlink("nowhere", root.join("links/dangling"))?;
+        symlink("../f", root.join("links/to-file"))?;
         Ok(())
     };
     work().expect("a scratch folder can be filled");
@@ -65,6 +75,36 @@ pub(super) fn cases() -> Vec<Case> {
     let path = |name: &str| json!({ "path": format!("$ROOT/files/{name}") });
     cases.extend(calls("fs/readFile", ["f", "d", "to-file", "fifo", "d/../f", "/./f", "f/", "big", "empty"].map(path)));
     cases.extend(calls("fs/readFile", ["/dev/null", "/dev/zero", "/etc/passwd"].map(|path| json!({ "path": path }))));
+    let odd_names = [
+        "sp ace",
+        "new\nline",
+        "ünï",
+        ".hidden",
+        "quote\"",
+        "back\\slash",
+        "below-file",
+        "links/to-file",
+        "links/dangling",
+        "nope/../f",
+        "//f",
+        "d//in",
+        "*",
+        "%66",
+        "f ",
+        "links",
+        "ancient",
+    ];
+    for method in ["fs/readFile", "fs/getMetadata", "fs/readDirectory"] {
+        cases.extend(calls(method, odd_names.map(path)));
+        cases.extend(calls(method, [255, 256, 4100].map(|length| path(&"x".repeat(length)))));
+        cases.extend(calls(method, [json!({ "path": format!("/{}", "x/".repeat(2100)) })]));
+        cases.extend(
+            calls(method, ["/", "/dev/null", "/proc/version"].map(|path| json!({ "path": path }))).into_iter().filter(
+                // The machine's root is not for two servers at a time to read: others write to it.
+                |_| method != "fs/readDirectory",
+            ),
+        );
+    }
     cases.extend(calls("fs/readFile", [json!({ "path": format!("/{}", "x".repeat(300)) })]));
     cases.extend(calls("fs/getMetadata", ["f", "d", "to-file", "to-folder", "fifo", "d/"].map(path)));
     cases.extend(calls("fs/getMetadata", [json!({ "path": "/dev/null" })]));
@@ -83,6 +123,15 @@ pub(super) fn cases() -> Vec<Case> {
         ("dangling", "dmlh"),
         ("f/x", ""),
         ("w/", "eA=="),
+        ("w", "eA==\n"),
+        ("w", "e_-="),
+        ("w", "eB=="),
+        ("w", "/w=="),
+        ("links/dangling", "eA=="),
+        ("loop", "eA=="),
+        ("below-file", "eA=="),
+        ("new name\n", "eA=="),
+        ("", "eA=="),
     ] {
         writing = writing.call("fs/writeFile", write(name, text)).call("fs/readFile", path("w"));
     }
@@ -92,7 +141,13 @@ pub(super) fn cases() -> Vec<Case> {
             .call("fs/readFile", path("nowhere"))
             .call("fs/writeFile", json!({ "path": "relative", "dataBase64": "" }))
             .call("fs/writeFile", json!({ "path": "$ROOT/files/w", "dataBase64": null }))
-            .call("fs/writeFile", path("w")),
+            .call("fs/writeFile", path("w"))
+            .call("fs/writeFile", json!({ "path": format!("/{}", "x/".repeat(2100)), "dataBase64": "" }))
+            .call("fs/writeFile", json!({ "path": "/proc/version", "dataBase64": "eA==" }))
+            .call("fs/writeFile", json!({ "path": "/a\0b", "dataBase64": "" }))
+            .call("fs/writeFile", json!({ "path": "/a\0b", "dataBase64": "!" }))
+            .call("fs/writeFile", json!(["relative", ""]))
+            .call("fs/writeFile", json!(["/x", "", 1])),
     );
 
     let create = |name: &str, recursive: serde_json::Value| json!({ "path": format!("$ROOT/files/{name}"), "recursive": recursive });
@@ -111,6 +166,20 @@ pub(super) fn cases() -> Vec<Case> {
         path("to-folder"),
         json!({ "path": "relative" }),
         json!({ "path": "/a\0b" }),
+        path("dangling"),
+        path("dangling/x"),
+        path("loop"),
+        path("to-file"),
+        path("to-folder/new"),
+        create("to-folder", json!(false)),
+        path(""),
+        path(&"x".repeat(256)),
+        json!({ "path": format!("$ROOT/files/{}", "y/".repeat(2100)) }),
+        create(&"y/".repeat(2100), json!(false)),
+        json!({ "path": "/proc/x" }),
+        json!({ "path": "/dev/null/x" }),
+        json!({ "path": "/" }),
+        json!(["relative", true]),
     ] {
         creating = creating.call("fs/createDirectory", params);
     }
@@ -138,6 +207,17 @@ pub(super) fn cases() -> Vec<Case> {
         ("to-folder", "c7", true),
         ("to-folder", "c8", false),
         ("d/", "c9/", true),
+        ("f", "dangling", false),
+        ("links", "c10", true),
+        ("d", "to-folder/x", true),
+        ("d/e", "d", true),
+        ("f/x", "c11", false),
+        ("d", "no/such", true),
+        ("f", "f/x", false),
+        ("loop", "c12", false),
+        ("empty", "c13", true),
+        ("empty", "c13", true),
+        ("new\nline", "c\n14", false),
     ] {
         copying = copying.call("fs/copy", copy(from, to, recursive));
     }
@@ -149,7 +229,12 @@ pub(super) fn cases() -> Vec<Case> {
             .call("fs/getMetadata", path("c3"))
             .call("fs/getMetadata", path("c7"))
             .call("fs/readDirectory", path("c2"))
-            .call("fs/readFile", path("c1")),
+            .call("fs/readFile", path("c1"))
+            .call("fs/readFile", path("nowhere"))
+            .call("fs/readDirectory", path("c10"))
+            .call("fs/copy", json!({ "sourcePath": "/a\0b", "destinationPath": "/x" }))
+            .call("fs/copy", json!({ "sourcePath": "/etc/passwd", "destinationPath": "/x\0y" }))
+            .call("fs/copy", json!({ "sourcePath": "/etc/hostname", "destinationPath": "/proc/x" })),
     );
     cases.push(Case::new("a file onto itself").does(prepare).call("fs/copy", copy("f", "f", false)).differs(
         "copy-onto-itself",
@@ -179,6 +264,14 @@ pub(super) fn cases() -> Vec<Case> {
         json!({ "path": "relative" }),
         json!({ "path": "/a\0b" }),
         remove("x", json!(1), yes),
+        path("links/to-file"),
+        path("links/dangling"),
+        path("below-file"),
+        path("new\nline"),
+        path(&"x".repeat(256)),
+        json!({ "path": format!("$ROOT/files/{}", "y/".repeat(2100)) }),
+        json!({ "path": "/proc/version" }),
+        json!({ "path": "/dev/null/x" }),
     ] {
         removing = removing.call("fs/remove", params);
     }

@@ -48,6 +48,18 @@ pub(super) fn cases() -> Vec<Case> {
         json!({ "command": ["a\0"] }),
         json!({ "env": { "A": "b\0" } }),
         json!({ "env": { "A": 5 } }),
+        json!({ "command": ["/etc"] }),
+        json!({ "command": ["true/"] }),
+        json!({ "command": ["true", "x".repeat(131_072)] }),
+        json!({ "cwd": "/dev/null" }),
+        json!({ "cwd": format!("/{}", "x".repeat(300)) }),
+        json!({ "size": [1, 2, 3] }),
+        json!({ "size": { "cols": 1 } }),
+        json!({ "timeoutMs": 1e300 }),
+        json!({ "outputBytesCap": 1.5 }),
+        json!({ "tty": null }),
+        json!({ "streamStdin": 0 }),
+        json!({ "env": [] }),
         json!({ "tty": null }),
         json!({ "streamStdin": null }),
         json!({ "processHandle": "", "command": [] }),
@@ -82,6 +94,17 @@ pub(super) fn cases() -> Vec<Case> {
         case("sleep 20", json!({ "timeoutMs": 0 })),
         case("sleep 20 & echo x", json!({})),
         case("kill -9 $$", json!({})),
+        case("kill -HUP $$", json!({})),
+        case("kill -SEGV $$", json!({ "tty": true })),
+        case("exit 255", json!({ "tty": true })),
+        case("test -t 0; echo $?", json!({})),
+        case("pwd", json!({ "cwd": "//tmp/./" })),
+        case("printf 123456; printf abcdef >&2", json!({ "outputBytesCap": 6 })),
+        case("printf 123456", json!({ "tty": true, "outputBytesCap": 2 })),
+        case("echo ok", json!({ "timeoutMs": i64::MAX })),
+        case("exec >&- 2>&-; exit 6", json!({})),
+        case("echo $A$PLAIN", json!({ "env": { "A": "a", "PLAIN": null } })),
+        named_case("ü \"\n", "echo x", stream(json!({}))),
         case("kill -15 $$", json!({ "tty": true })),
         case("head -c 3000000 /dev/zero | tr '\\0' x", json!({})),
         case("head -c 3000000 /dev/zero | tr '\\0' x", json!({ "outputBytesCap": null })),
@@ -103,6 +126,11 @@ pub(super) fn cases() -> Vec<Case> {
             .call("process/resizePty", json!({ "processHandle": "h", "size": null }))
             .call("process/kill", json!({ "processHandle": "none" }))
             .call("process/kill", json!({}))
+            .call("process/kill", json!(["none", 1]))
+            .call("process/kill", json!({ "processHandle": "" }))
+            .call("process/resizePty", json!({ "processHandle": "none", "size": [1, 1, 1] }))
+            .call("process/writeStdin", json!({ "processHandle": "none", "deltaBase64": 5, "closeStdin": "x" }))
+            .call("process/writeStdin", json!({ "processHandle": "h", "deltaBase64": "!", "closeStdin": true }))
             .call("command/exec/terminate", json!({ "processId": "h" }))
             .call("process/writeStdin", late)
             .exited("h"),

@@ -33,6 +33,9 @@ pub(super) fn cases() -> Vec<Case> {
             json!({ "watchId": 1, "path": "/tmp" }),
             json!({ "path": "/tmp" }),
             json!({ "watchId": "a" }),
+            json!({ "watchId": null, "path": "relative" }),
+            json!(["a", "relative"]),
+            json!(["a"]),
         ],
     );
     cases.extend(calls("fs/unwatch", [json!({ "watchId": "never watched" }), json!({ "watchId": null })]));
@@ -97,6 +100,35 @@ pub(super) fn cases() -> Vec<Case> {
             .call("fs/unwatch", unwatch("one"))
             .call("fs/unwatch", unwatch("two"))
             .call("fs/unwatch", unwatch("below a file")),
+        Case::new("paths that lead nowhere")
+            .does(prepare)
+            .does(|root| {
+                let _ = std::fs::remove_file(root.join("turning"));
+                std::os::unix::fs::symlink("turning", root.join("turning")).expect("it is ours");
+            })
+            .call("fs/watch", watch("loop", "turning"))
+            .call("fs/unwatch", unwatch("loop"))
+            .call("fs/watch", watch("long", &"x".repeat(300)))
+            .call("fs/unwatch", unwatch("long"))
+            .call("fs/watch", watch("deep", &"x/".repeat(2100)))
+            .call("fs/unwatch", unwatch("deep"))
+            .call("fs/watch", watch("nul", "a\0b"))
+            .call("fs/watch", watch("nul", "wf"))
+            .call("fs/unwatch", unwatch("nul")),
+        Case::new("a file that becomes a folder")
+            .does(prepare)
+            .call("fs/watch", watch("becomes", "missing"))
+            .does(|root| std::fs::create_dir(root.join("missing")).expect("it is ours"))
+            .changed(&[("becomes", "missing")])
+            .call("fs/unwatch", unwatch("becomes")),
+        Case::new("an id that is free again")
+            .does(prepare)
+            .call("fs/watch", watch("again", "wf"))
+            .call("fs/unwatch", unwatch("again"))
+            .call("fs/watch", watch("again", "wd"))
+            .does(|root| write(root, "wd/q"))
+            .changed(&[("again", "wd/q")])
+            .call("fs/unwatch", unwatch("again")),
         Case::new("our own writes")
             .does(prepare)
             .call("fs/watch", watch("w", "wd"))
