@@ -1,8 +1,8 @@
-//! One far server as an environment: each call connects first, if it must, and does not wait for ever for a place that is
+//! One far server as an environment: each call connects first, if it must, and does not wait for ever for a server that is
 //! away.
 //!
 //! What goes on after its call (followers, watches, searches, bodies) belongs to the client library: a follower waits until
-//! the place is back, the others end with their connection.
+//! the server is back, the others end with their connection.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -27,25 +27,25 @@ use exec_env::screen::{Screen, ScreenQuery};
 use exec_env::view::{View, ViewQuery};
 use exec_env::{BoxFuture, Environment, Files, Http, MachineInfo, NetworkDecider, Processes};
 
-use crate::place::{LinkedEnvironment, Place};
+use crate::server_connection::{LinkedEnvironment, ServerConnection};
 
 /// An environment whose machine is reached when it is needed.
 pub(crate) struct RoutedEnvironment {
     processes: RoutedProcesses,
     files: Arc<RoutedFiles>,
     http: RoutedHttp,
-    place: Arc<Place>,
+    connection: Arc<ServerConnection>,
     /// What is said of the machine before it was reached.
     unknown: MachineInfo,
 }
 
 impl RoutedEnvironment {
-    pub(crate) fn new(place: Arc<Place>) -> Self {
+    pub(crate) fn new(connection: Arc<ServerConnection>) -> Self {
         Self {
-            processes: RoutedProcesses { place: Arc::clone(&place) },
-            files: Arc::new(RoutedFiles { place: Arc::clone(&place), policy: None, ceilings: Vec::new() }),
-            http: RoutedHttp { place: Arc::clone(&place) },
-            place,
+            processes: RoutedProcesses { connection: Arc::clone(&connection) },
+            files: Arc::new(RoutedFiles { connection: Arc::clone(&connection), policy: None, ceilings: Vec::new() }),
+            http: RoutedHttp { connection: Arc::clone(&connection) },
+            connection,
             unknown: MachineInfo::unknown(),
         }
     }
@@ -70,25 +70,25 @@ impl Environment for RoutedEnvironment {
     }
 
     fn info(&self) -> &MachineInfo {
-        self.place.info.get().unwrap_or(&self.unknown)
+        self.connection.info.get().unwrap_or(&self.unknown)
     }
 }
 
 struct RoutedHttp {
-    place: Arc<Place>,
+    connection: Arc<ServerConnection>,
 }
 
 impl Http for RoutedHttp {
     fn request(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpError>> {
         Box::pin(async move {
-            let environment = self.place.connected().await?;
-            self.place.perform(&*environment, environment.http().request(request)).await?
+            let environment = self.connection.connected().await?;
+            self.connection.perform(&*environment, environment.http().request(request)).await?
         })
     }
 }
 
 struct RoutedProcesses {
-    place: Arc<Place>,
+    connection: Arc<ServerConnection>,
 }
 
 /// The verbs that are addressed to one process: each connects, then calls the verb of the same name there.
@@ -97,9 +97,9 @@ macro_rules! process_verbs {
         $(fn $name<'a>(&'a self, id: &'a ProcessId, $($argument: $type),*) -> BoxFuture<'a, Result<$result, ProcessError>> {
             Box::pin(async move {
                 let away = |unreachable: Unreachable| ProcessError::new(ProcessVerb::$verb, id, unreachable.into());
-                let environment = self.place.connected().await.map_err(away)?;
+                let environment = self.connection.connected().await.map_err(away)?;
                 let call = environment.processes().$name(id, $($argument),*);
-                self.place.perform(&*environment, call).await.map_err(away)?
+                self.connection.perform(&*environment, call).await.map_err(away)?
             })
         })*
     };
@@ -124,18 +124,18 @@ impl Processes for RoutedProcesses {
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<ProcessInfo>, Unreachable>> {
         Box::pin(async move {
-            let environment = self.place.connected().await?;
-            self.place.perform(&*environment, environment.processes().list()).await?
+            let environment = self.connection.connected().await?;
+            self.connection.perform(&*environment, environment.processes().list()).await?
         })
     }
 
     fn set_network_decider(&self, decider: Arc<dyn NetworkDecider>) {
-        self.place.set_decider(decider);
+        self.connection.set_decider(decider);
     }
 }
 
 struct RoutedFiles {
-    place: Arc<Place>,
+    connection: Arc<ServerConnection>,
     policy: Option<Arc<SandboxPolicy>>,
     ceilings: Vec<Arc<FileCeiling>>,
 }
@@ -161,9 +161,9 @@ macro_rules! file_verbs {
             Box::pin(async move {
                 let path: PathBuf = $path;
                 let away = |unreachable| away(FileVerb::$verb, &path, unreachable);
-                let environment = self.place.connected().await.map_err(away)?;
+                let environment = self.connection.connected().await.map_err(away)?;
                 let files = self.files_of(&*environment);
-                self.place.perform(&*environment, files.$name($($argument),*)).await.map_err(away)?
+                self.connection.perform(&*environment, files.$name($($argument),*)).await.map_err(away)?
             })
         })*
     };
@@ -198,28 +198,28 @@ impl Files for RoutedFiles {
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>> {
         Box::pin(async move {
             let away = |unreachable| away(FileVerb::Open, path, unreachable);
-            let environment = self.place.connected().await.map_err(away)?;
+            let environment = self.connection.connected().await.map_err(away)?;
             let files = self.files_of(&*environment);
-            let file = self.place.perform(&*environment, files.open(path, mode, links)).await.map_err(away)??;
-            let (place, path) = (Arc::clone(&self.place), path.to_owned());
-            Ok(Box::new(RoutedFile { place, environment, file, path }) as Box<dyn OpenFile>)
+            let file = self.connection.perform(&*environment, files.open(path, mode, links)).await.map_err(away)??;
+            let (connection, path) = (Arc::clone(&self.connection), path.to_owned());
+            Ok(Box::new(RoutedFile { connection, environment, file, path }) as Box<dyn OpenFile>)
         })
     }
 
     fn under_policy(&self, policy: Arc<SandboxPolicy>) -> Arc<dyn Files> {
-        let (place, ceilings) = (Arc::clone(&self.place), self.ceilings.clone());
-        Arc::new(Self { place, policy: Some(policy), ceilings })
+        let (connection, ceilings) = (Arc::clone(&self.connection), self.ceilings.clone());
+        Arc::new(Self { connection, policy: Some(policy), ceilings })
     }
 
     fn under_ceiling(&self, ceiling: Arc<FileCeiling>) -> Arc<dyn Files> {
         let ceilings = self.ceilings.iter().cloned().chain([ceiling]).collect();
-        Arc::new(Self { place: Arc::clone(&self.place), policy: self.policy.clone(), ceilings })
+        Arc::new(Self { connection: Arc::clone(&self.connection), policy: self.policy.clone(), ceilings })
     }
 }
 
-/// A file that is open at the place. The client library opens it again after a break.
+/// A file that is open at the server. The client library opens it again after a break.
 struct RoutedFile {
-    place: Arc<Place>,
+    connection: Arc<ServerConnection>,
     environment: Arc<dyn LinkedEnvironment>,
     file: Box<dyn OpenFile>,
     path: PathBuf,
@@ -232,22 +232,22 @@ impl OpenFile for RoutedFile {
 
     fn read_block(&self, offset: u64, len: usize) -> FileFuture<'_, FileBlock> {
         Box::pin(async move {
-            let read = self.place.perform(&*self.environment, self.file.read_block(offset, len)).await;
+            let read = self.connection.perform(&*self.environment, self.file.read_block(offset, len)).await;
             read.map_err(|unreachable| away(FileVerb::ReadBlock, &self.path, unreachable))?
         })
     }
 
     fn write_block(&self, offset: u64, bytes: Bytes) -> FileFuture<'_, ()> {
         Box::pin(async move {
-            let written = self.place.perform(&*self.environment, self.file.write_block(offset, bytes)).await;
+            let written = self.connection.perform(&*self.environment, self.file.write_block(offset, bytes)).await;
             written.map_err(|unreachable| away(FileVerb::WriteBlock, &self.path, unreachable))?
         })
     }
 
     fn close(self: Box<Self>) -> FileFuture<'static, ()> {
         Box::pin(async move {
-            let Self { place, environment, file, path } = *self;
-            let closed = place.perform(&*environment, file.close()).await;
+            let Self { connection, environment, file, path } = *self;
+            let closed = connection.perform(&*environment, file.close()).await;
             closed.map_err(|unreachable| away(FileVerb::Close, &path, unreachable))?
         })
     }

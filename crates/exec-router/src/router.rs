@@ -13,16 +13,16 @@ use exec_env::{BoxFuture, EnvironmentRegistry, MachineInfo, SharedEnvironment};
 
 use crate::environment::RoutedEnvironment;
 use crate::limits::{END_TIMEOUT, ENVIRONMENTS, PATIENCE};
-use crate::place::{Connector, Place};
+use crate::server_connection::{Connector, ServerConnection};
 use crate::session_file::SessionFiles;
 
 /// How a router works.
 #[derive(Debug, Clone)]
 pub struct RouterOptions {
-    /// Where it is remembered which session each place has for us, so that the next router finds what runs there; `None` to
+    /// Where it is remembered which session each server has for us, so that the next router finds what runs there; `None` to
     /// remember nothing.
     pub state_dir: Option<PathBuf>,
-    /// How long a call waits for a place that is away.
+    /// How long a call waits for a server that is away.
     pub patience: Duration,
 }
 
@@ -42,7 +42,7 @@ pub struct Router {
 }
 
 /// An environment that somebody connects to who keeps its sessions in a way of their own.
-pub struct ConnectedPlace {
+pub struct ConnectorEntry {
     /// Its id.
     pub id: String,
     /// How it is reached.
@@ -55,7 +55,7 @@ struct Entry {
     id: String,
     environment: SharedEnvironment,
     /// `None` for this machine.
-    place: Option<Arc<Place>>,
+    connection: Option<Arc<ServerConnection>>,
 }
 
 impl Router {
@@ -72,7 +72,7 @@ impl Router {
             entries.extend(match (&environment.kind, &local) {
                 (EnvironmentKind::Remote(server), _) => Some(router.far(&environment.id, RemoteServer::clone(server))),
                 (EnvironmentKind::Local, Some(local)) => {
-                    Some(Entry { id: environment.id.clone(), environment: Arc::clone(local), place: None })
+                    Some(Entry { id: environment.id.clone(), environment: Arc::clone(local), connection: None })
                 }
                 (EnvironmentKind::Local, None) => None,
             });
@@ -82,10 +82,14 @@ impl Router {
     }
 
     /// These environments. `default` is one of them, if there is one.
-    pub fn of_places(places: Vec<ConnectedPlace>, default: Option<String>) -> Arc<Self> {
-        let entries = places.into_iter().map(|ConnectedPlace { id, connector, patience }| {
-            let place = Place::of_connector(id.clone(), connector, patience);
-            Entry { id, environment: Arc::new(RoutedEnvironment::new(Arc::clone(&place))), place: Some(place) }
+    pub fn of_connectors(connections: Vec<ConnectorEntry>, default: Option<String>) -> Arc<Self> {
+        let entries = connections.into_iter().map(|ConnectorEntry { id, connector, patience }| {
+            let connection = ServerConnection::of_connector(id.clone(), connector, patience);
+            Entry {
+                id,
+                environment: Arc::new(RoutedEnvironment::new(Arc::clone(&connection))),
+                connection: Some(connection),
+            }
         });
         let (entries, options) = (Mutex::new(entries.collect()), RouterOptions::default());
         Arc::new(Self { entries, default, files: SessionFiles::nowhere(), options })
@@ -98,31 +102,32 @@ impl Router {
 
     /// Ends what was started through this router, in every environment that can be reached now, but not on this machine.
     pub async fn end(&self) {
-        let places: Vec<Arc<Place>> = self.lock().iter().filter_map(|entry| entry.place.clone()).collect();
-        let ends = futures_util::future::join_all(places.iter().map(|place| place.end()));
+        let connections: Vec<Arc<ServerConnection>> =
+            self.lock().iter().filter_map(|entry| entry.connection.clone()).collect();
+        let ends = futures_util::future::join_all(connections.iter().map(|connection| connection.end()));
         let _ = tokio::time::timeout(END_TIMEOUT, ends).await;
     }
 
     fn far(&self, id: &str, server: RemoteServer) -> Entry {
-        let place = Place::of_server(id.to_owned(), server, self.files.clone(), self.options.patience);
+        let connection = ServerConnection::of_server(id.to_owned(), server, self.files.clone(), self.options.patience);
         Entry {
             id: id.to_owned(),
-            environment: Arc::new(RoutedEnvironment::new(Arc::clone(&place))),
-            place: Some(place),
+            environment: Arc::new(RoutedEnvironment::new(Arc::clone(&connection))),
+            connection: Some(connection),
         }
     }
 
     fn describe(&self, entry: &Entry) -> EnvironmentStatus {
         let is_default = self.default.as_deref() == Some(&entry.id);
         let id = entry.id.clone();
-        match &entry.place {
+        match &entry.connection {
             None => {
                 let (place, state) = ("this machine".to_owned(), EnvironmentState::Ready);
                 EnvironmentStatus { id, is_default, place, state, was_used: true }
             }
-            Some(place) => {
-                let (was_used, state) = (place.was_used(), place.status());
-                EnvironmentStatus { id, is_default, place: place.describe(), state, was_used }
+            Some(connection) => {
+                let (was_used, state) = (connection.was_used(), connection.status());
+                EnvironmentStatus { id, is_default, place: connection.describe(), state, was_used }
             }
         }
     }
@@ -156,12 +161,12 @@ impl EnvironmentRegistry for Router {
     fn info<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Option<Result<MachineInfo, Unreachable>>> {
         let entry = self.lock().iter().find(|entry| entry.id == id).map(|entry| {
             let environment = Arc::clone(&entry.environment);
-            (environment, entry.place.clone())
+            (environment, entry.connection.clone())
         });
         Box::pin(async move {
-            let (environment, place) = entry?;
-            if let Some(place) = place
-                && let Err(unreachable) = place.connected().await
+            let (environment, connection) = entry?;
+            if let Some(connection) = connection
+                && let Err(unreachable) = connection.connected().await
             {
                 return Some(Err(unreachable));
             }
@@ -186,10 +191,10 @@ impl EnvironmentRegistry for Router {
             entries.push(self.far(id, server));
             return Ok(());
         };
-        if let Some(place) = &entries[at].place
-            && !place.reconfigure(&server)
+        if let Some(connection) = &entries[at].connection
+            && !connection.reconfigure(&server)
         {
-            place.remove("leads to another server by now");
+            connection.remove("leads to another server by now");
             entries[at] = self.far(id, server);
         }
         Ok(())
@@ -207,8 +212,8 @@ impl EnvironmentRegistry for Router {
         if self.default.as_deref() == Some(id) {
             return needed("the default");
         }
-        if let Some(place) = entries.remove(at).place {
-            place.remove("was removed");
+        if let Some(connection) = entries.remove(at).connection {
+            connection.remove("was removed");
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! Which session a place has for us: one small file for each place, so that a router that is started again resumes it.
+//! Which session a server has for us: one small file for each server, so that a router that is started again resumes it.
 //!
 //! The id of a session lets its holder resume it, so only our own user may read the files. Nothing else is stored: not where
-//! the place is, and no token.
+//! the server is, and no token.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};

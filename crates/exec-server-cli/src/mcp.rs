@@ -50,16 +50,16 @@ async fn run(args: &McpArgs) -> anyhow::Result<()> {
         AskMode::OutsideSandbox => Ask::OutsideSandbox,
         AskMode::Always => Ask::Always,
     };
-    let sandbox = environments.places.sandbox_words();
+    let sandbox = environments.confined.sandbox_words();
     anyhow::ensure!(
         ask != Ask::OutsideSandbox || sandbox.is_some(),
         "--ask outside-sandbox goes with --sandbox or --policy: without one, nothing is outside"
     );
-    let server = McpServer::new(environments.places.clone(), McpOptions { ask, sandbox });
+    let server = McpServer::new(environments.confined.clone(), McpOptions { ask, sandbox });
     // The first call then finds it connected. A failure is told to whoever needs the environment.
     let warm_up = tokio::spawn({
-        let places = environments.places.clone();
-        async move { drop(places.find(None).await) }
+        let confined = environments.confined.clone();
+        async move { drop(confined.find(None).await) }
     });
     let served = match args.http {
         Some(_) => serve_http(args, server, &mut signals).await,

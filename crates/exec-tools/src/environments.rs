@@ -1,6 +1,6 @@
 //! Which environment a call means: an id, or the default.
 //!
-//! A [`Place`] is an environment with what a command gets there if its caller says nothing: the directory and the
+//! A [`TargetEnvironment`] is an environment with what a command gets there if its caller says nothing: the directory and the
 //! variables. Deliberately absent: how an environment is reached; whoever implements [`Environments`] knows that.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use exec_env::{BoxFuture, EnvironmentRegistry, Files, SharedEnvironment};
 /// Environments by id, one of which is the default.
 pub trait Environments: Send + Sync + 'static {
     /// The environment of that id, or the default if `None`. May have to connect first.
-    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<Place, NoPlace>>;
+    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<TargetEnvironment, EnvironmentUnavailable>>;
 
     /// All ids, the default first.
     fn ids(&self) -> Vec<String>;
@@ -25,7 +25,7 @@ pub trait Environments: Send + Sync + 'static {
 
 /// An environment, and what commands get there by default.
 #[derive(Clone)]
-pub struct Place {
+pub struct TargetEnvironment {
     /// Its id.
     pub id: String,
     /// The environment itself.
@@ -41,7 +41,7 @@ pub struct Place {
 /// There is no such environment, or nobody answers for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
-pub enum NoPlace {
+pub enum EnvironmentUnavailable {
     /// Nobody has configured it.
     #[error("there is no environment {id:?}: use one of {}", known.join(", "))]
     Unknown { id: String, known: Vec<String> },
@@ -55,10 +55,10 @@ pub enum NoPlace {
 
 /// One environment, which is the default.
 #[derive(Clone)]
-pub struct OnlyPlace(pub Place);
+pub struct SingleEnvironment(pub TargetEnvironment);
 
 /// The environments of a registry.
-pub struct RegisteredPlaces {
+pub struct RegisteredEnvironments {
     registry: Arc<dyn EnvironmentRegistry>,
     /// What commands get in those where it is not what their server has.
     defaults: HashMap<String, CommandDefaults>,
@@ -67,13 +67,13 @@ pub struct RegisteredPlaces {
 /// What commands get if their caller says nothing.
 #[derive(Debug, Clone)]
 pub struct CommandDefaults {
-    /// See [`Place::workdir`].
+    /// See [`TargetEnvironment::workdir`].
     pub workdir: Option<PathBuf>,
-    /// See [`Place::environ`].
+    /// See [`TargetEnvironment::environ`].
     pub environ: Environ,
 }
 
-impl Place {
+impl TargetEnvironment {
     /// `environment` under `id`; commands get the directory and the variables of its server.
     pub fn new(id: impl Into<String>, environment: SharedEnvironment) -> Self {
         let nothing: [(&str, &str); 0] = [];
@@ -89,7 +89,7 @@ impl Place {
         }
     }
 
-    /// `path` as an absolute one: relative ones begin at the place's directory.
+    /// `path` as an absolute one: relative ones begin at the environment's directory.
     pub fn resolve(&self, path: Option<&str>) -> PathBuf {
         let info = self.environment.info();
         let base = self.workdir.as_ref().or(info.cwd.as_ref()).or(info.home.as_ref());
@@ -101,10 +101,12 @@ impl Place {
     }
 }
 
-impl Environments for OnlyPlace {
-    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<Place, NoPlace>> {
+impl Environments for SingleEnvironment {
+    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<TargetEnvironment, EnvironmentUnavailable>> {
         let found = match id {
-            Some(id) if id != self.0.id => Err(NoPlace::Unknown { id: id.to_owned(), known: self.ids() }),
+            Some(id) if id != self.0.id => {
+                Err(EnvironmentUnavailable::Unknown { id: id.to_owned(), known: self.ids() })
+            }
             _ => Ok(self.0.clone()),
         };
         Box::pin(std::future::ready(found))
@@ -119,34 +121,34 @@ impl Environments for OnlyPlace {
     }
 }
 
-impl RegisteredPlaces {
+impl RegisteredEnvironments {
     /// Those of `registry`; commands get the directory and the variables of their server, but for those in `defaults`.
     pub fn new(registry: Arc<dyn EnvironmentRegistry>, defaults: HashMap<String, CommandDefaults>) -> Self {
         Self { registry, defaults }
     }
 
-    async fn place(&self, id: Option<&str>) -> Result<Place, NoPlace> {
+    async fn target(&self, id: Option<&str>) -> Result<TargetEnvironment, EnvironmentUnavailable> {
         let Some(id) = id.map(str::to_owned).or_else(|| self.registry.default_id()) else {
-            return Err(NoPlace::NoDefault { known: self.ids() });
+            return Err(EnvironmentUnavailable::NoDefault { known: self.ids() });
         };
         let Some(environment) = self.registry.get(&id) else {
-            return Err(NoPlace::Unknown { id, known: self.ids() });
+            return Err(EnvironmentUnavailable::Unknown { id, known: self.ids() });
         };
         // Directories and shells are asked for next, so the machine must be known.
         if let Some(Err(unreachable)) = self.registry.info(&id).await {
-            return Err(NoPlace::Unreachable { id, why: unreachable.why });
+            return Err(EnvironmentUnavailable::Unreachable { id, why: unreachable.why });
         }
-        let place = Place::new(id, environment);
-        Ok(match self.defaults.get(&place.id).cloned() {
-            Some(CommandDefaults { workdir, environ }) => Place { workdir, environ, ..place },
-            None => place,
+        let target = TargetEnvironment::new(id, environment);
+        Ok(match self.defaults.get(&target.id).cloned() {
+            Some(CommandDefaults { workdir, environ }) => TargetEnvironment { workdir, environ, ..target },
+            None => target,
         })
     }
 }
 
-impl Environments for RegisteredPlaces {
-    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<Place, NoPlace>> {
-        Box::pin(self.place(id))
+impl Environments for RegisteredEnvironments {
+    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<TargetEnvironment, EnvironmentUnavailable>> {
+        Box::pin(self.target(id))
     }
 
     fn ids(&self) -> Vec<String> {

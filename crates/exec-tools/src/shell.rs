@@ -34,7 +34,7 @@ use exec_env::process::{
 use exec_env::screen::{Screen, ScreenQuery};
 use exec_env::view::{Grep, View, ViewQuery};
 
-use crate::environments::{Environments, Place};
+use crate::environments::{Environments, TargetEnvironment};
 pub use error::ShellError;
 use limits::{
     CLOSE_GRACE, EARLY_EXIT_GRACE, INPUT_YIELD_DEFAULT, KEEP, KILL_GRACE, KILL_GRACE_MOST, LISTED_COMMAND_CHARS,
@@ -60,7 +60,7 @@ pub struct Shell {
 #[derive(Clone)]
 struct Session {
     number: SessionNumber,
-    place: Place,
+    target: TargetEnvironment,
     process: ProcessId,
     tty: bool,
     /// Taken only while output is read, never while a call waits.
@@ -72,7 +72,7 @@ struct Session {
 pub struct ExecRequest {
     /// For the shell.
     pub cmd: String,
-    /// Relative ones begin at the place's directory, which is also the default.
+    /// Relative ones begin at the environment's directory, which is also the default.
     pub workdir: Option<String>,
     /// The shell's path; the account's own if `None`.
     pub shell: Option<String>,
@@ -86,9 +86,9 @@ pub struct ExecRequest {
     pub yield_time: Option<Duration>,
     /// How much output to show.
     pub max_output_tokens: Option<usize>,
-    /// Variables beside those of the place.
+    /// Variables beside those of the environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Outside the sandbox of its place. Whoever sets this has asked somebody who may permit it.
+    /// Outside the sandbox of its environment. Whoever sets this has asked somebody who may permit it.
     pub outside_sandbox: bool,
     /// Which environment; the default if `None`.
     pub environment_id: Option<String>,
@@ -101,7 +101,7 @@ pub struct WriteRequest {
     pub chars: String,
     /// End the input after `chars`.
     pub close_stdin: bool,
-    /// Also into a session outside the sandbox of its place. Whoever sets this has asked somebody who may permit it.
+    /// Also into a session outside the sandbox of its environment. Whoever sets this has asked somebody who may permit it.
     pub outside_sandbox: bool,
     /// How long to wait for what it causes.
     pub yield_time: Option<Duration>,
@@ -286,7 +286,7 @@ impl Shell {
             WaitFor::Port(port) => WaitCondition::Port(port),
         };
         let deadline = bounded(deadline, YIELD_MOST, POLL_MOST);
-        let processes = session.place.environment.processes();
+        let processes = session.target.environment.processes();
         let waited = match processes.wait(&session.process, condition, Some(deadline)).await {
             Ok(waited) => Some(waited),
             Err(error) if matches!(error.reason, ProcessReason::Ended { .. }) => None,
@@ -318,7 +318,7 @@ impl Shell {
         Ok(session.found(output, &head, begin).await)
     }
 
-    /// Whether a session does not run in the sandbox of its place, so that typing into it needs somebody's permission.
+    /// Whether a session does not run in the sandbox of its environment, so that typing into it needs somebody's permission.
     pub async fn is_outside_sandbox(&self, number: SessionNumber) -> Result<bool, ShellError> {
         Ok(self.find(number).await?.is_outside_sandbox())
     }
@@ -326,14 +326,14 @@ impl Shell {
     /// Shows what a query asks for of a session's log, computed where the log is. The next look does not notice it.
     pub async fn view(&self, number: SessionNumber, query: ViewQuery) -> Result<View, ShellError> {
         let session = self.find(number).await?;
-        let view = session.place.environment.processes().view(&session.process, query).await;
+        let view = session.target.environment.processes().view(&session.process, query).await;
         view.map_err(|error| ShellError::of_session(number, error))
     }
 
     /// Shows the screen of a session that has a terminal, now or after any entry of its log.
     pub async fn screen(&self, number: SessionNumber, query: ScreenQuery) -> Result<Screen, ShellError> {
         let session = self.find(number).await?;
-        let screen = session.place.environment.processes().screen(&session.process, query).await;
+        let screen = session.target.environment.processes().screen(&session.process, query).await;
         screen.map_err(|error| ShellError::of_session(number, error))
     }
 
@@ -342,7 +342,7 @@ impl Shell {
         let begin = Instant::now();
         let session = self.find(number).await?;
         let grace = grace.unwrap_or(KILL_GRACE).min(KILL_GRACE_MOST);
-        let terminated = session.place.environment.processes().terminate(&session.process, grace).await;
+        let terminated = session.target.environment.processes().terminate(&session.process, grace).await;
         let terminated = terminated.map_err(|error| ShellError::of_session(number, error))?;
         session.wait_for_close().await?;
         Ok((terminated, session.look(budget(None), begin).await?))
@@ -356,13 +356,13 @@ impl Shell {
         };
         let only_one = ids.len() == 1;
         let mut listed = SessionList::default();
-        for found in self.list_places(ids).await {
+        for found in self.list_processes(ids).await {
             match found {
-                Ok((place, found)) => {
-                    listed.sessions.extend(found.iter().filter_map(|info| SessionSummary::of(info, &place.id)));
+                Ok((target, found)) => {
+                    listed.sessions.extend(found.iter().filter_map(|info| SessionSummary::of(info, &target.id)));
                 }
                 Err(error) if only_one => return Err(error),
-                // A dead place does not hide the sessions of the others.
+                // A dead environment does not hide the sessions of the others.
                 Err(error) => listed.failures.push(error),
             }
         }
@@ -372,10 +372,10 @@ impl Shell {
     /// One session, as [`Self::list`] shows it.
     pub async fn summary(&self, number: SessionNumber) -> Result<SessionSummary, ShellError> {
         let session = self.find(number).await?;
-        let listed = session.place.environment.processes().list().await;
-        let listed = listed.map_err(|unreachable| ShellError::away(&session.place.id, unreachable))?;
+        let listed = session.target.environment.processes().list().await;
+        let listed = listed.map_err(|unreachable| ShellError::away(&session.target.id, unreachable))?;
         let info = listed.iter().find(|info| info.id == session.process);
-        let summary = info.and_then(|info| SessionSummary::of(info, &session.place.id));
+        let summary = info.and_then(|info| SessionSummary::of(info, &session.target.id));
         summary.ok_or(ShellError::UnknownSession { session: number, known: Vec::new(), elsewhere: Vec::new() })
     }
 
@@ -391,55 +391,59 @@ impl Shell {
         }
     }
 
-    /// The processes of each place, all asked at once: one that does not answer delays only itself.
-    async fn list_places(&self, ids: Vec<String>) -> Vec<Result<(Place, Vec<ProcessInfo>), ShellError>> {
+    /// The processes of each environment, all asked at once: one that does not answer delays only itself.
+    async fn list_processes(&self, ids: Vec<String>) -> Vec<Result<(TargetEnvironment, Vec<ProcessInfo>), ShellError>> {
         let list = async |id: String| {
-            let place = self.environments.find(Some(&id)).await?;
-            let listed = place.environment.processes().list().await;
+            let target = self.environments.find(Some(&id)).await?;
+            let listed = target.environment.processes().list().await;
             let listed = listed.map_err(|unreachable| ShellError::away(&id, unreachable))?;
-            Ok((place, listed))
+            Ok((target, listed))
         };
         futures_util::future::join_all(ids.into_iter().map(list)).await
     }
 
     async fn start_session(&self, request: ExecRequest) -> Result<(Session, Vec<SessionNumber>), ShellError> {
-        let place = self.environments.find(request.environment_id.as_deref()).await?;
-        let processes = place.environment.processes();
+        let target = self.environments.find(request.environment_id.as_deref()).await?;
+        let processes = target.environment.processes();
         let listed = processes.list().await;
-        let mut listed = listed.map_err(|unreachable| ShellError::away(&place.id, unreachable))?;
-        let forgotten = self.make_room(&place, &mut listed).await?;
+        let mut listed = listed.map_err(|unreachable| ShellError::away(&target.id, unreachable))?;
+        let forgotten = self.make_room(&target, &mut listed).await?;
         let number = {
             let known = self.lock();
             let listed = |number| listed.iter().any(|info| SessionNumber::of(&info.id) == Some(number));
             SessionNumber::unused(|number| known.contains_key(&number) || listed(number))
         };
-        let sandbox = place.sandbox.as_ref().filter(|_| !request.outside_sandbox);
+        let sandbox = target.sandbox.as_ref().filter(|_| !request.outside_sandbox);
         let process = number.new_process_id(sandbox);
         let tty = request.tty;
-        processes.start(&process, command(&place, request)).await.map_err(ShellError::of_start)?;
-        let session = Session { number, place: place.clone(), process, tty, position: Arc::default() };
+        processes.start(&process, command(&target, request)).await.map_err(ShellError::of_start)?;
+        let session = Session { number, target: target.clone(), process, tty, position: Arc::default() };
         self.lock().insert(number, session.clone());
         Ok((session, forgotten))
     }
 
     /// Forgets finished sessions until there is room for one more. One that runs is never ended for that.
-    async fn make_room(&self, place: &Place, listed: &mut Vec<ProcessInfo>) -> Result<Vec<SessionNumber>, ShellError> {
+    async fn make_room(
+        &self,
+        target: &TargetEnvironment,
+        listed: &mut Vec<ProcessInfo>,
+    ) -> Result<Vec<SessionNumber>, ShellError> {
         listed.retain(|info| SessionNumber::of(&info.id).is_some());
         let is_listed = |session: &Session| listed.iter().any(|info| info.id == session.process);
-        self.lock().retain(|_, session| session.place.id != place.id || is_listed(session));
+        self.lock().retain(|_, session| session.target.id != target.id || is_listed(session));
         let mut forgotten = Vec::new();
         while listed.len() >= SESSIONS {
             // Those whose end was seen come first, then the oldest.
             let seen = |info: &ProcessInfo| self.was_seen_to_its_end(info);
             let finished = listed.iter().enumerate().filter(|(_, info)| info.head.closed);
             let Some((index, _)) = finished.min_by_key(|(index, info)| (!seen(info), *index)) else {
-                let running = listed.iter().filter_map(|info| SessionSummary::of(info, &place.id)).collect();
+                let running = listed.iter().filter_map(|info| SessionSummary::of(info, &target.id)).collect();
                 return Err(ShellError::TooManySessions { running });
             };
             let info = listed.remove(index);
             let number = SessionNumber::of(&info.id).expect("others were removed above");
             // It fails only if somebody else has forgotten it meanwhile, which is as good.
-            let _ = place.environment.processes().forget(&info.id).await;
+            let _ = target.environment.processes().forget(&info.id).await;
             self.lock().remove(&number);
             forgotten.push(number);
         }
@@ -457,8 +461,8 @@ impl Shell {
             return Ok(session.clone());
         }
         let (mut known, mut found, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
-        for listed in self.list_places(self.environments.ids()).await {
-            let (place, listed) = match listed {
+        for listed in self.list_processes(self.environments.ids()).await {
+            let (target, listed) = match listed {
                 Ok(listed) => listed,
                 Err(error) => {
                     elsewhere.push(error);
@@ -468,7 +472,7 @@ impl Shell {
             known.extend(listed.iter().filter_map(|info| SessionNumber::of(&info.id)));
             let info = listed.into_iter().find(|info| SessionNumber::of(&info.id) == Some(number));
             if let Some(ProcessInfo { id: process, tty, .. }) = info {
-                found.push(Session { number, place, process, tty, position: Arc::default() });
+                found.push(Session { number, target, process, tty, position: Arc::default() });
             }
         }
         match (found.len(), elsewhere.len()) {
@@ -480,7 +484,7 @@ impl Shell {
             (0, _) => Err(ShellError::UnknownSession { session: number, known, elsewhere }),
             // Two servers at a time have chosen the same number in two environments. To guess would be to kill the wrong one.
             _ => {
-                let environments = found.into_iter().map(|session| session.place.id).collect();
+                let environments = found.into_iter().map(|session| session.target.id).collect();
                 Err(ShellError::Ambiguous { session: number, environments })
             }
         }
@@ -509,12 +513,12 @@ pub enum WaitFor {
 
 impl Session {
     fn log(&self) -> SessionLog<'_> {
-        SessionLog { processes: self.place.environment.processes(), process: &self.process, session: self.number }
+        SessionLog { processes: self.target.environment.processes(), process: &self.process, session: self.number }
     }
 
     /// Until the command has ended, at most `time`; then a moment more for its streams to close.
     async fn wait_for_end(&self, time: Duration) -> Result<(), ShellError> {
-        let processes = self.place.environment.processes();
+        let processes = self.target.environment.processes();
         match processes.wait(&self.process, WaitCondition::Exited, Some(time)).await {
             Ok(Waited::DeadlinePassed) => Ok(()),
             Ok(_) => self.wait_for_close().await,
@@ -523,7 +527,7 @@ impl Session {
     }
 
     async fn wait_for_close(&self) -> Result<(), ShellError> {
-        let processes = self.place.environment.processes();
+        let processes = self.target.environment.processes();
         let closed = processes.wait(&self.process, WaitCondition::Closed, Some(CLOSE_GRACE)).await;
         closed.map(drop).map_err(|error| ShellError::of_session(self.number, error))
     }
@@ -539,7 +543,7 @@ impl Session {
     }
 
     fn is_outside_sandbox(&self) -> bool {
-        self.place.sandbox.as_ref().is_some_and(|policy| !session_number::is_in_sandbox(&self.process, policy))
+        self.target.sandbox.as_ref().is_some_and(|policy| !session_number::is_in_sandbox(&self.process, policy))
     }
 
     /// Whether its sandbox seems to be the reason why it failed.
@@ -554,7 +558,7 @@ impl Session {
                 let grep =
                     Grep { regex: DENIAL_WORDS.join("|"), ignore_case: true, before: 0, after: 0, max_matches: 1 };
                 let query = ViewQuery { grep: Some(grep), ..ViewQuery::default() };
-                let view = self.place.environment.processes().view(&self.process, query).await;
+                let view = self.target.environment.processes().view(&self.process, query).await;
                 view.is_ok_and(|view| view.matches > 0)
             }
         }
@@ -565,7 +569,7 @@ impl Session {
             denied: self.was_denied(head).await,
             session: self.number,
             process: self.process.clone(),
-            environment_id: self.place.id.clone(),
+            environment_id: self.target.id.clone(),
             state: SessionState::of(head),
             output,
             wall_time: begin.elapsed(),
@@ -577,7 +581,7 @@ impl Session {
         if self.is_outside_sandbox() && !request.outside_sandbox {
             return Err(ShellError::OutsideSandbox { session: self.number });
         }
-        let processes = self.place.environment.processes();
+        let processes = self.target.environment.processes();
         let failed = |error| ShellError::of_session(self.number, error);
         if !self.tty && request.chars == INTERRUPT {
             return match processes.signal(&self.process, Signal::Interrupt).await.map_err(failed)? {
@@ -605,7 +609,7 @@ impl Session {
 
     /// Why input was not taken: the end of the process, or that its stdin is not open.
     async fn refused_input(&self) -> ShellError {
-        let now = self.place.environment.processes().wait(&self.process, WaitCondition::Exited, Some(Duration::ZERO));
+        let now = self.target.environment.processes().wait(&self.process, WaitCondition::Exited, Some(Duration::ZERO));
         match now.await {
             Ok(Waited::Exited(exit)) => ShellError::Ended { session: self.number, exit_code: exit.shell_code() },
             _ => ShellError::StdinClosed { session: self.number },
@@ -654,12 +658,12 @@ impl SessionSummary {
     }
 }
 
-fn command(place: &Place, request: ExecRequest) -> Command {
-    let shell = request.shell.map_or_else(|| place.environment.info().shell.path.clone().into(), OsString::from);
+fn command(target: &TargetEnvironment, request: ExecRequest) -> Command {
+    let shell = request.shell.map_or_else(|| target.environment.info().shell.path.clone().into(), OsString::from);
     let flag = if request.no_login { "-c" } else { "-lc" };
     let argv: [OsString; 3] = [shell, flag.into(), request.cmd.into()];
-    let cwd = place.resolve(request.workdir.as_deref());
-    let mut environ = place.environ.clone();
+    let cwd = target.resolve(request.workdir.as_deref());
+    let mut environ = target.environ.clone();
     // A pager would wait for a person. Colours are for a terminal.
     let plain: &[(&str, &str)] = match request.tty {
         true => &[("PAGER", "cat"), ("GIT_PAGER", "cat"), ("TERM", "xterm-256color")],
@@ -671,7 +675,7 @@ fn command(place: &Place, request: ExecRequest) -> Command {
         true => Io::Pty(TerminalSize::default()),
         false => Io::Pipes { stdin: request.stdin },
     };
-    let sandbox = place.sandbox.clone().filter(|_| !request.outside_sandbox);
+    let sandbox = target.sandbox.clone().filter(|_| !request.outside_sandbox);
     Command { environ, io, keep: Some(KEEP), sandbox, ..Command::new(argv, cwd) }
 }
 

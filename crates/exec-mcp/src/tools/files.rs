@@ -152,8 +152,8 @@ async fn open<T: DeserializeOwned>(
     environment_id: impl FnOnce(&T) -> Option<String>,
 ) -> Result<(FileTools, T), CallToolResult> {
     let arguments: T = call.arguments().map_err(failed)?;
-    let place = tools.shell.environments().find(environment_id(&arguments).as_deref()).await.map_err(failed)?;
-    let files = FileTools::new(place.files(), place.resolve(None)).map_err(failed)?;
+    let target = tools.shell.environments().find(environment_id(&arguments).as_deref()).await.map_err(failed)?;
+    let files = FileTools::new(target.files(), target.resolve(None)).map_err(failed)?;
     Ok((files, arguments))
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use exec_core::ProcessId;
 use exec_env::process::Waited;
-use exec_tools::environments::Place;
+use exec_tools::environments::TargetEnvironment;
 use exec_tools::shell::limits::{OUTPUT_TOKENS_DEFAULT, YIELD_DEFAULT};
 use exec_tools::shell::{
     ExecRequest, Look, ReadFrom, ReadRequest, SessionNumber, SessionState, Shell, ShellError, WaitFor, WriteRequest,
@@ -100,12 +100,12 @@ async fn exec_command(tools: &Tools, call: &Call) -> ToolOutcome {
         Ok(arguments) => arguments,
         Err(why) => return Ok(failed(why).into()),
     };
-    let place = match tools.shell.environments().find(arguments.environment_id.as_deref()).await {
-        Ok(place) => place,
+    let target = match tools.shell.environments().find(arguments.environment_id.as_deref()).await {
+        Ok(target) => target,
         Err(error) => return Ok(failed(error).into()),
     };
-    let is_outside = arguments.outside_sandbox && place.sandbox.is_some();
-    if let Err(outcome) = tools.approvals.permit(call, is_outside, || exec_question(&arguments, &place)).await {
+    let is_outside = arguments.outside_sandbox && target.sandbox.is_some();
+    if let Err(outcome) = tools.approvals.permit(call, is_outside, || exec_question(&arguments, &target)).await {
         return outcome;
     }
     // A person or a model types into a terminal, so it needs the session and not a task.
@@ -252,11 +252,11 @@ async fn permit_for_session(
 }
 
 /// What a person is asked before a command runs: all that decides what it does.
-fn exec_question(arguments: &ExecArguments, place: &Place) -> String {
-    let where_to = if arguments.outside_sandbox && place.sandbox.is_some() { " outside the sandbox" } else { "" };
+fn exec_question(arguments: &ExecArguments, target: &TargetEnvironment) -> String {
+    let where_to = if arguments.outside_sandbox && target.sandbox.is_some() { " outside the sandbox" } else { "" };
     let mut question = format!("Run this command{where_to}?\n\n{}\n\n", quoted(&arguments.cmd));
-    let workdir = place.resolve(arguments.workdir.as_deref());
-    question += &format!("Directory:\n{}\nEnvironment: {}\n", quoted(&workdir.to_string_lossy()), place.id);
+    let workdir = target.resolve(arguments.workdir.as_deref());
+    question += &format!("Directory:\n{}\nEnvironment: {}\n", quoted(&workdir.to_string_lossy()), target.id);
     if let Some(shell) = &arguments.shell {
         question += &format!("Shell:\n{}\n", quoted(shell));
     }

@@ -11,8 +11,11 @@ use exec_core::Environ;
 use exec_env::BoxFuture;
 use exec_env::registry::LOCAL;
 use exec_router::limits::{PATIENCE, RECONNECT_TIME};
-use exec_router::{ConnectedPlace, Connector, LinkedEnvironment, Router};
-use exec_tools::environments::{CommandDefaults, Environments as ToolEnvironments, NoPlace, Place, RegisteredPlaces};
+use exec_router::{Connector, ConnectorEntry, LinkedEnvironment, Router};
+use exec_tools::environments::{
+    CommandDefaults, EnvironmentUnavailable, Environments as ToolEnvironments, RegisteredEnvironments,
+    TargetEnvironment,
+};
 
 use super::session_files::SessionFiles;
 use super::sessions::{self, Sessions};
@@ -26,7 +29,7 @@ const CLIENT_NAME: &str = "exec-server-mcp";
 
 /// The environments of this command.
 pub(super) struct McpEnvironments {
-    pub(super) places: Arc<ConfinedPlaces>,
+    pub(super) confined: Arc<ConfinedEnvironments>,
     connectors: Vec<Arc<SessionsConnector>>,
 }
 
@@ -34,7 +37,7 @@ impl McpEnvironments {
     pub(super) fn choose(args: &McpArgs) -> anyhow::Result<Self> {
         let Targets { targets, default } = targets(args)?;
         let mut defaults = HashMap::new();
-        let (mut places, mut connectors) = (Vec::new(), Vec::new());
+        let (mut entries, mut connectors) = (Vec::new(), Vec::new());
         for (id, target) in targets {
             let (access, patience) = match target {
                 Target::Local => {
@@ -48,16 +51,16 @@ impl McpEnvironments {
             };
             let connector = Arc::new(SessionsConnector::new(access)?);
             connectors.push(Arc::clone(&connector));
-            places.push(ConnectedPlace { id, connector, patience });
+            entries.push(ConnectorEntry { id, connector, patience });
         }
-        let router = Router::of_places(places, default);
-        let places = RegisteredPlaces::new(router, defaults);
+        let router = Router::of_connectors(entries, default);
+        let environments = RegisteredEnvironments::new(router, defaults);
         let sandbox = SandboxChoice::load(&args.sandbox)?;
         if let Some(sandbox) = &sandbox {
             // What is wrong with it is told now, and not to every call.
             sandbox.policy(Path::new("/"))?;
         }
-        Ok(Self { places: Arc::new(ConfinedPlaces { places, sandbox }), connectors })
+        Ok(Self { confined: Arc::new(ConfinedEnvironments { environments, sandbox }), connectors })
     }
 
     /// Leaves what runs to the next one, everywhere at once.
@@ -68,35 +71,37 @@ impl McpEnvironments {
 
 /// The environments, each in the sandbox of this command. Its workspace is where commands run that name no directory; what
 /// a model names is not: it could name any.
-pub(super) struct ConfinedPlaces {
-    places: RegisteredPlaces,
+pub(super) struct ConfinedEnvironments {
+    environments: RegisteredEnvironments,
     sandbox: Option<SandboxChoice>,
 }
 
-impl ConfinedPlaces {
+impl ConfinedEnvironments {
     pub(super) fn sandbox_words(&self) -> Option<String> {
         self.sandbox.as_ref().map(SandboxChoice::words)
     }
 }
 
-impl ToolEnvironments for ConfinedPlaces {
-    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<Place, NoPlace>> {
+impl ToolEnvironments for ConfinedEnvironments {
+    fn find<'a>(&'a self, id: Option<&'a str>) -> BoxFuture<'a, Result<TargetEnvironment, EnvironmentUnavailable>> {
         Box::pin(async move {
-            let place = self.places.find(id).await?;
-            let Some(sandbox) = &self.sandbox else { return Ok(place) };
-            let policy = sandbox.policy(&place.resolve(None));
-            let sandbox =
-                policy.map_err(|why| NoPlace::Unreachable { id: place.id.clone(), why: format!("{why:#}") })?;
-            Ok(Place { sandbox, ..place })
+            let target = self.environments.find(id).await?;
+            let Some(sandbox) = &self.sandbox else { return Ok(target) };
+            let policy = sandbox.policy(&target.resolve(None));
+            let sandbox = policy.map_err(|why| EnvironmentUnavailable::Unreachable {
+                id: target.id.clone(),
+                why: format!("{why:#}"),
+            })?;
+            Ok(TargetEnvironment { sandbox, ..target })
         })
     }
 
     fn ids(&self) -> Vec<String> {
-        self.places.ids()
+        self.environments.ids()
     }
 
     fn default_id(&self) -> Option<String> {
-        self.places.default_id()
+        self.environments.default_id()
     }
 }
 

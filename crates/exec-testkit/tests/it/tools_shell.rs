@@ -8,7 +8,7 @@ use exec_core::limits::SPOOL_MIN_BYTES;
 use exec_env::process::{Terminated, Waited};
 use exec_local::LocalOptions;
 use exec_testkit::TestEnvironment;
-use exec_tools::environments::{Environments, NoPlace, OnlyPlace, Place};
+use exec_tools::environments::{EnvironmentUnavailable, Environments, SingleEnvironment, TargetEnvironment};
 use exec_tools::shell::limits::SESSIONS;
 use exec_tools::shell::{
     ExecRequest, Look, Omitted, ReadFrom, ReadRequest, SessionNumber, SessionState, Shell, ShellError, WaitFor,
@@ -28,8 +28,9 @@ async fn machine() -> (TestEnvironment, Shell) {
 }
 
 fn shell_over(env: &TestEnvironment) -> Shell {
-    let place = Place { workdir: Some(env.scratch()), ..Place::new("here", env.environment.clone()) };
-    Shell::new(Arc::new(OnlyPlace(place)))
+    let place =
+        TargetEnvironment { workdir: Some(env.scratch()), ..TargetEnvironment::new("here", env.environment.clone()) };
+    Shell::new(Arc::new(SingleEnvironment(place)))
 }
 
 fn request(cmd: impl Into<String>) -> ExecRequest {
@@ -330,19 +331,25 @@ async fn errors_say_what_to_do_next() {
     let elsewhere = ExecRequest { environment_id: Some("mars".into()), ..request("true") };
     let refused = shell.exec_command(elsewhere).await.expect_err("there is no such place");
     let known = vec!["here".to_owned()];
-    assert_eq!(refused, ShellError::NoPlace(NoPlace::Unknown { id: "mars".into(), known }));
+    assert_eq!(
+        refused,
+        ShellError::EnvironmentUnavailable(EnvironmentUnavailable::Unknown { id: "mars".into(), known })
+    );
     let no_shell = ExecRequest { shell: Some("/no/sh".into()), ..request("true") };
     let refused = shell.exec_command(no_shell).await.expect_err("there is no such shell");
     assert_eq!(refused.to_string().lines().count(), 1, "{refused}");
 }
 
 /// Two ids of one machine, so that each has all sessions of the other.
-struct Twins(Place);
+struct Twins(TargetEnvironment);
 
 impl Environments for Twins {
-    fn find<'a>(&'a self, id: Option<&'a str>) -> exec_env::BoxFuture<'a, Result<Place, NoPlace>> {
+    fn find<'a>(
+        &'a self,
+        id: Option<&'a str>,
+    ) -> exec_env::BoxFuture<'a, Result<TargetEnvironment, EnvironmentUnavailable>> {
         let id = id.unwrap_or("one").to_owned();
-        Box::pin(std::future::ready(Ok(Place { id, ..self.0.clone() })))
+        Box::pin(std::future::ready(Ok(TargetEnvironment { id, ..self.0.clone() })))
     }
 
     fn ids(&self) -> Vec<String> {
@@ -357,7 +364,8 @@ impl Environments for Twins {
 #[tokio::test]
 async fn a_number_that_two_environments_have_is_refused_rather_than_guessed() {
     let env = keeper_as_thread().await;
-    let place = Place { workdir: Some(env.scratch()), ..Place::new("one", env.environment.clone()) };
+    let place =
+        TargetEnvironment { workdir: Some(env.scratch()), ..TargetEnvironment::new("one", env.environment.clone()) };
     let started = exec(&Shell::new(Arc::new(Twins(place.clone()))), request("echo once")).await;
     let later = Shell::new(Arc::new(Twins(place)));
     let refused = later.kill(started.session, None).await.expect_err("nobody knows which is meant");

@@ -3,7 +3,7 @@
 use exec_env::process::{ProcessError, ProcessReason, Unreachable};
 
 use super::{SessionNumber, SessionSummary};
-use crate::environments::NoPlace;
+use crate::environments::EnvironmentUnavailable;
 
 /// A shell tool failed. The message is for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +26,7 @@ pub enum ShellError {
     Ambiguous { session: SessionNumber, environments: Vec<String> },
     /// The environment cannot be used.
     #[error(transparent)]
-    NoPlace(#[from] NoPlace),
+    EnvironmentUnavailable(#[from] EnvironmentUnavailable),
     /// As many sessions run as are allowed.
     #[error("{} sessions are running, which is the most: end one with kill_session first: {}", running.len(), one_line_each(running))]
     TooManySessions { running: Vec<SessionSummary> },
@@ -42,7 +42,7 @@ pub enum ShellError {
     /// It has ended, so it cannot be written to or signalled.
     #[error("session {session} has ended (exit code {exit_code}): start another with exec_command")]
     Ended { session: SessionNumber, exit_code: i32 },
-    /// It does not run in the sandbox of its place, so whoever may type into it may do more than the place permits.
+    /// It does not run in the sandbox of its environment, so whoever may type into it may do more than the environment permits.
     #[error(
         "session {session} does not run in the sandbox that you work in: you can look at it and end it, but not type into it"
     )]
@@ -67,7 +67,7 @@ impl ShellError {
 
     /// An environment did not answer, as far as that concerns nothing that runs there.
     pub(super) fn away(id: &str, unreachable: Unreachable) -> Self {
-        Self::NoPlace(NoPlace::Unreachable { id: id.to_owned(), why: unreachable.why })
+        Self::EnvironmentUnavailable(EnvironmentUnavailable::Unreachable { id: id.to_owned(), why: unreachable.why })
     }
 
     /// What a failed start means.

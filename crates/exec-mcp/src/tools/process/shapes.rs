@@ -388,7 +388,7 @@ impl ListedSession {
 
     pub(super) fn line(&self, with_environment: bool) -> String {
         let Self { session_id, state, started_at, output_bytes, cmd, environment_id, .. } = self;
-        let place = if with_environment { format!(" in {environment_id}") } else { String::new() };
-        format!("{session_id}{place}: {state}, started {started_at}, {output_bytes} bytes of output: {cmd}")
+        let environment = if with_environment { format!(" in {environment_id}") } else { String::new() };
+        format!("{session_id}{environment}: {state}, started {started_at}, {output_bytes} bytes of output: {cmd}")
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A call waits for a connection that is being made for the first time as long as that takes. Where there was one, or should
-//! have been, it waits [`PATIENCE`](crate::limits::PATIENCE) and then fails, with since when the place is away and why. The client library
+//! have been, it waits [`PATIENCE`](crate::limits::PATIENCE) and then fails, with since when the server is away and why. The client library
 //! resumes its session by itself; what is decided here is how long callers wait for it.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -53,10 +53,10 @@ impl LinkedEnvironment for RemoteEnvironment {
     }
 }
 
-pub(crate) struct Place {
+pub(crate) struct ServerConnection {
     pub(crate) id: String,
     way: Way,
-    state: watch::Sender<PlaceState>,
+    state: watch::Sender<ConnectionState>,
     patience: Duration,
     decider: Mutex<Option<Arc<dyn NetworkDecider>>>,
     /// What the machine is, since it was first reached.
@@ -80,7 +80,7 @@ enum Way {
 }
 
 #[derive(Clone)]
-enum PlaceState {
+enum ConnectionState {
     Idle,
     /// With what was known before, if it was away.
     Connecting(Option<Absence>),
@@ -96,14 +96,14 @@ enum PlaceState {
     },
 }
 
-/// Since when a place cannot be reached, and why.
+/// Since when a server cannot be reached, and why.
 #[derive(Debug, Clone)]
 struct Absence {
     since: Instant,
     why: String,
 }
 
-impl Place {
+impl ServerConnection {
     pub(crate) fn of_server(id: String, server: RemoteServer, files: SessionFiles, patience: Duration) -> Arc<Self> {
         let session_ttl = if files.are_stored() { FAR_SESSION_TTL } else { FORGOTTEN_SESSION_TTL };
         Self::new(id, Way::Server { server: Box::new(Mutex::new(server)), files, session_ttl }, patience)
@@ -117,7 +117,7 @@ impl Place {
         Arc::new(Self {
             id,
             way,
-            state: watch::Sender::new(PlaceState::Idle),
+            state: watch::Sender::new(ConnectionState::Idle),
             patience,
             decider: Mutex::default(),
             info: OnceLock::new(),
@@ -129,21 +129,21 @@ impl Place {
     pub(crate) async fn connected(self: &Arc<Self>) -> Result<Arc<dyn LinkedEnvironment>, Unreachable> {
         let mut states = self.state.subscribe();
         self.begin_attempt();
-        let is_known_to_be_away = matches!(&*states.borrow(), PlaceState::Connecting(Some(_)));
-        let decided = states.wait_for(|state| !matches!(state, PlaceState::Idle | PlaceState::Connecting(_)));
+        let is_known_to_be_away = matches!(&*states.borrow(), ConnectionState::Connecting(Some(_)));
+        let decided = states.wait_for(|state| !matches!(state, ConnectionState::Idle | ConnectionState::Connecting(_)));
         let decided = match is_known_to_be_away {
             true => tokio::time::timeout(self.patience, decided).await,
             false => Ok(decided.await),
         };
         if let Ok(Ok(state)) = decided
-            && let PlaceState::Connected(environment) = &*state
+            && let ConnectionState::Connected(environment) = &*state
         {
             return Ok(Arc::clone(environment));
         }
         Err(self.unreachable())
     }
 
-    /// The result of a call, unless the place goes away, or is taken away, and does not come back in time.
+    /// The result of a call, unless the server goes away, or is taken away, and does not come back in time.
     pub(crate) async fn perform<T>(
         &self,
         environment: &dyn LinkedEnvironment,
@@ -161,7 +161,7 @@ impl Place {
         let mut own = self.state.subscribe();
         let removed = async {
             // The sender is ours, and lives as long as this.
-            let _ = own.wait_for(|state| matches!(state, PlaceState::Removed { .. })).await;
+            let _ = own.wait_for(|state| matches!(state, ConnectionState::Removed { .. })).await;
         };
         let away = async {
             loop {
@@ -189,23 +189,27 @@ impl Place {
         let now = Instant::now();
         let begins = self.state.send_if_modified(|state| {
             let before = match state {
-                PlaceState::Idle => None,
-                PlaceState::Failed { absence, at } if now.duration_since(*at) >= RETRY_PAUSE => Some(absence.clone()),
-                PlaceState::Connected(environment) => match &*environment.link().states().borrow() {
+                ConnectionState::Idle => None,
+                ConnectionState::Failed { absence, at } if now.duration_since(*at) >= RETRY_PAUSE => {
+                    Some(absence.clone())
+                }
+                ConnectionState::Connected(environment) => match &*environment.link().states().borrow() {
                     LinkState::Lost(loss) => {
                         let since = environment.link().outage().map_or(now, |outage| outage.since);
                         Some(Absence { since, why: loss.why.clone() })
                     }
                     _ => return false,
                 },
-                PlaceState::Failed { .. } | PlaceState::Connecting(_) | PlaceState::Removed { .. } => return false,
+                ConnectionState::Failed { .. } | ConnectionState::Connecting(_) | ConnectionState::Removed { .. } => {
+                    return false;
+                }
             };
-            *state = PlaceState::Connecting(before);
+            *state = ConnectionState::Connecting(before);
             true
         });
         if begins {
-            let place = Arc::clone(self);
-            *lock(&self.attempt) = Some(tokio::spawn(async move { place.attempt().await }));
+            let connection = Arc::clone(self);
+            *lock(&self.attempt) = Some(tokio::spawn(async move { connection.attempt().await }));
         }
     }
 
@@ -227,12 +231,12 @@ impl Place {
             }
         };
         self.state.send_if_modified(|state| {
-            let PlaceState::Connecting(before) = state else { return false };
+            let ConnectionState::Connecting(before) = state else { return false };
             *state = match fresh {
-                Ok(environment) => PlaceState::Connected(environment),
+                Ok(environment) => ConnectionState::Connected(environment),
                 Err(why) => {
                     let since = before.as_ref().map_or(now, |absence| absence.since);
-                    PlaceState::Failed { absence: Absence { since, why }, at: now }
+                    ConnectionState::Failed { absence: Absence { since, why }, at: now }
                 }
             };
             true
@@ -253,7 +257,7 @@ impl Place {
         Ok(Arc::new(environment))
     }
 
-    /// Resumes the session that the place has for us. If it has none any more, whatever was there is gone.
+    /// Resumes the session that the server has for us. If it has none any more, whatever was there is gone.
     async fn connect_to(
         &self,
         server: &RemoteServer,
@@ -287,7 +291,7 @@ impl Place {
 
     pub(crate) fn set_decider(&self, decider: Arc<dyn NetworkDecider>) {
         *lock(&self.decider) = Some(Arc::clone(&decider));
-        if let PlaceState::Connected(environment) = &*self.state.borrow() {
+        if let ConnectionState::Connected(environment) = &*self.state.borrow() {
             environment.processes().set_network_decider(decider);
         }
     }
@@ -308,7 +312,7 @@ impl Place {
 
     /// Ends the connection, and every call that is under way.
     pub(crate) fn remove(&self, why: &'static str) {
-        self.state.send_replace(PlaceState::Removed { why });
+        self.state.send_replace(ConnectionState::Removed { why });
         if let Some(attempt) = lock(&self.attempt).take() {
             attempt.abort();
         }
@@ -316,7 +320,7 @@ impl Place {
 
     /// Ends what runs there, if it can be reached now; otherwise that ends with our session there.
     pub(crate) async fn end(&self) {
-        let PlaceState::Connected(environment) = self.state.borrow().clone() else { return };
+        let ConnectionState::Connected(environment) = self.state.borrow().clone() else { return };
         if environment.link().outage().is_none() {
             match environment.end_session().await {
                 Ok(()) => {
@@ -344,13 +348,13 @@ impl Place {
 
     pub(crate) fn status(&self) -> EnvironmentState {
         match &*self.state.borrow() {
-            PlaceState::Idle | PlaceState::Connecting(None) => EnvironmentState::Pending,
-            PlaceState::Connecting(Some(absence)) | PlaceState::Failed { absence, .. } => absence.state(),
-            PlaceState::Connected(environment) => match environment.link().outage() {
+            ConnectionState::Idle | ConnectionState::Connecting(None) => EnvironmentState::Pending,
+            ConnectionState::Connecting(Some(absence)) | ConnectionState::Failed { absence, .. } => absence.state(),
+            ConnectionState::Connected(environment) => match environment.link().outage() {
                 None => EnvironmentState::Ready,
                 Some(outage) => Absence { since: outage.since, why: outage.why }.state(),
             },
-            PlaceState::Removed { why } => {
+            ConnectionState::Removed { why } => {
                 EnvironmentState::Disconnected { since: Duration::ZERO, why: (*why).to_owned() }
             }
         }
@@ -360,7 +364,7 @@ impl Place {
     fn unreachable(&self) -> Unreachable {
         let id = &self.id;
         let why = match (&*self.state.borrow(), self.status()) {
-            (PlaceState::Removed { why }, _) => format!("`{id}` {why}"),
+            (ConnectionState::Removed { why }, _) => format!("`{id}` {why}"),
             (_, EnvironmentState::Disconnected { since, why }) => {
                 format!("`{id}` has been away for {}: {why}", readable(since))
             }
@@ -370,7 +374,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ServerConnection {
     fn drop(&mut self) {
         if let Some(attempt) = lock(&self.attempt).take() {
             attempt.abort();
@@ -426,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_described_without_what_may_be_secret() {
+    fn a_server_is_described_without_what_may_be_secret() {
         for (url, told) in [
             ("wss://user:s3cret@build:7000/x?token=s3cret#s3cret", "wss://build:7000/x"),
             ("ws://127.0.0.1:1", "ws://127.0.0.1:1"),
