@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
+use exec_core::text::is_misleading;
 use rmcp::model::{
     CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
     InputRequest, InputRequiredResult, JsonObject, ProtocolVersion,
@@ -163,16 +164,9 @@ pub(crate) fn quoted(text: &str) -> String {
 
 /// With every character that could make a person read something else than what is there written as a number.
 fn readable(text: &str) -> String {
-    let is_misleading = |c: char| {
-        let is_control = c.is_control() && c != '\n' && c != '\t';
-        // They hide, or reverse the order of what follows.
-        let is_invisible = matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
-        is_control || is_invisible
-    };
     let mut readable = String::with_capacity(text.len());
     for c in text.chars() {
-        match is_misleading(c) {
+        match is_misleading(c) && c != '\n' {
             true => readable.extend(c.escape_unicode()),
             false => readable.push(c),
         }

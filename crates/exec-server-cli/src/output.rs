@@ -14,6 +14,7 @@ use std::sync::LazyLock;
 
 use anyhow::Context;
 use base64_simd::STANDARD;
+use exec_core::text::is_misleading;
 use exec_wire::text::OsText;
 use serde::Serialize;
 
@@ -126,7 +127,7 @@ pub(crate) fn visible(bytes: &[u8]) -> String {
     let mut escaped = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            match is_harmful(c) {
+            match is_misleading(c) {
                 true => escaped.extend(c.escape_default()),
                 false => escaped.push(c),
             }
@@ -146,33 +147,17 @@ pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
 
 /// Outside of its strings, JSON is ASCII without controls, so whatever is escaped here stands in one.
 fn visible_json(line: String) -> String {
-    if !line.contains(is_harmful) {
+    if !line.contains(is_misleading) {
         return line;
     }
     let mut escaped = String::with_capacity(line.len());
     for c in line.chars() {
-        match is_harmful(c) {
+        match is_misleading(c) {
             true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| escaped.push_str(&format!("\\u{unit:04x}"))),
             false => escaped.push(c),
         }
     }
     escaped
-}
-
-/// Whether a terminal acts on a character (controls of both sets; a tab does no harm), turns text around because of it,
-/// or does not show it (the format characters of Unicode, and its ends of lines).
-fn is_harmful(c: char) -> bool {
-    match c {
-        '\t' => false,
-        '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}' => {
-            true
-        }
-        '\u{115f}'..='\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' => true,
-        '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' => true,
-        '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1345f}' | '\u{1bca0}'..='\u{1bca3}' => true,
-        '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}' => true,
-        c => c.is_control(),
-    }
 }
 
 /// Contents in a line of JSON: `"text"` if they are UTF-8, else `"base64"`. Contents that are cut within a character are
