@@ -25,28 +25,12 @@ use tokio::task::JoinSet;
 use crate::args::{AppServerArgs, ConnectArgs};
 use crate::signal_listener::SignalListener;
 use crate::target::{self, RemoteTarget, Target};
-use crate::{messages, serve};
+use crate::{messages, runtime, serve};
 
 pub(crate) fn main(args: &AppServerArgs) -> ExitCode {
     // As `serve` does, and for the same reason: the programs that we start must not read our memory.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            messages::print_note(format_args!("cannot start: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let served = runtime.block_on(run(args));
-    // A thread that is blocked in a read of stdin must not keep us from exiting.
-    runtime.shutdown_background();
-    match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            messages::print_note(messages::error_chain(&error));
-            ExitCode::FAILURE
-        }
-    }
+    runtime::run_server(run(args))
 }
 
 async fn run(args: &AppServerArgs) -> anyhow::Result<()> {

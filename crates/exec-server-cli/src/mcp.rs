@@ -16,28 +16,12 @@ use exec_tools::environments::Environments;
 use tokio::signal::unix::SignalKind;
 
 use crate::args::{AskMode, McpArgs};
-use crate::messages;
 use crate::signal_listener::SignalListener;
+use crate::{messages, runtime};
 use environments::McpEnvironments;
 
 pub(crate) fn main(args: &McpArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            messages::print_note(format_args!("cannot start: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let done = runtime.block_on(run(args));
-    // A thread that is blocked in a read of stdin must not keep us from exiting.
-    runtime.shutdown_background();
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            messages::print_note(messages::error_chain(&error));
-            ExitCode::FAILURE
-        }
-    }
+    runtime::run_server(run(args))
 }
 
 async fn run(args: &McpArgs) -> anyhow::Result<()> {

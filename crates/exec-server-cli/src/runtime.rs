@@ -21,6 +21,27 @@ pub(crate) fn run(command: impl Future<Output = anyhow::Result<u8>>, failure_cod
     }
 }
 
+/// Runs a server to its end. An error is printed.
+pub(crate) fn run_server(server: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            messages::print_note(format_args!("cannot start: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let served = runtime.block_on(server);
+    // A thread that is blocked in a read of stdin must not keep us from exiting.
+    runtime.shutdown_background();
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            messages::print_note(messages::error_chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Since 1970.
 pub(crate) fn now_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -32,7 +32,7 @@ use crate::args::{AuthArgs, ServeArgs, ServeAuditArgs};
 use crate::audit::log::{AuditLog, AuditOptions};
 use crate::idle::IdleTime;
 use crate::signal_listener::SignalListener;
-use crate::{audit, messages, target};
+use crate::{audit, messages, runtime, target};
 
 /// Accepted connections that wait to be served. Beyond this nothing is accepted, so the kernel's queue fills instead of
 /// our memory.
@@ -55,23 +55,7 @@ pub(crate) fn main(args: &ServeArgs) -> ExitCode {
         // It fails only if we lead a process group already, and then nobody's terminal is left to leave.
         let _ = rustix::process::setsid();
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            messages::print_note(format_args!("cannot start: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let served = runtime.block_on(serve(args));
-    // A thread that is blocked in a read of stdin must not keep us from exiting.
-    runtime.shutdown_background();
-    match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            messages::print_note(messages::error_chain(&error));
-            ExitCode::FAILURE
-        }
-    }
+    runtime::run_server(serve(args))
 }
 
 #[derive(Clone, Copy)]
