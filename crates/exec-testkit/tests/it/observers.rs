@@ -225,7 +225,7 @@ fn nothing_is_kept_for_an_observer_that_does_not_read_and_it_is_told_what_it_mis
 }
 
 #[test]
-fn ten_observers_of_a_flood_cost_a_few_pages_each_alone() {
+fn ten_observers_of_a_flood_cost_less_than_a_page_and_a_half_each_alone() {
     const BYTES: usize = 8 << 20;
     // A connection, a page of 64 KiB, and as JSON the one that is being sent and the one before; some are pieces of the program.
     const KIBIBYTES: u64 = 400;
