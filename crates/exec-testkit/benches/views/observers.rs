@@ -31,8 +31,8 @@ async fn memory() {
     let server = Server::start();
     let driver = server.driver().await;
     let mut floods = Floods { server: &server, driver: &driver, started: 0 };
-    // The first one makes the server as large as one client makes it.
-    floods.peak(0).await;
+    // The first one makes the server as large as one client and one observer make it: the pieces of the program that they use.
+    floods.peak(1).await;
     let (mut idle, mut each) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let alone = floods.peak(0).await;
