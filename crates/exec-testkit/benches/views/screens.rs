@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::num::NonZeroU16;
-use std::time::Duration;
 
 use exec_core::{Io, Stream, TerminalSize};
 use exec_env::Environment;
