@@ -28,13 +28,14 @@ pub(crate) async fn measure() {
 }
 
 async fn memory() {
-    let server = Server::start();
-    let driver = server.driver().await;
-    let mut floods = Floods { server: &server, driver: &driver, started: 0 };
-    // The first one makes the server as large as one client and one observer make it: the pieces of the program that they use.
-    floods.peak(1).await;
     let (mut idle, mut each) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
+        // A server keeps for a while what it has once needed, so each round has a new one.
+        let server = Server::start();
+        let driver = server.driver().await;
+        let mut floods = Floods { server: &server, driver: &driver, started: 0 };
+        // The first flood makes it as large as one client and one observer make it: the pieces of the program that they use.
+        floods.peak(1).await;
         let alone = floods.peak(0).await;
         let observed = floods.peak(OBSERVERS).await;
         each.push(observed.peak.saturating_sub(alone.peak) / OBSERVERS as u64);
