@@ -1,7 +1,7 @@
 //! `bench`: measurements. Nothing fails here; numbers that are promised in GUARANTEES.md have tests.
 //!
-//! `local` runs the benchmark of the embedded library, `files` one of large files. `wire` compares our server with others by
-//! xbench, a separate program that speaks the protocol and shares no code with ours.
+//! `local` runs the benchmark of the embedded library, `files` one of large files, `views` one of views, screens and observers.
+//! `wire` compares our server with others by xbench, a separate program that speaks the protocol and shares no code with ours.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 
+use crate::setup;
 use crate::workspace::{Workspace, last_output_line, run_visible};
 
 #[derive(Subcommand)]
@@ -22,6 +23,11 @@ pub(crate) enum Benchmark {
     },
     /// Echoes beside a large file on the same connection (CODEX_BIN: Codex, to be compared with)
     Files,
+    /// Views of a long log beside `rg`, the screen of a long recording beside the bare engine, and observers of a flood
+    Views {
+        /// Only these: grep, screens, observers
+        only: Vec<String>,
+    },
     /// The server beside others, over the wire (XBENCH_SRC: directory of xbench; CODEX_BIN: Codex)
     Wire {
         /// Workloads, separated by commas; all of them unless given
@@ -37,6 +43,7 @@ pub(crate) fn run(workspace: &Workspace, benchmark: Benchmark) -> Result<()> {
     match benchmark {
         Benchmark::Local { arguments } => local(workspace, &arguments),
         Benchmark::Files => files(workspace),
+        Benchmark::Views { only } => views(workspace, &only),
         Benchmark::Wire { work, reps } => wire(workspace, work.as_deref(), reps),
     }
 }
@@ -50,6 +57,12 @@ fn local(workspace: &Workspace, arguments: &[String]) -> Result<()> {
 fn files(workspace: &Workspace) -> Result<()> {
     run_visible(&mut workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]))?;
     run_visible(&mut workspace.cargo(&["bench", "-p", "exec-testkit", "--bench", "files"]))
+}
+
+fn views(workspace: &Workspace, only: &[String]) -> Result<()> {
+    setup::install_packages(&[("rg", &["ripgrep"])])?;
+    run_visible(&mut workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]))?;
+    run_visible(workspace.cargo(&["bench", "-p", "exec-testkit", "--bench", "views", "--"]).args(only))
 }
 
 fn wire(workspace: &Workspace, work: Option<&str>, reps: u32) -> Result<()> {

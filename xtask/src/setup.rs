@@ -26,8 +26,11 @@ const NEXTEST: CargoTool = CargoTool {
     install_arguments: &["--no-default-features", "--features", "default-no-update"],
 };
 
+/// A program, and the Debian packages that bring it.
+pub(crate) type DebianProgram = (&'static str, &'static [&'static str]);
+
 /// Programs that tests start, and the Debian packages that bring them.
-const PROGRAMS: &[(&str, &[&str])] = &[
+const PROGRAMS: &[DebianProgram] = &[
     ("tmux", &["tmux"]),
     ("bwrap", &["bubblewrap"]),
     ("socat", &["socat"]),
@@ -41,7 +44,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     components(workspace)?;
     install_cargo_tool(workspace, &NEXTEST)?;
-    packages()
+    install_packages(PROGRAMS)
 }
 
 /// rustfmt and clippy, which a minimal toolchain lacks.
@@ -71,19 +74,20 @@ pub(crate) fn install_cargo_tool(workspace: &Workspace, tool: &CargoTool) -> Res
     run_visible(&mut install).with_context(|| format!("cannot install {package}"))
 }
 
-fn packages() -> Result<()> {
-    let missing = missing_packages(on_path);
+/// Installs the packages of those programs that are missing, or says which they are.
+pub(crate) fn install_packages(programs: &[DebianProgram]) -> Result<()> {
+    let missing = missing_packages(programs, on_path);
     if missing.is_empty() {
         return Ok(());
     }
     let names = missing.join(" ");
     if !on_path("apt-get") {
-        println!("setup: please install {names} with this system's packages; some tests need them");
+        println!("setup: please install {names} with this system's packages; they are needed");
         return Ok(());
     }
     if last_output_line(Command::new("id").arg("-u"))? != "0" {
         println!("setup: not root, so please run: sudo apt-get install {names}");
-        println!("setup: going on; the tests that need them will fail");
+        println!("setup: going on; what needs them will fail");
         return Ok(());
     }
     println!("setup: installing {names} with apt-get");
@@ -91,14 +95,14 @@ fn packages() -> Result<()> {
     let updated = run_visible(apt_get().args(["update", "-qq"]));
     let installed = run_visible(apt_get().args(["install", "-y", "-qq", "--no-install-recommends"]).args(&missing));
     for error in [updated, installed].into_iter().filter_map(Result::err) {
-        println!("setup: {error:#}; going on, the tests that need {names} will fail");
+        println!("setup: {error:#}; going on, what needs {names} will fail");
     }
     Ok(())
 }
 
 /// The packages of all programs that are not installed.
-fn missing_packages(is_installed: impl Fn(&str) -> bool) -> Vec<&'static str> {
-    PROGRAMS
+fn missing_packages(programs: &[DebianProgram], is_installed: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    programs
         .iter()
         .filter(|(program, _)| !is_installed(program))
         .flat_map(|(_, packages)| packages.iter().copied())
@@ -127,8 +131,8 @@ mod tests {
 
     #[test]
     fn only_what_is_absent_is_asked_for() {
-        assert_eq!(missing_packages(|_| true), Vec::<&str>::new());
-        assert_eq!(missing_packages(|program| program != "npm"), ["nodejs", "npm"]);
-        assert_eq!(missing_packages(|program| program != "bwrap"), ["bubblewrap"]);
+        assert_eq!(missing_packages(PROGRAMS, |_| true), Vec::<&str>::new());
+        assert_eq!(missing_packages(PROGRAMS, |program| program != "npm"), ["nodejs", "npm"]);
+        assert_eq!(missing_packages(PROGRAMS, |program| program != "bwrap"), ["bubblewrap"]);
     }
 }

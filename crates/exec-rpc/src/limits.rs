@@ -151,8 +151,8 @@ pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Output that one process may send before another one has its turn.
 pub const PUSH_BYTES: usize = 64 << 10;
 
-/// The same for a connection that only observes: a smaller page, because there may be many of them, and each has a page in
-/// memory while it floods.
+/// The same for a connection that only observes: a smaller page, because there may be many of them, and each of their pages
+/// stands before a driver's echo.
 pub const OBSERVER_PUSH_BYTES: usize = 16 << 10;
 
 /// Pages that a connection sends before other tasks of its thread run. An echo waits for no more than these.

@@ -197,6 +197,15 @@ impl Writer {
             return Ok(None);
         }
         self.sent_bulk_last = false;
+        if !self.drives && self.ready_followers.len() > 0 {
+            // There may be many observers, and some read slowly. Until the kernel takes a message whole, none is made for them,
+            // so that they cost next to no memory; the log has it meanwhile.
+            tokio::select! {
+                biased;
+                Some(command) = self.commands.recv() => return self.execute(command).await,
+                room = self.sender.wait_for_room() => room?,
+            }
+        }
         if self.pages_left_in_turn == 0 {
             // As many as there are processes with output: each of their movers had a turn as well. With fewer, movers
             // would move little at a time, because they come by more often than anything leaves.
@@ -477,14 +486,6 @@ impl Writer {
         }
     }
 
-    /// Observers of a thread take turns, so that a driver's echo waits for one page of theirs and not for one of each; and
-    /// each has sent what it had before, so that it has one page in memory at most.
-    async fn observer_turn(&mut self) -> Result<OwnedSemaphorePermit, SendError> {
-        self.sender.flush().await?;
-        let turns = OBSERVER_TURN.with(Arc::clone);
-        Ok(turns.acquire_owned().await.expect("the semaphore is never closed"))
-    }
-
     /// Sends the next bulk message; `false` if there is none.
     async fn send_bulk(&mut self) -> Result<bool, SendError> {
         let Some((message, permits)) = self.bulk.pop_front() else { return Ok(false) };
@@ -495,7 +496,7 @@ impl Writer {
 
     /// Sends one page of one process.
     async fn send_output(&mut self, mut ready: ReadyFollower) -> Result<(), SendError> {
-        let mut turn = if self.drives { None } else { Some(self.observer_turn().await?) };
+        let mut turn = if self.drives { None } else { Some(observer_turn().await) };
         let push = self.pushes.get_mut(&ready.wire_id).and_then(|push| push.of_follower(&ready));
         let Some((process, push)) = push else { return Ok(()) };
         let page_bytes = if self.drives { PUSH_BYTES } else { OBSERVER_PUSH_BYTES };
@@ -547,6 +548,12 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// Observers of a thread take turns, so that a driver's echo waits for one page of theirs and not for one of each.
+async fn observer_turn() -> OwnedSemaphorePermit {
+    let turns = OBSERVER_TURN.with(Arc::clone);
+    turns.acquire_owned().await.expect("the semaphore is never closed")
 }
 
 /// A follower that reads for a push. What is not sent to a client that only observes is not kept for it.

@@ -20,6 +20,7 @@
 //!
 //! - [`faulty_transport`]: a connection that breaks, delays, freezes and repeats; [`proxy`]: a TCP proxy that cuts;
 //! - [`hostile_server`]: a server that means harm to its client;
+//! - [`observers`]: clients that look on and cost little, and the echo that they must not delay;
 //! - [`binaries`] and [`codex`]: find the programs that are compared, our server and Codex;
 //! - [`fake_model`]: the model server that the real Codex CLI and the real Claude Code talk to in a test.
 //!
@@ -32,6 +33,7 @@ pub mod fake_model;
 pub mod faulty_transport;
 pub mod hostile_server;
 pub mod mount;
+pub mod observers;
 pub mod origin;
 pub mod os_process;
 pub mod proc_status;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::AsyncRead;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -20,6 +20,7 @@ use crate::connection::Connection;
 use crate::limits::{CONNECT_TIMEOUT, Limits};
 use crate::peer::Peer;
 use crate::stream::send_queue::Framing;
+use crate::stream::write_half::WriteHalf;
 use crate::stream::{self, HeldResource};
 use crate::tls::{ClientTls, TlsFailure};
 use crate::websocket::{MaskKeys, Role};
@@ -212,7 +213,7 @@ async fn connect_websocket(url: &WebSocketUrl, options: &ConnectOptions) -> Resu
 fn client_connection<R, W>(read: R, write: W, already_read: Bytes, options: &ConnectOptions, peer: Peer) -> Connection
 where
     R: AsyncRead + Send + Unpin + 'static,
-    W: AsyncWrite + Send + Unpin + 'static,
+    W: WriteHalf + 'static,
 {
     let framing = Framing::WebSocket(Role::Client(MaskKeys::default()));
     stream::open(read, write, (framing, already_read), &options.limits, HeldResource::Nothing, peer)

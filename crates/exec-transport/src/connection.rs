@@ -77,6 +77,15 @@ impl Sender {
         }
     }
 
+    /// Writes everything that was fed, and then waits until the kernel has room for a message of ordinary size, where it can
+    /// be asked. Whoever makes a message only then does not hold it while a slow peer reads others.
+    pub async fn wait_for_room(&mut self) -> Result<(), SendError> {
+        match &mut self.0 {
+            SenderKind::Stream(sender) => sender.wait_for_room().await,
+            SenderKind::Memory(_) => Ok(()),
+        }
+    }
+
     /// Sends what was fed, then the close frame where the transport has one, then ends the
     /// stream; all within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE). A program at the
     /// other end is terminated and reaped, which may take

@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 
-use crate::stream::{ReadIo, WriteIo};
+use crate::stream::ReadIo;
 
 pub(crate) fn stdin() -> ReadIo {
     let std_in = io::stdin();
@@ -27,7 +27,7 @@ pub(crate) fn stdin() -> ReadIo {
     }
 }
 
-pub(crate) fn stdout() -> WriteIo {
+pub(crate) fn stdout() -> Box<dyn AsyncWrite + Send + Unpin> {
     let std_out = io::stdout();
     match open_file(std_out.as_fd(), || pipe::OpenOptions::new().open_sender("/proc/self/fd/1")) {
         StdStream::Pipe(sender) => Box::new(sender),

@@ -19,11 +19,12 @@ pub(crate) mod decoder;
 pub(crate) mod receiver;
 pub(crate) mod send_queue;
 pub(crate) mod sender;
+pub(crate) mod write_half;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::AsyncRead;
 use tokio::net::TcpStream;
 
 use crate::connect::program::Child;
@@ -39,9 +40,10 @@ use decoder::Decoder;
 use receiver::StreamReceiver;
 use send_queue::{Framing, SendQueue};
 use sender::{SharedWriter, StreamSender};
+use write_half::WriteHalf;
 
 pub(crate) type ReadIo = Box<dyn AsyncRead + Send + Unpin>;
-pub(crate) type WriteIo = Box<dyn AsyncWrite + Send + Unpin>;
+pub(crate) type WriteIo = Box<dyn WriteHalf>;
 
 /// A resource that is released when the connection ends.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ pub(crate) fn set_low_latency(stream: &TcpStream) -> std::io::Result<()> {
 /// Makes a connection of a byte stream, some of which may have been read already.
 pub(crate) fn open(
     read: impl AsyncRead + Send + Unpin + 'static,
-    write: impl AsyncWrite + Send + Unpin + 'static,
+    write: impl WriteHalf + 'static,
     (framing, already_read): (Framing, Bytes),
     limits: &Limits,
     held: HeldResource,

@@ -1,7 +1,7 @@
 //! The engine: it is told what a log holds, in order and in any pieces, and makes a [`View`] of it.
 //!
-//! A line is looked at for itself, but where an expression is searched in plain output: there the expression runs over
-//! whole pieces, and only lines in which it finds something are looked at. That is what makes it as fast as `grep`.
+//! A line is looked at for itself, but where an expression is searched in output that is shown as it was printed: there the
+//! expression runs over whole pieces, and only lines in which it finds something are looked at. That is what makes it as fast as `grep`.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use exec_core::{Gap, Head, Seq, Stream};
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::lines::{RawLine, UnfinishedLine};
-use super::plain::without_escapes;
+use super::plain::{plain_prefix, without_escapes};
 use super::selection::{Row, Selection};
 use super::{
     CONTEXT_LINES, Grep, LINE_OVERHEAD_BYTES, LeftOut, PATTERN_BYTES, Position, REGEX_BYTES, VIEW_BYTES, View,
@@ -169,21 +169,27 @@ impl ViewEngine {
 
     fn push_piece(&mut self, chunk: &Chunk<'_>, mut at: usize, end: usize) -> Flow {
         let stream = chunk.stream as usize;
+        let collapse = self.query.collapse_overwritten;
+        let searches_pieces = self.matcher.as_ref().is_some_and(|matcher| matcher.is_line_wise);
+        // Up to here the text is as it is shown, so it may be searched and taken as it lies here.
+        let mut as_shown = if self.query.plain || collapse { at } else { end };
         while at < end {
-            let can_skip = self.unfinished[stream].is_empty() && self.after_left == 0;
-            if can_skip && self.matcher.as_ref().is_some_and(|matcher| matcher.searches_pieces(&self.query)) {
-                at = self.skip_to_match(chunk, at, end);
+            if as_shown <= at && as_shown < end {
+                as_shown = at + plain_prefix(&chunk.bytes[at..end]);
+            }
+            let can_skip = searches_pieces && self.unfinished[stream].is_empty() && self.after_left == 0;
+            if can_skip && at < as_shown {
+                at = self.skip_to_match(chunk, at, as_shown);
                 if at == end {
                     break;
                 }
             }
-            let collapse = self.query.collapse_overwritten;
             // A whole line of the piece need not be copied.
             if self.unfinished[stream].is_empty()
-                && !collapse
-                && let Some(len) = memchr::memchr(b'\n', &chunk.bytes[at..end])
+                && let Some(len) = memchr::memchr(b'\n', &chunk.bytes[at..if collapse { as_shown } else { end }])
             {
                 let text = &chunk.bytes[at..at + len];
+                let text = if collapse { text.strip_suffix(b"\r").unwrap_or(text) } else { text };
                 at += len + 1;
                 let (seq, place) = chunk.place(at);
                 let raw_bytes = len as u64 + 1;
@@ -208,7 +214,7 @@ impl ViewEngine {
     }
 
     /// Counts whole lines without a match, and stops at the beginning of a line that may have one, or of the last line if that
-    /// has not ended.
+    /// has not ended. All of it must be as it is shown.
     fn skip_to_match(&mut self, chunk: &Chunk<'_>, at: usize, end: usize) -> usize {
         let piece = &chunk.bytes[at..end];
         let Some(last) = memchr::memrchr(b'\n', piece) else { return at };
@@ -234,12 +240,14 @@ impl ViewEngine {
                 starts.push(0);
             }
             let first = self.lines + lines - starts.len() as u64;
+            let strips_return = self.query.plain || self.query.collapse_overwritten;
             for (index, start) in starts.iter().rev().enumerate() {
                 let len = memchr::memchr(b'\n', &skipped[*start..]).unwrap_or(0);
                 let (seq, place) = chunk.place(at + start + len + 1);
+                let text = &skipped[*start..start + len];
                 let line = RawLine {
                     stream: chunk.stream,
-                    text: &skipped[*start..start + len],
+                    text: if strips_return { text.strip_suffix(b"\r").unwrap_or(text) } else { text },
                     raw_bytes: len as u64 + 1,
                     ended: true,
                     seq,
@@ -319,6 +327,9 @@ impl ViewEngine {
     }
 
     fn add(&mut self, line: &RawLine<'_>, text: &[u8], number: u64, is_match: bool) {
+        if self.selection.is_full() {
+            return;
+        }
         if line.ended && !line.torn && self.selection.repeats_last(line.stream, text, number, is_match) {
             self.selection.repeat_last(line.raw_bytes, line.seq, line.end);
         } else {
@@ -328,7 +339,9 @@ impl ViewEngine {
 
     fn context_before(&self) -> u32 {
         match &self.query.grep {
-            Some(grep) if self.matches < grep.max_matches => grep.before.min(CONTEXT_LINES),
+            Some(grep) if self.matches < grep.max_matches && !self.selection.is_full() => {
+                grep.before.min(CONTEXT_LINES)
+            }
             _ => 0,
         }
     }
@@ -431,10 +444,6 @@ impl Matcher {
 
     fn is_match(&self, line: &[u8]) -> bool {
         self.regex.is_match(line.strip_suffix(b"\r").unwrap_or(line))
-    }
-
-    fn searches_pieces(&self, query: &ViewQuery) -> bool {
-        self.is_line_wise && !query.plain && !query.collapse_overwritten
     }
 }
 

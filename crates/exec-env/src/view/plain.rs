@@ -24,6 +24,30 @@ pub fn without_escapes(line: &[u8]) -> Vec<u8> {
     plain
 }
 
+/// How many bytes from the beginning have no escape sequence, no control character but tabs and line ends, and no carriage
+/// return but before a line end: of these, nothing is removed but those carriage returns.
+pub(super) fn plain_prefix(bytes: &[u8]) -> usize {
+    // Compared in blocks, without a branch for each byte, which the compiler turns into vector instructions.
+    const BLOCK_BYTES: usize = 64;
+    let behind = bytes.get(1..).unwrap_or_default();
+    let mut plain = 0;
+    for (block, following) in bytes.chunks_exact(BLOCK_BYTES).zip(behind.chunks_exact(BLOCK_BYTES)) {
+        let special = block.iter().zip(following).fold(false, |found, (byte, next)| found | is_special(*byte, *next));
+        if special {
+            break;
+        }
+        plain += BLOCK_BYTES;
+    }
+    let rest = bytes[plain..].iter().zip(behind[plain.min(behind.len())..].iter().chain(&[0]));
+    plain + rest.take_while(|(byte, next)| !is_special(**byte, **next)).count()
+}
+
+fn is_special(byte: u8, next: u8) -> bool {
+    let is_control = (byte < 0x20) & (byte != b'\t') & (byte != b'\n') & (byte != b'\r') | (byte == 0x7f);
+    let overwrites = (byte == b'\r') & (next != b'\n');
+    is_control | overwrites
+}
+
 const ESCAPE: u8 = 0x1b;
 const BELL: u8 = 0x07;
 
@@ -63,6 +87,25 @@ fn behind_string(rest: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_plain_prefix_ends_before_the_first_byte_that_is_not_shown() {
+        for len in [0, 1, 63, 64, 65, 127, 128, 129, 200] {
+            let plain: Vec<u8> = b"text\t\r\n".iter().copied().cycle().take(len).chain(*b"\n").collect();
+            assert_eq!(plain_prefix(&plain), plain.len());
+            for at in 0..len {
+                for special in [b'\x1b', 0, 0x08, 0x7f] {
+                    let mut bytes = plain.clone();
+                    bytes[at] = special;
+                    // A carriage return before it is no longer before a line end.
+                    let torn = at.checked_sub(1).filter(|before| bytes[*before] == b'\r');
+                    assert_eq!(plain_prefix(&bytes), torn.unwrap_or(at), "{special} at {at} of {len}");
+                }
+            }
+        }
+        assert_eq!(plain_prefix(b"over\rwritten"), 4);
+        assert_eq!(plain_prefix(b"what follows is not known\r"), 25);
+    }
 
     #[test]
     fn only_text_and_tabs_stay() {

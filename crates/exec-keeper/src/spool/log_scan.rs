@@ -26,7 +26,8 @@ pub struct LogScan {
     end: Seq,
     /// Records that were read and not used yet, from `next` on.
     records: std::collections::VecDeque<IndexRecord>,
-    bytes: Vec<u8>,
+    /// As long as the longest run so far: to write zeros where output is read next would take as long as to search it.
+    buffer: Vec<u8>,
     ends: Vec<(usize, Seq)>,
 }
 
@@ -56,7 +57,7 @@ impl LogScan {
     /// Scans from `from` on and before `end`, which must not be beyond the log; only `stream`, if there is one.
     pub fn new(files: Arc<LogFiles>, from: Seq, end: Seq, stream: Option<Stream>) -> Self {
         let next = from.max(1);
-        Self { files, stream, next, end, records: Default::default(), bytes: Vec::new(), ends: Vec::new() }
+        Self { files, stream, next, end, records: Default::default(), buffer: Vec::new(), ends: Vec::new() }
     }
 
     pub fn next_run(&mut self) -> Result<Scanned<'_>, Errno> {
@@ -75,7 +76,8 @@ impl LogScan {
             }
             return match read {
                 Ok(Some((stream, terminal))) => {
-                    Ok(Scanned::Run(Run { stream, bytes: &self.bytes, ends: &self.ends, terminal }))
+                    let bytes = &self.buffer[..self.ends.last().map_or(0, |(end, _)| *end)];
+                    Ok(Scanned::Run(Run { stream, bytes, ends: &self.ends, terminal }))
                 }
                 Ok(None) => Ok(Scanned::End),
                 Err(errno) if self.next >= self.files.first_held().seq => Err(errno),
@@ -93,7 +95,6 @@ impl LogScan {
     /// Reads records until the stream changes or enough is together, then their bytes.
     fn read_run(&mut self) -> Result<Option<(Stream, Option<TerminalSize>)>, Errno> {
         self.ends.clear();
-        self.bytes.clear();
         let (mut run, mut offset, mut len) = (None, 0, 0);
         while self.next < self.end && self.ends.len() < RUN_RECORDS {
             if self.records.is_empty() {
@@ -119,10 +120,13 @@ impl LogScan {
         }
         if let Some((stream, _)) = run {
             let file = self.files.data[index::slot_of(stream)].get().ok_or(Errno::IO)?;
-            self.bytes.resize(len as usize, 0);
+            let len = len as usize;
+            if self.buffer.len() < len {
+                self.buffer.resize(len, 0);
+            }
             let mut done = 0;
-            while done < self.bytes.len() {
-                match rustix::io::pread(file, &mut self.bytes[done..], offset + done as u64) {
+            while done < len {
+                match rustix::io::pread(file, &mut self.buffer[done..len], offset + done as u64) {
                     Ok(0) => return Err(Errno::IO),
                     Ok(count) => done += count,
                     Err(Errno::INTR) => {}

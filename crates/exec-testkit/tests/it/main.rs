@@ -25,6 +25,7 @@ mod sandbox_probes;
 mod server_robust;
 mod tokens;
 mod tools_shell;
+mod views;
 mod volume;
 
 use exec_testkit::conformance;

@@ -26,6 +26,7 @@ use crate::connection::{Connection, Identity};
 use crate::limits::{EXCHANGE_TIMEOUT, HEADER_BYTES, Limits};
 use crate::peer::Peer;
 use crate::stream::send_queue::Framing;
+use crate::stream::write_half::WriteHalf;
 use crate::stream::{self, HeldResource};
 use crate::websocket::Role;
 
@@ -128,7 +129,7 @@ impl Acceptor {
     fn websocket<S, R, W>(&self, upgraded: Upgraded<S>, split: impl FnOnce(S) -> (R, W), peer: Peer) -> Connection
     where
         R: AsyncRead + Send + Unpin + 'static,
-        W: AsyncWrite + Send + Unpin + 'static,
+        W: WriteHalf + 'static,
     {
         let Upgraded { stream, already_read, identity, permit } = upgraded;
         let (read, write) = split(stream);

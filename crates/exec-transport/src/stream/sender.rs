@@ -77,10 +77,19 @@ impl StreamSender {
 
     /// Writes everything, as long as some byte moves within each deadline.
     pub(crate) async fn drain(&self) -> Result<(), SendError> {
+        self.wait(FrameWriter::poll_drain).await
+    }
+
+    /// The same, and then waits for room in the kernel, as long.
+    pub(crate) async fn wait_for_room(&self) -> Result<(), SendError> {
+        self.wait(FrameWriter::poll_room).await
+    }
+
+    async fn wait(&self, poll: PollWriter) -> Result<(), SendError> {
         let mut waiting = Waiting(&self.shared);
         let mut until = Instant::now() + self.deadline;
         loop {
-            match timeout_at(until, poll_fn(|cx| waiting.poll_drain(cx))).await {
+            match timeout_at(until, poll_fn(|cx| waiting.poll(poll, cx))).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(source)) => return Err(SendError::Write { source }),
                 Err(_) => {
@@ -104,13 +113,16 @@ impl Drop for StreamSender {
     }
 }
 
+/// What a sender waits for.
+type PollWriter = fn(&mut FrameWriter, &mut Context<'_>) -> Poll<io::Result<()>>;
+
 /// Sets `sender_waits` while a sender waits for the socket, and clears it even if the sender's future is dropped.
 struct Waiting<'a>(&'a SharedWriter);
 
 impl Waiting<'_> {
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll(&mut self, poll: PollWriter, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut writer = self.0.writer();
-        let poll = writer.poll_drain(cx);
+        let poll = poll(&mut writer, cx);
         writer.sender_waits = poll.is_pending();
         poll
     }
@@ -183,6 +195,19 @@ impl FrameWriter {
             ready!(self.poll_write(cx))?;
         }
         self.poll_flush(cx)
+    }
+
+    /// Writes until the queue is empty and flushed, and the kernel has room for more.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_drain(cx))?;
+        let Some(io) = &self.io else { return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) };
+        match io.poll_room(cx) {
+            Poll::Ready(result) => {
+                self.progress();
+                Poll::Ready(result)
+            }
+            Poll::Pending => self.stalled(),
+        }
     }
 
     /// Writes until no control frame is pending; messages that are already staged are written too.

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use exec_transport::{ConnectOptions, Limits, ListenOptions, SendError};
+use exec_transport::{ConnectOptions, Connection, Limits, ListenOptions, SendError};
+use futures_util::FutureExt;
 use tokio::io::AsyncWriteExt;
 
 use crate::support::{
@@ -66,6 +67,43 @@ async fn a_peer_that_reads_nothing_fails_the_write_at_its_deadline() {
     assert!(matches!(failed, Err(SendError::Stalled { after }) if after == Duration::from_millis(100)));
     assert!(matches!(within(ours.sender.feed(text("more"))).await, Err(SendError::Closed | SendError::Write { .. })));
     drop(client);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_room_is_woken_when_the_peer_reads() {
+    let (mut ours, mut theirs) = with_our_client(ListenOptions::default(), ConnectOptions::default()).await;
+    let content = long_text(88 << 10);
+    let sent = fill(&mut ours, &content);
+    let reading = async {
+        for _ in 0..sent {
+            assert!(message(&mut theirs.receiver).await == text(content.clone()), "a message was changed");
+        }
+    };
+    let (room, ()) = tokio::join!(within(ours.sender.wait_for_room()), within(reading));
+    room.expect("they have read");
+    assert!(fill(&mut ours, &content) > 0);
+}
+
+#[tokio::test]
+async fn a_peer_that_reads_nothing_fails_the_wait_for_room_at_its_deadline() {
+    let limits = Limits { write_deadline: Duration::from_millis(100), ..Limits::default() };
+    let (mut ours, client) = with_raw_client(ListenOptions { limits, ..ListenOptions::default() }).await;
+    fill(&mut ours, &long_text(88 << 10));
+    let failed = within(ours.sender.wait_for_room()).await;
+    assert!(matches!(failed, Err(SendError::Stalled { after }) if after == Duration::from_millis(100)));
+    drop(client);
+}
+
+/// Sends messages until there is no room for one more, and tells how many.
+fn fill(connection: &mut Connection, content: &str) -> usize {
+    let mut sent = 0;
+    while let Some(room) = connection.sender.wait_for_room().now_or_never() {
+        room.expect("the peer lives");
+        // Whether it was written or not, it was accepted.
+        let _ = connection.sender.feed(text(content)).now_or_never();
+        sent += 1;
+    }
+    sent
 }
 
 #[tokio::test]

@@ -7,10 +7,11 @@ use exec_transport::{
     BindError, CloseReason, ConnectOptions, ConnectionEnd, ListenOptions, ListenUrl, Listener, Message, PeerKind,
     Received, SendError, Target, connect,
 };
+use futures_util::FutureExt;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-use crate::support::{accept, closed, message, read_head, send, text, within};
+use crate::support::{accept, closed, long_text, message, read_head, send, text, within};
 
 async fn listen(path: &Path) -> Result<Listener, BindError> {
     within(Listener::bind(&ListenUrl::Unix(path.to_owned()), ListenOptions::default())).await
@@ -51,6 +52,35 @@ async fn our_client_speaks_websocket_over_it() {
     assert!(
         matches!(closed(&mut client.receiver).await, ConnectionEnd::ByPeer(reason) if reason == CloseReason::new(1001, "stop"))
     );
+}
+
+/// So a message that is made only then is never held for a peer that does not read.
+#[tokio::test]
+async fn while_there_is_room_the_kernel_takes_the_message_of_a_whole_entry() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("s");
+    let mut listener = listen(&path).await.expect("a free path");
+    let target: Target = format!("unix://{}", path.display()).parse().expect("a URL");
+    let options = ConnectOptions::default();
+    let (mut server, client) = tokio::join!(accept(&mut listener), within(connect(&target, &options)));
+    let mut client = client.expect("it upgrades");
+    // 64 KiB as base64, and some more.
+    let entry = text(long_text(88 << 10));
+    let mut sent = 0;
+    while let Some(room) = server.sender.wait_for_room().now_or_never() {
+        room.expect("the client lives");
+        let taken = server.sender.feed(entry.clone()).now_or_never();
+        taken.expect("it need not wait").expect("the client lives");
+        sent += 1;
+    }
+    assert!(sent > 0);
+    let reading = async {
+        for _ in 0..sent {
+            assert!(message(&mut client.receiver).await == entry, "a message was changed");
+        }
+    };
+    let (room, ()) = tokio::join!(within(server.sender.wait_for_room()), within(reading));
+    room.expect("the client has read");
 }
 
 #[tokio::test]
