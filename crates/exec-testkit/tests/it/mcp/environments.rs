@@ -88,7 +88,8 @@ fn models_are_told_of_environments_only_where_there_are_several() {
         // Whoever names one gets that one alone, and one is all there is without a file.
         let url = machines.a.url.clone();
         for arguments in [&["--connect", url.as_str()][..], &["--environment", "local"], &[]] {
-            let mut server = Account::new().start_with(arguments, LATEST, false).await;
+            let account = Account::new();
+            let mut server = account.start_with(arguments, LATEST, false).await;
             assert_eq!(tools_that_name_environments(&mut server).await, [""; 0], "{arguments:?}");
             assert!(!instructions(&mut server).await.contains("environment_id"));
             server.leave().await;
@@ -105,16 +106,16 @@ fn a_call_goes_where_it_says_and_sessions_and_tasks_are_found_without_saying() {
         let there = server.call("exec_command", echoing(Some("b"))).await;
         assert_eq!((&here["environment_id"], &there["environment_id"]), (&json!("a"), &json!("b")));
         let listed = server.call("list_sessions", json!({})).await;
-        let places = |listed: &Value| {
+        let found = |listed: &Value| {
             let sessions = listed["sessions"].as_array().expect("a list").iter();
             sessions
                 .map(|session| (session["session_id"].clone(), session["environment_id"].clone()))
                 .collect::<Vec<_>>()
         };
         let both = [(here["session_id"].clone(), json!("a")), (there["session_id"].clone(), json!("b"))];
-        assert_eq!(places(&listed), both);
+        assert_eq!(found(&listed), both);
         let only_b = server.call("list_sessions", json!({"environment": "b"})).await;
-        assert_eq!(places(&only_b), both[1..]);
+        assert_eq!(found(&only_b), both[1..]);
         let unknown = refusal(&mut server, "exec_command", echoing(Some("mars"))).await;
         assert_eq!(unknown, "there is no environment \"mars\": use one of a, b");
 
