@@ -26,6 +26,10 @@ const CLIENT_NAME: &str = "exec-server-cli";
 /// reconnect, or reconnecting would be of no use.
 const DETACHED_TTL: Duration = Duration::from_secs(60);
 
+/// How long a command whose work is done waits for its server to confirm the end of the session: longer than a server takes to
+/// kill what is left of it, and not as long as for an answer that somebody needs.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
 #[derive(Debug)]
 pub(crate) enum Target {
     /// This machine, embedded in our process.
@@ -318,8 +322,10 @@ fn is_connected(environment: &RemoteEnvironment) -> bool {
 
 /// Ends the session with all that runs in it. A failure costs nothing: the session expires soon.
 pub(crate) async fn end_session(environment: RemoteEnvironment) {
-    if let Err(error) = environment.end().await {
-        tracing::debug!(%error, "the session will expire by itself");
+    match tokio::time::timeout(END_TIMEOUT, environment.end()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "the session will expire by itself"),
+        Err(_) => tracing::debug!("the server does not confirm the end of the session"),
     }
 }
 

@@ -166,6 +166,17 @@ async fn one_stream_is_shown_from_both_ends_and_the_call_it_names_shows_the_rest
 }
 
 #[tokio::test]
+async fn no_character_of_one_stream_is_cut_where_some_are_left_out() {
+    let (_env, shell) = machine().await;
+    let session = exec(&shell, request("printf x >&2; printf 'é%.0s' $(seq 500) >&2; echo out")).await.session;
+    let request = ReadRequest { from: ReadFrom::Both, stream: Some(Stream::Stderr), max_output_tokens: Some(7) };
+    let shown = shell.read(session, request).await.expect("it can be read").output;
+    let omitted = shown.omitted.expect("28 bytes are shown");
+    assert_eq!((omitted.bytes, omitted.skip_bytes, shown.bytes), (Some(1001 - 13 - 14), 13, 1001));
+    assert!(shown.text.starts_with("xéééééé\n[… 974 bytes") && shown.text.ends_with("…]\nééééééé"), "{}", shown.text);
+}
+
+#[tokio::test]
 async fn what_a_full_log_has_dropped_is_told_with_its_bytes() {
     let options = LocalOptions { spool_bytes: SPOOL_MIN_BYTES, ..LocalOptions::default() };
     let env = local(options).await;

@@ -238,32 +238,34 @@ impl SessionLog<'_> {
             view.lost_bytes = gap.dropped_bytes;
             view.text.push_str(&format!("[… {} bytes were dropped from the full log …]\n", gap.dropped_bytes));
         }
-        let left_out = found.left_out.bytes;
-        let cut = match head_bytes {
-            0 => Cut { seq: found.first_seq, offset: 0 },
-            _ => Cut { seq: found.next.after + 1, offset: found.next.skip_bytes },
-        };
-        if left_out > 0 {
-            view.omitted = Some(Omitted { bytes: Some(left_out), from_seq: cut.seq, skip_bytes: cut.offset });
-        }
         let (head, tail) = found.lines.split_at(found.head_lines.min(found.lines.len()));
-        let mut text = StreamText::default();
-        for (at, line) in head.iter().chain(tail).enumerate() {
-            if at == head.len() && left_out > 0 {
-                text.finish(&mut view.text);
-                let note = self.left_out(left_out, cut, Some(stream));
-                view.text.push_str(if at == 0 { note.trim_start() } else { &note });
-            }
-            text.push(stream, &line.text, &mut view.text);
-            if line.ended {
+        let (mut text, mut left_out) = (StreamText::default(), found.left_out.bytes);
+        let push = |text: &mut StreamText, view: &mut OutputView, bytes: &[u8], ended: bool| {
+            text.push(stream, bytes, &mut view.text);
+            if ended {
                 text.push(stream, b"\n", &mut view.text);
             }
-            view.bytes += line.text.len() as u64 + u64::from(line.ended);
+            view.bytes += bytes.len() as u64 + u64::from(ended);
+        };
+        for line in head {
+            push(&mut text, &mut view, &line.text, line.ended);
+        }
+        if left_out > 0 {
+            // A character that is cut is told as left out, at the end of the head and at the beginning of the tail.
+            let pending = std::mem::take(&mut text).pending_bytes() as u64;
+            let cut_in_tail = tail.first().map_or(0, |line| cut_head(&line.text)) as u64;
+            let cut = Cut { seq: found.first_seq, offset: view.bytes - pending };
+            view.bytes -= pending;
+            left_out += pending + cut_in_tail;
+            view.omitted = Some(Omitted { bytes: Some(left_out), from_seq: cut.seq, skip_bytes: cut.offset });
+            let note = self.left_out(left_out, cut, Some(stream));
+            view.text.push_str(if view.text.is_empty() { note.trim_start() } else { &note });
+        }
+        for (at, line) in tail.iter().enumerate() {
+            let cut = if at == 0 && left_out > 0 { cut_head(&line.text) } else { 0 };
+            push(&mut text, &mut view, &line.text[cut..], line.ended);
         }
         text.finish(&mut view.text);
-        if tail.is_empty() && left_out > 0 {
-            view.text.push_str(&self.left_out(left_out, cut, Some(stream)));
-        }
         view.bytes += left_out;
         Ok((view, found.head))
     }
