@@ -104,7 +104,7 @@ fn recording() -> String {
                 for line in 0..40 {
                     let _ = write!(
                         out,
-                        "\x1b[0m\x1b[1m\x1b[32m   Compiling\x1b[0m crate-{line} v0.{}.1 (/work/{noise:x})\r\n",
+                        "\x1b[0m\x1b[1m\x1b[32m   Compiling\x1b[0m crate-{line} v0.{}.1 (/srv/{noise:x})\r\n",
                         noise >> 50
                     );
                 }
